@@ -1,0 +1,118 @@
+"""Whose fault it was: every error that this package raises about bytes, values and schema files.
+
+Laws:
+
+* `EncodeError` is about a value the caller handed in, `DecodeError` about bytes a peer sent; both are `WireError`.
+* Each carries `.kind`, one word of a closed list, so that a program can tell the cases apart without reading prose, and
+  `.path`, the field it happened in (``JoinGroupResponse.members[3].metadata``). A decode error also carries `.offset`,
+  the byte at which the offending primitive starts, counted from the start of the buffer that was handed in.
+* Message texts are made here and nowhere else, so that all codecs say the same thing.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+__all__ = ["DECODE_KINDS", "ENCODE_KINDS", "DecodeError", "EncodeError", "SchemaError", "WireError"]
+
+DecodeKind = Literal[
+    "truncated",  # more bytes are needed than are left
+    "length",  # a length that is wrong whatever is left: negative, or above the protocol's limit
+    "null",  # null where none may be
+    "utf8",  # a string that is not UTF-8
+    "varint",  # a varint of more than five bytes or, in strict mode, one that is not canonical
+    "tag",  # tagged fields out of order, twice, of a wrong size, or not allowed in this version
+    "value",  # a bool that is neither 0 nor 1, a struct marker or union tag that means nothing
+    "range",  # a number outside the bounds that the schema sets
+    "trailing",  # bytes left over after the message
+    "version",  # a version that the schema does not have
+    "api",  # an api key that the registry does not have
+    "frame",  # a frame size that is negative or above the limit
+    "checksum",  # a CRC that does not match
+    "compression",  # a block that does not decompress, or not within the limit
+    "text",  # a text-encoded message that is not one
+]
+EncodeKind = Literal[
+    "type",  # a value of the wrong Python type
+    "range",  # a number outside the field's range
+    "length",  # a string or array too long for its length field
+    "null",  # None where none may be
+    "version",  # a version that the schema does not have, or a value that this version cannot carry
+    "tag",  # unknown tags that are unsorted, defined by the schema, or not allowed in this version
+]
+DECODE_KINDS: tuple[str, ...] = get_args(DecodeKind)
+ENCODE_KINDS: tuple[str, ...] = get_args(EncodeKind)
+
+
+class WireError(ValueError):
+    """A value or a byte string that does not follow the protocol.
+
+    :ivar kind: one word of `DECODE_KINDS` or `ENCODE_KINDS`
+    :ivar path: the field, from the message's name down: ``JoinGroupResponse.members[3].metadata``
+    :ivar detail: what was wrong with it, in words
+    """
+
+    kind: str
+    path: str
+    detail: str
+
+
+class EncodeError(WireError):
+    """The caller's value cannot be written. Nothing was written.
+
+    :param kind: one of `ENCODE_KINDS`
+    :param path: the field
+    :param detail: what is wrong with the value
+    """
+
+    def __init__(self, kind: str, path: str, detail: str) -> None:
+        super().__init__(kind, path, detail)
+        self.kind = kind
+        self.path = path
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.detail} [{self.kind}]"
+
+
+class DecodeError(WireError):
+    """The peer's bytes do not follow the protocol.
+
+    :param kind: one of `DECODE_KINDS`
+    :param offset: first byte of the primitive that failed, in bytes from the start of the buffer handed in
+    :param path: the field
+    :param detail: what is wrong with the bytes
+    """
+
+    offset: int
+
+    def __init__(self, kind: str, offset: int, path: str, detail: str) -> None:
+        super().__init__(kind, offset, path, detail)
+        self.kind = kind
+        self.offset = offset
+        self.path = path
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.detail} at byte {self.offset} [{self.kind}]"
+
+
+class SchemaError(ValueError):
+    """A schema file that breaks a rule of the schema language (schemas/README.md).
+
+    :param rule: the rule that is broken, in words
+    :param file: path of the schema file
+    :param where: JSON path of the offending value (``$.fields[2].type``)
+    :param line: line in the file, counted from 1, where it is known
+    """
+
+    def __init__(self, rule: str, *, file: str = "<schema>", where: str = "$", line: int | None = None) -> None:
+        super().__init__(rule, file, where, line)
+        self.rule = rule
+        self.file = file
+        self.where = where
+        self.line = line
+
+    def __str__(self) -> str:
+        place = self.file if self.line is None else f"{self.file}:{self.line}"
+        return f"{place}: {self.where}: {self.rule}"
