@@ -1,0 +1,29 @@
+"""The schema compiler: text -> model -> plan -> classes and codecs.
+
+`text` reads JSON with comments, `reader` checks it into a `model.Message`, `plan` flattens a message at a version into typed
+steps. `emit_classes` writes the committed message classes; nothing at run time imports it.
+"""
+
+from __future__ import annotations
+
+from kcoord_wire.schema.model import Field, FieldType, Message, Struct, Variant
+from kcoord_wire.schema.plan import Length, Op, Presence, Step, StructPlan, compile_plan
+from kcoord_wire.schema.reader import load_message, read_message
+from kcoord_wire.schema.versions import Versions
+
+__all__ = [
+    "Field",
+    "FieldType",
+    "Length",
+    "Message",
+    "Op",
+    "Presence",
+    "Step",
+    "Struct",
+    "StructPlan",
+    "Variant",
+    "Versions",
+    "compile_plan",
+    "load_message",
+    "read_message",
+]

@@ -1,0 +1,121 @@
+"""What a schema file says, checked: messages, structs and fields as plain immutable data.
+
+Laws:
+
+* A `Message` that exists has passed every rule of the schema language (schemas/README.md); nothing downstream checks again.
+* A file that breaks a rule is refused with its name, line, JSON path and the rule (`SchemaError`); keys that the language
+  does not have are refused too.
+* The model knows nothing of Python classes, codecs or bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kcoord_wire.schema.versions import NONE, Versions
+
+__all__ = ["INTEGERS", "Field", "FieldType", "Message", "Struct", "Variant"]
+
+INTEGERS: Final[Mapping[str, tuple[int, int]]] = {
+    "int8": (-(2**7), 2**7 - 1),
+    "int16": (-(2**15), 2**15 - 1),
+    "int32": (-(2**31), 2**31 - 1),
+    "int64": (-(2**63), 2**63 - 1),
+    "uint16": (0, 2**16 - 1),
+    "uint32": (0, 2**32 - 1),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FieldType:
+    """`base` is a primitive's name, ``union``, or the name of a struct; `array` says whether the field holds a list of them."""
+
+    base: str
+    array: bool = False
+
+    @property
+    def is_struct(self) -> bool:
+        return self.base[:1].isupper()
+
+    def __str__(self) -> str:
+        return f"[]{self.base}" if self.array else self.base
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One arm of a union: its tag on the wire (int8) and its fields."""
+
+    tag: int
+    struct: Struct
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field. `versions` are those that have it at all, `tagged` those in which it travels as a tagged field.
+
+    `default` is the Python value of one that is not set; for arrays ``()``, for structs and unions ``...``, unless None.
+    """
+
+    name: str
+    type: FieldType
+    versions: Versions
+    nullable: Versions = NONE
+    tagged: Versions = NONE
+    tag: int | None = None
+    default: object = None
+    ignorable: bool = False
+    map_key: bool = False
+    entity_type: str | None = None
+    zero_copy: bool = False
+    flexible: Versions | None = None
+    about: str = ""
+    embeds: str | None = None
+    minimum: int | None = None
+    maximum: int | None = None
+    max_length: int | None = None
+    present_if_remaining: bool = False
+    variants: tuple[Variant, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Struct:
+    """A named list of fields; `versions` are the message versions that have the struct."""
+
+    name: str
+    fields: tuple[Field, ...]
+    versions: Versions
+    about: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One schema file. `structs` holds every struct it names, inline and common, by name; `root` is the message itself."""
+
+    name: str
+    type: str
+    root: Struct
+    structs: Mapping[str, Struct]
+    versions: Versions
+    flexible: Versions
+    api_key: int | None = None
+    deprecated: Versions = NONE
+    listeners: tuple[str, ...] = ()
+    latest_unstable: bool = False
+    family: str = "kafka"
+    header: str = "kafka"
+    array_length: str = "int32"
+    string_length: str = "int16"
+    encoding: str = "binary"
+    text_type: str | None = None
+    about: str = ""
+    file: str = "<schema>"
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return self.root.fields
+
+    def struct_of(self, field: Field) -> Struct:
+        """The struct that `field`'s type names (KeyError where it is a primitive)."""
+        return self.structs[field.type.base]

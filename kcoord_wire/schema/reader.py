@@ -1,0 +1,554 @@
+"""Schema text to model: every rule of the schema language, and who breaks it where.
+
+The rules are those of Kafka's generator (MessageSpec, StructSpec, FieldSpec, EntityType; Kafka's
+clients/src/main/resources/common/message/README.md) and of the extensions that schemas/README.md lists.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NoReturn
+
+from kcoord_wire.errors import SchemaError
+from kcoord_wire.schema.model import INTEGERS, Field, FieldType, Message, Struct, Variant
+from kcoord_wire.schema.text import Node, parse_text
+from kcoord_wire.schema.versions import NONE, Versions
+
+__all__ = ["load_message", "read_message"]
+
+PRIMITIVES: Final = (*INTEGERS, "bool", "float64", "string", "uuid", "bytes", "records")
+NULLABLE: Final = ("string", "bytes", "records")
+ENTITY_TYPES: Final[Mapping[str, str | None]] = {
+    "unknown": None,
+    "transactionalId": "string",
+    "producerId": "int64",
+    "groupId": "string",
+    "topicName": "string",
+    "brokerId": "int32",
+}
+MESSAGE_TYPES: Final = (
+    "request",
+    "response",
+    "header",
+    "metadata",
+    "data",
+    "coordinator-key",
+    "coordinator-value",
+)
+LISTENERS: Final = ("broker", "controller", "zkBroker")
+MAX_STRUCT_DEPTH: Final = 32
+
+_MESSAGE_KEYS: Final = frozenset(
+    "type name apiKey validVersions flexibleVersions deprecatedVersions listeners latestVersionUnstable commonStructs fields"
+    " about family header arrayLengthType stringLengthType encoding textType".split()
+)
+_STRUCT_KEYS: Final = frozenset(("name", "versions", "fields", "about"))
+_VARIANT_KEYS: Final = frozenset(("name", "tag", "fields", "about"))
+_FIELD_KEYS: Final = frozenset(
+    "name type versions about default fields nullableVersions entityType ignorable mapKey taggedVersions tag zeroCopy"
+    " flexibleVersions embeds minimum maximum maxLength presentIfRemaining variants".split()
+)
+_FIELD_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*")
+_STRUCT_NAME = re.compile(r"[A-Z][A-Za-z0-9]*")
+_INT = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]+|[0-9]+)")
+
+
+def read_message(text: str, file: str = "<schema>") -> Message:
+    """The message that the text of a schema file defines.
+
+    :param text: JSON with comments, one message
+    :param file: the file's name, for errors
+    :raises SchemaError: the text breaks a rule of the language
+    """
+    root, comments = parse_text(text, file)
+    return _Reader(file, comments).message(root)
+
+
+def load_message(path: Path) -> Message:
+    """The message that the schema file at `path` defines.
+
+    :raises SchemaError: the file is not one, or breaks a rule
+    :raises OSError: it cannot be read
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise SchemaError(f"a schema file is UTF-8 text: {error}", file=str(path)) from None
+    return read_message(text, str(path))
+
+
+class _Reader:
+    def __init__(self, file: str, comments: str) -> None:
+        self.file = file
+        self.comments = comments
+        self.structs: dict[str, Struct] = {}
+        self.struct_nodes: dict[str, Node] = {}
+        self.message_versions = NONE
+        self.flexible = NONE
+        self.text = False
+
+    def fail(self, node: Node, rule: str) -> NoReturn:
+        raise SchemaError(rule, file=self.file, where=node.path, line=node.line)
+
+    # Typed access to nodes.
+
+    def object(self, node: Node, keys: frozenset[str], what: str) -> dict[str, Node]:
+        if not isinstance(node.value, dict):
+            self.fail(node, f"a {what} is a JSON object")
+        for key, member in node.value.items():
+            if key not in keys:
+                self.fail(member, f'a {what} has no key "{key}"')
+        return node.value
+
+    def items(self, node: Node | None) -> list[Node]:
+        if node is None or node.value is None:
+            return []
+        return node.value if isinstance(node.value, list) else [node]
+
+    def string(self, node: Node, what: str) -> str:
+        if not isinstance(node.value, str):
+            self.fail(node, f"{what} must be a string")
+        return node.value
+
+    def text_of(self, members: dict[str, Node], key: str, default: str = "") -> str:
+        return self.string(members[key], f'"{key}"') if key in members else default
+
+    def choice(self, members: dict[str, Node], key: str, options: tuple[str, ...], default: str) -> str:
+        value = self.text_of(members, key, default)
+        if value not in options:
+            self.fail(members[key], f'"{key}" must be one of {", ".join(options)}')
+        return value
+
+    def flag(self, members: dict[str, Node], key: str) -> bool:
+        node = members.get(key)
+        if node is None:
+            return False
+        if node.value in ("true", "false"):
+            return node.value == "true"
+        if not isinstance(node.value, bool):
+            self.fail(node, f'"{key}" must be true or false')
+        return node.value
+
+    def integer(self, node: Node, low: int, high: int, what: str) -> int:
+        value = node.value
+        if isinstance(value, str) and _INT.fullmatch(value.strip()):
+            value = _parse_int(value.strip())
+        if not isinstance(value, int) or isinstance(value, bool):
+            self.fail(node, f"{what} must be an integer")
+        if not low <= value <= high:
+            self.fail(node, f"{what} must lie between {low} and {high}")
+        return value
+
+    def maybe_integer(self, members: dict[str, Node], key: str) -> int | None:
+        return self.integer(members[key], *INTEGERS["int64"], f'"{key}"') if key in members else None
+
+    def versions(self, members: dict[str, Node], key: str, default: Versions) -> Versions:
+        node = members.get(key)
+        if node is None:
+            return default
+        text = str(node.value) if isinstance(node.value, int) and not isinstance(node.value, bool) else node.value
+        if not isinstance(text, str):
+            self.fail(node, f'"{key}" must be a version range')
+        if not text.strip():
+            return default
+        try:
+            return Versions.parse(text)
+        except ValueError as error:
+            self.fail(node, str(error))
+
+    def required(self, node: Node, members: dict[str, Node], key: str, what: str) -> Node:
+        if key not in members:
+            self.fail(node, f'a {what} needs the key "{key}"')
+        return members[key]
+
+    # The message.
+
+    def message(self, node: Node) -> Message:
+        members = self.object(node, _MESSAGE_KEYS, "message")
+        name_node = self.required(node, members, "name", "message")
+        name = self.string(name_node, '"name"')
+        if not _STRUCT_NAME.fullmatch(name):
+            self.fail(name_node, f'"{name}" is not a message name: an upper-case letter, then letters and digits')
+        kind_node = self.required(node, members, "type", "message")
+        kind = self.choice(members, "type", MESSAGE_TYPES, "")
+        self.required(node, members, "validVersions", "message")
+        versions = self.versions(members, "validVersions", NONE)
+        if versions and "flexibleVersions" not in members:
+            self.fail(node, "a message with valid versions must give its flexibleVersions")
+        flexible = self.versions(members, "flexibleVersions", NONE)
+        if flexible and not flexible.open_ended:
+            self.fail(members["flexibleVersions"], "flexibleVersions must be none or open-ended, like 3+")
+        api_key = None
+        if "apiKey" in members:
+            api_key = self.integer(members["apiKey"], *INTEGERS["int16"], '"apiKey"')
+        if kind.startswith("coordinator-") and api_key is None:
+            self.fail(kind_node, f"a {kind} needs an apiKey: its record type")
+        if kind == "coordinator-key" and (versions != Versions(0, 0) or flexible):
+            self.fail(node, "a coordinator-key has validVersions 0 and flexibleVersions none")
+        if kind == "header" and api_key is not None:
+            self.fail(members["apiKey"], "a header has no apiKey")
+        listeners = tuple(self.listener(item, kind) for item in self.items(members.get("listeners")))
+        unstable = self.flag(members, "latestVersionUnstable")
+        if unstable and kind != "request":
+            self.fail(members["latestVersionUnstable"], "only a request can have latestVersionUnstable")
+        encoding = self.choice(members, "encoding", ("binary", "text"), "binary")
+        text_type = self.text_type(node, members, encoding)
+        self.message_versions, self.flexible, self.text = versions, flexible, encoding == "text"
+
+        for item in self.items(members.get("commonStructs")):
+            self.common_struct(item)
+        fields = self.fields(node, members, versions, 0) if versions else ()
+        root = Struct(name, fields, versions)
+        if versions:
+            self.check_structs(root, node)
+        self.check_optional(root, node)
+        return Message(
+            name=name,
+            type=kind,
+            root=root,
+            structs=self.structs,
+            versions=versions,
+            flexible=flexible & versions,
+            api_key=api_key,
+            deprecated=self.versions(members, "deprecatedVersions", NONE),
+            listeners=listeners,
+            latest_unstable=unstable,
+            family=self.text_of(members, "family", "kafka"),
+            header=self.choice(members, "header", ("kafka", "typeId", "none"), "kafka"),
+            array_length=self.choice(members, "arrayLengthType", ("int16", "int32"), "int32"),
+            string_length=self.choice(members, "stringLengthType", ("int16", "int32"), "int16"),
+            encoding=encoding,
+            text_type=text_type,
+            about=self.text_of(members, "about") or self.comments,
+            file=self.file,
+        )
+
+    def listener(self, node: Node, kind: str) -> str:
+        name = self.string(node, "a listener")
+        if name not in LISTENERS:
+            self.fail(node, f'there is no listener "{name}": {", ".join(LISTENERS)}')
+        if kind != "request":
+            self.fail(node, "only a request has listeners")
+        return name
+
+    def text_type(self, node: Node, members: dict[str, Node], encoding: str) -> str | None:
+        if encoding == "text":
+            type_node = self.required(node, members, "textType", "text-encoded message")
+            text = self.string(type_node, '"textType"')
+            if not _FIELD_NAME.fullmatch(text):
+                self.fail(type_node, '"textType" must be letters and digits')
+            return text
+        if "textType" in members:
+            self.fail(members["textType"], 'only a message with encoding "text" has a textType')
+        return None
+
+    # Structs.
+
+    def common_struct(self, node: Node) -> None:
+        members = self.object(node, _STRUCT_KEYS, "common struct")
+        name_node = self.required(node, members, "name", "common struct")
+        self.required(node, members, "versions", "common struct")
+        versions = self.versions(members, "versions", NONE)
+        # A common struct may be used in any version that some field's range allows: its own range bounds its fields.
+        self.define(name_node, self.string(name_node, '"name"'), node, members, versions, 1)
+
+    def define(
+        self, name_node: Node, name: str, node: Node, members: dict[str, Node], versions: Versions, depth: int
+    ) -> Struct:
+        if not _STRUCT_NAME.fullmatch(name):
+            self.fail(name_node, f'"{name}" is not a struct name: an upper-case letter, then letters and digits')
+        if name in self.struct_nodes:
+            self.fail(name_node, f'the struct "{name}" is defined twice')
+        self.struct_nodes[name] = node
+        struct = Struct(name, self.fields(node, members, versions, depth), versions, self.text_of(members, "about"))
+        self.structs[name] = struct
+        return struct
+
+    def fields(self, node: Node, members: dict[str, Node], versions: Versions, depth: int) -> tuple[Field, ...]:
+        if depth > MAX_STRUCT_DEPTH:
+            self.fail(node, f"structs may be nested at most {MAX_STRUCT_DEPTH} deep")
+        fields: list[Field] = []
+        names: set[str] = set()
+        tags: dict[int, Node] = {}
+        for item in self.items(members.get("fields")):
+            field = self.field(item, versions, depth)
+            if field.name.lower() in names:
+                self.fail(item, f'the field "{field.name}" stands twice in its struct')
+            names.add(field.name.lower())
+            if field.tag is not None:
+                if field.tag in tags:
+                    self.fail(item, f"the tag {field.tag} stands twice in its struct")
+                tags[field.tag] = item
+            fields.append(field)
+        for expected, tag in enumerate(sorted(tags)):
+            if tag != expected:
+                self.fail(tags[tag], f"tags must run from 0 without a gap: {expected} is missing")
+        return tuple(fields)
+
+    def check_structs(self, root: Struct, node: Node) -> None:
+        """Every struct type is defined, none contains itself, and the nesting stays within bounds."""
+        done: set[str] = set()
+
+        def visit(struct: Struct, above: tuple[str, ...]) -> None:
+            if struct.name in above:
+                self.fail(self.struct_nodes.get(struct.name, node), f'the struct "{struct.name}" contains itself')
+            if len(above) > MAX_STRUCT_DEPTH:
+                self.fail(node, f"structs may be nested at most {MAX_STRUCT_DEPTH} deep")
+            if struct.name in done:
+                return
+            for field in struct.fields:
+                if field.type.is_struct:
+                    if field.type.base not in self.structs:
+                        where = self.struct_nodes.get(struct.name, node)
+                        self.fail(where, f'field "{field.name}": there is no struct "{field.type.base}"')
+                    visit(self.structs[field.type.base], (*above, struct.name))
+                for variant in field.variants:
+                    visit(variant.struct, (*above, struct.name))
+            done.add(struct.name)
+
+        for struct in (root, *self.structs.values()):
+            visit(struct, ())
+
+    def check_optional(self, root: Struct, node: Node) -> None:
+        for struct in (root, *self.structs.values()):
+            for position, field in enumerate(struct.fields):
+                if field.present_if_remaining and (struct is not root or position != len(root.fields) - 1):
+                    self.fail(node, f'field "{field.name}": only the last field of a message can be presentIfRemaining')
+
+    # Fields.
+
+    def field(self, node: Node, struct_versions: Versions, depth: int) -> Field:
+        members = self.object(node, _FIELD_KEYS, "field")
+        name_node = self.required(node, members, "name", "field")
+        name = self.string(name_node, '"name"')
+        if not _FIELD_NAME.fullmatch(name):
+            self.fail(name_node, f'"{name}" is not a field name: a letter, then letters and digits')
+        type_node = self.required(node, members, "type", "field")
+        type_ = self.field_type(type_node)
+        tagged = self.versions(members, "taggedVersions", NONE)
+        if "versions" not in members and not tagged:
+            self.fail(node, 'a field needs the key "versions" (or "taggedVersions")')
+        versions = self.versions(members, "versions", tagged)
+        nullable = self.nullable(members, type_, versions)
+        tag = self.tag(node, members, type_, versions, nullable, tagged)
+        field = Field(
+            name=name,
+            type=type_,
+            versions=versions,
+            nullable=nullable,
+            tagged=tagged,
+            tag=tag,
+            default=self.default(members.get("default"), type_, versions, nullable),
+            ignorable=self.flag(members, "ignorable"),
+            map_key=self.map_key(members, tagged),
+            entity_type=self.entity_type(members, type_),
+            zero_copy=self.zero_copy(members, type_),
+            flexible=self.field_flexible(members, type_),
+            about=self.text_of(members, "about"),
+            embeds=self.embeds(members, type_),
+            minimum=self.maybe_integer(members, "minimum"),
+            maximum=self.maybe_integer(members, "maximum"),
+            max_length=self.maybe_integer(members, "maxLength"),
+            present_if_remaining=self.flag(members, "presentIfRemaining"),
+            variants=self.variants(node, members, type_, versions & struct_versions, depth),
+        )
+        self.check_bounds(node, field)
+        if field.present_if_remaining and not (type_.array and nullable.covers(versions) and field.default is None):
+            self.fail(node, "a presentIfRemaining field is an array, nullable in all its versions, with default null")
+        if self.text and (type_.array or type_.base not in ("string", "int32", "int64") or tagged or nullable):
+            self.fail(node, "a text-encoded message has only plain string, int32 and int64 fields")
+        if "fields" in members:
+            if not type_.is_struct:
+                self.fail(members["fields"], f"a field of type {type_} has no fields of its own")
+            self.define(type_node, type_.base, node, {"fields": members["fields"]}, versions, depth + 1)
+        return field
+
+    def field_type(self, node: Node) -> FieldType:
+        text = self.string(node, '"type"')
+        array = text.startswith("[]")
+        base = text[2:] if array else text
+        if array and base.startswith("[]"):
+            self.fail(node, "an array of arrays cannot be written")
+        if array and base in ("bytes", "records", "union"):
+            if base != "bytes":
+                self.fail(node, f"an array of {base} cannot be written")
+        elif base not in (*PRIMITIVES, "union") and not _STRUCT_NAME.fullmatch(base):
+            self.fail(node, f'there is no type "{text}"')
+        return FieldType(base, array)
+
+    def nullable(self, members: dict[str, Node], type_: FieldType, versions: Versions) -> Versions:
+        nullable = self.versions(members, "nullableVersions", NONE)
+        if nullable and not (type_.array or type_.base in NULLABLE or type_.is_struct):
+            self.fail(members["nullableVersions"], f"a field of type {type_} cannot be null")
+        if nullable and not nullable & versions:
+            self.fail(members["nullableVersions"], "nullableVersions must meet the field's versions")
+        return nullable & versions
+
+    def tag(
+        self,
+        node: Node,
+        members: dict[str, Node],
+        type_: FieldType,
+        versions: Versions,
+        nullable: Versions,
+        tagged: Versions,
+    ) -> int | None:
+        if not tagged:
+            if "tag" in members:
+                self.fail(members["tag"], "a tag needs taggedVersions")
+            return None
+        if "tag" not in members:
+            self.fail(node, "taggedVersions need a tag")
+        if not tagged.open_ended:
+            self.fail(members["taggedVersions"], "taggedVersions must be open-ended, like 3+")
+        if not versions.covers(tagged):
+            self.fail(members["taggedVersions"], "taggedVersions must lie within the field's versions")
+        if not self.flexible.covers(tagged):
+            self.fail(members["taggedVersions"], "taggedVersions must lie within the message's flexibleVersions")
+        if type_.base == "records":
+            self.fail(node, "records cannot be a tagged field")
+        if type_.base == "union":
+            self.fail(node, "a union cannot be a tagged field")
+        overlap = nullable & tagged
+        if overlap and overlap != tagged:
+            self.fail(node, "a tagged field is nullable in all of its taggedVersions or in none")
+        return self.integer(members["tag"], 0, 2**31 - 1, '"tag"')
+
+    def map_key(self, members: dict[str, Node], tagged: Versions) -> bool:
+        is_key = self.flag(members, "mapKey")
+        if is_key and tagged:
+            self.fail(members["mapKey"], "a tagged field cannot be a mapKey")
+        return is_key
+
+    def entity_type(self, members: dict[str, Node], type_: FieldType) -> str | None:
+        if "entityType" not in members:
+            return None
+        name = self.text_of(members, "entityType")
+        if name not in ENTITY_TYPES:
+            self.fail(members["entityType"], f'there is no entity type "{name}"')
+        base = ENTITY_TYPES[name]
+        if base is not None and type_.base != base:
+            self.fail(members["entityType"], f"the entity type {name} is a {base}, the field a {type_}")
+        return name
+
+    def zero_copy(self, members: dict[str, Node], type_: FieldType) -> bool:
+        wanted = self.flag(members, "zeroCopy")
+        if wanted and (type_.base != "bytes" or type_.array):
+            self.fail(members["zeroCopy"], "only a bytes field can be zeroCopy")
+        return wanted
+
+    def field_flexible(self, members: dict[str, Node], type_: FieldType) -> Versions | None:
+        if "flexibleVersions" not in members:
+            return None
+        if type_.array or type_.base not in ("string", "bytes"):
+            self.fail(members["flexibleVersions"], "only a string or bytes field has flexibleVersions of its own")
+        flexible = self.versions(members, "flexibleVersions", NONE)
+        if not self.flexible.covers(flexible):
+            self.fail(members["flexibleVersions"], "a field's flexibleVersions must lie within its message's")
+        return flexible
+
+    def embeds(self, members: dict[str, Node], type_: FieldType) -> str | None:
+        if "embeds" not in members:
+            return None
+        if type_.array or type_.base != "bytes":
+            self.fail(members["embeds"], "only a bytes field embeds a message")
+        return self.text_of(members, "embeds")
+
+    def variants(
+        self, node: Node, members: dict[str, Node], type_: FieldType, versions: Versions, depth: int
+    ) -> tuple[Variant, ...]:
+        if type_.base != "union":
+            if "variants" in members:
+                self.fail(members["variants"], "only a union has variants")
+            return ()
+        if type_.array:
+            self.fail(node, "an array of unions cannot be written")
+        variants: list[Variant] = []
+        for item in self.items(self.required(node, members, "variants", "union")):
+            parts = self.object(item, _VARIANT_KEYS, "variant")
+            name_node = self.required(item, parts, "name", "variant")
+            tag = self.integer(self.required(item, parts, "tag", "variant"), *INTEGERS["int8"], '"tag"')
+            if any(tag == variant.tag for variant in variants):
+                self.fail(parts["tag"], f"the tag {tag} stands twice in its union")
+            struct = self.define(name_node, self.string(name_node, '"name"'), item, parts, versions, depth + 1)
+            variants.append(Variant(tag, struct))
+        if not variants:
+            self.fail(members["variants"], "a union needs at least one variant")
+        return tuple(variants)
+
+    def check_bounds(self, node: Node, field: Field) -> None:
+        if field.minimum is not None or field.maximum is not None:
+            if field.type.array or field.type.base not in INTEGERS:
+                self.fail(node, "only an integer field has a minimum and a maximum")
+            low, high = INTEGERS[field.type.base]
+            lowest = low if field.minimum is None else field.minimum
+            highest = high if field.maximum is None else field.maximum
+            if not low <= lowest <= highest <= high:
+                self.fail(node, f"minimum and maximum must ascend within {field.type}")
+            if not isinstance(field.default, int) or not lowest <= field.default <= highest:
+                self.fail(node, "the default must lie between minimum and maximum")
+        if field.max_length is not None and (field.type.array or field.type.base != "string" or field.max_length < 0):
+            self.fail(node, "only a string field has a maxLength, of 0 or more bytes")
+
+    # Defaults.
+
+    def default(self, node: Node | None, type_: FieldType, versions: Versions, nullable: Versions) -> object:
+        # A JSON null is no default at all, as Kafka's generator reads it; the string "null" is the null default.
+        raw = "" if node is None or node.value is None else node.value
+        text = str(raw).lower() if isinstance(raw, bool) else str(raw) if isinstance(raw, int | float) else raw
+        if node is None or isinstance(text, str):
+            assert isinstance(text, str)
+        else:
+            self.fail(node, "a default must be a string, a number, true or false")
+        if text == "null" and (type_.array or type_.is_struct or type_.base in NULLABLE):
+            if not nullable.covers(versions):
+                assert node is not None
+                self.fail(node, "a field with default null must be nullable in all its versions")
+            return None
+        if type_.array or type_.is_struct or type_.base in ("bytes", "records", "union"):
+            if text:
+                assert node is not None
+                self.fail(node, f'the default of a field of type {type_} is "null" or empty')
+            if type_.array:
+                return ()
+            return {"bytes": b"", "records": None}.get(type_.base, ...)
+        if type_.base == "string":
+            return text
+        try:
+            return _parse_scalar(type_.base, text)
+        except ValueError:
+            assert node is not None
+            self.fail(node, f'"{text}" is not a default for a field of type {type_}')
+
+
+def _parse_int(text: str) -> int:
+    sign, digits = (text[0], text[1:]) if text[0] in "+-" else ("+", text)
+    value = int(digits, 16) if digits[:2].lower() == "0x" else int(digits)
+    return -value if sign == "-" else value
+
+
+def _parse_scalar(base: str, text: str) -> object:
+    if base == "bool":
+        if text not in ("", "true", "false"):
+            raise ValueError(text)
+        return text == "true"
+    if base == "uuid":
+        if not text:
+            return uuid.UUID(int=0)
+        raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        return uuid.UUID(bytes=raw)
+    if base == "float64":
+        return float(text) if text else 0.0
+    if not text:
+        return 0
+    if not _INT.fullmatch(text):
+        raise ValueError(text)
+    value = _parse_int(text)
+    low, high = INTEGERS[base]
+    if not low <= value <= high:
+        raise ValueError(text)
+    return value
