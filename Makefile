@@ -1,0 +1,71 @@
+# Every target sets up what it needs first; only Python 3.11 or newer, pip and a C compiler have to be there.
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+JOBS ?= 2
+FUZZ_SECONDS ?= 60
+CAPTURE ?= tests/data/captures/cooperative.pcap
+
+SPEEDUPS := $(wildcard _speedups/*.pyx _speedups/*.pxd _speedups/*.h)
+INSTALLED := $(VENV)/.installed
+NATIVE := $(VENV)/.native
+PYTEST := $(PY) -m pytest -n $(JOBS) --benchmark-disable
+SUITE := tests --ignore=tests/interop --ignore=tests/bench
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test lint bench fuzz interop sanitize regen clean
+.DELETE_ON_ERROR:
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(INSTALLED) $(NATIVE) ## create .venv, install the package into it, build the native module
+	@$(PY) -c 'import kcoord_wire; print("kcoord_wire is ready:", kcoord_wire.backend, "codec")'
+
+$(PY):
+	$(PYTHON) -m venv $(VENV)
+
+$(INSTALLED): pyproject.toml | $(PY)
+	KCOORD_WIRE_REQUIRE_NATIVE=1 $(PY) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+$(NATIVE): setup.py $(SPEEDUPS) | $(INSTALLED)
+	KCOORD_WIRE_REQUIRE_NATIVE=1 $(PY) setup.py --quiet build_ext --inplace
+	@touch $@
+
+run: setup ## tell what happened in a captured consumer group (CAPTURE=file.pcap)
+	$(VENV)/bin/kcoord capture --story $(CAPTURE)
+
+test: lint ## lint, types, freshness of generated files, and the suite with either codec
+	KCOORD_WIRE_BACKEND=native $(PYTEST) $(SUITE)
+	KCOORD_WIRE_BACKEND=python $(PYTEST) tests/codec
+
+lint: setup ## ruff, mypy, and whether the generated files are those that the schemas give
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+	$(PY) -m kcoord_wire.schema.generate --check
+
+bench: setup ## the benchmarks
+	$(PY) -m pytest tests/bench --benchmark-only
+
+fuzz: setup ## every fuzz target, FUZZ_SECONDS in all (default 60)
+	$(PY) -m fuzz --seconds $(FUZZ_SECONDS)
+
+interop: setup ## compare with other implementations; installs tshark where it is missing
+	@command -v tshark >/dev/null || { \
+		sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
+		$$sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -qq -y --no-install-recommends tshark; }
+	$(PY) -m pytest tests/interop
+
+sanitize: setup ## the codec's tests on a native module built with the address and undefined-behaviour sanitizers
+	KCOORD_WIRE_REQUIRE_NATIVE=1 KCOORD_WIRE_SANITIZE=address $(PY) setup.py --quiet build --build-base build/sanitize --build-lib build/sanitize/lib
+	LD_PRELOAD="$$(cc -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
+	PYTHONPATH=build/sanitize/lib KCOORD_WIRE_BACKEND=native \
+	$(PY) -P -m pytest --benchmark-disable tests/codec
+
+regen: setup ## write the generated files anew from schemas/
+	$(PY) -m kcoord_wire.schema.generate
+
+clean: ## remove .venv and everything built
+	rm -rf $(VENV) build dist *.egg-info kcoord_wire/_native*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks
+	find kcoord_wire tests fuzz -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,96 @@
+"""What pyproject.toml cannot say: the native module, and the schema files inside the wheel.
+
+Switches, all from the environment:
+
+* ``KCOORD_WIRE_REQUIRE_NATIVE=1``: a native module that does not build is an error. Without it the package is built in
+  pure Python and one line on stderr says so.
+* ``KCOORD_WIRE_DEBUG=1``: no optimisation, debug symbols, Cython's own bounds checks.
+* ``KCOORD_WIRE_SANITIZE=address``: the compiler's sanitizer of that name, together with ``undefined``.
+"""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
+from setuptools.errors import CCompilerError, CompileError, ExecError, LinkError, PlatformError
+from setuptools.modified import newer_group
+
+SOURCES = Path("_speedups")
+REQUIRED = os.environ.get("KCOORD_WIRE_REQUIRE_NATIVE") == "1"
+DEBUG = os.environ.get("KCOORD_WIRE_DEBUG") == "1"
+SANITIZE = os.environ.get("KCOORD_WIRE_SANITIZE", "")
+NO_COMPILER = (CCompilerError, CompileError, ExecError, LinkError, PlatformError, FileNotFoundError)
+
+
+def native_module() -> Extension:
+    """The extension, with flags for this platform and these switches.
+
+    The flags are kept in a file that the module depends on, so that another choice of switches is another build.
+    """
+    compile_args = [] if sys.platform == "win32" else ["-O0", "-g"] if DEBUG else ["-O3"]
+    link_args = []
+    if SANITIZE:
+        link_args = [f"-fsanitize={SANITIZE},undefined"]
+        compile_args += ["-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=undefined", *link_args]
+    flags = Path("build", "native.flags")
+    text = " ".join(compile_args)
+    if not flags.exists() or flags.read_text() != text:
+        flags.parent.mkdir(exist_ok=True)
+        flags.write_text(text)
+    written_by_hand = sorted(str(path) for path in SOURCES.iterdir() if path.suffix in {".pyx", ".pxd", ".h"})
+    return Extension(
+        "kcoord_wire._native",
+        [str(SOURCES / "native.pyx")],
+        include_dirs=[str(SOURCES)],
+        depends=[*written_by_hand, str(flags), "setup.py"],
+        extra_compile_args=compile_args,
+        extra_link_args=link_args,
+    )
+
+
+class BuildNative(build_ext):
+    """Builds the native module, or goes on without it where no C compiler is."""
+
+    def run(self) -> None:
+        try:
+            super().run()
+        except NO_COMPILER:
+            if REQUIRED:
+                raise
+            self.extensions = self.distribution.ext_modules = []
+            wheel = self.distribution.get_command_obj("bdist_wheel", create=False)
+            if wheel is not None:
+                wheel.root_is_pure = True
+            print("kcoord_wire: no working C compiler, so this build is pure Python: slower, else the same", file=sys.stderr)
+
+    def build_extension(self, ext: Extension) -> None:
+        from Cython.Build import cythonize
+
+        c_file = Path("build", "cython", ext.sources[0]).with_suffix(".c")
+        [built] = cythonize(
+            [ext],
+            build_dir="build/cython",
+            include_path=[str(SOURCES)],
+            force=self.force or newer_group(ext.depends, str(c_file)),
+            compiler_directives={"language_level": 3, "boundscheck": DEBUG, "wraparound": False, "cdivision": True},
+        )
+        ext.sources = built.sources
+        super().build_extension(ext)
+
+
+class BuildPython(build_py):
+    """Copies the schema files beside the modules; an editable install reads them where they lie."""
+
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            target = Path(self.build_lib, "kcoord_wire", "_schemas")
+            shutil.rmtree(target, ignore_errors=True)
+            shutil.copytree("schemas", target)
+
+
+setup(ext_modules=[native_module()], cmdclass={"build_ext": BuildNative, "build_py": BuildPython})

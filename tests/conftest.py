@@ -1,0 +1,14 @@
+"""What every test run shares: the hypothesis profile, and the name of the codec in the report's head."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+import kcoord_wire as kw
+
+settings.register_profile("kcoord", deadline=None, max_examples=100, print_blob=True)
+settings.load_profile("kcoord")
+
+
+def pytest_report_header() -> str:
+    return f"kcoord_wire: {kw.backend} codec, {kw.__file__}"
