@@ -1,0 +1,82 @@
+"""Kafka's consumer-group coordination protocols: every message of every version, exact to the byte.
+
+    msg = kcoord_wire.JoinGroupRequest(group_id="billing", protocol_type="consumer")
+    data = kcoord_wire.encode(msg, version=7)
+    kcoord_wire.decode(kcoord_wire.JoinGroupRequest, data, version=7) == msg
+
+Message classes are imported when they are first named. `backend` says which codec runs; `KCOORD_WIRE_BACKEND` chooses it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kcoord_wire import messages
+from kcoord_wire.codec.backend import backend
+from kcoord_wire.codec.convert import from_dict, to_dict
+from kcoord_wire.codec.framing import Framer, frame
+from kcoord_wire.codec.headers import (
+    TypeIdHeader,
+    decode_prefixed,
+    decode_request,
+    decode_response,
+    encode_prefixed,
+    encode_request,
+    encode_response,
+    peek_request,
+)
+from kcoord_wire.codec.registry import MessageCodec, Registry, compile_schemas, decode, encode, registry
+from kcoord_wire.errors import DecodeError, EncodeError, SchemaError, WireError
+
+if TYPE_CHECKING:
+    from kcoord_wire.codec.explain import Explanation, explain
+    from kcoord_wire.messages import *  # noqa: F403
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DecodeError",
+    "EncodeError",
+    "Explanation",
+    "Framer",
+    "MessageCodec",
+    "Registry",
+    "SchemaError",
+    "TypeIdHeader",
+    "WireError",
+    "backend",
+    "compile_schemas",
+    "decode",
+    "decode_prefixed",
+    "decode_request",
+    "decode_response",
+    "encode",
+    "encode_prefixed",
+    "encode_request",
+    "encode_response",
+    "explain",
+    "frame",
+    "from_dict",
+    "peek_request",
+    "registry",
+    "to_dict",
+    *messages.__all__,
+]
+
+
+def __getattr__(name: str) -> Any:
+    # construct, which explain stands on, is an extra: it is imported when it is asked for.
+    if name in ("explain", "Explanation"):
+        from kcoord_wire.codec import explain as module
+
+        value = getattr(module, name)
+    elif name in messages.__all__:
+        value = getattr(messages, name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,68 @@
+"""Which codec runs: the native core where it is built, else the pure-Python one. Decided here and nowhere else.
+
+``KCOORD_WIRE_BACKEND`` says ``auto`` (the default), ``native`` or ``python``. `auto` falls back only when our own extension is
+absent; an extension that is there but does not load, or was built for another plan format, is an error.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from kcoord_wire.schema.plan import Length, Op, Presence, StructPlan
+
+__all__ = ["Program", "ProgramClass", "backend", "program_class"]
+
+REBUILD = "make regen native  (or: pip install --force-reinstall .)"
+
+
+class Program(Protocol):
+    """A message at one version, ready to read and write. Every method raises `DecodeError` or `EncodeError` alone."""
+
+    def decode(self, data: bytes | bytearray | memoryview, strict: bool = True) -> Any:
+        """The message that `data` holds; in strict mode bytes left over are an error."""
+
+    def decode_prefix(self, data: bytes | bytearray | memoryview, offset: int, strict: bool) -> tuple[Any, int]:
+        """The message that starts at `offset`, and the offset of the byte after it."""
+
+    def encode(self, message: Any) -> bytes:
+        """The bytes of `message`."""
+
+
+class ProgramClass(Protocol):
+    """Makes a `Program` of a plan and the classes of its structs by name."""
+
+    def __call__(self, plan: StructPlan, classes: Mapping[str, type]) -> Program: ...
+
+
+def _native() -> ProgramClass | None:
+    try:
+        from kcoord_wire import _native as native
+    except ModuleNotFoundError as error:
+        if error.name != "kcoord_wire._native":
+            raise
+        return None
+    ours = {kind.__name__: {member.name: member.value for member in kind} for kind in (Op, Length, Presence)}
+    if native.PLAN_FORMAT != ours:
+        raise ImportError(f"kcoord_wire._native was built for another plan format: rebuild it with {REBUILD}")
+    cls: ProgramClass = native.Program
+    return cls
+
+
+def _choose() -> tuple[str, ProgramClass]:
+    wanted = os.environ.get("KCOORD_WIRE_BACKEND", "auto")
+    if wanted not in ("auto", "native", "python"):
+        raise ImportError(f"KCOORD_WIRE_BACKEND is auto, native or python, not {wanted!r}")
+    if wanted != "python":
+        native = _native()
+        if native is not None:
+            return "native", native
+        if wanted == "native":
+            raise ImportError(f"KCOORD_WIRE_BACKEND=native, but kcoord_wire._native is not built: {REBUILD}")
+    from kcoord_wire.codec.python import Program as python
+
+    return "python", python
+
+
+backend, program_class = _choose()

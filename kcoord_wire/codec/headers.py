@@ -1,0 +1,223 @@
+"""Whole frame bodies: header and message together, without the four bytes of size.
+
+The header's version follows from the api key and version, both of which stand first in every request (KIP-482; Kafka's
+ApiMessageType): request header 2 and response header 1 where the message is flexible, else 1 and 0. Two exceptions: the
+response to ApiVersions always has header 0 (KIP-511), and ControlledShutdown v0 has request header 0.
+
+The draft's frames (family ``central``) have an int16 type id before a request and before some responses, and no correlation id.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kcoord_wire.codec.registry import Buffer, MessageCodec, Registry, registry
+from kcoord_wire.errors import DecodeError, EncodeError
+from kcoord_wire.messages.request_header import RequestHeader
+from kcoord_wire.messages.response_header import ResponseHeader
+
+__all__ = [
+    "Header",
+    "TypeIdHeader",
+    "decode_prefixed",
+    "decode_request",
+    "decode_response",
+    "encode_prefixed",
+    "encode_request",
+    "encode_response",
+    "peek_request",
+]
+
+API_VERSIONS = 18
+CONTROLLED_SHUTDOWN = 7
+
+_REQUEST_HEADER = registry["RequestHeader"]
+_RESPONSE_HEADER = registry["ResponseHeader"]
+
+
+@dataclass(slots=True)
+class TypeIdHeader:
+    """The header of the draft's frames: the type id alone ("the 0.8 consumer-coordinator draft", section 7)."""
+
+    request_type_id: int
+
+
+Header = RequestHeader | ResponseHeader | TypeIdHeader | None
+
+
+def peek_request(body: Buffer) -> RequestHeader:
+    """The header of a Kafka request, without its tagged fields: the same for every api and version, known to us or not.
+
+    :raises DecodeError: the bytes end inside it, or the client id is not a string
+    """
+    version = 0 if _int16(body, 0) == CONTROLLED_SHUTDOWN and _int16(body, 2) == 0 else 1
+    header: RequestHeader = _REQUEST_HEADER.decode_prefix(body, version)[0]
+    return header
+
+
+def decode_request(
+    body: Buffer, *, family: str = "kafka", strict: bool = True, registry: Registry = registry
+) -> tuple[Any, Any]:
+    """Header and request of a frame body.
+
+    :param family: whose frames these are: ``kafka``, or ``central`` for the draft's
+    :param strict: see `MessageCodec.decode`
+    :param registry: where to look the api key up; the package's own by default
+    :raises DecodeError: kind ``api`` for an api key and ``version`` for a version that the registry does not have; else as
+        `MessageCodec.decode`, with offsets from the start of `body`
+    """
+    if family == "central":
+        type_id = _type_id(body, "TypeIdHeader.request_type_id")
+        codec = _find(registry, "request", type_id, family, "TypeIdHeader.request_type_id")
+        return TypeIdHeader(type_id), _whole(codec, body, 2, 0, strict)
+    peeked = peek_request(body)
+    codec = _find(registry, "request", peeked.request_api_key, family, "RequestHeader.request_api_key")
+    version = peeked.request_api_version
+    _check_version(codec, version, 2)
+    header, offset = _REQUEST_HEADER.decode_prefix(body, 2 if version in codec.flexible_versions else 1, strict=strict)
+    return header, _whole(codec, body, offset, version, strict)
+
+
+def encode_request(
+    request: object,
+    version: int,
+    *,
+    correlation_id: int = 0,
+    client_id: str | None = None,
+    registry: Registry = registry,
+) -> bytes:
+    """The frame body of a request: header and message; `frame` puts the size before it.
+
+    :param correlation_id: int32, comes back in the response; the draft's frames have none
+    :param client_id: at most 32767 bytes of UTF-8, None for null
+    :raises EncodeError: the value cannot be written in that version
+    :raises TypeError: `request` is not a request of the registry
+    """
+    codec = _codec_of(registry, request, "request")
+    body = codec.encode(request, version)
+    if codec.header == "kafka":
+        header = RequestHeader(
+            request_api_key=_api_key(codec),
+            request_api_version=version,
+            correlation_id=correlation_id,
+            client_id=client_id,
+        )
+        return _REQUEST_HEADER.encode(header, 2 if version in codec.flexible_versions else 1) + body
+    return _type_id_bytes(codec) + body
+
+
+def decode_response(
+    body: Buffer, api: type | int, version: int, *, strict: bool = True, registry: Registry = registry
+) -> tuple[Any, Any]:
+    """Header and response of a frame body. A response does not say what it answers: the caller knows from the correlation id.
+
+    :param api: the response's class, or its api key (family ``kafka``)
+    :param version: the version of the request that it answers
+    :raises DecodeError: as `decode_request`
+    """
+    if isinstance(api, int):
+        codec = _find(registry, "response", api, "kafka", "ResponseHeader")
+    else:
+        codec = registry.by_class(api)
+    _check_version(codec, version, 0)
+    if codec.header == "none":
+        return None, _whole(codec, body, 0, version, strict)
+    if codec.header == "typeId":
+        path = "TypeIdHeader.request_type_id"
+        type_id = _type_id(body, path)
+        if type_id != codec.api_key:
+            raise DecodeError("api", 0, path, f"type id {type_id} is not that of {codec.name}, {codec.api_key}")
+        return TypeIdHeader(type_id), _whole(codec, body, 2, version, strict)
+    header, offset = _RESPONSE_HEADER.decode_prefix(body, _response_header_version(codec, version), strict=strict)
+    return header, _whole(codec, body, offset, version, strict)
+
+
+def encode_response(response: object, version: int, *, correlation_id: int = 0, registry: Registry = registry) -> bytes:
+    """The frame body of a response: header and message; `frame` puts the size before it.
+
+    :raises EncodeError: the value cannot be written in that version
+    :raises TypeError: `response` is not a response of the registry
+    """
+    codec = _codec_of(registry, response, "response")
+    body = codec.encode(response, version)
+    if codec.header == "kafka":
+        header = ResponseHeader(correlation_id=correlation_id)
+        return _RESPONSE_HEADER.encode(header, _response_header_version(codec, version)) + body
+    return (_type_id_bytes(codec) if codec.header == "typeId" else b"") + body
+
+
+def decode_prefixed(cls: type, blob: Buffer, *, strict: bool = True) -> tuple[int, Any]:
+    """Version and message of a blob that starts with its version as int16, as subscriptions and assignments do.
+
+    A version above our newest is read as our newest, and what follows it is left unread: newer versions may only append
+    (Kafka's ConsumerProtocol.java).
+
+    :raises DecodeError: the bytes are not such a blob; offsets count from its start
+    """
+    codec = registry.by_class(cls)
+    version = _int16(blob, 0)
+    if len(blob) < 2:
+        raise DecodeError("truncated", 0, codec.name, "2 bytes of version are needed")
+    known = min(version, codec.valid_versions.stop - 1)
+    _check_version(codec, known, 0)
+    if known == version:
+        return version, _whole(codec, blob, 2, version, strict)
+    return version, codec.decode_prefix(blob, known, offset=2, strict=strict)[0]
+
+
+def encode_prefixed(message: object, version: int) -> bytes:
+    """The blob of `message`: its version as int16, then its bytes. Errors as `encode`."""
+    return version.to_bytes(2, "big", signed=True) + registry.by_class(type(message)).encode(message, version)
+
+
+def _whole(codec: MessageCodec, body: Buffer, offset: int, version: int, strict: bool) -> Any:
+    message, end = codec.decode_prefix(body, version, offset=offset, strict=strict)
+    if strict and end != len(body):
+        raise DecodeError("trailing", end, codec.name, f"{len(body) - end} bytes are left after the message")
+    return message
+
+
+def _response_header_version(codec: MessageCodec, version: int) -> int:
+    return 1 if version in codec.flexible_versions and codec.api_key != API_VERSIONS else 0
+
+
+def _check_version(codec: MessageCodec, version: int, offset: int) -> None:
+    if version not in codec.valid_versions:
+        valid = codec.valid_versions
+        detail = f"there is no version {version}, only {valid.start} to {valid.stop - 1}"
+        raise DecodeError("version", offset, codec.name, detail)
+
+
+def _find(registry: Registry, kind: str, key: int, family: str, path: str) -> MessageCodec:
+    try:
+        return registry.request(key, family) if kind == "request" else registry.response(key, family)
+    except KeyError:
+        raise DecodeError("api", 0, path, f"no {kind} of family {family} has api key {key}") from None
+
+
+def _codec_of(registry: Registry, message: object, kind: str) -> MessageCodec:
+    codec = registry.by_class(type(message))
+    if codec.type != kind:
+        raise TypeError(f"{codec.name} is not a {kind}")
+    return codec
+
+
+def _api_key(codec: MessageCodec) -> int:
+    if codec.api_key is None:
+        raise EncodeError("type", codec.name, "its schema has no apiKey: it cannot be framed")
+    return codec.api_key
+
+
+def _type_id_bytes(codec: MessageCodec) -> bytes:
+    return _api_key(codec).to_bytes(2, "big", signed=True)
+
+
+def _type_id(body: Buffer, path: str) -> int:
+    if len(body) < 2:
+        raise DecodeError("truncated", 0, path, "2 bytes of type id are needed")
+    return _int16(body, 0)
+
+
+def _int16(data: Buffer, offset: int) -> int:
+    return int.from_bytes(data[offset : offset + 2], "big", signed=True)

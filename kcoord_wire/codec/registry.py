@@ -1,0 +1,242 @@
+"""Messages by name, class and api key, each with the codec that reads and writes it.
+
+Laws:
+
+* A codec's plan, classes and programs are made when they are first needed and kept; importing this module makes none.
+* One message class serves all versions; the version is always an argument.
+* The package's own registry and one that a user compiles at run time behave alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kcoord_wire.codec.backend import Program, ProgramClass, program_class
+from kcoord_wire.codec.classes import make_classes
+from kcoord_wire.codec.text import TextProgram
+from kcoord_wire.errors import DecodeError, EncodeError
+from kcoord_wire.messages._index import INDEX
+from kcoord_wire.schema.files import load_messages, schema_root
+from kcoord_wire.schema.model import Message
+from kcoord_wire.schema.plan import StructPlan, compile_plan
+from kcoord_wire.schema.reader import load_message
+
+__all__ = ["Buffer", "MessageCodec", "Registry", "compile_schemas", "decode", "encode", "registry"]
+
+M = TypeVar("M")
+Buffer = bytes | bytearray | memoryview
+
+
+class MessageCodec:
+    """One message: what it is, and its bytes in every version.
+
+    :ivar name: the schema's name, ``JoinGroupRequest``
+    :ivar type: ``request``, ``response``, ``header``, ``data``, ``metadata``, ``coordinator-key`` or ``coordinator-value``
+    :ivar api_key: the api key, type id or record type; None where it has none
+    :ivar family: the namespace of its api key: ``kafka``, ``central``, ``proposal`` ...
+    :ivar header: what stands before it in a frame: ``kafka``, ``typeId`` or ``none``
+    :ivar valid_versions: the versions it has; :ivar flexible_versions: those of them in the compact encoding
+    """
+
+    def __init__(
+        self,
+        name: str,
+        type_: str,
+        api_key: int | None,
+        family: str,
+        header: str,
+        valid_versions: range,
+        flexible_versions: range,
+        load: Callable[[], tuple[Message, Mapping[str, type]]],
+        program: ProgramClass = program_class,
+    ) -> None:
+        self.name = name
+        self.type = type_
+        self.api_key = api_key
+        self.family = family
+        self.header = header
+        self.valid_versions = valid_versions
+        self.flexible_versions = flexible_versions
+        self._load = load
+        self._program_class = program
+        self._programs: dict[int, Program] = {}
+
+    @cached_property
+    def _loaded(self) -> tuple[Message, Mapping[str, type]]:
+        return self._load()
+
+    @property
+    def schema(self) -> Message:
+        """The checked schema (read from its file when first asked for)."""
+        return self._loaded[0]
+
+    @property
+    def classes(self) -> Mapping[str, type]:
+        """The message's class and those of its structs, by class name."""
+        return self._loaded[1]
+
+    @cached_property
+    def cls(self) -> type:
+        """The message's class."""
+        return self.classes[self.name]
+
+    def plan(self, version: int) -> StructPlan:
+        """The plan at `version` (ValueError where the message does not have it)."""
+        return compile_plan(self.schema, version)
+
+    def encode(self, message: object, version: int) -> bytes:
+        """The bytes of `message` at `version`, without size or header.
+
+        :raises EncodeError: the version is none of ours, or the value cannot be written in it
+        """
+        program = self._programs.get(version)
+        if program is None:
+            if version not in self.valid_versions:
+                raise EncodeError("version", self.name, self._no_version(version))
+            program = self._compile(version)
+        return program.encode(message)
+
+    def decode(self, data: Buffer, version: int, *, strict: bool = True) -> Any:
+        """The message that `data` holds, a body without size or header.
+
+        :param strict: refuse trailing bytes, varints that are not canonical, tags out of order and bools other than 0 and 1;
+            False accepts what Kafka's own reader accepts
+        :raises DecodeError: the version is none of ours (kind ``version``), or the bytes are not such a message
+        """
+        program = self._programs.get(version)
+        if program is None:
+            program = self._compile_to_decode(version)
+        return program.decode(data, strict)
+
+    def decode_prefix(self, data: Buffer, version: int, *, offset: int = 0, strict: bool = True) -> tuple[Any, int]:
+        """The message that starts at `offset`, and the offset of the byte after it. Errors as `decode`, but for trailing bytes."""
+        program = self._programs.get(version)
+        if program is None:
+            program = self._compile_to_decode(version)
+        return program.decode_prefix(data, offset, strict)
+
+    def _compile_to_decode(self, version: int) -> Program:
+        if version not in self.valid_versions:
+            raise DecodeError("version", 0, self.name, self._no_version(version))
+        return self._compile(version)
+
+    def _compile(self, version: int) -> Program:
+        plan = self.plan(version)
+        if self.schema.encoding == "text":
+            program: Program = TextProgram(self.schema, plan, self.classes)
+        else:
+            program = self._program_class(plan, self.classes)
+        self._programs[version] = program
+        return program
+
+    def _no_version(self, version: int) -> str:
+        return f"there is no version {version}, only {self.valid_versions.start} to {self.valid_versions.stop - 1}"
+
+    def __repr__(self) -> str:
+        return f"<MessageCodec {self.name} versions {self.valid_versions.start}-{self.valid_versions.stop - 1}>"
+
+
+class Registry(Mapping[str, MessageCodec]):
+    """Codecs by message name; also by class and, for requests and responses, by family and api key."""
+
+    def __init__(self, codecs: Iterable[MessageCodec]) -> None:
+        self._codecs = {codec.name: codec for codec in codecs}
+        self._by_key = {(c.type, c.family, c.api_key): c for c in self._codecs.values() if c.api_key is not None}
+        self._by_class: dict[type, MessageCodec] = {}
+
+    def __getitem__(self, name: str) -> MessageCodec:
+        return self._codecs[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._codecs)
+
+    def __len__(self) -> int:
+        return len(self._codecs)
+
+    def by_class(self, cls: type) -> MessageCodec:
+        """The codec of a message class.
+
+        :raises TypeError: `cls` is not the class of a message of this registry (a struct within one is none)
+        """
+        codec = self._by_class.get(cls)
+        if codec is None:
+            codec = self._codecs.get(getattr(cls, "__name__", ""))
+            if codec is None or codec.cls is not cls:
+                raise TypeError(f"{cls!r} is not a message class of this registry")
+            self._by_class[cls] = codec
+        return codec
+
+    def request(self, api_key: int, family: str = "kafka") -> MessageCodec:
+        """The request with that api key (or type id). KeyError where there is none."""
+        return self._by_key["request", family, api_key]
+
+    def response(self, api_key: int, family: str = "kafka") -> MessageCodec:
+        """The response with that api key (or type id). KeyError where there is none."""
+        return self._by_key["response", family, api_key]
+
+    def record_key(self, record_type: int) -> MessageCodec:
+        """The `__consumer_offsets` key of that record type. KeyError where there is none."""
+        return self._by_key["coordinator-key", "kafka", record_type]
+
+    def record_value(self, record_type: int) -> MessageCodec:
+        """The `__consumer_offsets` value of that record type. KeyError where there is none."""
+        return self._by_key["coordinator-value", "kafka", record_type]
+
+
+def _built_in() -> Iterator[MessageCodec]:
+    for name, file, type_, api_key, family, header, valid, flexible in INDEX:
+
+        def load(file: str = file, name: str = name) -> tuple[Message, Mapping[str, type]]:
+            message = load_message(schema_root() / file)
+            module = import_module(getattr(import_module("kcoord_wire.messages"), name).__module__)
+            return message, {cls: getattr(module, cls) for cls in module.__all__}
+
+        yield MessageCodec(name, type_, api_key, family, header, _range(*valid), _range(*flexible), load)
+
+
+def _range(low: int, high: int) -> range:
+    return range(low, high + 1) if low <= high else range(0)
+
+
+registry = Registry(_built_in())
+
+
+def compile_schemas(path: str | Path) -> Registry:
+    """A registry of a user's own schema files, or of Kafka's: one file, or every .json file below a folder.
+
+    Classes are made on the spot, with the names, attributes and defaults that generated ones would have. Codecs are native
+    where the native core is built.
+
+    :raises SchemaError: a file breaks a rule of the schema language
+    :raises FileNotFoundError: `path` does not exist
+    """
+    return Registry(_compiled(message) for message in load_messages(Path(path)).values())
+
+
+def _compiled(m: Message) -> MessageCodec:
+    valid, flexible = _range(m.versions.low, m.versions.high), _range(m.flexible.low, m.flexible.high)
+    return MessageCodec(m.name, m.type, m.api_key, m.family, m.header, valid, flexible, lambda: (m, make_classes(m)))
+
+
+def encode(message: object, version: int) -> bytes:
+    """The bytes of a message of this package at `version`: the body alone, without size or header.
+
+    :raises EncodeError: the version is none of the message's, or the value cannot be written in it
+    :raises TypeError: `message` is not a message of this package (for one of `compile_schemas`, use its registry)
+    """
+    return registry.by_class(type(message)).encode(message, version)
+
+
+def decode(cls: type[M], data: Buffer, version: int, *, strict: bool = True) -> M:
+    """The message of class `cls` that `data` holds at `version`: a body without size or header.
+
+    :param strict: see `MessageCodec.decode`
+    :raises DecodeError: the bytes are not such a message, or it has no such version
+    :raises TypeError: `cls` is not a message class of this package
+    """
+    message: M = registry.by_class(cls).decode(data, version, strict=strict)
+    return message
