@@ -20,13 +20,10 @@ __all__ = [
 @dataclass(slots=True, kw_only=True)
 class ApiVersionsRequest:
     """Asks a broker which requests it serves, in which versions. Clients send it first on each connection, before
-    authentication, and then keep to what both sides know.
-    v1 adds the throttle time to the answer (KIP-124) and v2 moves throttling to after the answer (KIP-219). v3 is
-    flexible and names the client's software (KIP-511), v4 lets features start at version 0 (KIP-1022), v5 says
-    which
-    broker the client means to reach (KIP-1242).
-    A broker that does not know the version still reads the header and answers with v0 and UNSUPPORTED_VERSION
-    (35).
+    authentication, and then keep to what both sides know. v1 adds the throttle time to the answer (KIP-124) and
+    v2 moves throttling to after the answer (KIP-219). v3 is flexible and names the client's software (KIP-511),
+    v4 lets features start at version 0 (KIP-1022), v5 says which broker the client means to reach (KIP-1242). A
+    broker that does not know the version still reads the header and answers with v0 and UNSUPPORTED_VERSION (35).
     Names outside letters, digits, "-" and "." get INVALID_REQUEST (42).
 
     Versions 0-5, flexible 3+.
@@ -111,15 +108,11 @@ class ApiVersionsResponseFinalizedFeatureKey:
 @dataclass(slots=True, kw_only=True)
 class ApiVersionsResponse:
     """Lists what the broker serves. Its header is always version 0 so that any client can read it, although the body
-    is
-    flexible from v3 on (KIP-511). To a version it does not know the broker answers with v0 and
-    UNSUPPORTED_VERSION (35),
-    its own range for this API in the list.
-    v1 adds the throttle time (KIP-124), v2 moves throttling to after the answer (KIP-219), v3 is flexible and
-    adds
-    features (KIP-482, KIP-584), v4 may list features whose lowest version is 0, which v3 must leave out
-    (KIP-1022), v5
-    may answer REBOOTSTRAP_REQUIRED (129) when the client reached another broker than it meant (KIP-1242).
+    is flexible from v3 on (KIP-511). To a version it does not know the broker answers with v0 and
+    UNSUPPORTED_VERSION (35), its own range for this API in the list. v1 adds the throttle time (KIP-124), v2
+    moves throttling to after the answer (KIP-219), v3 is flexible and adds features (KIP-482, KIP-584), v4 may
+    list features whose lowest version is 0, which v3 must leave out (KIP-1022), v5 may answer
+    REBOOTSTRAP_REQUIRED (129) when the client reached another broker than it meant (KIP-1242).
 
     Versions 0-5, flexible 3+.
     """

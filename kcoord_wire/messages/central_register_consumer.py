@@ -17,8 +17,7 @@ __all__ = [
 @dataclass(slots=True, kw_only=True)
 class RegisterConsumerRequest:
     """Opens a consumer's membership. From here on the roles turn: the coordinator sends requests down this
-    connection
-    and the consumer answers them.
+    connection and the consumer answers them.
 
     Source: the consumer coordinator draft for Kafka 0.8, section 7 "On Consumer Startup",
     "RegisterConsumerRequest".

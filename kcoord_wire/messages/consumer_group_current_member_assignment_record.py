@@ -20,8 +20,8 @@ _ZERO_UUID = uuid.UUID(int=0)
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupCurrentMemberAssignmentKey:
-    """Key of what one member owns now, in __consumer_offsets: an int16 8, then these fields (KIP-848).
-    Kafka 3.9 counts the int16 as the key's version, later releases as the record's type; the bytes are the same.
+    """Key of what one member owns now, in __consumer_offsets: an int16 8, then these fields (KIP-848). Kafka 3.9
+    counts the int16 as the key's version, later releases as the record's type; the bytes are the same.
 
     Versions 0.
     """
@@ -56,11 +56,9 @@ class ConsumerGroupCurrentMemberAssignmentValueTopicPartitions:
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupCurrentMemberAssignmentValue:
     """What one member owns now and what it still has to give up, under a key of type 8 (KIP-848). An int16 version
-    stands
-    before it; no value at all (a tombstone) says that the member has left.
-    Assignment epochs let a member commit with an epoch a little behind its own (KIP-1251). Their default is a
-    JSON null,
-    which is not the string "null": the default is the empty array, so that null is written.
+    stands before it; no value at all (a tombstone) says that the member has left. Assignment epochs let a member
+    commit with an epoch a little behind its own (KIP-1251). Their default is a JSON null, which is not the string
+    "null": the default is the empty array, so that null is written.
 
     Versions 0, flexible 0.
     """

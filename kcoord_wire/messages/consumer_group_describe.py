@@ -24,9 +24,8 @@ _ZERO_UUID = uuid.UUID(int=0)
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupDescribeRequest:
     """Asks a coordinator what it knows of groups of the newer consumer protocol (KIP-848). Tools send it; classic
-    groups
-    are described by DescribeGroups.
-    v1 adds the member type to the answer (KIP-1099). All versions are flexible.
+    groups are described by DescribeGroups. v1 adds the member type to the answer (KIP-1099). All versions are
+    flexible.
 
     Versions 0-1, flexible 0+.
     """
@@ -160,13 +159,10 @@ class ConsumerGroupDescribeResponseDescribedGroup:
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupDescribeResponse:
     """Describes groups of the newer consumer protocol: their epochs, and for each member what it owns and what it is
-    meant
-    to own (KIP-848). v1 adds the member type, which shows how far an upgrade from the classic protocol has come
-    (KIP-1099).
-    Errors, for a group: COORDINATOR_LOAD_IN_PROGRESS (14), COORDINATOR_NOT_AVAILABLE (15), NOT_COORDINATOR (16),
-    INVALID_GROUP_ID (24), TOPIC_AUTHORIZATION_FAILED (29), GROUP_AUTHORIZATION_FAILED (30), GROUP_ID_NOT_FOUND
-    (69),
-    which is also the answer for a group of another type.
+    meant to own (KIP-848). v1 adds the member type, which shows how far an upgrade from the classic protocol has
+    come (KIP-1099). Errors, for a group: COORDINATOR_LOAD_IN_PROGRESS (14), COORDINATOR_NOT_AVAILABLE (15),
+    NOT_COORDINATOR (16), INVALID_GROUP_ID (24), TOPIC_AUTHORIZATION_FAILED (29), GROUP_AUTHORIZATION_FAILED (30),
+    GROUP_ID_NOT_FOUND (69), which is also the answer for a group of another type.
 
     Versions 0-1, flexible 0+.
     """

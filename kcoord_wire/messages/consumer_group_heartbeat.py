@@ -40,13 +40,10 @@ class ConsumerGroupHeartbeatRequestTopicPartitions:
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupHeartbeatRequest:
     """The one request of the newer consumer protocol (KIP-848): a member joins, stays, reports what it owns and
-    leaves with
-    it. Fields that have not changed since the last heartbeat may be left null; the first one must be complete.
-    The member epoch says what the member wants: 0 to join, -1 to leave, -2 to leave for a while as a static
-    member,
-    otherwise the epoch it has reached. v1 adds subscription by regular expression and makes the client choose its
-    member
-    id (KIP-1082). All versions are flexible.
+    leaves with it. Fields that have not changed since the last heartbeat may be left null; the first one must be
+    complete. The member epoch says what the member wants: 0 to join, -1 to leave, -2 to leave for a while as a
+    static member, otherwise the epoch it has reached. v1 adds subscription by regular expression and makes the
+    client choose its member id (KIP-1082). All versions are flexible.
 
     Versions 0-1, flexible 0+.
     """
@@ -119,15 +116,12 @@ class ConsumerGroupHeartbeatResponseAssignment:
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupHeartbeatResponse:
     """Confirms a member's epoch and, when it changes, hands it the assignment it has to move to (KIP-848). The
-    coordinator
-    gives a partition to its next owner only after the previous one has reported that it let go.
-    v1 goes with subscription by regular expression and client-chosen member ids (KIP-1082); the layout is that of
-    v0.
-    Errors: COORDINATOR_LOAD_IN_PROGRESS (14), COORDINATOR_NOT_AVAILABLE (15), NOT_COORDINATOR (16),
-    UNKNOWN_MEMBER_ID
-    (25), GROUP_AUTHORIZATION_FAILED (30), INVALID_REQUEST (42), GROUP_MAX_SIZE_REACHED (81), FENCED_MEMBER_EPOCH
-    (110),
-    UNRELEASED_INSTANCE_ID (111), UNSUPPORTED_ASSIGNOR (112), INVALID_REGULAR_EXPRESSION (128).
+    coordinator gives a partition to its next owner only after the previous one has reported that it let go. v1
+    goes with subscription by regular expression and client-chosen member ids (KIP-1082); the layout is that of
+    v0. Errors: COORDINATOR_LOAD_IN_PROGRESS (14), COORDINATOR_NOT_AVAILABLE (15), NOT_COORDINATOR (16),
+    UNKNOWN_MEMBER_ID (25), GROUP_AUTHORIZATION_FAILED (30), INVALID_REQUEST (42), GROUP_MAX_SIZE_REACHED (81),
+    FENCED_MEMBER_EPOCH (110), UNRELEASED_INSTANCE_ID (111), UNSUPPORTED_ASSIGNOR (112),
+    INVALID_REGULAR_EXPRESSION (128).
 
     Versions 0-1, flexible 0+.
     """

@@ -19,9 +19,8 @@ __all__ = [
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupMemberMetadataKey:
     """Key of what a member of the newer consumer protocol said about itself, in __consumer_offsets: an int16 5, then
-    these
-    fields (KIP-848).
-    Kafka 3.9 counts the int16 as the key's version, later releases as the record's type; the bytes are the same.
+    these fields (KIP-848). Kafka 3.9 counts the int16 as the key's version, later releases as the record's type;
+    the bytes are the same.
 
     Versions 0.
     """
@@ -43,7 +42,7 @@ class ConsumerGroupMemberMetadataValueClassicProtocol:
     name: str = ""
     """The strategy's name."""
 
-    metadata: bytes = b''
+    metadata: bytes = b""
     """What the member offered for the strategy; its subscription."""
 
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
@@ -70,12 +69,9 @@ class ConsumerGroupMemberMetadataValueClassicMemberMetadata:
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupMemberMetadataValue:
     """What a member of the newer consumer protocol said about itself, under a key of type 5 (KIP-848). An int16
-    version
-    stands before it; no value at all (a tombstone) says that the member has left.
-    ClassicMemberMetadata is kept for members that still speak the classic protocol while a group is being
-    upgraded. Its
-    default is a JSON null, which is not the string "null": the default is the empty struct, so that null is
-    written.
+    version stands before it; no value at all (a tombstone) says that the member has left. ClassicMemberMetadata
+    is kept for members that still speak the classic protocol while a group is being upgraded. Its default is a
+    JSON null, which is not the string "null": the default is the empty struct, so that null is written.
 
     Versions 0, flexible 0.
     """

@@ -17,9 +17,8 @@ __all__ = [
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupMetadataKey:
     """Key of the epoch of a group of the newer consumer protocol in __consumer_offsets: an int16 3, then the group's
-    id
-    (KIP-848).
-    Kafka 3.9 counts the int16 as the key's version, later releases as the record's type; the bytes are the same.
+    id (KIP-848). Kafka 3.9 counts the int16 as the key's version, later releases as the record's type; the bytes
+    are the same.
 
     Versions 0.
     """
@@ -31,9 +30,8 @@ class ConsumerGroupMetadataKey:
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupMetadataValue:
     """The epoch of a group of the newer consumer protocol, under a key of type 3 (KIP-848). An int16 version stands
-    before
-    it; no value at all (a tombstone) says that the group is gone.
-    The hash of the subscribed topics takes the place of the records of type 4 (KIP-1101).
+    before it; no value at all (a tombstone) says that the group is gone. The hash of the subscribed topics takes
+    the place of the records of type 4 (KIP-1101).
 
     Versions 0, flexible 0.
     """

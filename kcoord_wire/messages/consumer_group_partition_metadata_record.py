@@ -22,9 +22,8 @@ _ZERO_UUID = uuid.UUID(int=0)
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupPartitionMetadataKey:
     """Key of the topics a group of the newer consumer protocol knew, in __consumer_offsets: an int16 4, then the
-    group's id
-    (KIP-848). Since Kafka 4.1 brokers only write tombstones for it (KIP-1101).
-    Kafka 3.9 counts the int16 as the key's version, later releases as the record's type; the bytes are the same.
+    group's id (KIP-848). Since Kafka 4.1 brokers only write tombstones for it (KIP-1101). Kafka 3.9 counts the
+    int16 as the key's version, later releases as the record's type; the bytes are the same.
 
     Versions 0.
     """
@@ -76,9 +75,8 @@ class ConsumerGroupPartitionMetadataValueTopicMetadata:
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupPartitionMetadataValue:
     """The topics a group of the newer consumer protocol subscribes to, as the coordinator knew them, under a key of
-    type 4
-    (KIP-848). An int16 version stands before it.
-    Since Kafka 4.1 a hash in ConsumerGroupMetadataValue takes its place and this value is only read (KIP-1101).
+    type 4 (KIP-848). An int16 version stands before it. Since Kafka 4.1 a hash in ConsumerGroupMetadataValue
+    takes its place and this value is only read (KIP-1101).
 
     Versions 0, flexible 0.
     """

@@ -16,8 +16,8 @@ __all__ = [
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupRegularExpressionKey:
-    """Key of a resolved regular expression in __consumer_offsets: an int16 16, then these fields (KIP-848).
-    Kafka 3.9 does not know the record.
+    """Key of a resolved regular expression in __consumer_offsets: an int16 16, then these fields (KIP-848). Kafka
+    3.9 does not know the record.
 
     Versions 0.
     """
@@ -32,9 +32,8 @@ class ConsumerGroupRegularExpressionKey:
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupRegularExpressionValue:
     """The topics a regular expression stands for, as last resolved, under a key of type 16 (KIP-848). An int16
-    version
-    stands before it.
-    No value at all (a tombstone) says that no member subscribes to the expression any more.
+    version stands before it. No value at all (a tombstone) says that no member subscribes to the expression any
+    more.
 
     Versions 0, flexible 0.
     """

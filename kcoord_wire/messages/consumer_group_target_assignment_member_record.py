@@ -20,8 +20,8 @@ _ZERO_UUID = uuid.UUID(int=0)
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupTargetAssignmentMemberKey:
-    """Key of one member's target assignment in __consumer_offsets: an int16 7, then these fields (KIP-848).
-    Kafka 3.9 counts the int16 as the key's version, later releases as the record's type; the bytes are the same.
+    """Key of one member's target assignment in __consumer_offsets: an int16 7, then these fields (KIP-848). Kafka
+    3.9 counts the int16 as the key's version, later releases as the record's type; the bytes are the same.
 
     Versions 0.
     """
@@ -53,9 +53,7 @@ class ConsumerGroupTargetAssignmentMemberValueTopicPartition:
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupTargetAssignmentMemberValue:
     """What one member is meant to own once the group has converged, under a key of type 7 (KIP-848). An int16
-    version
-    stands before it.
-    No value at all (a tombstone) says that the member has no target any more.
+    version stands before it. No value at all (a tombstone) says that the member has no target any more.
 
     Versions 0, flexible 0.
     """

@@ -30,11 +30,9 @@ class ConsumerProtocolAssignmentTopicPartition:
 @dataclass(slots=True, kw_only=True)
 class ConsumerProtocolAssignment:
     """What the leader of a group gives one consumer: its partitions. It travels in SyncGroup as the member's
-    assignment, an
-    int16 version before it.
-    All versions have the same layout; the number follows that of the subscription (KIP-429, KIP-792, KIP-881). A
-    reader
-    takes a version above its own as its newest and ignores the rest.
+    assignment, an int16 version before it. All versions have the same layout; the number follows that of the
+    subscription (KIP-429, KIP-792, KIP-881). A reader takes a version above its own as its newest and ignores the
+    rest.
 
     Versions 0-3.
     """

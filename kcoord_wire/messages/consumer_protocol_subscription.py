@@ -31,13 +31,9 @@ class ConsumerProtocolSubscriptionTopicPartition:
 @dataclass(slots=True, kw_only=True)
 class ConsumerProtocolSubscription:
     """What a consumer tells the leader of its group: the topics it wants and what it holds already. It travels in
-    JoinGroup
-    as a protocol's metadata, an int16 version before it.
-    v1 adds owned partitions, which cooperative rebalancing needs (KIP-429), v2 the generation they date from
-    (KIP-792),
-    v3 the rack (KIP-881). Versions only append: a reader takes a version above its own as its newest and ignores
-    the
-    rest.
+    JoinGroup as a protocol's metadata, an int16 version before it. v1 adds owned partitions, which cooperative
+    rebalancing needs (KIP-429), v2 the generation they date from (KIP-792), v3 the rack (KIP-881). Versions only
+    append: a reader takes a version above its own as its newest and ignores the rest.
 
     Versions 0-3.
     """

@@ -53,9 +53,9 @@ class DeleteGroupsResponseDeletableGroupResult:
 
 @dataclass(slots=True, kw_only=True)
 class DeleteGroupsResponse:
-    """Answers DeleteGroups with one outcome a group. Only an empty group can be deleted (KIP-229).
-    v1 moves throttling to after the answer (KIP-219), v2 is flexible (KIP-482), v3 adds error messages.
-    Errors, for a group: COORDINATOR_LOAD_IN_PROGRESS (14), COORDINATOR_NOT_AVAILABLE (15), NOT_COORDINATOR (16),
+    """Answers DeleteGroups with one outcome a group. Only an empty group can be deleted (KIP-229). v1 moves
+    throttling to after the answer (KIP-219), v2 is flexible (KIP-482), v3 adds error messages. Errors, for a
+    group: COORDINATOR_LOAD_IN_PROGRESS (14), COORDINATOR_NOT_AVAILABLE (15), NOT_COORDINATOR (16),
     INVALID_GROUP_ID (24), GROUP_AUTHORIZATION_FAILED (30), NON_EMPTY_GROUP (68), GROUP_ID_NOT_FOUND (69).
 
     Versions 0-3, flexible 2+.

@@ -19,10 +19,9 @@ __all__ = [
 @dataclass(slots=True, kw_only=True)
 class DescribeGroupsRequest:
     """Asks a coordinator what it knows of classic groups: their state, members and assignments. Groups of the newer
-    protocol are described by ConsumerGroupDescribe (KIP-848).
-    v1 and v2 change throttling (KIP-124, KIP-219), v3 can ask for authorized operations (KIP-430), v4 shows
-    static
-    members (KIP-345), v5 is flexible (KIP-482), v6 changes the answer for missing groups (KIP-1043).
+    protocol are described by ConsumerGroupDescribe (KIP-848). v1 and v2 change throttling (KIP-124, KIP-219), v3
+    can ask for authorized operations (KIP-430), v4 shows static members (KIP-345), v5 is flexible (KIP-482), v6
+    changes the answer for missing groups (KIP-1043).
 
     Versions 0-6, flexible 5+.
     """
@@ -56,10 +55,10 @@ class DescribeGroupsResponseDescribedGroupMember:
     client_host: str = ""
     """The address the member's JoinGroup came from."""
 
-    member_metadata: bytes = b''
+    member_metadata: bytes = b""
     """What the member offered for the chosen strategy; for consumers, its subscription."""
 
-    member_assignment: bytes = b''
+    member_assignment: bytes = b""
     """The member's share of the work; for consumers, its partitions."""
 
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
@@ -103,14 +102,12 @@ class DescribeGroupsResponseDescribedGroup:
 
 @dataclass(slots=True, kw_only=True)
 class DescribeGroupsResponse:
-    """Describes classic groups. Members' metadata is given only while a group is Stable.
-    v1 adds the throttle time (KIP-124), v2 moves throttling to after the answer (KIP-219), v3 adds authorized
-    operations
-    (KIP-430), v4 static members (KIP-345). v5 is flexible (KIP-482). A group that does not exist is "Dead"
-    without an
-    error up to v5 and GROUP_ID_NOT_FOUND with a message from v6 on (KIP-1043).
-    Errors, for a group: COORDINATOR_LOAD_IN_PROGRESS (14), COORDINATOR_NOT_AVAILABLE (15), NOT_COORDINATOR (16),
-    INVALID_GROUP_ID (24), GROUP_AUTHORIZATION_FAILED (30), GROUP_ID_NOT_FOUND (69).
+    """Describes classic groups. Members' metadata is given only while a group is Stable. v1 adds the throttle time
+    (KIP-124), v2 moves throttling to after the answer (KIP-219), v3 adds authorized operations (KIP-430), v4
+    static members (KIP-345). v5 is flexible (KIP-482). A group that does not exist is "Dead" without an error up
+    to v5 and GROUP_ID_NOT_FOUND with a message from v6 on (KIP-1043). Errors, for a group:
+    COORDINATOR_LOAD_IN_PROGRESS (14), COORDINATOR_NOT_AVAILABLE (15), NOT_COORDINATOR (16), INVALID_GROUP_ID
+    (24), GROUP_AUTHORIZATION_FAILED (30), GROUP_ID_NOT_FOUND (69).
 
     Versions 0-6, flexible 5+.
     """

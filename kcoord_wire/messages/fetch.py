@@ -123,15 +123,12 @@ class FetchRequestForgottenTopic:
 @dataclass(slots=True, kw_only=True)
 class FetchRequest:
     """Reads records. Consumers and followers send it in a loop; the broker holds it until enough bytes are there or
-    the
-    wait is over. Sessions let later requests name only the partitions that changed (KIP-227).
-    v3 limits the whole answer (KIP-74), v4 adds the isolation level and record batches v2 (KIP-98), v5 log start
-    offsets
+    the wait is over. Sessions let later requests name only the partitions that changed (KIP-227). v3 limits the
+    whole answer (KIP-74), v4 adds the isolation level and record batches v2 (KIP-98), v5 log start offsets
     (KIP-107), v7 sessions (KIP-227), v9 leader epochs (KIP-320), v10 allows zstd (KIP-110), v11 adds the rack
-    (KIP-392).
-    v12 is flexible and finds diverging logs (KIP-595), v13 names topics by id (KIP-516), v15 moves the replica id
-    (KIP-903), v17 adds directory ids (KIP-853), v18 the high watermark (KIP-1166). v8 moves throttling (KIP-219).
-    Kafka 4.0 dropped v0-3 (KIP-896).
+    (KIP-392). v12 is flexible and finds diverging logs (KIP-595), v13 names topics by id (KIP-516), v15 moves the
+    replica id (KIP-903), v17 adds directory ids (KIP-853), v18 the high watermark (KIP-1166). v8 moves throttling
+    (KIP-219). Kafka 4.0 dropped v0-3 (KIP-896).
 
     Versions 0-18, flexible 12+.
     """
@@ -336,18 +333,13 @@ class FetchResponseNodeEndpoint:
 @dataclass(slots=True, kw_only=True)
 class FetchResponse:
     """Gives records straight from the log: the first batch may start before the offset asked for, the last may be
-    cut off.
-    Up to v3 they are message sets, from v4 on record batches v2 (KIP-98).
-    v1 adds the throttle time (KIP-124), v4 aborted transactions (KIP-98), v5 log start offsets (KIP-107), v7
-    sessions
-    (KIP-227), v11 the preferred replica (KIP-392). v12 is flexible and shows diverging logs and leaders
-    (KIP-595), v13
-    names topics by id (KIP-516), v14 may tell of tiered records (KIP-405), v16 adds new leaders' addresses
-    (KIP-951).
-    Errors: OFFSET_OUT_OF_RANGE (1), UNKNOWN_TOPIC_OR_PARTITION (3), NOT_LEADER_OR_FOLLOWER (6),
+    cut off. Up to v3 they are message sets, from v4 on record batches v2 (KIP-98). v1 adds the throttle time
+    (KIP-124), v4 aborted transactions (KIP-98), v5 log start offsets (KIP-107), v7 sessions (KIP-227), v11 the
+    preferred replica (KIP-392). v12 is flexible and shows diverging logs and leaders (KIP-595), v13 names topics
+    by id (KIP-516), v14 may tell of tiered records (KIP-405), v16 adds new leaders' addresses (KIP-951). Errors:
+    OFFSET_OUT_OF_RANGE (1), UNKNOWN_TOPIC_OR_PARTITION (3), NOT_LEADER_OR_FOLLOWER (6),
     FETCH_SESSION_ID_NOT_FOUND (70), INVALID_FETCH_SESSION_EPOCH (71), FENCED_LEADER_EPOCH (74),
-    UNKNOWN_LEADER_EPOCH
-    (75), UNKNOWN_TOPIC_ID (100).
+    UNKNOWN_LEADER_EPOCH (75), UNKNOWN_TOPIC_ID (100).
 
     Versions 0-18, flexible 12+.
     """

@@ -18,12 +18,9 @@ __all__ = [
 @dataclass(slots=True, kw_only=True)
 class FindCoordinatorRequest:
     """Asks any broker which broker coordinates a group, a transactional id or a share partition. Clients send it
-    first and
-    again after NOT_COORDINATOR (16).
-    v1 adds the key type (KIP-98), v2 moves throttling to after the answer (KIP-219), v3 is flexible (KIP-482), v4
-    asks
-    for several keys at once (KIP-699), v5 may answer TRANSACTION_ABORTABLE (KIP-890), v6 adds share keys
-    (KIP-932).
+    first and again after NOT_COORDINATOR (16). v1 adds the key type (KIP-98), v2 moves throttling to after the
+    answer (KIP-219), v3 is flexible (KIP-482), v4 asks for several keys at once (KIP-699), v5 may answer
+    TRANSACTION_ABORTABLE (KIP-890), v6 adds share keys (KIP-932).
 
     Versions 0-6, flexible 3+.
     """
@@ -73,14 +70,10 @@ class FindCoordinatorResponseCoordinator:
 @dataclass(slots=True, kw_only=True)
 class FindCoordinatorResponse:
     """Names the coordinating broker. While the internal topic behind the coordinators is being created, the answer
-    is
-    COORDINATOR_NOT_AVAILABLE (15) with node -1, an empty host and port -1.
-    v1 adds the throttle time and an error message (KIP-98), v2 moves throttling to after the answer (KIP-219), v3
-    is
-    flexible (KIP-482), v4 answers for several keys (KIP-699), v5 may answer TRANSACTION_ABORTABLE (KIP-890), v6
-    knows
-    share keys (KIP-932).
-    Errors: COORDINATOR_LOAD_IN_PROGRESS (14), COORDINATOR_NOT_AVAILABLE (15), INVALID_GROUP_ID (24),
+    is COORDINATOR_NOT_AVAILABLE (15) with node -1, an empty host and port -1. v1 adds the throttle time and an
+    error message (KIP-98), v2 moves throttling to after the answer (KIP-219), v3 is flexible (KIP-482), v4
+    answers for several keys (KIP-699), v5 may answer TRANSACTION_ABORTABLE (KIP-890), v6 knows share keys
+    (KIP-932). Errors: COORDINATOR_LOAD_IN_PROGRESS (14), COORDINATOR_NOT_AVAILABLE (15), INVALID_GROUP_ID (24),
     GROUP_AUTHORIZATION_FAILED (30), INVALID_REQUEST (42), TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53),
     TRANSACTION_ABORTABLE (120).
 

@@ -17,8 +17,8 @@ __all__ = [
 
 @dataclass(slots=True, kw_only=True)
 class GroupMetadataKey:
-    """Key of a classic group's state in __consumer_offsets: an int16 2, then the group's id.
-    Kafka 3.9 counts the int16 as the key's version, later releases as the record's type; the bytes are the same.
+    """Key of a classic group's state in __consumer_offsets: an int16 2, then the group's id. Kafka 3.9 counts the
+    int16 as the key's version, later releases as the record's type; the bytes are the same.
 
     Versions 0.
     """
@@ -52,10 +52,10 @@ class GroupMetadataValueMemberMetadata:
     session_timeout: int = 0
     """Milliseconds without a heartbeat after which the member is removed."""
 
-    subscription: bytes = b''
+    subscription: bytes = b""
     """What the member offered for the chosen strategy; for consumers, its subscription."""
 
-    assignment: bytes = b''
+    assignment: bytes = b""
     """The member's share of the work; for consumers, its partitions."""
 
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
@@ -65,12 +65,11 @@ class GroupMetadataValueMemberMetadata:
 @dataclass(slots=True, kw_only=True)
 class GroupMetadataValue:
     """A classic group's state in __consumer_offsets, under a key of type 2. The coordinator writes it when a group
-    is
-    created, when the leader has handed in an assignment, when a group becomes empty and when a static member is
-    replaced; no value at all (a tombstone) says that the group is gone. A group that comes back with members is
-    Stable.
-    v1 adds the rebalance timeout (KIP-62), v2 the time of the last change of state (KIP-211), v3 static members
-    (KIP-345), v4 is flexible (KIP-915); brokers write v3. An int16 version stands before the value.
+    is created, when the leader has handed in an assignment, when a group becomes empty and when a static member
+    is replaced; no value at all (a tombstone) says that the group is gone. A group that comes back with members
+    is Stable. v1 adds the rebalance timeout (KIP-62), v2 the time of the last change of state (KIP-211), v3
+    static members (KIP-345), v4 is flexible (KIP-915); brokers write v3. An int16 version stands before the
+    value.
 
     Versions 0-4, flexible 4.
     """

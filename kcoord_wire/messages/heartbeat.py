@@ -17,13 +17,9 @@ __all__ = [
 @dataclass(slots=True, kw_only=True)
 class HeartbeatRequest:
     """Sent every few seconds by each member of a classic group to keep its session alive; the answer is also how a
-    member
-    learns that a rebalance has started.
-    v1 adds the throttle time to the answer (KIP-124) and v2 moves throttling to after the answer (KIP-219); v3
-    adds
-    static members (KIP-345), v4 is flexible (KIP-482). Groups of the newer protocol use ConsumerGroupHeartbeat
-    instead
-    (KIP-848).
+    member learns that a rebalance has started. v1 adds the throttle time to the answer (KIP-124) and v2 moves
+    throttling to after the answer (KIP-219); v3 adds static members (KIP-345), v4 is flexible (KIP-482). Groups
+    of the newer protocol use ConsumerGroupHeartbeat instead (KIP-848).
 
     Versions 0-4, flexible 4.
     """
@@ -47,13 +43,10 @@ class HeartbeatRequest:
 @dataclass(slots=True, kw_only=True)
 class HeartbeatResponse:
     """Tells a member whether its session is alive and its generation current. REBALANCE_IN_PROGRESS (27) still
-    renews the
-    session but asks the member to join again; while the leader's assignment is awaited, and while the coordinator
-    loads
-    its log, the answer is 0.
-    v1 adds the throttle time (KIP-124), v2 moves throttling to after the answer (KIP-219), v3 may answer
-    FENCED_INSTANCE_ID (KIP-345), v4 is flexible (KIP-482).
-    Errors: COORDINATOR_NOT_AVAILABLE (15), NOT_COORDINATOR (16), ILLEGAL_GENERATION (22), INVALID_GROUP_ID (24),
+    renews the session but asks the member to join again; while the leader's assignment is awaited, and while the
+    coordinator loads its log, the answer is 0. v1 adds the throttle time (KIP-124), v2 moves throttling to after
+    the answer (KIP-219), v3 may answer FENCED_INSTANCE_ID (KIP-345), v4 is flexible (KIP-482). Errors:
+    COORDINATOR_NOT_AVAILABLE (15), NOT_COORDINATOR (16), ILLEGAL_GENERATION (22), INVALID_GROUP_ID (24),
     UNKNOWN_MEMBER_ID (25), REBALANCE_IN_PROGRESS (27), GROUP_AUTHORIZATION_FAILED (30), FENCED_INSTANCE_ID (82).
 
     Versions 0-4, flexible 4.

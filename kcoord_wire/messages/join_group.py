@@ -26,7 +26,7 @@ class JoinGroupRequestProtocol:
     name: str = ""
     """The strategy's name, such as "range" or "cooperative-sticky"."""
 
-    metadata: bytes = b''
+    metadata: bytes = b""
     """What the strategy's leader needs to know of this member; for consumers, its subscription."""
 
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
@@ -36,15 +36,12 @@ class JoinGroupRequestProtocol:
 @dataclass(slots=True, kw_only=True)
 class JoinGroupRequest:
     """Asks the group coordinator to admit a member, or to let a known member take part in the next generation. Every
-    member
-    sends it at the start of a rebalance; the coordinator holds the answer until all have joined or time is up.
-    v1 adds the rebalance timeout (KIP-62; v0 uses the session timeout for it). v4 brings the two-step join: a new
-    dynamic member gets MEMBER_ID_REQUIRED (79) and a member id to join with (KIP-394). v5 adds static members
-    (KIP-345),
-    v6 is flexible (KIP-482), v8 adds the reason (KIP-800). v2, v3, v7 and v9 change the answer only.
-    A group id that is empty is refused with INVALID_GROUP_ID (24), a session timeout outside the broker's bounds
-    with
-    INVALID_SESSION_TIMEOUT (26), protocols no other member shares with INCONSISTENT_GROUP_PROTOCOL (23).
+    member sends it at the start of a rebalance; the coordinator holds the answer until all have joined or time is
+    up. v1 adds the rebalance timeout (KIP-62; v0 uses the session timeout for it). v4 brings the two-step join: a
+    new dynamic member gets MEMBER_ID_REQUIRED (79) and a member id to join with (KIP-394). v5 adds static members
+    (KIP-345), v6 is flexible (KIP-482), v8 adds the reason (KIP-800). v2, v3, v7 and v9 change the answer only. A
+    group id that is empty is refused with INVALID_GROUP_ID (24), a session timeout outside the broker's bounds
+    with INVALID_SESSION_TIMEOUT (26), protocols no other member shares with INCONSISTENT_GROUP_PROTOCOL (23).
 
     Versions 0-9, flexible 6+.
     """
@@ -90,7 +87,7 @@ class JoinGroupResponseMember:
     group_instance_id: str | None = None
     """The name of a static member; null for a dynamic member. Versions 5+."""
 
-    metadata: bytes = b''
+    metadata: bytes = b""
     """What the member offered for the chosen strategy; for consumers, its subscription."""
 
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
@@ -102,9 +99,8 @@ class JoinGroupResponse:
     """Answers JoinGroup when the join phase ends. The leader alone receives all members and computes the assignment.
     v2 adds the throttle time (KIP-124), v3 moves throttling to after the answer (KIP-219), v4 may answer
     MEMBER_ID_REQUIRED (KIP-394), v5 shows static members (KIP-345), v6 is flexible (KIP-482), v7 adds the
-    protocol type
-    and a null protocol name (KIP-559), v9 lets a returning static leader keep the assignment (KIP-814).
-    Errors: COORDINATOR_LOAD_IN_PROGRESS (14), COORDINATOR_NOT_AVAILABLE (15), NOT_COORDINATOR (16),
+    protocol type and a null protocol name (KIP-559), v9 lets a returning static leader keep the assignment
+    (KIP-814). Errors: COORDINATOR_LOAD_IN_PROGRESS (14), COORDINATOR_NOT_AVAILABLE (15), NOT_COORDINATOR (16),
     INCONSISTENT_GROUP_PROTOCOL (23), INVALID_GROUP_ID (24), UNKNOWN_MEMBER_ID (25), INVALID_SESSION_TIMEOUT (26),
     GROUP_AUTHORIZATION_FAILED (30), MEMBER_ID_REQUIRED (79), GROUP_MAX_SIZE_REACHED (81), FENCED_INSTANCE_ID
     (82).

@@ -39,13 +39,10 @@ class LeaveGroupRequestMemberIdentity:
 @dataclass(slots=True, kw_only=True)
 class LeaveGroupRequest:
     """Takes members out of a classic group at once, without waiting for their sessions to expire. A dynamic consumer
-    sends
-    it for itself on close; static members do not. An administrator removes a static member by its instance id
-    with an
-    empty member id (KIP-345).
-    v0-2 remove one member, v3 a list of them (KIP-345). v1 adds the throttle time to the answer (KIP-124) and v2
-    moves
-    throttling to after the answer (KIP-219); v4 is flexible (KIP-482), v5 adds the reason (KIP-800).
+    sends it for itself on close; static members do not. An administrator removes a static member by its instance
+    id with an empty member id (KIP-345). v0-2 remove one member, v3 a list of them (KIP-345). v1 adds the
+    throttle time to the answer (KIP-124) and v2 moves throttling to after the answer (KIP-219); v4 is flexible
+    (KIP-482), v5 adds the reason (KIP-800).
 
     Versions 0-5, flexible 4+.
     """
@@ -86,16 +83,11 @@ class LeaveGroupResponseMemberResponse:
 @dataclass(slots=True, kw_only=True)
 class LeaveGroupResponse:
     """Answers LeaveGroup. From v3 on each member has its own outcome and the top-level code is about the group as a
-    whole;
-    up to v2 the top-level code is the first member's.
-    v1 adds the throttle time (KIP-124), v2 moves throttling to after the answer (KIP-219), v3 lists members
-    (KIP-345),
-    v4 is flexible (KIP-482), v5 is as v4 (KIP-800).
-    Errors, for the group: COORDINATOR_LOAD_IN_PROGRESS (14), COORDINATOR_NOT_AVAILABLE (15), NOT_COORDINATOR
-    (16),
-    INVALID_GROUP_ID (24), GROUP_AUTHORIZATION_FAILED (30); for a member: UNKNOWN_MEMBER_ID (25), also when the
-    group
-    does not exist, and FENCED_INSTANCE_ID (82).
+    whole; up to v2 the top-level code is the first member's. v1 adds the throttle time (KIP-124), v2 moves
+    throttling to after the answer (KIP-219), v3 lists members (KIP-345), v4 is flexible (KIP-482), v5 is as v4
+    (KIP-800). Errors, for the group: COORDINATOR_LOAD_IN_PROGRESS (14), COORDINATOR_NOT_AVAILABLE (15),
+    NOT_COORDINATOR (16), INVALID_GROUP_ID (24), GROUP_AUTHORIZATION_FAILED (30); for a member: UNKNOWN_MEMBER_ID
+    (25), also when the group does not exist, and FENCED_INSTANCE_ID (82).
 
     Versions 0-5, flexible 4+.
     """

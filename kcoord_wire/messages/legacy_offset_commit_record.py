@@ -17,9 +17,8 @@ __all__ = [
 @dataclass(slots=True, kw_only=True)
 class LegacyOffsetCommitKey:
     """Key of a committed offset in __consumer_offsets as brokers wrote it at first: an int16 0, then these fields.
-    Readers
-    still accept it.
-    Kafka 3.9 counts the int16 as the key's version, later releases as the record's type; the bytes are the same.
+    Readers still accept it. Kafka 3.9 counts the int16 as the key's version, later releases as the record's type;
+    the bytes are the same.
 
     Versions 0.
     """
@@ -37,9 +36,7 @@ class LegacyOffsetCommitKey:
 @dataclass(slots=True, kw_only=True)
 class LegacyOffsetCommitValue:
     """A committed offset in __consumer_offsets as brokers wrote it at first, under a key of type 0. An int16 version
-    stands
-    before it; no value at all (a tombstone) removes the offset.
-    v0 is the only version and not flexible.
+    stands before it; no value at all (a tombstone) removes the offset. v0 is the only version and not flexible.
 
     Versions 0.
     """

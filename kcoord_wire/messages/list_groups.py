@@ -17,10 +17,9 @@ __all__ = [
 
 @dataclass(slots=True, kw_only=True)
 class ListGroupsRequest:
-    """Asks one broker for the groups it coordinates. A tool that wants all groups asks every broker.
-    v1 and v2 change throttling (KIP-124, KIP-219), v3 is flexible (KIP-482), v4 can select by state (KIP-518), v5
-    by
-    type of group (KIP-848).
+    """Asks one broker for the groups it coordinates. A tool that wants all groups asks every broker. v1 and v2
+    change throttling (KIP-124, KIP-219), v3 is flexible (KIP-482), v4 can select by state (KIP-518), v5 by type
+    of group (KIP-848).
 
     Versions 0-5, flexible 3+.
     """
@@ -60,11 +59,10 @@ class ListGroupsResponseListedGroup:
 
 @dataclass(slots=True, kw_only=True)
 class ListGroupsResponse:
-    """Names the groups the broker coordinates, with what it takes to tell them apart.
-    v1 adds the throttle time (KIP-124), v2 moves throttling to after the answer (KIP-219), v3 is flexible
-    (KIP-482), v4
-    adds the state (KIP-518), v5 the type of group (KIP-848).
-    Errors: COORDINATOR_LOAD_IN_PROGRESS (14), COORDINATOR_NOT_AVAILABLE (15), NOT_COORDINATOR (16).
+    """Names the groups the broker coordinates, with what it takes to tell them apart. v1 adds the throttle time
+    (KIP-124), v2 moves throttling to after the answer (KIP-219), v3 is flexible (KIP-482), v4 adds the state
+    (KIP-518), v5 the type of group (KIP-848). Errors: COORDINATOR_LOAD_IN_PROGRESS (14),
+    COORDINATOR_NOT_AVAILABLE (15), NOT_COORDINATOR (16).
 
     Versions 0-5, flexible 3+.
     """

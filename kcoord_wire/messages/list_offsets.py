@@ -61,15 +61,11 @@ class ListOffsetsRequestListOffsetsTopic:
 @dataclass(slots=True, kw_only=True)
 class ListOffsetsRequest:
     """Asks a partition's leader which offset belongs to a point in time, or where the log starts and ends. Consumers
-    send
-    it to each leader when they have no committed offset.
-    v0 lists several offsets before a time, v1 gives one at or after it (KIP-79). v2 adds the isolation level
-    (KIP-98),
-    v4 the leader epoch (KIP-320), v6 is flexible (KIP-482), v10 adds the time limit (KIP-1075). v7, v8, v9 and
-    v11 bring
-    the special times -3 (KIP-734), -4 (KIP-405), -5 (KIP-1005) and -6 (KIP-1023). v3 moves throttling to after
-    the
-    answer (KIP-219); v5 is as v4. Kafka 4.0 dropped v0 (KIP-896).
+    send it to each leader when they have no committed offset. v0 lists several offsets before a time, v1 gives
+    one at or after it (KIP-79). v2 adds the isolation level (KIP-98), v4 the leader epoch (KIP-320), v6 is
+    flexible (KIP-482), v10 adds the time limit (KIP-1075). v7, v8, v9 and v11 bring the special times -3
+    (KIP-734), -4 (KIP-405), -5 (KIP-1005) and -6 (KIP-1023). v3 moves throttling to after the answer (KIP-219);
+    v5 is as v4. Kafka 4.0 dropped v0 (KIP-896).
 
     Versions 0-11, flexible 6+.
     """
@@ -138,14 +134,11 @@ class ListOffsetsResponseListOffsetsTopicResponse:
 
 @dataclass(slots=True, kw_only=True)
 class ListOffsetsResponse:
-    """Gives the offset for each partition that was asked for; -1 if no record is as late as the time.
-    v0 lists several offsets, v1 gives one with its timestamp (KIP-79). v2 adds the throttle time (KIP-124), v3
-    moves
+    """Gives the offset for each partition that was asked for; -1 if no record is as late as the time. v0 lists
+    several offsets, v1 gives one with its timestamp (KIP-79). v2 adds the throttle time (KIP-124), v3 moves
     throttling to after the answer (KIP-219), v4 adds the leader epoch (KIP-320), v5 may answer
-    OFFSET_NOT_AVAILABLE
-    (KIP-207), v6 is flexible (KIP-482). v7 to v11 are as v6.
-    Errors: UNKNOWN_TOPIC_OR_PARTITION (3), NOT_LEADER_OR_FOLLOWER (6), REQUEST_TIMED_OUT (7),
-    TOPIC_AUTHORIZATION_FAILED
+    OFFSET_NOT_AVAILABLE (KIP-207), v6 is flexible (KIP-482). v7 to v11 are as v6. Errors:
+    UNKNOWN_TOPIC_OR_PARTITION (3), NOT_LEADER_OR_FOLLOWER (6), REQUEST_TIMED_OUT (7), TOPIC_AUTHORIZATION_FAILED
     (29), FENCED_LEADER_EPOCH (74), UNKNOWN_LEADER_EPOCH (75), OFFSET_NOT_AVAILABLE (78).
 
     Versions 0-11, flexible 6+.

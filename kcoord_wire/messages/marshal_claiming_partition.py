@@ -23,8 +23,7 @@ class ClaimingPartition:
     number may be written or believed; no Kafka topic comes near the bound.
 
     Source: Marshal's PROTOCOL.md, "Protocol Messages", ClaimingPartition, and the form that the Go library puts
-    on
-    the topic.
+    on the topic.
 
     Versions 0.
     """

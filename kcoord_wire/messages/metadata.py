@@ -41,13 +41,10 @@ class MetadataRequestTopic:
 @dataclass(slots=True, kw_only=True)
 class MetadataRequest:
     """Asks any broker for the cluster's brokers and for the partitions of topics, with their leaders. Clients send
-    it after
-    connecting and whenever their picture proves stale.
-    v1 separates "all topics" (null) from "none" (KIP-4). v4 adds the switch for creating topics, v8 asks for
-    authorized
-    operations (KIP-430), v9 is flexible (KIP-482), v10 adds topic ids, which v12 can ask by (KIP-516), v11 drops
-    the
-    cluster's authorized operations (KIP-700). The other versions change the answer only.
+    it after connecting and whenever their picture proves stale. v1 separates "all topics" (null) from "none"
+    (KIP-4). v4 adds the switch for creating topics, v8 asks for authorized operations (KIP-430), v9 is flexible
+    (KIP-482), v10 adds topic ids, which v12 can ask by (KIP-516), v11 drops the cluster's authorized operations
+    (KIP-700). The other versions change the answer only.
 
     Versions 0-13, flexible 9+.
     """
@@ -154,16 +151,13 @@ class MetadataResponseTopic:
 
 @dataclass(slots=True, kw_only=True)
 class MetadataResponse:
-    """Describes the cluster as one broker sees it; leader epochs tell which of two brokers' pictures is newer.
-    v1 adds racks, the controller and internal topics, v2 the cluster id (KIP-78), v3 the throttle time (KIP-124),
-    v5
+    """Describes the cluster as one broker sees it; leader epochs tell which of two brokers' pictures is newer. v1
+    adds racks, the controller and internal topics, v2 the cluster id (KIP-78), v3 the throttle time (KIP-124), v5
     offline replicas (KIP-112), v7 leader epochs (KIP-320), v8-10 authorized operations of the cluster (KIP-430,
     KIP-700). v9 is flexible (KIP-482), v10 adds topic ids and v12 null names (KIP-516), v13 a top-level error
-    (KIP-1102).
-    Errors, for a topic: UNKNOWN_TOPIC_OR_PARTITION (3), LEADER_NOT_AVAILABLE (5), TOPIC_AUTHORIZATION_FAILED
-    (29),
-    UNKNOWN_TOPIC_ID (100); for a partition: LEADER_NOT_AVAILABLE (5); for the whole (v13): REBOOTSTRAP_REQUIRED
-    (129).
+    (KIP-1102). Errors, for a topic: UNKNOWN_TOPIC_OR_PARTITION (3), LEADER_NOT_AVAILABLE (5),
+    TOPIC_AUTHORIZATION_FAILED (29), UNKNOWN_TOPIC_ID (100); for a partition: LEADER_NOT_AVAILABLE (5); for the
+    whole (v13): REBOOTSTRAP_REQUIRED (129).
 
     Versions 0-13, flexible 9+.
     """

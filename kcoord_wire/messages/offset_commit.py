@@ -70,14 +70,11 @@ class OffsetCommitRequestTopic:
 @dataclass(slots=True, kw_only=True)
 class OffsetCommitRequest:
     """Stores how far a group has read. Members send it with their generation; a client that manages its partitions
-    itself
-    commits with generation -1 and an empty member id, which creates the group if there is none.
-    v1 adds the generation, the member and a commit time a partition, v2 replaces that time by one retention time,
-    v5
+    itself commits with generation -1 and an empty member id, which creates the group if there is none. v1 adds
+    the generation, the member and a commit time a partition, v2 replaces that time by one retention time, v5
     drops the retention (KIP-211), v6 adds leader epochs (KIP-320), v7 static members (KIP-345). v8 is flexible
     (KIP-482), v9 also serves the newer group protocol (KIP-848), v10 names topics by id (KIP-848, KIP-516). v3
-    and v4
-    change throttling (KIP-124, KIP-219). Kafka 4.0 dropped v0-1 (KIP-896).
+    and v4 change throttling (KIP-124, KIP-219). Kafka 4.0 dropped v0-1 (KIP-896).
 
     Versions 0-10, flexible 8+.
     """
@@ -143,16 +140,14 @@ class OffsetCommitResponseTopic:
 
 @dataclass(slots=True, kw_only=True)
 class OffsetCommitResponse:
-    """Answers OffsetCommit with one outcome a partition; an error about the group is repeated for each of them.
-    v3 adds the throttle time (KIP-124), v4 moves throttling to after the answer (KIP-219), v7 may answer
+    """Answers OffsetCommit with one outcome a partition; an error about the group is repeated for each of them. v3
+    adds the throttle time (KIP-124), v4 moves throttling to after the answer (KIP-219), v7 may answer
     FENCED_INSTANCE_ID (KIP-345), v8 is flexible (KIP-482). v9 adds STALE_MEMBER_EPOCH and, for a group that does
-    not
-    exist, GROUP_ID_NOT_FOUND in place of ILLEGAL_GENERATION (KIP-848). v10 names topics by id and may answer
-    UNKNOWN_TOPIC_ID (KIP-848).
-    Errors: OFFSET_METADATA_TOO_LARGE (12), COORDINATOR_LOAD_IN_PROGRESS (14), COORDINATOR_NOT_AVAILABLE (15),
-    NOT_COORDINATOR (16), ILLEGAL_GENERATION (22), UNKNOWN_MEMBER_ID (25), REBALANCE_IN_PROGRESS (27),
-    GROUP_ID_NOT_FOUND
-    (69), FENCED_INSTANCE_ID (82), UNKNOWN_TOPIC_ID (100), STALE_MEMBER_EPOCH (113).
+    not exist, GROUP_ID_NOT_FOUND in place of ILLEGAL_GENERATION (KIP-848). v10 names topics by id and may answer
+    UNKNOWN_TOPIC_ID (KIP-848). Errors: OFFSET_METADATA_TOO_LARGE (12), COORDINATOR_LOAD_IN_PROGRESS (14),
+    COORDINATOR_NOT_AVAILABLE (15), NOT_COORDINATOR (16), ILLEGAL_GENERATION (22), UNKNOWN_MEMBER_ID (25),
+    REBALANCE_IN_PROGRESS (27), GROUP_ID_NOT_FOUND (69), FENCED_INSTANCE_ID (82), UNKNOWN_TOPIC_ID (100),
+    STALE_MEMBER_EPOCH (113).
 
     Versions 0-10, flexible 8+.
     """

@@ -20,9 +20,8 @@ _ZERO_UUID = uuid.UUID(int=0)
 @dataclass(slots=True, kw_only=True)
 class OffsetCommitKey:
     """Key of a committed offset in __consumer_offsets: an int16 1, then these fields. The group's id decides the
-    partition
-    of that topic.
-    Kafka 3.9 counts the int16 as the key's version, later releases as the record's type; the bytes are the same.
+    partition of that topic. Kafka 3.9 counts the int16 as the key's version, later releases as the record's type;
+    the bytes are the same.
 
     Versions 0.
     """
@@ -40,13 +39,10 @@ class OffsetCommitKey:
 @dataclass(slots=True, kw_only=True)
 class OffsetCommitValue:
     """A committed offset in __consumer_offsets, under a key of type 1. An int16 version stands before it; no value
-    at all
-    (a tombstone) says that the offset expired or was deleted.
-    v1 adds the time of expiry, which v2 drops again (KIP-211), v3 adds the leader epoch (KIP-320), v4 is flexible
-    and
-    adds the topic id (KIP-848). From v4 on only tagged fields may be added, so that older brokers can read the
-    log after
-    a downgrade (KIP-915). Brokers still write v1 for a commit with a retention time of its own.
+    at all (a tombstone) says that the offset expired or was deleted. v1 adds the time of expiry, which v2 drops
+    again (KIP-211), v3 adds the leader epoch (KIP-320), v4 is flexible and adds the topic id (KIP-848). From v4
+    on only tagged fields may be added, so that older brokers can read the log after a downgrade (KIP-915).
+    Brokers still write v1 for a commit with a retention time of its own.
 
     Versions 0-4, flexible 4.
     """

@@ -46,8 +46,7 @@ class OffsetDeleteRequestTopic:
 @dataclass(slots=True, kw_only=True)
 class OffsetDeleteRequest:
     """Removes a group's committed offsets for chosen partitions. An administrator's tool sends it to the group's
-    coordinator (KIP-496).
-    v0 is the only version and is not flexible.
+    coordinator (KIP-496). v0 is the only version and is not flexible.
 
     Versions 0.
     """
@@ -90,13 +89,10 @@ class OffsetDeleteResponseTopic:
 @dataclass(slots=True, kw_only=True)
 class OffsetDeleteResponse:
     """Answers OffsetDelete with one outcome for the group and one a partition (KIP-496). v0 is the only version and
-    is not
-    flexible. The top-level error stands before the throttle time, unlike in most answers.
-    Errors, for the group: COORDINATOR_LOAD_IN_PROGRESS (14), COORDINATOR_NOT_AVAILABLE (15), NOT_COORDINATOR
-    (16),
+    is not flexible. The top-level error stands before the throttle time, unlike in most answers. Errors, for the
+    group: COORDINATOR_LOAD_IN_PROGRESS (14), COORDINATOR_NOT_AVAILABLE (15), NOT_COORDINATOR (16),
     GROUP_AUTHORIZATION_FAILED (30), NON_EMPTY_GROUP (68) if it is active and not of consumers, GROUP_ID_NOT_FOUND
-    (69);
-    for a partition: GROUP_SUBSCRIBED_TO_TOPIC (86).
+    (69); for a partition: GROUP_SUBSCRIBED_TO_TOPIC (86).
 
     Versions 0.
     """

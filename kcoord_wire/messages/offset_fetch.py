@@ -87,11 +87,11 @@ class OffsetFetchRequestGroup:
 
 @dataclass(slots=True, kw_only=True)
 class OffsetFetchRequest:
-    """Asks for the offsets a group has committed. Consumers send it after each assignment, tools at any time.
-    v2 takes null topics for "all" (KIP-88). v3 and v4 change throttling (KIP-124, KIP-219), v5 the answer only
+    """Asks for the offsets a group has committed. Consumers send it after each assignment, tools at any time. v2
+    takes null topics for "all" (KIP-88). v3 and v4 change throttling (KIP-124, KIP-219), v5 the answer only
     (KIP-320), v6 is flexible (KIP-482), v7 adds RequireStable (KIP-447), v8 asks for several groups at once
-    (KIP-709),
-    v9 adds the member and its epoch (KIP-848), v10 names topics by id (KIP-848). Kafka 4.0 dropped v0 (KIP-896).
+    (KIP-709), v9 adds the member and its epoch (KIP-848), v10 names topics by id (KIP-848). Kafka 4.0 dropped v0
+    (KIP-896).
 
     Versions 0-10, flexible 6+.
     """
@@ -223,16 +223,13 @@ class OffsetFetchResponseGroup:
 
 @dataclass(slots=True, kw_only=True)
 class OffsetFetchResponse:
-    """Gives the committed offsets. A group or partition without any is no error: the offset is -1.
-    v2 adds the top-level error (KIP-88), v3 the throttle time (KIP-124), v4 moves throttling to after the answer
-    (KIP-219), v5 adds leader epochs (KIP-320), v6 is flexible (KIP-482), v7 may answer UNSTABLE_OFFSET_COMMIT
-    (KIP-447),
-    v8 answers for several groups (KIP-709), v9 checks the member (KIP-848), v10 names topics by id (KIP-848).
+    """Gives the committed offsets. A group or partition without any is no error: the offset is -1. v2 adds the top-
+    level error (KIP-88), v3 the throttle time (KIP-124), v4 moves throttling to after the answer (KIP-219), v5
+    adds leader epochs (KIP-320), v6 is flexible (KIP-482), v7 may answer UNSTABLE_OFFSET_COMMIT (KIP-447), v8
+    answers for several groups (KIP-709), v9 checks the member (KIP-848), v10 names topics by id (KIP-848).
     Errors: COORDINATOR_LOAD_IN_PROGRESS (14), COORDINATOR_NOT_AVAILABLE (15), NOT_COORDINATOR (16),
-    UNKNOWN_MEMBER_ID
-    (25), TOPIC_AUTHORIZATION_FAILED (29), GROUP_AUTHORIZATION_FAILED (30), UNSTABLE_OFFSET_COMMIT (88),
-    UNKNOWN_TOPIC_ID
-    (100), STALE_MEMBER_EPOCH (113).
+    UNKNOWN_MEMBER_ID (25), TOPIC_AUTHORIZATION_FAILED (29), GROUP_AUTHORIZATION_FAILED (30),
+    UNSTABLE_OFFSET_COMMIT (88), UNKNOWN_TOPIC_ID (100), STALE_MEMBER_EPOCH (113).
 
     Versions 0-10, flexible 6+.
     """

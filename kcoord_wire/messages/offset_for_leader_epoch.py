@@ -58,11 +58,9 @@ class OffsetForLeaderEpochRequestOffsetForLeaderTopic:
 @dataclass(slots=True, kw_only=True)
 class OffsetForLeaderEpochRequest:
     """Asks a partition's leader where an earlier leader's records end. Followers and consumers use it to notice that
-    their
-    log was cut back, and where (KIP-101, KIP-320).
-    v1 changes the answer only (KIP-279), v2 adds the epoch the asker believes current (KIP-320), v3 the replica
-    id, so
-    that consumers can be told from followers, v4 is flexible (KIP-482). Kafka 4.0 dropped v0-1 (KIP-896).
+    their log was cut back, and where (KIP-101, KIP-320). v1 changes the answer only (KIP-279), v2 adds the epoch
+    the asker believes current (KIP-320), v3 the replica id, so that consumers can be told from followers, v4 is
+    flexible (KIP-482). Kafka 4.0 dropped v0-1 (KIP-896).
 
     Versions 0-4, flexible 4.
     """
@@ -119,12 +117,10 @@ class OffsetForLeaderEpochResponseOffsetForLeaderTopicResult:
 
 @dataclass(slots=True, kw_only=True)
 class OffsetForLeaderEpochResponse:
-    """Gives the end of the epoch that was asked for, or of the largest epoch below it that has records.
-    v1 says which epoch that is (KIP-279), v2 adds the throttle time and epoch checks (KIP-320), v3 is as v2, v4
-    is
-    flexible (KIP-482).
-    Errors: UNKNOWN_TOPIC_OR_PARTITION (3), NOT_LEADER_OR_FOLLOWER (6), TOPIC_AUTHORIZATION_FAILED (29),
-    FENCED_LEADER_EPOCH (74), UNKNOWN_LEADER_EPOCH (75).
+    """Gives the end of the epoch that was asked for, or of the largest epoch below it that has records. v1 says
+    which epoch that is (KIP-279), v2 adds the throttle time and epoch checks (KIP-320), v3 is as v2, v4 is
+    flexible (KIP-482). Errors: UNKNOWN_TOPIC_OR_PARTITION (3), NOT_LEADER_OR_FOLLOWER (6),
+    TOPIC_AUTHORIZATION_FAILED (29), FENCED_LEADER_EPOCH (74), UNKNOWN_LEADER_EPOCH (75).
 
     Versions 0-4, flexible 4.
     """

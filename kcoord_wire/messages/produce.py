@@ -64,13 +64,10 @@ class ProduceRequestTopicProduceData:
 @dataclass(slots=True, kw_only=True)
 class ProduceRequest:
     """Appends records. Producers send it to the leader of each partition; with Acks 0 the broker does not answer at
-    all.
-    v2 brings message timestamps (KIP-32), v3 record batches v2 and transactions (KIP-98), v7 allows zstd
-    (KIP-110), v9
-    is flexible (KIP-482), v12 lets the leader add the partition to the transaction (KIP-890), v13 names topics by
-    id
-    (KIP-516). v1, v4, v5, v6, v8, v10 and v11 change the answer only.
-    Kafka 4.0 serves v3 and up (KIP-896) but still advertises v0, because some clients judge a broker by it.
+    all. v2 brings message timestamps (KIP-32), v3 record batches v2 and transactions (KIP-98), v7 allows zstd
+    (KIP-110), v9 is flexible (KIP-482), v12 lets the leader add the partition to the transaction (KIP-890), v13
+    names topics by id (KIP-516). v1, v4, v5, v6, v8, v10 and v11 change the answer only. Kafka 4.0 serves v3 and
+    up (KIP-896) but still advertises v0, because some clients judge a broker by it.
 
     Versions 0-13, flexible 9+.
     """
@@ -206,16 +203,12 @@ class ProduceResponseNodeEndpoint:
 @dataclass(slots=True, kw_only=True)
 class ProduceResponse:
     """Says where the records were appended, or why not, for each partition. There is no answer to a request with
-    Acks 0.
-    v1 adds the throttle time (KIP-124), v2 the append time (KIP-32), v5 the log start offset, v8 errors of single
-    records (KIP-467). v6 moves throttling to after the answer (KIP-219), v9 is flexible (KIP-482), v10 names new
-    leaders
-    (KIP-951), v11 may answer TRANSACTION_ABORTABLE (KIP-890), v13 names topics by id (KIP-516).
+    Acks 0. v1 adds the throttle time (KIP-124), v2 the append time (KIP-32), v5 the log start offset, v8 errors
+    of single records (KIP-467). v6 moves throttling to after the answer (KIP-219), v9 is flexible (KIP-482), v10
+    names new leaders (KIP-951), v11 may answer TRANSACTION_ABORTABLE (KIP-890), v13 names topics by id (KIP-516).
     Errors: UNKNOWN_TOPIC_OR_PARTITION (3), NOT_LEADER_OR_FOLLOWER (6), REQUEST_TIMED_OUT (7),
-    TOPIC_AUTHORIZATION_FAILED
-    (29), TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53), PRODUCER_FENCED (90), UNKNOWN_TOPIC_ID (100),
-    TRANSACTION_ABORTABLE
-    (120).
+    TOPIC_AUTHORIZATION_FAILED (29), TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53), PRODUCER_FENCED (90),
+    UNKNOWN_TOPIC_ID (100), TRANSACTION_ABORTABLE (120).
 
     Versions 0-13, flexible 9+.
     """

@@ -16,8 +16,7 @@ __all__ = [
 @dataclass(slots=True, kw_only=True)
 class ProposalConsumerSubscription:
     """From the earlier state of the proposal, in which every member computed the assignment for itself. The hash
-    lets
-    the members find out that they do not see the same partition counts before they act on them.
+    lets the members find out that they do not see the same partition counts before they act on them.
 
     Source: "Kafka Client-side Assignment Proposal", the earlier "Consumer Embedded Protocol", ProtocolMetadata =>
     Subscription.
@@ -31,7 +30,7 @@ class ProposalConsumerSubscription:
     topic_pattern: str | None = None
     """The regular expression subscribed to, null for a subscription by name."""
 
-    metadata_hash: bytes = b''
+    metadata_hash: bytes = b""
     """A hash over the subscribed topics and their partition counts; over all topics of the cluster with a pattern.
     The proposal names no hash function.
     """

@@ -26,7 +26,7 @@ class ProposalJoinGroupRequestGroupProtocol:
     protocol: str = ""
     """The protocol's name; for consumers an assignment strategy."""
 
-    member_metadata: bytes = b''
+    member_metadata: bytes = b""
     """What the member tells the leader under this protocol; for consumers a ProposalConsumerMetadata."""
 
 
@@ -68,7 +68,7 @@ class ProposalJoinGroupResponseMember:
     member_id: str = ""
     """The member."""
 
-    member_metadata: bytes = b''
+    member_metadata: bytes = b""
     """What the member sent for the chosen protocol."""
 
 

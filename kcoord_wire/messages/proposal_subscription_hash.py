@@ -23,8 +23,8 @@ class ProposalSubscriptionHash:
     Versions 0.
     """
 
-    subscription_hash: bytes = b''
+    subscription_hash: bytes = b""
     """A hash over the topic list and the topic pattern. The proposal names no hash function."""
 
-    metadata_hash: bytes = b''
+    metadata_hash: bytes = b""
     """A hash over the subscribed topics and their partition counts."""

@@ -25,7 +25,7 @@ class ProposalSyncGroupRequestMemberState:
     member_id: str = ""
     """The member."""
 
-    member_state: bytes = b''
+    member_state: bytes = b""
     """What the leader decided for it; for consumers a ProposalConsumerState."""
 
 
@@ -70,5 +70,5 @@ class ProposalSyncGroupResponse:
     error_code: int = 0
     """The error, 0 for none."""
 
-    member_state: bytes = b''
+    member_state: bytes = b""
     """What the leader decided for the receiver; for consumers a ProposalConsumerState."""

@@ -17,14 +17,12 @@ __all__ = [
 @dataclass(slots=True, kw_only=True)
 class SaslAuthenticateRequest:
     """Carries one SASL token from the client to the broker, after SaslHandshake v1 (KIP-152). A mechanism may need
-    several
-    rounds.
-    v1 adds the session lifetime to the answer (KIP-368), v2 is flexible (KIP-482).
+    several rounds. v1 adds the session lifetime to the answer (KIP-368), v2 is flexible (KIP-482).
 
     Versions 0-2, flexible 2.
     """
 
-    auth_bytes: bytes = b''
+    auth_bytes: bytes = b""
     """The token, in the form the mechanism defines."""
 
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
@@ -34,9 +32,8 @@ class SaslAuthenticateRequest:
 @dataclass(slots=True, kw_only=True)
 class SaslAuthenticateResponse:
     """Carries one SASL token from the broker to the client, or the refusal (KIP-152). v1 adds the session lifetime,
-    after
-    which the client has to authenticate again (KIP-368), v2 is flexible (KIP-482).
-    Errors: ILLEGAL_SASL_STATE (34), SASL_AUTHENTICATION_FAILED (58).
+    after which the client has to authenticate again (KIP-368), v2 is flexible (KIP-482). Errors:
+    ILLEGAL_SASL_STATE (34), SASL_AUTHENTICATION_FAILED (58).
 
     Versions 0-2, flexible 2.
     """
@@ -47,7 +44,7 @@ class SaslAuthenticateResponse:
     error_message: str | None = ""
     """What went wrong, in words; null if nothing did."""
 
-    auth_bytes: bytes = b''
+    auth_bytes: bytes = b""
     """The token, in the form the mechanism defines; empty on error."""
 
     session_lifetime_ms: int = 0

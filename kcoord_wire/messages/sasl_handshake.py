@@ -17,9 +17,8 @@ __all__ = [
 @dataclass(slots=True, kw_only=True)
 class SaslHandshakeRequest:
     """Chooses the SASL mechanism before authentication. Clients send it on each connection that needs SASL, after
-    ApiVersions if they ask for that.
-    After v0 the SASL tokens follow as bare size-prefixed bytes (KIP-43), after v1 they travel in SaslAuthenticate
-    (KIP-152). Never flexible.
+    ApiVersions if they ask for that. After v0 the SASL tokens follow as bare size-prefixed bytes (KIP-43), after
+    v1 they travel in SaslAuthenticate (KIP-152). Never flexible.
 
     Versions 0-1.
     """
@@ -31,9 +30,7 @@ class SaslHandshakeRequest:
 @dataclass(slots=True, kw_only=True)
 class SaslHandshakeResponse:
     """Accepts or refuses the mechanism and lists those that the broker offers (KIP-43). v1 has the layout of v0;
-    both are
-    never flexible.
-    Errors: UNSUPPORTED_SASL_MECHANISM (33), ILLEGAL_SASL_STATE (34).
+    both are never flexible. Errors: UNSUPPORTED_SASL_MECHANISM (33), ILLEGAL_SASL_STATE (34).
 
     Versions 0-1.
     """

@@ -33,7 +33,7 @@ class SingleAssignorJoinGroupRequestJoin:
     member_id: str = ""
     """The id that the coordinator gave this member, empty on the first join."""
 
-    member_metadata: bytes = b''
+    member_metadata: bytes = b""
     """What the member tells the assignor; for consumers a SingleAssignorMetadata."""
 
 
@@ -47,7 +47,7 @@ class SingleAssignorJoinGroupRequestSyncedMember:
     member_id: str = ""
     """The member."""
 
-    synced_member_state: bytes = b''
+    synced_member_state: bytes = b""
     """What was decided for it; for consumers a SingleAssignorAssignment."""
 
 
@@ -96,7 +96,7 @@ class SingleAssignorJoinGroupResponseMember:
     member_id: str = ""
     """The member."""
 
-    member_metadata: bytes = b''
+    member_metadata: bytes = b""
     """What the member sent when it joined."""
 
 
@@ -118,7 +118,7 @@ class SingleAssignorJoinGroupResponseJoined:
     Versions 0 of SingleAssignorJoinGroupResponse.
     """
 
-    synced_member_state: bytes = b''
+    synced_member_state: bytes = b""
     """What was decided for the receiver; for consumers a SingleAssignorAssignment."""
 
     group_members: list[str] = field(default_factory=list)

@@ -25,5 +25,5 @@ class SingleAssignorMetadata:
     metadata_version: str = ""
     """What Metadata holds; default, for the strategies shipped with Kafka."""
 
-    metadata: bytes = b''
+    metadata: bytes = b""
     """The assignor's own data; a SingleAssignorSubscription where MetadataVersion is default."""

@@ -25,7 +25,7 @@ class SyncGroupRequestAssignment:
     member_id: str = ""
     """The member who receives the assignment; members left out receive empty bytes."""
 
-    assignment: bytes = b''
+    assignment: bytes = b""
     """The member's share of the work; for consumers, its partitions."""
 
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
@@ -35,12 +35,10 @@ class SyncGroupRequestAssignment:
 @dataclass(slots=True, kw_only=True)
 class SyncGroupRequest:
     """Ends a rebalance: the leader hands in everybody's assignment and every other member asks for its own with an
-    empty
-    list. The coordinator parks the members until the leader's request has been written to the group's log.
+    empty list. The coordinator parks the members until the leader's request has been written to the group's log.
     v1 adds the throttle time to the answer (KIP-124) and v2 moves throttling to after the answer (KIP-219); v3
-    adds
-    static members (KIP-345), v4 is flexible (KIP-482), v5 adds the protocol type and name, which must match what
-    JoinGroup settled (KIP-559).
+    adds static members (KIP-345), v4 is flexible (KIP-482), v5 adds the protocol type and name, which must match
+    what JoinGroup settled (KIP-559).
 
     Versions 0-5, flexible 4+.
     """
@@ -73,15 +71,12 @@ class SyncGroupRequest:
 @dataclass(slots=True, kw_only=True)
 class SyncGroupResponse:
     """Gives a member its assignment for the generation, as the leader computed it. A member that gets
-    REBALANCE_IN_PROGRESS
-    (27) has to go back to JoinGroup.
-    v1 adds the throttle time (KIP-124), v2 moves throttling to after the answer (KIP-219), v3 may answer
-    FENCED_INSTANCE_ID (KIP-345), v4 is flexible (KIP-482), v5 adds the protocol type and name (KIP-559).
-    Errors: COORDINATOR_LOAD_IN_PROGRESS (14), COORDINATOR_NOT_AVAILABLE (15), NOT_COORDINATOR (16),
-    ILLEGAL_GENERATION
-    (22), INCONSISTENT_GROUP_PROTOCOL (23), INVALID_GROUP_ID (24), UNKNOWN_MEMBER_ID (25), REBALANCE_IN_PROGRESS
-    (27),
-    GROUP_AUTHORIZATION_FAILED (30), FENCED_INSTANCE_ID (82).
+    REBALANCE_IN_PROGRESS (27) has to go back to JoinGroup. v1 adds the throttle time (KIP-124), v2 moves
+    throttling to after the answer (KIP-219), v3 may answer FENCED_INSTANCE_ID (KIP-345), v4 is flexible
+    (KIP-482), v5 adds the protocol type and name (KIP-559). Errors: COORDINATOR_LOAD_IN_PROGRESS (14),
+    COORDINATOR_NOT_AVAILABLE (15), NOT_COORDINATOR (16), ILLEGAL_GENERATION (22), INCONSISTENT_GROUP_PROTOCOL
+    (23), INVALID_GROUP_ID (24), UNKNOWN_MEMBER_ID (25), REBALANCE_IN_PROGRESS (27), GROUP_AUTHORIZATION_FAILED
+    (30), FENCED_INSTANCE_ID (82).
 
     Versions 0-5, flexible 4+.
     """
@@ -98,7 +93,7 @@ class SyncGroupResponse:
     protocol_name: str | None = None
     """The assignment strategy of the generation; null if the request failed. Versions 5."""
 
-    assignment: bytes = b''
+    assignment: bytes = b""
     """The member's share of the work, empty if the leader gave it none; for consumers, its partitions."""
 
     unknown_tags: tuple[tuple[int, bytes], ...] = ()

@@ -154,11 +154,12 @@ def _docstring(text: str, indent: int) -> Iterator[str]:
     pad = " " * indent
     text = text.replace("\\", "\\\\").replace('"""', "'''")
     lines: list[str] = []
-    for paragraph in text.split("\n"):
-        lead = re.match(r"\s*(?:[*-] )?", paragraph)
-        hang = " " * len(lead.group()) if lead else ""
-        wrapped = textwrap.wrap(paragraph, WIDTH - indent - 6, subsequent_indent=hang, break_long_words=False)
-        lines += wrapped or [""]
+    for paragraph in re.split(r"\n(?=\n|\s*[*-] )", text):
+        hang = "  " if re.match(r"\s*[*-] ", paragraph) else ""
+        blank = [""] if paragraph.startswith("\n") else []
+        lines += blank + textwrap.wrap(
+            " ".join(paragraph.split()), WIDTH - indent - 6, subsequent_indent=hang, break_long_words=False
+        )
     if len(lines) == 1:
         yield f'{pad}"""{lines[0]}{" " if lines[0].endswith(chr(34)) else ""}"""'
         return
@@ -188,6 +189,8 @@ def _default(message: Message, field: Field) -> str:
         return f"field(default_factory={class_name(message, struct)})"
     if field.type.base == "uuid":
         return "_ZERO_UUID" if not int(field.default) else f'uuid.UUID("{field.default}")'  # type: ignore[call-overload]
+    if field.default == b"":
+        return 'b""'
     if isinstance(field.default, str):
         return '"' + field.default.replace("\\", "\\\\").replace('"', '\\"') + '"'
     return repr(field.default)
