@@ -1,0 +1,69 @@
+"""Kafka's record formats: batches (magic 2), message sets (magic 0 and 1), log segments, ``__consumer_offsets``.
+
+One shape for all of them. A reader yields batches; a batch is a `RecordBatch` or a `MessageSet`; both have
+``position``, ``magic``, ``base_offset``, ``last_offset``, ``compression``, ``timestamp_type`` and ``records``, a
+tuple of `Record` with absolute offsets and timestamps, already decompressed::
+
+    for batch in read_records(fetched, allow_partial=True):
+        for record in batch.records: ...
+
+    segment = SegmentReader(open("00000000000000000000.log", "rb"))
+    for batch in segment: ...
+    segment.torn_tail      # None, or where the file ends within a batch
+
+    data = encode_batch([Record(b"key", b"value", timestamp=now)], base_offset=42, compression=Compression.ZSTD)
+
+- `read_records`, `SegmentReader`: bytes or a file to batches, by magic
+- `encode_batch`, `encode_message_set`: records to bytes
+- `decode_control_record`, `end_transaction_record`: the markers in control batches
+- `read_offsets`, `decode_offsets_record`: what the group coordinator remembers
+
+Laws:
+
+* Every failure of the bytes is a `DecodeError`, of a value an `EncodeError`. Offsets count from the start of what was
+  handed in; what exists only after decompression has the offset of its batch and a path that says which record.
+* A count or length is compared with the bytes there are before anything is allocated for it; decompression cannot
+  pass its limit.
+* Checksums (CRC-32C) and the codecs snappy, lz4 and zstd need the extra ``records``; without it they raise
+  `MissingLibraryError`.
+"""
+
+from kcoord_wire.records.batch import encode_batch
+from kcoord_wire.records.control import ControlRecord, ControlType, decode_control_record, end_transaction_record
+from kcoord_wire.records.extra import MissingLibraryError
+from kcoord_wire.records.message_set import encode_message_set
+from kcoord_wire.records.model import (
+    NO_OFFSET,
+    NO_TIMESTAMP,
+    Batch,
+    Compression,
+    MessageSet,
+    Record,
+    RecordBatch,
+    RecordHeader,
+    TimestampType,
+)
+from kcoord_wire.records.reader import read_records
+from kcoord_wire.records.segment import SegmentReader, TornTail
+
+__all__ = [
+    "NO_OFFSET",
+    "NO_TIMESTAMP",
+    "Batch",
+    "Compression",
+    "ControlRecord",
+    "ControlType",
+    "MessageSet",
+    "MissingLibraryError",
+    "Record",
+    "RecordBatch",
+    "RecordHeader",
+    "SegmentReader",
+    "TimestampType",
+    "TornTail",
+    "decode_control_record",
+    "encode_batch",
+    "encode_message_set",
+    "end_transaction_record",
+    "read_records",
+]

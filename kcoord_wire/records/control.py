@@ -1,0 +1,90 @@
+"""Control records: what a broker writes into a log for other readers of the log.
+
+Laws:
+
+* The key holds an int16 version and an int16 type. A version above ours is read by the fields we know.
+* A type that is not in `ControlType` is reported by its number, as Kafka ignores it: never an error.
+
+Source: kafka/clients `ControlRecordType.java`, `EndTransactionMarker.java`; KIP-98, KIP-595, KIP-630, KIP-853.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+from kcoord_wire.errors import DecodeError
+from kcoord_wire.records.model import NO_OFFSET, NO_TIMESTAMP, Record
+from kcoord_wire.records.sequence import check_width
+
+__all__ = ["ControlRecord", "ControlType", "decode_control_record", "end_transaction_record"]
+
+_KEY = struct.Struct(">hh")
+_MARKER = struct.Struct(">hi")
+
+
+class ControlType(IntEnum):
+    """The types of control records. The first two end a transaction, the others belong to KRaft."""
+
+    ABORT = 0
+    COMMIT = 1
+    LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+    KRAFT_VERSION = 5
+    KRAFT_VOTERS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class ControlRecord:
+    """A control record, read.
+
+    :ivar type: a `ControlType`, or the number of one that is not known
+    :ivar version: of the key
+    :ivar coordinator_epoch: of the transaction coordinator; None unless the type is ABORT or COMMIT
+    """
+
+    type: ControlType | int
+    version: int
+    coordinator_epoch: int | None = None
+
+
+def decode_control_record(record: Record) -> ControlRecord:
+    """What `record`, of a batch with ``is_control``, says.
+
+    :raises DecodeError: ``null``, ``truncated``, ``version``; path ``ControlRecord...``, offset in the key or the value
+    """
+    version, number = _unpack(_KEY, record.key, "key")
+    try:
+        control = ControlType(number)
+    except ValueError:
+        return ControlRecord(number, version)
+    if control not in (ControlType.ABORT, ControlType.COMMIT):
+        return ControlRecord(control, version)
+    _, epoch = _unpack(_MARKER, record.value, "value")
+    return ControlRecord(control, version, epoch)
+
+
+def _unpack(layout: struct.Struct, data: bytes | None, field: str) -> tuple[int, int]:
+    path = f"ControlRecord.{field}"
+    if data is None:
+        raise DecodeError("null", 0, path, "may not be null")
+    if len(data) < layout.size:
+        raise DecodeError("truncated", 0, path, f"{len(data)} bytes where {layout.size} are needed")
+    version, value = layout.unpack_from(data)
+    if version < 0:
+        raise DecodeError("version", 0, path, f"version {version}")
+    return version, value
+
+
+def end_transaction_record(
+    control: ControlType, coordinator_epoch: int, *, timestamp: int = NO_TIMESTAMP, offset: int = NO_OFFSET
+) -> Record:
+    """The marker that ends a transaction; the only record of its batch (``control=True``, ``transactional=True``).
+
+    :param control: ABORT or COMMIT
+    :raises EncodeError: ``range``
+    """
+    check_width("ControlRecord.value", coordinator_epoch, 32)
+    return Record(_KEY.pack(0, control), _MARKER.pack(0, coordinator_epoch), timestamp, offset)

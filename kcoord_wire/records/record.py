@@ -1,0 +1,204 @@
+"""The records of a batch (magic 2): everything after the header's count, once decompressed.
+
+Layout: length varint | attributes int8 | timestamp delta varlong | offset delta varint | key | value | headers, where
+key and value are a varint length (-1 null) and bytes, headers a varint count and, each, a key and a value of that form.
+
+Laws:
+
+* A record takes `MIN_RECORD_SIZE` bytes or more, a header two. The caller compares the count of records with the
+  bytes there are before it calls; counts of headers are compared here.
+* No field reaches past its record's length, no record past the block, and nothing is left over in either.
+* Strict: offset deltas ascend within 0..last offset delta, null is -1 and nothing else, header keys are UTF-8,
+  varints are canonical. Lenient accepts what Kafka's reader does.
+* Offsets of errors count from the start of the block.
+
+Source: kafka/clients `DefaultRecord.java`, `DefaultRecordBatch.java`; KIP-98, KIP-82.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kcoord_wire.errors import DecodeError, EncodeError
+from kcoord_wire.records.model import MAX_INT64, MIN_INT64, Record, RecordHeader
+from kcoord_wire.records.place import below, encoding_below
+from kcoord_wire.records.varint import read_varint, write_varint
+
+__all__ = ["MIN_RECORD_SIZE", "BatchFrame", "decode_record_block", "encode_record_block"]
+
+MIN_RECORD_SIZE = 7  # one byte each: length, attributes, two deltas, two lengths of null, a header count of 0
+_MIN_BODY_SIZE = MIN_RECORD_SIZE - 1
+_MIN_HEADER_SIZE = 2  # an empty key, a null value
+
+
+class BatchFrame(NamedTuple):
+    """What a batch says about all of its records.
+
+    :ivar append_time: the timestamp of every record, where the broker set it (LogAppendTime)
+    """
+
+    base_offset: int
+    last_offset_delta: int
+    base_timestamp: int
+    append_time: int | None
+
+
+def decode_record_block(block: bytes, count: int, frame: BatchFrame, strict: bool) -> tuple[Record, ...]:
+    """The `count` records that fill `block`.
+
+    :raises DecodeError: ``truncated``, ``length``, ``varint``, ``range``, ``utf8``, ``trailing``
+    """
+    records: list[Record] = []
+    append = records.append
+    pos = 0
+    next_delta = 0
+    for index in range(count):
+        try:
+            record, pos, delta = _read_record(block, pos, frame, strict, next_delta)
+        except DecodeError as error:
+            raise below(f"records[{index}]", error) from None
+        append(record)
+        next_delta = delta + 1
+    if pos != len(block):
+        raise DecodeError("trailing", pos, "records", f"{len(block) - pos} bytes after the last record")
+    return tuple(records)
+
+
+def _read_record(block: bytes, pos: int, frame: BatchFrame, strict: bool, next_delta: int) -> tuple[Record, int, int]:
+    field = "length"
+    try:
+        length, start = read_varint(block, pos, len(block), 32, strict)
+        end = start + length
+        if length < _MIN_BODY_SIZE:
+            raise DecodeError("length", pos, field, f"a record of {length} bytes")
+        if end > len(block):
+            raise DecodeError("truncated", pos, field, f"{length} bytes where {len(block) - start} are left")
+        attributes = (block[start] ^ 0x80) - 0x80
+        field = "timestamp"
+        at = start + 1
+        timestamp, after = read_varint(block, at, end, 64, strict)
+        timestamp = timestamp + frame.base_timestamp if frame.append_time is None else frame.append_time
+        if not MIN_INT64 <= timestamp <= MAX_INT64:
+            raise DecodeError("range", at, field, f"{timestamp} does not fit 64 bits")
+        field = "offset"
+        at = after
+        delta, after = read_varint(block, at, end, 32, strict)
+        if strict and not next_delta <= delta <= frame.last_offset_delta:
+            bounds = f"{next_delta}..{frame.last_offset_delta}"
+            raise DecodeError("range", at, field, f"a delta of {delta} is not within {bounds}")
+        field = "key"
+        key, at = _read_nullable(block, after, end, strict)
+        field = "value"
+        value, at = _read_nullable(block, at, end, strict)
+        field = "headers"
+        headers_at = at
+        header_count, at = read_varint(block, at, end, 32, strict)
+        if header_count < 0:
+            raise DecodeError("length", headers_at, field, f"a count of {header_count}")
+        if header_count > (end - at) // _MIN_HEADER_SIZE:
+            raise DecodeError("truncated", headers_at, field, f"{header_count} headers cannot be in {end - at} bytes")
+    except DecodeError as error:
+        raise DecodeError(error.kind, error.offset, field, error.detail) from None
+    headers: tuple[RecordHeader, ...] = ()
+    if header_count:
+        headers, at = _read_headers(block, at, end, header_count, strict)
+    if at != end:
+        raise DecodeError("trailing", at, "length", f"{end - at} bytes after the last field")
+    return Record(key, value, timestamp, frame.base_offset + delta, headers, attributes), end, delta
+
+
+def _read_headers(block: bytes, pos: int, end: int, count: int, strict: bool) -> tuple[tuple[RecordHeader, ...], int]:
+    headers: list[RecordHeader] = []
+    for index in range(count):
+        field = "key"
+        try:
+            at = pos
+            key, pos = _read_nullable(block, at, end, strict)
+            if key is None:
+                raise DecodeError("null", at, field, "a header key may not be null")
+            try:
+                name = key.decode("utf-8", "strict" if strict else "surrogateescape")
+            except UnicodeDecodeError as error:
+                start = pos - len(key) + error.start
+                raise DecodeError("utf8", start, field, f"not UTF-8: {error.reason}") from None
+            field = "value"
+            value, pos = _read_nullable(block, pos, end, strict)
+        except DecodeError as error:
+            raise DecodeError(error.kind, error.offset, f"headers[{index}].{field}", error.detail) from None
+        headers.append(RecordHeader(name, value))
+    return tuple(headers), pos
+
+
+def _read_nullable(block: bytes, pos: int, end: int, strict: bool) -> tuple[bytes | None, int]:
+    size, start = read_varint(block, pos, end, 32, strict)
+    if size < 0:
+        if strict and size != -1:
+            raise DecodeError("length", pos, "", f"a length of {size}")
+        return None, start
+    after = start + size
+    if after > end:
+        raise DecodeError("truncated", pos, "", f"{size} bytes where {end - start} are left")
+    return block[start:after], after
+
+
+def encode_record_block(records: Sequence[Record], base_offset: int, base_timestamp: int) -> bytes:
+    """The bytes of `records`, whose offsets are assigned.
+
+    :raises EncodeError: ``range``, ``type``, ``null``, ``length``
+    """
+    out = bytearray()
+    for index, record in enumerate(records):
+        try:
+            body = _record_body(record, record.offset - base_offset, record.timestamp - base_timestamp)
+            write_varint(out, len(body))
+        except EncodeError as error:
+            raise encoding_below(f"records[{index}]", error) from None
+        out += body
+    return bytes(out)
+
+
+def _record_body(record: Record, offset_delta: int, timestamp_delta: int) -> bytearray:
+    out = bytearray()
+    field = "attributes"
+    try:
+        if not -0x80 <= record.attributes <= 0x7F:
+            raise EncodeError("range", field, f"{record.attributes} does not fit 8 bits")
+        out.append(record.attributes & 0xFF)
+        field = "timestamp"
+        write_varint(out, timestamp_delta, 64)
+        field = "offset"
+        write_varint(out, offset_delta)
+        field = "key"
+        _write_nullable(out, record.key)
+        field = "value"
+        _write_nullable(out, record.value)
+        field = "headers"
+        write_varint(out, len(record.headers))
+        for index, header in enumerate(record.headers):
+            field = f"headers[{index}].key"
+            _write_nullable(out, _header_key(header.key))
+            field = f"headers[{index}].value"
+            _write_nullable(out, header.value)
+    except EncodeError as error:
+        raise EncodeError(error.kind, field, error.detail) from None
+    return out
+
+
+def _header_key(key: str) -> bytes:
+    if not isinstance(key, str):
+        raise EncodeError("type", "", f"a header key must be str, not {type(key).__name__}")
+    try:
+        return key.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise EncodeError("type", "", f"not Unicode text: {error.reason}") from None
+
+
+def _write_nullable(out: bytearray, value: bytes | None) -> None:
+    if value is None:
+        out.append(1)  # -1 in zigzag
+        return
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise EncodeError("type", "", f"must be bytes or None, not {type(value).__name__}")
+    write_varint(out, len(value))
+    out += value
