@@ -1,7 +1,7 @@
 """The schema compiler: text -> model -> plan -> classes and codecs.
 
-`text` reads JSON with comments, `reader` checks it into a `model.Message`, `plan` flattens a message at a version into typed
-steps. `emit_classes` writes the committed message classes; nothing at run time imports it.
+`text` reads JSON with comments, `reader` checks it into a `model.Message`, `plan` flattens a message at a version into
+typed steps. `emit_classes` writes the committed message classes; nothing at run time imports it.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
 Laws:
 
-* A `Message` that exists has passed every rule of the schema language (schemas/README.md); nothing downstream checks again.
-* A file that breaks a rule is refused with its name, line, JSON path and the rule (`SchemaError`); keys that the language
-  does not have are refused too.
+* A `Message` that exists has passed every rule of the schema language (schemas/README.md); nothing downstream checks
+  again.
+* A file that breaks a rule is refused with its name, line, JSON path and the rule (`SchemaError`); keys that the
+  language does not have are refused too.
 * The model knows nothing of Python classes, codecs or bytes.
 """
 
@@ -30,7 +31,7 @@ INTEGERS: Final[Mapping[str, tuple[int, int]]] = {
 
 @dataclass(frozen=True, slots=True)
 class FieldType:
-    """`base` is a primitive's name, ``union``, or the name of a struct; `array` says whether the field holds a list of them."""
+    """`base` is a primitive, ``union`` or the name of a struct; `array` says whether the field holds a list of them."""
 
     base: str
     array: bool = False
@@ -55,7 +56,7 @@ class Variant:
 class Field:
     """One field. `versions` are those that have it at all, `tagged` those in which it travels as a tagged field.
 
-    `default` is the Python value of one that is not set; for arrays ``()``, for structs and unions ``...``, unless None.
+    `default` is the Python value of one that is not set: for arrays ``()``, for structs and unions ``...``, or None.
     """
 
     name: str
@@ -91,7 +92,7 @@ class Struct:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One schema file. `structs` holds every struct it names, inline and common, by name; `root` is the message itself."""
+    """One schema file. `structs` holds every struct in it, inline and common, by name; `root` is the message itself."""
 
     name: str
     type: str

@@ -2,10 +2,10 @@
 
 Laws:
 
-* The plan is data. It names classes and attributes but holds no Python class, so that the native core, the source generator
-  and the column decoder read the same thing. `describe` prints it, `digest` identifies it.
-* `StructPlan.steps` are in schema order, which is wire order for the plain ones. A field that the version lacks is a step too:
-  writing has to check that it holds its default, reading has to set it.
+* The plan is data. It names classes and attributes but holds no Python class, so that the native core, the source
+  generator and the column decoder read the same thing. `describe` prints it, `digest` identifies it.
+* `StructPlan.steps` are in schema order, which is wire order for the plain ones. A field that the version lacks is a
+  step too: writing has to check that it holds its default, reading has to set it.
 * `min_size` is the least number of bytes a step can take on the wire; a count of n elements needs n times that.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import keyword
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,9 +22,19 @@ from typing import Final
 
 from kcoord_wire.schema.model import INTEGERS, Field, Message, Struct
 
-__all__ = ["MAX_STRING", "Length", "Op", "Presence", "Step", "StructPlan", "attribute_name", "class_name", "compile_plan"]
+__all__ = [
+    "MAX_STRING",
+    "Length",
+    "Op",
+    "Presence",
+    "Step",
+    "StructPlan",
+    "attribute_name",
+    "class_name",
+    "compile_plan",
+]
 
-MAX_STRING: Final = 0x7FFF  # UTF-8 bytes, in both encodings and both directions (Kafka's MessageUtil and Writable.writeString)
+MAX_STRING: Final = 0x7FFF  # UTF-8 bytes, both encodings, both directions (Kafka's MessageUtil, Writable.writeString)
 
 
 class Op(enum.IntEnum):
@@ -46,7 +57,7 @@ class Op(enum.IntEnum):
 
 
 class Length(enum.IntEnum):
-    """How a length or count is written: a signed integer with -1 for null, or an unsigned varint of length + 1 with 0 for null.
+    """How a length or count is written: a signed integer with -1 for null, or a uvarint of length + 1 with 0 for null.
 
     For a nullable struct: INT8 is the marker -1 or 1, COMPACT the varint 0 or 1 of a tagged one.
     """
@@ -86,8 +97,8 @@ _OPS: Final = {op.name.lower(): op for op in Op} | {"records": Op.BYTES}
 class Step:
     """One field of one version, or the element of an array (which has no attribute and is always plain).
 
-    `default` is the value where the field is not on the wire: an immutable, ``()`` for an empty list, ``...`` for the struct's
-    own default, None for null. `low` and `high` bound an integer, or `high` the bytes of a string.
+    `default` is the value where the field is not on the wire: an immutable, ``()`` for an empty list, ``...`` for the
+    struct's own default, None for null. `low` and `high` bound an integer, or `high` the bytes of a string.
     """
 
     attr: str
@@ -122,7 +133,7 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class StructPlan:
-    """A struct at a version: `name` is the Python class, `holds_tags` whether that class has the attribute unknown_tags."""
+    """A struct at a version: `name` is the Python class, `holds_tags` whether that has the attribute unknown_tags."""
 
     name: str
     version: int
@@ -156,7 +167,8 @@ class StructPlan:
 
     def describe(self, indent: str = "") -> Iterator[str]:
         """The plan as text, a line a step."""
-        yield f"{indent}{self.name} v{self.version}{' flexible' if self.flexible else ''}, at least {self.min_size} bytes"
+        form = " flexible" if self.flexible else ""
+        yield f"{indent}{self.name} v{self.version}{form}, at least {self.min_size} bytes"
         for step in self.steps:
             yield from _describe_step(step, indent + "  ")
 
@@ -222,8 +234,7 @@ class _Compiler:
             presence = Presence.REMAINING
         else:
             presence = Presence.PLAIN
-        step = self.typed(field, presence, field.type.array)
-        return step
+        return self.typed(field, presence, field.type.array)
 
     def typed(self, field: Field, presence: Presence, array: bool) -> Step:
         nullable = self.version in field.nullable
@@ -236,7 +247,8 @@ class _Compiler:
         }
         if array:
             length = Length.COMPACT if self.flexible else Length[self.message.array_length.upper()]
-            return Step(op=Op.ARRAY, nullable=nullable, length=length, item=self.element(field), **shared)  # type: ignore[arg-type]
+            item = self.element(field)
+            return Step(op=Op.ARRAY, nullable=nullable, length=length, item=item, **shared)  # type: ignore[arg-type]
         return Step(**self.scalar(field, nullable, presence), **shared)  # type: ignore[arg-type]
 
     def element(self, field: Field) -> Step:
@@ -275,9 +287,7 @@ _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 def attribute_name(name: str) -> str:
-    """The Python attribute of a schema field: SessionTimeoutMs is session_timeout_ms; a keyword gets a trailing underscore."""
-    import keyword
-
+    """The Python attribute of a field: SessionTimeoutMs is session_timeout_ms; a keyword gets a trailing underscore."""
     attr = _WORD_START.sub("_", name).lower()
     return f"{attr}_" if keyword.iskeyword(attr) else attr
 

@@ -42,16 +42,18 @@ MESSAGE_TYPES: Final = (
 LISTENERS: Final = ("broker", "controller", "zkBroker")
 MAX_STRUCT_DEPTH: Final = 32
 
-_MESSAGE_KEYS: Final = frozenset(
-    "type name apiKey validVersions flexibleVersions deprecatedVersions listeners latestVersionUnstable commonStructs fields"
-    " about family header arrayLengthType stringLengthType encoding textType".split()
-)
+_MESSAGE_KEYS: Final = frozenset({
+    "type", "name", "apiKey", "validVersions", "flexibleVersions", "deprecatedVersions", "listeners",
+    "latestVersionUnstable", "commonStructs", "fields", "about", "family", "header", "arrayLengthType",
+    "stringLengthType", "encoding", "textType",
+})  # fmt: skip
 _STRUCT_KEYS: Final = frozenset(("name", "versions", "fields", "about"))
 _VARIANT_KEYS: Final = frozenset(("name", "tag", "fields", "about"))
-_FIELD_KEYS: Final = frozenset(
-    "name type versions about default fields nullableVersions entityType ignorable mapKey taggedVersions tag zeroCopy"
-    " flexibleVersions embeds minimum maximum maxLength presentIfRemaining variants".split()
-)
+_FIELD_KEYS: Final = frozenset({
+    "name", "type", "versions", "about", "default", "fields", "nullableVersions", "entityType", "ignorable",
+    "mapKey", "taggedVersions", "tag", "zeroCopy", "flexibleVersions", "embeds", "minimum", "maximum", "maxLength",
+    "presentIfRemaining", "variants",
+})  # fmt: skip
 _FIELD_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*")
 _STRUCT_NAME = re.compile(r"[A-Z][A-Za-z0-9]*")
 _INT = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]+|[0-9]+)")
@@ -87,7 +89,6 @@ class _Reader:
         self.comments = comments
         self.structs: dict[str, Struct] = {}
         self.struct_nodes: dict[str, Node] = {}
-        self.message_versions = NONE
         self.flexible = NONE
         self.text = False
 
@@ -96,7 +97,7 @@ class _Reader:
 
     # Typed access to nodes.
 
-    def object(self, node: Node, keys: frozenset[str], what: str) -> dict[str, Node]:
+    def members(self, node: Node, keys: frozenset[str], what: str) -> dict[str, Node]:
         if not isinstance(node.value, dict):
             self.fail(node, f"a {what} is a JSON object")
         for key, member in node.value.items():
@@ -168,7 +169,7 @@ class _Reader:
     # The message.
 
     def message(self, node: Node) -> Message:
-        members = self.object(node, _MESSAGE_KEYS, "message")
+        members = self.members(node, _MESSAGE_KEYS, "message")
         name_node = self.required(node, members, "name", "message")
         name = self.string(name_node, '"name"')
         if not _STRUCT_NAME.fullmatch(name):
@@ -197,7 +198,9 @@ class _Reader:
             self.fail(members["latestVersionUnstable"], "only a request can have latestVersionUnstable")
         encoding = self.choice(members, "encoding", ("binary", "text"), "binary")
         text_type = self.text_type(node, members, encoding)
-        self.message_versions, self.flexible, self.text = versions, flexible, encoding == "text"
+        self.flexible, self.text = flexible, encoding == "text"
+        if self.text and flexible:
+            self.fail(members["flexibleVersions"], "a text-encoded message is never flexible")
 
         for item in self.items(members.get("commonStructs")):
             self.common_struct(item)
@@ -249,7 +252,7 @@ class _Reader:
     # Structs.
 
     def common_struct(self, node: Node) -> None:
-        members = self.object(node, _STRUCT_KEYS, "common struct")
+        members = self.members(node, _STRUCT_KEYS, "common struct")
         name_node = self.required(node, members, "name", "common struct")
         self.required(node, members, "versions", "common struct")
         versions = self.versions(members, "versions", NONE)
@@ -322,7 +325,7 @@ class _Reader:
     # Fields.
 
     def field(self, node: Node, struct_versions: Versions, depth: int) -> Field:
-        members = self.object(node, _FIELD_KEYS, "field")
+        members = self.members(node, _FIELD_KEYS, "field")
         name_node = self.required(node, members, "name", "field")
         name = self.string(name_node, '"name"')
         if not _FIELD_NAME.fullmatch(name):
@@ -357,6 +360,8 @@ class _Reader:
             variants=self.variants(node, members, type_, versions & struct_versions, depth),
         )
         self.check_bounds(node, field)
+        if field.present_if_remaining and self.flexible:
+            self.fail(node, "a message with a presentIfRemaining field is never flexible")
         if field.present_if_remaining and not (type_.array and nullable.covers(versions) and field.default is None):
             self.fail(node, "a presentIfRemaining field is an array, nullable in all its versions, with default null")
         if self.text and (type_.array or type_.base not in ("string", "int32", "int64") or tagged or nullable):
@@ -469,7 +474,7 @@ class _Reader:
             self.fail(node, "an array of unions cannot be written")
         variants: list[Variant] = []
         for item in self.items(self.required(node, members, "variants", "union")):
-            parts = self.object(item, _VARIANT_KEYS, "variant")
+            parts = self.members(item, _VARIANT_KEYS, "variant")
             name_node = self.required(item, parts, "name", "variant")
             tag = self.integer(self.required(item, parts, "tag", "variant"), *INTEGERS["int8"], '"tag"')
             if any(tag == variant.tag for variant in variants):

@@ -1,11 +1,11 @@
 """Schema text to nodes: JSON with comments, each value with the line it starts on.
 
-The dialect is the one Kafka's generator reads (Jackson with ALLOW_COMMENTS and FAIL_ON_TRAILING_TOKENS): standard JSON plus
-``//`` and ``/* */`` comments. Laws:
+The dialect is the one Kafka's generator reads (Jackson with ALLOW_COMMENTS and FAIL_ON_TRAILING_TOKENS): standard JSON
+plus ``//`` and ``/* */`` comments. Laws:
 
 * A value and its line travel together, so that whoever finds a fault in the value can say where it is.
-* Anything that is not this dialect is a `SchemaError` with file and line. A key may stand twice in one object if it says the
-  same both times (two of Kafka's own files do that); two different values are an error.
+* Anything that is not this dialect is a `SchemaError` with file and line. A key may stand twice in one object if it
+  says the same both times (two of Kafka's own files do that); two different values are an error.
 * The comment lines before the first ``{`` are kept: they are the message's description.
 """
 
