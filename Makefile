@@ -13,7 +13,7 @@ PYTEST := $(PY) -m pytest -n $(JOBS) --benchmark-disable
 SUITE := tests --ignore=tests/interop --ignore=tests/bench
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint bench fuzz interop sanitize regen clean
+.PHONY: help setup native run test lint bench fuzz interop sanitize regen clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -32,6 +32,8 @@ $(INSTALLED): pyproject.toml | $(PY)
 $(NATIVE): setup.py $(SPEEDUPS) | $(INSTALLED)
 	KCOORD_WIRE_REQUIRE_NATIVE=1 $(PY) setup.py --quiet build_ext --inplace
 	@touch $@
+
+native: $(NATIVE) ## build the native module anew where its sources have changed
 
 run: setup ## tell what happened in a captured consumer group (CAPTURE=file.pcap)
 	$(VENV)/bin/kcoord capture --story $(CAPTURE)

@@ -65,7 +65,7 @@ class BuildNative(build_ext):
             wheel = self.distribution.get_command_obj("bdist_wheel", create=False)
             if wheel is not None:
                 wheel.root_is_pure = True
-            print("kcoord_wire: no working C compiler, so this build is pure Python: slower, else the same", file=sys.stderr)
+            print("kcoord_wire: no working C compiler: this build is pure Python, slower but the same", file=sys.stderr)
 
     def build_extension(self, ext: Extension) -> None:
         from Cython.Build import cythonize
