@@ -1,0 +1,193 @@
+"""Capture files: classic pcap and pcapng, read from front to back.
+
+Laws:
+
+* A file that is neither is refused (`CaptureError`). A file that is damaged or cut short gives every packet before the
+  damage and says what was wrong, once.
+* Nothing is allocated for a size that the file claims: a packet above `MAX_PACKET` ends the reading, a pcapng block
+  above it is passed over piece by piece.
+* Timestamps are whole nanoseconds, so that no precision of the file is lost.
+
+Sources: draft-ietf-opsawg-pcap (sections 4 and 5), draft-ietf-opsawg-pcapng (section 4).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import BinaryIO, Final
+
+__all__ = ["MAX_PACKET", "CaptureError", "Packet", "read_packets"]
+
+MAX_PACKET: Final = 1024 * 1024
+"""Largest packet or block read, in bytes; a capture's usual limit is 256 KiB."""
+
+_NANOSECONDS: Final = 1_000_000_000
+_PCAP_MAGIC: Final = {  # the first four bytes: byte order, fractions per second, bytes of a packet's header
+    b"\xa1\xb2\xc3\xd4": (">", 1_000_000, 16),
+    b"\xd4\xc3\xb2\xa1": ("<", 1_000_000, 16),
+    b"\xa1\xb2\x3c\x4d": (">", _NANOSECONDS, 16),
+    b"\x4d\x3c\xb2\xa1": ("<", _NANOSECONDS, 16),
+    b"\xa1\xb2\xcd\x34": (">", 1_000_000, 24),
+    b"\x34\xcd\xb2\xa1": ("<", 1_000_000, 24),
+}
+_SECTION_HEADER: Final = 0x0A0D0D0A
+_SECTION_MAGIC: Final = b"\x0a\x0d\x0d\x0a"
+_BYTE_ORDER: Final = {b"\x1a\x2b\x3c\x4d": ">", b"\x4d\x3c\x2b\x1a": "<"}
+_INTERFACE, _OLD_PACKET, _SIMPLE_PACKET, _ENHANCED_PACKET = 1, 2, 3, 6
+_OPTION_END, _OPTION_RESOLUTION, _OPTION_OFFSET = 0, 9, 14
+
+
+class CaptureError(ValueError):
+    """The file is not a capture at all, or of a version that nothing is known of."""
+
+
+@dataclass(slots=True)
+class Packet:
+    """One captured packet.
+
+    :ivar time_ns: when it was seen, in nanoseconds since 1970
+    :ivar link_type: what its first byte belongs to (the LINKTYPE_ registry of tcpdump.org)
+    :ivar data: the bytes captured
+    :ivar length: bytes it had on the wire; more than were captured if the capture cut it
+    """
+
+    time_ns: int
+    link_type: int
+    data: bytes
+    length: int
+
+
+def read_packets(file: BinaryIO, on_damage: Callable[[str], None]) -> Iterator[Packet]:
+    """The packets of a capture, in file order.
+
+    :param file: read from where it stands; need not be seekable
+    :param on_damage: told, in words, why the reading ended before the end of the file
+    :raises CaptureError: the file is neither pcap nor pcapng
+    """
+    magic = file.read(4)
+    if magic == _SECTION_MAGIC:
+        return _read_pcapng(file, on_damage)
+    if magic in _PCAP_MAGIC:
+        return _read_pcap(file, magic, on_damage)
+    raise CaptureError(f"neither pcap nor pcapng: the file begins with {magic.hex(' ') or 'nothing'}")
+
+
+def _read_pcap(file: BinaryIO, magic: bytes, on_damage: Callable[[str], None]) -> Iterator[Packet]:
+    order, fractions, header_size = _PCAP_MAGIC[magic]
+    header = file.read(20)
+    if len(header) < 20:
+        raise CaptureError("the file ends within its header")
+    # The upper 16 bits of the last word describe the frame check sequence.
+    link_type = struct.unpack_from(order + "I", header, 16)[0] & 0xFFFF
+    packet_header = struct.Struct(order + "IIII")
+    while header := file.read(header_size):
+        if len(header) < header_size:
+            return on_damage("the file ends within a packet's header")
+        seconds, fraction, captured, length = packet_header.unpack_from(header)
+        if captured > MAX_PACKET:
+            return on_damage(f"a packet claims {captured} bytes, more than {MAX_PACKET}: nothing after it was read")
+        data = file.read(captured)
+        if len(data) < captured:
+            on_damage(f"the file ends within a packet, {captured - len(data)} bytes early")
+        yield Packet(seconds * _NANOSECONDS + fraction * (_NANOSECONDS // fractions), link_type, data, length)
+
+
+@dataclass(slots=True)
+class _Interface:
+    """What an interface description block says: the link type and how timestamps count."""
+
+    link_type: int
+    snap_length: int
+    ticks_per_second: int = 1_000_000
+    offset_seconds: int = 0
+
+    def time_ns(self, high: int, low: int) -> int:
+        ticks = high << 32 | low
+        return self.offset_seconds * _NANOSECONDS + ticks * _NANOSECONDS // self.ticks_per_second
+
+
+def _read_pcapng(file: BinaryIO, on_damage: Callable[[str], None]) -> Iterator[Packet]:
+    order = "<"
+    interfaces: list[_Interface] = []
+    head = _SECTION_MAGIC + file.read(4)
+    first = True
+    while head:
+        if len(head) < 8:
+            return on_damage("the file ends within a block's header")
+        if head[:4] == _SECTION_MAGIC:
+            mark = file.read(4)
+            if mark not in _BYTE_ORDER:
+                if first:
+                    raise CaptureError("a pcapng section without a byte-order mark")
+                return on_damage("a section without a byte-order mark: nothing after it was read")
+            order = _BYTE_ORDER[mark]
+            interfaces = []
+            already = 12
+        else:
+            already = 8
+        kind, size = struct.unpack(order + "II", head)
+        if size < already + 4 or size % 4:
+            return on_damage(f"a block claims {size} bytes: nothing after it was read")
+        body = _read_block(file, size - already)
+        if body is None:
+            return on_damage("the file ends within a block")
+        if first and struct.unpack_from(order + "H", body)[0] != 1:
+            raise CaptureError("a pcapng section of an unknown version")
+        first = False
+        try:
+            if kind == _INTERFACE:
+                interfaces.append(_read_interface(order, body))
+            elif packet := _read_packet_block(order, kind, body, interfaces):
+                yield packet
+        except (struct.error, IndexError):
+            return on_damage(f"a block of type {kind} is too short for what it says, or names no interface")
+        head = file.read(8)
+
+
+def _read_block(file: BinaryIO, size: int) -> bytes | None:
+    """The rest of a block without its closing length; empty if it is too large to hold, None if the file ends."""
+    if size <= MAX_PACKET + 64:
+        body = file.read(size)
+        return body[:-4] if len(body) == size else None
+    while size:
+        passed = len(file.read(min(size, MAX_PACKET)))
+        if not passed:
+            return None
+        size -= passed
+    return bytes(32)
+
+
+def _read_interface(order: str, body: bytes) -> _Interface:
+    link_type, _, snap_length = struct.unpack_from(order + "HHI", body)
+    interface = _Interface(link_type, snap_length)
+    position = 8
+    while position + 4 <= len(body):
+        code, size = struct.unpack_from(order + "HH", body, position)
+        if code == _OPTION_END:
+            break
+        if code == _OPTION_RESOLUTION:
+            power = body[position + 4]
+            interface.ticks_per_second = 2 ** (power & 0x7F) if power & 0x80 else 10**power
+        elif code == _OPTION_OFFSET:
+            interface.offset_seconds = struct.unpack_from(order + "q", body, position + 4)[0]
+        position += 4 + (size + 3 & ~3)
+    return interface
+
+
+def _read_packet_block(order: str, kind: int, body: bytes, interfaces: list[_Interface]) -> Packet | None:
+    """The packet of a packet block; None for blocks of other kinds."""
+    if kind == _SIMPLE_PACKET:  # has neither a timestamp nor a captured length of its own
+        interface = interfaces[0]
+        (length,) = struct.unpack_from(order + "I", body)
+        captured = min(length, interface.snap_length or length, len(body) - 4)
+        return Packet(0, interface.link_type, body[4 : 4 + captured], length)
+    if kind == _ENHANCED_PACKET:
+        number, high, low, captured, length = struct.unpack_from(order + "IIIII", body)
+    elif kind == _OLD_PACKET:
+        number, _, high, low, captured, length = struct.unpack_from(order + "HHIIII", body)
+    else:
+        return None
+    interface = interfaces[number]
+    return Packet(interface.time_ns(high, low), interface.link_type, body[20 : 20 + captured], length)

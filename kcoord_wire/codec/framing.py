@@ -1,0 +1,146 @@
+"""Frames of a Kafka connection: an int32 size, then that many bytes.
+
+Laws:
+
+* No I/O: bytes are handed in with `Framer.feed` and frame bodies are taken out. How the bytes were cut into chunks
+  makes no difference to the bodies.
+* A size is judged (not negative, not above the limit) before a byte of its body is waited for, and nothing is allocated
+  for it: memory grows with the bytes that have arrived. Once its iterator is used up, a framer holds less than a frame.
+* Time is linear in the bytes fed, whether they come one at a time or as a chunk of a hundred thousand frames.
+* A stream with a bad size has no frames after it: the framer is dead from then on and every further call says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from kcoord_wire.errors import DecodeError, EncodeError
+
+__all__ = ["DEFAULT_MAX_FRAME_SIZE", "SIZE_BYTES", "Framer", "frame"]
+
+SIZE_BYTES: Final = 4
+DEFAULT_MAX_FRAME_SIZE: Final = 100 * 1024 * 1024
+"""What a Kafka broker accepts unless told otherwise (broker setting ``socket.request.max.bytes``)."""
+
+_INT32_MAX: Final = 0x7FFFFFFF
+
+
+class Framer:
+    """Cuts one direction of a connection into frame bodies.
+
+    :param max_frame_size: largest body accepted, in bytes, the size field not counted
+    :raises ValueError: `max_frame_size` is not in 0..2**31-1
+    """
+
+    __slots__ = ("_buffer", "_failure", "_max_frame_size", "_start", "_stream_offset")
+
+    def __init__(self, max_frame_size: int = DEFAULT_MAX_FRAME_SIZE) -> None:
+        if not 0 <= max_frame_size <= _INT32_MAX:
+            raise ValueError(f"max_frame_size must be in 0..{_INT32_MAX}, not {max_frame_size}")
+        self._max_frame_size = max_frame_size
+        self._buffer = bytearray()
+        self._start = 0  # first byte of the buffer that no frame was made of
+        self._stream_offset = 0  # where in the stream the buffer begins
+        self._failure: DecodeError | None = None
+
+    @property
+    def buffered(self) -> int:
+        """Bytes held: fed, but not yet part of a body that was taken."""
+        return len(self._buffer) - self._start
+
+    @property
+    def missing(self) -> int | None:
+        """Bytes that the frame in progress still lacks; None where its size is not known yet.
+
+        0 means that a whole frame waits to be taken.
+        """
+        if self.buffered < SIZE_BYTES:
+            return None
+        return max(0, SIZE_BYTES + self._size_at(self._start) - self.buffered)
+
+    @property
+    def rest(self) -> bytes:
+        """A copy of the bytes held, the size of the frame in progress included."""
+        return bytes(self._buffer[self._start :])
+
+    def feed(self, chunk: bytes | bytearray | memoryview) -> Iterator[bytes]:
+        """Take in a chunk; the iterator gives the bodies that are whole.
+
+        The chunk is taken in by the call itself, a body leaves when the iterator reaches it. Bodies that nobody took
+        (the iterator was dropped) stay in the framer and come first out of the next `feed`: none is lost, none comes
+        twice.
+
+        :raises DecodeError: kind ``frame``, by the call if the framer is dead, by the iterator at a size that is
+            negative or above the limit, after all bodies before it. The offset counts from the first byte ever fed.
+        """
+        self._refuse_if_dead()
+        self._drop_taken()
+        self._buffer += chunk
+        return self._bodies()
+
+    def close(self) -> None:
+        """Say that the stream has ended; no call may follow.
+
+        :raises DecodeError: kind ``truncated`` if bytes are left that no body was made of; kind ``frame`` if the
+            framer is dead already
+        """
+        self._refuse_if_dead()
+        offset = self._stream_offset + self._start
+        left = self.buffered
+        missing = self.missing
+        self._buffer.clear()
+        self._start = 0
+        self._failure = DecodeError("frame", offset, "Frame", "the stream has been closed")
+        if left:
+            needs = "4 bytes of size" if missing is None else f"{missing} more"
+            raise DecodeError("truncated", offset, "Frame", f"the stream ends {left} bytes into it, {needs} to come")
+
+    def _bodies(self) -> Iterator[bytes]:
+        while self.buffered >= SIZE_BYTES:
+            self._refuse_if_dead()
+            size = self._size_at(self._start)
+            if not 0 <= size <= self._max_frame_size:
+                self._die(size)
+            end = self._start + SIZE_BYTES + size
+            if end > len(self._buffer):
+                break
+            with memoryview(self._buffer) as view, view[self._start + SIZE_BYTES : end] as body:
+                taken = bytes(body)
+            self._start = end
+            yield taken
+        self._drop_taken()
+
+    def _size_at(self, start: int) -> int:
+        return int.from_bytes(self._buffer[start : start + SIZE_BYTES], "big", signed=True)
+
+    def _drop_taken(self) -> None:
+        # Only between chunks: dropping after every body would move the rest of a large chunk once per body.
+        del self._buffer[: self._start]
+        self._stream_offset += self._start
+        self._start = 0
+
+    def _die(self, size: int) -> None:
+        offset = self._stream_offset + self._start
+        what = "negative" if size < 0 else f"above the limit of {self._max_frame_size}"
+        failure = DecodeError("frame", offset, "Frame.size", f"frame size {size} is {what}")
+        self._failure = DecodeError("frame", offset, "Frame.size", f"no frames can follow: {failure.detail}")
+        self._buffer.clear()
+        self._start = 0
+        raise failure
+
+    def _refuse_if_dead(self) -> None:
+        if self._failure is not None:
+            again = self._failure
+            raise DecodeError(again.kind, again.offset, again.path, again.detail)
+
+
+def frame(body: bytes | bytearray | memoryview) -> bytes:
+    """The body with its size in front, as it goes over the wire.
+
+    :raises EncodeError: kind ``length`` if the size does not fit into an int32
+    """
+    size = memoryview(body).nbytes
+    if size > _INT32_MAX:
+        raise EncodeError("length", "Frame.size", f"{size} bytes do not fit into a frame")
+    return b"".join((size.to_bytes(SIZE_BYTES, "big"), body))
