@@ -1,0 +1,346 @@
+"""Why a message was refused: the slow walk that names the field and the byte.
+
+The generated codec (`kcoord_wire.codec.python`) only ever says no. What it refused is walked again here, step by step in
+the order of the wire, to raise the error that a reader or writer working field by field would have met first. Laws:
+
+* This is the letter of the rules. Generated source refuses exactly what this refuses; tests hold the two together.
+* Nothing is built and no count is believed: the walk costs time linear in the bytes, or in the value, that it is given.
+* Offsets count from the start of the buffer; paths name Python attributes (``JoinGroupResponse.members[3].metadata``).
+"""
+
+from __future__ import annotations
+
+import operator
+import struct
+import uuid
+from collections.abc import Mapping
+from typing import Final
+
+from kcoord_wire.errors import DecodeError, EncodeError
+from kcoord_wire.schema.plan import MAX_STRING, Length, Op, Presence, Step, StructPlan
+
+__all__ = ["MAX_BYTES", "MAX_COUNT", "MAX_TAG", "explain_bytes", "explain_value", "is_default"]
+
+MAX_BYTES: Final = 0x7FFFFFFF
+MAX_COUNT: Final = {Length.INT16: 0x7FFF, Length.INT32: 0x7FFFFFFF, Length.COMPACT: 0x7FFFFFFF}
+MAX_TAG: Final = 0x7FFFFFFF
+
+_PREFIX_SIZES: Final = {Length.INT8: 1, Length.INT16: 2, Length.INT32: 4}
+
+
+def explain_bytes(plan: StructPlan, data: bytes | memoryview, pos: int, strict: bool, whole: bool) -> None:
+    """Raise what is wrong with the message that starts at `pos`; return if nothing is.
+
+    :param whole: the message must end where `data` ends (strict mode only)
+    :raises DecodeError: the first fault, in the order of the wire
+    """
+    end = _Reader(data, strict).struct(plan, pos, plan.name)
+    if whole and strict and end != len(data):
+        raise DecodeError("trailing", end, plan.name, f"{len(data) - end} bytes are left over after the message")
+
+
+def explain_value(plan: StructPlan, classes: Mapping[str, type], message: object) -> None:
+    """Raise what is wrong with `message`; return if nothing is.
+
+    :raises EncodeError: the first fault, in the order of the plan's steps
+    """
+    _Writer(classes).struct(plan, message, plan.name)
+
+
+class _Reader:
+    """Each method starts at `pos`, raises or returns the position after what it read."""
+
+    def __init__(self, data: bytes | memoryview, strict: bool) -> None:
+        self.data = data
+        self.end = len(data)
+        self.strict = strict
+
+    def need(self, size: int, pos: int, at: int, path: str) -> None:
+        left = self.end - pos
+        if size > left:
+            raise DecodeError("truncated", at, path, f"{size} bytes are needed, {left} are left")
+
+    def struct(self, plan: StructPlan, pos: int, path: str) -> int:
+        for step in plan.wire:
+            if step.presence is not Presence.REMAINING:
+                pos = self.value(step, pos, f"{path}.{step.attr}", step.nullable)
+            elif pos != self.end:
+                pos = self.value(step, pos, f"{path}.{step.attr}", False)
+        return self.tags(plan, pos, path) if plan.flexible else pos
+
+    def value(self, step: Step, pos: int, path: str, nullable: bool) -> int:
+        if step.fixed_size:
+            return self.fixed(step, pos, path)
+        if step.op is Op.STRING:
+            return self.string(step, pos, path, nullable)
+        if step.op is Op.BYTES:
+            size, start = self.length(step.length, pos, path, nullable)
+            self.need(size, start, pos, path)
+            return start + size
+        if step.op is Op.ARRAY:
+            return self.array(step, pos, path, nullable)
+        if step.op is Op.UNION:
+            return self.union(step, pos, path)
+        assert step.struct is not None
+        if nullable:
+            present, pos = self.marker(step, pos, path)
+            if not present:
+                return pos
+        return self.struct(step.struct, pos, path)
+
+    def fixed(self, step: Step, pos: int, path: str) -> int:
+        stop = pos + step.fixed_size
+        self.need(step.fixed_size, pos, pos, path)
+        if step.op is Op.BOOL and self.strict and self.data[pos] > 1:
+            raise DecodeError("value", pos, path, f"a bool is 0 or 1, not {self.data[pos]}")
+        if step.bounded:
+            number = int.from_bytes(self.data[pos:stop], "big", signed=step.op not in (Op.UINT16, Op.UINT32))
+            if not step.low <= number <= step.high:
+                raise DecodeError("range", pos, path, f"{number} is not between {step.low} and {step.high}")
+        return stop
+
+    def uvarint(self, pos: int, path: str) -> tuple[int, int]:
+        value = 0
+        for i in range(5):
+            self.need(1, pos + i, pos, path)
+            byte = self.data[pos + i]
+            value |= (byte & 0x7F) << (7 * i)
+            if byte < 0x80:
+                if self.strict and i and not byte:
+                    raise DecodeError("varint", pos, path, "the varint is longer than its value needs")
+                if self.strict and value > 0xFFFFFFFF:
+                    raise DecodeError("varint", pos, path, "the varint has more than 32 bits")
+                return value & 0xFFFFFFFF, pos + i + 1
+        raise DecodeError("varint", pos, path, "the varint has more than five bytes")
+
+    def prefix(self, length: Length, pos: int, path: str) -> tuple[int, int]:
+        if length is Length.COMPACT:
+            number, start = self.uvarint(pos, path)
+            return number - 1, start
+        start = pos + _PREFIX_SIZES[length]
+        self.need(start - pos, pos, pos, path)
+        return int.from_bytes(self.data[pos:start], "big", signed=True), start
+
+    def length(self, length: Length, pos: int, path: str, nullable: bool) -> tuple[int, int]:
+        """The length or count at `pos`, 0 for a null one; and where its bytes start."""
+        number, start = self.prefix(length, pos, path)
+        if number < 0:
+            if number == -1 and not nullable:
+                raise DecodeError("null", pos, path, "the value is null, which it may not be")
+            if number < -1 and (self.strict or not nullable):
+                raise DecodeError("length", pos, path, f"the length is {number}")
+            number = 0
+        return number, start
+
+    def string(self, step: Step, pos: int, path: str, nullable: bool) -> int:
+        size, start = self.length(step.length, pos, path, nullable)
+        if size > MAX_STRING:
+            raise DecodeError("length", pos, path, f"the string has {size} bytes, at most {MAX_STRING} may be")
+        self.need(size, start, pos, path)
+        if size > step.high:
+            raise DecodeError("range", pos, path, f"the string has {size} bytes, at most {step.high} may be")
+        try:
+            str(self.data[start : start + size], "utf-8")
+        except UnicodeDecodeError as error:
+            reason, invalid = error.reason, start + error.start
+        else:
+            return start + size
+        raise DecodeError("utf8", invalid, path, f"the string is not UTF-8: {reason}")
+
+    def array(self, step: Step, pos: int, path: str, nullable: bool) -> int:
+        assert step.item is not None
+        count, start = self.length(step.length, pos, path, nullable)
+        size, left = count * max(1, step.item.min_size), self.end - start
+        if size > left:
+            raise DecodeError("truncated", pos, path, f"{count} elements take at least {size} bytes, {left} are left")
+        for i in range(count):
+            start = self.value(step.item, start, f"{path}[{i}]", step.item.nullable)
+        return start
+
+    def marker(self, step: Step, pos: int, path: str) -> tuple[bool, int]:
+        number, start = self.prefix(step.length, pos, path)
+        if step.length is Length.COMPACT:
+            number, null = number + 1, 0
+        else:
+            null = -1
+        if self.strict and number not in (1, null):
+            raise DecodeError("value", pos, path, f"a struct is marked 1, or {null} for null, not {number}")
+        return (number > 0 if null == 0 else number >= 0), start
+
+    def union(self, step: Step, pos: int, path: str) -> int:
+        tag, start = self.prefix(Length.INT8, pos, path)
+        for known, plan in step.variants:
+            if known == tag:
+                return self.struct(plan, start, path)
+        raise DecodeError("value", pos, path, f"the union has no variant {tag}")
+
+    def tags(self, plan: StructPlan, pos: int, path: str) -> int:
+        own = f"{path}.unknown_tags"
+        count, start = self.uvarint(pos, own)
+        if count * 2 > self.end - start:
+            detail = f"{count} tags take at least {count * 2} bytes, {self.end - start} are left"
+            raise DecodeError("truncated", pos, own, detail)
+        steps = {step.tag: step for step in plan.tagged}
+        last = -1
+        pos = start
+        for _ in range(count):
+            tag, size_at = self.uvarint(pos, own)
+            size, start = self.uvarint(size_at, own)
+            if self.strict and tag <= last:
+                raise DecodeError("tag", pos, own, f"tag {tag} follows tag {last}")
+            last = tag
+            if tag in steps:
+                field = f"{path}.{steps[tag].attr}"
+                pos = self.value(steps[tag], start, field, steps[tag].nullable)
+                if self.strict and pos - start != size:
+                    raise DecodeError("tag", start, field, f"tag {tag} has {pos - start} bytes, not the {size} it says")
+            elif tag in plan.known_tags:
+                raise DecodeError("tag", pos, own, f"version {plan.version} does not have tag {tag}")
+            else:
+                self.need(size, start, size_at, own)
+                pos = start + size
+        return pos
+
+
+class _Writer:
+    """Each method raises or returns."""
+
+    def __init__(self, classes: Mapping[str, type]) -> None:
+        self.classes = classes
+
+    def struct(self, plan: StructPlan, value: object, path: str) -> None:
+        if not isinstance(value, self.classes[plan.name]):
+            raise _wrong_type(value, plan.name, path)
+        for step in plan.steps:
+            field = f"{path}.{step.attr}"
+            if step.presence is Presence.ABSENT:
+                if not step.ignorable and not is_default(step, self.get(value, step.attr, path), self.classes):
+                    raise EncodeError("version", field, f"version {plan.version} carries nothing but the default")
+            elif step.presence is Presence.PLAIN:
+                self.value(step, self.get(value, step.attr, path), field, step.nullable)
+            elif step.presence is Presence.REMAINING and self.get(value, step.attr, path) is not None:
+                self.value(step, self.get(value, step.attr, path), field, False)
+        if plan.holds_tags:
+            self.unknown_tags(plan, self.get(value, "unknown_tags", path), f"{path}.unknown_tags")
+        for step in plan.tagged:
+            held = self.get(value, step.attr, path)
+            if not is_default(step, held, self.classes):
+                self.value(step, held, f"{path}.{step.attr}", step.nullable)
+
+    def get(self, value: object, attr: str, path: str) -> object:
+        try:
+            return getattr(value, attr)
+        except AttributeError:
+            raise EncodeError("type", f"{path}.{attr}", "the attribute is missing") from None
+
+    def value(self, step: Step, value: object, path: str, nullable: bool) -> None:
+        if value is None and step.length is not Length.NONE:
+            if not nullable:
+                raise EncodeError("null", path, "the value is None, which it may not be")
+        elif step.op is Op.STRING:
+            self.string(step, value, path)
+        elif step.op is Op.BYTES:
+            self.bytes(value, path)
+        elif step.op is Op.ARRAY:
+            self.array(step, value, path)
+        elif step.op is Op.STRUCT:
+            assert step.struct is not None
+            if value is None:
+                raise EncodeError("null", path, "the value is None, which it may not be")
+            self.struct(step.struct, value, path)
+        elif step.op is Op.UNION:
+            for _, plan in step.variants:
+                if isinstance(value, self.classes[plan.name]):
+                    return self.struct(plan, value, path)
+            raise _wrong_type(value, " or ".join(plan.name for _, plan in step.variants), path)
+        else:
+            self.fixed(step, value, path)
+
+    def fixed(self, step: Step, value: object, path: str) -> None:
+        if step.op is Op.BOOL:
+            if value is not True and value is not False:
+                raise _wrong_type(value, "True or False", path)
+        elif step.op is Op.UUID:
+            if not isinstance(value, uuid.UUID):
+                raise _wrong_type(value, "uuid.UUID", path)
+        elif step.op is Op.FLOAT64:
+            try:
+                struct.pack(">d", value)
+            except struct.error:
+                raise _wrong_type(value, "float", path) from None
+        else:
+            try:
+                number = operator.index(value)  # type: ignore[arg-type]
+            except TypeError:
+                raise _wrong_type(value, "int", path) from None
+            if not step.low <= number <= step.high:
+                raise EncodeError("range", path, f"{number} is not between {step.low} and {step.high}")
+
+    def string(self, step: Step, value: object, path: str) -> None:
+        if not isinstance(value, str):
+            raise _wrong_type(value, "str", path)
+        try:
+            size = len(str.encode(value))
+        except UnicodeEncodeError:
+            raise EncodeError("type", path, "the string holds a lone surrogate, which UTF-8 cannot carry") from None
+        if size > MAX_STRING:
+            raise EncodeError("length", path, f"the string has {size} bytes, at most {MAX_STRING} may be")
+        if size > step.high:
+            raise EncodeError("range", path, f"the string has {size} bytes, at most {step.high} may be")
+
+    def bytes(self, value: object, path: str) -> None:
+        if not _is_buffer(value):
+            raise _wrong_type(value, "bytes", path)
+        size = value.nbytes if isinstance(value, memoryview) else len(value)  # type: ignore[arg-type]
+        if size > MAX_BYTES:
+            raise EncodeError("length", path, f"there are {size} bytes, at most {MAX_BYTES} may be")
+
+    def array(self, step: Step, value: object, path: str) -> None:
+        assert step.item is not None
+        if not isinstance(value, list | tuple):
+            raise _wrong_type(value, "list", path)
+        if len(value) > MAX_COUNT[step.length]:
+            limit = MAX_COUNT[step.length]
+            raise EncodeError("length", path, f"there are {len(value)} elements, at most {limit} may be")
+        for i, item in enumerate(value):
+            self.value(step.item, item, f"{path}[{i}]", step.item.nullable)
+
+    def unknown_tags(self, plan: StructPlan, tags: object, path: str) -> None:
+        if not isinstance(tags, list | tuple):
+            raise _wrong_type(tags, "tuple of (tag, bytes)", path)
+        if tags and not plan.flexible:
+            raise EncodeError("tag", path, f"version {plan.version} has no tagged fields")
+        last = -1
+        for pair in tags:
+            if not (isinstance(pair, list | tuple) and len(pair) == 2):
+                raise _wrong_type(pair, "(tag, bytes)", path)
+            tag, payload = pair
+            if not isinstance(tag, int) or not 0 <= tag <= MAX_TAG:
+                raise EncodeError("type", path, f"a tag is an int from 0 to {MAX_TAG}")
+            if not _is_buffer(payload):
+                raise _wrong_type(payload, "bytes", path)
+            if tag <= last:
+                raise EncodeError("tag", path, f"tag {tag} follows tag {last}")
+            if tag in plan.known_tags:
+                raise EncodeError("tag", path, f"tag {tag} is a field of {plan.name}")
+            last = tag
+
+
+def is_default(step: Step, value: object, classes: Mapping[str, type]) -> bool:
+    """Whether a field that does not travel loses nothing: `value` is what a reader would put there."""
+    if step.default is None:
+        return value is None
+    if step.default == ():
+        return isinstance(value, list | tuple) and not value
+    if step.default is ...:
+        plan = step.struct if step.struct is not None else step.variants[0][1]
+        return bool(value == classes[plan.name]())
+    return bool(value == step.default)
+
+
+def _is_buffer(value: object) -> bool:
+    return isinstance(value, bytes | bytearray) or (isinstance(value, memoryview) and value.c_contiguous)
+
+
+def _wrong_type(value: object, wanted: str, path: str) -> EncodeError:
+    return EncodeError("type", path, f"{type(value).__name__} where {wanted} must be")
