@@ -1,0 +1,5 @@
+"""`python -m kcoord_wire`: the command `kcoord`."""
+
+from kcoord_wire.cli import main
+
+raise SystemExit(main())

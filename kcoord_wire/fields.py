@@ -1,0 +1,84 @@
+"""A message as lines for people: path and value of every field, nested blobs opened.
+
+Laws:
+
+* Paths are those of the errors: `members[3].metadata`; a nested blob's fields hang below the field that holds it.
+* No character that a terminal could take for a command gets through: `printable` escapes it.
+* A blob that is not what its field says is shown as hex, never an error.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import kcoord_wire as kw
+from kcoord_wire.schema.model import Field, Struct
+from kcoord_wire.schema.plan import attribute_name, class_name
+
+__all__ = ["fields_of", "printable"]
+
+
+def printable(text: str) -> str:
+    """The text with every character that is not printable escaped as in Python source."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def fields_of(message: Any, version: int) -> Iterator[tuple[str, str]]:
+    """Path and printable value of every field that `version` has; nested blobs are opened.
+
+    :param message: a message of the registry
+    """
+    codec = kw.registry.by_class(type(message))
+
+    def struct(model: Struct, value: Any, path: str) -> Iterator[tuple[str, str]]:
+        for field in model.fields:
+            if version in field.versions:
+                name = attribute_name(field.name)
+                yield from item(field, getattr(value, name), f"{path}.{name}" if path else name)
+        for tag, data in getattr(value, "unknown_tags", ()):
+            yield f"{path}.unknown_tags[{tag}]".lstrip("."), _scalar(data)
+
+    def item(field: Field, value: Any, path: str) -> Iterator[tuple[str, str]]:
+        arms = {class_name(codec.schema, variant.struct): variant.struct for variant in field.variants}
+        if isinstance(value, list):
+            if not value or not (field.type.is_struct or arms):
+                yield path, "[" + ", ".join(map(_scalar, value)) + "]"
+            else:
+                for index, element in enumerate(value):
+                    yield from item(field, element, f"{path}[{index}]")
+        elif value is not None and field.type.is_struct:
+            yield from struct(codec.schema.struct_of(field), value, path)
+        elif type(value).__name__ in arms:
+            yield from struct(arms[type(value).__name__], value, f"{path}.{type(value).__name__}")
+        elif value and field.embeds is not None:
+            yield from _embedded(field.embeds, value, path)
+        else:
+            yield path, _scalar(value)
+
+    yield from struct(codec.schema.root, message, "")
+
+
+def _embedded(name: str, blob: bytes, path: str) -> Iterator[tuple[str, str]]:
+    try:
+        version, inner = kw.decode_prefixed(kw.registry[name].cls, blob)
+    except kw.DecodeError:
+        yield path, _scalar(blob)
+        return
+    yield f"{path}.version", str(version)
+    known = min(version, kw.registry[name].valid_versions.stop - 1)
+    for inner_path, text in fields_of(inner, known):
+        yield f"{path}.{inner_path}", text
+
+
+def _scalar(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, str):
+        return printable(json.dumps(value, ensure_ascii=False))
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, bytes):
+        return f"{value.hex()} ({len(value)} bytes)" if value else "(no bytes)"
+    return str(value)
