@@ -6,14 +6,23 @@ Laws:
 * Each carries `.kind`, one word of a closed list, so that a program can tell the cases apart without reading prose, and
   `.path`, the field it happened in (``JoinGroupResponse.members[3].metadata``). A decode error also carries `.offset`,
   the byte at which the offending primitive starts, counted from the start of the buffer that was handed in.
-* Message texts are made here and nowhere else, so that all codecs say the same thing.
+* What the codecs say of a field is worded here (`decode_detail`, `encode_detail`), so that all of them say the same.
 """
 
 from __future__ import annotations
 
 from typing import Literal, get_args
 
-__all__ = ["DECODE_KINDS", "ENCODE_KINDS", "DecodeError", "EncodeError", "SchemaError", "WireError"]
+__all__ = [
+    "DECODE_KINDS",
+    "ENCODE_KINDS",
+    "DecodeError",
+    "EncodeError",
+    "SchemaError",
+    "WireError",
+    "decode_detail",
+    "encode_detail",
+]
 
 DecodeKind = Literal[
     "truncated",  # more bytes are needed than are left
@@ -116,3 +125,34 @@ class SchemaError(ValueError):
     def __str__(self) -> str:
         place = self.file if self.line is None else f"{self.file}:{self.line}"
         return f"{place}: {self.where}: {self.rule}"
+
+
+_DECODE_TEXTS = {
+    "truncated": "{a} bytes are needed, {b} are left",
+    "length": "a length of {a} cannot be",
+    "null": "it cannot be null in this version",
+    "utf8": "it is not UTF-8: byte 0x{a:02x} cannot stand here",
+    "varint": "not a varint of at most five bytes in its shortest form",
+    "tag": "tag {a} is out of order, twice there, not known in this version, or not of the size it says",
+    "value": "{a} has no meaning here",
+    "range": "it must lie between {a} and {b}",
+    "trailing": "{a} bytes are left after the message",
+}
+_ENCODE_TEXTS = {
+    "type": "the value is of the wrong type, or not set",
+    "range": "it must lie between {a} and {b}",
+    "length": "it is {a} long, at most {b} can be written",
+    "null": "it cannot be None in this version",
+    "version": "this version cannot carry the field, and it does not hold its default",
+    "tag": "unknown tags must ascend, must not be tags that the schema defines, and need a flexible version",
+}
+
+
+def decode_detail(kind: str, a: int = 0, b: int = 0) -> str:
+    """What is wrong with the bytes of a field, in words; `a` and `b` are the numbers that the kind's text names."""
+    return _DECODE_TEXTS[kind].format(a=a, b=b)
+
+
+def encode_detail(kind: str, a: int = 0, b: int = 0) -> str:
+    """What is wrong with the value of a field, in words; `a` and `b` are the numbers that the kind's text names."""
+    return _ENCODE_TEXTS[kind].format(a=a, b=b)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any, Protocol
 
 from kcoord_wire.schema.plan import Length, Op, Presence, StructPlan
@@ -38,7 +39,7 @@ class ProgramClass(Protocol):
 
 def _native() -> ProgramClass | None:
     try:
-        from kcoord_wire import _native as native
+        native: Any = import_module("kcoord_wire._native")
     except ModuleNotFoundError as error:
         if error.name != "kcoord_wire._native":
             raise

@@ -1,0 +1,86 @@
+# cython: language_level=3
+"""The plan in C: kcoord_wire.schema.plan's StructPlan and Step with classes, slots and defaults resolved.
+
+Laws: a Program owns every array and holds a reference to every Python object named here; all of it is read-only once built.
+The numbers of the enums are those of the Python enums (backend.py compares them before it loads this module).
+"""
+
+from cpython.object cimport PyObject, PyTypeObject
+from libc.stdint cimport int64_t
+
+
+cdef enum Op:
+    BOOL = 0
+    INT8 = 1
+    INT16 = 2
+    INT32 = 3
+    INT64 = 4
+    UINT16 = 5
+    UINT32 = 6
+    FLOAT64 = 7
+    UUID = 8
+    STRING = 9
+    BYTES = 10
+    ARRAY = 11
+    STRUCT = 12
+    UNION = 13
+
+
+cdef enum Length:
+    LENGTH_NONE = 0
+    LENGTH_INT8 = 1
+    LENGTH_INT16 = 2
+    LENGTH_INT32 = 3
+    LENGTH_COMPACT = 4
+
+
+cdef enum Presence:
+    PLAIN = 0
+    TAGGED = 1
+    ABSENT = 2
+    REMAINING = 3
+
+
+cdef enum Default:
+    CONSTANT = 0  # an immutable object, shared
+    EMPTY_LIST = 1  # a new list each time
+    NEW_STRUCT = 2  # a new default instance each time
+
+
+cdef struct Variant:
+    int tag
+    Struct* struct_
+
+
+cdef struct Step:
+    Op op
+    Presence presence
+    Length length
+    bint nullable
+    bint ignorable
+    bint bounded
+    Default default_kind
+    int tag
+    Py_ssize_t slot  # offset of the attribute in the instance; unused in an array's element
+    Py_ssize_t min_size  # at least 1
+    int64_t low
+    int64_t high
+    PyObject* default_
+    PyObject* attr
+    Struct* struct_
+    Step* item
+    Variant* variants
+    int n_variants
+
+
+cdef struct Struct:
+    PyTypeObject* cls
+    bint flexible
+    bint holds_tags
+    Py_ssize_t tags_slot
+    Step* steps  # schema order
+    int n_steps
+    int n_tagged
+    Step** tagged  # ascending by tag
+    int n_known
+    int* known_tags

@@ -1,0 +1,148 @@
+# cython: language_level=3
+"""Writing: a growing run of bytes that ends as one bytes object.
+
+Laws: `room` comes before every store. Small messages are built on the C stack and copied once; a large one is built inside the
+bytes object that is returned, which is private until then.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_XDECREF
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memmove
+
+from cursor cimport Failure
+
+cdef extern from "Python.h":
+    PyObject* _new_bytes "PyBytes_FromStringAndSize"(const char*, Py_ssize_t)
+    char* _bytes_data "PyBytes_AS_STRING"(PyObject*)
+    int _PyBytes_Resize(PyObject**, Py_ssize_t) except -1
+
+cdef enum:
+    SMALL = 1024
+    MAX_UVARINT = 5
+
+
+cdef struct Sink:
+    uint8_t* start
+    uint8_t* p
+    uint8_t* end
+    PyObject* owner  # the bytes object written into; NULL while the stack buffer serves
+    Failure failure
+    uint8_t small[SMALL]
+
+
+cdef inline int open_sink(Sink* s, Py_ssize_t expected) except -1:
+    s.failure.depth = 0
+    s.owner = NULL
+    if expected <= SMALL:
+        s.start = s.small
+        s.end = s.start + SMALL
+    else:
+        s.owner = _new_bytes(NULL, expected)
+        if s.owner == NULL:
+            raise MemoryError
+        s.start = <uint8_t*>_bytes_data(s.owner)
+        s.end = s.start + expected
+    s.p = s.start
+    return 0
+
+
+cdef inline int grow(Sink* s, Py_ssize_t n) except -1:
+    cdef Py_ssize_t used = s.p - s.start
+    cdef Py_ssize_t capacity = 2 * (s.end - s.start)
+    if capacity < used + n:
+        capacity = used + n
+    if s.owner == NULL:
+        s.owner = _new_bytes(NULL, capacity)
+        if s.owner == NULL:
+            raise MemoryError
+        memcpy(_bytes_data(s.owner), s.start, used)
+    else:
+        # SAFETY: no one else holds this bytes object. On failure it is freed and owner is NULL: start over with nothing.
+        s.start = s.p = s.end = s.small
+        _PyBytes_Resize(&s.owner, capacity)
+    s.start = <uint8_t*>_bytes_data(s.owner)
+    s.p = s.start + used
+    s.end = s.start + capacity
+    return 0
+
+
+cdef inline int room(Sink* s, Py_ssize_t n) except -1:
+    """Make room for `n` more bytes."""
+    if s.end - s.p < n:
+        grow(s, n)
+    return 0
+
+
+cdef inline void close_sink(Sink* s) noexcept:
+    Py_XDECREF(s.owner)
+    s.owner = NULL
+
+
+cdef inline bytes take_bytes(Sink* s):
+    """The bytes written. The sink is spent."""
+    cdef Py_ssize_t used = s.p - s.start
+    cdef bytes result
+    if s.owner == NULL:
+        return PyBytes_FromStringAndSize(<char*>s.start, used)
+    _PyBytes_Resize(&s.owner, used)
+    result = <bytes>s.owner
+    close_sink(s)
+    return result
+
+
+# SAFETY: the stores write 1 to 8 bytes at p; every caller has made `room` for them.
+cdef inline void store8(Sink* s, uint8_t v) noexcept nogil:
+    s.p[0] = v
+    s.p += 1
+
+
+cdef inline void store16(Sink* s, uint16_t v) noexcept nogil:
+    s.p[0] = <uint8_t>(v >> 8)
+    s.p[1] = <uint8_t>v
+    s.p += 2
+
+
+cdef inline void store32(Sink* s, uint32_t v) noexcept nogil:
+    s.p[0] = <uint8_t>(v >> 24)
+    s.p[1] = <uint8_t>(v >> 16)
+    s.p[2] = <uint8_t>(v >> 8)
+    s.p[3] = <uint8_t>v
+    s.p += 4
+
+
+cdef inline void store64(Sink* s, uint64_t v) noexcept nogil:
+    store32(s, <uint32_t>(v >> 32))
+    store32(s, <uint32_t>v)
+
+
+cdef inline void store_uvarint(Sink* s, uint32_t v) noexcept nogil:
+    while v >= 0x80:
+        s.p[0] = <uint8_t>(v | 0x80)
+        s.p += 1
+        v >>= 7
+    s.p[0] = <uint8_t>v
+    s.p += 1
+
+
+cdef inline void store_raw(Sink* s, const void* data, Py_ssize_t n) noexcept nogil:
+    memcpy(s.p, data, n)
+    s.p += n
+
+
+cdef inline Py_ssize_t reserve_uvarint(Sink* s) except -1:
+    """Leave room for a varint whose value is not known yet. Returns its place for `settle_uvarint`."""
+    room(s, MAX_UVARINT)
+    s.p += MAX_UVARINT
+    return s.p - s.start
+
+
+cdef inline void settle_uvarint(Sink* s, Py_ssize_t place, uint32_t value) noexcept nogil:
+    """Write the reserved varint and close the gap between it and the bytes written since."""
+    cdef uint8_t* body = s.start + place
+    cdef Py_ssize_t n = s.p - body
+    s.p = body - MAX_UVARINT
+    store_uvarint(s, value)
+    memmove(s.p, body, n)
+    s.p += n
