@@ -4,13 +4,15 @@ Laws:
 
 * Every frame comes out, whatever is in it: of an api that the registry does not have, with a body that does not decode
   (`CapturedFrame.error`), incomplete, or a response without its request. Nothing here raises.
+* A frame that strict decoding refuses is decoded as leniently as the peers do, and says so
+  (`CapturedFrame.irregularity`): on the wire is what it is.
 * What did not come out as a frame is counted in a `CaptureReport`.
 * No I/O: the two directions are fed with bytes, so that a capture file and a proxy use the same class.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -47,6 +49,7 @@ class CapturedFrame:
     :ivar header: RequestHeader or ResponseHeader; None where it could not be read
     :ivar message: the decoded message; None if the registry does not have the api, or if it did not decode
     :ivar error: why it did not decode; None for an api that the registry does not have and for a SASL token
+    :ivar irregularity: what strict decoding has against it, if lenient decoding alone accepts it
     :ivar raw: the body, header included: `size` bytes, or less where some were not captured
     """
 
@@ -62,6 +65,7 @@ class CapturedFrame:
     header: Any = None
     message: Any = None
     error: str | None = None
+    irregularity: str | None = None
     raw: bytes = b""
 
     @property
@@ -84,6 +88,7 @@ class CaptureReport:
     :ivar unknown_apis: frames whose api the registry does not have
     :ivar sasl_tokens: frames without a header, as follow a SaslHandshake of version 0
     :ivar undecodable: frames that did not decode, incomplete ones included
+    :ivar irregular: frames that lenient decoding alone accepts
     :ivar unmatched_responses: whose request was not captured
     :ivar unanswered_requests: whose response was not captured, or was still to come when the capture ended
     :ivar holes: pieces of a direction that were not captured; `hole_bytes` together
@@ -103,6 +108,7 @@ class CaptureReport:
     unknown_apis: int = 0
     sasl_tokens: int = 0
     undecodable: int = 0
+    irregular: int = 0
     unmatched_responses: int = 0
     unanswered_requests: int = 0
     holes: int = 0
@@ -129,7 +135,6 @@ class Conversation:
     :param connection: its name, for `CapturedFrame.connection`
     :param report: counts go here
     :param max_frame_size: as for `Framer`
-    :param strict: as for `decode`
     :param in_step: for requests and responses, whether the first byte fed is the first of a frame
     """
 
@@ -139,13 +144,11 @@ class Conversation:
         report: CaptureReport,
         *,
         max_frame_size: int = DEFAULT_MAX_FRAME_SIZE,
-        strict: bool = True,
         in_step: tuple[bool, bool] = (True, True),
     ) -> None:
         self._connection = connection
         self._report = report
         self._max_frame_size = max_frame_size
-        self._strict = strict
         self._waiting = Waiting()
         self._sasl_tokens = False
         self._splitters: dict[Side, FrameSplitter] = {
@@ -191,10 +194,12 @@ class Conversation:
                 found = self._response(piece, time_ns)
             if lacking := piece.size - len(piece.body):
                 found.message = None
+                found.irregularity = None
                 found.error = f"{lacking} of its {piece.size} bytes were not captured"
-            if found.error is not None:
-                self._report.undecodable += 1
-                self._note(side, f"{found.api} v{found.api_version}, id {found.correlation_id}: {found.error}")
+            self._report.undecodable += found.error is not None
+            self._report.irregular += found.irregularity is not None
+            if complaint := found.error or found.irregularity:
+                self._note(side, f"{found.api} v{found.api_version}, id {found.correlation_id}: {complaint}")
             yield found
 
     def _request(self, piece: SplitFrame, time_ns: int) -> CapturedFrame:
@@ -210,10 +215,7 @@ class Conversation:
             return found
         _name(found, header)
         if is_known(header.request_api_key):
-            try:
-                found.header, found.message = decode_request(piece.body, strict=self._strict)
-            except DecodeError as error:
-                found.error = str(error)
+            _decode(found, lambda strict: decode_request(piece.body, strict=strict))
         else:
             self._report.unknown_apis += 1
         # A producer that asks for no acknowledgement gets no response at all.
@@ -243,10 +245,7 @@ class Conversation:
         found.client_id = asked.client_id
         found.header = ResponseHeader(correlation_id=correlation_id)
         if is_known(asked.api_key):
-            try:
-                found.header, found.message = decode_answer(piece.body, asked, strict=self._strict)
-            except DecodeError as error:
-                found.error = str(error)
+            _decode(found, lambda strict: decode_answer(piece.body, asked, strict=strict))
         else:
             self._report.unknown_apis += 1
         return found
@@ -256,6 +255,21 @@ class Conversation:
 
     def _note(self, side: Side, text: str) -> None:
         self._report.note(f"{self._connection} {side}: {text}")
+
+
+def _decode(found: CapturedFrame, decode: Callable[[bool], tuple[Any, Any]]) -> None:
+    """Decode strictly, else leniently.
+
+    :param decode: takes whether to be strict, gives header and message
+    """
+    try:
+        found.header, found.message = decode(True)
+    except DecodeError as complaint:
+        try:
+            found.header, found.message = decode(False)
+            found.irregularity = str(complaint)
+        except DecodeError as error:
+            found.error = str(error)
 
 
 def _name(found: CapturedFrame, header: RequestHeader) -> None:

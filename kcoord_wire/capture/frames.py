@@ -35,7 +35,6 @@ def read_capture(
     *,
     ports: Collection[int] | None = None,
     max_frame_size: int = DEFAULT_MAX_FRAME_SIZE,
-    strict: bool = True,
     report: CaptureReport | None = None,
 ) -> Iterator[CapturedFrame]:
     """The Kafka frames of a capture, in the order in which they were complete. The file is opened by the first step.
@@ -43,13 +42,12 @@ def read_capture(
     :param source: a path, or a file opened for reading bytes, which stays open
     :param ports: the brokers' ports; connections without them are ignored. None: every connection that speaks Kafka
     :param max_frame_size: largest frame accepted, in bytes; a larger size is not taken for one
-    :param strict: as for `decode`; what does not decode is a frame with its error
     :param report: is filled while the frames are read, and complete when they are used up
     :raises CaptureError: the file is neither pcap nor pcapng
     """
     report = CaptureReport() if report is None else report
     with Path(source).open("rb") if isinstance(source, (str, PathLike)) else nullcontext(source) as file:
-        reader = _Reader(None if ports is None else frozenset(ports), max_frame_size, strict, report)
+        reader = _Reader(None if ports is None else frozenset(ports), max_frame_size, report)
         for segment in _read_segments(file, report):
             yield from reader.push(segment)
         yield from reader.finish()
@@ -127,10 +125,9 @@ class _Dialogue:
 class _Reader:
     """All connections of a capture, each with what is known of it so far."""
 
-    def __init__(self, ports: frozenset[int] | None, max_frame_size: int, strict: bool, report: CaptureReport) -> None:
+    def __init__(self, ports: frozenset[int] | None, max_frame_size: int, report: CaptureReport) -> None:
         self._ports = ports
         self._max_frame_size = max_frame_size
-        self._strict = strict
         self._report = report
         self._reassembler = Reassembler()
         self._brokers: set[Endpoint] = set()
@@ -190,7 +187,6 @@ class _Reader:
             f"{names[client]}-{names[broker]}#{connection.number}",
             self._report,
             max_frame_size=self._max_frame_size,
-            strict=self._strict,
             in_step=(connection.from_start(client), connection.from_start(broker)),
         )
         return _Dialogue(broker, conversation)
