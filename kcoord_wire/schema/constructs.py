@@ -1,0 +1,818 @@
+"""What the wire format is made of, as subclasses of `construct.Construct`: one small class for each thing it has.
+
+Laws:
+
+* Slow and literal on purpose: what is read and what is written stand side by side, and no class knows a schema.
+* Parsing and building raise what the codecs raise: `DecodeError` and `EncodeError` with the same kind, offset and path.
+* A `Trace` is told of every primitive that was read, in byte order and before it is judged.
+
+The `path` that construct hands down is ours: the message's name, then attributes. Context parameters of `parse`:
+``strict`` (default True; False reads what Kafka's own readers accept), ``prefix`` (default False; True lets other bytes
+follow the message) and ``trace`` (default none).
+"""
+
+from __future__ import annotations
+
+import io
+import operator
+import re
+import struct
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn, Protocol
+
+from kcoord_wire.errors import DecodeError, EncodeError
+from kcoord_wire.schema.model import INTEGERS
+
+try:
+    import construct
+except ModuleNotFoundError as error:
+    if error.name != "construct":
+        raise
+    raise ModuleNotFoundError(
+        "kcoord_wire.schema.constructs needs construct: pip install 'kcoord_wire[explain]'", name="construct"
+    ) from None
+
+__all__ = [
+    "Bool",
+    "CompactLength",
+    "Float",
+    "Integer",
+    "KafkaArray",
+    "KafkaBytes",
+    "KafkaString",
+    "KafkaStruct",
+    "Member",
+    "NullableStruct",
+    "PlainLength",
+    "Remaining",
+    "TagSection",
+    "TextInteger",
+    "TextMessage",
+    "TextString",
+    "Trace",
+    "UVarint",
+    "Union",
+    "Uuid",
+    "WholeMessage",
+]
+
+MAX_STRING: Final = 0x7FFF
+MAX_BYTES: Final = 0x7FFFFFFF
+MAX_TAG: Final = 0x7FFFFFFF
+FORMATS: Final = {"int8": "b", "int16": "h", "int32": "l", "int64": "q", "uint16": "H", "uint32": "L", "float64": "d"}
+
+
+class Trace(Protocol):
+    """Is told what was read. Offsets are bytes from the start of the stream; `type_` is in the schema's terms."""
+
+    def leaf(
+        self, start: int, end: int, path: str, type_: str, value: object, note: str = "", embeds: str | None = None
+    ) -> None:
+        """A primitive, a length, a marker or a tag was read from `start` to `end`."""
+
+    def enter(self, start: int, path: str, type_: str) -> None:
+        """A struct or the message begins: what follows, up to its `leave`, is part of it."""
+
+    def leave(self, end: int) -> None:
+        """The innermost struct has ended."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A field of a struct at the version. `presence` is ``plain``, ``tagged`` or ``absent``."""
+
+    attr: str
+    presence: str
+    codec: Any
+    default: object
+    tag: int
+    ignorable: bool
+
+    def fresh(self) -> object:
+        """The value of the field where it is not on the wire."""
+        if self.default == ():
+            return []
+        return self.codec.fresh() if self.default is ... else self.default
+
+    def is_default(self, value: object) -> bool:
+        if self.default == ():
+            return isinstance(value, list | tuple) and not value
+        if self.default is None:
+            return value is None
+        return bool(value == self.fresh())
+
+    def refuse_lost(self, value: object, path: str) -> None:
+        """An absent field has to hold its default, unless the schema calls it ignorable."""
+        if not self.ignorable and not self.is_default(value):
+            raise EncodeError("version", path, "this version does not have the field, and it is not its default")
+
+
+# What the constructs share.
+
+
+def _left(stream: Any) -> int:
+    position: int = stream.tell()
+    end: int = stream.seek(0, 2)
+    stream.seek(position)
+    return end - position
+
+
+def _take(stream: Any, size: int, path: str) -> bytes:
+    left = _left(stream)
+    if left < size:
+        raise DecodeError("truncated", stream.tell(), path, f"{size} bytes are needed, {left} are left")
+    data: bytes = stream.read(size)
+    return data
+
+
+def _strict(context: Any) -> bool:
+    return bool(context.get("strict", True))
+
+
+def _tell(
+    context: Any,
+    stream: Any,
+    start: int,
+    path: str,
+    type_: str,
+    value: object,
+    note: str = "",
+    embeds: str | None = None,
+) -> None:
+    trace = context.get("trace")
+    if trace is not None:
+        trace.leaf(start, stream.tell(), path, type_, value, note, embeds)
+
+
+def _attribute(value: object, attr: str, path: str) -> Any:
+    try:
+        return getattr(value, attr)
+    except AttributeError:
+        raise EncodeError("type", path, "the attribute is missing") from None
+
+
+def _index(value: object, low: int, high: int, path: str) -> int:
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        _wrong(path, "an integer", value)
+    if not low <= number <= high:
+        raise EncodeError("range", path, f"the number is not between {low} and {high}")
+    return number
+
+
+def _wrong(path: str, wanted: str, value: object) -> NoReturn:
+    raise EncodeError("type", path, f"{wanted} is needed, not {type(value).__name__}")
+
+
+class _Wire(construct.Construct):  # type: ignore[misc]
+    """A construct whose `path` is ours: message name, then attributes. `min_size` is the least it takes on the wire."""
+
+    min_size: int
+
+
+# Numbers and other things of fixed width.
+
+
+class Integer(_Wire):
+    """A big-endian integer, within the bounds that the schema sets."""
+
+    def __init__(self, base: str, minimum: int | None = None, maximum: int | None = None) -> None:
+        super().__init__()
+        self.base = base
+        low, high = INTEGERS[base]
+        self.low = low if minimum is None else minimum
+        self.high = high if maximum is None else maximum
+        self.subcon = construct.FormatField(">", FORMATS[base])
+        self.min_size = self.subcon.sizeof()
+
+    def _parse(self, stream: Any, context: Any, path: str) -> int:
+        start = stream.tell()
+        value: int = self.subcon.parse(_take(stream, self.min_size, path))
+        _tell(context, stream, start, path, self.base, value)
+        if not self.low <= value <= self.high:
+            raise DecodeError("range", start, path, f"{value} is not between {self.low} and {self.high}")
+        return value
+
+    def _build(self, obj: object, stream: Any, context: Any, path: str) -> None:
+        stream.write(self.subcon.build(_index(obj, self.low, self.high, path)))
+
+
+class Float(_Wire):
+    """An IEEE 754 double."""
+
+    min_size = 8
+
+    def _parse(self, stream: Any, context: Any, path: str) -> float:
+        start = stream.tell()
+        value: float = construct.Float64b.parse(_take(stream, 8, path))
+        _tell(context, stream, start, path, "float64", value)
+        return value
+
+    def _build(self, obj: object, stream: Any, context: Any, path: str) -> None:
+        try:
+            stream.write(struct.pack(">d", obj))
+        except struct.error:
+            _wrong(path, "a float", obj)
+        except OverflowError:
+            raise EncodeError("range", path, "the number is too large for a float64") from None
+
+
+class Bool(_Wire):
+    """One byte, 0 or 1; a lenient reader takes any other for true."""
+
+    min_size = 1
+
+    def _parse(self, stream: Any, context: Any, path: str) -> bool:
+        start = stream.tell()
+        (value,) = _take(stream, 1, path)
+        _tell(context, stream, start, path, "bool", value if value > 1 else bool(value))
+        if value > 1 and _strict(context):
+            raise DecodeError("value", start, path, f"a bool is 0 or 1, not {value}")
+        return value != 0
+
+    def _build(self, obj: object, stream: Any, context: Any, path: str) -> None:
+        if not isinstance(obj, bool):
+            _wrong(path, "a bool", obj)
+        stream.write(b"\1" if obj else b"\0")
+
+
+class Uuid(_Wire):
+    """16 raw bytes."""
+
+    min_size = 16
+
+    def _parse(self, stream: Any, context: Any, path: str) -> uuid.UUID:
+        start = stream.tell()
+        value = uuid.UUID(bytes=_take(stream, 16, path))
+        _tell(context, stream, start, path, "uuid", value)
+        return value
+
+    def _build(self, obj: object, stream: Any, context: Any, path: str) -> None:
+        if not isinstance(obj, uuid.UUID):
+            _wrong(path, "a uuid.UUID", obj)
+        stream.write(obj.bytes)
+
+
+class UVarint(_Wire):
+    """An unsigned number in groups of seven bits, lowest first, at most five bytes."""
+
+    min_size = 1
+
+    def _parse(self, stream: Any, context: Any, path: str) -> int:
+        start = stream.tell()
+        value: int = 0
+        for index in range(5):
+            raw = stream.read(1)
+            if not raw:
+                raise DecodeError("truncated", start, path, "the varint does not end")
+            value |= (raw[0] & 0x7F) << 7 * index
+            if raw[0] < 0x80:
+                break
+        else:
+            raise DecodeError("varint", start, path, "a varint has five bytes at most")
+        if _strict(context):
+            if value > 0xFFFFFFFF:
+                raise DecodeError("varint", start, path, "a varint has 32 bits at most")
+            if index and raw == b"\0":
+                raise DecodeError("varint", start, path, "the varint is not canonical: it ends with a zero byte")
+        return value & 0xFFFFFFFF
+
+    def _build(self, obj: int, stream: Any, context: Any, path: str) -> None:
+        while obj > 0x7F:
+            stream.write(bytes([obj & 0x7F | 0x80]))
+            obj >>= 7
+        stream.write(bytes([obj]))
+
+
+# Lengths: -1 is null.
+
+
+class PlainLength(_Wire):
+    """A length or count as a signed integer, -1 for null."""
+
+    def __init__(self, base: str) -> None:
+        super().__init__()
+        self.type = base
+        self.subcon = construct.FormatField(">", FORMATS[base])
+        self.min_size = self.subcon.sizeof()
+        self.limit = INTEGERS[base][1]
+
+    def _parse(self, stream: Any, context: Any, path: str) -> int:
+        value: int = self.subcon.parse(_take(stream, self.min_size, path))
+        return value
+
+    def _build(self, obj: int, stream: Any, context: Any, path: str) -> None:
+        stream.write(self.subcon.build(obj))
+
+
+class CompactLength(_Wire):
+    """A length or count as a varint of one more, 0 for null."""
+
+    min_size = 1
+    type = "compact"
+    limit = 0xFFFFFFFE
+
+    def _parse(self, stream: Any, context: Any, path: str) -> int:
+        return UVarint()._parse(stream, context, path) - 1
+
+    def _build(self, obj: int, stream: Any, context: Any, path: str) -> None:
+        UVarint()._build(obj + 1, stream, context, path)
+
+
+class _Sized(_Wire):
+    """Something behind a length that may be null."""
+
+    counts = "length"
+
+    def __init__(self, length: Any, nullable: bool) -> None:
+        super().__init__()
+        self.length = length
+        self.nullable = nullable
+        self.min_size = length.min_size
+
+    def read_length(self, stream: Any, context: Any, path: str) -> int | None:
+        """The length, None for null."""
+        start = stream.tell()
+        n: int = self.length._parse(stream, context, path)
+        _tell(context, stream, start, path, f"{self.length.type} {self.counts}", n, "null" if n == -1 else "")
+        if n >= 0:
+            return n
+        if n == -1 or not _strict(context):
+            if self.nullable:
+                return None
+            if n == -1:
+                raise DecodeError("null", start, path, "null may not stand here")
+        raise DecodeError("length", start, path, f"the length {n} is negative")
+
+    def write_null(self, stream: Any, context: Any, path: str) -> None:
+        if not self.nullable:
+            raise EncodeError("null", path, "None may not stand here")
+        self.length._build(-1, stream, context, path)
+
+
+class KafkaString(_Sized):
+    """UTF-8 text behind its length in bytes."""
+
+    def __init__(self, length: Any, nullable: bool, max_length: int | None) -> None:
+        super().__init__(length, nullable)
+        self.high = MAX_STRING if max_length is None else min(MAX_STRING, max_length)
+
+    def _parse(self, stream: Any, context: Any, path: str) -> str | None:
+        start = stream.tell()
+        size = self.read_length(stream, context, path)
+        if size is None:
+            return None
+        if size > MAX_STRING:
+            raise DecodeError("length", start, path, f"a string has {MAX_STRING} bytes at most, not {size}")
+        if size > _left(stream):
+            raise DecodeError("truncated", start, path, f"{size} bytes are needed, {_left(stream)} are left")
+        content = stream.tell()
+        data = stream.read(size)
+        _tell(context, stream, content, path, "string", data.decode(errors="backslashreplace"))
+        return _text(data, start, path, self.high, content)
+
+    def _build(self, obj: object, stream: Any, context: Any, path: str) -> None:
+        if obj is None:
+            self.write_null(stream, context, path)
+            return
+        data = _utf8(obj, path, self.high)
+        self.length._build(len(data), stream, context, path)
+        stream.write(data)
+
+
+def _text(data: bytes, start: int, path: str, high: int, content: int) -> str:
+    """The text of a string that starts at `start`, its bytes at `content`."""
+    if len(data) > MAX_STRING:
+        raise DecodeError("length", start, path, f"a string has {MAX_STRING} bytes at most, not {len(data)}")
+    if len(data) > high:
+        raise DecodeError("range", start, path, f"the string has {high} bytes at most, not {len(data)}")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise DecodeError("utf8", content + error.start, path, f"not UTF-8: {error.reason}") from None
+
+
+def _utf8(value: object, path: str, high: int) -> bytes:
+    if not isinstance(value, str):
+        _wrong(path, "a str", value)
+    try:
+        data = value.encode()
+    except UnicodeEncodeError:
+        raise EncodeError("type", path, "the text holds a lone surrogate, which UTF-8 does not have") from None
+    if len(data) > MAX_STRING:
+        raise EncodeError("length", path, f"a string has {MAX_STRING} bytes at most, not {len(data)}")
+    if len(data) > high:
+        raise EncodeError("range", path, f"the string has {high} bytes at most, not {len(data)}")
+    return data
+
+
+def _raw(value: object, path: str) -> bytes:
+    if isinstance(value, memoryview) and not value.c_contiguous:
+        _wrong(path, "a contiguous buffer", value)
+    if not isinstance(value, bytes | bytearray | memoryview):
+        _wrong(path, "bytes", value)
+    return bytes(value)
+
+
+class KafkaBytes(_Sized):
+    """Raw bytes behind their length; `base` is ``bytes`` or ``records``."""
+
+    def __init__(self, length: Any, nullable: bool, base: str, embeds: str | None) -> None:
+        super().__init__(length, nullable)
+        self.base = base
+        self.embeds = embeds
+
+    def _parse(self, stream: Any, context: Any, path: str) -> bytes | None:
+        start = stream.tell()
+        size = self.read_length(stream, context, path)
+        if size is None:
+            return None
+        if size > _left(stream):
+            raise DecodeError("truncated", start, path, f"{size} bytes are needed, {_left(stream)} are left")
+        content = stream.tell()
+        data: bytes = stream.read(size)
+        _tell(context, stream, content, path, self.base, data, embeds=self.embeds)
+        return data
+
+    def _build(self, obj: object, stream: Any, context: Any, path: str) -> None:
+        if obj is None:
+            self.write_null(stream, context, path)
+            return
+        data = _raw(obj, path)
+        if len(data) > MAX_BYTES:
+            raise EncodeError("length", path, f"bytes have a length of {MAX_BYTES} at most, not {len(data)}")
+        self.length._build(len(data), stream, context, path)
+        stream.write(data)
+
+
+class KafkaArray(_Sized):
+    """A count, then that many elements."""
+
+    counts = "count"
+
+    def __init__(self, length: Any, nullable: bool, item: Any) -> None:
+        super().__init__(length, nullable)
+        self.item = item
+
+    def _parse(self, stream: Any, context: Any, path: str) -> list[Any] | None:
+        start = stream.tell()
+        count = self.read_length(stream, context, path)
+        if count is None:
+            return None
+        needed = count * max(1, self.item.min_size)
+        if needed > _left(stream):
+            detail = f"{count} elements need {needed} bytes, {_left(stream)} are left"
+            raise DecodeError("truncated", start, path, detail)
+        return [self.item._parse(stream, context, f"{path}[{index}]") for index in range(count)]
+
+    def _build(self, obj: object, stream: Any, context: Any, path: str) -> None:
+        if obj is None:
+            self.write_null(stream, context, path)
+            return
+        if not isinstance(obj, list | tuple):
+            _wrong(path, "a list", obj)
+        if len(obj) > self.length.limit:
+            raise EncodeError("length", path, f"{self.length.limit} elements at most, not {len(obj)}")
+        self.length._build(len(obj), stream, context, path)
+        for index, item in enumerate(obj):
+            self.item._build(item, stream, context, f"{path}[{index}]")
+
+
+class Remaining(_Wire):
+    """An array at the end of a message that is there only if any bytes are; None is no bytes at all."""
+
+    min_size = 0
+
+    def __init__(self, array: KafkaArray) -> None:
+        super().__init__()
+        self.array = KafkaArray(array.length, False, array.item)
+
+    def _parse(self, stream: Any, context: Any, path: str) -> Any:
+        return self.array._parse(stream, context, path) if _left(stream) else None
+
+    def _build(self, obj: object, stream: Any, context: Any, path: str) -> None:
+        if obj is not None:
+            self.array._build(obj, stream, context, path)
+
+
+# Structs.
+
+
+class KafkaStruct(_Wire):
+    """The fields in order; in a flexible version the tag section after them."""
+
+    def __init__(self, name: str, cls: type, members: tuple[Member, ...], tags: TagSection | None, holds: bool) -> None:
+        super().__init__()
+        self.struct_name = name
+        self.cls = cls
+        self.members = members
+        self.tags = tags
+        self.holds_tags = holds
+        self.min_size = sum(m.codec.min_size for m in members if m.presence == "plain") + (tags is not None)
+
+    def fresh(self) -> Any:
+        """An instance in which every field has its default."""
+        values = {member.attr: member.fresh() for member in self.members}
+        return self.cls(**values, **({"unknown_tags": ()} if self.holds_tags else {}))
+
+    def _parse(self, stream: Any, context: Any, path: str) -> Any:
+        trace = context.get("trace")
+        if trace is not None:
+            trace.enter(stream.tell(), path, self.struct_name)
+        value = self.fresh()
+        for member in self.members:
+            if member.presence == "plain":
+                setattr(value, member.attr, member.codec._parse(stream, context, f"{path}.{member.attr}"))
+        if self.tags is not None:
+            self.tags.parse_into(value, stream, context, path)
+        if trace is not None:
+            trace.leave(stream.tell())
+        return value
+
+    def _build(self, obj: object, stream: Any, context: Any, path: str) -> None:
+        if obj is None:
+            raise EncodeError("null", path, "None may not stand here")
+        if not isinstance(obj, self.cls):
+            _wrong(path, f"a {self.cls.__name__}", obj)
+        for member in self.members:
+            here = f"{path}.{member.attr}"
+            value = _attribute(obj, member.attr, here)
+            if member.presence == "plain":
+                member.codec._build(value, stream, context, here)
+            elif member.presence == "absent":
+                member.refuse_lost(value, here)
+        if self.tags is not None:
+            self.tags.build_from(obj, stream, context, path)
+        elif self.holds_tags and _unknown_tags(obj, f"{path}.unknown_tags"):
+            raise EncodeError("tag", f"{path}.unknown_tags", "this version has no tagged fields")
+
+
+class NullableStruct(_Wire):
+    """A struct behind a marker: int8 1, or -1 for null; as a tagged field a varint 1, or 0 for null."""
+
+    min_size = 1
+
+    def __init__(self, body: KafkaStruct, tagged: bool) -> None:
+        super().__init__()
+        self.body = body
+        self.tagged = tagged
+        self.marker: Any = UVarint() if tagged else PlainLength("int8")
+        self.null = 0 if tagged else -1
+
+    def fresh(self) -> Any:
+        return self.body.fresh()
+
+    def _parse(self, stream: Any, context: Any, path: str) -> Any:
+        start = stream.tell()
+        marker = self.marker._parse(stream, context, path)
+        type_ = "uvarint marker" if self.tagged else "int8 marker"
+        _tell(context, stream, start, path, type_, marker, "null" if marker <= self.null else "")
+        if _strict(context) and marker not in (1, self.null):
+            raise DecodeError("value", start, path, f"the marker is 1, or {self.null} for null, not {marker}")
+        if marker <= self.null:
+            return None
+        return self.body._parse(stream, context, path)
+
+    def _build(self, obj: object, stream: Any, context: Any, path: str) -> None:
+        self.marker._build(self.null if obj is None else 1, stream, context, path)
+        if obj is not None:
+            self.body._build(obj, stream, context, path)
+
+
+class Union(_Wire):
+    """An int8 tag, then the struct of the variant with that tag."""
+
+    def __init__(self, variants: Mapping[int, KafkaStruct]) -> None:
+        super().__init__()
+        self.variants = variants
+        self.min_size = 1 + min(variant.min_size for variant in variants.values())
+
+    def fresh(self) -> Any:
+        return next(iter(self.variants.values())).fresh()
+
+    def _parse(self, stream: Any, context: Any, path: str) -> Any:
+        start = stream.tell()
+        (tag,) = struct.unpack(">b", _take(stream, 1, path))
+        _tell(context, stream, start, path, "int8 union tag", tag)
+        if tag not in self.variants:
+            raise DecodeError("value", start, path, f"there is no variant {tag}")
+        return self.variants[tag]._parse(stream, context, path)
+
+    def _build(self, obj: object, stream: Any, context: Any, path: str) -> None:
+        for tag, variant in self.variants.items():
+            if isinstance(obj, variant.cls):
+                stream.write(struct.pack(">b", tag))
+                variant._build(obj, stream, context, path)
+                return
+        _wrong(path, " or ".join(variant.cls.__name__ for variant in self.variants.values()), obj)
+
+
+def _unknown_tags(value: object, path: str) -> list[Any] | tuple[Any, ...]:
+    tags = _attribute(value, "unknown_tags", path)
+    if not isinstance(tags, list | tuple):
+        _wrong(path, "a tuple of pairs", tags)
+    return tags
+
+
+def _unknown_tag(pair: object, path: str) -> tuple[int, bytes]:
+    if not isinstance(pair, list | tuple) or len(pair) != 2:
+        _wrong(path, "a pair of tag and bytes", pair)
+    tag, data = pair
+    if not isinstance(tag, int) or not 0 <= tag <= MAX_TAG:
+        _wrong(path, f"a tag from 0 to {MAX_TAG}", tag)
+    return int(tag), _raw(data, path)
+
+
+class TagSection:
+    """A count, then tag, size and payload of each tagged field, by ascending tag; tags that nobody knows are kept."""
+
+    def __init__(self, members: Mapping[int, Member], known: Iterable[int]) -> None:
+        self.members = members
+        self.known = frozenset(known)
+
+    def parse_into(self, value: Any, stream: Any, context: Any, path: str) -> None:
+        """Read the section at the end of the struct at `path` into `value`, which has its defaults."""
+        here = f"{path}.unknown_tags"
+        strict = _strict(context)
+        start = stream.tell()
+        number = UVarint()
+        count = number._parse(stream, context, here)
+        _tell(context, stream, start, here, "uvarint count", count)
+        if count * 2 > _left(stream):
+            raise DecodeError("truncated", start, here, f"{count} tagged fields, {_left(stream)} bytes are left")
+        unknown: list[tuple[int, bytes]] = []
+        previous = -1
+        for _ in range(count):
+            tag_at = stream.tell()
+            tag = number._parse(stream, context, here)
+            member = self.members.get(tag)
+            _tell(context, stream, tag_at, here, "uvarint tag", tag, "unknown" if member is None else member.attr)
+            size_at = stream.tell()
+            size = number._parse(stream, context, here)
+            _tell(context, stream, size_at, here, "uvarint size", size)
+            payload_at = stream.tell()
+            if strict and tag <= previous:
+                raise DecodeError("tag", tag_at, here, f"the tag {tag} follows the tag {previous}")
+            previous = tag
+            if member is not None:
+                field = f"{path}.{member.attr}"
+                setattr(value, member.attr, member.codec._parse(stream, context, field))
+                used = stream.tell() - payload_at
+                if strict and used != size:
+                    raise DecodeError("tag", payload_at, field, f"the field has {used} bytes, its size says {size}")
+            elif tag in self.known:
+                raise DecodeError("tag", tag_at, here, f"this version does not have the tag {tag}")
+            elif size > _left(stream):
+                raise DecodeError("truncated", size_at, here, f"{size} bytes are needed, {_left(stream)} are left")
+            else:
+                data = stream.read(size)
+                _tell(context, stream, payload_at, here, "tagged field", data, "unknown")
+                unknown.append((tag, data))
+        value.unknown_tags = tuple(unknown)
+
+    def build_from(self, value: object, stream: Any, context: Any, path: str) -> None:
+        """Write the section at the end of the struct `value` at `path`."""
+        here = f"{path}.unknown_tags"
+        payloads: dict[int, bytes] = {}
+        previous = -1
+        for pair in _unknown_tags(value, here):
+            tag, data = _unknown_tag(pair, here)
+            if tag <= previous:
+                raise EncodeError("tag", here, f"the tag {tag} follows the tag {previous}")
+            if tag in self.known:
+                raise EncodeError("tag", here, f"the schema defines the tag {tag}")
+            previous = tag
+            payloads[tag] = data
+        for tag, member in sorted(self.members.items()):
+            field = f"{path}.{member.attr}"
+            held = _attribute(value, member.attr, field)
+            if not member.is_default(held):
+                payload = io.BytesIO()
+                member.codec._build(held, payload, context, field)
+                payloads[tag] = payload.getvalue()
+        number = UVarint()
+        number._build(len(payloads), stream, context, here)
+        for tag, data in sorted(payloads.items()):
+            number._build(tag, stream, context, here)
+            number._build(len(data), stream, context, here)
+            stream.write(data)
+
+
+# Text.
+
+
+class TextInteger:
+    """Decimal digits behind an optional sign."""
+
+    def __init__(self, base: str, minimum: int | None, maximum: int | None) -> None:
+        low, high = INTEGERS[base]
+        self.low = low if minimum is None else minimum
+        self.high = high if maximum is None else maximum
+
+    def parse(self, token: bytes, start: int, path: str) -> int:
+        if not re.fullmatch(rb"[+-]?[0-9]+", token):
+            raise DecodeError("text", start, path, "the field is no integer")
+        sign, digits = (-1 if token[:1] == b"-" else 1), token.lstrip(b"+-").lstrip(b"0") or b"0"
+        if len(digits) > 20 or not self.low <= sign * int(digits) <= self.high:
+            raise DecodeError("range", start, path, f"the number is not between {self.low} and {self.high}")
+        return sign * int(digits)
+
+    def build(self, obj: object, path: str) -> bytes:
+        return str(_index(obj, self.low, self.high, path)).encode()
+
+
+class TextString:
+    """UTF-8 text without the separator."""
+
+    def __init__(self, max_length: int | None) -> None:
+        self.high = MAX_STRING if max_length is None else min(MAX_STRING, max_length)
+
+    def parse(self, token: bytes, start: int, path: str) -> str:
+        return _text(token, start, path, self.high, start)
+
+    def build(self, obj: object, path: str) -> bytes:
+        if obj is None:
+            raise EncodeError("null", path, "None may not stand here")
+        data = _utf8(obj, path, self.high)
+        if b"/" in data:
+            raise EncodeError("range", path, 'the string holds a "/", which separates the fields')
+        return data
+
+
+class TextMessage(_Wire):
+    """The type and the fields as UTF-8 text, joined by ``/``. Strict or not makes no difference."""
+
+    min_size = 0
+
+    def __init__(self, text_type: str, cls: type, members: tuple[Member, ...]) -> None:
+        super().__init__()
+        self.text_type = text_type
+        self.cls = cls
+        self.members = members
+
+    def _parse(self, stream: Any, context: Any, path: str) -> Any:
+        trace = context.get("trace")
+        position = stream.tell()
+        tokens = stream.read().split(b"/")
+        fields = [member for member in self.members if member.presence == "plain"]
+        if tokens[0] != self.text_type.encode():
+            raise DecodeError("text", position, path, f"the type is not {self.text_type}")
+        if len(tokens) != 1 + len(fields):
+            raise DecodeError(
+                "text", position, path, f"{len(fields)} fields must follow the type, not {len(tokens) - 1}"
+            )
+        value = self.cls(**{member.attr: member.fresh() for member in self.members})
+        if trace is not None:
+            trace.enter(position, path, self.text_type)
+            trace.leaf(position, position + len(tokens[0]), path, "text type", self.text_type)
+        position += len(tokens[0])
+        for member, token in zip(fields, tokens[1:], strict=True):
+            start, end, here = position + 1, position + 1 + len(token), f"{path}.{member.attr}"
+            if trace is not None:
+                trace.leaf(position, start, here, "separator", "/")
+                trace.leaf(start, end, here, "text", token.decode(errors="backslashreplace"))
+            setattr(value, member.attr, member.codec.parse(token, start, here))
+            position = end
+        if trace is not None:
+            trace.leave(position)
+        return value
+
+    def _build(self, obj: object, stream: Any, context: Any, path: str) -> None:
+        if not isinstance(obj, self.cls):
+            _wrong(path, f"a {self.cls.__name__}", obj)
+        tokens = [self.text_type.encode()]
+        for member in self.members:
+            here = f"{path}.{member.attr}"
+            value = _attribute(obj, member.attr, here)
+            if member.presence == "plain":
+                tokens.append(member.codec.build(value, here))
+            else:
+                member.refuse_lost(value, here)
+        stream.write(b"/".join(tokens))
+
+
+# Messages.
+
+
+class WholeMessage(_Wire):
+    """A message from the first byte to the last: paths start with its name, and strictly nothing follows it."""
+
+    def __init__(self, name: str, body: Any) -> None:
+        super().__init__()
+        self.message_name = name
+        self.body = body
+        self.min_size = body.min_size
+
+    def _parse(self, stream: Any, context: Any, path: str) -> Any:
+        value = self.body._parse(stream, context, self.message_name)
+        if _strict(context) and not context.get("prefix") and (left := _left(stream)):
+            raise DecodeError("trailing", stream.tell(), self.message_name, f"{left} bytes follow the message")
+        return value
+
+    def _build(self, obj: object, stream: Any, context: Any, path: str) -> None:
+        if obj is None:
+            _wrong(self.message_name, f"a {self.message_name}", obj)
+        self.body._build(obj, stream, context, self.message_name)
