@@ -186,7 +186,7 @@ class MessageSet:
 
     @property
     def last_offset(self) -> int:
-        return self.offset
+        return self.records[-1].offset
 
     @property
     def max_timestamp(self) -> int:
