@@ -24,7 +24,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import kcoord_wire as kw
-from kcoord_wire.capture import CapturedFrame, CaptureReport, read_capture
+from kcoord_wire.api_keys import api_name
+from kcoord_wire.capture import CapturedFrame, CaptureError, CaptureReport, read_capture
+from kcoord_wire.codec.framing import SIZE_BYTES
 from kcoord_wire.fields import fields_of, printable
 from kcoord_wire.schema.model import Struct
 from kcoord_wire.schema.plan import attribute_name
@@ -83,6 +85,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 141
     except OSError as error:
         return _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
+    except CaptureError as error:
+        return _complain(f"{args.file}: {error}", 1)
     except ValueError as error:
         return _complain(str(error), 1)
     except KeyboardInterrupt:
@@ -100,7 +104,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"kcoord {kw.__version__} ({kw.backend} codec)")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
 
-    lenient = "accept what Kafka accepts, not only what it writes"
     for name, run, about in (
         ("decode", _decode, "show the fields of a message"),
         ("explain", _explain, "show which bytes of a message hold which field"),
@@ -123,7 +126,9 @@ def _parser() -> argparse.ArgumentParser:
         whole = command.add_mutually_exclusive_group()
         whole.add_argument("--body", action="store_true", help="a header stands before the message")
         whole.add_argument("--frame", action="store_true", help="a size and a header stand before the message")
-        command.add_argument("--lenient", action="store_true", help=lenient)
+        command.add_argument(
+            "--lenient", action="store_true", help="accept what Kafka accepts, not only what it writes"
+        )
         command.add_argument("--format", choices=("table", "json"), default="table")
         command.set_defaults(run=run)
 
@@ -145,7 +150,6 @@ def _parser() -> argparse.ArgumentParser:
         help="only this port of a broker; may be repeated; found in the bytes if not given",
     )
     command.add_argument("--api", action="append", help="only this api (key or name); may be repeated")
-    command.add_argument("--lenient", action="store_true", help=lenient)
     view = command.add_mutually_exclusive_group()
     view.add_argument("--format", choices=("table", "json"), default="table")
     view.add_argument("--summary", action="store_true", help="only count the frames by api, version and direction")
@@ -161,45 +165,55 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _decode(args: argparse.Namespace) -> None:
-    for name, version, message in _messages(args):
+    for codec, version, data, base in _parts(args):
+        try:
+            message = codec.decode(data, version, strict=not args.lenient)
+        except kw.DecodeError as error:
+            raise kw.DecodeError(error.kind, error.offset + base, error.path, error.detail) from None
         if args.format == "json":
-            _print_json({"message": name, "version": version, "value": kw.to_dict(message, version, json=True)})
+            _print_json({"message": codec.name, "version": version, "value": kw.to_dict(message, version, json=True)})
         else:
-            table = _table(f"{name} v{version}", "field", "value")
+            table = _table(f"{codec.name} v{version}", "field", "value")
             for path, text in fields_of(message, version):
                 table.add_row(_text(path), _text(text))
             _show(table)
 
 
-def _messages(args: argparse.Namespace) -> Iterator[tuple[str, int, Any]]:
-    """Name, version and value of each message of the input, headers included."""
-    data, strict = _read_bytes(args.input), not args.lenient
+def _explain(args: argparse.Namespace) -> None:
+    try:
+        from kcoord_wire.codec.explain import explain
+    except ModuleNotFoundError:
+        raise _Failure("explain needs construct: pip install 'kcoord_wire[explain]'") from None
+    for codec, version, data, base in _parts(args):
+        explanation = explain(data, codec.cls, version, strict=not args.lenient)
+        if args.format == "json":
+            _print_json({"offset": base, **explanation.to_json()})
+        else:
+            where = f", from byte {base} of the input" if base else ""
+            head, _, rest = str(explanation).partition("\n")
+            print(f"{head}{where}\n{rest}\n")
+        if explanation.error is not None:
+            sys.stdout.flush()
+            raise explanation.error
+
+
+def _parts(args: argparse.Namespace) -> Iterator[tuple[kw.MessageCodec, int, bytes, int]]:
+    """Each header and message of the input: codec, version, bytes, and where in the input they start."""
+    data = _read_bytes(args.input)
     if not (args.body or args.frame):
-        codec, version = _codec_at(args)
-        yield codec.name, version, codec.decode(data, version, strict=strict)
+        yield *_codec_at(args), data, 0
         return
+    base = 0
     for body in _bodies(data) if args.frame else [data]:
-        if args.direction == "response" or (args.direction is None and args.api is not None):
-            codec, version = _codec_at(args)
-            if codec.type == "response":
-                header, message = kw.decode_response(body, codec.cls, version, strict=strict)
-                yield from _with_header(header, message, version)
-                continue
-        header, message = kw.decode_request(body, strict=strict)
-        yield from _with_header(header, message, header.request_api_version)
-
-
-def _with_header(header: Any, message: Any, version: int) -> Iterator[tuple[str, int, Any]]:
-    if header is not None:
-        yield type(header).__name__, _header_version(header, message, version), header
-    yield type(message).__name__, version, message
-
-
-def _header_version(header: Any, message: Any, version: int) -> int:
-    flexible = version in kw.registry.by_class(type(message)).flexible_versions
-    if type(header).__name__ == "RequestHeader":
-        return 2 if flexible else 1
-    return 1 if flexible and type(message).__name__ != "ApiVersionsResponse" else 0
+        base += SIZE_BYTES if args.frame else 0
+        codec, version = _codec_of(body, args)
+        end = 2 if codec.header == "typeId" else 0
+        if codec.header == "kafka":
+            header, header_version = _header_of(codec, version)
+            end = header.decode_prefix(body, header_version, strict=not args.lenient)[1]
+            yield header, header_version, body[:end], base
+        yield codec, version, body[end:], base + end
+        base += len(body)
 
 
 def _bodies(data: bytes) -> Iterator[bytes]:
@@ -208,15 +222,31 @@ def _bodies(data: bytes) -> Iterator[bytes]:
     framer.close()
 
 
-def _explain(args: argparse.Namespace) -> None:
-    raise _Failure("not here yet")
+def _codec_of(body: bytes, args: argparse.Namespace) -> tuple[kw.MessageCodec, int]:
+    """What stands in a body: what the arguments say, else what a request says of itself."""
+    if args.api is not None or args.direction == "response":
+        return _codec_at(args)
+    header = kw.peek_request(body)
+    try:
+        return kw.registry.request(header.request_api_key), header.request_api_version
+    except KeyError:
+        raise _Failure(
+            f"{api_name(header.request_api_key)} (api key {header.request_api_key}) is not known here"
+        ) from None
+
+
+def _header_of(codec: kw.MessageCodec, version: int) -> tuple[kw.MessageCodec, int]:
+    flexible = version in codec.flexible_versions
+    if codec.type == "request":
+        return kw.registry["RequestHeader"], 2 if flexible else 1
+    return kw.registry["ResponseHeader"], 1 if flexible and codec.name != "ApiVersionsResponse" else 0
 
 
 def _read_bytes(source: str) -> bytes:
     """The bytes that an argument stands for. A file (or stdin) of nothing but hex digits is read as hex."""
     if source == "-":
         data = sys.stdin.buffer.read()
-    elif Path(source).is_file():
+    elif os.path.isfile(source):  # pathlib's raises where hex digits are too long for a name
         data = Path(source).read_bytes()
     else:
         found = _from_hex(source)
@@ -350,7 +380,7 @@ def _range(versions: range) -> str:
 def _capture(args: argparse.Namespace) -> None:
     keys = {codec.api_key for name in args.api or () for codec in _find_api(name)}
     report = CaptureReport()
-    captured = read_capture(args.file, ports=args.port, strict=not args.lenient, report=report)
+    captured = read_capture(args.file, ports=args.port, report=report)
     frames = (f for f in captured if not keys or f.api_key in keys)
     if args.story:
         from kcoord_wire.story import tell
@@ -375,6 +405,7 @@ def _judge(report: CaptureReport, file: Path) -> None:
         raise _Failure(f"{file}: no Kafka frame is in this capture")
     lost = {
         "frames that do not decode": report.undecodable,
+        "frames that only lenient decoding accepts": report.irregular,
         "responses without their request": report.unmatched_responses,
         "bytes that were not captured": report.hole_bytes,
         "bytes that belong to no frame": report.skipped_bytes + report.stray_bytes,
@@ -389,7 +420,7 @@ def _find_api(name: str) -> list[kw.MessageCodec]:
 
 
 def _frame_as_dict(frame: CapturedFrame) -> dict[str, Any]:
-    message = None if frame.message is None else kw.to_dict(frame.message, frame.api_version, json=True)
+    message = None if frame.message is None else kw.to_dict(frame.message, _body_version(frame), json=True)
     return {
         "time": frame.time,
         "connection": frame.connection,
@@ -402,21 +433,36 @@ def _frame_as_dict(frame: CapturedFrame) -> dict[str, Any]:
         "size": frame.size,
         "message": message,
         "error": frame.error,
+        "irregularity": frame.irregularity,
     }
+
+
+def _body_version(frame: CapturedFrame) -> int:
+    """The version of the message itself: a broker that lacks one of ApiVersions answers with version 0 (KIP-511)."""
+    assert frame.api_version is not None
+    refused = isinstance(frame.message, kw.ApiVersionsResponse) and frame.message.error_code == 35
+    return 0 if refused else frame.api_version
 
 
 def _list_frames(frames: Iterable[CapturedFrame]) -> None:
     """A line a frame, as they come: a capture may be long."""
     start = None
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    print(f"{'seconds':>10}  {'connection':<43} {'':<8} {'api':<24} {'corr.':>6} {'size':>7}  client, fields")
     for frame in frames:
-        start = frame.time if start is None else start
+        if start is None:
+            start = frame.time
+            print(
+                f"{'seconds':>10}  {'connection':<43} {'':<8} {'api':<24} {'corr.':>6} {'size':>7}  client, fields"[
+                    :width
+                ]
+            )
         what = [] if frame.client_id is None else [printable(frame.client_id)]
         if frame.error is not None:
             what.append(f"ERROR {printable(frame.error)}")
-        if frame.message is not None and frame.api_version is not None:
-            what += [f"{path}={_cut(text)}" for path, text in fields_of(frame.message, frame.api_version)]
+        if frame.irregularity is not None:
+            what.append(f"IRREGULAR {printable(frame.irregularity)}")
+        if frame.message is not None:
+            what += [f"{path}={_cut(text)}" for path, text in fields_of(frame.message, _body_version(frame))]
         api = frame.api or "(unknown api)"
         api += "" if frame.api_version is None else f" v{frame.api_version}"
         correlation = "" if frame.correlation_id is None else frame.correlation_id
@@ -473,8 +519,8 @@ def _fields_of_frames(event: Event) -> Iterator[str]:
     for frame in event.frames:
         api = f"{frame.api} v{frame.api_version} {frame.direction}"
         yield f"{api}, {frame.size} bytes, {frame.connection}, correlation {frame.correlation_id}"
-        if frame.api_version is not None:
-            yield from (f"    {path} = {text}" for path, text in fields_of(frame.message, frame.api_version))
+        if frame.message is not None:
+            yield from (f"    {path} = {text}" for path, text in fields_of(frame.message, _body_version(frame)))
 
 
 def _members(members: Iterable[Member], start: float) -> Table:
