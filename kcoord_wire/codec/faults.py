@@ -1,7 +1,7 @@
 """Why a message was refused: the slow walk that names the field and the byte.
 
-The generated codec (`kcoord_wire.codec.python`) only ever says no. What it refused is walked again here, step by step in
-the order of the wire, to raise the error that a reader or writer working field by field would have met first. Laws:
+The generated codec (`kcoord_wire.codec.python`) only ever says no. What it refused is walked again here, step by step
+in the order of the wire, to raise the error that a reader or writer working field by field would have met first. Laws:
 
 * This is the letter of the rules. Generated source refuses exactly what this refuses; tests hold the two together.
 * Nothing is built and no count is believed: the walk costs time linear in the bytes, or in the value, that it is given.
@@ -28,7 +28,7 @@ MAX_TAG: Final = 0x7FFFFFFF
 _PREFIX_SIZES: Final = {Length.INT8: 1, Length.INT16: 2, Length.INT32: 4}
 
 
-def explain_bytes(plan: StructPlan, data: bytes | memoryview, pos: int, strict: bool, whole: bool) -> None:
+def explain_bytes(plan: StructPlan, data: bytes | bytearray | memoryview, pos: int, strict: bool, whole: bool) -> None:
     """Raise what is wrong with the message that starts at `pos`; return if nothing is.
 
     :param whole: the message must end where `data` ends (strict mode only)
@@ -50,7 +50,7 @@ def explain_value(plan: StructPlan, classes: Mapping[str, type], message: object
 class _Reader:
     """Each method starts at `pos`, raises or returns the position after what it read."""
 
-    def __init__(self, data: bytes | memoryview, strict: bool) -> None:
+    def __init__(self, data: bytes | bytearray | memoryview, strict: bool) -> None:
         self.data = data
         self.end = len(data)
         self.strict = strict

@@ -2,16 +2,17 @@
 
 Laws:
 
-* Generated source knows one way to say no: it raises, anything. What was wrong, and where, is found afterwards by a slow
-  walk over the same bytes or value (`kcoord_wire.codec.faults`): a message without fault pays nothing for error paths.
-* Every length and count is compared with the bytes that are left before anything of that size is made.
+* Generated source knows one way to say no: it raises, anything. What was wrong, and where, is found afterwards by a
+  slow walk over the same bytes or value (`kcoord_wire.codec.faults`): a message without fault pays nothing for paths.
+* Nothing is made that is larger than the bytes that are left: a count is compared with them first, and a slice ends
+  where they do. A position past the end, which too long a slice leaves behind, is refused by the next read or at the end.
 * Fixed-width neighbours, length prefixes included, are one run: one call of `struct` reads or writes them.
 * Tracebacks show the source: each function is a module of its own, ``<kcoord_wire JoinGroupResponse v7 decode>``.
 * Instances are made without calling ``__init__``; every slot is stored.
 
 The source of one message holds its structs inline, to a depth; deeper ones become functions of their own. In it, `m`,
-`m1`, `m2` are the instances by depth, `pos` and `end` the reader's position and limit, `add` takes the writer's next piece,
-and a name like ``read_ih`` is that run's `struct` function: an int32, then an int16.
+`m1`, `m2` are the instances by depth, `pos` and `end` the reader's position and limit, `add` takes the writer's next
+piece, and a name like ``read_ih`` is that run's `struct` function: an int32, then an int16.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import struct
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import repeat
 from typing import Any, Final
 
 from kcoord_wire.codec.faults import MAX_BYTES, MAX_TAG, explain_bytes, explain_value
@@ -95,31 +97,26 @@ class Program:
             return _WriterSource(self.plan, self.classes).text()
         return _ReaderSource(self.plan, self.classes, what != "decode lenient", False).text()
 
-    def _read(self, data: bytes | bytearray | memoryview, pos: int, strict: bool, whole: bool) -> tuple[Any, int]:
-        if not isinstance(data, bytes):
+    def _read(
+        self, data: bytes | bytearray | memoryview, pos: int, strict: bool, whole: bool, view: bool = False
+    ) -> tuple[Any, int]:
+        if not (view or isinstance(data, bytes)):
             # A view that is still open would keep the caller's bytearray from changing its size.
-            with memoryview(data) as given, given.cast("B") as view:
-                return self._read_from(view, pos, strict, whole)
-        return self._read_from(data, pos, strict, whole)
-
-    def _read_from(self, data: bytes | memoryview, pos: int, strict: bool, whole: bool) -> tuple[Any, int]:
-        key = strict, isinstance(data, memoryview)
-        reader = self._readers.get(key)
+            with memoryview(data) as given, given.cast("B") as data:
+                return self._read(data, pos, strict, whole, True)
+        reader = self._readers.get((strict, view))
         if reader is None:
-            reader = self._readers[key] = _ReaderSource(self.plan, self.classes, *key).compile()
+            reader = self._readers[strict, view] = _ReaderSource(self.plan, self.classes, strict, view).compile()
         end = len(data)
-        if pos:
-            pos = operator.index(pos)
-            if not 0 <= pos <= end:
-                raise ValueError(f"the offset {pos} is outside the data: 0 to {end}")
+        if not 0 <= pos <= end:
+            raise ValueError(f"the offset {pos} is outside the data: 0 to {end}")
         try:
             message, stop = reader(data, pos, end)
-        except (Refused, IndexError, struct.error, UnicodeDecodeError) as error:
-            refusal: Exception = error
-        else:
-            if stop == end or not (whole and strict):
+            if stop == end or (stop < end and not (whole and strict)):
                 return message, stop
-            refusal = Refused()
+            raise Refused
+        except (Refused, IndexError, struct.error, UnicodeDecodeError) as error:
+            refusal = error
         explain_bytes(self.plan, data, pos, strict, whole)
         raise AssertionError(f"{self.plan.name} v{self.plan.version}: refused without a fault") from refusal
 
@@ -150,6 +147,20 @@ def _uvarint_strict(data: bytes | memoryview, pos: int) -> tuple[int, int]:
     return value, stop
 
 
+def _long_length(data: bytes | memoryview, pos: int, limit: int) -> tuple[int, int]:
+    value, pos = _uvarint(data, pos)
+    if value > limit + 1:
+        raise Refused
+    return value - 1, pos
+
+
+def _long_length_strict(data: bytes | memoryview, pos: int, limit: int) -> tuple[int, int]:
+    value, pos = _uvarint_strict(data, pos)
+    if value > limit + 1:
+        raise Refused
+    return value - 1, pos
+
+
 def _uvarint_bytes(value: int) -> bytes:
     if value < 0x80:
         return UVARINTS[value]
@@ -165,9 +176,12 @@ UVARINTS: Final = tuple(bytes([value]) for value in range(0x80))
 
 
 def _unknown_tags(
-    data: bytes | memoryview, pos: int, end: int, count: int, known: frozenset[int], strict: bool
+    data: bytes | memoryview, pos: int, end: int, known: frozenset[int], strict: bool
 ) -> tuple[tuple[tuple[int, bytes], ...], int]:
     uvarint = _uvarint_strict if strict else _uvarint
+    count, pos = uvarint(data, pos)
+    if count * 2 > end - pos:
+        raise Refused
     tags: list[tuple[int, bytes]] = []
     last = -1
     for _ in range(count):
@@ -244,7 +258,7 @@ class _Source:
         self.plan = plan
         self.classes = classes
         self.label = label
-        self.names: dict[str, Any] = {"Refused": Refused, "UUID": uuid.UUID, "new": object.__new__}
+        self.names: dict[str, Any] = {"Refused": Refused, "UUID": uuid.UUID, "new": object.__new__, "repeat": repeat}
         self.lines: list[str] = []
         self.indent = ""
         self.run: list[tuple[str, str]] = []  # format and variable of each fixed-width value not yet read or written
@@ -337,6 +351,7 @@ class _ReaderSource(_Source):
         self.checks: list[tuple[Step, str, int]] = []  # of the values in the run: what to look at once it is read
         self.width = 0
         self.names["uvarint"] = _uvarint_strict if strict else _uvarint
+        self.names["long_length"] = _long_length_strict if strict else _long_length
         self.names["unknown_tags"] = _unknown_tags
 
     def body(self, plan: StructPlan, root: bool) -> None:
@@ -348,6 +363,9 @@ class _ReaderSource(_Source):
     def struct(self, plan: StructPlan, m: str, depth: int) -> None:
         """Read the struct into a new instance, the variable `m`."""
         self.line(f"{m} = new({self.class_of(plan)})")
+        self.fields(plan, m, depth)
+
+    def fields(self, plan: StructPlan, m: str, depth: int) -> None:
         for step in plan.steps:
             if step.presence in (Presence.ABSENT, Presence.TAGGED):
                 self.line(f"{m}.{step.attr} = {self.default(step, True)}")
@@ -363,9 +381,9 @@ class _ReaderSource(_Source):
                     self.value(step, target, depth, False)
             else:
                 self.value(step, target, depth, step.nullable)
-        self.flush()
         if plan.flexible:
             self.tags(plan, m, depth)
+        self.flush()
 
     def fixed(self, formats: str, size: int, target: str, step: Step | None = None) -> None:
         self.run.append((formats, target))
@@ -391,19 +409,25 @@ class _ReaderSource(_Source):
         self.line(f"pos += {self.width}")
         self.run, self.checks, self.width = [], [], 0
 
-    def prefix(self, length: Length, n: str) -> None:
-        """Read a length, count or marker into `n`; null is -1. A varint's value is one more."""
+    def prefix(self, length: Length, n: str, limit: int = 0xFFFFFFFF) -> None:
+        """Read a length, count or marker into `n`; null is -1. A varint's value is one more, and held to `limit`."""
         if length is not Length.COMPACT:
-            self.fixed(PREFIXES[length], {Length.INT8: 1, Length.INT16: 2, Length.INT32: 4}[length], n)
+            self.fixed(PREFIXES[length], struct.calcsize(PREFIXES[length]), n)
             self.flush()
             return
-        self.flush()
-        self.line(f"{n} = data[pos] - 1")
-        with self.block(f"if {n} < 127:"):
+        self.byte(n)
+        self.line(f"{n} -= 1")
+        with self.block(f"if {n} > 126:"):
+            self.line(f"{n}, pos = long_length(data, pos - 1, {limit})")
+
+    def byte(self, n: str) -> None:
+        """Read a varint's first byte, which is there whatever its value is, together with the run before it."""
+        if self.run:
+            self.fixed("B", 1, n)
+            self.flush()
+        else:
+            self.line(f"{n} = data[pos]")
             self.line("pos += 1")
-        with self.block("else:"):
-            self.line(f"{n}, pos = uvarint(data, pos)")
-            self.line(f"{n} -= 1")
 
     def value(self, step: Step, target: str, depth: int, nullable: bool) -> None:
         if step.fixed_size:
@@ -414,7 +438,7 @@ class _ReaderSource(_Source):
             self.nested(step.struct, target, depth)
         else:
             n = f"n{depth}"
-            self.prefix(step.length, n)
+            self.prefix(step.length, n, MAX_STRING if step.op is Op.STRING else 0xFFFFFFFF)
             if step.op is Op.STRUCT:
                 self.nullable_struct(step, n, target, depth)
             elif step.op is Op.ARRAY:
@@ -427,21 +451,30 @@ class _ReaderSource(_Source):
         taken = "data[pos:stop]"
         if step.op is Op.STRING:
             taken = f'str({taken}, "utf-8")' if self.view else f"{taken}.decode()"
-            limited = step.high < MAX_STRING or step.length is not Length.INT16
+            limited = step.high < MAX_STRING or step.length is Length.INT32
         else:
             taken = f"bytes({taken})" if self.view else taken
             limited = False
-        opening = "if"
         if nullable:
-            with self.block(f"if {n} == -1:" if self.strict else f"if {n} < 0:"):
+            with self.block(f"if {n} >= 0:"):
+                self.slice(step, n, target, taken, limited)
+            with self.block(f"elif {n} == -1:" if self.strict else "else:"):
                 self.line(f"{target} = None")
-            opening = "elif"
-        with self.block(f"{opening} 0 <= {n} <= end - pos{f' and {n} <= {step.high}' if limited else ''}:"):
-            self.line(f"stop = pos + {n}")
-            self.line(f"{target} = {taken}")
-            self.line("pos = stop")
-        with self.block("else:"):
-            self.line("raise Refused")
+            if self.strict and step.length is not Length.COMPACT:
+                with self.block("else:"):
+                    self.line("raise Refused")
+        else:
+            with self.block(f"if {n} < 0:"):
+                self.line("raise Refused")
+            self.slice(step, n, target, taken, limited)
+
+    def slice(self, step: Step, n: str, target: str, taken: str, limited: bool) -> None:
+        if limited:
+            with self.block(f"if {n} > {step.high}:"):
+                self.line("raise Refused")
+        self.line(f"stop = pos + {n}")
+        self.line(f"{target} = {taken}")
+        self.line("pos = stop")
 
     def array(self, step: Step, n: str, target: str, depth: int, nullable: bool) -> None:
         item = step.item
@@ -454,14 +487,20 @@ class _ReaderSource(_Source):
         size = max(1, item.min_size)
         with self.block(f"{opening} 0 <= {n} <= {f'(end - pos) // {size}' if size > 1 else 'end - pos'}:"):
             if item.fixed_size and item.op not in (Op.BOOL, Op.UUID):
-                self.line(f"{target} = list({self.runs(FORMATS[item.op])}[{n}](data, pos))")
+                self.line(f"{target} = list({self.runs(FORMATS[item.op])}[{n}](data, pos)) if {n} else []")
                 self.line(f"pos += {n} * {item.fixed_size}" if item.fixed_size > 1 else f"pos += {n}")
             else:
                 self.line(f"list{depth} = []")
-                with self.block(f"for _ in range({n}):"):
-                    self.value(item, f"m{depth + 1}", depth + 1, item.nullable)
-                    self.flush()
-                    self.line(f"list{depth}.append(m{depth + 1})")
+                element = f"m{depth + 1}"
+                if item.struct is not None and depth < INLINE_DEPTH:
+                    with self.block(f"for {element} in map(new, repeat({self.class_of(item.struct)}, {n})):"):
+                        self.fields(item.struct, element, depth + 1)
+                        self.line(f"list{depth}.append({element})")
+                else:
+                    with self.block(f"for _ in range({n}):"):
+                        self.value(item, element, depth + 1, item.nullable)
+                        self.flush()
+                        self.line(f"list{depth}.append({element})")
                 self.line(f"{target} = list{depth}")
         with self.block("else:"):
             self.line("raise Refused")
@@ -498,19 +537,19 @@ class _ReaderSource(_Source):
 
     def tags(self, plan: StructPlan, m: str, depth: int) -> None:
         n = f"n{depth}"
-        self.prefix(Length.COMPACT, n)
+        self.byte(n)
         known = self.name("known", plan.known_tags)
-        with self.block(f"if {n} >= 0:"):
-            self.line(f"{n} += 1")
-            with self.block(f"if {n} * 2 > end - pos:"):
-                self.line("raise Refused")
+        with self.block(f"if {n}:"):
             if plan.tagged:
                 self.known_and_unknown_tags(plan, m, n, known, depth)
             else:
-                self.line(f"{m}.unknown_tags, pos = unknown_tags(data, pos, end, {n}, {known}, {self.strict})")
+                self.line(f"{m}.unknown_tags, pos = unknown_tags(data, pos - 1, end, {known}, {self.strict})")
 
     def known_and_unknown_tags(self, plan: StructPlan, m: str, n: str, known: str, depth: int) -> None:
         tag, size, start, last, unknown = (f"{word}{depth}" for word in ("tag", "size", "start", "last", "unknown"))
+        self.line(f"{n}, pos = uvarint(data, pos - 1)")
+        with self.block(f"if {n} * 2 > end - pos:"):
+            self.line("raise Refused")
         self.line(f"{unknown} = []")
         if self.strict:
             self.line(f"{last} = -1")

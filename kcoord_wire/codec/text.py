@@ -55,8 +55,8 @@ class TextProgram:
     def decode(self, data: bytes | bytearray | memoryview, strict: bool = True) -> Any:
         """The message that `data` holds. There is nothing to be lenient about: `strict` makes no difference.
 
-        :raises DecodeError: kind ``text`` (another type, another number of fields, no integer), ``range`` (an integer out
-            of bounds, a string above its maxLength), ``length`` (a string above 32,767 bytes) or ``utf8``
+        :raises DecodeError: kind ``text`` (another type, another number of fields, no integer), ``range`` (an integer
+            out of bounds, a string above its maxLength), ``length`` (a string above 32,767 bytes) or ``utf8``
         """
         return self.decode_prefix(data, 0, strict)[0]
 
