@@ -206,7 +206,9 @@ class Reassembler:
             self._opened += 1
         self._connections.move_to_end(endpoints)
         if connection.closed:
-            self.stray_bytes += segment.length
+            direction = connection._directions[sender]
+            if direction.expected is None or direction.distance(segment.sequence) + segment.length > 0:
+                self.stray_bytes += segment.length  # not a mere copy of what has come out
             return
         if segment.flags & RST:
             yield from self._end(connection, segment.time_ns)
