@@ -82,7 +82,7 @@ def _decode(entry: memoryview, position: int, limits: ReadLimits) -> RecordBatch
         try:
             block = decompress(Compression(codec), block, limit=limits.max_decompressed)
         except DecodeError as error:
-            raise moved(error, position) from None
+            raise DecodeError(error.kind, position, "records", error.detail) from None
     if not 0 <= count <= len(block) // MIN_RECORD_SIZE:
         kind = "length" if count < 0 else "truncated"
         raise DecodeError(kind, position + _AT_COUNT, "records", f"a count of {count} for {len(block)} bytes")

@@ -138,7 +138,10 @@ def _unwrap(wrapper: _Message, limits: ReadLimits, depth: int, budget: int) -> t
         raise DecodeError("compression", 0, "value", f"wrappers nested more than {limits.max_depth} deep")
     if wrapper.value is None:
         raise DecodeError("null", 0, "value", "a wrapper may not be null")
-    plain = decompress(Compression(wrapper.codec), wrapper.value, limit=budget, magic=wrapper.magic)
+    try:
+        plain = decompress(Compression(wrapper.codec), wrapper.value, limit=budget, magic=wrapper.magic)
+    except DecodeError as error:
+        raise DecodeError(error.kind, 0, "value", error.detail) from None
     budget -= len(plain)
     records: list[Record] = []
     last_offset = 0
