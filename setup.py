@@ -71,14 +71,15 @@ class BuildNative(build_ext):
         from Cython.Build import cythonize
 
         c_file = Path("build", "cython", ext.sources[0]).with_suffix(".c")
-        [built] = cythonize(
-            [ext],
-            build_dir="build/cython",
-            include_path=[str(SOURCES)],
-            force=self.force or newer_group(ext.depends, str(c_file)),
-            compiler_directives={"language_level": 3, "boundscheck": DEBUG, "wraparound": False, "cdivision": True},
-        )
-        ext.sources = built.sources
+        if self.force or newer_group(ext.depends, str(c_file)):
+            cythonize(
+                [ext],
+                build_dir="build/cython",
+                include_path=[str(SOURCES)],
+                force=True,
+                compiler_directives={"language_level": 3, "boundscheck": DEBUG, "wraparound": False, "cdivision": True},
+            )
+        ext.sources = [str(c_file)]
         super().build_extension(ext)
 
 
