@@ -184,7 +184,7 @@ def test_capture_as_json_has_every_frame_once(kcoord, name: str) -> None:
     asked = Counter((f["connection"], f["correlation_id"]) for f in frames if f["direction"] == "request")
     told = Counter((f["connection"], f["correlation_id"]) for f in frames if f["direction"] == "response")
     assert told <= asked
-    assert sum(f["error"] is not None for f in frames) == (name == "eager_range"), "librdkafka's mock sends one null assignment"
+    assert sum(f["error"] is not None for f in frames) == (name == "eager_range"), "a null assignment from the mock"
     for frame in frames:
         assert frame["message"] is None or frame["error"] is None
         if frame["api"] == "SyncGroup" and frame["error"] is None:
