@@ -308,8 +308,6 @@ class _Writer:
     def unknown_tags(self, plan: StructPlan, tags: object, path: str) -> None:
         if not isinstance(tags, list | tuple):
             raise _wrong_type(tags, "tuple of (tag, bytes)", path)
-        if tags and not plan.flexible:
-            raise EncodeError("tag", path, f"version {plan.version} has no tagged fields")
         last = -1
         for pair in tags:
             if not (isinstance(pair, list | tuple) and len(pair) == 2):
@@ -317,8 +315,10 @@ class _Writer:
             tag, payload = pair
             if not isinstance(tag, int) or not 0 <= tag <= MAX_TAG:
                 raise EncodeError("type", path, f"a tag is an int from 0 to {MAX_TAG}")
-            if not _is_buffer(payload):
+            if not isinstance(payload, bytes | bytearray | memoryview):
                 raise _wrong_type(payload, "bytes", path)
+            if not plan.flexible:
+                raise EncodeError("tag", path, f"version {plan.version} has no tagged fields")
             if tag <= last:
                 raise EncodeError("tag", path, f"tag {tag} follows tag {last}")
             if tag in plan.known_tags:
@@ -334,7 +334,10 @@ def is_default(step: Step, value: object, classes: Mapping[str, type]) -> bool:
         return isinstance(value, list | tuple) and not value
     if step.default is ...:
         plan = step.struct if step.struct is not None else step.variants[0][1]
-        return bool(value == classes[plan.name]())
+        try:
+            return bool(value == classes[plan.name]())
+        except AttributeError:  # one of its slots is empty: writing it will say which
+            return False
     return bool(value == step.default)
 
 

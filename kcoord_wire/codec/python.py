@@ -5,7 +5,7 @@ Laws:
 * Generated source knows one way to say no: it raises, anything. What was wrong, and where, is found afterwards by a
   slow walk over the same bytes or value (`kcoord_wire.codec.faults`): a message without fault pays nothing for paths.
 * Nothing is made that is larger than the bytes that are left: a count is compared with them first, and a slice ends
-  where they do. A position past the end, which too long a slice leaves behind, is refused by the next read or at the end.
+  where they do. A position past the end, which too long a slice leaves, is refused by the next read or at the end.
 * Fixed-width neighbours, length prefixes included, are one run: one call of `struct` reads or writes them.
 * Tracebacks show the source: each function is a module of its own, ``<kcoord_wire JoinGroupResponse v7 decode>``.
 * Instances are made without calling ``__init__``; every slot is stored.
@@ -216,7 +216,9 @@ def _tags_given(unknown: Any) -> Iterator[tuple[int, bytes]]:
     for pair in unknown:
         if not (isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], int)):
             raise Refused
-        yield pair[0], _bytes(pair[1])
+        if not isinstance(pair[1], bytes | bytearray | memoryview):
+            raise Refused
+        yield pair[0], bytes(pair[1])
 
 
 def _no_tags(unknown: Any) -> None:
