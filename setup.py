@@ -77,7 +77,7 @@ class BuildNative(build_ext):
                 build_dir="build/cython",
                 include_path=[str(SOURCES)],
                 force=True,
-                compiler_directives={"language_level": 3, "boundscheck": DEBUG, "wraparound": False},
+                compiler_directives={"language_level": 3, "boundscheck": DEBUG, "wraparound": False, "cdivision": True},
             )
         ext.sources = [str(c_file)]
         super().build_extension(ext)
