@@ -43,6 +43,13 @@ from kcoord_wire.records.model import (
     RecordHeader,
     TimestampType,
 )
+from kcoord_wire.records.offsets import (
+    ConsumerMember,
+    OffsetsLogEntry,
+    OffsetsRecord,
+    decode_offsets_record,
+    read_offsets,
+)
 from kcoord_wire.records.reader import read_records
 from kcoord_wire.records.segment import SegmentReader, TornTail
 
@@ -51,10 +58,13 @@ __all__ = [
     "NO_TIMESTAMP",
     "Batch",
     "Compression",
+    "ConsumerMember",
     "ControlRecord",
     "ControlType",
     "MessageSet",
     "MissingLibraryError",
+    "OffsetsLogEntry",
+    "OffsetsRecord",
     "Record",
     "RecordBatch",
     "RecordHeader",
@@ -62,8 +72,10 @@ __all__ = [
     "TimestampType",
     "TornTail",
     "decode_control_record",
+    "decode_offsets_record",
     "encode_batch",
     "encode_message_set",
     "end_transaction_record",
+    "read_offsets",
     "read_records",
 ]

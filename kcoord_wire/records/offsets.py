@@ -1,0 +1,170 @@
+"""What the group coordinator remembers: the records of ``__consumer_offsets``.
+
+Layout: a key is an int16 record type and that type's key message, version 0; a value is an int16 version and that
+type's value message, or null for a tombstone, which forgets the key.
+
+Laws:
+
+* A record type that has no schema is reported, its bytes kept; Kafka ignores it as well. A value of a version that
+  has no schema is an error, as it is to Kafka, which refuses to load the partition.
+* Subscriptions and assignments are a client's bytes in a broker's record: one that does not decode is reported beside
+  the record (`ConsumerMember.error`), never instead of it.
+* Offsets of errors count from the start of the key or the value, whichever the path names. This is the only module of
+  the folder that knows the codec.
+
+Source: kafka/group-coordinator `GroupCoordinatorRecordSerde.java`, `CoordinatorRecordType`; kafka/clients
+`ConsumerProtocol.java`; KIP-848, KIP-915.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import kcoord_wire as kw
+from kcoord_wire.errors import DecodeError
+from kcoord_wire.records.control import ControlRecord, decode_control_record
+from kcoord_wire.records.model import Batch, Record, RecordBatch
+from kcoord_wire.records.place import below
+
+__all__ = ["ConsumerMember", "OffsetsLogEntry", "OffsetsRecord", "decode_offsets_record", "read_offsets"]
+
+UNKNOWN = "Unknown"
+_VERSION_SIZE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerMember:
+    """The nested messages of one member of a classic group whose protocol type is ``consumer``.
+
+    :ivar member_id: the member's id, as in the record
+    :ivar subscription: `ConsumerProtocolSubscription`; None where the blob is empty or does not decode
+    :ivar assignment: `ConsumerProtocolAssignment`; None where the blob is empty or does not decode
+    :ivar error: why the first of the two that does not decode does not; its offset counts from the start of that blob
+    """
+
+    member_id: str
+    subscription: Any | None
+    assignment: Any | None
+    error: DecodeError | None
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsRecord:
+    """One record of ``__consumer_offsets``.
+
+    :ivar kind: name of the record type, as the schemas have it without ``Key``: ``OffsetCommit``, ``GroupMetadata``
+        ...; ``Unknown`` for a type without schema
+    :ivar record_type: the number of the type
+    :ivar key: the key message; None where the kind is ``Unknown``
+    :ivar value: the value message; None for a tombstone and where the kind is ``Unknown``
+    :ivar value_version: version the value was written in; None for a tombstone and where the kind is ``Unknown``
+    :ivar members: the members of ``value`` with their nested messages; empty unless the kind is ``GroupMetadata`` and
+        the protocol type ``consumer``
+    :ivar raw_key: the key as stored
+    :ivar raw_value: the value as stored, null for a tombstone
+    """
+
+    kind: str
+    record_type: int
+    key: Any | None
+    value: Any | None
+    value_version: int | None
+    members: tuple[ConsumerMember, ...]
+    raw_key: bytes
+    raw_value: bytes | None
+
+    @property
+    def is_tombstone(self) -> bool:
+        return self.raw_value is None
+
+
+class OffsetsLogEntry(NamedTuple):
+    """One record where it lies in the log.
+
+    :ivar batch: tells the position, and for a transactional offset commit the producer whose end marker makes it count
+    :ivar content: a `ControlRecord` if the batch is one of markers
+    """
+
+    batch: Batch
+    record: Record
+    content: OffsetsRecord | ControlRecord
+
+
+def read_offsets(batches: Iterable[Batch], *, strict: bool = True) -> Iterator[OffsetsLogEntry]:
+    """The records of `batches`, decoded, in log order.
+
+    :param batches: from `read_records` or a `SegmentReader`
+    :param strict: as of `kcoord_wire.decode`
+    :raises DecodeError: while iterating; offset that of the batch, path
+        ``RecordBatch.records[3].OffsetCommitValue.metadata``
+    """
+    for batch in batches:
+        is_control = isinstance(batch, RecordBatch) and batch.is_control
+        for index, record in enumerate(batch.records):
+            try:
+                content: OffsetsRecord | ControlRecord
+                if is_control:
+                    content = decode_control_record(record)
+                else:
+                    content = decode_offsets_record(record.key, record.value, strict=strict)
+            except DecodeError as error:
+                inner = DecodeError(error.kind, batch.position, error.path, error.detail)
+                raise below(f"{type(batch).__name__}.records[{index}]", inner) from None
+            yield OffsetsLogEntry(batch, record, content)
+
+
+def decode_offsets_record(key: bytes | None, value: bytes | None, *, strict: bool = True) -> OffsetsRecord:
+    """The record of `key` and `value`.
+
+    :param strict: as of `kcoord_wire.decode`
+    :raises DecodeError: ``null`` for a record without key, else as of `kcoord_wire.decode`
+    """
+    if key is None:
+        raise DecodeError("null", 0, "key", "a record of __consumer_offsets has a key")
+    record_type = _read_int16(key, "key")
+    try:
+        key_codec = kw.registry.record_key(record_type)
+        value_codec = kw.registry.record_value(record_type)
+    except KeyError:
+        return OffsetsRecord(UNKNOWN, record_type, None, None, None, (), key, value)
+    key_message = _decode_rest(key_codec, key, 0, strict)
+    version = message = None
+    members: tuple[ConsumerMember, ...] = ()
+    if value is not None:
+        version = _read_int16(value, "value")
+        message = _decode_rest(value_codec, value, version, strict)
+        if isinstance(message, kw.GroupMetadataValue) and message.protocol_type == "consumer":
+            members = tuple(_consumer_member(member, strict) for member in message.members)
+    kind = key_codec.name.removesuffix("Key")
+    return OffsetsRecord(kind, record_type, key_message, message, version, members, key, value)
+
+
+def _read_int16(data: bytes, path: str) -> int:
+    if len(data) < _VERSION_SIZE:
+        raise DecodeError("truncated", 0, path, f"{len(data)} bytes where {_VERSION_SIZE} are needed")
+    return int.from_bytes(data[:_VERSION_SIZE], "big", signed=True)
+
+
+def _decode_rest(codec: kw.MessageCodec, data: bytes, version: int, strict: bool) -> Any:
+    """The message after the int16."""
+    message, end = codec.decode_prefix(data, version, offset=_VERSION_SIZE, strict=strict)
+    if strict and end != len(data):
+        raise DecodeError("trailing", end, codec.name, f"{len(data) - end} bytes after the message")
+    return message
+
+
+def _consumer_member(member: kw.GroupMetadataValueMemberMetadata, strict: bool) -> ConsumerMember:
+    subscription, wrong_subscription = _nested(kw.ConsumerProtocolSubscription, member.subscription, strict)
+    assignment, wrong_assignment = _nested(kw.ConsumerProtocolAssignment, member.assignment, strict)
+    return ConsumerMember(member.member_id, subscription, assignment, wrong_subscription or wrong_assignment)
+
+
+def _nested(cls: type, blob: bytes, strict: bool) -> tuple[Any | None, DecodeError | None]:
+    if not blob:
+        return None, None
+    try:
+        return kw.decode_prefixed(cls, blob, strict=strict)[1], None
+    except DecodeError as error:
+        return None, error

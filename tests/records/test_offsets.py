@@ -1,0 +1,248 @@
+"""What the coordinator has written is read back by type and version, tombstones, strangers and broken blobs included.
+
+The bytes are put together here field by field, from Kafka's schema files, without the codec.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+
+import kcoord_wire as kw
+from kcoord_wire.errors import DecodeError
+from kcoord_wire.records import (
+    Compression,
+    ControlRecord,
+    ControlType,
+    OffsetsRecord,
+    Record,
+    SegmentReader,
+    decode_offsets_record,
+    encode_batch,
+    encode_message_set,
+    end_transaction_record,
+    read_offsets,
+    read_records,
+)
+
+
+def text(value: str | None) -> bytes:
+    return b"\xff\xff" if value is None else struct.pack(">h", len(value)) + value.encode()
+
+
+def blob(value: bytes) -> bytes:
+    return struct.pack(">i", len(value)) + value
+
+
+def i16(value: int) -> bytes:
+    return struct.pack(">h", value)
+
+
+def i32(value: int) -> bytes:
+    return struct.pack(">i", value)
+
+
+def i64(value: int) -> bytes:
+    return struct.pack(">q", value)
+
+
+COMMIT_KEY = i16(1) + text("billing") + text("orders") + i32(3)
+COMMITS = {
+    0: i16(0) + i64(42) + text("note") + i64(1000),
+    1: i16(1) + i64(42) + text("note") + i64(1000) + i64(2000),
+    2: i16(2) + i64(42) + text("note") + i64(1000),
+    3: i16(3) + i64(42) + i32(7) + text("note") + i64(1000),
+    4: i16(4) + i64(42) + i32(7) + b"\x05note" + i64(1000) + b"\x00",
+}
+GROUP_KEY = i16(2) + text("billing")
+SUBSCRIPTION = i16(1) + i32(1) + text("orders") + i32(-1) + i32(1) + text("orders") + i32(1) + i32(5)
+ASSIGNMENT = i16(0) + i32(1) + text("orders") + i32(2) + i32(0) + i32(1) + i32(-1)
+
+
+def group(version: int, protocol_type: str, *members: tuple[str, bytes, bytes]) -> bytes:
+    """A GroupMetadataValue of versions 0 to 3."""
+    out = i16(version) + text(protocol_type) + i32(9) + text("range") + text("m1")
+    out += i64(5000) if version >= 2 else b""
+    out += i32(len(members))
+    for member_id, subscription, assignment in members:
+        out += text(member_id) + (text("inst-1") if version >= 3 else b"") + text("client") + text("/10.0.0.1")
+        out += i32(60000) if version >= 1 else b""
+        out += i32(10000) + blob(subscription) + blob(assignment)
+    return out
+
+
+@pytest.mark.parametrize("version", COMMITS)
+def test_offset_commit(version: int) -> None:
+    record = decode_offsets_record(COMMIT_KEY, COMMITS[version])
+    assert (record.kind, record.record_type, record.value_version) == ("OffsetCommit", 1, version)
+    assert record.key == kw.OffsetCommitKey(group="billing", topic="orders", partition=3)
+    assert isinstance(record.value, kw.OffsetCommitValue)
+    assert (record.value.offset, record.value.metadata, record.value.commit_timestamp) == (42, "note", 1000)
+    assert record.value.leader_epoch == (7 if version >= 3 else -1)
+    assert record.value.expire_timestamp == (2000 if version == 1 else -1)
+    assert (record.raw_key, record.raw_value, record.members) == (COMMIT_KEY, COMMITS[version], ())
+    assert not record.is_tombstone
+
+
+def test_legacy_offset_commit() -> None:
+    record = decode_offsets_record(i16(0) + COMMIT_KEY[2:], COMMITS[0])
+    assert (record.kind, record.record_type) == ("LegacyOffsetCommit", 0)
+    assert record.key == kw.LegacyOffsetCommitKey(group="billing", topic="orders", partition=3)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+def test_group_with_nested_messages(version: int) -> None:
+    value = group(version, "consumer", ("m1", SUBSCRIPTION, ASSIGNMENT), ("m2", SUBSCRIPTION, b""))
+    record = decode_offsets_record(GROUP_KEY, value)
+    assert (record.kind, record.value_version, record.value.generation) == ("GroupMetadata", version, 9)
+    first, second = record.members
+    assert (first.member_id, first.error) == ("m1", None)
+    assert first.subscription == kw.ConsumerProtocolSubscription(
+        topics=["orders"],
+        user_data=None,
+        owned_partitions=[kw.ConsumerProtocolSubscriptionTopicPartition(topic="orders", partitions=[5])],
+    )
+    assert first.assignment == kw.ConsumerProtocolAssignment(
+        assigned_partitions=[kw.ConsumerProtocolAssignmentTopicPartition(topic="orders", partitions=[0, 1])],
+        user_data=None,
+    )
+    assert (second.member_id, second.assignment, second.error) == ("m2", None, None)
+
+
+def test_blobs_of_other_protocols_are_left_alone() -> None:
+    record = decode_offsets_record(GROUP_KEY, group(3, "connect", ("m1", b"\x00", b"\x01")))
+    assert record.members == ()
+    assert record.value.members[0].subscription == b"\x00"
+
+
+@pytest.mark.parametrize("wrong", [b"\x00", SUBSCRIPTION[:-1], i16(-1) + SUBSCRIPTION[2:]])
+def test_a_blob_that_does_not_decode_is_reported(wrong: bytes) -> None:
+    record = decode_offsets_record(GROUP_KEY, group(3, "consumer", ("m1", wrong, ASSIGNMENT), ("m2", b"", wrong)))
+    first, second = record.members
+    assert first.subscription is None
+    assert first.assignment is not None
+    assert isinstance(first.error, DecodeError)
+    assert first.error.path.startswith("ConsumerProtocolSubscription")
+    assert isinstance(second.error, DecodeError)
+    assert second.error.path.startswith("ConsumerProtocolAssignment")
+
+
+@pytest.mark.parametrize(("key", "kind"), [(COMMIT_KEY, "OffsetCommit"), (GROUP_KEY, "GroupMetadata")])
+def test_tombstone(key: bytes, kind: str) -> None:
+    record = decode_offsets_record(key, None)
+    assert (record.kind, record.value, record.value_version, record.is_tombstone) == (kind, None, None, True)
+    assert record.key.group == "billing"
+
+
+@pytest.mark.parametrize("number", [9, 99, -1, 32767])
+@pytest.mark.parametrize("value", [b"anything", b"", None])
+def test_unknown_type(number: int, value: bytes | None) -> None:
+    key = i16(number) + b"\xff junk"
+    record = decode_offsets_record(key, value)
+    assert record == OffsetsRecord("Unknown", number, None, None, None, (), key, value)
+
+
+def test_every_record_type_of_the_schemas_has_a_kind() -> None:
+    types = {codec.api_key for codec in kw.registry.values() if codec.type == "coordinator-key"}
+    assert {0, 1, 2, 3, 4, 5, 6, 7, 8, 16} <= types
+    for number in types:
+        codec = kw.registry.record_key(number)
+        record = decode_offsets_record(i16(number) + codec.encode(codec.cls(), 0), None)
+        assert (f"{record.kind}Key", record.key) == (codec.name, codec.cls())
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "kind", "path"),
+    [
+        (None, b"", "null", "key"),
+        (b"\x00", b"", "truncated", "key"),
+        (COMMIT_KEY, b"", "truncated", "value"),
+        (COMMIT_KEY, b"\x00", "truncated", "value"),
+        (COMMIT_KEY[:-1], None, "truncated", "OffsetCommitKey.partition"),
+        (COMMIT_KEY + b"\0", None, "trailing", "OffsetCommitKey"),
+        (COMMIT_KEY, i16(99), "version", "OffsetCommitValue"),
+        (COMMIT_KEY, i16(-1), "version", "OffsetCommitValue"),
+        (COMMIT_KEY, COMMITS[3] + b"\0", "trailing", "OffsetCommitValue"),
+        (
+            GROUP_KEY,
+            group(3, "consumer", ("m1", b"", b""))[:-1],
+            "truncated",
+            "GroupMetadataValue.members[0].assignment",
+        ),
+    ],
+)
+def test_refused(key: bytes | None, value: bytes | None, kind: str, path: str) -> None:
+    with pytest.raises(DecodeError) as caught:
+        decode_offsets_record(key, value)
+    assert (caught.value.kind, caught.value.path) == (kind, path)
+
+
+def test_offset_of_an_error_counts_from_the_start_of_the_value() -> None:
+    with pytest.raises(DecodeError) as caught:
+        decode_offsets_record(COMMIT_KEY, COMMITS[0][:-3])
+    assert (caught.value.offset, caught.value.path) == (16, "OffsetCommitValue.commit_timestamp")
+
+
+@pytest.mark.parametrize("version", COMMITS)
+def test_every_prefix_fails_typed(version: int) -> None:
+    for end in range(len(COMMITS[version])):
+        with pytest.raises(DecodeError):
+            decode_offsets_record(COMMIT_KEY, COMMITS[version][:end])
+    for end in range(len(COMMIT_KEY)):
+        with pytest.raises(DecodeError):
+            decode_offsets_record(COMMIT_KEY[:end], COMMITS[version])
+
+
+def test_lenient_leaves_what_follows() -> None:
+    record = decode_offsets_record(COMMIT_KEY + b"\0", COMMITS[3] + b"\0", strict=False)
+    assert record.value.offset == 42
+
+
+def test_segment_of_old_and_new() -> None:
+    segment = b"".join(
+        [
+            encode_message_set([Record(COMMIT_KEY, COMMITS[0], offset=0)], magic=0),
+            encode_message_set(
+                [Record(COMMIT_KEY, COMMITS[1], 5, 1), Record(GROUP_KEY, None, 5, 2)], compression=Compression.GZIP
+            ),
+            encode_batch([Record(COMMIT_KEY, COMMITS[3], 6, 3)], transactional=True, producer_id=70, producer_epoch=0),
+            encode_batch(
+                [end_transaction_record(ControlType.COMMIT, 4)],
+                base_offset=4,
+                control=True,
+                transactional=True,
+                producer_id=70,
+                producer_epoch=0,
+            ),
+            encode_batch([Record(COMMIT_KEY, None, 7), Record(i16(77), b"?", 7)], base_offset=5),
+        ]
+    )
+    entries = list(read_offsets(SegmentReader(segment)))
+    assert [entry.record.offset for entry in entries] == [0, 1, 2, 3, 4, 5, 6]
+    seen: list[Any] = [
+        (entry.content.kind, entry.content.is_tombstone) if isinstance(entry.content, OffsetsRecord) else entry.content
+        for entry in entries
+    ]
+    assert seen == [
+        ("OffsetCommit", False),
+        ("OffsetCommit", False),
+        ("GroupMetadata", True),
+        ("OffsetCommit", False),
+        ControlRecord(ControlType.COMMIT, 0, 4),
+        ("OffsetCommit", True),
+        ("Unknown", False),
+    ]
+
+
+def test_error_in_a_segment_says_which_record() -> None:
+    good = encode_batch([Record(COMMIT_KEY, COMMITS[3])])
+    bad = encode_batch([Record(COMMIT_KEY, COMMITS[3]), Record(COMMIT_KEY, COMMITS[3][:-1])], base_offset=1)
+    entries = read_offsets(read_records(good + bad))
+    assert [next(entries).record.offset for _ in range(2)] == [0, 1]
+    with pytest.raises(DecodeError) as caught:
+        next(entries)
+    error = caught.value
+    assert (error.kind, error.offset) == ("truncated", len(good))
+    assert error.path == "RecordBatch.records[1].OffsetCommitValue.commit_timestamp"
