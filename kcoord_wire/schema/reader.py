@@ -56,7 +56,7 @@ _FIELD_KEYS: Final = frozenset({
 })  # fmt: skip
 _FIELD_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*")
 _STRUCT_NAME = re.compile(r"[A-Z][A-Za-z0-9]*")
-_INT = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]+|[0-9]+)")
+_INT = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,32}|[0-9]{1,32})")
 
 
 def read_message(text: str, file: str = "<schema>") -> Message:
@@ -89,6 +89,7 @@ class _Reader:
         self.comments = comments
         self.structs: dict[str, Struct] = {}
         self.struct_nodes: dict[str, Node] = {}
+        self.struct_types: list[tuple[str, Node]] = []
         self.flexible = NONE
         self.text = False
 
@@ -294,6 +295,9 @@ class _Reader:
 
     def check_structs(self, root: Struct, node: Node) -> None:
         """Every struct type is defined, none contains itself, and the nesting stays within bounds."""
+        for name, type_node in self.struct_types:
+            if name not in self.structs:
+                self.fail(type_node, f'there is no struct "{name}"')
         done: set[str] = set()
 
         def visit(struct: Struct, above: tuple[str, ...]) -> None:
@@ -305,9 +309,6 @@ class _Reader:
                 return
             for field in struct.fields:
                 if field.type.is_struct:
-                    if field.type.base not in self.structs:
-                        where = self.struct_nodes.get(struct.name, node)
-                        self.fail(where, f'field "{field.name}": there is no struct "{field.type.base}"')
                     visit(self.structs[field.type.base], (*above, struct.name))
                 for variant in field.variants:
                     visit(variant.struct, (*above, struct.name))
@@ -383,7 +384,10 @@ class _Reader:
                 self.fail(node, f"an array of {base} cannot be written")
         elif base not in (*PRIMITIVES, "union") and not _STRUCT_NAME.fullmatch(base):
             self.fail(node, f'there is no type "{text}"')
-        return FieldType(base, array)
+        type_ = FieldType(base, array)
+        if type_.is_struct:
+            self.struct_types.append((base, node))
+        return type_
 
     def nullable(self, members: dict[str, Node], type_: FieldType, versions: Versions) -> Versions:
         nullable = self.versions(members, "nullableVersions", NONE)
@@ -470,8 +474,6 @@ class _Reader:
             if "variants" in members:
                 self.fail(members["variants"], "only a union has variants")
             return ()
-        if type_.array:
-            self.fail(node, "an array of unions cannot be written")
         variants: list[Variant] = []
         for item in self.items(self.required(node, members, "variants", "union")):
             parts = self.members(item, _VARIANT_KEYS, "variant")

@@ -97,7 +97,10 @@ class _Parser:
         match = _SCALAR.match(self.text, pos)
         if match is None:
             self.fail("a JSON value must stand here", pos, path)
-        scalar: Value = json.loads(match.group())
+        try:
+            scalar: Value = json.loads(match.group())
+        except ValueError:
+            self.fail("the number has too many digits", pos, path)
         return Node(scalar, line, path), match.end()
 
     def string(self, pos: int, path: str) -> tuple[str, int]:

@@ -1,0 +1,840 @@
+"""The schema language, rule by rule: what follows a rule compiles, what breaks it is refused with place and rule."""
+
+from __future__ import annotations
+
+import copy
+import json
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kcoord_wire.errors import SchemaError
+from kcoord_wire.schema import Message, compile_plan, load_message, read_message
+from kcoord_wire.schema.construct_model import construct_model
+from kcoord_wire.schema.files import load_messages
+from kcoord_wire.schema.model import INTEGERS
+from kcoord_wire.schema.reader import MAX_STRUCT_DEPTH
+from kcoord_wire.schema.text import Node, parse_text
+from kcoord_wire.schema.versions import MAX_VERSION, NONE, Versions
+
+Schema = dict[str, Any]
+
+
+def message(*fields: Schema, **keys: Any) -> Schema:
+    """A schema; a key that is ... is left out."""
+    schema = {"type": "data", "name": "M", "validVersions": "0-4", "flexibleVersions": "3+", "fields": list(fields)}
+    return {key: value for key, value in (schema | keys).items() if value is not ...}
+
+
+def field(type_: str = "int32", **keys: Any) -> Schema:
+    return {key: v for key, v in ({"name": "F", "type": type_, "versions": "0+"} | keys).items() if v is not ...}
+
+
+def struct(*fields: Schema, **keys: Any) -> Schema:
+    return {"name": "S", "versions": "0+", "fields": list(fields)} | keys
+
+
+def variant(tag: Any = 0, name: str = "V", **keys: Any) -> Schema:
+    return {"name": name, "tag": tag, "fields": [field(name="X")]} | keys
+
+
+def tagged(type_: str = "int32", **keys: Any) -> Schema:
+    return field(type_, **{"versions": "3+", "taggedVersions": "3+", "tag": 0} | keys)
+
+
+def text(*fields: Schema, **keys: Any) -> Schema:
+    return message(*fields, **{"encoding": "text", "textType": "T", "flexibleVersions": "none"} | keys)
+
+
+def nested(depth: int, at: int = 0) -> Schema:
+    inner = [nested(depth, at + 1)] if at < depth else [field()]
+    return field(f"S{at}", fields=inner, name=f"N{at}")
+
+
+def node_at(root: Node, path: str) -> Node:
+    found = root
+    while found.path != path:
+        assert isinstance(found.value, dict | list), path
+        children = list(found.value.values()) if isinstance(found.value, dict) else found.value
+        found = next(c for c in children if path == c.path or path.startswith((f"{c.path}.", f"{c.path}[")))
+    return found
+
+
+def read(schema: Schema) -> Message:
+    return read_message(json.dumps(schema, indent=1), "x.json")
+
+
+def compile_everything(schema: Schema) -> Message:
+    """Read, plan at every version, and round-trip the default value through the grammar."""
+    read_in = read(schema)
+    for version in read_in.versions if not read_in.versions.open_ended else [read_in.versions.low]:
+        plan = compile_plan(read_in, version)
+        grammar = construct_model(read_in, version)
+        value = grammar.body.fresh() if read_in.encoding == "binary" else None
+        if value is not None:
+            data = grammar.build(value)
+            assert grammar.parse(data) == value
+            assert len(data) >= plan.min_size
+    return read_in
+
+
+OPTIONAL = field("[]int32", nullableVersions="0+", default="null", presentIfRemaining=True)
+NEVER = {"flexibleVersions": "none"}
+
+# The rule, a schema that follows it, one that breaks it, and where and with which words that one is refused.
+RULES: list[tuple[str, Schema, Schema, str, str]] = [
+    # The message.
+    ("message-keys", message(about="x"), message(abuot="x"), "$.abuot", 'a message has no key "abuot"'),
+    ("message-name", message(), message(name=...), "$", 'a message needs the key "name"'),
+    ("message-name-text", message(), message(name=3), "$.name", "must be a string"),
+    ("message-name-form", message(name="M2"), message(name="m2"), "$.name", "is not a message name"),
+    ("message-type", message(), message(type=...), "$", 'a message needs the key "type"'),
+    ("message-type-known", message(type="metadata"), message(type="meta"), "$.type", '"type" must be one of request'),
+    ("valid-versions", message(), message(validVersions=...), "$", 'needs the key "validVersions"'),
+    (
+        "versions-form",
+        message(validVersions="0"),
+        message(validVersions="0,2"),
+        "$.validVersions",
+        "not a version range",
+    ),
+    ("versions-ascend", message(validVersions="2-4"), message(validVersions="4-2"), "$.validVersions", "must ascend"),
+    ("versions-limit", message(validVersions="0-32767"), message(validVersions="0-32768"), "$.validVersions", "32767"),
+    ("versions-text", message(validVersions=4), message(validVersions=True), "$.validVersions", "a version range"),
+    ("flexible", message(), message(flexibleVersions=...), "$", "must give its flexibleVersions"),
+    ("flexible-open", message(), message(flexibleVersions="3-4"), "$.flexibleVersions", "none or open-ended"),
+    ("api-key", message(apiKey=7), message(apiKey="seven"), "$.apiKey", '"apiKey" must be an integer'),
+    ("api-key-bool", message(apiKey="0x7"), message(apiKey=True), "$.apiKey", '"apiKey" must be an integer'),
+    ("api-key-range", message(apiKey=32767), message(apiKey=32768), "$.apiKey", "between -32768 and 32767"),
+    ("api-key-digits", message(apiKey="1"), message(apiKey="1" * 5000), "$.apiKey", "must be an integer"),
+    (
+        "coordinator-api-key",
+        message(type="coordinator-value", apiKey=1),
+        message(type="coordinator-value"),
+        "$.type",
+        "needs an apiKey",
+    ),
+    (
+        "coordinator-key-versions",
+        message(type="coordinator-key", apiKey=1, validVersions="0", flexibleVersions="none"),
+        message(type="coordinator-key", apiKey=1, validVersions="0-1", flexibleVersions="none"),
+        "$",
+        "validVersions 0 and flexibleVersions none",
+    ),
+    (
+        "coordinator-key-flexible",
+        message(type="coordinator-key", apiKey=1, validVersions="0", flexibleVersions="none"),
+        message(type="coordinator-key", apiKey=1, validVersions="0", flexibleVersions="0+"),
+        "$",
+        "validVersions 0 and flexibleVersions none",
+    ),
+    ("header-api-key", message(type="header"), message(type="header", apiKey=1), "$.apiKey", "a header has no apiKey"),
+    (
+        "listeners",
+        message(type="request", listeners=["broker", "controller", "zkBroker"]),
+        message(type="request", listeners=["broker", "client"]),
+        "$.listeners[1]",
+        'there is no listener "client"',
+    ),
+    (
+        "listeners-request",
+        message(type="request", listeners=["broker"]),
+        message(type="response", listeners=["broker"]),
+        "$.listeners[0]",
+        "only a request has listeners",
+    ),
+    (
+        "unstable",
+        message(type="request", latestVersionUnstable=True),
+        message(type="response", latestVersionUnstable=True),
+        "$.latestVersionUnstable",
+        "only a request",
+    ),
+    (
+        "flag",
+        message(type="request", latestVersionUnstable="false"),
+        message(type="request", latestVersionUnstable="no"),
+        "$.latestVersionUnstable",
+        "must be true or false",
+    ),
+    ("deprecated", message(deprecatedVersions="0-1"), message(deprecatedVersions="x"), "$.deprecatedVersions", "range"),
+    ("header-kind", message(header="typeId"), message(header="long"), "$.header", "one of kafka, typeId, none"),
+    ("array-length", message(arrayLengthType="int16"), message(arrayLengthType="int8"), "$.arrayLengthType", "one of"),
+    ("string-length", message(stringLengthType="int32"), message(stringLengthType="i"), "$.stringLengthType", "one of"),
+    ("encoding", message(encoding="binary"), message(encoding="xml"), "$.encoding", "one of binary, text"),
+    ("text-type", text(), text(textType=...), "$", 'needs the key "textType"'),
+    ("text-type-form", text(textType="Beat1"), text(textType="a/b"), "$.textType", "letters and digits"),
+    ("text-type-binary", message(), message(textType="T"), "$.textType", 'only a message with encoding "text"'),
+    ("text-flexible", text(), text(flexibleVersions="3+"), "$.flexibleVersions", "is never flexible"),
+    ("text-fields", text(field("string")), text(field("int16")), "$.fields[0]", "only plain string, int32 and int64"),
+    ("text-arrays", text(field("int64")), text(field("[]int64")), "$.fields[0]", "only plain string, int32 and int64"),
+    (
+        "text-null",
+        text(field("string")),
+        text(field("string", nullableVersions="0+")),
+        "$.fields[0]",
+        "only plain string, int32 and int64",
+    ),
+    # Structs.
+    (
+        "common-struct-keys",
+        message(commonStructs=[struct(field(), about="x")]),
+        message(commonStructs=[struct(field(), type="x")]),
+        "$.commonStructs[0].type",
+        'a common struct has no key "type"',
+    ),
+    (
+        "common-struct-name",
+        message(commonStructs=[struct()]),
+        message(commonStructs=[struct(name="s")]),
+        "$.commonStructs[0].name",
+        "is not a struct name",
+    ),
+    (
+        "common-struct-versions",
+        message(commonStructs=[struct()]),
+        message(commonStructs=[{"name": "S", "fields": []}]),
+        "$.commonStructs[0]",
+        'needs the key "versions"',
+    ),
+    (
+        "struct-once",
+        message(commonStructs=[struct(field()), struct(field(), name="T")]),
+        message(commonStructs=[struct(field()), struct(field())]),
+        "$.commonStructs[1].name",
+        'the struct "S" is defined twice',
+    ),
+    (
+        "struct-not-inline-too",
+        message(field("S"), commonStructs=[struct(field())]),
+        message(field("S", fields=[field()]), commonStructs=[struct(field())]),
+        "$.fields[0].type",
+        'the struct "S" is defined twice',
+    ),
+    (
+        "struct-defined",
+        message(field("S", fields=[])),
+        message(field("S")),
+        "$.fields[0].type",
+        'there is no struct "S"',
+    ),
+    (
+        "struct-itself",
+        message(field("S"), commonStructs=[struct(field("T")), struct(field(), name="T")]),
+        message(field("S"), commonStructs=[struct(field("T")), struct(field("[]S"), name="T")]),
+        "$.commonStructs[0]",
+        'the struct "S" contains itself',
+    ),
+    (
+        "struct-depth",
+        message(nested(3)),
+        message(
+            field("S0"),
+            commonStructs=[
+                *(struct(field(f"S{i + 1}"), name=f"S{i}") for i in range(MAX_STRUCT_DEPTH + 2)),
+                struct(field(), name=f"S{MAX_STRUCT_DEPTH + 2}"),
+            ],
+        ),
+        "$",
+        f"nested at most {MAX_STRUCT_DEPTH} deep",
+    ),
+    (
+        "field-once",
+        message(field(), field(name="G")),
+        message(field(), field(name="f")),
+        "$.fields[1]",
+        'the field "f" stands twice',
+    ),
+    # Fields.
+    ("field-object", message(field()), message(fields=[3]), "$.fields[0]", "a field is a JSON object"),
+    ("field-keys", message(field(about="x")), message(field(abuot="x")), "$.fields[0].abuot", 'no key "abuot"'),
+    ("field-name", message(field()), message(field(name=...)), "$.fields[0]", 'a field needs the key "name"'),
+    ("field-name-form", message(field(name="a1")), message(field(name="1a")), "$.fields[0].name", "not a field name"),
+    ("field-type", message(field()), message(field(type=...)), "$.fields[0]", 'a field needs the key "type"'),
+    ("field-type-known", message(field("int8")), message(field("int128")), "$.fields[0].type", 'no type "int128"'),
+    ("field-versions", message(field()), message(field(versions=...)), "$.fields[0]", 'needs the key "versions"'),
+    ("about", message(field(about="x")), message(field(about=3)), "$.fields[0].about", '"about" must be a string'),
+    ("array-of-arrays", message(field("[]int8")), message(field("[][]int8")), "$.fields[0].type", "array of arrays"),
+    (
+        "array-of-records",
+        message(field("records", nullableVersions="0+")),
+        message(field("[]records", nullableVersions="0+")),
+        "$.fields[0].type",
+        "an array of records",
+    ),
+    (
+        "array-of-unions",
+        message(field("union", variants=[variant()])),
+        message(field("[]union", variants=[variant()])),
+        "$.fields[0].type",
+        "an array of union",
+    ),
+    (
+        "inline-struct",
+        message(field("[]S", fields=[field()])),
+        message(field("int32", fields=[field()])),
+        "$.fields[0].fields",
+        "has no fields of its own",
+    ),
+    (
+        "nullable",
+        message(field("string", nullableVersions="0+")),
+        message(field("uuid", nullableVersions="0+")),
+        "$.fields[0].nullableVersions",
+        "a field of type uuid cannot be null",
+    ),
+    (
+        "nullable-meets",
+        message(field("string", versions="2+", nullableVersions="0+")),
+        message(field("string", versions="2+", nullableVersions="0-1")),
+        "$.fields[0].nullableVersions",
+        "must meet the field's versions",
+    ),
+    (
+        "tag-needs-versions",
+        message(tagged()),
+        message(field(tag=0)),
+        "$.fields[0].tag",
+        "a tag needs taggedVersions",
+    ),
+    ("versions-need-tag", message(tagged()), message(tagged(tag=...)), "$.fields[0]", "taggedVersions need a tag"),
+    ("tag-range", message(tagged()), message(tagged(tag=-1)), "$.fields[0].tag", '"tag" must lie between 0 and'),
+    (
+        "tagged-open",
+        message(tagged()),
+        message(tagged(taggedVersions="3-4")),
+        "$.fields[0].taggedVersions",
+        "must be open-ended",
+    ),
+    (
+        "tagged-in-versions",
+        message(tagged(taggedVersions="4+")),
+        message(tagged(versions="4+")),
+        "$.fields[0].taggedVersions",
+        "within the field's versions",
+    ),
+    (
+        "tagged-in-flexible",
+        message(tagged()),
+        message(tagged(versions="2+", taggedVersions="2+")),
+        "$.fields[0].taggedVersions",
+        "within the message's flexibleVersions",
+    ),
+    (
+        "tagged-records",
+        message(tagged("bytes")),
+        message(tagged("records")),
+        "$.fields[0]",
+        "records cannot be a tagged",
+    ),
+    (
+        "tagged-union",
+        message(field("union", variants=[variant()])),
+        message(tagged("union", variants=[variant()])),
+        "$.fields[0]",
+        "a union cannot be a tagged field",
+    ),
+    (
+        "tagged-nullable",
+        message(tagged("string", nullableVersions="3+")),
+        message(tagged("string", nullableVersions="4+")),
+        "$.fields[0]",
+        "nullable in all of its taggedVersions or in none",
+    ),
+    (
+        "tags-once",
+        message(tagged(), tagged(name="G", tag=1)),
+        message(tagged(), tagged(name="G", tag=0)),
+        "$.fields[1]",
+        "the tag 0 stands twice",
+    ),
+    (
+        "tags-without-gap",
+        message(tagged(tag=1), tagged(name="G", tag=0)),
+        message(tagged(tag=2), tagged(name="G", tag=0)),
+        "$.fields[0]",
+        "1 is missing",
+    ),
+    ("map-key", message(field(mapKey=True)), message(tagged(mapKey=True)), "$.fields[0].mapKey", "cannot be a mapKey"),
+    (
+        "entity-known",
+        message(field("string", entityType="groupId")),
+        message(field("string", entityType="group")),
+        "$.fields[0].entityType",
+        'there is no entity type "group"',
+    ),
+    (
+        "entity-type",
+        message(field("[]string", entityType="topicName")),
+        message(field("int32", entityType="topicName")),
+        "$.fields[0].entityType",
+        "topicName is a string, the field a int32",
+    ),
+    (
+        "zero-copy",
+        message(field("bytes", zeroCopy=True)),
+        message(field(zeroCopy=True)),
+        "$.fields[0].zeroCopy",
+        "bytes",
+    ),
+    (
+        "field-flexible",
+        message(field("string", flexibleVersions="none")),
+        message(field("int32", flexibleVersions="none")),
+        "$.fields[0].flexibleVersions",
+        "only a string or bytes field",
+    ),
+    (
+        "field-flexible-within",
+        message(field("bytes", flexibleVersions="4+")),
+        message(field("bytes", flexibleVersions="2+")),
+        "$.fields[0].flexibleVersions",
+        "must lie within its message's",
+    ),
+    (
+        "ignorable",
+        message(field(ignorable="true")),
+        message(field(ignorable=1)),
+        "$.fields[0].ignorable",
+        "true or false",
+    ),
+    # Extensions.
+    (
+        "embeds",
+        message(field("bytes", embeds="N")),
+        message(field("string", embeds="N")),
+        "$.fields[0].embeds",
+        "bytes",
+    ),
+    (
+        "bounds-type",
+        message(field("int8", minimum=0)),
+        message(field("float64", minimum=0)),
+        "$.fields[0]",
+        "only an integer field has a minimum",
+    ),
+    (
+        "bounds-ascend",
+        message(field("int8", minimum=-1, maximum=1)),
+        message(field("int8", minimum=1, maximum=-1)),
+        "$.fields[0]",
+        "ascend within int8",
+    ),
+    (
+        "bounds-within",
+        message(field("int8", maximum=127)),
+        message(field("int8", maximum=128)),
+        "$.fields[0]",
+        "within int8",
+    ),
+    (
+        "bounds-default",
+        message(field(minimum=1, default=1)),
+        message(field(minimum=1)),
+        "$.fields[0]",
+        "the default must lie between",
+    ),
+    (
+        "max-length",
+        message(field("string", maxLength=0)),
+        message(field("bytes", maxLength=0)),
+        "$.fields[0]",
+        "maxLength",
+    ),
+    (
+        "max-length-sign",
+        message(field("string", maxLength=1)),
+        message(field("string", maxLength=-1)),
+        "$.fields[0]",
+        "maxLength",
+    ),
+    (
+        "remaining-array",
+        message(OPTIONAL, **NEVER),
+        message(OPTIONAL | {"type": "bytes"}, **NEVER),
+        "$.fields[0]",
+        "is an array, nullable in all its versions, with default null",
+    ),
+    (
+        "remaining-null",
+        message(OPTIONAL, **NEVER),
+        message(OPTIONAL | {"default": ""}, **NEVER),
+        "$.fields[0]",
+        "is an array, nullable in all its versions, with default null",
+    ),
+    (
+        "remaining-last",
+        message(field(name="G"), OPTIONAL, **NEVER),
+        message(OPTIONAL, field(name="G"), **NEVER),
+        "$",
+        "only the last field of a message",
+    ),
+    (
+        "remaining-root",
+        message(OPTIONAL, **NEVER),
+        message(field("S", name="G", fields=[OPTIONAL]), **NEVER),
+        "$",
+        "only the last field of a message",
+    ),
+    ("remaining-flexible", message(OPTIONAL, **NEVER), message(OPTIONAL), "$.fields[0]", "never flexible"),
+    (
+        "variants-only-union",
+        message(field("union", variants=[variant()])),
+        message(field("int8", variants=[variant()])),
+        "$.fields[0].variants",
+        "only a union has variants",
+    ),
+    (
+        "union-variants",
+        message(field("union", variants=[variant()])),
+        message(field("union")),
+        "$.fields[0]",
+        'needs the key "variants"',
+    ),
+    (
+        "union-not-empty",
+        message(field("union", variants=[variant()])),
+        message(field("union", variants=[])),
+        "$.fields[0].variants",
+        "at least one variant",
+    ),
+    (
+        "variant-keys",
+        message(field("union", variants=[variant(about="x")])),
+        message(field("union", variants=[variant(type="x")])),
+        "$.fields[0].variants[0].type",
+        'a variant has no key "type"',
+    ),
+    (
+        "variant-tag",
+        message(field("union", variants=[variant(-128)])),
+        message(field("union", variants=[variant(128)])),
+        "$.fields[0].variants[0].tag",
+        "between -128 and 127",
+    ),
+    (
+        "variant-tags-once",
+        message(field("union", variants=[variant(0), variant(1, "W")])),
+        message(field("union", variants=[variant(0), variant(0, "W")])),
+        "$.fields[0].variants[1].tag",
+        "the tag 0 stands twice in its union",
+    ),
+    (
+        "variant-names-once",
+        message(field("union", variants=[variant(0), variant(1, "W")])),
+        message(field("union", variants=[variant(0), variant(1, "V")])),
+        "$.fields[0].variants[1].name",
+        'the struct "V" is defined twice',
+    ),
+    # Defaults.
+    (
+        "default-scalar",
+        message(field(default="1")),
+        message(field(default=[1])),
+        "$.fields[0].default",
+        "must be a string",
+    ),
+    (
+        "default-int",
+        message(field(default="0x7f")),
+        message(field(default="1.5")),
+        "$.fields[0].default",
+        "not a default",
+    ),
+    (
+        "default-range",
+        message(field("int8", default=-128)),
+        message(field("int8", default=-129)),
+        "$.fields[0].default",
+        "not a default",
+    ),
+    (
+        "default-bool",
+        message(field("bool", default="true")),
+        message(field("bool", default="yes")),
+        "$.fields[0].default",
+        "not a default",
+    ),
+    (
+        "default-float",
+        message(field("float64", default="-2.5")),
+        message(field("float64", default="much")),
+        "$.fields[0].default",
+        "not a default",
+    ),
+    (
+        "default-uuid",
+        message(field("uuid", default="AAAAAAAAAAAAAAAAAAAAAQ")),
+        message(field("uuid", default="AAAA")),
+        "$.fields[0].default",
+        "not a default",
+    ),
+    (
+        "default-bytes",
+        message(field("bytes", default="")),
+        message(field("bytes", default="00")),
+        "$.fields[0].default",
+        'is "null" or empty',
+    ),
+    (
+        "default-array",
+        message(field("[]int8", default="")),
+        message(field("[]int8", default="1")),
+        "$.fields[0].default",
+        'is "null" or empty',
+    ),
+    (
+        "default-null",
+        message(field("string", nullableVersions="0+", default="null")),
+        message(field("string", nullableVersions="2+", default="null")),
+        "$.fields[0].default",
+        "must be nullable in all its versions",
+    ),
+]
+
+
+@pytest.mark.parametrize(("follows", "breaks"), [pytest.param(r[1], r[2:], id=r[0]) for r in RULES])
+def test_rule(follows: Schema, breaks: tuple[Schema, str, str]) -> None:
+    compile_everything(follows)
+    broken, where, rule = breaks
+    with pytest.raises(SchemaError) as caught:
+        read(broken)
+    error = caught.value
+    assert (error.file, error.where) == ("x.json", where)
+    assert rule in error.rule
+    assert error.line == node_at(parse_text(json.dumps(broken, indent=1))[0], where).line
+
+
+def test_every_rule_has_a_name_of_its_own() -> None:
+    assert len({rule[0] for rule in RULES}) == len(RULES)
+
+
+def test_refusal_reads_as_one_line() -> None:
+    schema = (
+        '// M\n{ "type": "data", "name": "M", "validVersions": "0", "flexibleVersions": "none",\n "fields": [\n  3 ]}'
+    )
+    with pytest.raises(SchemaError, match=r"^m\.json:4: \$\.fields\[0\]: a field is a JSON object$"):
+        read_message(schema, "m.json")
+
+
+# Every construct of the language.
+
+DEFAULTS: list[tuple[Schema, object]] = [
+    (field("bool"), False),
+    (field("bool", default=True), True),
+    (field("bool", default="true"), True),
+    (field("int8", default=-1), -1),
+    (field("int16", default="-1"), -1),
+    (field("int32", default="0x7fffffff"), 0x7FFFFFFF),
+    (field("int64", default="-0x1"), -1),
+    (field("uint16", default=65535), 65535),
+    (field("uint32", default="4294967295"), 4294967295),
+    (field("float64"), 0.0),
+    (field("float64", default=1.5), 1.5),
+    (field("float64", default="-2"), -2.0),
+    (field("string"), ""),
+    (field("string", default="null"), "refused"),
+    (field("string", default="x"), "x"),
+    (field("string", default=3), "3"),
+    (field("string", default=False), "false"),
+    (field("string", nullableVersions="0+", default="null"), None),
+    (field("string", nullableVersions="0+", default=None), ""),
+    (field("bytes"), b""),
+    (field("bytes", nullableVersions="0+", default="null"), None),
+    (field("records"), None),
+    (field("records", nullableVersions="0+", default="null"), None),
+    (field("uuid"), uuid.UUID(int=0)),
+    (field("uuid", default="AAAAAAAAAAAAAAAAAAAAAQ"), uuid.UUID(int=1)),
+    (field("[]int8"), ()),
+    (field("[]int8", nullableVersions="0+", default="null"), None),
+    (field("[]int8", nullableVersions="0+", default=None), ()),
+    (field("S", fields=[field()]), ...),
+    (field("S", fields=[field()], nullableVersions="0+", default="null"), None),
+    (field("S", fields=[field()], nullableVersions="0+", default=None), ...),
+    (field("union", variants=[variant()]), ...),
+    *((field(base), 0) for base in INTEGERS),
+]
+
+
+@pytest.mark.parametrize(("schema", "default"), DEFAULTS)
+def test_defaults(schema: Schema, default: object) -> None:
+    if default == "refused":
+        with pytest.raises(SchemaError):
+            read(message(schema))
+        return
+    read_in = compile_everything(message(schema)) if schema["type"] != "records" else read(message(schema))
+    (found,) = read_in.fields
+    assert found.default == default
+    assert type(found.default) is type(default)
+
+
+def test_null_in_json_is_no_default_and_then_null_is_written() -> None:
+    schema = message(tagged("[]int32", nullableVersions="3+", default=None))
+    grammar = construct_model(read(schema), 3)
+    assert grammar.build(grammar.body.fresh()) == b"\0"
+    value = grammar.parse(b"\1\0\1\0")
+    assert value.f is None
+    assert grammar.build(value) == b"\1\0\1\0"
+
+
+@pytest.mark.parametrize("base", [*INTEGERS, "bool", "float64", "string", "uuid", "bytes"])
+def test_every_type_alone_and_in_an_array(base: str) -> None:
+    (alone,) = compile_everything(message(field(base))).fields
+    assert (str(alone.type), alone.type.array, alone.type.is_struct) == (base, False, False)
+    (array,) = compile_everything(message(field(f"[]{base}"))).fields
+    assert (str(array.type), array.type.base, array.type.array) == (f"[]{base}", base, True)
+
+
+def test_struct_types() -> None:
+    inner = [field("string", name="G")]
+    read_in = compile_everything(
+        message(
+            field("S", fields=inner),
+            field("[]T", name="Ts", fields=copy.deepcopy(inner)),
+            field("U", name="U", fields=copy.deepcopy(inner), nullableVersions="2+"),
+            field("C", name="C1"),
+            field("[]C", name="C2", nullableVersions="0+", default="null"),
+            tagged("V", name="V", fields=copy.deepcopy(inner), nullableVersions="3+", default="null"),
+            commonStructs=[struct(field(), name="C", versions="1+", about="Shared.")],
+        )
+    )
+    assert set(read_in.structs) == {"S", "T", "U", "V", "C"}
+    assert read_in.structs["C"].versions == Versions(1, MAX_VERSION)
+    assert read_in.structs["C"].about == "Shared."
+    assert read_in.struct_of(read_in.fields[4]) is read_in.structs["C"]
+    assert read_in.fields[5].tag == 0
+
+
+def test_message_keys() -> None:
+    request = compile_everything(
+        message(
+            field("bytes", zeroCopy=True, ignorable=True, embeds="N", about="B."),
+            field("[]int32", name="G", entityType="brokerId"),
+            field("[]S", name="H", fields=[field("string", mapKey=True, entityType="groupId")]),
+            type="request",
+            apiKey=7,
+            deprecatedVersions="0-1",
+            listeners=["broker", "zkBroker"],
+            latestVersionUnstable=True,
+            about="What it is for.",
+            family="central",
+            header="typeId",
+            arrayLengthType="int16",
+            stringLengthType="int32",
+        )
+    )
+    assert (request.api_key, request.family, request.header) == (7, "central", "typeId")
+    assert (request.array_length, request.string_length) == ("int16", "int32")
+    assert request.deprecated == Versions(0, 1)
+    assert request.listeners == ("broker", "zkBroker")
+    assert request.latest_unstable
+    assert request.about == "What it is for."
+    b, g, h = request.fields
+    assert (b.zero_copy, b.ignorable, b.embeds, b.about) == (True, True, "N", "B.")
+    assert (g.entity_type, request.struct_of(h).fields[0].map_key) == ("brokerId", True)
+
+
+@pytest.mark.parametrize("kind", ["request", "response", "header", "metadata", "data", "coordinator-value"])
+def test_every_type_of_message(kind: str) -> None:
+    keys = {} if kind == "header" else {"apiKey": 3}
+    assert compile_everything(message(field(), type=kind, **keys)).type == kind
+
+
+def test_coordinator_key() -> None:
+    schema = message(field("string"), type="coordinator-key", apiKey=3, validVersions="0", flexibleVersions="none")
+    assert compile_everything(schema).versions == Versions(0, 0)
+
+
+def test_reserved_id() -> None:
+    reserved = read({"type": "request", "apiKey": 4, "name": "M", "validVersions": "none"})
+    assert (reserved.versions, reserved.flexible, reserved.fields) == (NONE, NONE, ())
+
+
+def test_single_value_where_a_list_may_stand() -> None:
+    read_in = compile_everything(
+        message(type="request", listeners="broker", fields=field(), commonStructs=struct(field()))
+    )
+    assert read_in.listeners == ("broker",)
+    assert [f.name for f in read_in.fields] == ["F"]
+    assert set(read_in.structs) == {"S"}
+
+
+def test_versions_of_a_tagged_field_may_be_left_out() -> None:
+    (found,) = compile_everything(message(tagged(versions=...))).fields
+    assert found.versions == found.tagged == Versions(3, MAX_VERSION)
+
+
+def test_field_of_its_own_flexible_versions() -> None:
+    read_in = compile_everything(message(field("string", flexibleVersions="none"), field("string", name="G")))
+    grammar = construct_model(read_in, 3)
+    value = grammar.body.fresh()
+    value.f, value.g = "x", "y"
+    assert grammar.build(value) == b"\0\1x" + b"\2y" + b"\0"
+
+
+def test_flexible_versions_end_with_the_valid_ones() -> None:
+    assert read(message()).flexible == Versions(3, 4)
+    assert read(message(validVersions="0-2")).flexible == NONE
+
+
+def test_comments_describe_the_message_unless_it_does_so_itself() -> None:
+    schema = json.dumps(message())
+    assert read_message(f"// Of the file.\n{schema}").about == "Of the file."
+    assert read_message(f"// Of the file.\n{json.dumps(message(about='Its own.'))}").about == "Its own."
+
+
+def test_text_message() -> None:
+    read_in = compile_everything(text(field("string", maxLength=3), field("int64", name="G", minimum=0)))
+    assert (read_in.encoding, read_in.text_type) == ("text", "T")
+    assert read_in.fields[0].max_length == 3
+    assert (read_in.fields[1].minimum, read_in.fields[1].maximum) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("written", "low", "high"),
+    [("3", 3, 3), ("0-9", 0, 9), ("4+", 4, MAX_VERSION), (" 1 ", 1, 1), ("7-7", 7, 7), ("32767", 32767, 32767)],
+)
+def test_version_ranges(written: str, low: int, high: int) -> None:
+    assert Versions.parse(written) == Versions(low, high)
+
+
+@pytest.mark.parametrize("written", ["", "none ever", "-1", "1-", "+", "1+2", "5-4", "1 - 2", "99999", "x", "٣"])
+def test_what_is_no_version_range(written: str) -> None:
+    with pytest.raises(ValueError, match="is not a version range"):
+        Versions.parse(written)
+
+
+@pytest.mark.parametrize("versions", [NONE, Versions(0, 0), Versions(2, 5), Versions(4, MAX_VERSION)])
+def test_version_ranges_print_as_they_are_written(versions: Versions) -> None:
+    assert Versions.parse(str(versions)) == versions
+
+
+# Files.
+
+
+def test_file_that_is_not_utf8(tmp_path: Path) -> None:
+    path = tmp_path / "m.json"
+    path.write_bytes(b'{"name": "\xff"}')
+    with pytest.raises(SchemaError, match="UTF-8") as caught:
+        load_message(path)
+    assert caught.value.file == str(path)
+
+
+def test_folder_of_files(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "n.json").write_text(json.dumps(message(name="N")))
+    (tmp_path / "m.json").write_text(json.dumps(message()))
+    (tmp_path / "r.json").write_text('{"type": "request", "apiKey": 4, "name": "R", "validVersions": "none"}')
+    assert list(load_messages(tmp_path)) == ["N", "M"]
+    (tmp_path / "z.json").write_text(json.dumps(message()))
+    with pytest.raises(SchemaError, match='"M" is defined by'):
+        load_messages(tmp_path)
+
+
+def test_folder_without_files(tmp_path: Path) -> None:
+    with pytest.raises(SchemaError, match=r"at least one \.json file"):
+        load_messages(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        load_messages(tmp_path / "none")
