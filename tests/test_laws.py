@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "messages": set(),
     "schema": DATA,
     "codec": {"messages", "schema", "_native"} | DATA,
-    "records": DATA,
+    "records": {"", "messages", "codec"} | DATA,
     "capture": {"", "messages", "codec", "records"} | DATA,
     "assignors": {"messages"} | DATA,
     "group": SYSTEM,

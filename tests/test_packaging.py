@@ -50,7 +50,7 @@ def run_alone(wheel: Path, where: Path) -> str:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(where)
     environment = {key: value for key, value in os.environ.items() if not key.startswith("KCOORD_WIRE_")}
-    program = [sys.executable, "-I", "-c", ALONE, str(where)]
+    program = [sys.executable, "-I", "-S", "-c", ALONE, str(where)]
     return subprocess.run(program, env=environment, capture_output=True, text=True, check=True).stdout.strip()
 
 
