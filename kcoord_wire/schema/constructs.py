@@ -216,8 +216,6 @@ class Float(_Wire):
             stream.write(struct.pack(">d", obj))
         except struct.error:
             _wrong(path, "a float", obj)
-        except OverflowError:
-            raise EncodeError("range", path, "the number is too large for a float64") from None
 
 
 class Bool(_Wire):
