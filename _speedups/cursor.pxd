@@ -7,6 +7,7 @@ stack unwinds, innermost first, and made into text by whoever started the read.
 
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
 cdef enum:
     MAX_PATH = 160  # structs nest 32 deep at most (schema.reader), each with a name and an index
@@ -123,3 +124,20 @@ cdef inline bint read_uvarint(Cursor* c, uint32_t* value) noexcept nogil:
         return False
     value[0] = <uint32_t>result
     return True
+
+
+cdef inline bint is_ascii(const uint8_t* p, Py_ssize_t n) noexcept nogil:
+    """Whether the `n` bytes at `p` are all below 0x80, eight at a time."""
+    cdef uint64_t word
+    cdef uint64_t seen = 0
+    # SAFETY: memcpy of 8 bytes stays within the n that the caller has confirmed.
+    while n >= 8:
+        memcpy(&word, p, 8)
+        seen |= word
+        p += 8
+        n -= 8
+    while n > 0:
+        seen |= p[0]
+        p += 1
+        n -= 1
+    return seen & 0x8080808080808080ULL == 0

@@ -7,13 +7,13 @@ absent; an extension that is there but does not load, or was built for another p
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Protocol
 
 from kcoord_wire.schema.plan import Length, Op, Presence, StructPlan
 
-__all__ = ["Program", "ProgramClass", "backend", "program_class"]
+__all__ = ["Dispatch", "DispatchClass", "Program", "ProgramClass", "backend", "dispatch_class", "program_class"]
 
 REBUILD = "make regen native  (or: pip install --force-reinstall .)"
 
@@ -37,7 +37,24 @@ class ProgramClass(Protocol):
     def __call__(self, plan: StructPlan, classes: Mapping[str, type]) -> Program: ...
 
 
-def _native() -> ProgramClass | None:
+Find = Callable[[type, int, bool], Program]
+
+
+class Dispatch(Protocol):
+    """From a message's class and version to its program: what `kcoord_wire.decode` and `encode` are methods of."""
+
+    def decode(self, cls: type, data: bytes | bytearray | memoryview, version: int, *, strict: bool = True) -> Any: ...
+
+    def encode(self, message: object, version: int) -> bytes: ...
+
+
+class DispatchClass(Protocol):
+    """Makes a `Dispatch` that asks `find(cls, version, reading)` once for each pair."""
+
+    def __call__(self, find: Find) -> Dispatch: ...
+
+
+def _native() -> tuple[ProgramClass, DispatchClass] | None:
     try:
         native: Any = import_module("kcoord_wire._native")
     except ModuleNotFoundError as error:
@@ -47,23 +64,23 @@ def _native() -> ProgramClass | None:
     ours = {kind.__name__: {member.name: member.value for member in kind} for kind in (Op, Length, Presence)}
     if native.PLAN_FORMAT != ours:
         raise ImportError(f"kcoord_wire._native was built for another plan format: rebuild it with {REBUILD}")
-    cls: ProgramClass = native.Program
-    return cls
+    return native.Program, native.Dispatch
 
 
-def _choose() -> tuple[str, ProgramClass]:
+def _choose() -> tuple[str, ProgramClass, DispatchClass]:
     wanted = os.environ.get("KCOORD_WIRE_BACKEND", "auto")
     if wanted not in ("auto", "native", "python"):
         raise ImportError(f"KCOORD_WIRE_BACKEND is auto, native or python, not {wanted!r}")
     if wanted != "python":
         native = _native()
         if native is not None:
-            return "native", native
+            return "native", *native
         if wanted == "native":
             raise ImportError(f"KCOORD_WIRE_BACKEND=native, but kcoord_wire._native is not built: {REBUILD}")
-    from kcoord_wire.codec.python import Program as python
+    from kcoord_wire.codec.dispatch import Dispatch as PythonDispatch
+    from kcoord_wire.codec.python import Program as PythonProgram
 
-    return "python", python
+    return "python", PythonProgram, PythonDispatch
 
 
-backend, program_class = _choose()
+backend, program_class, dispatch_class = _choose()

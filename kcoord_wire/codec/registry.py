@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from kcoord_wire.codec.backend import Program, ProgramClass, program_class
+from kcoord_wire.codec.backend import Program, ProgramClass, dispatch_class, program_class
 from kcoord_wire.codec.classes import make_classes
 from kcoord_wire.codec.text import TextProgram
 from kcoord_wire.errors import DecodeError, EncodeError
@@ -93,11 +93,7 @@ class MessageCodec:
 
         :raises EncodeError: the version is none of ours, or the value cannot be written in it
         """
-        program = self._programs.get(version)
-        if program is None:
-            if version not in self.valid_versions:
-                raise EncodeError("version", self.name, self._no_version(version))
-            program = self._compile(version)
+        program = self._programs.get(version) or self.program(version, reading=False)
         return program.encode(message)
 
     def decode(self, data: Buffer, version: int, *, strict: bool = True) -> Any:
@@ -107,24 +103,25 @@ class MessageCodec:
             False accepts what Kafka's own reader accepts
         :raises DecodeError: the version is none of ours (kind ``version``), or the bytes are not such a message
         """
-        program = self._programs.get(version)
-        if program is None:
-            program = self._compile_to_decode(version)
+        program = self._programs.get(version) or self.program(version)
         return program.decode(data, strict)
 
     def decode_prefix(self, data: Buffer, version: int, *, offset: int = 0, strict: bool = True) -> tuple[Any, int]:
         """The message that starts at `offset`, and the offset of the byte after it. Errors as `decode`, but for trailing bytes."""
-        program = self._programs.get(version)
-        if program is None:
-            program = self._compile_to_decode(version)
+        program = self._programs.get(version) or self.program(version)
         return program.decode_prefix(data, offset, strict)
 
-    def _compile_to_decode(self, version: int) -> Program:
-        if version not in self.valid_versions:
-            raise DecodeError("version", 0, self.name, self._no_version(version))
-        return self._compile(version)
+    def program(self, version: int, reading: bool = True) -> Program:
+        """What reads and writes this message at `version`, made on first use: for loops that know their version.
 
-    def _compile(self, version: int) -> Program:
+        :raises DecodeError: the message has no such version (EncodeError where not `reading`)
+        """
+        if version in self._programs:
+            return self._programs[version]
+        if version not in self.valid_versions:
+            if reading:
+                raise DecodeError("version", 0, self.name, self._no_version(version))
+            raise EncodeError("version", self.name, self._no_version(version))
         plan = self.plan(version)
         if self.schema.encoding == "text":
             program: Program = TextProgram(self.schema, plan, self.classes)
@@ -222,21 +219,25 @@ def _compiled(m: Message) -> MessageCodec:
     return MessageCodec(m.name, m.type, m.api_key, m.family, m.header, valid, flexible, lambda: (m, make_classes(m)))
 
 
-def encode(message: object, version: int) -> bytes:
-    """The bytes of a message of this package at `version`: the body alone, without size or header.
+class _Encode(Protocol):
+    def __call__(self, message: object, version: int) -> bytes:
+        """The bytes of a message of this package at `version`: the body alone, without size or header.
 
-    :raises EncodeError: the version is none of the message's, or the value cannot be written in it
-    :raises TypeError: `message` is not a message of this package (for one of `compile_schemas`, use its registry)
-    """
-    return registry.by_class(type(message)).encode(message, version)
+        :raises EncodeError: the version is none of the message's, or the value cannot be written in it
+        :raises TypeError: `message` is not a message of this package (for one of `compile_schemas`, use its registry)
+        """
 
 
-def decode(cls: type[M], data: Buffer, version: int, *, strict: bool = True) -> M:
-    """The message of class `cls` that `data` holds at `version`: a body without size or header.
+class _Decode(Protocol):
+    def __call__(self, cls: type[M], data: Buffer, version: int, *, strict: bool = True) -> M:
+        """The message of class `cls` that `data` holds at `version`: a body without size or header.
 
-    :param strict: see `MessageCodec.decode`
-    :raises DecodeError: the bytes are not such a message, or it has no such version
-    :raises TypeError: `cls` is not a message class of this package
-    """
-    message: M = registry.by_class(cls).decode(data, version, strict=strict)
-    return message
+        :param strict: see `MessageCodec.decode`
+        :raises DecodeError: the bytes are not such a message, or it has no such version
+        :raises TypeError: `cls` is not a message class of this package
+        """
+
+
+_dispatch = dispatch_class(lambda cls, version, reading: registry.by_class(cls).program(version, reading))
+encode: _Encode = _dispatch.encode
+decode: _Decode = _dispatch.decode

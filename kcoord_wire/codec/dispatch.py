@@ -1,0 +1,30 @@
+"""From class and version to program, in Python: `kcoord_wire.decode` and `encode` where the native core is not used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kcoord_wire.codec.backend import Find, Program
+
+__all__ = ["Dispatch"]
+
+
+class Dispatch:
+    """`codec.backend.Dispatch`. A pair of class and version is asked of `find` once."""
+
+    def __init__(self, find: Find) -> None:
+        self._find = find
+        self._programs: dict[tuple[type, int], Program] = {}
+
+    def decode(self, cls: type, data: bytes | bytearray | memoryview, version: int, *, strict: bool = True) -> Any:
+        program = self._programs.get((cls, version)) or self._add(cls, version, True)
+        return program.decode(data, strict)
+
+    def encode(self, message: object, version: int) -> bytes:
+        cls = type(message)
+        program = self._programs.get((cls, version)) or self._add(cls, version, False)
+        return program.encode(message)
+
+    def _add(self, cls: type, version: int, reading: bool) -> Program:
+        program = self._programs[cls, version] = self._find(cls, version, reading)
+        return program
