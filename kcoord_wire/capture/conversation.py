@@ -18,7 +18,13 @@ from typing import Any, Final, Literal
 
 from kcoord_wire.api_keys import api_name
 from kcoord_wire.capture.answers import Asked, Waiting, decode_answer, is_known
-from kcoord_wire.capture.plausible import judge_request, judge_request_header, judge_response
+from kcoord_wire.capture.plausible import (
+    LIKELY_REQUEST,
+    LIKELY_RESPONSE,
+    judge_request,
+    judge_request_header,
+    judge_response,
+)
 from kcoord_wire.capture.splitter import FrameSplitter, Skipped, SplitFrame, Verdict
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE, frame
 from kcoord_wire.codec.headers import decode_request, peek_request
@@ -153,11 +159,15 @@ class Conversation:
         self._sasl_tokens = False
         self._splitters: dict[Side, FrameSplitter] = {
             "request": FrameSplitter(
-                max_frame_size, lambda buffer, start: judge_request(buffer, start, max_frame_size), in_step=in_step[0]
+                max_frame_size,
+                lambda buffer, start: judge_request(buffer, start, max_frame_size),
+                LIKELY_REQUEST,
+                in_step=in_step[0],
             ),
             "response": FrameSplitter(
                 max_frame_size,
                 lambda buffer, start: judge_response(buffer, start, max_frame_size, self._waiting),
+                LIKELY_RESPONSE,
                 in_step=in_step[1],
             ),
         }

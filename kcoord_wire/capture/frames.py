@@ -22,7 +22,7 @@ from typing import BinaryIO
 from kcoord_wire.capture.conversation import CapturedFrame, CaptureReport, Conversation, Side
 from kcoord_wire.capture.packets import Endpoint, Segment, read_segment
 from kcoord_wire.capture.pcap import read_packets
-from kcoord_wire.capture.plausible import judge_request, judge_request_header
+from kcoord_wire.capture.plausible import LIKELY_REQUEST, judge_request, judge_request_header
 from kcoord_wire.capture.splitter import SEARCH_WINDOW, FrameSplitter, SplitFrame, Verdict
 from kcoord_wire.capture.tcp import Closed, Connection, Hole, Reassembler, StreamEvent
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
@@ -71,8 +71,11 @@ class _Introduction:
     """A connection of which it is not known yet who is the broker."""
 
     def __init__(self, connection: Connection, max_frame_size: int) -> None:
-        def judge(buffer: bytearray, start: int) -> Verdict:
-            return judge_request(buffer, start, max_frame_size)
+        def probe() -> FrameSplitter:
+            def judge(buffer: bytearray, start: int) -> Verdict:
+                return judge_request(buffer, start, max_frame_size)
+
+            return FrameSplitter(max_frame_size, judge, LIKELY_REQUEST, in_step=False)
 
         self.events: list[StreamEvent] = []
         self.hopeless = False
@@ -80,7 +83,7 @@ class _Introduction:
         self._size = 0
         self._client = connection.initiator
         self._opening = bytearray()
-        self._probes = [FrameSplitter(max_frame_size, judge, in_step=False) for _ in connection.endpoints]
+        self._probes = (probe(), probe())
 
     def hear(self, event: StreamEvent) -> int | None:
         """Take in the next event; give the index of the broker once it is known."""

@@ -7,6 +7,7 @@ the correlation id of a request that waits for it, and by decoding as the answer
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from kcoord_wire.api_keys import API_NAMES
@@ -16,7 +17,14 @@ from kcoord_wire.codec.framing import SIZE_BYTES
 from kcoord_wire.codec.headers import decode_request
 from kcoord_wire.errors import DecodeError
 
-__all__ = ["judge_request", "judge_request_header", "judge_response"]
+__all__ = ["LIKELY_REQUEST", "LIKELY_RESPONSE", "judge_request", "judge_request_header", "judge_response"]
+
+# Lookaheads, so that they match at every place. With the first, 4 MiB of noise are searched in 0.08 s instead of 2.5 s
+# (tests/capture/test_frames.py, test_an_endless_search_holds_a_window_at_most, twice over).
+LIKELY_REQUEST: Final = re.compile(rb"(?=[\x00-\x7f]...\x00.\x00)", re.DOTALL)
+"""A size that is not negative, an api key and a version below 256."""
+LIKELY_RESPONSE: Final = re.compile(rb"(?=[\x00-\x7f])")
+"""A size that is not negative."""
 
 _SMALLEST_REQUEST: Final = 10  # api key, version, correlation id, length of the client id
 _SMALLEST_RESPONSE: Final = 4
@@ -28,7 +36,7 @@ def judge_request_header(buffer: bytes | bytearray, start: int, max_frame_size: 
     """Whether a request's size and header start at `start`; MORE if the buffer ends within them."""
     if len(buffer) - start < JUDGED_BYTES:
         return Verdict.MORE
-    if buffer[start + 4] or buffer[start + 6]:  # api key and version are below 256: most places fail here
+    if buffer[start + 4] or buffer[start + 6]:  # api key and version are below 256
         return Verdict.NO
     size = _int(buffer, start, 4)
     if not _SMALLEST_REQUEST <= size <= max_frame_size:

@@ -12,6 +12,7 @@ Laws:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -64,12 +65,14 @@ class FrameSplitter:
 
     :param max_frame_size: as for `Framer`
     :param judge: tells frame starts from other bytes while out of step
+    :param likely: matches at every place that the judge has to be asked about, and says quickly where it has not
     :param in_step: whether the first byte fed is the first of a frame
     """
 
-    def __init__(self, max_frame_size: int, judge: Judge, *, in_step: bool) -> None:
+    def __init__(self, max_frame_size: int, judge: Judge, likely: re.Pattern[bytes], *, in_step: bool) -> None:
         self._max_frame_size = max_frame_size
         self._judge = judge
+        self._likely = likely
         self._framer: Framer | None = Framer(max_frame_size) if in_step else None
         self._fed = 0  # bytes that the framer was given
         self._broken = 0  # bytes still to come of a frame that was given up
@@ -158,12 +161,16 @@ class FrameSplitter:
                 return place
             if verdict is Verdict.MORE:
                 candidates.append(place)
-        for place in range(self._judged, len(self._window) - JUDGED_BYTES + 1):
+        end = len(self._window) - JUDGED_BYTES + 1
+        for match in self._likely.finditer(self._window, self._judged):
+            place = match.start()
+            if place >= end:
+                break
             verdict = self._judge(self._window, place)
             if verdict is Verdict.YES:
                 return place
             if verdict is Verdict.MORE:
                 candidates.append(place)
-        self._judged = max(self._judged, len(self._window) - JUDGED_BYTES + 1)
+        self._judged = max(self._judged, end)
         self._candidates = candidates[-_MAX_CANDIDATES:]
         return None

@@ -5,7 +5,9 @@ The counts are those of another implementation, Wireshark's dissector (tests/int
 
 from __future__ import annotations
 
+import io
 import json
+import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -104,6 +106,21 @@ def test_a_frame_says_what_it_is(name: str) -> None:
             if frame.message is not None:
                 assert type(frame.message).__name__ == f"{frame.api}Response"
     assert all(request.api in ("Fetch", "Metadata") for request in asked.values())
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_damaged_files_are_survived(seed: int) -> None:
+    """Bytes overwritten at random, some with the largest and smallest numbers: a report, no error, no frame made up."""
+    chance = random.Random(seed)
+    data = bytearray((CAPTURES / f"{chance.choice(NAMES)}.pcap").read_bytes())
+    for _ in range(chance.choice([1, 10, 100])):
+        place = chance.randrange(24, len(data) - 4)
+        data[place : place + 4] = chance.choice([bytes(4), b"\xff" * 4, b"\x7f\xff\xff\xff", chance.randbytes(4)])
+    report = CaptureReport()
+    frames = list(read_capture(io.BytesIO(data), report=report))
+    assert len(frames) == report.requests + report.responses
+    assert sum(4 + len(frame.raw) for frame in frames) <= len(data)
+    assert [frame.error for frame in frames].count(None) == len(frames) - report.undecodable
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -54,6 +54,10 @@ class Line:
         (source, sport), (destination, dport) = (self.client, self.broker)[:: -1 if sender else 1]
         sequence, ack = self.next[sender] & 0xFFFFFFFF, self.next[1 - sender] & 0xFFFFFFFF if flags & ACK else 0
         tcp = dpkt.tcp.TCP(sport=sport, dport=dport, seq=sequence, ack=ack, flags=flags, data=payload)
+        if ":" in source:
+            ends = [socket.inet_pton(socket.AF_INET6, ip) for ip in (source, destination)]
+            ip = dpkt.ip6.IP6(src=ends[0], dst=ends[1], nxt=6, plen=len(bytes(tcp)), data=tcp)
+            return bytes(dpkt.ethernet.Ethernet(type=0x86DD, data=ip))
         ip = dpkt.ip.IP(src=socket.inet_aton(source), dst=socket.inet_aton(destination), p=6, data=tcp)
         return bytes(dpkt.ethernet.Ethernet(type=0x0800, data=ip))
 
@@ -121,6 +125,21 @@ def test_frames_and_their_fields(size: int, ports: list[int] | None) -> None:
     assert frames[1].client_id == "client-0"
     assert first.time_ns == (1000 + 3 + (len(first.raw) + 3) // size) * 10**9 + 5000
     assert first.time == pytest.approx(first.time_ns / 1e9)
+
+
+def test_a_connection_over_ipv6() -> None:
+    line = Line(client=("fd00::1", 50000), broker=("fd00::2", 9092))
+    frames, report = frames_of(talk(line.open(), [1, 2]).close().packets)
+    assert summary(frames) == expected([1, 2])
+    assert {frame.connection for frame in frames} == {"[fd00::1]:50000-[fd00::2]:9092#0"}
+    assert report.complete
+
+
+def test_brokers_among_themselves_are_told_apart_by_the_syn() -> None:
+    line = Line(client=("10.0.0.3", 9092))
+    frames, _ = frames_of(talk(line.open(), [1]).packets, ports=[9092])
+    assert summary(frames) == expected([1])
+    assert frames[0].connection.startswith("10.0.0.3:9092-10.0.0.2:9092#")
 
 
 @given(st.randoms(use_true_random=False), st.integers(1, 1500), st.integers(0, 12), st.integers(0, 2**32 - 1))
