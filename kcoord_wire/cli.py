@@ -452,7 +452,7 @@ def _list_frames(frames: Iterable[CapturedFrame]) -> None:
         if start is None:
             start = frame.time
             print(
-                f"{'seconds':>10}  {'connection':<43} {'':<8} {'api':<24} {'corr.':>6} {'size':>7}  client, fields"[
+                f"{'seconds':>10}  {'connection':<36} {'':<8} {'api':<24} {'corr.':>6} {'size':>7}  client, fields"[
                     :width
                 ]
             )
@@ -466,7 +466,7 @@ def _list_frames(frames: Iterable[CapturedFrame]) -> None:
         api = frame.api or "(unknown api)"
         api += "" if frame.api_version is None else f" v{frame.api_version}"
         correlation = "" if frame.correlation_id is None else frame.correlation_id
-        head = f"{frame.time - start:10.6f}  {frame.connection:<43} {frame.direction:<8} {api:<24} {correlation:>6}"
+        head = f"{frame.time - start:10.6f}  {frame.connection:<36} {frame.direction:<8} {api:<24} {correlation:>6}"
         print(f"{head} {frame.size:>7}  {' '.join(what)}"[:width])
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import json
 import os
-import signal
 import subprocess
 import sys
+import uuid
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 import kcoord_wire as kw
+from kcoord_wire.capture import CapturedFrame, read_capture
 from kcoord_wire.cli import main
 from kcoord_wire.fields import fields_of, printable
 from kcoord_wire.story import describe_partitions, tell
@@ -240,12 +241,59 @@ def test_the_story_has_every_field_when_asked(kcoord) -> None:
 
 
 def test_every_answered_exchange_is_in_one_event() -> None:
-    from kcoord_wire.capture import read_capture
-
     frames = list(read_capture(COOPERATIVE))
     group = [f for f in frames if f.api in {"JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit"}]
     told = Counter(id(frame) for event in tell(frames).events for frame in event.frames)
     assert told == Counter(id(frame) for frame in group)
+
+
+def exchange(start: int, api: str, client: str, request: object, response: object) -> list[CapturedFrame]:
+    shared = {"connection": f"{client}:1-broker:2#0", "api": api, "api_version": 0, "client_id": client}
+    shared["correlation_id"] = start
+    return [
+        CapturedFrame(time_ns=start * 10**9, direction="request", message=request, **shared),
+        CapturedFrame(time_ns=start * 10**9, direction="response", message=response, **shared),
+    ]
+
+
+def test_the_newer_protocols_heartbeat_is_told_too() -> None:
+    ask, answer = kw.ConsumerGroupHeartbeatRequest, kw.ConsumerGroupHeartbeatResponse
+    topic = uuid.UUID(int=7)
+    given = kw.ConsumerGroupHeartbeatResponseAssignment(
+        topic_partitions=[kw.ConsumerGroupHeartbeatResponseTopicPartitions(topic_id=topic, partitions=[0, 1])]
+    )
+    steps = [
+        (
+            ask(group_id="g", member_epoch=0, subscribed_topic_names=["t"]),
+            answer(member_id="m", member_epoch=1, assignment=given),
+        ),
+        (ask(group_id="g", member_id="m", member_epoch=1), answer(member_id="m", member_epoch=1)),
+        (ask(group_id="g", member_id="m", member_epoch=1), answer(member_id="m", member_epoch=1)),
+        (ask(group_id="g", member_id="m", member_epoch=1), answer(error_code=110)),
+        (ask(group_id="g", member_id="m", member_epoch=-1), answer(member_id="m", member_epoch=-1)),
+    ]
+    frames = [f for i, (q, a) in enumerate(steps) for f in exchange(i, "ConsumerGroupHeartbeat", "c", q, a)]
+    story = tell(frames)
+    [member] = story.members
+    assert [(event.verb, event.count) for event in story.events] == [
+        ("asks to join", 1),
+        ("receives", 1),
+        ("beats", 3),
+        ("is told", 1),
+        ("leaves", 1),
+    ]
+    assert story.events[1].text == f"{topic} 0-1 (epoch 1)"
+    assert (member.ids, member.generations, member.left) == (["m"], [1], 4.0)
+
+
+def test_a_blob_that_is_no_subscription_is_told_by_its_size() -> None:
+    join = kw.JoinGroupRequest(group_id="g", protocol_type="consumer", member_id="m")
+    join.protocols = [kw.JoinGroupRequestProtocol(name="own", metadata=b"\xff")]
+    sync = kw.SyncGroupRequest(group_id="g", member_id="m")
+    sync.assignments = [kw.SyncGroupRequestAssignment(member_id="m", assignment=b"\x00\x00\x01")]
+    frames = exchange(1, "JoinGroup", "c", join, kw.JoinGroupResponse(member_id="m", leader="m", generation_id=1))
+    frames += exchange(2, "SyncGroup", "c", sync, kw.SyncGroupResponse(assignment=b"\x00\x00\x01"))
+    assert [event.text for event in tell(frames).events][2:] == ["c: 3 bytes", "3 bytes (generation 0)"]
 
 
 def test_a_capture_without_a_group_says_so(kcoord) -> None:
@@ -351,16 +399,12 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert (process.wait(timeout=60), error) == (141, b"")
 
 
-def test_an_interrupt_ends_with_130() -> None:
-    process = run("decode", "-", "--api", "12", "--request", "--version", "4", stdin=subprocess.PIPE)
-    assert process.stdin is not None
-    # The command sits in a read of stdin once it has started; /proc tells, so that no signal comes too early.
-    waiting = Path(f"/proc/{process.pid}/syscall")
-    while not waiting.read_text().startswith("0 0x0 "):
-        assert process.poll() is None
-    os.kill(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (130, b"", b"")
+def test_an_interrupt_ends_with_130(kcoord, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> bytes:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=SimpleNamespace(read=interrupted)))
+    assert kcoord("decode", "-", "--api", "12", "--request", "--version", "4") == (130, "", "")
 
 
 def test_without_rich_json_works_and_a_table_says_what_it_needs() -> None:
