@@ -17,6 +17,7 @@ from uuid import SafeUUID
 
 from kcoord_wire.errors import DecodeError, EncodeError, decode_detail, encode_detail
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.exc cimport PyErr_Clear, PyErr_ExceptionMatches, PyErr_Occurred
@@ -1050,6 +1051,7 @@ cdef object path_text(Failure* failure, str root):
     return "".join(parts)
 
 
+@cython.final
 cdef class Program:
     """A message at one version: `codec.backend.Program`, in C.
 
@@ -1235,6 +1237,7 @@ cdef class Program:
         raise EncodeError(kind, path_text(f, self.name), encode_detail(kind, f.a, f.b))
 
 
+@cython.final
 cdef class Dispatch:
     """`codec.dispatch.Dispatch`, in C: from class and version to program without a Python frame in between.
 
@@ -1243,6 +1246,10 @@ cdef class Dispatch:
 
     cdef object find
     cdef dict programs
+    # The pair that was asked for last: in a loop it is the pair that is asked for next.
+    cdef object last_class
+    cdef object last_version
+    cdef object last_program
 
     def __init__(self, find):
         self.find = find
@@ -1261,11 +1268,15 @@ cdef class Dispatch:
         return program.encode(message)
 
     cdef program(self, cls, version, bint reading):
-        cdef PyObject* versions = PyDict_GetItemWithError(self.programs, cls)
+        cdef PyObject* versions
         cdef PyObject* found
+        if cls is self.last_class and version is self.last_version:
+            return self.last_program
+        versions = PyDict_GetItemWithError(self.programs, cls)
         if versions != NULL:
             found = PyDict_GetItemWithError(<object>versions, version)
             if found != NULL:
+                self.last_class, self.last_version, self.last_program = cls, version, <object>found
                 return <object>found
         program = self.find(cls, version, reading)
         self.programs.setdefault(cls, {})[version] = program
