@@ -10,8 +10,8 @@ in the order of the wire, to raise the error that a reader or writer working fie
 
 from __future__ import annotations
 
+import math
 import operator
-import struct
 import uuid
 from collections.abc import Mapping
 from typing import Final
@@ -209,6 +209,8 @@ class _Writer:
         self.classes = classes
 
     def struct(self, plan: StructPlan, value: object, path: str) -> None:
+        if value is None:
+            raise EncodeError("null", path, "the value is None, which it may not be")
         if not isinstance(value, self.classes[plan.name]):
             raise _wrong_type(value, plan.name, path)
         for step in plan.steps:
@@ -245,8 +247,6 @@ class _Writer:
             self.array(step, value, path)
         elif step.op is Op.STRUCT:
             assert step.struct is not None
-            if value is None:
-                raise EncodeError("null", path, "the value is None, which it may not be")
             self.struct(step.struct, value, path)
         elif step.op is Op.UNION:
             for _, plan in step.variants:
@@ -265,9 +265,11 @@ class _Writer:
                 raise _wrong_type(value, "uuid.UUID", path)
         elif step.op is Op.FLOAT64:
             try:
-                struct.pack(">d", value)
-            except struct.error:
+                math.isnan(value)  # type: ignore[arg-type]
+            except TypeError:
                 raise _wrong_type(value, "float", path) from None
+            except OverflowError:
+                raise EncodeError("range", path, "the number is too big for a float64") from None
         else:
             try:
                 number = operator.index(value)  # type: ignore[arg-type]

@@ -72,7 +72,7 @@ class Program:
         """The message that starts at byte `offset` of `data`, and the offset of the byte after it.
 
         :raises DecodeError: the bytes are not such a message
-        :raises ValueError: `offset` lies outside `data`
+        :raises ValueError: `offset` is negative; one past the end is the end
         """
         return self._read(data, offset, strict, False)
 
@@ -108,8 +108,10 @@ class Program:
         if reader is None:
             reader = self._readers[strict, view] = _ReaderSource(self.plan, self.classes, strict, view).compile()
         end = len(data)
-        if not 0 <= pos <= end:
-            raise ValueError(f"the offset {pos} is outside the data: 0 to {end}")
+        if pos:
+            if pos < 0:
+                raise ValueError(f"the offset {pos} is negative")
+            pos = min(pos, end)
         try:
             message, stop = reader(data, pos, end)
             if stop == end or (stop < end and not (whole and strict)):

@@ -65,8 +65,9 @@ class TextProgram:
 
         Errors as `decode`.
         """
-        if not 0 <= offset <= len(data):
-            raise ValueError(f"the offset {offset} is outside the data: 0 to {len(data)}")
+        if offset < 0:
+            raise ValueError(f"the offset {offset} is negative")
+        offset = min(offset, len(data))
         steps = self.plan.wire
         tokens = bytes(data[offset:]).split(SEPARATOR, len(steps) + 1)
         if tokens[0] != self.text_type:
