@@ -116,13 +116,14 @@ class Explanation:
             del above[row.depth :]
             name = row.path.removeprefix(above[-1]).lstrip(".:") if above else row.path
             above.append(row.path)
-            value = _shown(row.value) if row.leaf and row.type != UNREAD else ""
+            read = row.type != UNREAD
+            value = _shown(row.value) if row.leaf and read else ""
             words = [value, f"({row.note})" if row.note else ""]
             yield (
                 str(row.start),
                 str(row.end),
                 _hex(self.data[row.start : row.end]) if row.leaf else "",
-                "  " * row.depth + name,
+                "  " * row.depth + name if read else "",
                 row.type,
                 " ".join(filter(None, words)),
             )
