@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
+RIVALS := .venv-bench
 JOBS ?= 2
 FUZZ_SECONDS ?= 60
 CAPTURE ?= tests/data/captures/cooperative.pcap
@@ -9,7 +10,7 @@ CAPTURE ?= tests/data/captures/cooperative.pcap
 SPEEDUPS := $(wildcard _speedups/*.pyx _speedups/*.pxd _speedups/*.h)
 INSTALLED := $(VENV)/.installed
 NATIVE := $(VENV)/.native
-PYTEST := $(PY) -m pytest -n $(JOBS) --benchmark-disable
+PYTEST := $(PY) -m pytest -n $(JOBS)
 SUITE := tests --ignore=tests/interop --ignore=tests/bench
 
 .DEFAULT_GOAL := help
@@ -47,8 +48,13 @@ lint: setup ## ruff, mypy, and whether the generated files are those that the sc
 	$(PY) -m mypy
 	$(PY) -m kcoord_wire.schema.generate --check
 
-bench: setup ## the benchmarks
-	$(PY) -m pytest tests/bench --benchmark-only
+bench: setup $(RIVALS)/.installed ## the benchmark, next to other libraries
+	$(RIVALS)/bin/python -m tests.bench
+
+$(RIVALS)/.installed: tests/bench/requirements.txt
+	$(PYTHON) -m venv $(RIVALS)
+	$(RIVALS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
 
 fuzz: setup ## every fuzz target, FUZZ_SECONDS each (default 60)
 	@set -e; for target in fuzz/fuzz_*.py; do echo "== $$target"; $(PY) $$target --seconds $(FUZZ_SECONDS); done
@@ -63,11 +69,11 @@ sanitize: setup ## the codec's tests on a native module built with the address a
 	KCOORD_WIRE_REQUIRE_NATIVE=1 KCOORD_WIRE_SANITIZE=address $(PY) setup.py --quiet build --build-base build/sanitize --build-lib build/sanitize/lib
 	LD_PRELOAD="$$(cc -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
 	PYTHONPATH=build/sanitize/lib:. KCOORD_WIRE_BACKEND=native \
-	$(PY) -P -m pytest --benchmark-disable tests/codec
+	$(PY) -P -m pytest tests/codec
 
 regen: setup ## write the generated files anew from schemas/
 	$(PY) -m kcoord_wire.schema.generate
 
 clean: ## remove .venv and everything built
-	rm -rf $(VENV) build dist *.egg-info kcoord_wire/_native*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks
+	rm -rf $(VENV) $(RIVALS) build dist *.egg-info kcoord_wire/_native*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find kcoord_wire tests fuzz -name __pycache__ -type d -prune -exec rm -rf {} +
