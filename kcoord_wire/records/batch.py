@@ -49,7 +49,7 @@ def decode_batch(entry: memoryview, position: int, limits: ReadLimits) -> Record
 
     :param entry: as many bytes as its own length field says
     :param position: of `entry` in the buffer or file; offsets of errors count from the start of that
-    :raises DecodeError: any kind but ``null`` of a record, ``frame``, ``text``, ``api``; path ``RecordBatch...``
+    :raises DecodeError: path ``RecordBatch...``
     """
     try:
         return _decode(entry, position, limits)

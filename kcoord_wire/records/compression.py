@@ -59,9 +59,12 @@ def compress(codec: Compression, data: bytes, *, magic: int = 2) -> bytes:
     """`data`, compressed as Kafka's own reader takes it.
 
     :param magic: of the batch or message that the result goes into
-    :raises EncodeError: ``version``: zstd needs magic 2
+    :raises EncodeError: ``version``: zstd needs magic 2; ``range``: a number that is no codec
     :raises MissingLibraryError: the extra ``records`` is not installed
     """
+    if codec not in list(Compression):
+        raise EncodeError("range", "compression", f"no codec has number {codec}")
+    codec = Compression(codec)
     if codec is Compression.GZIP:
         deflate = zlib.compressobj(wbits=_GZIP_WINDOW)
         return deflate.compress(data) + deflate.flush()

@@ -39,7 +39,8 @@ def read_records(
 ) -> Iterator[Batch]:
     """The batches in `data`: the records field of a fetch response or produce request, or a piece of a log.
 
-    :param max_decompressed: bytes that one batch may decompress to; its records take about 25 times that at the worst
+    :param max_decompressed: bytes that one batch may decompress to; its records take up to 35 times that where they
+        are as small as can be
     :param max_depth: how many wrappers may lie around a message of magic 0 or 1
     :param check_crc: False skips all checksums
     :param strict: False accepts what Kafka's readers accept

@@ -66,6 +66,7 @@ def decode_record_block(block: bytes, count: int, frame: BatchFrame, strict: boo
 
 
 def _read_record(block: bytes, pos: int, frame: BatchFrame, strict: bool, next_delta: int) -> tuple[Record, int, int]:
+    base_offset, last_offset_delta, base_timestamp, append_time = frame
     field = "length"
     try:
         length, start = read_varint(block, pos, len(block), 32, strict)
@@ -78,14 +79,14 @@ def _read_record(block: bytes, pos: int, frame: BatchFrame, strict: bool, next_d
         field = "timestamp"
         at = start + 1
         timestamp, after = read_varint(block, at, end, 64, strict)
-        timestamp = timestamp + frame.base_timestamp if frame.append_time is None else frame.append_time
+        timestamp = timestamp + base_timestamp if append_time is None else append_time
         if not MIN_INT64 <= timestamp <= MAX_INT64:
             raise DecodeError("range", at, field, f"{timestamp} does not fit 64 bits")
         field = "offset"
         at = after
         delta, after = read_varint(block, at, end, 32, strict)
-        if strict and not next_delta <= delta <= frame.last_offset_delta:
-            bounds = f"{next_delta}..{frame.last_offset_delta}"
+        if strict and not next_delta <= delta <= last_offset_delta:
+            bounds = f"{next_delta}..{last_offset_delta}"
             raise DecodeError("range", at, field, f"a delta of {delta} is not within {bounds}")
         field = "key"
         key, at = _read_nullable(block, after, end, strict)
@@ -105,7 +106,7 @@ def _read_record(block: bytes, pos: int, frame: BatchFrame, strict: bool, next_d
         headers, at = _read_headers(block, at, end, header_count, strict)
     if at != end:
         raise DecodeError("trailing", at, "length", f"{end - at} bytes after the last field")
-    return Record(key, value, timestamp, frame.base_offset + delta, headers, attributes), end, delta
+    return Record(key, value, timestamp, base_offset + delta, headers, attributes), end, delta
 
 
 def _read_headers(block: bytes, pos: int, end: int, count: int, strict: bool) -> tuple[tuple[RecordHeader, ...], int]:

@@ -91,6 +91,11 @@ def test_empty_after_compaction(codec: Compression) -> None:
     assert (batch.producer_id, batch.producer_epoch, batch.compression) == (5, 1, codec)
 
 
+def test_codec_as_its_number() -> None:
+    data = encode_batch(RECORDS, compression=4)  # type: ignore[arg-type]
+    assert data == encode_batch(RECORDS, compression=Compression.ZSTD)
+
+
 def test_last_offset_outlives_its_record() -> None:
     batch = one(encode_batch(RECORDS[:2], base_offset=10, last_offset=30))
     assert (batch.last_offset, batch.records[-1].offset) == (30, 11)
@@ -261,6 +266,7 @@ def test_error_in_compressed_records_has_the_offset_of_the_batch(codec: Compress
         (lambda: encode_batch([Record(offset=5)], base_offset=6), "range", "records[0].offset"),
         (lambda: encode_batch([Record(offset=5)], last_offset=4), "range", "last_offset"),
         (lambda: encode_batch([], base_offset=0, last_offset=1 << 31), "range", "last_offset_delta"),
+        (lambda: encode_batch([Record()], compression=5), "range", "compression"),  # type: ignore[arg-type]
         (lambda: encode_batch([], producer_id=1 << 63), "range", "producer_id"),
         (lambda: encode_batch([], producer_epoch=1 << 15), "range", "producer_epoch"),
         (lambda: encode_batch([], base_sequence=-(1 << 31) - 1), "range", "base_sequence"),
