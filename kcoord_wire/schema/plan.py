@@ -167,8 +167,9 @@ class StructPlan:
 
     def describe(self, indent: str = "") -> Iterator[str]:
         """The plan as text, a line a step."""
-        form = " flexible" if self.flexible else ""
-        yield f"{indent}{self.name} v{self.version}{form}, at least {self.min_size} bytes"
+        form = " flexible" if self.flexible else " with unknown_tags" if self.holds_tags else ""
+        tags = f", tags {' '.join(map(str, sorted(self.known_tags)))}" if self.known_tags else ""
+        yield f"{indent}{self.name} v{self.version}{form}, at least {self.min_size} bytes{tags}"
         for step in self.steps:
             yield from _describe_step(step, indent + "  ")
 
