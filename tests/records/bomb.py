@@ -1,6 +1,6 @@
 """Reads a batch whose records are 1 GiB of zeros, limited to 16 MiB, and prints how it ended and what it cost.
 
-Usage: bomb.py CODEC. The bomb is built in pieces, so that building it never holds the zeros.
+Usage: bomb.py build CODEC FILE, then bomb.py read FILE: two processes, for the peak of each is its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import cramjam
 import crc32c
 
 from kcoord_wire.errors import DecodeError
-from kcoord_wire.records import Compression, encode_batch, read_records
+from kcoord_wire.records import Compression, Record, encode_batch, read_records
 
 PIECES = 1024
 ZEROS = bytes(1 << 20)
@@ -41,17 +41,29 @@ def peak_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def main(codec: Compression) -> None:
+def build(codec: Compression, path: str) -> None:
     data = bytearray(encode_batch([], compression=codec) + packed_zeros(codec))
     struct.pack_into(">i", data, 8, len(data) - 12)
     struct.pack_into(">i", data, 57, 1)
     struct.pack_into(">I", data, 17, crc32c.crc32c(memoryview(data)[21:]))
-    before = peak_mib() + len(data) / (1 << 20)  # the reader's own copy of what is compressed
+    with open(path, "wb") as file:
+        file.write(data)
+
+
+def read(path: str) -> None:
+    with open(path, "rb") as file:
+        data = file.read()
+    list(read_records(encode_batch([Record(value=b"warm")], compression=Compression.ZSTD)))
+    before = peak_mib()
     try:
         list(read_records(data, max_decompressed=LIMIT))
     except DecodeError as error:
-        result = {"kind": error.kind, "detail": error.detail, "grown_mib": peak_mib() - before}
-        print(json.dumps(result | {"bomb_bytes": len(data)}))
+        # The reader copies what is compressed once; the rest of the growth is what was decompressed.
+        grown = peak_mib() - before - len(data) / (1 << 20)
+        print(json.dumps({"kind": error.kind, "detail": error.detail, "grown_mib": grown, "bomb_bytes": len(data)}))
 
 
-main(Compression[sys.argv[1]])
+if sys.argv[1] == "build":
+    build(Compression[sys.argv[2]], sys.argv[3])
+else:
+    read(sys.argv[2])
