@@ -11,7 +11,7 @@ SPEEDUPS := $(wildcard _speedups/*.pyx _speedups/*.pxd _speedups/*.h)
 INSTALLED := $(VENV)/.installed
 NATIVE := $(VENV)/.native
 PYTEST := $(PY) -m pytest -n $(JOBS)
-SUITE := tests --ignore=tests/interop --ignore=tests/bench
+SUITE := tests --ignore=tests/interop
 
 .DEFAULT_GOAL := help
 .PHONY: help setup native run test lint bench fuzz interop sanitize regen clean
@@ -51,8 +51,8 @@ lint: setup ## ruff, mypy, and whether the generated files are those that the sc
 bench: setup $(RIVALS)/.installed ## the benchmark, next to other libraries
 	$(RIVALS)/bin/python -m tests.bench
 
-$(RIVALS)/.installed: tests/bench/requirements.txt
-	$(PYTHON) -m venv $(RIVALS)
+$(RIVALS)/.installed: tests/bench/requirements.txt | $(PY)
+	$(PY) -m venv $(RIVALS)
 	$(RIVALS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 

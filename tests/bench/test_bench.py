@@ -1,0 +1,104 @@
+"""The benchmark runs: every row with either codec, the floor builds and is fair, the report says what was measured.
+
+No time is asserted.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kcoord_wire as kw
+
+from .floor import load_floor
+from .report import Report, markdown, readme_table
+from .rows import ROWS, Row
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+floor = load_floor()
+
+
+def decoded(row: Row) -> tuple[Any, Any]:
+    message = row.message(quick=True)
+    data = kw.encode(message, row.version)
+    return kw.decode(type(message), data, row.version), kw.decode(type(message), data, row.version)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.key)
+def test_the_floor_builds_an_equal_message_of_new_objects(row: Row) -> None:
+    message, twin = decoded(row)
+    built = floor.Recipe(message, twin).build()
+    assert built == message
+    assert type(built) is type(message)
+    for attr in message.__slots__:
+        ours, other, made = getattr(message, attr), getattr(twin, attr), getattr(built, attr)
+        assert type(made) is type(ours)
+        assert (made is ours) == (ours is other)
+        assert gc.is_tracked(made) == gc.is_tracked(ours)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.key)
+def test_the_floor_keeps_nothing(row: Row) -> None:
+    recipe = floor.Recipe(*decoded(row))
+    recipe.build()
+    before = sys.getallocatedblocks()
+    for _ in range(50):
+        recipe.build()
+    assert sys.getallocatedblocks() - before < 25
+
+
+@pytest.mark.parametrize(
+    ("message", "twin", "error"),
+    [
+        (kw.HeartbeatRequest(), kw.JoinGroupRequest(), ValueError),
+        ([1], [1, 2], ValueError),
+        (object(), object(), AttributeError),
+        (1 << 70, 1 << 70, OverflowError),
+        (Path("a"), Path("b"), TypeError),
+    ],
+    ids=["other class", "other length", "no slots", "too large", "more than slots"],
+)
+def test_the_floor_refuses_what_it_cannot_build(message: object, twin: object, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        floor.Recipe(message, twin)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a quick run of our two codecs wrote."""
+    out = tmp_path_factory.mktemp("bench")
+    command = [sys.executable, "-m", "tests.bench", "--quick", "--libraries", "native", "python", "--out", str(out)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    written: dict[str, Any] = json.loads((out / "latest.json").read_text("utf-8"))
+    assert (out / "latest.md").read_text("utf-8") == markdown(written)
+    return written
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.key)
+def test_a_quick_run_measures_every_row(report: dict[str, Any], row: Row) -> None:
+    made = Report(report)
+    message = row.message(quick=True)
+    for library in ("native", "python"):
+        assert made.cell(library, row.key)["version"] == row.version
+        assert made.cell(library, row.key)["bytes"] == len(kw.encode(message, row.version))
+        for operation in ("decode", "encode"):
+            assert made.time(library, row.key, operation) > 0
+    assert made.time("native", row.key, "floor") > 0
+    assert row.title in markdown(report)
+    assert row.title in readme_table(report)
+
+
+def test_a_target_names_its_worst_row(report: dict[str, Any]) -> None:
+    cells = report["libraries"]["native"]["cells"]
+    for key, cell in cells.items():
+        cell["decode"]["ns"], cell["floor"]["ns"] = (150.0 if key == "join-100" else 130.0), 100.0
+    assert "| decode within 1.4x of the floor | no | 8 of 9 | JoinGroupResponse, 100 members (v7): 1.50 |" in [
+        *Report(report).targets()
+    ]
