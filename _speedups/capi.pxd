@@ -1,0 +1,85 @@
+# cython: language_level=3
+"""The parts of Python's C API that the core stands on, and the constants that reading and writing share.
+
+References are PyObject* throughout, owned or borrowed as each function says, so that Cython counts none on its own.
+"""
+
+from cpython.object cimport PyObject, PyTypeObject
+from libc.stdint cimport uint8_t
+
+cdef extern from "Python.h":
+    PyObject* PyLong_FromLong(long) noexcept
+    PyObject* PyLong_FromLongLong(long long) noexcept
+    PyObject* PyFloat_FromDouble(double) noexcept
+    PyObject* PyUnicode_DecodeUTF8(const char*, Py_ssize_t, const char*) noexcept
+    PyObject* PyUnicode_New(Py_ssize_t, Py_UCS4) noexcept
+    void* PyUnicode_DATA(PyObject*) noexcept
+    bint PyUnicode_Check(PyObject*) noexcept
+    bint PyUnicode_IS_COMPACT_ASCII(PyObject*) noexcept
+    Py_ssize_t PyUnicode_GET_LENGTH(PyObject*) noexcept
+    const char* PyUnicode_AsUTF8AndSize(PyObject*, Py_ssize_t*) noexcept
+    PyObject* BytesFromData "PyBytes_FromStringAndSize"(const char*, Py_ssize_t) noexcept
+    char* BytesData "PyBytes_AS_STRING"(PyObject*) noexcept
+    Py_ssize_t BytesSize "PyBytes_GET_SIZE"(PyObject*) noexcept
+    bint BytesCheck "PyBytes_Check"(PyObject*) noexcept
+    bint ByteArrayCheck "PyByteArray_Check"(PyObject*) noexcept
+    bint MemoryViewCheck "PyMemoryView_Check"(PyObject*) noexcept
+    int GetBuffer "PyObject_GetBuffer"(PyObject*, Py_buffer*, int) noexcept
+    PyObject* ListNew "PyList_New"(Py_ssize_t) noexcept
+    void ListSet "PyList_SET_ITEM"(PyObject*, Py_ssize_t, PyObject*) noexcept
+    PyObject* ListGet "PyList_GET_ITEM"(PyObject*, Py_ssize_t) noexcept
+    Py_ssize_t ListSize "PyList_GET_SIZE"(PyObject*) noexcept
+    bint ListCheck "PyList_Check"(PyObject*) noexcept
+    PyObject* TupleGet "PyTuple_GET_ITEM"(PyObject*, Py_ssize_t) noexcept
+    Py_ssize_t TupleSize "PyTuple_GET_SIZE"(PyObject*) noexcept
+    bint TupleCheck "PyTuple_Check"(PyObject*) noexcept
+    bint LongCheck "PyLong_Check"(PyObject*) noexcept
+    bint FloatCheck "PyFloat_Check"(PyObject*) noexcept
+    long long PyLong_AsLongLongAndOverflow(PyObject*, int*) noexcept
+    double PyFloat_AsDouble(PyObject*) noexcept
+    double PyFloat_AS_DOUBLE(PyObject*) noexcept
+    PyObject* PyNumber_Index(PyObject*) noexcept
+    int RichCompareBool "PyObject_RichCompareBool"(PyObject*, PyObject*, int) noexcept
+    PyTypeObject* Py_TYPE(PyObject*) noexcept
+    bint PyObject_TypeCheck(PyObject*, PyTypeObject*) noexcept
+    void incref "Py_INCREF"(PyObject*) noexcept
+    void decref "Py_DECREF"(PyObject*) noexcept
+    void xdecref "Py_XDECREF"(PyObject*) noexcept
+    double PyFloat_Unpack8(const char*, int) noexcept
+    int PyFloat_Pack8(double, char*, int) noexcept
+    void PyErr_SetObject(PyObject*, PyObject*) noexcept
+    PyObject* Py_None
+    PyObject* Py_True
+    PyObject* Py_False
+
+cdef extern from *:
+    """
+    /* SAFETY: asked only of the member descriptors that __slots__ made; their PyMemberDef holds the slot's offset. */
+    #include <structmember.h>
+    static Py_ssize_t kcoord_member_offset(PyObject *descriptor) {
+        return ((PyMemberDescrObject *)descriptor)->d_member->offset;
+    }
+    static int kcoord_weak(PyTypeObject *cls) { return cls->tp_weaklistoffset != 0; }
+    static int kcoord_dict(PyTypeObject *cls) { return cls->tp_dictoffset != 0; }
+    /* Set when the module is loaded, never after. */
+    static PyObject *kcoord_no_tags, *kcoord_tags_attr, *kcoord_zero_uuid, *kcoord_uuid_safety;
+    static PyTypeObject *kcoord_uuid_class;
+    static Py_ssize_t kcoord_uuid_int, kcoord_uuid_safe;
+    static PyObject *kcoord_long_from_16(const unsigned char *p) { return _PyLong_FromByteArray(p, 16, 0, 0); }
+    """
+    Py_ssize_t kcoord_member_offset(PyObject*) noexcept
+    bint kcoord_weak(PyTypeObject*) noexcept
+    bint kcoord_dict(PyTypeObject*) noexcept
+    PyObject* kcoord_long_from_16(const uint8_t*) noexcept
+    PyObject* NO_TAGS "kcoord_no_tags"  # the empty tuple
+    PyObject* TAGS_ATTR "kcoord_tags_attr"  # "unknown_tags"
+    PyObject* ZERO_UUID "kcoord_zero_uuid"
+    PyObject* UUID_SAFETY "kcoord_uuid_safety"
+    PyTypeObject* UUID_CLASS "kcoord_uuid_class"
+    Py_ssize_t UUID_INT "kcoord_uuid_int"  # offsets of uuid.UUID's two slots
+    Py_ssize_t UUID_SAFE "kcoord_uuid_safe"
+
+
+cdef inline int raise_current() except -1:
+    """Raise the exception that is set."""
+    return -1

@@ -1,0 +1,420 @@
+# cython: language_level=3
+"""Reading a plan's values from a cursor: each function returns a new reference, or NULL with the failure recorded.
+
+Laws: every length and count is compared with the bytes that are left before anything is allocated for it. Trees are built
+untracked (native.pyx says why); a tree that fails half-way is dropped whole.
+"""
+
+from cpython.exc cimport PyErr_ExceptionMatches
+from cpython.object cimport PyObject
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcpy
+
+from capi cimport *
+from cursor cimport *
+from defaults cimport make_default, new_list
+from plan cimport *
+from slots cimport *
+
+
+cdef inline PyObject* read_value(Step* step, Cursor* c) noexcept:
+    """A new reference to the value that starts at the cursor, or NULL with the failure recorded."""
+    cdef Op op = step.op
+    cdef uint8_t byte
+    cdef int64_t number
+    cdef PyObject* value
+    cdef const uint8_t* at = c.p
+    if op == STRING:
+        return read_string(step, c)
+    if op == BYTES:
+        return read_bytes(step, c)
+    if op == ARRAY:
+        return read_array(step, c)
+    if op == STRUCT:
+        return read_nullable_struct(step, c) if step.nullable else read_struct(step.struct_, c)
+    if op == INT32:
+        if not need(c, 4):
+            return NULL
+        number = <int32_t>load32(c.p)
+        c.p += 4
+    elif op == INT16:
+        if not need(c, 2):
+            return NULL
+        number = <int16_t>load16(c.p)
+        c.p += 2
+    elif op == INT64:
+        if not need(c, 8):
+            return NULL
+        number = <int64_t>load64(c.p)
+        c.p += 8
+    elif op == BOOL:
+        if not need(c, 1):
+            return NULL
+        byte = c.p[0]
+        if byte > 1 and c.strict:
+            return fail(c, VALUE, at, byte, 0)
+        c.p += 1
+        value = Py_True if byte else Py_False
+        incref(value)
+        return value
+    elif op == INT8:
+        if not need(c, 1):
+            return NULL
+        number = <int8_t>c.p[0]
+        c.p += 1
+    elif op == UINT16:
+        if not need(c, 2):
+            return NULL
+        number = load16(c.p)
+        c.p += 2
+    elif op == UINT32:
+        if not need(c, 4):
+            return NULL
+        number = load32(c.p)
+        c.p += 4
+    elif op == FLOAT64:
+        if not need(c, 8):
+            return NULL
+        value = PyFloat_FromDouble(PyFloat_Unpack8(<const char*>c.p, 0))
+        c.p += 8
+        return value
+    elif op == UUID:
+        return read_uuid(c)
+    else:
+        return read_union(step, c)
+    if step.bounded and not step.low <= number <= step.high:
+        return fail(c, RANGE, at, step.low, step.high)
+    return PyLong_FromLongLong(number)
+
+
+cdef inline bint read_length(Step* step, Cursor* c, int64_t* length) noexcept:
+    """A length or count: -1 for null, else 0 or more. False with the failure recorded."""
+    # One byte of varint is nearly every length there is.
+    if step.length == LENGTH_COMPACT and c.p < c.end and 0 < c.p[0] < 0x80:
+        length[0] = c.p[0] - 1
+        c.p += 1
+        return True
+    return read_any_length(step, c, length)
+
+
+cdef inline bint read_any_length(Step* step, Cursor* c, int64_t* length) noexcept:
+    cdef const uint8_t* at = c.p
+    cdef uint32_t raw
+    cdef int64_t n
+    if step.length == LENGTH_COMPACT:
+        if not read_uvarint(c, &raw):
+            return False
+        n = <int64_t>raw - 1
+    elif step.length == LENGTH_INT16:
+        if not need(c, 2):
+            return False
+        n = <int16_t>load16(c.p)
+        c.p += 2
+    else:
+        if not need(c, 4):
+            return False
+        n = <int32_t>load32(c.p)
+        c.p += 4
+    if n < 0:
+        if n < -1 and (c.strict or not step.nullable):
+            fail(c, LENGTH, at, n, 0)
+            return False
+        if not step.nullable or step.presence == REMAINING:
+            fail(c, NULL_VALUE, at, 0, 0)
+            return False
+        n = -1
+    length[0] = n
+    return True
+
+
+cdef inline PyObject* none() noexcept:
+    incref(Py_None)
+    return Py_None
+
+
+cdef inline PyObject* read_string(Step* step, Cursor* c) noexcept:
+    cdef const uint8_t* at = c.p
+    cdef int64_t n
+    cdef PyObject* text
+    if not read_length(step, c, &n):
+        return NULL
+    if n < 0:
+        return none()
+    if n > 0x7FFF:
+        return fail(c, LENGTH, at, n, 0x7FFF)
+    if n > c.end - c.p:
+        return fail(c, TRUNCATED, at, n, c.end - c.p)
+    if n > step.high:
+        return fail(c, RANGE, at, 0, step.high)
+    text = read_text(c.p, n)
+    if text == NULL:
+        return fail_utf8(c)
+    c.p += n
+    return text
+
+
+cdef inline PyObject* read_text(const uint8_t* p, Py_ssize_t n) noexcept:
+    """A new str of `n` bytes of UTF-8, or NULL with UnicodeDecodeError or MemoryError set."""
+    cdef PyObject* text
+    if n < 2 or not is_ascii(p, n):
+        return PyUnicode_DecodeUTF8(<const char*>p, n, NULL)
+    text = PyUnicode_New(n, 127)
+    if text != NULL:
+        memcpy(PyUnicode_DATA(text), p, n)
+    return text
+
+
+cdef inline PyObject* fail_utf8(Cursor* c) noexcept:
+    """Turn the UnicodeDecodeError that is set into a failure at its first invalid byte."""
+    cdef Py_ssize_t start
+    if not PyErr_ExceptionMatches(UnicodeDecodeError):
+        return fail(c, PYTHON, c.p, 0, 0)
+    try:
+        raise_current()
+    except UnicodeDecodeError as error:
+        start = error.start
+        return fail(c, UTF8, c.p + start, c.p[start], 0)
+    return NULL
+
+
+cdef inline PyObject* read_bytes(Step* step, Cursor* c) noexcept:
+    cdef const uint8_t* at = c.p
+    cdef int64_t n
+    cdef PyObject* value
+    if not read_length(step, c, &n):
+        return NULL
+    if n < 0:
+        return none()
+    if n > c.end - c.p:
+        return fail(c, TRUNCATED, at, n, c.end - c.p)
+    value = BytesFromData(<const char*>c.p, n)
+    c.p += n
+    return value
+
+
+cdef inline PyObject* read_array(Step* step, Cursor* c) noexcept:
+    cdef const uint8_t* at = c.p
+    cdef Step* item = step.item
+    cdef int64_t n
+    cdef Py_ssize_t i
+    cdef PyObject* array
+    cdef PyObject* value
+    if not read_length(step, c, &n):
+        return NULL
+    if n < 0:
+        return none()
+    # Divided, not multiplied: a count of 2**31 times a size must not wrap.
+    if n > (c.end - c.p) // item.min_size:
+        return fail(c, TRUNCATED, at, n * item.min_size, c.end - c.p)
+    array = new_list(n)
+    if array == NULL:
+        return fail(c, PYTHON, at, 0, 0)
+    for i in range(n):
+        if item.op == STRUCT:
+            value = read_struct(item.struct_, c)
+        else:
+            value = read_value(item, c)
+        if value == NULL:
+            push_index(&c.failure, i)
+            decref(array)
+            return NULL
+        ListSet(array, i, value)
+    return array
+
+
+cdef inline PyObject* read_nullable_struct(Step* step, Cursor* c) noexcept:
+    cdef const uint8_t* at = c.p
+    cdef int64_t marker
+    cdef uint32_t raw
+    if step.length == LENGTH_COMPACT:
+        if not read_uvarint(c, &raw):
+            return NULL
+        marker = <int64_t>raw
+        if marker > 1 and c.strict:
+            return fail(c, VALUE, at, marker, 0)
+        if marker == 0:
+            return none()
+    else:
+        if not need(c, 1):
+            return NULL
+        marker = <int8_t>c.p[0]
+        c.p += 1
+        if marker != 1 and marker != -1 and c.strict:
+            return fail(c, VALUE, at, marker, 0)
+        if marker < 0:
+            return none()
+    return read_struct(step.struct_, c)
+
+
+cdef inline PyObject* read_union(Step* step, Cursor* c) noexcept:
+    cdef const uint8_t* at = c.p
+    cdef int tag
+    cdef int i
+    if not need(c, 1):
+        return NULL
+    tag = <int8_t>c.p[0]
+    c.p += 1
+    for i in range(step.n_variants):
+        if step.variants[i].tag == tag:
+            return read_struct(step.variants[i].struct_, c)
+    return fail(c, VALUE, at, tag, 0)
+
+
+cdef inline PyObject* read_uuid(Cursor* c) noexcept:
+    cdef PyObject* self
+    cdef PyObject* number
+    if not need(c, 16):
+        return NULL
+    number = kcoord_long_from_16(c.p)
+    self = kcoord_new(UUID_CLASS) if number != NULL else NULL
+    if self == NULL:
+        xdecref(number)
+        return fail(c, PYTHON, c.p, 0, 0)
+    c.p += 16
+    slot_of(self, UUID_INT)[0] = number
+    incref(UUID_SAFETY)
+    slot_of(self, UUID_SAFE)[0] = UUID_SAFETY
+    return self
+
+
+cdef inline PyObject* read_struct(Struct* s, Cursor* c) noexcept:
+    cdef PyObject* self = kcoord_new(s.cls)
+    cdef Step* step
+    cdef PyObject* value
+    cdef int i
+    if self == NULL:
+        return fail(c, PYTHON, c.p, 0, 0)
+    for i in range(s.n_steps):
+        step = &s.steps[i]
+        if step.presence == PLAIN:
+            value = read_value(step, c)
+        elif step.presence == TAGGED:
+            continue
+        elif step.presence == REMAINING and c.p < c.end:
+            value = read_value(step, c)
+        else:
+            value = make_default(step)
+        if value == NULL:
+            push_attr(&c.failure, step.attr)
+            decref(self)
+            return NULL
+        slot_of(self, step.slot)[0] = value
+    if not s.holds_tags:
+        return self
+    if s.flexible:
+        if c.p == c.end or c.p[0] != 0 or s.n_tagged:
+            if not read_tags(s, self, c):
+                decref(self)
+                return NULL
+            return self
+        c.p += 1
+    incref(NO_TAGS)
+    slot_of(self, s.tags_slot)[0] = NO_TAGS
+    return self
+
+
+cdef inline bint read_tags(Struct* s, PyObject* self, Cursor* c) noexcept:
+    """The tag section: known fields into their slots, the others as they are into unknown_tags."""
+    cdef const uint8_t* at = c.p
+    cdef uint32_t count
+    cdef PyObject* tags = NO_TAGS
+    cdef PyObject* value
+    cdef int i
+    if not read_uvarint(c, &count):
+        push_attr(&c.failure, TAGS_ATTR)
+        return False
+    if <int64_t>count * 2 > c.end - c.p:
+        fail(c, TRUNCATED, at, <int64_t>count * 2, c.end - c.p)
+        push_attr(&c.failure, TAGS_ATTR)
+        return False
+    incref(tags)
+    if count:
+        decref(tags)
+        tags = read_tagged_fields(s, self, c, count)
+        if tags == NULL:
+            return False
+    slot_of(self, s.tags_slot)[0] = tags
+    for i in range(s.n_tagged):
+        if slot_of(self, s.tagged[i].slot)[0] == NULL:
+            value = make_default(s.tagged[i])
+            if value == NULL:
+                fail(c, PYTHON, c.p, 0, 0)
+                return False
+            slot_of(self, s.tagged[i].slot)[0] = value
+    return True
+
+
+cdef inline PyObject* read_tagged_fields(Struct* s, PyObject* self, Cursor* c, uint32_t count) noexcept:
+    """A new reference to the tuple of unknown tags, or NULL."""
+    cdef const uint8_t* tag_at
+    cdef const uint8_t* size_at
+    cdef const uint8_t* start
+    cdef int64_t previous = -1
+    cdef uint32_t tag
+    cdef uint32_t size
+    cdef uint32_t n
+    cdef Step* step
+    cdef PyObject* value
+    cdef list unknown = []
+    cdef tuple result
+    for n in range(count):
+        tag_at = c.p
+        if not read_uvarint(c, &tag):
+            push_attr(&c.failure, TAGS_ATTR)
+            return NULL
+        size_at = c.p
+        if not read_uvarint(c, &size):
+            push_attr(&c.failure, TAGS_ATTR)
+            return NULL
+        if c.strict and <int64_t>tag <= previous:
+            fail(c, TAG, tag_at, tag, 0)
+            push_attr(&c.failure, TAGS_ATTR)
+            return NULL
+        previous = tag
+        step = tagged_step(s, tag)
+        if step != NULL:
+            start = c.p
+            value = read_value(step, c)
+            if value != NULL and c.strict and c.p - start != size:
+                decref(value)
+                value = fail(c, TAG, start, tag, c.p - start)
+            if value == NULL:
+                push_attr(&c.failure, step.attr)
+                return NULL
+            # In lenient mode a tag may come twice; the last one counts.
+            xdecref(slot_of(self, step.slot)[0])
+            slot_of(self, step.slot)[0] = value
+            continue
+        if is_known(s, tag):
+            fail(c, TAG, tag_at, tag, 0)
+            push_attr(&c.failure, TAGS_ATTR)
+            return NULL
+        if size > c.end - c.p:
+            fail(c, TRUNCATED, size_at, size, c.end - c.p)
+            push_attr(&c.failure, TAGS_ATTR)
+            return NULL
+        try:
+            unknown.append((tag, c.p[:size]))
+        except BaseException as error:
+            PyErr_SetObject(<PyObject*>Py_TYPE(<PyObject*>error), <PyObject*>error)
+            return fail(c, PYTHON, size_at, 0, 0)
+        c.p += size
+    result = tuple(unknown)
+    incref(<PyObject*>result)
+    return <PyObject*>result
+
+
+cdef inline Step* tagged_step(Struct* s, uint32_t tag) noexcept nogil:
+    cdef int i
+    for i in range(s.n_tagged):
+        if <uint32_t>s.tagged[i].tag == tag:
+            return s.tagged[i]
+    return NULL
+
+
+cdef inline bint is_known(Struct* s, int64_t tag) noexcept nogil:
+    cdef int i
+    for i in range(s.n_known):
+        if s.known_tags[i] == tag:
+            return True
+    return False

@@ -1,0 +1,421 @@
+# cython: language_level=3
+"""Writing a plan's values to a sink: each function returns 0, or -1 with the failure recorded (PYTHON: an exception is set).
+
+Laws: room is made before anything is stored. A value is held while its writer may run Python code (__index__, __eq__), for
+that code may take it out of its message.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release
+from cpython.exc cimport PyErr_Clear, PyErr_ExceptionMatches, PyErr_Occurred
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+from capi cimport *
+from cursor cimport *
+from defaults cimport is_default
+from plan cimport *
+from reading cimport is_known
+from sink cimport *
+from slots cimport *
+
+
+
+cdef inline int refuse(Sink* out, Kind kind, int64_t a, int64_t b) noexcept:
+    out.failure.kind = kind
+    out.failure.a = a
+    out.failure.b = b
+    return -1
+
+
+cdef inline int python_failure(Sink* out, error) noexcept:
+    """Put a caught exception back: whoever opened the sink raises it."""
+    PyErr_SetObject(<PyObject*>Py_TYPE(<PyObject*>error), <PyObject*>error)
+    return refuse(out, PYTHON, 0, 0)
+
+
+cdef inline int write_value(Step* step, PyObject* value, Sink* out) noexcept:
+    cdef Op op = step.op
+    cdef int64_t number
+    if op == STRING:
+        return write_string(step, value, out)
+    if op == BYTES:
+        return write_bytes(step, value, out)
+    if op == ARRAY:
+        return write_array(step, value, out)
+    if op == STRUCT:
+        return write_nullable_struct(step, value, out) if step.nullable else write_struct(step.struct_, value, out)
+    if op == UNION:
+        return write_union(step, value, out)
+    if make_room(out, 16) < 0:
+        return -1
+    if op == BOOL:
+        if value != Py_True and value != Py_False:
+            return refuse(out, TYPE, op, 0)
+        store8(out, value == Py_True)
+        return 0
+    if op == FLOAT64:
+        return write_float(value, out)
+    if op == UUID:
+        return write_uuid(value, out)
+    if read_number(value, out, step, &number) < 0:
+        return -1
+    if op == INT32 or op == UINT32:
+        store32(out, <uint32_t>number)
+    elif op == INT16 or op == UINT16:
+        store16(out, <uint16_t>number)
+    elif op == INT64:
+        store64(out, <uint64_t>number)
+    else:
+        store8(out, <uint8_t>number)
+    return 0
+
+
+cdef inline int make_room(Sink* out, Py_ssize_t n) noexcept:
+    return 0 if out.end - out.p >= n else grow_or_refuse(out, n)
+
+
+cdef inline int grow_or_refuse(Sink* out, Py_ssize_t n) noexcept:
+    try:
+        grow(out, n)
+    except BaseException as error:
+        return python_failure(out, error)
+    return 0
+
+
+cdef inline int read_number(PyObject* value, Sink* out, Step* step, int64_t* number) noexcept:
+    cdef int overflow = 0
+    cdef PyObject* index
+    if LongCheck(value):
+        number[0] = PyLong_AsLongLongAndOverflow(value, &overflow)
+    else:
+        index = PyNumber_Index(value)
+        if index == NULL:
+            if not PyErr_ExceptionMatches(TypeError):
+                return refuse(out, PYTHON, 0, 0)
+            PyErr_Clear()
+            return refuse(out, TYPE, step.op, 0)
+        number[0] = PyLong_AsLongLongAndOverflow(index, &overflow)
+        decref(index)
+    if overflow or not step.low <= number[0] <= step.high:
+        return refuse(out, RANGE, step.low, step.high)
+    return 0
+
+
+cdef inline int write_float(PyObject* value, Sink* out) noexcept:
+    cdef double number
+    if FloatCheck(value):
+        number = PyFloat_AS_DOUBLE(value)
+    else:
+        number = PyFloat_AsDouble(value)
+        if number == -1.0 and PyErr_Occurred() != NULL:
+            if PyErr_ExceptionMatches(TypeError):
+                PyErr_Clear()
+                return refuse(out, TYPE, FLOAT64, 0)
+            if PyErr_ExceptionMatches(OverflowError):
+                PyErr_Clear()
+                return refuse(out, RANGE, 0, 0)
+            return refuse(out, PYTHON, 0, 0)
+    PyFloat_Pack8(number, <char*>out.p, 0)
+    out.p += 8
+    return 0
+
+
+cdef inline int write_uuid(PyObject* value, Sink* out) noexcept:
+    cdef bytes raw
+    if not PyObject_TypeCheck(value, UUID_CLASS):
+        return refuse(out, TYPE, UUID, 0)
+    if value == ZERO_UUID:
+        store64(out, 0)
+        store64(out, 0)
+        return 0
+    try:
+        # SAFETY: the slot may hold what object.__setattr__ put there, so that the type and the size are made sure of.
+        raw = int.to_bytes((<object>value).int, 16, "big")
+        store_raw(out, <const char*>raw, 16)
+    except BaseException as error:
+        return python_failure(out, error)
+    return 0
+
+
+cdef inline int write_length(Step* step, Sink* out, int64_t n) noexcept:
+    """A length or count, -1 for null. Room for it must have been made."""
+    if step.length == LENGTH_COMPACT:
+        store_uvarint(out, <uint32_t>(n + 1))
+    elif step.length == LENGTH_INT16:
+        if n > 0x7FFF:
+            return refuse(out, LENGTH, n, 0x7FFF)
+        store16(out, <uint16_t>n)
+    else:
+        store32(out, <uint32_t>n)
+    return 0
+
+
+cdef inline int write_null(Step* step, Sink* out) noexcept:
+    if not step.nullable:
+        return refuse(out, NULL_VALUE, 0, 0)
+    if make_room(out, MAX_UVARINT) < 0:
+        return -1
+    return write_length(step, out, -1)
+
+
+cdef inline int write_string(Step* step, PyObject* value, Sink* out) noexcept:
+    cdef const char* data
+    cdef Py_ssize_t n
+    if value == Py_None:
+        return write_null(step, out)
+    if not PyUnicode_Check(value):
+        return refuse(out, TYPE, STRING, 0)
+    if PyUnicode_IS_COMPACT_ASCII(value):
+        data = <const char*>PyUnicode_DATA(value)
+        n = PyUnicode_GET_LENGTH(value)
+    else:
+        data = PyUnicode_AsUTF8AndSize(value, &n)
+        if data == NULL:
+            if not PyErr_ExceptionMatches(UnicodeEncodeError):
+                return refuse(out, PYTHON, 0, 0)
+            PyErr_Clear()
+            return refuse(out, TYPE, STRING, 1)
+    if n > 0x7FFF:
+        return refuse(out, LENGTH, n, 0x7FFF)
+    if n > step.high:
+        return refuse(out, RANGE, 0, step.high)
+    if make_room(out, MAX_UVARINT + n) < 0:
+        return -1
+    write_length(step, out, n)
+    store_raw(out, data, n)
+    return 0
+
+
+cdef inline int write_bytes(Step* step, PyObject* value, Sink* out) noexcept:
+    cdef Py_buffer view
+    cdef int result
+    if BytesCheck(value):
+        return write_run(step, BytesData(value), BytesSize(value), out)
+    if value == Py_None:
+        return write_null(step, out)
+    if not ByteArrayCheck(value) and not MemoryViewCheck(value):
+        return refuse(out, TYPE, BYTES, 0)
+    if GetBuffer(value, &view, PyBUF_SIMPLE) < 0:
+        PyErr_Clear()
+        return refuse(out, TYPE, BYTES, 0)
+    result = write_run(step, <const char*>view.buf, view.len, out)
+    PyBuffer_Release(&view)
+    return result
+
+
+cdef inline int write_run(Step* step, const char* data, Py_ssize_t n, Sink* out) noexcept:
+    if n > 0x7FFFFFFF:
+        return refuse(out, LENGTH, n, 0x7FFFFFFF)
+    if make_room(out, MAX_UVARINT + n) < 0:
+        return -1
+    write_length(step, out, n)
+    store_raw(out, data, n)
+    return 0
+
+
+cdef inline int write_array(Step* step, PyObject* array, Sink* out) noexcept:
+    cdef bint is_list = ListCheck(array)
+    cdef Py_ssize_t n
+    cdef Py_ssize_t i
+    cdef int result
+    if array == Py_None:
+        return write_null(step, out)
+    if not is_list and not TupleCheck(array):
+        return refuse(out, TYPE, ARRAY, 0)
+    n = ListSize(array) if is_list else TupleSize(array)
+    if n > 0x7FFFFFFF:
+        return refuse(out, LENGTH, n, 0x7FFFFFFF)
+    if make_room(out, MAX_UVARINT) < 0 or write_length(step, out, n) < 0:
+        return -1
+    # SAFETY: an element's writer may run Python code (__index__, __eq__) that changes the list. The array and the element in
+    # hand are held, and the size is looked at again before each access.
+    incref(array)
+    result = 0
+    for i in range(n):
+        if is_list and ListSize(array) != n:
+            result = refuse(out, TYPE, ARRAY, 1)
+            break
+        result = write_item(step.item, ListGet(array, i) if is_list else TupleGet(array, i), out)
+        if result < 0:
+            push_index(&out.failure, i)
+            break
+    decref(array)
+    return result
+
+
+cdef inline int write_item(Step* item, PyObject* value, Sink* out) noexcept:
+    cdef int result
+    incref(value)
+    if item.op == STRUCT:
+        result = write_struct(item.struct_, value, out)
+    else:
+        result = write_value(item, value, out)
+    decref(value)
+    return result
+
+
+cdef inline int write_nullable_struct(Step* step, PyObject* value, Sink* out) noexcept:
+    if make_room(out, 1) < 0:
+        return -1
+    if value == Py_None:
+        store8(out, 0 if step.length == LENGTH_COMPACT else 0xFF)
+        return 0
+    store8(out, 1)
+    return write_struct(step.struct_, value, out)
+
+
+cdef inline int write_union(Step* step, PyObject* value, Sink* out) noexcept:
+    cdef int i
+    for i in range(step.n_variants):
+        if PyObject_TypeCheck(value, step.variants[i].struct_.cls):
+            if make_room(out, 1) < 0:
+                return -1
+            store8(out, <uint8_t>step.variants[i].tag)
+            return write_struct(step.variants[i].struct_, value, out)
+    return refuse(out, TYPE, UNION, 0)
+
+
+cdef inline int write_struct(Struct* s, PyObject* self, Sink* out) noexcept:
+    cdef Step* step
+    cdef PyObject* value
+    cdef int i
+    cdef int result
+    if Py_TYPE(self) != s.cls and not PyObject_TypeCheck(self, s.cls):
+        return refuse(out, NULL_VALUE if self == Py_None else TYPE, STRUCT, 0)
+    for i in range(s.n_steps):
+        step = &s.steps[i]
+        if step.presence == TAGGED or (step.presence == ABSENT and step.ignorable):
+            continue
+        value = slot_of(self, step.slot)[0]
+        if value == NULL:
+            result = refuse(out, TYPE, -1, 0)
+        else:
+            # Held, for the writer may run Python code that stores into this very slot.
+            incref(value)
+            if step.presence == PLAIN:
+                result = write_value(step, value, out)
+            elif step.presence == ABSENT:
+                result = check_default(step, value, out)
+            else:
+                result = 0 if value == Py_None else write_value(step, value, out)
+            decref(value)
+        if result < 0:
+            push_attr(&out.failure, step.attr)
+            return -1
+    return write_tags(s, self, out) if s.holds_tags else 0
+
+
+cdef inline int check_default(Step* step, PyObject* value, Sink* out) noexcept:
+    try:
+        return 0 if is_default(step, value) else refuse(out, VERSION, 0, 0)
+    except BaseException as error:
+        return python_failure(out, error)
+
+
+cdef inline int write_tags(Struct* s, PyObject* self, Sink* out) noexcept:
+    """The tag section, or, in a version without one, a check that there is nothing to put in it."""
+    cdef PyObject* held = slot_of(self, s.tags_slot)[0]
+    cdef list unknown = None
+    cdef int result = 0
+    if held == NULL:
+        result = refuse(out, TYPE, -1, 0)
+    elif held != NO_TAGS:
+        try:
+            unknown = []
+            result = check_tags(s, <object>held, unknown, out)
+        except BaseException as error:
+            result = python_failure(out, error)
+    if result < 0:
+        push_attr(&out.failure, TAGS_ATTR)
+        return -1
+    if not s.flexible:
+        return 0
+    if s.n_tagged == 0 and not unknown:
+        if make_room(out, 1) < 0:
+            return -1
+        store8(out, 0)
+        return 0
+    return write_tagged_fields(s, self, unknown, out)
+
+
+cdef inline int check_tags(Struct* s, tags, list checked, Sink* out) except? -1:
+    """Append each (tag, bytes) of unknown_tags to `checked`; -1 with the failure recorded where they may not be written."""
+    cdef int64_t previous = -1
+    if not isinstance(tags, list | tuple):
+        return refuse(out, TYPE, 0, 0)
+    for pair in tags:
+        if not isinstance(pair, list | tuple) or len(pair) != 2 or not isinstance(pair[0], int):
+            return refuse(out, TYPE, 0, 0)
+        tag, data = pair
+        if not 0 <= tag <= 0x7FFFFFFF or not isinstance(data, bytes | bytearray | memoryview):
+            return refuse(out, TYPE, 0, 0)
+        if tag <= previous or is_known(s, tag) or not s.flexible:
+            return refuse(out, TAG, 0, 0)
+        previous = tag
+        checked.append((tag, bytes(data)))
+    return 0
+
+
+cdef inline int write_tagged_fields(Struct* s, PyObject* self, list unknown, Sink* out) noexcept:
+    cdef Py_ssize_t place
+    cdef Py_ssize_t next_unknown = 0
+    cdef Py_ssize_t n_unknown = 0 if unknown is None else len(unknown)
+    cdef uint32_t count = 0
+    cdef int i
+    cdef int written
+    try:
+        place = reserve_uvarint(out)
+        for i in range(s.n_tagged):
+            while next_unknown < n_unknown and unknown[next_unknown][0] < s.tagged[i].tag:
+                write_unknown(unknown[next_unknown], out)
+                next_unknown += 1
+                count += 1
+            written = write_tagged(s.tagged[i], slot_of(self, s.tagged[i].slot)[0], out)
+            if written < 0:
+                push_attr(&out.failure, s.tagged[i].attr)
+                return -1
+            count += written
+        while next_unknown < n_unknown:
+            write_unknown(unknown[next_unknown], out)
+            next_unknown += 1
+            count += 1
+    except BaseException as error:
+        return python_failure(out, error)
+    settle_uvarint(out, place, count)
+    return 0
+
+
+cdef inline int write_unknown(tuple pair, Sink* out) except -1:
+    cdef uint32_t tag = pair[0]
+    cdef bytes data = pair[1]
+    cdef Py_ssize_t n = len(data)
+    room(out, 2 * MAX_UVARINT + n)
+    store_uvarint(out, tag)
+    store_uvarint(out, <uint32_t>n)
+    store_raw(out, <const char*>data, n)
+    return 0
+
+
+cdef inline int write_tagged(Step* step, PyObject* value, Sink* out) noexcept:
+    """1 where the field was written, 0 where it holds its default, -1 with the failure recorded."""
+    cdef Py_ssize_t place
+    cdef int result
+    if value == NULL:
+        return refuse(out, TYPE, -1, 0)
+    incref(value)
+    try:
+        result = is_default(step, value)
+        if result == 0:
+            room(out, MAX_UVARINT)
+            store_uvarint(out, <uint32_t>step.tag)
+            place = reserve_uvarint(out)
+            result = write_value(step, value, out)
+            if result == 0:
+                settle_uvarint(out, place, <uint32_t>(out.p - out.start - place))
+                result = 1
+        else:
+            result = 0
+    except BaseException as error:
+        result = python_failure(out, error)
+    decref(value)
+    return result
