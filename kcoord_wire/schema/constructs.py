@@ -101,11 +101,14 @@ class Member:
             return isinstance(value, list | tuple) and not value
         if self.default is None:
             return value is None
-        return bool(value == self.fresh())
+        try:
+            return bool(value == self.fresh())
+        except AttributeError:  # a struct with an empty slot: writing it says which
+            return False
 
-    def refuse_lost(self, value: object, path: str) -> None:
-        """An absent field has to hold its default, unless the schema calls it ignorable."""
-        if not self.ignorable and not self.is_default(value):
+    def refuse_lost(self, owner: object, path: str) -> None:
+        """An absent field has to hold its default in `owner`, unless the schema calls it ignorable."""
+        if not self.ignorable and not self.is_default(_attribute(owner, self.attr, path)):
             raise EncodeError("version", path, "this version does not have the field, and it is not its default")
 
 
@@ -537,15 +540,17 @@ class KafkaStruct(_Wire):
             _wrong(path, f"a {self.cls.__name__}", obj)
         for member in self.members:
             here = f"{path}.{member.attr}"
-            value = _attribute(obj, member.attr, here)
             if member.presence == "plain":
-                member.codec._build(value, stream, context, here)
+                member.codec._build(_attribute(obj, member.attr, here), stream, context, here)
             elif member.presence == "absent":
-                member.refuse_lost(value, here)
+                member.refuse_lost(obj, here)
         if self.tags is not None:
             self.tags.build_from(obj, stream, context, path)
-        elif self.holds_tags and _unknown_tags(obj, f"{path}.unknown_tags"):
-            raise EncodeError("tag", f"{path}.unknown_tags", "this version has no tagged fields")
+        elif self.holds_tags:
+            here = f"{path}.unknown_tags"
+            for pair in _unknown_tags(obj, here):
+                _unknown_tag(pair, here)
+                raise EncodeError("tag", here, "this version has no tagged fields")
 
 
 class NullableStruct(_Wire):
@@ -621,7 +626,9 @@ def _unknown_tag(pair: object, path: str) -> tuple[int, bytes]:
     tag, data = pair
     if not isinstance(tag, int) or not 0 <= tag <= MAX_TAG:
         _wrong(path, f"a tag from 0 to {MAX_TAG}", tag)
-    return int(tag), _raw(data, path)
+    if not isinstance(data, bytes | bytearray | memoryview):
+        _wrong(path, "bytes", data)
+    return int(tag), bytes(data)
 
 
 class TagSection:
@@ -784,11 +791,10 @@ class TextMessage(_Wire):
         tokens = [self.text_type.encode()]
         for member in self.members:
             here = f"{path}.{member.attr}"
-            value = _attribute(obj, member.attr, here)
             if member.presence == "plain":
-                tokens.append(member.codec.build(value, here))
+                tokens.append(member.codec.build(_attribute(obj, member.attr, here), here))
             else:
-                member.refuse_lost(value, here)
+                member.refuse_lost(obj, here)
         stream.write(b"/".join(tokens))
 
 
@@ -811,6 +817,4 @@ class WholeMessage(_Wire):
         return value
 
     def _build(self, obj: object, stream: Any, context: Any, path: str) -> None:
-        if obj is None:
-            _wrong(self.message_name, f"a {self.message_name}", obj)
         self.body._build(obj, stream, context, self.message_name)
