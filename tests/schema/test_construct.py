@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kcoord_wire as kw
+from kcoord_wire.codec.classes import make_classes
 from kcoord_wire.errors import WireError
 from kcoord_wire.schema import read_message
 from kcoord_wire.schema.construct_model import build_with_construct, construct_model, parse_with_construct
@@ -316,7 +317,7 @@ def test_lost_attribute_and_lost_value() -> None:
     assert (caught.value.kind, caught.value.path) == ("type", "M.a")
     with pytest.raises(kw.EncodeError) as caught:
         build_with_construct(message, 0, None, classes)
-    assert (caught.value.kind, caught.value.path) == ("type", "M")
+    assert (caught.value.kind, caught.value.path) == ("null", "M")
 
 
 MARSHAL = "Heartbeat/1/1795224460/3879dfdf/cl-one/gr.live/test1/0/7"
@@ -369,3 +370,30 @@ def test_without_construct_the_import_says_what_is_missing() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "needs construct: pip install 'kcoord_wire[explain]'" in done.stderr
+
+
+def test_struct_with_an_empty_slot_is_not_its_default() -> None:
+    schema = SCHEMA % ("S", "none", TAGGED + STRUCT)
+    message = read_message(schema)
+    classes = make_classes(message)
+    value = classes["M"]()
+    assert build_with_construct(message, 1, value, classes) == b"\0"
+    del value.a.b
+    with pytest.raises(kw.EncodeError) as caught:
+        build_with_construct(message, 1, value, classes)
+    assert (caught.value.kind, caught.value.path) == ("type", "M.a.b")
+
+
+def test_text_field_of_another_version_must_hold_its_default() -> None:
+    message = read_message(
+        '{ "type": "data", "name": "M", "validVersions": "0-1", "flexibleVersions": "none", "encoding": "text",'
+        ' "textType": "T", "fields": [ { "name": "A", "type": "string", "versions": "0+" },'
+        ' { "name": "B", "type": "int32", "versions": "1+" } ]}'
+    )
+    classes = make_classes(message)
+    assert build_with_construct(message, 1, classes["M"](a="x", b=7), classes) == b"T/x/7"
+    assert build_with_construct(message, 0, classes["M"](a="x"), classes) == b"T/x"
+    with pytest.raises(kw.EncodeError) as caught:
+        build_with_construct(message, 0, classes["M"](b=7), classes)
+    assert (caught.value.kind, caught.value.path) == ("version", "M.b")
+    assert parse_with_construct(message, 0, b"T/x", classes) == classes["M"](a="x")
