@@ -1,6 +1,7 @@
 """Where schema files lie, and a folder of them read at once.
 
-The package's own files stand in schemas/ of a checkout and travel in a wheel as kcoord_wire/_schemas (setup.py copies them).
+The package's own files stand in schemas/ of a checkout and travel in a wheel as kcoord_wire/_schemas (setup.py copies
+them).
 """
 
 from __future__ import annotations
@@ -24,11 +25,14 @@ def schema_root() -> Path:
     for root in (package / "_schemas", package.parent / "schemas"):
         if root.is_dir():
             return root
-    raise FileNotFoundError(f"the schema files of kcoord_wire are missing: neither {package}/_schemas nor ../schemas is there")
+    raise FileNotFoundError(
+        f"the schema files of kcoord_wire are missing: neither {package}/_schemas nor ../schemas is there"
+    )
 
 
 def load_messages(path: Path) -> Mapping[str, Message]:
-    """Every message below a folder (or of one file), by name, in order of path. Reserved ids (validVersions none) are left out.
+    """Every message below a folder (or of one file), by name, in order of path. Reserved ids (validVersions none) are
+    left out.
 
     :raises SchemaError: a file breaks a rule, two define one message, or there is no file at all
     :raises FileNotFoundError: `path` does not exist

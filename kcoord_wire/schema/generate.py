@@ -1,6 +1,7 @@
 """`python -m kcoord_wire.schema.generate [--check]`: write kcoord_wire/messages from schemas/, or say what is stale.
 
-Exit status 0 where all is fresh (or was written), 1 where --check found a file that is stale, missing or not of the schemas.
+Exit status 0 where all is fresh (or was written), 1 where --check found a file that is stale, missing or not of
+the schemas.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ def stale_files(root: Path, target: Path) -> dict[Path, str | None]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m kcoord_wire.schema.generate", description="Write the message classes.")
+    parser = argparse.ArgumentParser(
+        prog="python -m kcoord_wire.schema.generate", description="Write the message classes."
+    )
     parser.add_argument("--check", action="store_true", help="change nothing; name what is stale and exit 1")
     args = parser.parse_args(argv)
     try:
