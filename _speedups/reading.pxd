@@ -101,6 +101,7 @@ cdef inline bint read_any_length(Step* step, Cursor* c, int64_t* length) noexcep
     cdef const uint8_t* at = c.p
     cdef uint32_t raw
     cdef int64_t n
+    cdef bint nullable
     if step.length == LENGTH_COMPACT:
         if not read_uvarint(c, &raw):
             return False
@@ -116,13 +117,17 @@ cdef inline bint read_any_length(Step* step, Cursor* c, int64_t* length) noexcep
         n = <int32_t>load32(c.p)
         c.p += 4
     if n < 0:
-        if n < -1 and (c.strict or not step.nullable):
+        nullable = step.nullable and step.presence != REMAINING
+        if n < -1 and (c.strict or not nullable):
             fail(c, LENGTH, at, n, 0)
             return False
-        if not step.nullable or step.presence == REMAINING:
+        if nullable:
+            n = -1
+        elif c.strict:
             fail(c, NULL_VALUE, at, 0, 0)
             return False
-        n = -1
+        else:
+            n = 0
     length[0] = n
     return True
 

@@ -4,7 +4,8 @@
     data = kcoord_wire.encode(msg, version=7)
     kcoord_wire.decode(kcoord_wire.JoinGroupRequest, data, version=7) == msg
 
-Message classes are imported when they are first named. `backend` says which codec runs; `KCOORD_WIRE_BACKEND` chooses it.
+Message classes are imported when they are first named. `backend` says which codec runs; the environment variable
+``KCOORD_WIRE_BACKEND`` chooses it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from kcoord_wire.codec.headers import (
     encode_response,
     peek_request,
 )
-from kcoord_wire.codec.registry import MessageCodec, Registry, compile_schemas, decode, encode, registry
+from kcoord_wire.codec.registry import MessageCodec, Registry, compile_schemas, decode, decode_text, encode, registry
 from kcoord_wire.errors import DecodeError, EncodeError, SchemaError, WireError
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ __all__ = [
     "decode_prefixed",
     "decode_request",
     "decode_response",
+    "decode_text",
     "encode",
     "encode_prefixed",
     "encode_request",

@@ -1,7 +1,7 @@
 """Which codec runs: the native core where it is built, else the pure-Python one. Decided here and nowhere else.
 
-``KCOORD_WIRE_BACKEND`` says ``auto`` (the default), ``native`` or ``python``. `auto` falls back only when our own extension is
-absent; an extension that is there but does not load, or was built for another plan format, is an error.
+``KCOORD_WIRE_BACKEND`` says ``auto`` (the default), ``native`` or ``python``. `auto` falls back only when our own
+extension is absent; an extension that is there but does not load, or was built for another plan format, is an error.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kcoord_wire.schema.plan import Length, Op, Presence, StructPlan
 
 __all__ = ["Dispatch", "DispatchClass", "Program", "ProgramClass", "backend", "dispatch_class", "program_class"]
 
-REBUILD = "make regen native  (or: pip install --force-reinstall .)"
+REBUILD = "make native (in a checkout) or pip install --force-reinstall kcoord_wire"
 
 
 class Program(Protocol):
@@ -62,7 +62,7 @@ def _native() -> tuple[ProgramClass, DispatchClass] | None:
             raise
         return None
     ours = {kind.__name__: {member.name: member.value for member in kind} for kind in (Op, Length, Presence)}
-    if native.PLAN_FORMAT != ours:
+    if ours != native.PLAN_FORMAT:
         raise ImportError(f"kcoord_wire._native was built for another plan format: rebuild it with {REBUILD}")
     return native.Program, native.Dispatch
 

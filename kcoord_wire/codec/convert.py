@@ -1,8 +1,8 @@
 """Messages to plain dicts and back, with the keys of the schema file.
 
-For programs: values stay as they are (bytes, uuid.UUID). With ``json=True`` bytes become hex text and uuids their 32 hex
-digits, so that `json.dumps` takes the result; `from_dict` reads both forms. Unknown tagged fields stand under ``_unknownTags``
-as [tag, bytes] pairs, only where there are any. A union is a dict of one key, its variant's name.
+For programs: values stay as they are (bytes, uuid.UUID). With ``json=True`` bytes become hex text and uuids their 32
+hex digits, so that `json.dumps` takes the result; `from_dict` reads both forms. Unknown tagged fields stand under
+``_unknownTags`` as [tag, bytes] pairs, only where there are any. A union is a dict of one key, its variant's name.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ class _Reader:
         """The length or count at `pos`, 0 for a null one; and where its bytes start."""
         number, start = self.prefix(length, pos, path)
         if number < 0:
-            if number == -1 and not nullable:
+            if number == -1 and self.strict and not nullable:
                 raise DecodeError("null", pos, path, "the value is null, which it may not be")
             if number < -1 and (self.strict or not nullable):
                 raise DecodeError("length", pos, path, f"the length is {number}")

@@ -4,7 +4,8 @@ The header's version follows from the api key and version, both of which stand f
 ApiMessageType): request header 2 and response header 1 where the message is flexible, else 1 and 0. Two exceptions: the
 response to ApiVersions always has header 0 (KIP-511), and ControlledShutdown v0 has request header 0.
 
-The draft's frames (family ``central``) have an int16 type id before a request and before some responses, and no correlation id.
+The draft's frames (family ``central``) have an int16 type id before a request and before some responses, and no
+correlation id.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ def decode_request(
     :param family: whose frames these are: ``kafka``, or ``central`` for the draft's
     :param strict: see `MessageCodec.decode`
     :param registry: where to look the api key up; the package's own by default
-    :raises DecodeError: kind ``api`` for an api key and ``version`` for a version that the registry does not have; else as
-        `MessageCodec.decode`, with offsets from the start of `body`
+    :raises DecodeError: kind ``api`` for an api key and ``version`` for a version that the registry does not have;
+        else as `MessageCodec.decode`, with offsets from the start of `body`
     """
     if family == "central":
         type_id = _type_id(body, "TypeIdHeader.request_type_id")
@@ -110,7 +111,7 @@ def encode_request(
 def decode_response(
     body: Buffer, api: type | int, version: int, *, strict: bool = True, registry: Registry = registry
 ) -> tuple[Any, Any]:
-    """Header and response of a frame body. A response does not say what it answers: the caller knows from the correlation id.
+    """Header and response of a frame body. What it answers, the caller knows by its correlation id.
 
     :param api: the response's class, or its api key (family ``kafka``)
     :param version: the version of the request that it answers

@@ -469,8 +469,17 @@ class _ReaderSource(_Source):
                     self.line("raise Refused")
         else:
             with self.block(f"if {n} < 0:"):
-                self.line("raise Refused")
+                self.null_for_empty(n)
             self.slice(step, n, target, taken, limited)
+
+    def null_for_empty(self, n: str) -> None:
+        """What a length below 0 does where null may not stand: lenient reading takes a null for empty."""
+        if self.strict:
+            self.line("raise Refused")
+            return
+        with self.block(f"if {n} != -1:"):
+            self.line("raise Refused")
+        self.line(f"{n} = 0")
 
     def slice(self, step: Step, n: str, target: str, taken: str, limited: bool) -> None:
         if limited:
@@ -484,6 +493,9 @@ class _ReaderSource(_Source):
         item = step.item
         assert item is not None
         opening = "if"
+        if not nullable and not self.strict:
+            with self.block(f"if {n} < 0:"):
+                self.null_for_empty(n)
         if nullable:
             with self.block(f"if {n} == -1:" if self.strict else f"if {n} < 0:"):
                 self.line(f"{target} = None")

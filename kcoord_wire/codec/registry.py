@@ -15,9 +15,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from kcoord_wire.codec import text
 from kcoord_wire.codec.backend import Program, ProgramClass, dispatch_class, program_class
 from kcoord_wire.codec.classes import make_classes
-from kcoord_wire.codec.text import TextProgram
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.messages._index import INDEX
 from kcoord_wire.schema.files import load_messages, schema_root
@@ -25,7 +25,7 @@ from kcoord_wire.schema.model import Message
 from kcoord_wire.schema.plan import StructPlan, compile_plan
 from kcoord_wire.schema.reader import load_message
 
-__all__ = ["Buffer", "MessageCodec", "Registry", "compile_schemas", "decode", "encode", "registry"]
+__all__ = ["Buffer", "MessageCodec", "Registry", "compile_schemas", "decode", "decode_text", "encode", "registry"]
 
 M = TypeVar("M")
 Buffer = bytes | bytearray | memoryview
@@ -35,7 +35,7 @@ class MessageCodec:
     """One message: what it is, and its bytes in every version.
 
     :ivar name: the schema's name, ``JoinGroupRequest``
-    :ivar type: ``request``, ``response``, ``header``, ``data``, ``metadata``, ``coordinator-key`` or ``coordinator-value``
+    :ivar type: ``request``, ``response``, ``header``, ``data``, ``metadata`` or ``coordinator-key`` and ``-value``
     :ivar api_key: the api key, type id or record type; None where it has none
     :ivar family: the namespace of its api key: ``kafka``, ``central``, ``proposal`` ...
     :ivar header: what stands before it in a frame: ``kafka``, ``typeId`` or ``none``
@@ -99,15 +99,16 @@ class MessageCodec:
     def decode(self, data: Buffer, version: int, *, strict: bool = True) -> Any:
         """The message that `data` holds, a body without size or header.
 
-        :param strict: refuse trailing bytes, varints that are not canonical, tags out of order and bools other than 0 and 1;
-            False accepts what Kafka's own reader accepts
+        :param strict: refuse trailing bytes, varints that are not canonical, tags out of order and bools other than
+            0 and 1. False accepts what Kafka's own reader accepts, and a null where none may be as the empty value,
+            which librdkafka's mock broker writes
         :raises DecodeError: the version is none of ours (kind ``version``), or the bytes are not such a message
         """
         program = self._programs.get(version) or self.program(version)
         return program.decode(data, strict)
 
     def decode_prefix(self, data: Buffer, version: int, *, offset: int = 0, strict: bool = True) -> tuple[Any, int]:
-        """The message that starts at `offset`, and the offset of the byte after it. Errors as `decode`, but for trailing bytes."""
+        """The message that starts at `offset`, and the offset of the byte after it: `decode` where more may follow."""
         program = self._programs.get(version) or self.program(version)
         return program.decode_prefix(data, offset, strict)
 
@@ -124,7 +125,7 @@ class MessageCodec:
             raise EncodeError("version", self.name, self._no_version(version))
         plan = self.plan(version)
         if self.schema.encoding == "text":
-            program: Program = TextProgram(self.schema, plan, self.classes)
+            program: Program = text.TextProgram(self.schema, plan, self.classes)
         else:
             program = self._program_class(plan, self.classes)
         self._programs[version] = program
@@ -144,6 +145,7 @@ class Registry(Mapping[str, MessageCodec]):
         self._codecs = {codec.name: codec for codec in codecs}
         self._by_key = {(c.type, c.family, c.api_key): c for c in self._codecs.values() if c.api_key is not None}
         self._by_class: dict[type, MessageCodec] = {}
+        self._text_programs: dict[str, Mapping[str, Program]] = {}
 
     def __getitem__(self, name: str) -> MessageCodec:
         return self._codecs[name]
@@ -175,6 +177,14 @@ class Registry(Mapping[str, MessageCodec]):
         """The response with that api key (or type id). KeyError where there is none."""
         return self._by_key["response", family, api_key]
 
+    def text_programs(self, family: str) -> Mapping[str, Program]:
+        """The programs of a family's text-encoded messages, at their newest version, by the token they start with."""
+        if family not in self._text_programs:
+            codecs = [c for c in self._codecs.values() if c.family == family and c.schema.encoding == "text"]
+            programs = {c.schema.text_type or "": c.program(c.valid_versions[-1]) for c in codecs}
+            self._text_programs[family] = programs
+        return self._text_programs[family]
+
     def record_key(self, record_type: int) -> MessageCodec:
         """The `__consumer_offsets` key of that record type. KeyError where there is none."""
         return self._by_key["coordinator-key", "kafka", record_type]
@@ -205,8 +215,8 @@ registry = Registry(_built_in())
 def compile_schemas(path: str | Path) -> Registry:
     """A registry of a user's own schema files, or of Kafka's: one file, or every .json file below a folder.
 
-    Classes are made on the spot, with the names, attributes and defaults that generated ones would have. Codecs are native
-    where the native core is built.
+    Classes are made on the spot, with the names, attributes and defaults that generated ones would have. Codecs are
+    native where the native core is built.
 
     :raises SchemaError: a file breaks a rule of the schema language
     :raises FileNotFoundError: `path` does not exist
@@ -241,3 +251,11 @@ class _Decode(Protocol):
 _dispatch = dispatch_class(lambda cls, version, reading: registry.by_class(cls).program(version, reading))
 encode: _Encode = _dispatch.encode
 decode: _Decode = _dispatch.decode
+
+
+def decode_text(value: Buffer, *, family: str = "marshal", registry: Registry = registry) -> Any:
+    """The text-encoded message that `value` holds, whichever of the family's messages its first token names.
+
+    :raises DecodeError: kind ``text`` where the family has no such message; else as that message's `decode`
+    """
+    return text.decode_text(value, registry.text_programs(family))

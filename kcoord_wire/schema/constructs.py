@@ -344,8 +344,10 @@ class _Sized(_Wire):
         if n == -1 or not _strict(context):
             if self.nullable:
                 return None
-            if n == -1:
+            if n == -1 and _strict(context):
                 raise DecodeError("null", start, path, "null may not stand here")
+            if n == -1:  # lenient: a null where none may be is the empty value
+                return 0
         raise DecodeError("length", start, path, f"the length {n} is negative")
 
     def write_null(self, stream: Any, context: Any, path: str) -> None:

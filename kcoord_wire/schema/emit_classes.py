@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -211,7 +212,7 @@ def _default(message: Message, field: Field) -> str:
         struct = field.variants[0].struct if field.variants else message.struct_of(field)
         return f"field(default_factory={class_name(message, struct)})"
     if field.type.base == "uuid":
-        return "_ZERO_UUID" if not int(field.default) else f'uuid.UUID("{field.default}")'  # type: ignore[call-overload]
+        return "_ZERO_UUID" if field.default == uuid.UUID(int=0) else f'uuid.UUID("{field.default}")'
     if field.default == b"":
         return 'b""'
     if isinstance(field.default, str):
