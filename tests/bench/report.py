@@ -133,8 +133,8 @@ class Report:
         ]
         spans = sorted((each["quartiles"][1] - each["quartiles"][0]) / each["ns"] for each in measured)
         return (
-            f"The middle half of a cell's samples spans {spans[len(spans) // 2]:.0%} of their median in the typical cell, "
-            f"{spans[-1]:.0%} in the worst."
+            f"The middle half of a cell's samples spans {spans[len(spans) // 2]:.0%} of their median "
+            f"in the typical cell, {spans[-1]:.0%} in the worst."
         )
 
 
