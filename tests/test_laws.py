@@ -72,7 +72,14 @@ def tracked_text_files() -> list[Path]:
         text=True,
     ).stdout
     paths = [ROOT / name for name in listing.split("\0") if name]
-    return [path for path in paths if path.is_file() and b"\0" not in path.read_bytes()[:8192]]
+    return [path for path in paths if path.is_file() and is_text(path.read_bytes())]
+
+
+def is_text(data: bytes) -> bool:
+    try:
+        return "\0" not in data.decode()
+    except UnicodeDecodeError:
+        return False
 
 
 def test_imports_reads_every_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

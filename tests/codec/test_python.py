@@ -310,17 +310,17 @@ WRONG = [
     # Strings, old encoding.
     Wrong("Sized", 0, "00", "truncated", 0, "Sized.text"),
     Wrong("Sized", 0, "0003 6161", "truncated", 0, "Sized.text"),
-    Wrong("Sized", 0, "ffff", "null", 0, "Sized.text"),
+    Wrong("Sized", 0, "ffff", "null", 0, "Sized.text", "truncated"),
     Wrong("Sized", 0, "8000", "length", 0, "Sized.text"),
     Wrong("Sized", 0, "0003 61ff61", "utf8", 3, "Sized.text"),
     Wrong("Sized", 0, "0003 eda080", "utf8", 2, "Sized.text"),
     Wrong("Sized", 0, "0000 fffe" + SIZED0_TAIL[5:], "length", 2, "Sized.maybe_text", None),
-    Wrong("Sized", 0, "0000 ffff ffffffff", "null", 4, "Sized.blob"),
+    Wrong("Sized", 0, "0000 ffff ffffffff", "null", 4, "Sized.blob", "truncated"),
     Wrong("Sized", 0, "0000 ffff 80000000", "length", 4, "Sized.blob"),
     Wrong("Sized", 0, "0000 ffff 7fffffff", "truncated", 4, "Sized.blob"),
     Wrong("Sized", 0, "0000 ffff 00000000 fffffffe" + SIZED0_TAIL[23:], "length", 8, "Sized.maybe_blob", None),
     # Arrays: a count is held against the bytes that are left before anything else.
-    Wrong("Sized", 0, "0000 ffff 00000000 ffffffff ffffffff ffffffff", "null", 16, "Sized.numbers"),
+    Wrong("Sized", 0, "0000 ffff 00000000 ffffffff ffffffff ffffffff", "null", 16, "Sized.numbers", "truncated"),
     Wrong("Sized", 0, "0000 ffff 00000000 ffffffff ffffffff 00000002 00000001 ffff", "truncated", 16, "Sized.numbers"),
     Wrong("Sized", 0, "0000 ffff 00000000 ffffffff ffffffff 00000000 7fffffff", "truncated", 20, "Sized.maybe_numbers"),
     Wrong(
@@ -342,7 +342,7 @@ WRONG = [
     ),
     # Strings, compact encoding, and varints.
     Wrong("Sized", 1, "", "truncated", 0, "Sized.text"),
-    Wrong("Sized", 1, "00", "null", 0, "Sized.text"),
+    Wrong("Sized", 1, "00", "null", 0, "Sized.text", "truncated"),
     Wrong("Sized", 1, "80", "truncated", 0, "Sized.text"),
     Wrong("Sized", 1, "8100" + SIZED1_TAIL, "varint", 0, "Sized.text", None),
     Wrong("Sized", 1, "ffffffffff", "varint", 0, "Sized.text"),
@@ -360,7 +360,7 @@ WRONG = [
     Wrong("Nested", 0, "0001 0000 fe 00000000", "value", 4, "Nested.target", None),
     Wrong("Nested", 0, "0001 0000", "truncated", 4, "Nested.target"),
     Wrong("Nested", 0, "0001 0000 ff 00000002 ffffffff 00", "truncated", 5, "Nested.rows"),
-    Wrong("Nested", 0, "00000000 ff 00000001 00000002 00000000 0000ffff", "null", 19, "Nested.rows[0].points[1].label"),
+    Wrong("Nested", 0, "00000000 ff 00000001 00000002 00000000 0000ffff", "null", 19, "Nested.rows[0].points[1].label", None),
     Wrong("Nested", 0, "0001 0000 ff 00000001 fffffffe", "length", 9, "Nested.rows[0].points", None),
     # Tag sections.
     Wrong("Tagged", 0, "00", "truncated", 1, "Tagged.unknown_tags"),
@@ -383,13 +383,13 @@ WRONG = [
     Wrong("Draft", 0, "00000000 02", "value", 4, "Draft.choice"),
     Wrong("Draft", 0, "00000000", "truncated", 4, "Draft.choice"),
     Wrong("Draft", 0, "00000000 01 000000", "truncated", 5, "Draft.choice.value"),
-    Wrong("Draft", 0, "00000000 fe ffffffff", "null", 5, "Draft.choice.value"),
-    Wrong("Draft", 0, "00000000 01 00000005 ffff", "null", 9, "Draft.hosts"),
+    Wrong("Draft", 0, "00000000 fe ffffffff", "null", 5, "Draft.choice.value", "truncated"),
+    Wrong("Draft", 0, "00000000 01 00000005 ffff", "null", 9, "Draft.hosts", None),
     Wrong("Draft", 0, "00000000 01 00000005 8000", "length", 9, "Draft.hosts"),
-    Wrong("Draft", 0, "00000000 01 00000005 0000 ffff", "null", 11, "Draft.extra"),
+    Wrong("Draft", 0, "00000000 01 00000005 0000 ffff", "null", 11, "Draft.extra", None),
     Wrong("Draft", 0, "00000000 01 00000005 0000 00", "truncated", 11, "Draft.extra"),
     Wrong("Draft", 0, "00000000 01 00000005 0000 0000 00", "trailing", 13, "Draft", None),
-    Wrong("Deep", 0, "00000001" * 10 + "ffff", "null", 40, "Deep" + ".next[0].next" * 10 + ".leaf"),
+    Wrong("Deep", 0, "00000001" * 10 + "ffff", "null", 40, "Deep" + ".next[0].next" * 10 + ".leaf", None),
 ]
 
 
@@ -423,6 +423,9 @@ def test_refused_bytes(program_class: ProgramClass, wrong: Wrong, as_type: type)
         ("Tagged", 0, "00 02 06 00 05 01 61", make.Tagged(unknown_tags=((6, b""), (5, b"a")))),
         ("Tagged", 0, "00 01 02 03 09 02 00", make.Tagged(inner=make.TaggedInner(value=2))),
         ("Tagged", 0, "00 00 ff", make.Tagged()),
+        # Every kind of null where none may be, which lenient reading takes for empty.
+        ("Sized", 0, "ffff" + "ffff" + "ffffffff" * 9, make.Sized(maybe_text=None, maybe_blob=None, maybe_numbers=None)),
+        ("Sized", 1, "00" * 12, make.Sized(maybe_text=None, maybe_blob=None, maybe_numbers=None)),
     ],
 )
 def test_lenient_values(program_class: ProgramClass, name: str, version: int, hexed: str, value: Any) -> None:
