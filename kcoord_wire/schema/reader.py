@@ -15,6 +15,7 @@ from typing import Final, NoReturn
 
 from kcoord_wire.errors import SchemaError
 from kcoord_wire.schema.model import INTEGERS, Field, FieldType, Message, Struct, Variant
+from kcoord_wire.schema.plan import attribute_name, class_name
 from kcoord_wire.schema.text import Node, parse_text
 from kcoord_wire.schema.versions import NONE, Versions
 
@@ -41,6 +42,7 @@ MESSAGE_TYPES: Final = (
 )
 LISTENERS: Final = ("broker", "controller", "zkBroker")
 MAX_STRUCT_DEPTH: Final = 32
+UNKNOWN_TAGS: Final = "unknown_tags"  # the attribute of every struct of a message with flexible versions
 
 _MESSAGE_KEYS: Final = frozenset({
     "type", "name", "apiKey", "validVersions", "flexibleVersions", "deprecatedVersions", "listeners",
@@ -210,7 +212,7 @@ class _Reader:
         if versions:
             self.check_structs(root, node)
         self.check_optional(root, node)
-        return Message(
+        message = Message(
             name=name,
             type=kind,
             root=root,
@@ -230,6 +232,8 @@ class _Reader:
             about=self.text_of(members, "about") or self.comments,
             file=self.file,
         )
+        self.check_classes(message, node)
+        return message
 
     def listener(self, node: Node, kind: str) -> str:
         name = self.string(node, "a listener")
@@ -282,6 +286,8 @@ class _Reader:
             field = self.field(item, versions, depth)
             if field.name.lower() in names:
                 self.fail(item, f'the field "{field.name}" stands twice in its struct')
+            if attribute_name(field.name) == UNKNOWN_TAGS:
+                self.fail(item, f'"{field.name}" is the name of the attribute that keeps unknown tagged fields')
             names.add(field.name.lower())
             if field.tag is not None:
                 if field.tag in tags:
@@ -316,6 +322,15 @@ class _Reader:
 
         for struct in (root, *self.structs.values()):
             visit(struct, ())
+
+    def check_classes(self, message: Message, node: Node) -> None:
+        """No two structs become one class, as Item and MessageItem of a Message would."""
+        owners: dict[str, str] = {}
+        for struct in (message.root, *message.structs.values()):
+            other = owners.setdefault(class_name(message, struct), struct.name)
+            if other != struct.name:
+                where = self.struct_nodes.get(struct.name, node)
+                self.fail(where, f'the structs "{other}" and "{struct.name}" would have one class')
 
     def check_optional(self, root: Struct, node: Node) -> None:
         for struct in (root, *self.structs.values()):

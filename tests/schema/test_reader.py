@@ -247,6 +247,20 @@ RULES: list[tuple[str, Schema, Schema, str, str]] = [
         "$.fields[1]",
         'the field "f" stands twice',
     ),
+    (
+        "field-not-the-tags",
+        message(field(name="Tags")),
+        message(field(name="UnknownTags")),
+        "$.fields[0]",
+        "keeps unknown tagged fields",
+    ),
+    (
+        "struct-class-once",
+        message(field("Ma", fields=[field()]), field("Mb", name="g", fields=[field()])),
+        message(field("Item", fields=[field()]), field("MItem", name="g", fields=[field()])),
+        "$.fields[1]",
+        'the structs "Item" and "MItem" would have one class',
+    ),
     # Fields.
     ("field-object", message(field()), message(fields=[3]), "$.fields[0]", "a field is a JSON object"),
     ("field-keys", message(field(about="x")), message(field(abuot="x")), "$.fields[0].abuot", 'no key "abuot"'),
