@@ -57,7 +57,8 @@ def read_records(
         if size > left:
             if allow_partial:
                 return
-            raise DecodeError("truncated", pos + _AT_SIZE, "Batch.size", f"{size} bytes or more where {left} are left")
+            detail = f"{size} bytes or more where {left} are left"
+            raise DecodeError("truncated", pos + min(_AT_SIZE, left), "Batch.size", detail)
         yield decode_any(view[pos : pos + size], pos, limits)
         pos += size
 
