@@ -1,0 +1,69 @@
+"""`python -m fuzz [target ...] --seconds N`: each target for N seconds under atheris, one after the other.
+
+An input that breaks a target's law is written below build/fuzz/<target>/ and its path printed; the exit status is then
+1. New inputs are kept there too; what should stay for good belongs in fuzz/corpus/<target>/. Needs atheris (`make fuzz`
+installs it beside the package in an environment of its own). Python code alone guides the search: the native core is
+led by the construct grammar and the pure codec, which walk the same bytes in the target `parity`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+TARGETS = sorted(path.stem.removeprefix("fuzz_") for path in HERE.glob("fuzz_*.py"))
+BUILD = HERE.parent / "build" / "fuzz"
+MAX_LENGTH = {"schema": 4096}
+
+
+def main() -> int:
+    """Run the targets; 1 if one of them found something."""
+    parser = argparse.ArgumentParser(prog="fuzz", description="Run fuzz targets under atheris.")
+    parser.add_argument("targets", nargs="*", default=TARGETS, help="which: " + ", ".join(TARGETS))
+    parser.add_argument("--seconds", type=int, default=60, help="for each target")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    unknown = sorted(set(options.targets) - set(TARGETS))
+    if unknown:
+        parser.error(f"there is no target {', '.join(unknown)}")
+    if options.inside:
+        run(options.targets[0], options.seconds)
+        return 0
+    found = []
+    for target in options.targets:
+        print(f"== {target}", flush=True)
+        command = [sys.executable, "-m", "fuzz", "--inside", target, "--seconds", str(options.seconds)]
+        if subprocess.run(command, cwd=HERE.parent, check=False).returncode:
+            found.append(target)
+    for target in found:
+        inputs = sorted((BUILD / target).glob("found-*"))
+        print(f"{target}: broken by", *inputs or ["(no input was written)"])
+    return 1 if found else 0
+
+
+def run(target: str, seconds: int) -> None:
+    """Fuzz one target in this process, which libFuzzer then ends."""
+    import atheris
+
+    with atheris.instrument_imports(include=["kcoord_wire", "fuzz"]):
+        check = import_module(f"fuzz.fuzz_{target}").check
+    kept = BUILD / target / "corpus"
+    kept.mkdir(parents=True, exist_ok=True)
+    flags = [
+        f"-max_total_time={seconds}",
+        f"-artifact_prefix={BUILD / target / 'found'}-",
+        f"-max_len={MAX_LENGTH.get(target, 512)}",
+        "-timeout=20",
+        "-print_final_stats=1",
+        "-verbosity=1",
+    ]
+    atheris.Setup([f"fuzz_{target}", *flags, str(kept), str(HERE / "corpus" / target)], check)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
