@@ -6,7 +6,7 @@ Laws:
 * Each carries `.kind`, one word of a closed list, so that a program can tell the cases apart without reading prose, and
   `.path`, the field it happened in (``JoinGroupResponse.members[3].metadata``). A decode error also carries `.offset`,
   the byte at which the offending primitive starts, counted from the start of the buffer that was handed in.
-* What the codecs say of a field is worded here (`decode_detail`, `encode_detail`), so that all of them say the same.
+* Kind, path and offset are what programs may rely on, the same from every codec; the words of `.detail` are for people.
 """
 
 from __future__ import annotations
@@ -149,10 +149,10 @@ _ENCODE_TEXTS = {
 
 
 def decode_detail(kind: str, a: int = 0, b: int = 0) -> str:
-    """What is wrong with the bytes of a field, in words; `a` and `b` are the numbers that the kind's text names."""
+    """What the native core says of bytes that it refuses; `a` and `b` are the numbers that the kind's text names."""
     return _DECODE_TEXTS[kind].format(a=a, b=b)
 
 
 def encode_detail(kind: str, a: int = 0, b: int = 0) -> str:
-    """What is wrong with the value of a field, in words; `a` and `b` are the numbers that the kind's text names."""
+    """What the native core says of a value that it refuses; `a` and `b` are the numbers that the kind's text names."""
     return _ENCODE_TEXTS[kind].format(a=a, b=b)
