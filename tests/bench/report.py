@@ -22,7 +22,8 @@ times our native codec's time the other one takes: above 1, ours is faster. Ours
 `kw.decode(cls, data, version)` and `kw.encode(message, version)`. The garbage collector is on. Every library but
 msgspec is checked to write the same bytes as ours.
 
-* **floor**: allocating, filling and freeing the same objects, without any parsing (tests/bench/floor.c).
+* **floor**: allocating, filling and freeing the same objects without any parsing (tests/bench/floor.c), measured in the
+  native codec's process.
 * **pure Python**: ours without the native module.
 * **construct**: the grammar that `kcoord_wire.schema.construct_model` makes, run by construct.
 * **msgspec**: no peer; the same values as msgspec Structs in MessagePack, to show what a codec in C can do. Its MB/s
