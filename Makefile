@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 RIVALS := .venv-bench
+FUZZER := .venv-fuzz
 JOBS ?= 2
 FUZZ_SECONDS ?= 60
 CAPTURE ?= tests/data/captures/cooperative.pcap
@@ -56,8 +57,13 @@ $(RIVALS)/.installed: tests/bench/requirements.txt | $(PY)
 	$(RIVALS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
-fuzz: setup ## every fuzz target, FUZZ_SECONDS each (default 60)
-	@set -e; for target in fuzz/fuzz_*.py; do echo "== $$target"; $(PY) $$target --seconds $(FUZZ_SECONDS); done
+fuzz: setup $(FUZZER)/.installed ## every fuzz target, FUZZ_SECONDS each (default 60)
+	$(FUZZER)/bin/python -m fuzz --seconds $(FUZZ_SECONDS)
+
+$(FUZZER)/.installed: fuzz/requirements.txt | $(PY)
+	$(PY) -m venv $(FUZZER)
+	$(FUZZER)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
 
 interop: setup ## compare with other implementations; installs tshark where it is missing
 	@command -v tshark >/dev/null || { \
@@ -69,7 +75,7 @@ sanitize: setup ## the codec's tests on a native module built with the address a
 	KCOORD_WIRE_REQUIRE_NATIVE=1 KCOORD_WIRE_SANITIZE=address $(PY) setup.py --quiet build --build-base build/sanitize --build-lib build/sanitize/lib
 	LD_PRELOAD="$$(cc -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
 	PYTHONPATH=build/sanitize/lib:. KCOORD_WIRE_BACKEND=native \
-	$(PY) -P -m pytest tests/codec
+	$(PY) -P -m pytest tests/codec tests/fuzz
 
 regen: setup ## write the generated files anew from schemas/
 	$(PY) -m kcoord_wire.schema.generate
