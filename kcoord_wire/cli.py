@@ -27,6 +27,7 @@ import kcoord_wire as kw
 from kcoord_wire.api_keys import api_name
 from kcoord_wire.capture import CapturedFrame, CaptureError, CaptureReport, read_capture
 from kcoord_wire.codec.framing import SIZE_BYTES
+from kcoord_wire.extras import MissingLibraryError
 from kcoord_wire.fields import fields_of, printable
 from kcoord_wire.schema.model import Struct
 from kcoord_wire.schema.plan import attribute_name
@@ -87,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
     except CaptureError as error:
         return _complain(f"{args.file}: {error}", 1)
-    except ValueError as error:
+    except (MissingLibraryError, ValueError) as error:
         return _complain(str(error), 1)
     except KeyboardInterrupt:
         return 130

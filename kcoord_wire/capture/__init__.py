@@ -1,7 +1,11 @@
-"""Kafka frames out of captured network traffic."""
+"""Kafka frames out of captured network traffic.
+
+Packets are dissected by dpkt, which the extra ``capture`` brings; without it they raise `MissingLibraryError`.
+"""
 
 from kcoord_wire.capture.conversation import CapturedFrame, CaptureReport, Conversation
 from kcoord_wire.capture.frames import read_capture
 from kcoord_wire.capture.pcap import CaptureError
+from kcoord_wire.extras import MissingLibraryError
 
-__all__ = ["CaptureError", "CaptureReport", "CapturedFrame", "Conversation", "read_capture"]
+__all__ = ["CaptureError", "CaptureReport", "CapturedFrame", "Conversation", "MissingLibraryError", "read_capture"]

@@ -44,6 +44,7 @@ def read_capture(
     :param max_frame_size: largest frame accepted, in bytes; a larger size is not taken for one
     :param report: is filled while the frames are read, and complete when they are used up
     :raises CaptureError: the file is neither pcap nor pcapng
+    :raises MissingLibraryError: the extra ``capture`` is not installed
     """
     report = CaptureReport() if report is None else report
     with Path(source).open("rb") if isinstance(source, (str, PathLike)) else nullcontext(source) as file:

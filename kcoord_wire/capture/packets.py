@@ -1,29 +1,35 @@
-"""From a captured packet to its TCP segment.
+"""From a captured packet to its TCP segment; dpkt dissects the headers.
 
 Link types: Ethernet (with VLAN tags), raw IP, Linux cooked (SLL, SLL2), null and loopback. IPv4 and IPv6.
 
 Laws:
 
-* A packet is either a `Segment` or one of a closed list of reasons (`UNREAD`) why it is none. Nothing raises.
+* A packet is either a `Segment` or one of a closed list of reasons (`Unread`) why it is none. Nothing else is raised
+  than `MissingLibraryError`.
 * A segment knows how long it was on the wire, not only how much of it was captured; padding after it is not part of it.
+* dpkt dissects as deep as it can, in time that may grow with the square of what it is given. It is given one layer at a
+  time and at most `MAX_HEADERS` bytes of it; the payload is cut out of the packet itself.
 * Checksums are not looked at: an interface that computes them itself shows wrong ones to its own host.
 
-Sources: tcpdump.org LINKTYPE_ pages, IEEE 802.1Q, RFC 791, RFC 8200 (section 4), RFC 4302 (section 2.2), RFC 9293
-(section 3.1).
+Sources: tcpdump.org LINKTYPE_ pages, IEEE 802.1Q, RFC 791, RFC 8200 (section 4), RFC 9293 (section 3.1).
 """
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
+from functools import cache
 from socket import AF_INET, AF_INET6, inet_ntop
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from kcoord_wire.capture.pcap import Packet
+from kcoord_wire.extras import require
 
-__all__ = ["ACK", "FIN", "RST", "SYN", "Endpoint", "Segment", "Unread", "read_segment"]
+__all__ = ["ACK", "FIN", "MAX_HEADERS", "RST", "SYN", "Endpoint", "Segment", "Unread", "read_segment"]
 
 FIN, SYN, RST, ACK = 0x01, 0x02, 0x04, 0x10
+
+MAX_HEADERS: Final = 1024
+"""Bytes in which the link header with its tags must end, and an IPv6 header with its extensions and the TCP header."""
 
 Endpoint = tuple[str, int]
 """Address and port."""
@@ -33,7 +39,7 @@ Unread = Literal[
     "not IP",
     "not TCP",
     "fragment",  # of an IP datagram; they are not put together
-    "short",  # the capture cut it before the end of the TCP header
+    "short",  # it ends before its TCP header does: the capture cut it, or it lies about its lengths
 ]
 
 
@@ -61,97 +67,115 @@ class Segment:
 
 _LINK_NULL, _LINK_ETHERNET, _LINK_LOOP, _LINK_SLL, _LINK_SLL2 = 0, 1, 108, 113, 276
 _LINK_IP: Final = frozenset({12, 14, 101, 228, 229})
-_TYPE_FIELD: Final = {  # link type: offset of the EtherType, size of the header
-    _LINK_ETHERNET: (12, 14),
-    _LINK_SLL: (14, 16),
-    _LINK_SLL2: (0, 20),
-}
+_ETHERNET_HEADER, _VLAN_TAG = 14, 4
+_MAX_IPV4_HEADERS: Final = 60 + 60  # of IP and of TCP, each with all its options
 _ETHERTYPES_IP: Final = frozenset({0x0800, 0x86DD})
 _ETHERTYPES_VLAN: Final = frozenset({0x8100, 0x88A8, 0x9100})
-_PROTOCOL_TCP, _PROTOCOL_FRAGMENT, _PROTOCOL_AUTHENTICATION = 6, 44, 51
-_EXTENSIONS: Final = frozenset({0, 43, 60, 135})  # hop-by-hop, routing, destination options, mobility: one layout
-_IPV4 = struct.Struct(">BxHxxHxB2x4s4s")
-_IPV6 = struct.Struct(">4xHBx16s16s")
-_TCP = struct.Struct(">HHIIBB")
-_TCP_HEADER: Final = 20
 
 
 def read_segment(packet: Packet) -> Segment | Unread:
-    """The TCP segment in a packet, or why there is none."""
+    """The TCP segment in a packet, or why there is none.
+
+    :raises MissingLibraryError: the extra ``capture`` is not installed
+    """
+    dpkt = _dpkt()
     try:
-        start = _ip_start(packet.link_type, packet.data)
+        start = _ip_start(dpkt, packet.link_type, packet.data[:MAX_HEADERS])
         if not isinstance(start, int):
             return start
         version = packet.data[start] >> 4
         if version == 4:
-            return _read_ipv4(packet, start)
+            return _read_ipv4(dpkt, packet, start)
         if version == 6:
-            return _read_ipv6(packet, start)
-    except (IndexError, struct.error):
+            return _read_ipv6(dpkt, packet, start)
+    except (IndexError, dpkt.UnpackError):
         return "short"
     return "not IP"
 
 
-def _ip_start(link_type: int, data: bytes) -> int | Unread:
+@cache
+def _dpkt() -> Any:
+    return require("dpkt", "capture", "reading packets")
+
+
+def _ip_start(dpkt: Any, link_type: int, data: bytes) -> int | Unread:
     """Where the IP header begins."""
     if link_type in _LINK_IP:
         return 0
-    if link_type in (_LINK_NULL, _LINK_LOOP):  # an address family, whose numbers and byte order differ between systems
-        return 4
-    if link_type not in _TYPE_FIELD:
+    if link_type in (_LINK_NULL, _LINK_LOOP):
+        # An address family, whose numbers and byte order differ between systems; the version of IP does not.
+        start: int = dpkt.loopback.Loopback.__hdr_len__
+        return start
+    if link_type == _LINK_ETHERNET:
+        head = data[: _ETHERNET_HEADER + 2 * _VLAN_TAG]
+        try:
+            frame = dpkt.ethernet.Ethernet(head)
+        except Exception:  # what dpkt makes of IEEE 802.3 frames lets through whatever it trips over
+            return "short" if len(head) < _ETHERNET_HEADER + 2 * _VLAN_TAG else "not IP"
+        ethertype = frame.vlan_tags[-1].type if hasattr(frame, "vlan_tags") else frame.type
+        start = len(head) - len(frame.data)
+    elif link_type in (_LINK_SLL, _LINK_SLL2):
+        cooked = dpkt.sll.SLL if link_type == _LINK_SLL else dpkt.sll2.SLL2
+        start = cooked.__hdr_len__
+        ethertype = cooked(data[:start]).ethtype
+    else:
         return "link type"
-    type_at, start = _TYPE_FIELD[link_type]
-    (ethertype,) = struct.unpack_from(">H", data, type_at)
     while ethertype in _ETHERTYPES_VLAN:
-        (ethertype,) = struct.unpack_from(">H", data, start + 2)
-        start += 4
+        ethertype = dpkt.ethernet.VLANtag8021Q(data[start : start + _VLAN_TAG]).type
+        start += _VLAN_TAG
     return start if ethertype in _ETHERTYPES_IP else "not IP"
 
 
-def _read_ipv4(packet: Packet, start: int) -> Segment | Unread:
-    version_and_size, total, fragment, protocol, source, destination = _IPV4.unpack_from(packet.data, start)
-    if protocol != _PROTOCOL_TCP:
+def _read_ipv4(dpkt: Any, packet: Packet, start: int) -> Segment | Unread:
+    try:
+        ip = dpkt.ip.IP(packet.data[start : start + _MAX_IPV4_HEADERS])
+    except dpkt.UnpackError:
+        return "short"
+    except Exception:  # a header of TCP raises nothing else
         return "not TCP"
-    if fragment & 0x3FFF:  # more fragments, or not the first
+    if ip.p != dpkt.ip.IP_PROTO_TCP:
+        return "not TCP"
+    if ip.mf or ip.offset:
         return "fragment"
     # A host that leaves segmentation to its interface shows datagrams above 64 KiB with a length of 0.
-    end = start + total if total else packet.length
-    header = (version_and_size & 0xF) * 4
-    return _read_tcp(packet, start + header, end, inet_ntop(AF_INET, source), inet_ntop(AF_INET, destination))
+    end = start + ip.len if ip.len else packet.length
+    return _read_tcp(dpkt, packet, AF_INET, ip, start + ip.hl * 4, end)
 
 
-def _read_ipv6(packet: Packet, start: int) -> Segment | Unread:
-    data = packet.data
-    size, protocol, source, destination = _IPV6.unpack_from(data, start)
-    position = start + 40
-    end = position + size if size else packet.length
-    while protocol != _PROTOCOL_TCP:
-        if protocol in _EXTENSIONS:
-            protocol, position = data[position], position + (data[position + 1] + 1) * 8
-        elif protocol == _PROTOCOL_AUTHENTICATION:
-            protocol, position = data[position], position + (data[position + 1] + 2) * 4
-        elif protocol == _PROTOCOL_FRAGMENT:
-            if struct.unpack_from(">H", data, position + 2)[0] & 0xFFF9:  # an offset, or more fragments
-                return "fragment"
-            protocol, position = data[position], position + 8
-        else:
-            return "not TCP"
-    return _read_tcp(packet, position, end, inet_ntop(AF_INET6, source), inet_ntop(AF_INET6, destination))
+def _read_ipv6(dpkt: Any, packet: Packet, start: int) -> Segment | Unread:
+    try:
+        ip = dpkt.ip6.IP6(packet.data[start : start + MAX_HEADERS])
+    except dpkt.UnpackError:
+        return "short"
+    except AttributeError:  # dpkt expects the offset of a fragment in whichever extension header comes last
+        return "fragment"
+    except Exception:
+        return "not TCP"
+    extensions = ip.all_extension_headers
+    if any(isinstance(e, dpkt.ip6.IP6FragmentHeader) and (e.frag_off or e.m_flag) for e in extensions):
+        return "fragment"
+    if getattr(ip, "p", None) != dpkt.ip.IP_PROTO_TCP:
+        return "not TCP"
+    position = start + ip.__hdr_len__
+    end = position + ip.plen if ip.plen else packet.length
+    position += sum(extension.length for extension in extensions)
+    return _read_tcp(dpkt, packet, AF_INET6, ip, position, end)
 
 
-def _read_tcp(packet: Packet, start: int, end: int, source: str, destination: str) -> Segment | Unread:
-    source_port, destination_port, sequence, acknowledged, offset, flags = _TCP.unpack_from(packet.data, start)
-    header = (offset >> 4) * 4
-    length = end - start - header
-    if header < _TCP_HEADER or length < 0:
+def _read_tcp(dpkt: Any, packet: Packet, family: int, ip: Any, start: int, end: int) -> Segment | Unread:
+    tcp = ip.data
+    if not isinstance(tcp, dpkt.tcp.TCP):
+        return "short"
+    payload = start + tcp.off * 4
+    if end < payload:
         return "short"
     return Segment(
         packet.time_ns,
-        (source, source_port),
-        (destination, destination_port),
-        sequence,
-        acknowledged,
-        flags,
-        length,
-        packet.data[start + header : end],
+        (inet_ntop(family, ip.src), tcp.sport),
+        (inet_ntop(family, ip.dst), tcp.dport),
+        tcp.seq,
+        tcp.ack,
+        tcp.flags & 0xFF,
+        end - payload,
+        packet.data[payload:end],
     )

@@ -8,6 +8,9 @@ Laws:
   above it is passed over piece by piece.
 * Timestamps are whole nanoseconds, so that no precision of the file is lost.
 
+The containers are read here and not by dpkt, which dissects the packets: dpkt allocates what the file claims, knows one
+pcapng interface and gives timestamps as floats.
+
 Sources: draft-ietf-opsawg-pcap (sections 4 and 5), draft-ietf-opsawg-pcapng (section 4).
 """
 

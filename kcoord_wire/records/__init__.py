@@ -28,9 +28,9 @@ Laws:
   `MissingLibraryError`.
 """
 
+from kcoord_wire.extras import MissingLibraryError
 from kcoord_wire.records.batch import encode_batch
 from kcoord_wire.records.control import ControlRecord, ControlType, decode_control_record, end_transaction_record
-from kcoord_wire.records.extra import MissingLibraryError
 from kcoord_wire.records.message_set import encode_message_set
 from kcoord_wire.records.model import (
     NO_OFFSET,

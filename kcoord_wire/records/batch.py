@@ -17,9 +17,9 @@ import struct
 from collections.abc import Iterable
 
 from kcoord_wire.errors import DecodeError, EncodeError
+from kcoord_wire.extras import require
 from kcoord_wire.records import model
 from kcoord_wire.records.compression import compress, decompress
-from kcoord_wire.records.extra import require
 from kcoord_wire.records.limits import ReadLimits
 from kcoord_wire.records.model import NO_TIMESTAMP, Compression, Record, RecordBatch
 from kcoord_wire.records.place import below, encoding_below, moved, pinned
@@ -40,7 +40,7 @@ _AT_COUNT = 57
 
 def crc32c(data: memoryview | bytes) -> int:
     """The Castagnoli CRC of `data`."""
-    checksum: int = require("crc32c", "the checksum of record batches").crc32c(data)
+    checksum: int = require("crc32c", "records", "the checksum of record batches").crc32c(data)
     return checksum
 
 

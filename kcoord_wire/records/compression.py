@@ -20,7 +20,7 @@ import struct
 import zlib
 
 from kcoord_wire.errors import DecodeError, EncodeError
-from kcoord_wire.records.extra import require
+from kcoord_wire.extras import require
 from kcoord_wire.records.lz4_header import with_kafka_checksum, with_specified_checksum
 from kcoord_wire.records.model import Compression
 
@@ -71,14 +71,14 @@ def compress(codec: Compression, data: bytes, *, magic: int = 2) -> bytes:
     if codec is Compression.SNAPPY:
         return _snappy(data)
     if codec is Compression.LZ4:
-        compressor = require("cramjam", "lz4").lz4.Compressor(content_checksum=False, block_linked=False)
+        compressor = require("cramjam", "records", "lz4").lz4.Compressor(content_checksum=False, block_linked=False)
         compressor.compress(data)
         frame = bytes(compressor.finish())
         return with_kafka_checksum(frame) if magic == 0 else frame
     if codec is Compression.ZSTD:
         if magic < 2:
             raise EncodeError("version", "compression", f"zstd needs magic 2, not {magic}")
-        return bytes(require("cramjam", "zstd").zstd.compress(data))
+        return bytes(require("cramjam", "records", "zstd").zstd.compress(data))
     return data
 
 
@@ -112,7 +112,7 @@ def _gunzip(data: bytes, limit: int) -> bytes:
 
 
 def _into_bounded(name: str, data: bytes, limit: int) -> bytes:
-    library = require("cramjam", name)
+    library = require("cramjam", "records", name)
     # Anonymous pages exist once written to, so the limit is address space and only the output is memory.
     with mmap.mmap(-1, limit + 1) as out:
         try:
@@ -146,7 +146,7 @@ def _unsnappy(data: bytes, limit: int) -> bytes:
 
 
 def _unsnappy_block(block: bytes, limit: int, before: int) -> bytes:
-    library = require("cramjam", "snappy")
+    library = require("cramjam", "records", "snappy")
     try:
         size: int = library.snappy.decompress_raw_len(block)
         if before + size > limit:
@@ -161,7 +161,7 @@ def _unsnappy_block(block: bytes, limit: int, before: int) -> bytes:
 
 
 def _snappy(data: bytes) -> bytes:
-    library = require("cramjam", "snappy")
+    library = require("cramjam", "records", "snappy")
     out = bytearray(_XERIAL_HEADER.pack(_XERIAL_MAGIC, 1, 1))
     for at in range(0, len(data), _XERIAL_BLOCK):
         block = bytes(library.snappy.compress_raw(data[at : at + _XERIAL_BLOCK]))

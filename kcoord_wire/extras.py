@@ -1,8 +1,8 @@
-"""The two libraries that records need beyond Python, both in the optional extra ``records``.
+"""The libraries beyond Python that an optional extra of this package brings.
 
 Laws:
 
-* They are imported on first use, so what needs neither (plain and gzip message sets) works without the extra.
+* They are imported on first use, so what does not need them works without the extra.
 * Only their own absence is translated; any other failure to import stays as loud as it is.
 """
 
@@ -15,18 +15,19 @@ __all__ = ["MissingLibraryError", "require"]
 
 
 class MissingLibraryError(ImportError):
-    """A library of the extra ``records`` is not installed.
+    """A library of an optional extra is not installed.
 
     :ivar name: the library
     """
 
-    def __init__(self, name: str, purpose: str) -> None:
-        super().__init__(f"{purpose} needs {name}: pip install 'kcoord_wire[records]'", name=name)
+    def __init__(self, name: str, extra: str, purpose: str) -> None:
+        super().__init__(f"{purpose} needs {name}: pip install 'kcoord_wire[{extra}]'", name=name)
 
 
-def require(name: str, purpose: str) -> ModuleType:
+def require(name: str, extra: str, purpose: str) -> ModuleType:
     """The library `name`.
 
+    :param extra: the extra that brings it
     :param purpose: what it is needed for, as the subject of the error's sentence
     :raises MissingLibraryError: it is not installed
     """
@@ -35,4 +36,4 @@ def require(name: str, purpose: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != name:
             raise
-        raise MissingLibraryError(name, purpose) from None
+        raise MissingLibraryError(name, extra, purpose) from None
