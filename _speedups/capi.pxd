@@ -65,12 +65,33 @@ cdef extern from *:
     static PyObject *kcoord_no_tags, *kcoord_tags_attr, *kcoord_zero_uuid, *kcoord_uuid_safety;
     static PyTypeObject *kcoord_uuid_class;
     static Py_ssize_t kcoord_uuid_int, kcoord_uuid_safe;
+    /* An exact int of at most one digit: nearly every number there is. */
+    #if PY_VERSION_HEX >= 0x030C0000
+    static inline int kcoord_small(PyObject *value, long long *number) {
+        if (!PyLong_CheckExact(value) || !PyUnstable_Long_IsCompact((PyLongObject *)value)) return 0;
+        *number = PyUnstable_Long_CompactValue((PyLongObject *)value);
+        return 1;
+    }
+    #else
+    static inline int kcoord_small(PyObject *value, long long *number) {
+        Py_ssize_t size = Py_SIZE(value);
+        if (!PyLong_CheckExact(value) || size < -1 || size > 1) return 0;
+        *number = size * (long long)((PyLongObject *)value)->ob_digit[0];
+        return 1;
+    }
+    #endif
+    /* Whether looking at the value runs no Python code. */
+    static inline int kcoord_inert(PyObject *value) {
+        return PyUnicode_CheckExact(value) || PyLong_CheckExact(value) || PyBytes_CheckExact(value) || value == Py_None;
+    }
     static PyObject *kcoord_long_from_16(const unsigned char *p) { return _PyLong_FromByteArray(p, 16, 0, 0); }
     """
     Py_ssize_t kcoord_member_offset(PyObject*) noexcept
     bint kcoord_weak(PyTypeObject*) noexcept
     bint kcoord_dict(PyTypeObject*) noexcept
     PyObject* kcoord_long_from_16(const uint8_t*) noexcept
+    bint small_int "kcoord_small"(PyObject*, long long*) noexcept
+    bint is_inert "kcoord_inert"(PyObject*) noexcept
     PyObject* NO_TAGS "kcoord_no_tags"  # the empty tuple
     PyObject* TAGS_ATTR "kcoord_tags_attr"  # "unknown_tags"
     PyObject* ZERO_UUID "kcoord_zero_uuid"

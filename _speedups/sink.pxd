@@ -92,24 +92,28 @@ cdef inline bytes take_bytes(Sink* s):
     return result
 
 
-# SAFETY: the stores write 1 to 8 bytes at p; every caller has made `room` for them.
+# SAFETY: the stores write 1 to 8 bytes at p; every caller has made `room` for them. The position is moved before the bytes
+# are written, through a copy: a uint8_t* may point into the sink, and the compiler would read it anew after each byte.
 cdef inline void store8(Sink* s, uint8_t v) noexcept nogil:
-    s.p[0] = v
-    s.p += 1
+    cdef uint8_t* p = s.p
+    s.p = p + 1
+    p[0] = v
 
 
 cdef inline void store16(Sink* s, uint16_t v) noexcept nogil:
-    s.p[0] = <uint8_t>(v >> 8)
-    s.p[1] = <uint8_t>v
-    s.p += 2
+    cdef uint8_t* p = s.p
+    s.p = p + 2
+    p[0] = <uint8_t>(v >> 8)
+    p[1] = <uint8_t>v
 
 
 cdef inline void store32(Sink* s, uint32_t v) noexcept nogil:
-    s.p[0] = <uint8_t>(v >> 24)
-    s.p[1] = <uint8_t>(v >> 16)
-    s.p[2] = <uint8_t>(v >> 8)
-    s.p[3] = <uint8_t>v
-    s.p += 4
+    cdef uint8_t* p = s.p
+    s.p = p + 4
+    p[0] = <uint8_t>(v >> 24)
+    p[1] = <uint8_t>(v >> 16)
+    p[2] = <uint8_t>(v >> 8)
+    p[3] = <uint8_t>v
 
 
 cdef inline void store64(Sink* s, uint64_t v) noexcept nogil:
@@ -118,12 +122,13 @@ cdef inline void store64(Sink* s, uint64_t v) noexcept nogil:
 
 
 cdef inline void store_uvarint(Sink* s, uint32_t v) noexcept nogil:
+    cdef uint8_t* p = s.p
     while v >= 0x80:
-        s.p[0] = <uint8_t>(v | 0x80)
-        s.p += 1
+        p[0] = <uint8_t>(v | 0x80)
+        p += 1
         v >>= 7
-    s.p[0] = <uint8_t>v
-    s.p += 1
+    s.p = p + 1
+    p[0] = <uint8_t>v
 
 
 cdef inline void store_raw(Sink* s, const void* data, Py_ssize_t n) noexcept nogil:

@@ -57,13 +57,18 @@ cdef inline int write_value(Step* step, PyObject* value, Sink* out) noexcept:
         return write_float(value, out)
     if op == UUID:
         return write_uuid(value, out)
-    if read_number(value, out, step, &number) < 0:
-        return -1
-    if op == INT32 or op == UINT32:
+    return write_number(step, number, out) if read_number(value, out, step, &number) == 0 else -1
+
+
+cdef inline int write_number(Step* step, int64_t number, Sink* out) noexcept:
+    """An integer for which there is room."""
+    if not step.low <= number <= step.high:
+        return refuse(out, RANGE, step.low, step.high)
+    if step.op == INT32 or step.op == UINT32:
         store32(out, <uint32_t>number)
-    elif op == INT16 or op == UINT16:
+    elif step.op == INT16 or step.op == UINT16:
         store16(out, <uint16_t>number)
-    elif op == INT64:
+    elif step.op == INT64:
         store64(out, <uint64_t>number)
     else:
         store8(out, <uint8_t>number)
@@ -84,8 +89,11 @@ cdef inline int grow_or_refuse(Sink* out, Py_ssize_t n) noexcept:
 
 cdef inline int read_number(PyObject* value, Sink* out, Step* step, int64_t* number) noexcept:
     cdef int overflow = 0
+    cdef long long small
     cdef PyObject* index
-    if LongCheck(value):
+    if small_int(value, &small):
+        number[0] = small
+    elif LongCheck(value):
         number[0] = PyLong_AsLongLongAndOverflow(value, &overflow)
     else:
         index = PyNumber_Index(value)
@@ -96,9 +104,7 @@ cdef inline int read_number(PyObject* value, Sink* out, Step* step, int64_t* num
             return refuse(out, TYPE, step.op, 0)
         number[0] = PyLong_AsLongLongAndOverflow(index, &overflow)
         decref(index)
-    if overflow or not step.low <= number[0] <= step.high:
-        return refuse(out, RANGE, step.low, step.high)
-    return 0
+    return refuse(out, RANGE, step.low, step.high) if overflow else 0
 
 
 cdef inline int write_float(PyObject* value, Sink* out) noexcept:
@@ -217,6 +223,7 @@ cdef inline int write_array(Step* step, PyObject* array, Sink* out) noexcept:
     cdef bint is_list = ListCheck(array)
     cdef Py_ssize_t n
     cdef Py_ssize_t i
+    cdef Py_ssize_t done
     cdef int result
     if array == Py_None:
         return write_null(step, out)
@@ -227,11 +234,16 @@ cdef inline int write_array(Step* step, PyObject* array, Sink* out) noexcept:
         return refuse(out, LENGTH, n, 0x7FFFFFFF)
     if make_room(out, MAX_UVARINT) < 0 or write_length(step, out, n) < 0:
         return -1
+    done = 0
+    if INT8 <= step.item.op <= UINT32:
+        done = write_small_ints(step.item, array, n, is_list, out)
+        if done < 0:
+            return -1
     # SAFETY: an element's writer may run Python code (__index__, __eq__) that changes the list. The array and the element in
     # hand are held, and the size is looked at again before each access.
     incref(array)
     result = 0
-    for i in range(n):
+    for i in range(done, n):
         if is_list and ListSize(array) != n:
             result = refuse(out, TYPE, ARRAY, 1)
             break
@@ -241,6 +253,25 @@ cdef inline int write_array(Step* step, PyObject* array, Sink* out) noexcept:
             break
     decref(array)
     return result
+
+
+cdef inline Py_ssize_t write_small_ints(Step* item, PyObject* array, Py_ssize_t n, bint is_list, Sink* out) noexcept:
+    """Write the array's integers up to the first that is not small; how many those are, or -1 with the failure recorded.
+
+    No Python code can run meanwhile, so that nothing has to be held.
+    """
+    cdef long long number
+    cdef Py_ssize_t i
+    # An integer's least size is its size.
+    if make_room(out, n * item.min_size) < 0:
+        return -1
+    for i in range(n):
+        if not small_int(ListGet(array, i) if is_list else TupleGet(array, i), &number):
+            return i
+        if write_number(item, number, out) < 0:
+            push_index(&out.failure, i)
+            return -1
+    return n
 
 
 cdef inline int write_item(Step* item, PyObject* value, Sink* out) noexcept:
@@ -278,6 +309,7 @@ cdef inline int write_union(Step* step, PyObject* value, Sink* out) noexcept:
 cdef inline int write_struct(Struct* s, PyObject* self, Sink* out) noexcept:
     cdef Step* step
     cdef PyObject* value
+    cdef long long number
     cdef int i
     cdef int result
     if Py_TYPE(self) != s.cls and not PyObject_TypeCheck(self, s.cls):
@@ -289,6 +321,10 @@ cdef inline int write_struct(Struct* s, PyObject* self, Sink* out) noexcept:
         value = slot_of(self, step.slot)[0]
         if value == NULL:
             result = refuse(out, TYPE, -1, 0)
+        elif step.presence == PLAIN and INT8 <= step.op <= UINT32 and small_int(value, &number):
+            result = 0 if make_room(out, 8) == 0 and write_number(step, number, out) == 0 else -1
+        elif step.presence == PLAIN and step.op <= BYTES and is_inert(value):
+            result = write_value(step, value, out)
         else:
             # Held, for the writer may run Python code that stores into this very slot.
             incref(value)
