@@ -360,7 +360,15 @@ WRONG = [
     Wrong("Nested", 0, "0001 0000 fe 00000000", "value", 4, "Nested.target", None),
     Wrong("Nested", 0, "0001 0000", "truncated", 4, "Nested.target"),
     Wrong("Nested", 0, "0001 0000 ff 00000002 ffffffff 00", "truncated", 5, "Nested.rows"),
-    Wrong("Nested", 0, "00000000 ff 00000001 00000002 00000000 0000ffff", "null", 19, "Nested.rows[0].points[1].label", None),
+    Wrong(
+        "Nested",
+        0,
+        "00000000 ff 00000001 00000002 00000000 0000ffff",
+        "null",
+        19,
+        "Nested.rows[0].points[1].label",
+        None,
+    ),
     Wrong("Nested", 0, "0001 0000 ff 00000001 fffffffe", "length", 9, "Nested.rows[0].points", None),
     # Tag sections.
     Wrong("Tagged", 0, "00", "truncated", 1, "Tagged.unknown_tags"),
@@ -424,7 +432,12 @@ def test_refused_bytes(program_class: ProgramClass, wrong: Wrong, as_type: type)
         ("Tagged", 0, "00 01 02 03 09 02 00", make.Tagged(inner=make.TaggedInner(value=2))),
         ("Tagged", 0, "00 00 ff", make.Tagged()),
         # Every kind of null where none may be, which lenient reading takes for empty.
-        ("Sized", 0, "ffff" + "ffff" + "ffffffff" * 9, make.Sized(maybe_text=None, maybe_blob=None, maybe_numbers=None)),
+        (
+            "Sized",
+            0,
+            "ffff" + "ffff" + "ffffffff" * 9,
+            make.Sized(maybe_text=None, maybe_blob=None, maybe_numbers=None),
+        ),
         ("Sized", 1, "00" * 12, make.Sized(maybe_text=None, maybe_blob=None, maybe_numbers=None)),
     ],
 )
