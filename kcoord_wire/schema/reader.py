@@ -7,6 +7,7 @@ clients/src/main/resources/common/message/README.md) and of the extensions that 
 from __future__ import annotations
 
 import base64
+import math
 import re
 import uuid
 from collections.abc import Mapping
@@ -564,7 +565,10 @@ def _parse_scalar(base: str, text: str) -> object:
         raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
         return uuid.UUID(bytes=raw)
     if base == "float64":
-        return float(text) if text else 0.0
+        number = float(text) if text else 0.0
+        if math.isnan(number):  # a default has to be equal to itself, or no writer could leave the field out
+            raise ValueError(text)
+        return number
     if not text:
         return 0
     if not _INT.fullmatch(text):

@@ -572,6 +572,13 @@ RULES: list[tuple[str, Schema, Schema, str, str]] = [
         "not a default",
     ),
     (
+        "default-nan",
+        message(field("float64", default="inf")),
+        message(field("float64", default="nan")),
+        "$.fields[0].default",
+        '"nan" is not a default',
+    ),
+    (
         "default-float",
         message(field("float64", default="-2.5")),
         message(field("float64", default="much")),
