@@ -1,0 +1,454 @@
+"""Bytes and values made to do harm: each is refused by name and place, in bounded memory, and nothing is left behind.
+
+Memory: no frame makes decoding allocate more than `WORST` times its size, its result included. Searched over every
+message and version, the worst is an array of structs with nothing in them but an empty list and an unknown tag: 49
+times for OffsetFetchRequest v8, less for all others; 54 for a schema made to be bad. tracemalloc counts what Python
+asks for; the codecs allocate nothing else that grows with the input.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import tracemalloc
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kcoord_wire.codec.backend import Program, ProgramClass
+from kcoord_wire.codec.registry import MessageCodec, compile_schemas, registry
+from kcoord_wire.errors import DecodeError, EncodeError
+from kcoord_wire.schema.plan import Op, Presence, Step, StructPlan
+from tests.strategies import filled
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+EVERYTHING = compile_schemas(ROOT / "tests" / "data" / "parity")["Everything"]
+CODECS = [*(codec for codec in registry.values() if codec.schema.encoding == "binary"), EVERYTHING]
+WORST = 56
+FRAME = 2048  # bytes, about: large enough that what is not proportional does not count
+MANY = 4_000
+
+
+def program(program_class: ProgramClass, codec: MessageCodec, version: int) -> Program:
+    return program_class(codec.plan(version), codec.classes)
+
+
+# JoinGroupResponse v0: error_code, generation_id, protocol_name, leader, member_id, members; v6 the same, flexible.
+JOIN_0 = b"\0\0\0\0\0\1\0\1p\0\1l\0\1m"
+JOIN_6 = b"\0\0\0\0\0\0\0\0\0\1\2p\2l\2m"
+HOSTILE: list[tuple[str, str, int, bytes, tuple[str, int, str]]] = [
+    ("array of 2**31-1, no data", "JoinGroupResponse", 0, JOIN_0 + b"\x7f\xff\xff\xff", ("truncated", 15, "members")),
+    ("array of 2**32-2", "JoinGroupResponse", 6, JOIN_6 + b"\xff\xff\xff\xff\x0f", ("truncated", 16, "members")),
+    ("array of -2", "JoinGroupResponse", 0, JOIN_0 + b"\xff\xff\xff\xfe", ("length", 15, "members")),
+    ("null array", "JoinGroupResponse", 0, JOIN_0 + b"\xff\xff\xff\xff", ("null", 15, "members")),
+    ("null compact array", "JoinGroupResponse", 6, JOIN_6 + b"\0\0", ("null", 16, "members")),
+    ("string of -2", "JoinGroupResponse", 0, b"\0\0\0\0\0\1\xff\xfe", ("length", 6, "protocol_name")),
+    ("last string past the end", "HeartbeatRequest", 0, b"\0\1g\0\0\0\1\0\5mmmm", ("truncated", 7, "member_id")),
+    ("compact string past the end", "HeartbeatRequest", 4, b"\2g\0\0\0\1\7mmmm", ("truncated", 6, "member_id")),
+    ("compact string of 2**32-2", "HeartbeatRequest", 4, b"\xff\xff\xff\xff\x0fg", ("length", 0, "group_id")),
+    ("null string", "HeartbeatRequest", 0, b"\xff\xff\0\0\0\1\0\1m", ("null", 0, "group_id")),
+    ("null compact string", "HeartbeatRequest", 4, b"\0\0\0\0\1\2m\0\0", ("null", 0, "group_id")),
+    ("bad UTF-8", "HeartbeatRequest", 0, b"\0\3g\xc3\x28\0\0\0\1\0\1m", ("utf8", 3, "group_id")),
+    ("surrogate in UTF-8", "HeartbeatRequest", 0, b"\0\4g\xed\xa0\x80\0\0\0\1\0\1m", ("utf8", 3, "group_id")),
+    ("UTF-8 cut short", "HeartbeatRequest", 0, b"\0\2g\xc3\0\0\0\1\0\1m", ("utf8", 3, "group_id")),
+    ("trailing bytes", "HeartbeatRequest", 0, b"\0\1g\0\0\0\1\0\1mXY", ("trailing", 10, "")),
+    ("tag twice", "HeartbeatRequest", 4, b"\2g\0\0\0\1\2m\0\2\5\0\5\0", ("tag", 12, "unknown_tags")),
+    ("tags descending", "HeartbeatRequest", 4, b"\2g\0\0\0\1\2m\0\2\5\0\4\0", ("tag", 12, "unknown_tags")),
+    ("tag past the end", "HeartbeatRequest", 4, b"\2g\0\0\0\1\2m\0\1\5\x20x", ("truncated", 11, "unknown_tags")),
+    ("more tags than bytes", "HeartbeatRequest", 4, b"\2g\0\0\0\1\2m\0\x7f\5\0", ("truncated", 9, "unknown_tags")),
+    ("overlong varint", "HeartbeatRequest", 4, b"\x82\x00g\0\0\0\1\2m\0\0", ("varint", 0, "group_id")),
+    ("varint of 35 bits", "HeartbeatRequest", 4, b"\xff\xff\xff\xff\x7fg", ("varint", 0, "group_id")),
+    ("varint of six bytes", "HeartbeatRequest", 4, b"\x82\x80\x80\x80\x80\x00g", ("varint", 0, "group_id")),
+    ("200 KB of 0x80", "HeartbeatRequest", 4, b"\x80" * 200_000, ("varint", 0, "group_id")),
+    ("200 KB of 0xff", "HeartbeatRequest", 4, b"\xff" * 200_000, ("varint", 0, "group_id")),
+    ("0x80 as tags", "HeartbeatRequest", 4, b"\2g\0\0\0\1\2m\0" + b"\x80" * 200_000, ("varint", 9, "unknown_tags")),
+]  # fmt: skip
+CASES = [pytest.param(*case, id=name) for name, *case in HOSTILE]
+
+
+@pytest.mark.parametrize(("name", "version", "body", "expected"), CASES)
+def test_hostile_body(
+    program_class: ProgramClass, name: str, version: int, body: bytes, expected: tuple[str, int, str]
+) -> None:
+    kind, offset, field = expected
+    for data in (body, bytearray(body), memoryview(body)):
+        with pytest.raises(DecodeError) as caught:
+            program(program_class, registry[name], version).decode(data)
+        path = f"{name}.{field}" if field else name
+        assert (caught.value.kind, caught.value.offset, caught.value.path) == (kind, offset, path)
+        assert f"at byte {offset}" in str(caught.value)
+        assert path in str(caught.value)
+
+
+@pytest.mark.parametrize("data", ["text", None, 7, [0], memoryview(b"abcdefgh")[::2], memoryview(b"abcdefgh")[::-1]])
+def test_what_is_no_buffer_is_a_type_error(program_class: ProgramClass, data: Any) -> None:
+    heartbeat = program(program_class, registry["HeartbeatRequest"], 4)
+    for strict in (True, False):
+        with pytest.raises(TypeError):
+            heartbeat.decode(data, strict)
+        with pytest.raises(TypeError):
+            heartbeat.decode_prefix(data, 0, strict)
+    with pytest.raises(TypeError):
+        registry["HeartbeatRequest"].decode(data, 4)
+
+
+def test_a_buffer_is_let_go(program_class: ProgramClass) -> None:
+    """A bytearray that was decoded, with an error or without, can change its size again."""
+    heartbeat = program(program_class, registry["HeartbeatRequest"], 0)
+    for body in (b"\0\1g\0\0\0\1\0\1m", b"\0\1g", b"\0\1\xff\0\0\0\1\0\1m"):
+        data = bytearray(body)
+        try:
+            heartbeat.decode(data)
+        except DecodeError as error:
+            kept = error
+            assert kept.__traceback__ is not None
+        data += b"more"
+
+
+# Memory.
+
+
+def minimal(plan: StructPlan, classes: Any, present: bool) -> Any:
+    """An instance that takes as few bytes as there can be; `present` puts structs where null could be."""
+    value = classes[plan.name]()
+    for step in plan.steps:
+        if step.presence is Presence.PLAIN:
+            setattr(value, step.attr, smallest(step, classes, present))
+    return value
+
+
+def smallest(step: Step, classes: Any, present: bool) -> Any:
+    if step.op is Op.STRUCT:
+        assert step.struct is not None
+        return None if step.nullable and not present else minimal(step.struct, classes, present)
+    if step.op is Op.UNION:
+        return min((minimal(plan, classes, present) for _, plan in step.variants), key=repr)
+    if step.op is Op.ARRAY:
+        return []
+    if step.op in (Op.STRING, Op.BYTES):
+        return "" if step.op is Op.STRING else b""
+    if step.op is Op.UUID:
+        return uuid.UUID(int=1)
+    return False if step.op is Op.BOOL else step.low
+
+
+def bombs(codec: MessageCodec, version: int) -> Iterator[bytes]:
+    """Frames of about `FRAME` bytes, each nearly all one array, or one tag section, of the least there can be."""
+    plan, classes = codec.plan(version), codec.classes
+    for present in (True, False):
+        root = minimal(plan, classes, present)
+        yield from struct_bombs(codec, version, root, root, plan, present)
+
+
+def struct_bombs(
+    codec: MessageCodec, version: int, root: Any, value: Any, plan: StructPlan, present: bool
+) -> Iterator[bytes]:
+    if plan.flexible:
+        first = max(plan.known_tags, default=-1) + 1
+        value.unknown_tags = tuple((tag, b"") for tag in range(first, first + FRAME // 4))
+        yield codec.encode(root, version)
+        value.unknown_tags = ()
+    for step in plan.steps:
+        if step.presence is Presence.ABSENT or step.op is not Op.ARRAY:
+            continue
+        assert step.item is not None
+        for element in elements(step.item, codec.classes, present):
+            held = getattr(value, step.attr)
+            limit = 0x7000 if step.length == 2 else FRAME
+            setattr(value, step.attr, [element] * min(limit, FRAME // step.item.min_size))
+            yield codec.encode(root, version)
+            setattr(value, step.attr, [element])
+            if step.item.struct is not None and step.item.struct.flexible:
+                # One unknown tag each: two bytes on the wire are two tuples.
+                element.unknown_tags = ((max(step.item.struct.known_tags, default=-1) + 1, b""),)
+                setattr(value, step.attr, [element] * (FRAME // (step.item.min_size + 2)))
+                yield codec.encode(root, version)
+                element.unknown_tags = ()
+                setattr(value, step.attr, [element])
+            if step.item.struct is not None:
+                yield from struct_bombs(codec, version, root, element, step.item.struct, present)
+            setattr(value, step.attr, held)
+
+
+def elements(item: Step, classes: Any, present: bool) -> list[Any]:
+    if item.op is Op.STRING:
+        return ["", "ab"]
+    if item.op is Op.BYTES:
+        return [b"", b"ab"]
+    return [smallest(item, classes, present)]
+
+
+def growth(call: Callable[[], object], size: int) -> float:
+    """The memory that a call takes at its peak, its result included, in times of `size`."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        call()
+        return (tracemalloc.get_traced_memory()[1] - before) / size
+    finally:
+        tracemalloc.stop()
+
+
+NEWEST = [(codec, codec.valid_versions[-1]) for codec in CODECS]
+HEAVIEST = [(registry["OffsetFetchRequest"], 8), (EVERYTHING, 0)]
+
+
+@pytest.mark.parametrize(
+    ("codec", "version"), [pytest.param(c, v, id=f"{c.name}-v{v}") for c, v in (*NEWEST, *HEAVIEST)]
+)
+def test_memory_is_bounded_by_the_frame(program_class: ProgramClass, codec: MessageCodec, version: int) -> None:
+    reader = program(program_class, codec, version)
+    frames = 0
+    for frame in bombs(codec, version):
+        reader.decode(frame)
+        if len(frame) > FRAME // 4:
+            frames += 1
+            assert growth(lambda frame=frame: reader.decode(frame), len(frame)) < WORST
+        # The last byte is missing: what was made until then is as large, and is let go again.
+        cut = frame[:-1]
+        with pytest.raises(DecodeError):
+            reader.decode(cut)
+    assert frames or not any(step.op is Op.ARRAY for step in codec.plan(version).steps)
+
+
+SURVIVOR = r"""
+import random, resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+from importlib import import_module
+from kcoord_wire.codec.registry import registry
+from kcoord_wire.errors import DecodeError
+from tests.codec.test_hostile import HOSTILE, bombs
+program_class = import_module(sys.argv[1]).Program
+rng = random.Random(7)
+bodies = [(registry[name], version, body) for _, name, version, body, _ in HOSTILE]
+for name in ("JoinGroupResponse", "OffsetFetchResponse", "FetchResponse"):
+    codec = registry[name]
+    bodies += [(codec, codec.valid_versions[-1], body) for body in bombs(codec, codec.valid_versions[-1])]
+programs = {(c.name, v): program_class(c.plan(v), c.classes) for c, v, _ in bodies}
+refused = read = 0
+for turn in range(4000):
+    codec, version, body = bodies[turn % len(bodies)]
+    data = bytearray(body[:6000])
+    if turn >= len(bodies):
+        for _ in range(rng.randrange(1, 6)):
+            at = rng.randrange(len(data))
+            data[at : at + rng.randrange(1, 5)] = rng.choice((b"\x7f\xff\xff\xff", b"\xff", b"\x80", rng.randbytes(3)))
+    for strict in (True, False):
+        try:
+            programs[codec.name, version].decode(bytes(data), strict)
+            read += 1
+        except DecodeError:
+            refused += 1
+print(read > 0, refused > 4000)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit on the address space of a process")
+@pytest.mark.skipif(
+    "LD_PRELOAD" in os.environ, reason="the address sanitizer reserves more address space than the limit"
+)
+@pytest.mark.parametrize("module", ["kcoord_wire._native", "kcoord_wire.codec.python"])
+def test_all_of_it_within_a_gigabyte_of_addresses(module: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SURVIVOR, module], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True True\n", "")
+
+
+# Values that fight back: what the writer calls may change what it is writing.
+
+
+class Changes:
+    """An int and a default to be compared with; each use calls `change`."""
+
+    def __init__(self, change: Callable[[], None], number: int = 1) -> None:
+        self.change = change
+        self.number = number
+
+    def __index__(self) -> int:
+        self.change()
+        return self.number
+
+    def __eq__(self, other: object) -> bool:
+        self.change()
+        return False
+
+    def __float__(self) -> float:
+        self.change()
+        return 1.0
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def empty_slots(value: Any) -> Callable[[], None]:
+    def change() -> None:
+        for attr in type(value).__slots__:
+            if hasattr(value, attr):
+                delattr(value, attr)
+        gc.collect()
+
+    return change
+
+
+def clear(target: list[Any]) -> Callable[[], None]:
+    def change() -> None:
+        target.clear()
+        target.extend([None] * 3)
+        target.clear()
+        gc.collect()
+
+    return change
+
+
+def attempt(writer: Program, message: Any) -> None:
+    """Encode: bytes or an error, whatever the value does to itself."""
+    try:
+        written = writer.encode(message)
+    except SystemError:
+        raise
+    except Exception:
+        return
+    assert isinstance(written, bytes)
+
+
+@pytest.mark.parametrize("version", EVERYTHING.valid_versions)
+@pytest.mark.parametrize("how", ["clear list", "grow list", "empty slots", "raise"])
+def test_values_that_change_the_message_while_it_is_written(
+    program_class: ProgramClass, version: int, how: str
+) -> None:
+    writer = program(program_class, EVERYTHING, version)
+    inner = EVERYTHING.classes["EverythingInner"]
+    for attr in (
+        "plain", "real", "tiny", "longs", "reals", "inners", "gone", "gone_inner", "tagged_list", "tagged_id",
+        "late_tag", "ids", "ignored", "note", "unknown_tags",
+    ):  # fmt: skip
+        message = EVERYTHING.cls()
+        message.inners = [inner(), inner(), inner()]
+        for items in (message.longs, message.reals, message.ports, message.tinies):
+            items.extend([1, 2, 3])
+        target: list[Any] = message.inners
+
+        def change(how: str = how, message: Any = message, target: Any = target) -> None:
+            if how == "empty slots":
+                empty_slots(message)()
+            elif how == "raise":
+                raise ZeroDivisionError
+            elif how == "grow list":
+                target.append(Changes(lambda: None))
+            else:
+                clear(target)()
+
+        evil = Changes(change)
+        held = getattr(message, attr, None)
+        if attr == "inners":
+            message.inners[0].number = evil
+            message.inners[1].numbers = [evil, evil]
+        elif attr == "gone_inner":
+            message.gone_inner.number = evil
+            message.tagged_inner.number = evil
+        elif attr == "note":
+            message.inners[0].note = evil
+        elif attr == "unknown_tags":
+            message.unknown_tags = [(7, b"x"), (evil, b"y"), (9, evil)]
+        elif isinstance(held, list):
+            target = held
+            held[1:1] = [Changes(lambda held=held: clear(held)()), evil]
+        elif attr == "tagged_list":
+            message.tagged_list = target = []
+            target += [1, Changes(lambda target=target: clear(target)()), evil]
+        else:
+            setattr(message, attr, evil)
+        attempt(writer, message)
+
+
+def test_uuids_that_are_not_what_they_seem(program_class: ProgramClass) -> None:
+    for version in EVERYTHING.valid_versions:
+        writer = program(program_class, EVERYTHING, version)
+        for number in (Changes(gc.collect), -1, 2**128, "x", b"xy", None, 2.0):
+            for attr in ("id", "tagged_id"):
+                message = EVERYTHING.cls()
+                forged = uuid.UUID(int=5)
+                object.__setattr__(forged, "int", number)
+                setattr(message, attr, forged)
+                attempt(writer, message)
+        message = EVERYTHING.cls()
+        empty = uuid.UUID(int=5)
+        object.__delattr__(empty, "int")
+        message.id = empty
+        attempt(writer, message)
+
+
+# Nothing is left behind.
+
+SHARED = [None, True, False, (), "", b"", 0, 1, uuid.UUID(int=0)]
+
+
+def leaks(jobs: list[Callable[[], None]]) -> tuple[int, int]:
+    """What `MANY` calls of the jobs in turn leave: bytes of memory, and references to objects that are shared."""
+    for job in jobs:
+        job()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        memory = tracemalloc.get_traced_memory()[0]
+        references = [sys.getrefcount(value) for value in SHARED]
+        for turn in range(MANY):
+            jobs[turn % len(jobs)]()
+        gc.collect()
+        grown = [sys.getrefcount(value) - old for value, old in zip(SHARED, references, strict=True)]
+        return tracemalloc.get_traced_memory()[0] - memory, max(map(abs, grown))
+    finally:
+        tracemalloc.stop()
+
+
+def reading(reader: Program, body: bytes) -> Callable[[], None]:
+    def work() -> None:
+        with suppress(DecodeError):
+            reader.decode(body)
+
+    return work
+
+
+def writing(writer: Program, message: Any) -> Callable[[], None]:
+    def work() -> None:
+        with suppress(EncodeError):
+            writer.encode(message)
+
+    return work
+
+
+@pytest.mark.parametrize("kind", ["decode", "encode"])
+def test_nothing_leaks(program_class: ProgramClass, kind: str) -> None:
+    """Success and failures in turn: a prefix of each length, a changed byte at each place, each attribute damaged."""
+    everything = program(program_class, EVERYTHING, 3)
+    message = filled(EVERYTHING, 3)
+    jobs: list[Callable[[], None]] = []
+    if kind == "decode":
+        whole = everything.encode(message)
+        bodies = [whole[:size] for size in range(len(whole) + 1)]
+        for at in range(len(whole)):
+            bodies += [whole[:at] + bytes([byte]) + whole[at + 1 :] for byte in (0x00, 0x80, 0xFF)]
+        jobs += [reading(everything, body) for body in bodies]
+        for name, version, body, _ in (case[1:] for case in HOSTILE):
+            jobs.append(reading(program(program_class, registry[name], version), body[:64]))
+    else:
+        jobs.append(writing(everything, message))
+        for attr in type(message).__slots__:
+            for bad in (None, object(), "\ud800", 2**70, [None], [object(), 1], ((1, b""),), ((9, b""), (8, b""))):
+                damaged = filled(EVERYTHING, 3)
+                setattr(damaged, attr, bad)
+                jobs.append(writing(everything, damaged))
+            damaged = filled(EVERYTHING, 3)
+            delattr(damaged, attr)
+            jobs.append(writing(everything, damaged))
+    memory, references = leaks(jobs)
+    assert memory < MANY, "less than a byte a call"
+    assert references < MANY // 100
