@@ -1,6 +1,6 @@
-"""Makes Markdown of what was measured: `markdown` all of it, `readme_table` the short table of the README.
+"""Makes one report of pytest-benchmark's files, and Markdown of it: `markdown` all, `readme` what the README says.
 
-`python -m tests.bench.report` prints the README's table from tests/bench/results/latest.json, or from the file named.
+`python -m tests.bench.report` prints the README's part, `--readme` writes it into README.md; from latest.json.
 """
 
 from __future__ import annotations
@@ -8,12 +8,16 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import quantiles
 from typing import Any
 
 from .libraries import LIBRARIES
 from .rows import ROWS
 
+RESULTS = Path(__file__).parent / "results"
+README = Path(__file__).parent.parent.parent / "README.md"
 LARGE = 10_000  # bytes: from here on a message counts as large
 DIRECTIONS = ("decode", "encode")
 NOTES = """\
@@ -30,6 +34,40 @@ msgspec is checked to write the same bytes as ours.
   are MessagePack's bytes.
 * **v1**, **v3**, **v5** behind a time: the newest version of that message that the library has, measured on that one.
 """
+WHY = """\
+The floor makes and frees the same objects without reading a byte: where it is near the target itself, what is left to
+the parsing does not suffice."""
+
+
+def merge(runs: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """What latest.json holds: of each library's runs the median and the quartiles of all samples, cell by cell."""
+    run = next(iter(runs.values()))[0]
+    info = run["machine_info"]
+    machine = {
+        "processor": info["cpu"].get("brand_raw") or info["machine"],
+        "cores": info["cpu"]["count"],
+        "system": f"{info['system']} {info['machine']}",
+        "python": f"{info['python_implementation']} {info['python_version']}",
+    }
+    libraries = {
+        library: {"installed": LIBRARIES[library].installed(), "cells": merge_cells(done)}
+        for library, done in runs.items()
+    }
+    return {"date": run["datetime"][:10], "machine": machine, "libraries": libraries}
+
+
+def merge_cells(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    cells: dict[str, Any] = {}
+    samples: dict[tuple[str, str], list[float]] = {}
+    for measured in (each for run in runs for each in run["benchmarks"]):
+        about = measured["extra_info"]
+        cells.setdefault(about["row"], {"version": about["version"], "bytes": about["bytes"]})
+        pooled = samples.setdefault((about["row"], about["operation"]), [])
+        pooled += [seconds / about["calls"] for seconds in measured["stats"]["data"]]
+    for (row, operation), pooled in samples.items():
+        low, median, high = (1e9 * each for each in quantiles(pooled, n=4, method="inclusive"))
+        cells[row][operation] = {"ns": median, "quartiles": [low, high], "samples": len(pooled)}
+    return cells
 
 
 def title_of(key: str) -> str:
@@ -44,12 +82,37 @@ def digits(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
+@dataclass
+class Target:
+    """A bound on a ratio, and that ratio in each row it is for.
+
+    :ivar floors: what the floor in our codec's place would reach, for decoding against another library
+    """
+
+    text: str
+    bound: float
+    ratios: dict[str, float]
+    floors: dict[str, float] = field(default_factory=dict)
+    at_most: bool = False
+
+    def missed(self) -> list[str]:
+        sign = -1 if self.at_most else 1
+        return [row for row, ratio in self.ratios.items() if sign * ratio < sign * self.bound]
+
+    def worst(self) -> str:
+        return (max if self.at_most else min)(self.ratios, key=lambda row: self.ratios[row])
+
+    def shown(self, row: str) -> str:
+        floor = f" (the floor itself: {digits(self.floors[row])}x)" if self.floors else ""
+        return f"{title_of(row)}: {digits(self.ratios[row])}x{floor}"
+
+
 class Report:
     """What was measured, by library, row and direction."""
 
     def __init__(self, report: dict[str, Any]) -> None:
         self.report = report
-        self.rows: list[str] = report["rows"]
+        self.rows = [row.key for row in ROWS]
         self.libraries: list[str] = [key for key in LIBRARIES if key in report["libraries"]]
         self.peers = [key for key in self.libraries if LIBRARIES[key].peer]
 
@@ -96,8 +159,7 @@ class Report:
                 cells.append("-")
             yield line([*cells, *(self.shown(library, row, operation) for library in rest)])
 
-    def targets(self) -> Iterator[str]:
-        """Each target with the row that is worst against it."""
+    def targets(self) -> Iterator[Target]:
         large = [row for row in self.rows if self.cell("native", row)["bytes"] >= LARGE]
         wanted = [
             ("decode at least 2x kio", "kio", "native", "decode", 2.0, self.rows),
@@ -106,22 +168,25 @@ class Report:
             ("pure Python decodes no slower than kafka-python", "kafka-python", "python", "decode", 1.0, self.rows),
             ("pure Python encodes no slower than kafka-python", "kafka-python", "python", "encode", 1.0, self.rows),
         ]
-        yield line(["target", "met", "rows that meet it", "worst row"])
-        yield line(["---", "---", "---", "---"])
-        for text, library, to, operation, least, rows in wanted:
+        floor = {row: self.time("native", row, "floor") for row in self.rows}
+        for text, library, to, operation, bound, rows in wanted:
             if library in self.libraries and to in self.libraries and rows:
                 ratios = {row: self.ratio(library, row, operation, to) for row in rows}
-                worst = min(ratios, key=lambda row: ratios[row])
-                met = sum(ratio >= least for ratio in ratios.values())
-                shown = f"{title_of(worst)}: {digits(ratios[worst])}x"
-                if operation == "decode" and to == "native":
-                    allowed = self.time(library, worst, "decode") / self.time("native", worst, "floor")
-                    shown += f"; the floor itself: {digits(allowed)}x"
-                yield verdict(text, met, len(rows), shown)
-        over = {row: self.time("native", row, "decode") / self.time("native", row, "floor") for row in self.rows}
-        worst = max(over, key=lambda row: over[row])
-        met = sum(ratio <= 1.4 for ratio in over.values())
-        yield verdict("decode within 1.4x of the floor", met, len(over), f"{title_of(worst)}: {over[worst]:.2f}")
+                floored = operation == "decode" and to == "native"
+                floors = {row: self.time(library, row, operation) / floor[row] for row in rows} if floored else {}
+                yield Target(text, bound, ratios, floors)
+        over = {row: self.time("native", row, "decode") / floor[row] for row in self.rows}
+        yield Target("decode within 1.4x of the floor", 1.4, over, at_most=True)
+
+    def verdicts(self) -> Iterator[str]:
+        """Each target with the row that is worst against it."""
+        yield line(["target", "met", "rows that meet it", "worst row"])
+        yield line(["---", "---", "---", "---"])
+        for target in self.targets():
+            missed, rows = len(target.missed()), len(target.ratios)
+            yield line(
+                [target.text, "no" if missed else "yes", f"{rows - missed} of {rows}", target.shown(target.worst())]
+            )
 
     def spread(self) -> str:
         """How far the samples of one cell lie apart."""
@@ -143,22 +208,24 @@ def line(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def verdict(text: str, met: int, of: int, worst: str) -> str:
-    return line([text, "yes" if met == of else "no", f"{met} of {of}", worst])
+def conditions(report: dict[str, Any]) -> str:
+    machine = report["machine"]
+    return (
+        f"{report['date']}, {machine['processor']}, {machine['cores']} cores, {machine['system']}, "
+        f"{machine['python']}; load {report['load']} at the start"
+    )
 
 
 def markdown(report: dict[str, Any]) -> str:
     """The whole report."""
     made = Report(report)
-    machine = report["machine"]
     versions = ", ".join(
         f"{LIBRARIES[key].package} {report['libraries'][key]['installed']}" for key in made.libraries if key != "python"
     )
     parts = [
         "# Benchmark",
         "",
-        f"{report['date']}, {machine['processor']}, {machine['cores']} cores, {machine['system']}, "
-        f"{machine['python']}; load {machine['load']} at the start. {versions}.",
+        f"{conditions(report)}. {versions}.",
         "",
         *(["**A smoke test on tiny messages: these times mean nothing.**", ""] if report["quick"] else []),
         NOTES,
@@ -167,27 +234,55 @@ def markdown(report: dict[str, Any]) -> str:
     ]
     for operation in DIRECTIONS:
         parts += [f"## {operation.capitalize()}", "", *made.table(operation), ""]
-    parts += ["## Targets", "", *made.targets(), ""]
+    parts += ["## Targets", "", *made.verdicts(), ""]
     return "\n".join(parts)
 
 
-def readme_table(report: dict[str, Any]) -> str:
-    """Native times, and how many times longer the others take, decode / encode."""
-    made = Report(report)
+def ratios(made: Report, operation: str) -> Iterator[str]:
+    """Native microseconds, and how many times as long the others take."""
     others = [key for key in made.libraries if key not in ("native", "msgspec")]
-    head = ["message", "bytes", "native, us", *(LIBRARIES[key].title for key in others)]
-    lines = [line(head), line(["---", *["---:"] * (len(head) - 1)])]
+    head = [operation, "bytes", "native, µs", *(LIBRARIES[key].title for key in others)]
+    yield line(head)
+    yield line(["---", *["---:"] * (len(head) - 1)])
     for row in made.rows:
         cells = [title_of(row), f"{made.cell('native', row)['bytes']:,}"]
-        cells.append(" / ".join(digits(made.time("native", row, operation) / 1e3) for operation in DIRECTIONS))
+        cells.append(digits(made.time("native", row, operation) / 1e3))
         for key in others:
-            ratios = " / ".join(f"{digits(made.ratio(key, row, operation))}x" for operation in DIRECTIONS)
             version = made.cell(key, row)["version"]
-            cells.append(ratios if version == version_of(row) else f"{ratios} (v{version})")
-        lines.append(line(cells))
-    return "\n".join(lines)
+            shown = f"{digits(made.ratio(key, row, operation))}x"
+            cells.append(shown if version == version_of(row) else f"{shown} (v{version})")
+        yield line(cells)
+
+
+def readme(report: dict[str, Any]) -> str:
+    """What stands between the marks of the README."""
+    made = Report(report)
+    parts = [
+        "`make bench` measures one `kw.decode` and one `kw.encode` of the native codec, in processor time, and how many",
+        "times as long the others take for the same bytes (a version in brackets: the newest that they have). Medians;",
+        f"{conditions(report)}.",
+        "",
+    ]
+    for operation in DIRECTIONS:
+        parts += [*ratios(made, operation), ""]
+    missed = [target for target in made.targets() if target.missed()]
+    for target in missed:
+        parts.append(f"Missed: {target.text}, in {'; '.join(target.shown(row) for row in target.missed())}.")
+    if any(target.floors for target in missed):
+        parts.append(WHY)
+    met = ", ".join(target.text for target in made.targets() if target not in missed)
+    return "\n".join([*parts, f"Met: {met}.", "[All times](tests/bench/results/latest.md)."])
+
+
+def main() -> None:
+    text = readme(json.loads((RESULTS / "latest.json").read_text("utf-8")))
+    if sys.argv[1:] == ["--readme"]:
+        start, end = "<!-- bench -->", "<!-- /bench -->"
+        before, rest = README.read_text("utf-8").split(start)
+        README.write_text(f"{before}{start}\n\n{text}\n\n{end}{rest.split(end)[1]}", "utf-8")
+    else:
+        print(text)
 
 
 if __name__ == "__main__":
-    named = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "results" / "latest.json"
-    print(readme_table(json.loads(named.read_text("utf-8"))))
+    main()

@@ -1,0 +1,13 @@
+"""The options of bench_codec.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from .libraries import LIBRARIES
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("the codec's benchmark")
+    group.addoption("--library", choices=LIBRARIES, default="native", help="what bench_codec.py measures")
+    group.addoption("--quick", action="store_true", help="tiny messages in bench_codec.py")
