@@ -1,0 +1,40 @@
+"""The README does what it says: its Python runs, its command lines parse, its folders exist."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kcoord_wire.cli import _parser
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    [block] = re.findall(r"```python\n(.*?)```", README, re.S)
+    (tmp_path / "my_schemas").mkdir()
+    shutil.copy(ROOT / "schemas" / "kafka" / "FetchRequest.json", tmp_path / "my_schemas")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    exec(compile(block, "README.md", "exec"), names)
+    assert names["request"] == names["msg"]
+    assert "session_timeout_ms" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("line", re.findall(r"^    kcoord (.*)$", README, re.M))
+def test_the_command_lines_parse(line: str) -> None:
+    arguments = line.partition("   #")[0].split()
+    assert _parser().parse_args(arguments).run is not None
+
+
+def test_the_folders_and_targets_are_there() -> None:
+    table = README.partition("## Where things are")[2].partition("##")[0]
+    folders = [cell for row in re.findall(r"^\| (`.*?) \|", table, re.M) for cell in re.findall(r"`(.*?)`", row)]
+    assert folders
+    assert [f for f in folders if not ((ROOT / f).is_dir() or (ROOT / "kcoord_wire" / f).is_dir())] == []
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+    assert set(re.findall(r"make ([a-z]+)", README)) <= set(targets)
