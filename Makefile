@@ -46,6 +46,7 @@ test: lint ## lint, types, freshness of generated files, and the suite with eith
 
 lint: setup ## ruff, mypy, and whether the generated files are those that the schemas give
 	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	$(PY) -m kcoord_wire.schema.generate --check
 

@@ -32,7 +32,6 @@ class ClusterMetadataRequest:
     """
 
 
-
 @dataclass(slots=True, kw_only=True)
 class ClusterMetadataResponseBroker:
     """The brokers of the cluster as the answering broker knows them.

@@ -75,7 +75,9 @@ class ConsumerGroupCurrentMemberAssignmentValue:
     assigned_partitions: list[ConsumerGroupCurrentMemberAssignmentValueTopicPartitions] = field(default_factory=list)
     """The partitions the member owns or may take."""
 
-    partitions_pending_revocation: list[ConsumerGroupCurrentMemberAssignmentValueTopicPartitions] = field(default_factory=list)
+    partitions_pending_revocation: list[ConsumerGroupCurrentMemberAssignmentValueTopicPartitions] = field(
+        default_factory=list
+    )
     """The partitions the member has been told to give up but still holds."""
 
     unknown_tags: tuple[tuple[int, bytes], ...] = ()

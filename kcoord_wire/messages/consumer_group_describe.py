@@ -108,7 +108,9 @@ class ConsumerGroupDescribeResponseMember:
     assignment: ConsumerGroupDescribeResponseAssignment = field(default_factory=ConsumerGroupDescribeResponseAssignment)
     """What the member owns now."""
 
-    target_assignment: ConsumerGroupDescribeResponseAssignment = field(default_factory=ConsumerGroupDescribeResponseAssignment)
+    target_assignment: ConsumerGroupDescribeResponseAssignment = field(
+        default_factory=ConsumerGroupDescribeResponseAssignment
+    )
     """What the member is meant to own once the group has converged."""
 
     member_type: int = -1

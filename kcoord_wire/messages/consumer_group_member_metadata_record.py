@@ -100,7 +100,9 @@ class ConsumerGroupMemberMetadataValue:
     server_assignor: str | None = ""
     """The assignor the member asked for; null if it leaves the choice to the coordinator."""
 
-    classic_member_metadata: ConsumerGroupMemberMetadataValueClassicMemberMetadata | None = field(default_factory=ConsumerGroupMemberMetadataValueClassicMemberMetadata)
+    classic_member_metadata: ConsumerGroupMemberMetadataValueClassicMemberMetadata | None = field(
+        default_factory=ConsumerGroupMemberMetadataValueClassicMemberMetadata
+    )
     """What a member of the classic protocol said besides; null if the member speaks the newer one. Tagged field 0."""
 
     unknown_tags: tuple[tuple[int, bytes], ...] = ()

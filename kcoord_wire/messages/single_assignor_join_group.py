@@ -82,7 +82,9 @@ class SingleAssignorJoinGroupRequest:
     protocol_type: str = ""
     """The kind of group: consumer, for consumers."""
 
-    phase: SingleAssignorJoinGroupRequestJoin | SingleAssignorJoinGroupRequestSynchronized = field(default_factory=SingleAssignorJoinGroupRequestJoin)
+    phase: SingleAssignorJoinGroupRequestJoin | SingleAssignorJoinGroupRequestSynchronized = field(
+        default_factory=SingleAssignorJoinGroupRequestJoin
+    )
     """What the member wants to say."""
 
 
@@ -148,5 +150,7 @@ class SingleAssignorJoinGroupResponse:
     member_id: str = ""
     """The receiver's own member id."""
 
-    phase: SingleAssignorJoinGroupResponseSynchronize | SingleAssignorJoinGroupResponseJoined = field(default_factory=SingleAssignorJoinGroupResponseSynchronize)
+    phase: SingleAssignorJoinGroupResponseSynchronize | SingleAssignorJoinGroupResponseJoined = field(
+        default_factory=SingleAssignorJoinGroupResponseSynchronize
+    )
     """What the receiver has to do."""

@@ -126,14 +126,16 @@ def _class(message: Message, name: str, struct: Struct) -> Iterator[str]:
     for field in struct.fields:
         yield ""
         annotation = _annotation(message, field)
-        yield f"    {attribute_name(field.name)}: {annotation} = {_default(message, field)}"
+        default = _default(message, field)
+        line = f"    {attribute_name(field.name)}: {annotation} = {default}"
+        if len(line) > WIDTH:  # broken where the formatter would break it
+            line = line.replace("field(", "field(\n        ", 1)[:-1] + "\n    )"
+        yield line
         yield from _docstring(_field_doc(message, field), 4)
     if message.flexible:
         yield ""
         yield "    unknown_tags: tuple[tuple[int, bytes], ...] = ()"
         yield f'    """{_UNKNOWN_TAGS}"""'
-    elif not struct.fields:
-        yield ""
 
 
 def _class_doc(message: Message, struct: Struct) -> str:
