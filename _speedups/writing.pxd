@@ -383,7 +383,7 @@ cdef inline int check_tags(Struct* s, tags, list checked, Sink* out) except? -1:
         if not isinstance(pair, list | tuple) or len(pair) != 2 or not isinstance(pair[0], int):
             return refuse(out, TYPE, 0, 0)
         tag, data = pair
-        if not 0 <= tag <= 0x7FFFFFFF or not isinstance(data, bytes | bytearray | memoryview):
+        if not 0 <= tag <= 0xFFFFFFFF or not isinstance(data, bytes | bytearray | memoryview):
             return refuse(out, TYPE, 0, 0)
         if tag <= previous or is_known(s, tag) or not s.flexible:
             return refuse(out, TAG, 0, 0)

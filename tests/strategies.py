@@ -70,7 +70,7 @@ class _Maker:
         }
         if self.version in self.message.flexible:
             known = {field.tag for field in struct.fields if field.tag is not None}
-            numbers = st.integers(0, 9) | st.integers(0, 2**31 - 1)
+            numbers = st.integers(0, 9) | st.integers(0, 2**32 - 1)
             tags = st.dictionaries(numbers.filter(lambda tag: tag not in known), st.binary(max_size=SIZE), max_size=2)
             fields["unknown_tags"] = tags.map(lambda pairs: tuple(sorted(pairs.items())))
         return st.builds(self.classes[class_name(self.message, struct)], **fields)

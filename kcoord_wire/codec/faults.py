@@ -23,7 +23,7 @@ __all__ = ["MAX_BYTES", "MAX_COUNT", "MAX_TAG", "explain_bytes", "explain_value"
 
 MAX_BYTES: Final = 0x7FFFFFFF
 MAX_COUNT: Final = {Length.INT16: 0x7FFF, Length.INT32: 0x7FFFFFFF, Length.COMPACT: 0x7FFFFFFF}
-MAX_TAG: Final = 0x7FFFFFFF
+MAX_TAG: Final = 0xFFFFFFFF
 
 _PREFIX_SIZES: Final = {Length.INT8: 1, Length.INT16: 2, Length.INT32: 4}
 

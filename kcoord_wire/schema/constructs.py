@@ -60,7 +60,7 @@ __all__ = [
 
 MAX_STRING: Final = 0x7FFF
 MAX_BYTES: Final = 0x7FFFFFFF
-MAX_TAG: Final = 0x7FFFFFFF
+MAX_TAG: Final = 0xFFFFFFFF
 FORMATS: Final = {"int8": "b", "int16": "h", "int32": "l", "int64": "q", "uint16": "H", "uint32": "L", "float64": "d"}
 
 

@@ -504,7 +504,7 @@ BAD_VALUES = [
     ("Sized", 1, {"unknown_tags": ((5, b""), (5, b""))}, "tag", "Sized.unknown_tags"),
     ("Sized", 1, {"unknown_tags": ((5, b""), (4, b""))}, "tag", "Sized.unknown_tags"),
     ("Sized", 1, {"unknown_tags": ((-1, b""),)}, "type", "Sized.unknown_tags"),
-    ("Sized", 1, {"unknown_tags": ((2**31, b""),)}, "type", "Sized.unknown_tags"),
+    ("Sized", 1, {"unknown_tags": ((2**32, b""),)}, "type", "Sized.unknown_tags"),
     ("Sized", 1, {"unknown_tags": (("5", b""),)}, "type", "Sized.unknown_tags"),
     ("Sized", 1, {"unknown_tags": ((5, "x"),)}, "type", "Sized.unknown_tags"),
     ("Sized", 1, {"unknown_tags": (5,)}, "type", "Sized.unknown_tags"),
