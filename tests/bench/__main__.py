@@ -1,7 +1,7 @@
 """Runs the benchmark: `python -m tests.bench`. Every library in processes of its own, taking turns, in one run.
 
 How: pytest-benchmark's clock is the thread's own processor time, so that other programs' turns on the core do not
-count; the garbage collector runs as it does in a program; everything stays on one core.
+count; the garbage collector is on; everything stays on one core.
 
 Writes latest.json (what was measured) and latest.md (what `report` makes of it) into tests/bench/results or `--out`.
 `--libraries` chooses, `--quick` runs everything a few times on tiny messages, which measures nothing.

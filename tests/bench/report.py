@@ -25,8 +25,8 @@ DIRECTIONS = ("decode", "encode")
 NOTES = """\
 Times are medians of one call, in microseconds of processor time; MB/s counts the bytes on the wire. `x` is how many
 times our native codec's time the other one takes: above 1, ours is faster. Ours is called as
-`kw.decode(cls, data, version)` and `kw.encode(message, version)`. The garbage collector is on. Every library but
-msgspec is checked to write the same bytes as ours.
+`kw.decode(cls, data, version)` and `kw.encode(message, version)`. The garbage collector is on, and walks the objects
+of the row alone. Every library but msgspec is checked to write the same bytes as ours.
 
 * **floor**: allocating, filling and freeing the same objects without any parsing (tests/bench/floor.c), measured in the
   native codec's process.
