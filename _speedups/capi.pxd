@@ -74,8 +74,10 @@ cdef extern from *:
     }
     #else
     static inline int kcoord_small(PyObject *value, long long *number) {
-        Py_ssize_t size = Py_SIZE(value);
-        if (!PyLong_CheckExact(value) || size < -1 || size > 1) return 0;
+        Py_ssize_t size;
+        if (!PyLong_CheckExact(value)) return 0;
+        size = Py_SIZE(value);
+        if (size < -1 || size > 1) return 0;
         *number = size * (long long)((PyLongObject *)value)->ob_digit[0];
         return 1;
     }
