@@ -37,8 +37,7 @@ of the row alone. Every library but msgspec is checked to write the same bytes a
 * **v1**, **v3**, **v5** behind a time: the newest version of that message that the library has, measured on that one.
 """
 WHY = """\
-The floor makes and frees the same objects without reading a byte: where it is near the target itself, what is left to
-the parsing does not suffice."""
+The floor makes and frees the same objects without reading a byte; what lies between it and us goes into parsing."""
 
 
 def merge(runs: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
@@ -253,7 +252,7 @@ def readme(report: dict[str, Any]) -> str:
     made = Report(report)
     parts = [
         "`make bench` measures one `kw.decode` and one `kw.encode` with the native codec, in processor time, and how",
-        "many times as long the others take for the same bytes (a version in brackets: the newest they have). Medians;",
+        "many times as long the others take for the same message (in brackets the version, where theirs is older). Medians;",
         f"{conditions(report)}.",
         "",
     ]
