@@ -37,8 +37,8 @@ $(NATIVE): setup.py $(SPEEDUPS) | $(INSTALLED)
 
 native: $(NATIVE) ## build the native module anew where its sources have changed
 
-run: setup ## tell what happened in a captured consumer group (CAPTURE=file.pcap)
-	$(VENV)/bin/kcoord capture --story $(CAPTURE)
+run: setup ## tell what happened in a captured consumer group, field by field (CAPTURE=file.pcap)
+	$(VENV)/bin/kcoord capture --story --fields $(CAPTURE)
 
 test: lint ## lint, types, freshness of generated files, and the suite with either codec
 	KCOORD_WIRE_BACKEND=native $(PYTEST) $(SUITE)
