@@ -252,7 +252,7 @@ def readme(report: dict[str, Any]) -> str:
     made = Report(report)
     parts = [
         "`make bench` measures one `kw.decode` and one `kw.encode` with the native codec, in processor time, and how",
-        "many times as long the others take for the same message (in brackets the version, where theirs is older). Medians;",
+        "many times as long the others take for the same message (in brackets: their version, where older). Medians;",
         f"{conditions(report)}.",
         "",
     ]
