@@ -26,7 +26,7 @@ cdef inline PyObject* make_default(Step* step) noexcept:
 
 
 cdef inline PyObject* default_struct(Struct* s) noexcept:
-    cdef PyObject* self = kcoord_new(s.cls)
+    cdef PyObject* self = new_cleared(s.cls)
     cdef PyObject* value
     cdef int i
     if self == NULL:

@@ -63,11 +63,13 @@ cdef Py_ssize_t slot_offset(cls, str attr) except -1:
     return kcoord_member_offset(<PyObject*>descriptor)
 
 
-cdef int check_layout(cls) except -1:
-    """Refuse a class whose instances are more than a header and slots."""
+cdef int check_layout(cls, Py_ssize_t slots) except -1:
+    """Refuse a class whose instances are anything but a header and this many slots: readers set each of them, and no more."""
     cdef PyTypeObject* c = <PyTypeObject*>cls
     if not isinstance(cls, type) or cls.__bases__ != (object,) or kcoord_dict(c) or kcoord_weak(c):
         raise TypeError(f"{cls!r} is not a dataclass with slots and without a base class")
+    if cls.__basicsize__ != object.__basicsize__ + slots * sizeof(PyObject*):
+        raise TypeError(f"{cls!r} has other slots than its plan has fields")
     return 0
 
 
@@ -156,7 +158,7 @@ cdef class Program:
         s = <Struct*>self.block(1, sizeof(Struct))
         self.built[id(plan)] = <size_t>s
         cls = classes[plan.name]
-        check_layout(cls)
+        check_layout(cls, len(plan.steps) + plan.holds_tags)
         s.cls = <PyTypeObject*>self.hold(cls)
         s.flexible = plan.flexible
         s.holds_tags = plan.holds_tags

@@ -271,7 +271,7 @@ cdef inline PyObject* read_uuid(Cursor* c) noexcept:
     if not need(c, 16):
         return NULL
     number = kcoord_long_from_16(c.p)
-    self = kcoord_new(UUID_CLASS) if number != NULL else NULL
+    self = new_cleared(UUID_CLASS) if number != NULL else NULL
     if self == NULL:
         xdecref(number)
         return fail(c, PYTHON, c.p, 0, 0)
@@ -283,7 +283,7 @@ cdef inline PyObject* read_uuid(Cursor* c) noexcept:
 
 
 cdef inline PyObject* read_struct(Struct* s, Cursor* c) noexcept:
-    cdef PyObject* self = kcoord_new(s.cls)
+    cdef PyObject* self = new_unset(s.cls)
     cdef Step* step
     cdef PyObject* value
     cdef int i
@@ -292,8 +292,15 @@ cdef inline PyObject* read_struct(Struct* s, Cursor* c) noexcept:
     for i in range(s.n_steps):
         step = &s.steps[i]
         if step.presence == PLAIN:
-            value = read_value(step, c)
+            # The two that large messages consist of, without a call in between.
+            if step.op == STRING:
+                value = read_string(step, c)
+            elif step.op == BYTES:
+                value = read_bytes(step, c)
+            else:
+                value = read_value(step, c)
         elif step.presence == TAGGED:
+            slot_of(self, step.slot)[0] = NULL
             continue
         elif step.presence == REMAINING and c.p < c.end:
             value = read_value(step, c)
@@ -301,7 +308,7 @@ cdef inline PyObject* read_struct(Struct* s, Cursor* c) noexcept:
             value = make_default(step)
         if value == NULL:
             push_attr(&c.failure, step.attr)
-            decref(self)
+            drop_half_read(s, self, i)
             return NULL
         slot_of(self, step.slot)[0] = value
     if not s.holds_tags:
@@ -309,13 +316,23 @@ cdef inline PyObject* read_struct(Struct* s, Cursor* c) noexcept:
     if s.flexible:
         if c.p == c.end or c.p[0] != 0 or s.n_tagged:
             if not read_tags(s, self, c):
-                decref(self)
+                drop_half_read(s, self, s.n_steps)
                 return NULL
             return self
         c.p += 1
     incref(NO_TAGS)
     slot_of(self, s.tags_slot)[0] = NO_TAGS
     return self
+
+
+cdef inline void drop_half_read(Struct* s, PyObject* self, int n_read) noexcept:
+    """Drop an instance of which only the first `n_read` slots, and not its unknown tags, are set."""
+    cdef int i
+    for i in range(n_read, s.n_steps):
+        slot_of(self, s.steps[i].slot)[0] = NULL
+    if s.holds_tags:
+        slot_of(self, s.tags_slot)[0] = NULL
+    decref(self)
 
 
 cdef inline bint read_tags(Struct* s, PyObject* self, Cursor* c) noexcept:
@@ -332,20 +349,21 @@ cdef inline bint read_tags(Struct* s, PyObject* self, Cursor* c) noexcept:
         fail(c, TRUNCATED, at, <int64_t>count * 2, c.end - c.p)
         push_attr(&c.failure, TAGS_ATTR)
         return False
-    incref(tags)
     if count:
-        decref(tags)
         tags = read_tagged_fields(s, self, c, count)
         if tags == NULL:
             return False
-    slot_of(self, s.tags_slot)[0] = tags
+    else:
+        incref(tags)
     for i in range(s.n_tagged):
         if slot_of(self, s.tagged[i].slot)[0] == NULL:
             value = make_default(s.tagged[i])
             if value == NULL:
+                decref(tags)
                 fail(c, PYTHON, c.p, 0, 0)
                 return False
             slot_of(self, s.tagged[i].slot)[0] = value
+    slot_of(self, s.tags_slot)[0] = tags
     return True
 
 

@@ -2,7 +2,8 @@
 """Instances made without calling their class: memory from the allocator, each slot stored once.
 
 Laws: only classes that `check_layout` in native.pyx has accepted are made so (slots, no dict, no weak references, no base).
-An instance is all NULL before its first slot is stored, so that it can be dropped at any point.
+An instance may be dropped only when each slot holds a reference or NULL: whoever stops half-way clears the rest first. Until
+then nobody else can see it, for it is not tracked.
 """
 
 from cpython.object cimport PyObject, PyTypeObject
@@ -10,21 +11,21 @@ from libc.string cimport memset
 
 cdef extern from *:
     """
-    static inline PyObject *kcoord_new(PyTypeObject *cls) {
-        PyObject *self;
-        if (!PyType_IS_GC(cls)) {
-            return cls->tp_alloc(cls, 0);
-        }
-        /* SAFETY: cls is a heap type with fixed size and without pre-header (no dict, no weakrefs): check_layout. The slots
-           lie between the object's header and tp_basicsize. */
-        self = PyObject_GC_New(PyObject, cls);
+    /* SAFETY: cls is a heap type with fixed size and without pre-header (no dict, no weakrefs): check_layout. The slots lie
+       between the object's header and tp_basicsize. */
+    static inline PyObject *kcoord_new_unset(PyTypeObject *cls) {
+        return PyType_IS_GC(cls) ? PyObject_GC_New(PyObject, cls) : cls->tp_alloc(cls, 0);
+    }
+    static inline PyObject *kcoord_new_cleared(PyTypeObject *cls) {
+        PyObject *self = kcoord_new_unset(cls);
         if (self != NULL) {
             memset((char *)self + sizeof(PyObject), 0, cls->tp_basicsize - sizeof(PyObject));
         }
         return self;
     }
     """
-    PyObject* kcoord_new(PyTypeObject*) noexcept
+    PyObject* new_unset "kcoord_new_unset"(PyTypeObject*) noexcept  # each slot still has to be set
+    PyObject* new_cleared "kcoord_new_cleared"(PyTypeObject*) noexcept  # each slot is NULL
     void PyObject_GC_UnTrack(PyObject*) noexcept
     void PyObject_GC_Track(PyObject*) noexcept
     bint PyType_IS_GC(PyTypeObject*) noexcept
