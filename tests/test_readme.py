@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kcoord_wire.cli import _parser
+from kcoord_wire.cli import _parser, main
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -29,6 +29,12 @@ def test_the_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 def test_the_command_lines_parse(line: str) -> None:
     arguments = line.partition("   #")[0].split()
     assert _parser().parse_args(arguments).run is not None
+
+
+def test_the_bytes_decode(capsys: pytest.CaptureFixture[str]) -> None:
+    [line] = re.findall(r"^    kcoord (decode .*)$", README, re.M)
+    assert main(line.split()) == 0
+    assert "billing" in capsys.readouterr().out
 
 
 def test_the_folders_and_targets_are_there() -> None:
