@@ -1,0 +1,96 @@
+"""Which codec runs: what KCOORD_WIRE_BACKEND says, what is built, and what is built for something else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from kcoord_wire.codec import backend
+from kcoord_wire.schema.plan import Length, Op, Presence
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(wanted: str | None, code: str) -> subprocess.CompletedProcess[str]:
+    environment = {key: value for key, value in os.environ.items() if key != "KCOORD_WIRE_BACKEND"}
+    if wanted is not None:
+        environment["KCOORD_WIRE_BACKEND"] = wanted
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+TELL = "import kcoord_wire; print(kcoord_wire.backend)"
+ABSENT = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name == "kcoord_wire._native":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Absent())
+"""
+STALE = """
+import sys, types
+stale = types.ModuleType("kcoord_wire._native")
+stale.PLAN_FORMAT = {"Op": {"BOOL": 0}}
+sys.modules["kcoord_wire._native"] = stale
+"""
+BROKEN = """
+import sys
+class Broken:
+    def find_spec(self, name, path=None, target=None):
+        if name == "kcoord_wire._native":
+            raise ImportError("undefined symbol: PyLong_Gone")
+sys.meta_path.insert(0, Broken())
+"""
+
+
+@pytest.mark.parametrize(
+    ("wanted", "before", "told"),
+    [
+        (None, "", "native"),
+        ("auto", "", "native"),
+        ("native", "", "native"),
+        ("python", "", "python"),
+        ("python", STALE, "python"),
+        ("auto", ABSENT, "python"),
+    ],
+    ids=["default", "auto", "native", "python", "python-beside-stale", "auto-without-native"],
+)
+def test_the_backend_that_is_told(wanted: str | None, before: str, told: str) -> None:
+    done = run(wanted, before + TELL)
+    assert (done.returncode, done.stdout.strip()) == (0, told), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("wanted", "before", "complaint"),
+    [
+        ("cython", "", "KCOORD_WIRE_BACKEND is auto, native or python, not 'cython'"),
+        ("native", ABSENT, "is not built: make native"),
+        ("auto", STALE, "built for another plan format: rebuild it with make native"),
+        ("auto", BROKEN, "undefined symbol: PyLong_Gone"),
+    ],
+    ids=["unknown", "native-without-native", "stale", "broken"],
+)
+def test_what_is_refused(wanted: str, before: str, complaint: str) -> None:
+    done = run(wanted, before + TELL)
+    assert done.returncode != 0
+    assert complaint in done.stderr
+    assert "ImportError" in done.stderr
+
+
+def test_the_native_core_has_the_numbers_of_the_plan() -> None:
+    native = import_module("kcoord_wire._native")
+    assert {
+        kind.__name__: {member.name: member.value for member in kind} for kind in (Op, Length, Presence)
+    } == native.PLAN_FORMAT
+
+
+def test_the_environment_decided_here() -> None:
+    wanted = os.environ.get("KCOORD_WIRE_BACKEND", "auto")
+    assert backend.backend == ("native" if wanted == "auto" else wanted)

@@ -1,0 +1,150 @@
+"""Frames: which header stands before which message, for every api and version, and how broken frames are refused."""
+
+from __future__ import annotations
+
+import pytest
+
+import kcoord_wire as kw
+from kcoord_wire.codec.registry import MessageCodec
+from tests.strategies import filled
+
+KAFKA = [c for c in kw.registry.values() if c.family == "kafka" and c.type in ("request", "response")]
+CENTRAL = [c for c in kw.registry.values() if c.family == "central"]
+
+
+def versions(codecs: list[MessageCodec], kind: str) -> list[object]:
+    return [
+        pytest.param(codec, version, id=f"{codec.name}-{version}")
+        for codec in codecs
+        if codec.type == kind
+        for version in codec.valid_versions
+    ]
+
+
+@pytest.mark.parametrize(("codec", "version"), versions(KAFKA, "request"))
+def test_requests(codec: MessageCodec, version: int) -> None:
+    message = filled(codec, version)
+    body = kw.encode_request(message, version, correlation_id=-7, client_id="cl")
+    assert body[:10] == bytes.fromhex(f"{codec.api_key:04x}{version:04x}fffffff90002")
+    assert body[10:12] == b"cl"
+    # Header 2 has a tag section, header 1 has none (KIP-482).
+    flexible = version in codec.flexible_versions
+    assert body[12:] == (b"\0" if flexible else b"") + codec.encode(message, version)
+    header, request = kw.decode_request(body)
+    assert (header.request_api_key, header.request_api_version) == (codec.api_key, version)
+    assert (header.correlation_id, header.client_id) == (-7, "cl")
+    assert request == message
+    assert kw.peek_request(body) == header
+    with pytest.raises(kw.DecodeError) as caught:
+        kw.decode_request(body + b"?")
+    assert (caught.value.kind, caught.value.offset, caught.value.path) == ("trailing", len(body), codec.name)
+
+
+@pytest.mark.parametrize(("codec", "version"), versions(KAFKA, "response"))
+def test_responses(codec: MessageCodec, version: int) -> None:
+    message = filled(codec, version)
+    body = kw.encode_response(message, version, correlation_id=99)
+    # Every flexible response has header 1 but ApiVersions, which is read before versions are agreed on (KIP-511).
+    tagged = version in codec.flexible_versions and codec.name != "ApiVersionsResponse"
+    assert body == b"\0\0\0\x63" + (b"\0" if tagged else b"") + codec.encode(message, version)
+    for api in (codec.cls, codec.api_key):
+        header, response = kw.decode_response(body, api, version)
+        assert (header.correlation_id, response) == (99, message)
+
+
+def test_a_null_client_id_and_the_header_without_one() -> None:
+    body = kw.encode_request(kw.HeartbeatRequest(), 0)
+    assert kw.decode_request(body)[0].client_id is None
+    # ControlledShutdown v0 alone has the header without a client id; the rest of its bytes are its body.
+    assert kw.peek_request(bytes.fromhex("0007 0000 00000005 00000001")).correlation_id == 5
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "offset", "path"),
+    [
+        ("", "truncated", 0, "RequestHeader.request_api_key"),
+        ("000c", "truncated", 2, "RequestHeader.request_api_version"),
+        ("000c 0000 0000", "truncated", 4, "RequestHeader.correlation_id"),
+        ("000c 0000 00000001 0005 61", "truncated", 8, "RequestHeader.client_id"),
+        ("000c 0000 00000001 0001 ff", "utf8", 10, "RequestHeader.client_id"),
+        ("0bad 0000 00000001 ffff", "api", 0, "RequestHeader.request_api_key"),
+        ("000c 0063 00000001 ffff", "version", 2, "HeartbeatRequest"),
+        ("000c 0004 00000001 ffff", "truncated", 10, "RequestHeader.unknown_tags"),
+        ("000c 0000 00000001 ffff 0003 61", "truncated", 10, "HeartbeatRequest.group_id"),
+    ],
+)
+def test_broken_requests(body: str, kind: str, offset: int, path: str) -> None:
+    with pytest.raises(kw.DecodeError) as caught:
+        kw.decode_request(bytes.fromhex(body))
+    assert (caught.value.kind, caught.value.offset, caught.value.path) == (kind, offset, path)
+
+
+def test_broken_responses() -> None:
+    with pytest.raises(kw.DecodeError, match="no response of family kafka has api key 2989") as unknown:
+        kw.decode_response(b"\0\0\0\1", 2989, 0)
+    assert unknown.value.kind == "api"
+    with pytest.raises(kw.DecodeError) as version:
+        kw.decode_response(b"\0\0\0\1", 12, 77)
+    assert version.value.kind == "version"
+    with pytest.raises(kw.DecodeError) as short:
+        kw.decode_response(b"\0\0\0", 12, 0)
+    assert (short.value.kind, short.value.path) == ("truncated", "ResponseHeader.correlation_id")
+
+
+def test_what_cannot_be_framed() -> None:
+    with pytest.raises(TypeError, match="HeartbeatResponse is not a request"):
+        kw.encode_request(kw.HeartbeatResponse(), 0)
+    with pytest.raises(TypeError, match="HeartbeatRequest is not a response"):
+        kw.encode_response(kw.HeartbeatRequest(), 0)
+    with pytest.raises(kw.EncodeError) as caught:
+        kw.encode_request(kw.HeartbeatRequest(), 0, correlation_id=2**31)
+    assert caught.value.path == "RequestHeader.correlation_id"
+
+
+@pytest.mark.parametrize("codec", CENTRAL, ids=lambda codec: codec.name)
+def test_the_drafts_frames(codec: MessageCodec) -> None:
+    """A type id before requests and three responses: "the 0.8 consumer-coordinator draft", sections 7 and 11."""
+    message = filled(codec, 0)
+    has_type_id = codec.name not in ("ClusterMetadataResponse", "RegisterConsumerResponse")
+    expected = (codec.api_key.to_bytes(2, "big") if has_type_id else b"") + codec.encode(message, 0)
+    if codec.type == "request":
+        body = kw.encode_request(message, 0)
+        assert kw.decode_request(body, family="central") == (kw.TypeIdHeader(codec.api_key), message)
+    else:
+        body = kw.encode_response(message, 0)
+        header = kw.TypeIdHeader(codec.api_key) if has_type_id else None
+        assert kw.decode_response(body, codec.cls, 0) == (header, message)
+    assert body == expected
+
+
+def test_the_drafts_frames_that_are_broken() -> None:
+    for body, kind in ((b"\0", "truncated"), (b"\x7f\xff", "api")):
+        with pytest.raises(kw.DecodeError) as caught:
+            kw.decode_request(body, family="central")
+        assert (caught.value.kind, caught.value.path) == (kind, "TypeIdHeader.request_type_id")
+    with pytest.raises(kw.DecodeError, match="type id 1 is not that of PingResponse"):
+        kw.decode_response(b"\0\1\0\0\0\0", kw.PingResponse, 0)
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_blobs_with_their_version_before_them(version: int) -> None:
+    subscription = kw.ConsumerProtocolSubscription(topics=["a", "b"], user_data=b"u")
+    blob = kw.encode_prefixed(subscription, version)
+    assert blob[:2] == version.to_bytes(2, "big")
+    assert kw.decode_prefixed(kw.ConsumerProtocolSubscription, blob) == (version, subscription)
+    with pytest.raises(kw.DecodeError) as caught:
+        kw.decode_prefixed(kw.ConsumerProtocolSubscription, blob + b"?")
+    assert (caught.value.kind, caught.value.offset) == ("trailing", len(blob))
+
+
+def test_a_blob_of_a_newer_version_is_read_as_our_newest() -> None:
+    blob = b"\0\x09" + kw.encode_prefixed(kw.ConsumerProtocolSubscription(topics=["a"], rack_id="r"), 3)[2:] + b"more"
+    version, subscription = kw.decode_prefixed(kw.ConsumerProtocolSubscription, blob)
+    assert (version, subscription.topics, subscription.rack_id) == (9, ["a"], "r")
+
+
+@pytest.mark.parametrize(("blob", "kind"), [(b"", "truncated"), (b"\0", "truncated"), (b"\xff\xff", "version")])
+def test_blobs_without_a_version(blob: bytes, kind: str) -> None:
+    with pytest.raises(kw.DecodeError) as caught:
+        kw.decode_prefixed(kw.ConsumerProtocolAssignment, blob)
+    assert (caught.value.kind, caught.value.offset) == (kind, 0)

@@ -1,0 +1,154 @@
+"""The registry and dicts: every message is found, imported and converted by its names."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import kcoord_wire as kw
+from kcoord_wire import messages
+from kcoord_wire.codec.registry import MessageCodec
+from kcoord_wire.schema.files import load_messages, schema_root
+from tests.strategies import filled
+
+GOLDEN = Path(__file__).resolve().parents[1] / "data" / "golden" / "kafka.jsonl"
+CODECS = list(kw.registry.values())
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
+def test_every_message_is_found_and_imported(codec: MessageCodec) -> None:
+    assert getattr(kw, codec.name) is getattr(messages, codec.name) is codec.cls
+    assert kw.registry.by_class(codec.cls) is codec is kw.registry[codec.name]
+    for name, cls in codec.classes.items():
+        assert getattr(kw, name) is cls
+    if codec.type in ("request", "response"):
+        assert getattr(kw.registry, codec.type)(codec.api_key, codec.family) is codec
+    schema = codec.schema
+    assert (schema.name, schema.type, schema.api_key, schema.family) == (
+        codec.name,
+        codec.type,
+        codec.api_key,
+        codec.family,
+    )
+    assert list(codec.valid_versions) == list(schema.versions)
+    assert list(codec.flexible_versions) == list(schema.flexible)
+    assert codec.cls() == codec.cls()
+
+
+def test_the_registry_holds_the_schema_files() -> None:
+    assert set(kw.registry) == set(load_messages(schema_root()))
+    assert len(kw.registry) == len(CODECS)
+    assert kw.registry.record_key(2).name == "GroupMetadataKey"
+    assert kw.registry.record_value(2).name == "GroupMetadataValue"
+    with pytest.raises(KeyError):
+        kw.registry.request(999)
+
+
+def test_what_is_no_message() -> None:
+    for cls in (int, kw.JoinGroupRequestProtocol, type("JoinGroupRequest", (), {})):
+        with pytest.raises(TypeError, match="not a message class"):
+            kw.decode(cls, b"", 0)
+    with pytest.raises(TypeError, match="not a message class"):
+        kw.encode(kw.JoinGroupRequestProtocol(), 0)
+    with pytest.raises(AttributeError, match="no attribute 'JoinGrupRequest'"):
+        _ = kw.JoinGrupRequest
+    assert {"JoinGroupRequest", "decode", "explain"} <= set(dir(kw))
+
+
+@pytest.mark.parametrize("version", [-1, 10, 32768])
+def test_versions_that_are_not_there(version: int) -> None:
+    with pytest.raises(kw.DecodeError) as reading:
+        kw.decode(kw.JoinGroupRequest, b"", version)
+    assert (reading.value.kind, reading.value.offset, reading.value.path) == ("version", 0, "JoinGroupRequest")
+    with pytest.raises(kw.EncodeError) as writing:
+        kw.encode(kw.JoinGroupRequest(), version)
+    assert (writing.value.kind, writing.value.path) == ("version", "JoinGroupRequest")
+    assert str(version) in str(reading.value)
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
+def test_dicts_go_there_and_back(codec: MessageCodec) -> None:
+    for version in codec.valid_versions:
+        message = filled(codec, version)
+        plain = kw.to_dict(message)
+        assert set(plain) - {"_unknownTags"} == {field.name for field in codec.schema.fields}
+        assert kw.from_dict(codec.cls, plain) == message
+        as_json = json.loads(json.dumps(kw.to_dict(message, version, json=True)))
+        again = kw.from_dict(codec.cls, as_json)
+        assert codec.encode(again, version) == codec.encode(message, version)
+
+
+def test_dicts_are_those_of_the_golden_file() -> None:
+    for line in GOLDEN.read_text().splitlines():
+        case = json.loads(line)
+        cls = kw.registry[case["message"]].cls
+        message = kw.decode(cls, bytes.fromhex(case["hex"]), case["version"])
+        assert kw.to_dict(message, case["version"], json=True) == case["value"]
+        assert kw.from_dict(cls, case["value"]) == message
+
+
+@pytest.mark.parametrize(
+    ("values", "path"),
+    [
+        ({"Group": "x"}, "JoinGroupRequest"),
+        ({"Protocols": "x"}, "JoinGroupRequest.protocols"),
+        ({"Protocols": [{"Name": "range"}, 5]}, "JoinGroupRequest.protocols[1]"),
+        ({"Protocols": [{"Metadata": "xyz"}]}, "JoinGroupRequest.protocols[0].metadata"),
+        ({"_unknownTags": [[1, 7]]}, "JoinGroupRequest.unknown_tags"),
+    ],
+)
+def test_dicts_that_are_no_message(values: dict[str, object], path: str) -> None:
+    with pytest.raises(kw.EncodeError) as caught:
+        kw.from_dict(kw.JoinGroupRequest, values)
+    assert (caught.value.kind, caught.value.path) == ("type", path)
+
+
+def test_text_messages_are_told_apart_by_their_token() -> None:
+    """Marshal's own examples ("Marshal PROTOCOL.md"; the log of its Go library)."""
+    value = b"ReleasingPartition/1/1795224460/3879dfdf/cl-one/gr.live/test1/0/3"
+    message = kw.decode_text(value)
+    assert message == kw.ReleasingPartition(
+        time=1795224460,
+        instance_id="3879dfdf",
+        client_id="cl-one",
+        group_id="gr.live",
+        topic="test1",
+        partition=0,
+        current_offset=3,
+    )
+    assert kw.encode(message, 0) == value
+    with pytest.raises(kw.DecodeError) as caught:
+        kw.decode_text(b"Nonsense/1")
+    assert caught.value.kind == "text"
+
+
+def test_schemas_compiled_at_run_time(tmp_path: Path) -> None:
+    (tmp_path / "Own.json").write_text(
+        """// A message of one's own.
+        { "type": "data", "name": "Own", "validVersions": "0-1", "flexibleVersions": "1+", "fields": [
+            { "name": "Rows", "type": "[]Row", "versions": "0+", "fields": [
+                { "name": "Key", "type": "string", "versions": "0+" },
+                { "name": "Id", "type": "uuid", "versions": "1+", "ignorable": true } ] } ] }"""
+    )
+    own = kw.compile_schemas(tmp_path)
+    codec = own["Own"]
+    message = codec.cls(rows=[codec.classes["OwnRow"](key="k")])
+    for version in (0, 1):
+        assert codec.decode(codec.encode(message, version), version) == message
+    assert kw.to_dict(message, 0, registry=own) == {"Rows": [{"Key": "k"}]}
+    with pytest.raises(TypeError):
+        kw.encode(message, 0)
+    with pytest.raises(FileNotFoundError):
+        kw.compile_schemas(tmp_path / "missing")
+    (tmp_path / "Twice.json").write_text((tmp_path / "Own.json").read_text())
+    with pytest.raises(kw.SchemaError, match=r"Twice\.json.*is defined by .*Own\.json too"):
+        kw.compile_schemas(tmp_path)
+
+
+def test_the_packages_own_schemas_compile_to_the_same_codecs() -> None:
+    compiled = kw.compile_schemas(schema_root())
+    for codec in CODECS:
+        for version in codec.valid_versions:
+            assert compiled[codec.name].plan(version).digest == codec.plan(version).digest
