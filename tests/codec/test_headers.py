@@ -8,7 +8,7 @@ import kcoord_wire as kw
 from kcoord_wire.codec.registry import MessageCodec
 from tests.strategies import filled
 
-KAFKA = [c for c in kw.registry.values() if c.family == "kafka" and c.type in ("request", "response")]
+KAFKA = [c for c in kw.registry.values() if c.header == "kafka" and c.type in ("request", "response")]
 CENTRAL = [c for c in kw.registry.values() if c.family == "central"]
 
 
@@ -30,13 +30,13 @@ def test_requests(codec: MessageCodec, version: int) -> None:
     # Header 2 has a tag section, header 1 has none (KIP-482).
     flexible = version in codec.flexible_versions
     assert body[12:] == (b"\0" if flexible else b"") + codec.encode(message, version)
-    header, request = kw.decode_request(body)
+    header, request = kw.decode_request(body, family=codec.family)
     assert (header.request_api_key, header.request_api_version) == (codec.api_key, version)
     assert (header.correlation_id, header.client_id) == (-7, "cl")
     assert request == message
     assert kw.peek_request(body) == header
     with pytest.raises(kw.DecodeError) as caught:
-        kw.decode_request(body + b"?")
+        kw.decode_request(body + b"?", family=codec.family)
     assert (caught.value.kind, caught.value.offset, caught.value.path) == ("trailing", len(body), codec.name)
 
 
@@ -47,7 +47,8 @@ def test_responses(codec: MessageCodec, version: int) -> None:
     # Every flexible response has header 1 but ApiVersions, which is read before versions are agreed on (KIP-511).
     tagged = version in codec.flexible_versions and codec.name != "ApiVersionsResponse"
     assert body == b"\0\0\0\x63" + (b"\0" if tagged else b"") + codec.encode(message, version)
-    for api in (codec.cls, codec.api_key):
+    # An api key alone names a message of Kafka's own family.
+    for api in [codec.cls, codec.api_key][: 1 + (codec.family == "kafka")]:
         header, response = kw.decode_response(body, api, version)
         assert (header.correlation_id, response) == (99, message)
 
