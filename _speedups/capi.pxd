@@ -8,7 +8,6 @@ from cpython.object cimport PyObject, PyTypeObject
 from libc.stdint cimport uint8_t
 
 cdef extern from "Python.h":
-    PyObject* PyLong_FromLong(long) noexcept
     PyObject* PyLong_FromLongLong(long long) noexcept
     PyObject* PyFloat_FromDouble(double) noexcept
     PyObject* PyUnicode_DecodeUTF8(const char*, Py_ssize_t, const char*) noexcept

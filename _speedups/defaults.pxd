@@ -9,9 +9,17 @@ from slots cimport *
 
 
 cdef inline PyObject* new_list(Py_ssize_t n) noexcept:
+    """A list of `n` empty places, untracked until `finish_list`."""
     cdef PyObject* array = ListNew(n)
     if array != NULL:
         PyObject_GC_UnTrack(array)
+    return array
+
+
+cdef inline PyObject* finish_list(Step* item, PyObject* array) noexcept:
+    """The list, tracked by the garbage collector where its items are structs, to which a caller may hang anything."""
+    if array != NULL and (item.op == STRUCT or item.op == UNION):
+        PyObject_GC_Track(array)
     return array
 
 
@@ -21,7 +29,7 @@ cdef inline PyObject* make_default(Step* step) noexcept:
         incref(step.default_)
         return step.default_
     if step.default_kind == EMPTY_LIST:
-        return new_list(0)
+        return finish_list(step.item, new_list(0))
     return default_struct(step.struct_ if step.struct_ != NULL else step.variants[0].struct_)
 
 
@@ -40,6 +48,8 @@ cdef inline PyObject* default_struct(Struct* s) noexcept:
     if s.holds_tags:
         incref(NO_TAGS)
         slot_of(self, s.tags_slot)[0] = NO_TAGS
+    if s.tracked:
+        PyObject_GC_Track(self)
     return self
 
 

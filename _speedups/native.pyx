@@ -6,8 +6,8 @@ Laws:
 * A read compares every length and count with the bytes that are left before it allocates for it; a write makes room before it
   stores. Nothing a peer sends reaches an allocation unchecked.
 * The values, errors, offsets and paths are those of codec.python, the other walk over the same plan.
-* Decoded trees are not tracked by the garbage collector below their root: a message's annotations admit only finite trees, so
-  that no cycle can run through a value that obeys them. (JoinGroupResponse with 5,000 members: tests/bench, decode.)
+* The garbage collector tracks a decoded message, and in it the structs that hold structs and the lists of structs. Structs of
+  strings, bytes and numbers, and lists of them, cannot be part of a cycle and are left alone: there may be thousands.
 * Instances come from the allocator without a call of their class; `check_layout` says of which classes that is true.
 """
 
@@ -101,7 +101,6 @@ cdef object path_text(Failure* failure, str root):
     return "".join(parts)
 
 
-@cython.final
 cdef int open_buffer(data, Py_buffer* view) except -1:
     """The bytes of `data`; TypeError where it has none, or has them in pieces."""
     try:
@@ -111,6 +110,12 @@ cdef int open_buffer(data, Py_buffer* view) except -1:
     return 0
 
 
+cdef bint holds_structs(step):
+    return bool(step.struct or step.variants or (step.item and holds_structs(step.item)))
+
+
+@cython.final
+@cython.no_gc_clear  # the C plan points to what `keep` and `blocks` hold, until the very end
 cdef class Program:
     """A message at one version: `codec.backend.Program`, in C.
 
@@ -121,9 +126,10 @@ cdef class Program:
 
     cdef Struct* root
     cdef str name
-    cdef list keep  # every Python object that the C plan points to
-    cdef list blocks  # every block of memory that it lies in, as integers
-    cdef dict built  # id of a StructPlan -> its Struct*, as an integer
+    # Lists while the plan is built, then tuples: the garbage collector empties a list that is part of a cycle, never a tuple.
+    cdef object keep  # every Python object that the C plan points to
+    cdef object blocks  # every block of memory that it lies in, as integers
+    cdef dict built  # id of a StructPlan -> its Struct*, as an integer; only while the plan is built
     cdef Py_ssize_t expected  # bytes of the last large message: the next one is likely to be about as large
 
     def __cinit__(self, plan, classes):
@@ -133,11 +139,13 @@ cdef class Program:
         self.built = {}
         self.expected = 0
         self.root = self.build_struct(plan, classes)
+        self.keep = tuple(self.keep)
+        self.blocks = tuple(self.blocks)
+        self.built = None
 
     def __dealloc__(self):
-        if self.blocks is not None:
-            for block in self.blocks:
-                PyMem_Free(<void*><size_t>block)
+        for block in self.blocks:
+            PyMem_Free(<void*><size_t>block)
 
     cdef void* block(self, Py_ssize_t count, size_t size) except NULL:
         cdef void* memory = PyMem_Calloc(count if count else 1, size)
@@ -163,6 +171,7 @@ cdef class Program:
         s.flexible = plan.flexible
         s.holds_tags = plan.holds_tags
         s.tags_slot = slot_offset(cls, "unknown_tags") if plan.holds_tags else 0
+        s.tracked = any(holds_structs(step) for step in plan.steps)
         s.n_steps = len(plan.steps)
         s.steps = <Step*>self.block(s.n_steps, sizeof(Step))
         for i, step in enumerate(plan.steps):
@@ -251,7 +260,7 @@ cdef class Program:
             self.raise_decode(&c)
         message = <object>raw
         decref(raw)
-        if PyType_IS_GC(self.root.cls):
+        if not self.root.tracked and PyType_IS_GC(self.root.cls):
             PyObject_GC_Track(raw)
         if end != NULL:
             end[0] = c.p - c.base
@@ -315,12 +324,23 @@ cdef class Dispatch:
         self.programs = {}
 
     def decode(self, cls, data, version, *, bint strict=True):
+        """The message of class `cls` that `data` holds at `version`: a body without size or header.
+
+        :param strict: see `MessageCodec.decode`
+        :raises DecodeError: the bytes are not such a message, or it has no such version
+        :raises TypeError: `cls` is not a message class of this package, or `data` no contiguous bytes
+        """
         program = self.program(cls, version, True)
         if type(program) is Program:
             return (<Program>program).decode(data, strict)
         return program.decode(data, strict)
 
     def encode(self, message, version):
+        """The bytes of a message of this package at `version`: the body alone, without size or header.
+
+        :raises EncodeError: the version is none of the message's, or the value cannot be written in it
+        :raises TypeError: `message` is not a message of this package (for one of `compile_schemas`, use its registry)
+        """
         program = self.program(type(message), version, False)
         if type(program) is Program:
             return (<Program>program).encode(message)

@@ -77,6 +77,7 @@ cdef struct Struct:
     PyTypeObject* cls
     bint flexible
     bint holds_tags
+    bint tracked  # by the garbage collector: it holds structs, or lists of them
     Py_ssize_t tags_slot
     Step* steps  # schema order
     int n_steps

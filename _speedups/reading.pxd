@@ -1,8 +1,8 @@
 # cython: language_level=3
 """Reading a plan's values from a cursor: each function returns a new reference, or NULL with the failure recorded.
 
-Laws: every length and count is compared with the bytes that are left before anything is allocated for it. Trees are built
-untracked (native.pyx says why); a tree that fails half-way is dropped whole.
+Laws: every length and count is compared with the bytes that are left before anything is allocated for it. Nothing is tracked
+by the garbage collector before it is complete; a tree that fails half-way is dropped whole.
 """
 
 from cpython.exc cimport PyErr_ExceptionMatches
@@ -12,7 +12,7 @@ from libc.string cimport memcpy
 
 from capi cimport *
 from cursor cimport *
-from defaults cimport make_default, new_list
+from defaults cimport finish_list, make_default, new_list
 from plan cimport *
 from slots cimport *
 
@@ -224,7 +224,7 @@ cdef inline PyObject* read_array(Step* step, Cursor* c) noexcept:
             decref(array)
             return NULL
         ListSet(array, i, value)
-    return array
+    return finish_list(item, array)
 
 
 cdef inline PyObject* read_nullable_struct(Step* step, Cursor* c) noexcept:
@@ -311,17 +311,16 @@ cdef inline PyObject* read_struct(Struct* s, Cursor* c) noexcept:
             drop_half_read(s, self, i)
             return NULL
         slot_of(self, step.slot)[0] = value
-    if not s.holds_tags:
-        return self
-    if s.flexible:
-        if c.p == c.end or c.p[0] != 0 or s.n_tagged:
-            if not read_tags(s, self, c):
-                drop_half_read(s, self, s.n_steps)
-                return NULL
-            return self
-        c.p += 1
-    incref(NO_TAGS)
-    slot_of(self, s.tags_slot)[0] = NO_TAGS
+    if s.flexible and (s.n_tagged or c.p == c.end or c.p[0] != 0):
+        if not read_tags(s, self, c):
+            drop_half_read(s, self, s.n_steps)
+            return NULL
+    elif s.holds_tags:
+        c.p += s.flexible  # over a tag section of no fields
+        incref(NO_TAGS)
+        slot_of(self, s.tags_slot)[0] = NO_TAGS
+    if s.tracked:
+        PyObject_GC_Track(self)
     return self
 
 

@@ -1,7 +1,8 @@
 # cython: language_level=3
 """Instances made without calling their class: memory from the allocator, each slot stored once.
 
-Laws: only classes that `check_layout` in native.pyx has accepted are made so (slots, no dict, no weak references, no base).
+Laws: only classes that `check_layout` in native.pyx has accepted are made so (slots, no dict, no weak references, no base), and
+uuid.UUID, whose slot for weak references is cleared like the others.
 An instance may be dropped only when each slot holds a reference or NULL: whoever stops half-way clears the rest first. Until
 then nobody else can see it, for it is not tracked.
 """
@@ -11,7 +12,7 @@ from libc.string cimport memset
 
 cdef extern from *:
     """
-    /* SAFETY: cls is a heap type with fixed size and without pre-header (no dict, no weakrefs): check_layout. The slots lie
+    /* SAFETY: cls is a heap type with fixed size and without pre-header (no dict, no managed weakrefs). The slots lie
        between the object's header and tp_basicsize. */
     static inline PyObject *kcoord_new_unset(PyTypeObject *cls) {
         return PyType_IS_GC(cls) ? PyObject_GC_New(PyObject, cls) : cls->tp_alloc(cls, 0);

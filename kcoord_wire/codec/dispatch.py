@@ -17,10 +17,21 @@ class Dispatch:
         self._programs: dict[tuple[type, int], Program] = {}
 
     def decode(self, cls: type, data: bytes | bytearray | memoryview, version: int, *, strict: bool = True) -> Any:
+        """The message of class `cls` that `data` holds at `version`: a body without size or header.
+
+        :param strict: see `MessageCodec.decode`
+        :raises DecodeError: the bytes are not such a message, or it has no such version
+        :raises TypeError: `cls` is not a message class of this package, or `data` no contiguous bytes
+        """
         program = self._programs.get((cls, version)) or self._add(cls, version, True)
         return program.decode(data, strict)
 
     def encode(self, message: object, version: int) -> bytes:
+        """The bytes of a message of this package at `version`: the body alone, without size or header.
+
+        :raises EncodeError: the version is none of the message's, or the value cannot be written in it
+        :raises TypeError: `message` is not a message of this package (for one of `compile_schemas`, use its registry)
+        """
         cls = type(message)
         program = self._programs.get((cls, version)) or self._add(cls, version, False)
         return program.encode(message)
