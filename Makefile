@@ -13,6 +13,7 @@ INSTALLED := $(VENV)/.installed
 NATIVE := $(VENV)/.native
 PYTEST := $(PY) -m pytest -n $(JOBS)
 SUITE := tests --ignore=tests/interop
+BOTH_AT_ONCE := --ignore=tests/codec/test_parity.py --ignore=tests/bench --ignore=tests/test_packaging.py
 
 .DEFAULT_GOAL := help
 .PHONY: help setup native run test lint bench fuzz interop sanitize regen clean
@@ -42,7 +43,7 @@ run: setup ## tell what happened in a captured consumer group, field by field (C
 
 test: lint ## lint, types, freshness of generated files, and the suite with either codec
 	KCOORD_WIRE_BACKEND=native $(PYTEST) $(SUITE)
-	KCOORD_WIRE_BACKEND=python $(PYTEST) tests/codec --ignore=tests/codec/test_parity.py
+	KCOORD_WIRE_BACKEND=python $(PYTEST) $(SUITE) $(BOTH_AT_ONCE)
 
 lint: setup ## ruff, mypy, and whether the generated files are those that the schemas give
 	$(PY) -m ruff check .
@@ -82,5 +83,5 @@ regen: setup ## write the generated files anew from schemas/
 	$(PY) -m kcoord_wire.schema.generate
 
 clean: ## remove .venv and everything built
-	rm -rf $(VENV) $(RIVALS) build dist *.egg-info kcoord_wire/_native*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(RIVALS) $(FUZZER) build dist *.egg-info kcoord_wire/_native*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find kcoord_wire tests fuzz -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -11,6 +11,7 @@ Switches, all from the environment:
 import os
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -59,13 +60,23 @@ class BuildNative(build_ext):
         try:
             super().run()
         except NO_COMPILER:
-            if REQUIRED:
+            if REQUIRED or self.compiler_works():
                 raise
             self.extensions = self.distribution.ext_modules = []
             wheel = self.distribution.get_command_obj("bdist_wheel", create=False)
             if wheel is not None:
                 wheel.root_is_pure = True
             print("kcoord_wire: no working C compiler: this build is pure Python, slower but the same", file=sys.stderr)
+
+    def compiler_works(self) -> bool:
+        """Whether the compiler takes an empty file: if so, what it did not take is our fault or the flags'."""
+        with tempfile.TemporaryDirectory() as folder:
+            empty = Path(folder, "empty.c")
+            empty.write_text("int kcoord_wire_empty;\n")
+            try:
+                return bool(self.compiler.compile([str(empty)], output_dir=folder))
+            except (*NO_COMPILER, AttributeError):
+                return False
 
     def build_extension(self, ext: Extension) -> None:
         from Cython.Build import cythonize

@@ -15,6 +15,7 @@ from types import MemberDescriptorType
 from uuid import UUID as PyUUID
 from uuid import SafeUUID
 
+from kcoord_wire.codec.faults import explain_value
 from kcoord_wire.errors import DecodeError, EncodeError, decode_detail, encode_detail
 
 cimport cython
@@ -126,6 +127,8 @@ cdef class Program:
 
     cdef Struct* root
     cdef str name
+    cdef object plan
+    cdef object classes
     # Lists while the plan is built, then tuples: the garbage collector empties a list that is part of a cycle, never a tuple.
     cdef object keep  # every Python object that the C plan points to
     cdef object blocks  # every block of memory that it lies in, as integers
@@ -134,6 +137,8 @@ cdef class Program:
 
     def __cinit__(self, plan, classes):
         self.name = plan.name
+        self.plan = plan
+        self.classes = classes
         self.keep = [plan]
         self.blocks = []
         self.built = {}
@@ -286,7 +291,7 @@ cdef class Program:
         try:
             out.failure.kind = PYTHON
             if write_struct(self.root, <PyObject*>message, &out) < 0:
-                self.raise_encode(&out)
+                self.raise_encode(&out, message)
             data = take_bytes(&out)
         finally:
             close_sink(&out)
@@ -295,14 +300,22 @@ cdef class Program:
         self.expected = len(data) + 2 * MAX_UVARINT
         return data
 
-    cdef int raise_encode(self, Sink* out) except -1:
+    cdef int raise_encode(self, Sink* out, message) except -1:
         cdef Failure* f = &out.failure
         if f.kind == PYTHON:
             if PyErr_Occurred() == NULL:
                 raise MemoryError
             raise_current()
         kind = KINDS[f.kind]
-        raise EncodeError(kind, path_text(f, self.name), encode_detail(kind, f.a, f.b))
+        path = path_text(f, self.name)
+        # The other walk has better words for it. Should it not find the same (a value may change while it is looked at),
+        # ours stand.
+        try:
+            explain_value(self.plan, self.classes, message)
+        except EncodeError as error:
+            if error.kind == kind and error.path == path:
+                raise error from None
+        raise EncodeError(kind, path, encode_detail(kind, f.a, f.b))
 
 
 @cython.final

@@ -67,7 +67,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # construct, which explain stands on, is an extra: it is imported when it is asked for.
     if name in ("explain", "Explanation"):
         from kcoord_wire.codec import explain as module
 

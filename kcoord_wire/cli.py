@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import kcoord_wire as kw
-from kcoord_wire.api_keys import api_name
+from kcoord_wire.api_keys import API_NAMES, api_name
 from kcoord_wire.capture import CapturedFrame, CaptureError, CaptureReport, read_capture
 from kcoord_wire.codec.framing import SIZE_BYTES
 from kcoord_wire.extras import MissingLibraryError
@@ -71,6 +71,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     :param argv: the arguments after the program's name; those of the process by default
     """
+    # A shell may hand over closed streams; Python has None for them.
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if sys.stdin is None or sys.stdout is None:
+        return _complain(f"standard {'input' if sys.stdin is None else 'output'} is closed", 1)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
@@ -379,7 +383,7 @@ def _range(versions: range) -> str:
 
 
 def _capture(args: argparse.Namespace) -> None:
-    keys = {codec.api_key for name in args.api or () for codec in _find_api(name)}
+    keys = {_find_api(name) for name in args.api or ()}
     report = CaptureReport()
     captured = read_capture(args.file, ports=args.port, report=report)
     frames = (f for f in captured if not keys or f.api_key in keys)
@@ -406,7 +410,7 @@ def _judge(report: CaptureReport, file: Path) -> None:
         raise _Failure(f"{file}: no Kafka frame is in this capture")
     lost = {
         "frames that do not decode": report.undecodable,
-        "frames that only lenient decoding accepts": report.irregular,
+        "frames that only lenient decoding accepts (IRREGULAR in the list of frames)": report.irregular,
         "responses without their request": report.unmatched_responses,
         "bytes that were not captured": report.hole_bytes,
         "bytes that belong to no frame": report.skipped_bytes + report.stray_bytes,
@@ -416,8 +420,16 @@ def _judge(report: CaptureReport, file: Path) -> None:
         _complain(f"{file}: " + ", ".join(f"{count} {what}" for what, count in lost.items() if count), 0)
 
 
-def _find_api(name: str) -> list[kw.MessageCodec]:
-    return [codec for codec in _find(name) if codec.family == "kafka" and codec.api_key is not None]
+def _find_api(name: str) -> int:
+    """The api key that a number or a name stands for: any of Kafka's, for a capture may hold what has no schema."""
+    if name.isdecimal():
+        return int(name)
+    stem = re.sub(r"(request|response)$", "", name.lower())
+    keys = {known.lower(): key for key, known in API_NAMES.items()}
+    if stem not in keys:
+        close = [API_NAMES[keys[found]] for found in difflib.get_close_matches(stem, keys)]
+        raise _Failure(f"Kafka has no api {name!r}" + (f"; it has {', '.join(close)}" if close else ""))
+    return keys[stem]
 
 
 def _frame_as_dict(frame: CapturedFrame) -> dict[str, Any]:

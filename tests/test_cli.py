@@ -193,6 +193,27 @@ def test_capture_as_json_has_every_frame_once(kcoord, name: str) -> None:
             assert kw.to_dict(message, frame["api_version"], json=True) == frame["message"]
 
 
+@pytest.mark.parametrize(("api", "only"), [("71", 71), ("GetTelemetrySubscriptions", 71), ("heartbeatrequest", 12)])
+def test_capture_filters_by_any_api_of_kafka(kcoord, api: str, only: int) -> None:
+    status, out, _ = kcoord("capture", COOPERATIVE, "--api", api, "--format", "json")
+    assert status == 0
+    assert {json.loads(line)["api_key"] for line in out.splitlines()} == {only}
+
+
+def test_capture_refuses_what_is_no_api(kcoord) -> None:
+    status, _, err = kcoord("capture", COOPERATIVE, "--api", "OffsetCommitKey")
+    assert status == 1
+    assert err.startswith("kcoord: Kafka has no api 'OffsetCommitKey'; it has OffsetCommit")
+
+
+@pytest.mark.parametrize("redirect", ["<&-", ">&-"])
+def test_closed_streams_are_one_line(redirect: str) -> None:
+    command = f"{sys.executable} -m kcoord_wire schemas {redirect}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr in ("kcoord: standard input is closed\n", "kcoord: standard output is closed\n")
+
+
 def test_capture_filters_by_api_and_port(kcoord) -> None:
     _, out, _ = kcoord(
         "capture", COOPERATIVE, "--api", "JoinGroup", "--api", "14", "--port", "43495", "--format", "json"

@@ -173,22 +173,26 @@ class Conversation:
         }
         report.connections += 1
 
-    def feed(self, side: Side, data: bytes, time_ns: int) -> Iterator[CapturedFrame]:
-        """The next bytes of one direction."""
-        return self._frames(side, self._splitters[side].feed(data), time_ns)
+    def feed(self, side: Side, data: bytes, time_ns: int) -> list[CapturedFrame]:
+        """The next bytes of one direction, and the frames that they complete."""
+        return list(self._frames(side, self._splitters[side].feed(data), time_ns))
 
-    def hole(self, side: Side, size: int, time_ns: int) -> Iterator[CapturedFrame]:
+    def hole(self, side: Side, size: int, time_ns: int) -> list[CapturedFrame]:
         """The next `size` bytes of one direction were not captured."""
         self._report.holes += 1
         self._report.hole_bytes += size
         self._note(side, f"{size} bytes were not captured")
-        return self._frames(side, self._splitters[side].hole(size), time_ns)
+        return list(self._frames(side, self._splitters[side].hole(size), time_ns))
 
-    def close(self, time_ns: int) -> Iterator[CapturedFrame]:
+    def close(self, time_ns: int) -> list[CapturedFrame]:
         """Nothing follows; what is held comes out as incomplete frames."""
-        for side, splitter in self._splitters.items():
-            yield from self._frames(side, splitter.close(), time_ns)
+        frames = [
+            frame
+            for side, splitter in self._splitters.items()
+            for frame in self._frames(side, splitter.close(), time_ns)
+        ]
         self._report.unanswered_requests += len(self._waiting)
+        return frames
 
     def _frames(self, side: Side, pieces: Iterator[SplitFrame | Skipped], time_ns: int) -> Iterator[CapturedFrame]:
         for piece in pieces:

@@ -116,7 +116,7 @@ class _Dialogue:
         self._broker = broker
         self._conversation = conversation
 
-    def hear(self, event: StreamEvent) -> Iterator[CapturedFrame]:
+    def hear(self, event: StreamEvent) -> list[CapturedFrame]:
         """Take in the next event; give the frames that it completes."""
         side: Side = "response" if event.sender == self._broker else "request"
         if isinstance(event.piece, Closed):

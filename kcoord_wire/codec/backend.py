@@ -61,6 +61,9 @@ def _native() -> tuple[ProgramClass, DispatchClass] | None:
         if error.name != "kcoord_wire._native":
             raise
         return None
+    except ImportError as error:  # it is there and does not load: built for another Python, or in a subinterpreter
+        error.add_note("KCOORD_WIRE_BACKEND=python does without it")
+        raise
     ours = {kind.__name__: {member.name: member.value for member in kind} for kind in (Op, Length, Presence)}
     if ours != native.PLAN_FORMAT:
         raise ImportError(f"kcoord_wire._native was built for another plan format: rebuild it with {REBUILD}")

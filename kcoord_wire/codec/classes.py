@@ -22,7 +22,8 @@ def make_classes(message: Message) -> Mapping[str, type]:
             fields: list[Any] = [(attribute_name(f.name), Any, _default(f, default_class(f))) for f in struct.fields]
             if message.flexible:
                 fields.append(("unknown_tags", tuple[tuple[int, bytes], ...], ()))
-            namespace = {"__doc__": struct.about or None}
+            about = message.about if struct is message.root else struct.about
+            namespace = {"__doc__": about or None, "__module__": __name__}
             classes[name] = make_dataclass(name, fields, slots=True, kw_only=True, namespace=namespace)
         return classes[name]
 

@@ -29,9 +29,12 @@ def to_dict(
 
     :param version: leave out the fields that this version does not have; None keeps all
     :param json: bytes and uuids as hex text
+    :raises EncodeError: the message has no such version
     :raises TypeError: `message` is not a message of the registry
     """
     codec = registry.by_class(type(message))
+    if version is not None:
+        codec.program(version, reading=False)
     return _struct_to_dict(codec.schema, codec.schema.root, message, version, json)
 
 
@@ -39,7 +42,8 @@ def from_dict(cls: type[M], values: Mapping[str, Any], *, registry: Registry = r
     """The message of class `cls` with these values; a key that is missing leaves its field at the default.
 
     :param values: as `to_dict` makes it, with either form of bytes and uuids
-    :raises EncodeError: a key is none of the schema's, or a value does not fit its field's type
+    :raises EncodeError: a key is none of the schema's, or a value has not the shape of its field (a list, a dict,
+        bytes, a uuid); numbers and strings are looked at when they are written
     :raises TypeError: `cls` is not a message class of the registry
     """
     codec = registry.by_class(cls)
@@ -84,7 +88,7 @@ def _struct_from_dict(codec: MessageCodec, struct: Struct, values: object, path:
     arguments: dict[str, Any] = {}
     for key, value in values.items():
         if key == UNKNOWN_TAGS and codec.schema.flexible:
-            arguments["unknown_tags"] = tuple((tag, _bytes(data, f"{path}.unknown_tags")) for tag, data in value)
+            arguments["unknown_tags"] = _tags(value, f"{path}.unknown_tags")
             continue
         field = fields.get(key)
         if field is None:
@@ -130,6 +134,14 @@ def _bytes(value: object, path: str) -> bytes:
         except ValueError:
             pass
     raise EncodeError("type", path, "bytes, or their hex text, are needed")
+
+
+def _tags(value: object, path: str) -> tuple[tuple[Any, bytes], ...]:
+    if not isinstance(value, list | tuple) or not all(
+        isinstance(pair, list | tuple) and len(pair) == 2 for pair in value
+    ):
+        raise EncodeError("type", path, "a list of [tag, bytes] pairs is needed")
+    return tuple((tag, _bytes(data, path)) for tag, data in value)
 
 
 def _uuid(value: object, path: str) -> uuid.UUID:

@@ -14,11 +14,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from kcoord_wire.codec.registry import Buffer, Registry
 from kcoord_wire.codec.registry import registry as built_in
 from kcoord_wire.errors import DecodeError
-from kcoord_wire.schema.construct_model import construct_model
 from kcoord_wire.schema.model import Message
 
 __all__ = ["Explanation", "Row", "explain"]
@@ -50,12 +50,12 @@ class Row:
     leaf: bool = True
 
     def to_json(self) -> dict[str, object]:
-        """The row for a JSON writer: bytes as hex, a uuid as its usual text."""
+        """The row for a JSON writer: bytes and uuids as hex, as `to_dict` has them."""
         value = self.value
         if isinstance(value, bytes):
             value = value.hex()
         elif isinstance(value, uuid.UUID):
-            value = str(value)
+            value = value.hex
         return {
             "start": self.start,
             "end": self.end,
@@ -129,6 +129,13 @@ class Explanation:
             )
 
 
+def _model(message: Message, version: int) -> Any:
+    # construct is an extra: asked for when something is explained, so that this module can be named without it.
+    from kcoord_wire.schema.construct_model import construct_model
+
+    return construct_model(message, version)
+
+
 def explain(
     data: Buffer, message: type | Message, version: int, *, strict: bool = True, registry: Registry = built_in
 ) -> Explanation:
@@ -150,7 +157,7 @@ def explain(
     try:
         if version not in schema.versions:
             raise DecodeError("version", 0, schema.name, f"there is no version {version}, only {schema.versions}")
-        construct_model(schema, version).parse(raw, strict=strict, trace=rows)
+        _model(schema, version).parse(raw, strict=strict, trace=rows)
     except DecodeError as raised:
         error = raised
     rows.close(len(raw), schema.name)
@@ -215,7 +222,7 @@ class _Rows:
         read_as = min(version, message.versions.high)
         inner = _Rows(self.find, self.strict, row.start + 2, row.depth + 1, f"{row.path}:")
         try:
-            model = construct_model(message, read_as)
+            model = _model(message, read_as)
             model.parse(blob[2:], strict=self.strict, prefix=version > read_as, trace=inner)
         except DecodeError as error:
             moved = DecodeError(error.kind, error.offset + inner.base, error.path, error.detail)

@@ -4,12 +4,13 @@ The header's version follows from the api key and version, both of which stand f
 ApiMessageType): request header 2 and response header 1 where the message is flexible, else 1 and 0. Two exceptions: the
 response to ApiVersions always has header 0 (KIP-511), and ControlledShutdown v0 has request header 0.
 
-The draft's frames (family ``central``) have an int16 type id before a request and before some responses, and no
-correlation id.
+A schema's key ``header`` says what stands before the message: ``kafka`` the above, ``typeId`` an int16 type id and
+nothing else (the draft's frames), ``none`` nothing at all.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +33,7 @@ __all__ = [
 
 API_VERSIONS = 18
 CONTROLLED_SHUTDOWN = 7
+UNSUPPORTED_VERSION = 35
 
 _REQUEST_HEADER = registry["RequestHeader"]
 _RESPONSE_HEADER = registry["ResponseHeader"]
@@ -47,13 +49,14 @@ class TypeIdHeader:
 Header = RequestHeader | ResponseHeader | TypeIdHeader | None
 
 
-def peek_request(body: Buffer) -> RequestHeader:
+def peek_request(body: Buffer, *, strict: bool = True) -> RequestHeader:
     """The header of a Kafka request, without its tagged fields: the same for every api and version, known to us or not.
 
     :raises DecodeError: the bytes end inside it, or the client id is not a string
     """
+    body = _as_bytes(body)
     version = 0 if _int16(body, 0) == CONTROLLED_SHUTDOWN and _int16(body, 2) == 0 else 1
-    header: RequestHeader = _REQUEST_HEADER.decode_prefix(body, version)[0]
+    header: RequestHeader = _REQUEST_HEADER.decode_prefix(body, version, strict=strict)[0]
     return header
 
 
@@ -62,21 +65,26 @@ def decode_request(
 ) -> tuple[Any, Any]:
     """Header and request of a frame body.
 
-    :param family: whose frames these are: ``kafka``, or ``central`` for the draft's
+    :param family: whose frames these are: ``kafka``, or ``central`` for the draft's. All requests of a family have the
+        same kind of header
     :param strict: see `MessageCodec.decode`
     :param registry: where to look the api key up; the package's own by default
     :raises DecodeError: kind ``api`` for an api key and ``version`` for a version that the registry does not have;
         else as `MessageCodec.decode`, with offsets from the start of `body`
     """
-    if family == "central":
+    body = _as_bytes(body)
+    header_kind = registry.request_header(family)
+    if header_kind == "none":
+        raise DecodeError("api", 0, family, "its requests have no header to tell them apart: use `decode`")
+    if header_kind == "typeId":
         type_id = _type_id(body, "TypeIdHeader.request_type_id")
         codec = _find(registry, "request", type_id, family, "TypeIdHeader.request_type_id")
         return TypeIdHeader(type_id), _whole(codec, body, 2, 0, strict)
-    peeked = peek_request(body)
+    peeked = peek_request(body, strict=strict)
     codec = _find(registry, "request", peeked.request_api_key, family, "RequestHeader.request_api_key")
     version = peeked.request_api_version
     _check_version(codec, version, 2)
-    header, offset = _REQUEST_HEADER.decode_prefix(body, 2 if version in codec.flexible_versions else 1, strict=strict)
+    header, offset = _REQUEST_HEADER.decode_prefix(body, _request_header_version(codec, version), strict=strict)
     return header, _whole(codec, body, offset, version, strict)
 
 
@@ -95,7 +103,7 @@ def encode_request(
     :raises EncodeError: the value cannot be written in that version
     :raises TypeError: `request` is not a request of the registry
     """
-    codec = _codec_of(registry, request, "request")
+    codec = _codec_of(registry, type(request), "request")
     body = codec.encode(request, version)
     if codec.header == "kafka":
         header = RequestHeader(
@@ -104,8 +112,8 @@ def encode_request(
             correlation_id=correlation_id,
             client_id=client_id,
         )
-        return _REQUEST_HEADER.encode(header, 2 if version in codec.flexible_versions else 1) + body
-    return _type_id_bytes(codec) + body
+        return _REQUEST_HEADER.encode(header, _request_header_version(codec, version)) + body
+    return _type_id_bytes(codec) + body if codec.header == "typeId" else body
 
 
 def decode_response(
@@ -114,13 +122,16 @@ def decode_response(
     """Header and response of a frame body. What it answers, the caller knows by its correlation id.
 
     :param api: the response's class, or its api key (family ``kafka``)
-    :param version: the version of the request that it answers
+    :param version: the version of the request that it answers. A broker that does not know that version of ApiVersions
+        answers in version 0 with error 35; such an answer is read as that (KIP-511)
     :raises DecodeError: as `decode_request`
+    :raises TypeError: `api` is not the class of a response
     """
+    body = _as_bytes(body)
     if isinstance(api, int):
         codec = _find(registry, "response", api, "kafka", "ResponseHeader")
     else:
-        codec = registry.by_class(api)
+        codec = _codec_of(registry, api, "response")
     _check_version(codec, version, 0)
     if codec.header == "none":
         return None, _whole(codec, body, 0, version, strict)
@@ -131,7 +142,14 @@ def decode_response(
             raise DecodeError("api", 0, path, f"type id {type_id} is not that of {codec.name}, {codec.api_key}")
         return TypeIdHeader(type_id), _whole(codec, body, 2, version, strict)
     header, offset = _RESPONSE_HEADER.decode_prefix(body, _response_header_version(codec, version), strict=strict)
-    return header, _whole(codec, body, offset, version, strict)
+    try:
+        return header, _whole(codec, body, offset, version, strict)
+    except DecodeError as error:
+        is_api_versions = codec.family == "kafka" and codec.api_key == API_VERSIONS
+        if is_api_versions and _int16(body, offset) == UNSUPPORTED_VERSION:
+            with suppress(DecodeError):
+                return header, _whole(codec, body, offset, 0, strict)
+        raise error
 
 
 def encode_response(response: object, version: int, *, correlation_id: int = 0, registry: Registry = registry) -> bytes:
@@ -140,7 +158,7 @@ def encode_response(response: object, version: int, *, correlation_id: int = 0, 
     :raises EncodeError: the value cannot be written in that version
     :raises TypeError: `response` is not a response of the registry
     """
-    codec = _codec_of(registry, response, "response")
+    codec = _codec_of(registry, type(response), "response")
     body = codec.encode(response, version)
     if codec.header == "kafka":
         header = ResponseHeader(correlation_id=correlation_id)
@@ -148,7 +166,7 @@ def encode_response(response: object, version: int, *, correlation_id: int = 0, 
     return (_type_id_bytes(codec) if codec.header == "typeId" else b"") + body
 
 
-def decode_prefixed(cls: type, blob: Buffer, *, strict: bool = True) -> tuple[int, Any]:
+def decode_prefixed(cls: type, blob: Buffer, *, strict: bool = True, registry: Registry = registry) -> tuple[int, Any]:
     """Version and message of a blob that starts with its version as int16, as subscriptions and assignments do.
 
     A version above our newest is read as our newest, and what follows it is left unread: newer versions may only append
@@ -157,6 +175,7 @@ def decode_prefixed(cls: type, blob: Buffer, *, strict: bool = True) -> tuple[in
     :raises DecodeError: the bytes are not such a blob; offsets count from its start
     """
     codec = registry.by_class(cls)
+    blob = _as_bytes(blob)
     version = _int16(blob, 0)
     if len(blob) < 2:
         raise DecodeError("truncated", 0, codec.name, "2 bytes of version are needed")
@@ -167,9 +186,10 @@ def decode_prefixed(cls: type, blob: Buffer, *, strict: bool = True) -> tuple[in
     return version, codec.decode_prefix(blob, known, offset=2, strict=strict)[0]
 
 
-def encode_prefixed(message: object, version: int) -> bytes:
+def encode_prefixed(message: object, version: int, *, registry: Registry = registry) -> bytes:
     """The blob of `message`: its version as int16, then its bytes. Errors as `encode`."""
-    return version.to_bytes(2, "big", signed=True) + registry.by_class(type(message)).encode(message, version)
+    body = registry.by_class(type(message)).encode(message, version)
+    return version.to_bytes(2, "big", signed=True) + body
 
 
 def _whole(codec: MessageCodec, body: Buffer, offset: int, version: int, strict: bool) -> Any:
@@ -179,8 +199,21 @@ def _whole(codec: MessageCodec, body: Buffer, offset: int, version: int, strict:
     return message
 
 
+def _request_header_version(codec: MessageCodec, version: int) -> int:
+    if codec.family == "kafka" and codec.api_key == CONTROLLED_SHUTDOWN and version == 0:
+        return 0
+    return 2 if version in codec.flexible_versions else 1
+
+
 def _response_header_version(codec: MessageCodec, version: int) -> int:
-    return 1 if version in codec.flexible_versions and codec.api_key != API_VERSIONS else 0
+    if codec.family == "kafka" and codec.api_key == API_VERSIONS:
+        return 0
+    return 1 if version in codec.flexible_versions else 0
+
+
+def _as_bytes(data: Buffer) -> Buffer:
+    """The same bytes, one element a byte: a view may be of wider elements."""
+    return data if isinstance(data, bytes | bytearray) else memoryview(data).cast("B")
 
 
 def _check_version(codec: MessageCodec, version: int, offset: int) -> None:
@@ -197,8 +230,8 @@ def _find(registry: Registry, kind: str, key: int, family: str, path: str) -> Me
         raise DecodeError("api", 0, path, f"no {kind} of family {family} has api key {key}") from None
 
 
-def _codec_of(registry: Registry, message: object, kind: str) -> MessageCodec:
-    codec = registry.by_class(type(message))
+def _codec_of(registry: Registry, cls: type, kind: str) -> MessageCodec:
+    codec = registry.by_class(cls)
     if codec.type != kind:
         raise TypeError(f"{codec.name} is not a {kind}")
     return codec

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 from kcoord_wire.codec import text
 from kcoord_wire.codec.backend import Program, ProgramClass, dispatch_class, program_class
 from kcoord_wire.codec.classes import make_classes
-from kcoord_wire.errors import DecodeError, EncodeError
+from kcoord_wire.errors import DecodeError, EncodeError, SchemaError
 from kcoord_wire.messages._index import INDEX
 from kcoord_wire.schema.files import load_messages, schema_root
 from kcoord_wire.schema.model import Message
@@ -132,7 +132,7 @@ class MessageCodec:
         return program
 
     def _no_version(self, version: int) -> str:
-        return f"there is no version {version}, only {self.valid_versions.start} to {self.valid_versions.stop - 1}"
+        return f"there is no version {version!r}, only {self.valid_versions.start} to {self.valid_versions.stop - 1}"
 
     def __repr__(self) -> str:
         return f"<MessageCodec {self.name} versions {self.valid_versions.start}-{self.valid_versions.stop - 1}>"
@@ -143,9 +143,36 @@ class Registry(Mapping[str, MessageCodec]):
 
     def __init__(self, codecs: Iterable[MessageCodec]) -> None:
         self._codecs = {codec.name: codec for codec in codecs}
-        self._by_key = {(c.type, c.family, c.api_key): c for c in self._codecs.values() if c.api_key is not None}
+        self._by_key: dict[tuple[str, str, int], MessageCodec] = {}
+        self._ambiguous: set[tuple[str, str, int]] = set()
+        self._request_headers: dict[str, str] = {}
+        for codec in self._codecs.values():
+            self._add(codec)
+        for key in self._ambiguous:
+            del self._by_key[key]
         self._by_class: dict[type, MessageCodec] = {}
         self._text_programs: dict[str, Mapping[str, Program]] = {}
+
+    def _add(self, codec: MessageCodec) -> None:
+        if codec.api_key is None:
+            return
+        key = (codec.type, codec.family, codec.api_key)
+        other = self._by_key.setdefault(key, codec)
+        if other is not codec:
+            # Record types are numbered by topic: Kafka's group and share coordinators use the same. Neither is found.
+            self._ambiguous.add(key)
+            if codec.type in ("request", "response"):
+                rule = (
+                    f"{codec.api_key} is the api key of the {codec.type} {other.name} too, in the family {codec.family}"
+                )
+                raise SchemaError(rule, file=codec.schema.file, where="$.apiKey")
+        if codec.type == "request" and self._request_headers.setdefault(codec.family, codec.header) != codec.header:
+            rule = f"all requests of the family {codec.family} have the same kind of header"
+            raise SchemaError(rule, file=codec.schema.file, where="$.header")
+
+    def request_header(self, family: str) -> str:
+        """What stands before a family's requests: ``kafka`` (also where it has none), ``typeId`` or ``none``."""
+        return self._request_headers.get(family, "kafka")
 
     def __getitem__(self, name: str) -> MessageCodec:
         return self._codecs[name]
@@ -163,10 +190,13 @@ class Registry(Mapping[str, MessageCodec]):
         """
         codec = self._by_class.get(cls)
         if codec is None:
-            codec = self._codecs.get(getattr(cls, "__name__", ""))
-            if codec is None or codec.cls is not cls:
-                raise TypeError(f"{cls!r} is not a message class of this registry")
-            self._by_class[cls] = codec
+            # A subclass of a message class is written as that message.
+            for base in getattr(cls, "__mro__", ()):
+                codec = self._codecs.get(base.__name__)
+                if codec is not None and codec.cls is base:
+                    self._by_class[cls] = codec
+                    return codec
+            raise TypeError(f"{cls!r} is not a message class of this registry; one of compile_schemas is of its own")
         return codec
 
     def request(self, api_key: int, family: str = "kafka") -> MessageCodec:
@@ -216,7 +246,7 @@ def compile_schemas(path: str | Path) -> Registry:
     """A registry of a user's own schema files, or of Kafka's: one file, or every .json file below a folder.
 
     Classes are made on the spot, with the names, attributes and defaults that generated ones would have. Codecs are
-    native where the native core is built.
+    native where the native core is built. Their instances cannot be pickled: the classes are no module's.
 
     :raises SchemaError: a file breaks a rule of the schema language
     :raises FileNotFoundError: `path` does not exist

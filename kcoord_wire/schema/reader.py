@@ -50,7 +50,7 @@ _MESSAGE_KEYS: Final = frozenset({
     "latestVersionUnstable", "commonStructs", "fields", "about", "family", "header", "arrayLengthType",
     "stringLengthType", "encoding", "textType",
 })  # fmt: skip
-_STRUCT_KEYS: Final = frozenset(("name", "versions", "fields", "about"))
+_STRUCT_KEYS: Final = frozenset(("name", "versions", "deprecatedVersions", "fields", "about"))
 _VARIANT_KEYS: Final = frozenset(("name", "tag", "fields", "about"))
 _FIELD_KEYS: Final = frozenset({
     "name", "type", "versions", "about", "default", "fields", "nullableVersions", "entityType", "ignorable",
@@ -192,13 +192,15 @@ class _Reader:
             api_key = self.integer(members["apiKey"], *INTEGERS["int16"], '"apiKey"')
         if kind.startswith("coordinator-") and api_key is None:
             self.fail(kind_node, f"a {kind} needs an apiKey: its record type")
-        if kind == "coordinator-key" and (versions != Versions(0, 0) or flexible):
+        if versions and kind == "coordinator-key" and (versions != Versions(0, 0) or flexible):
             self.fail(node, "a coordinator-key has validVersions 0 and flexibleVersions none")
         if kind == "header" and api_key is not None:
             self.fail(members["apiKey"], "a header has no apiKey")
-        listeners = tuple(self.listener(item, kind) for item in self.items(members.get("listeners")))
+        # A reserved id defines nothing, so that what else stands there makes no difference.
+        may_listen = kind == "request" or not versions
+        listeners = tuple(self.listener(item, may_listen) for item in self.items(members.get("listeners")))
         unstable = self.flag(members, "latestVersionUnstable")
-        if unstable and kind != "request":
+        if unstable and not may_listen:
             self.fail(members["latestVersionUnstable"], "only a request can have latestVersionUnstable")
         encoding = self.choice(members, "encoding", ("binary", "text"), "binary")
         text_type = self.text_type(node, members, encoding)
@@ -236,11 +238,11 @@ class _Reader:
         self.check_classes(message, node)
         return message
 
-    def listener(self, node: Node, kind: str) -> str:
+    def listener(self, node: Node, may_listen: bool) -> str:
         name = self.string(node, "a listener")
         if name not in LISTENERS:
             self.fail(node, f'there is no listener "{name}": {", ".join(LISTENERS)}')
-        if kind != "request":
+        if not may_listen:
             self.fail(node, "only a request has listeners")
         return name
 
@@ -467,7 +469,7 @@ class _Reader:
         return wanted
 
     def field_flexible(self, members: dict[str, Node], type_: FieldType) -> Versions | None:
-        if "flexibleVersions" not in members:
+        if "flexibleVersions" not in members or members["flexibleVersions"].value == "":
             return None
         if type_.array or type_.base not in ("string", "bytes"):
             self.fail(members["flexibleVersions"], "only a string or bytes field has flexibleVersions of its own")
@@ -556,9 +558,9 @@ def _parse_int(text: str) -> int:
 
 def _parse_scalar(base: str, text: str) -> object:
     if base == "bool":
-        if text not in ("", "true", "false"):
+        if text.lower() not in ("", "true", "false"):
             raise ValueError(text)
-        return text == "true"
+        return text.lower() == "true"
     if base == "uuid":
         if not text:
             return uuid.UUID(int=0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import kcoord_wire as kw
@@ -78,6 +80,77 @@ def test_broken_requests(body: str, kind: str, offset: int, path: str) -> None:
     with pytest.raises(kw.DecodeError) as caught:
         kw.decode_request(bytes.fromhex(body))
     assert (caught.value.kind, caught.value.offset, caught.value.path) == (kind, offset, path)
+
+
+def test_a_broker_that_does_not_know_the_version_of_api_versions() -> None:
+    """KIP-511: the answer is in version 0, whatever was asked for; a body that is neither keeps its own error."""
+    refusal = kw.ApiVersionsResponse(
+        error_code=35, api_keys=[kw.ApiVersionsResponseApiVersion(api_key=18, min_version=0, max_version=2)]
+    )
+    body = kw.encode_response(refusal, 0, correlation_id=3)
+    header, response = kw.decode_response(body, 18, 4)
+    assert (header.correlation_id, response) == (3, refusal)
+    with pytest.raises(kw.DecodeError) as caught:
+        kw.decode_response(bytes.fromhex("00000003 0023 7f"), 18, 3)
+    assert (caught.value.kind, caught.value.path) == ("truncated", "ApiVersionsResponse.api_keys")
+    with pytest.raises(kw.DecodeError):
+        kw.decode_response(bytes.fromhex("00000003 0000 00000000"), 18, 3)
+
+
+FRAMED = """{{ "apiKey": {key}, "type": "{type}", "name": "{name}",
+    "validVersions": "0-1", "flexibleVersions": "{flexible}", "family": "{family}", "header": "{header}",
+    "fields": [ {{ "name": "A", "type": "int8", "versions": "0+" }} ] }}"""
+
+
+def compiled(folder: Path, *schemas: dict[str, object]) -> kw.Registry:
+    usual = {"key": 5, "type": "request", "flexible": "none", "family": "mine", "header": "kafka"}
+    for schema in schemas:
+        (folder / f"{schema['name']}.json").write_text(FRAMED.format(**usual | schema))
+    return kw.compile_schemas(folder)
+
+
+def test_the_header_is_what_the_schema_says(tmp_path: Path) -> None:
+    own = compiled(
+        tmp_path,
+        {"name": "TypedRequest", "header": "typeId"},
+        {"name": "BareRequest", "family": "bare", "header": "none"},
+        {"name": "ControlledShutdownRequest", "key": 7, "family": "kafka"},
+        {"name": "OtherRequest", "key": 7, "family": "other"},
+        {"name": "OtherResponse", "key": 18, "family": "other", "type": "response", "flexible": "0+"},
+    )
+    framed = {
+        ("TypedRequest", 0): "0005 01",
+        ("BareRequest", 0): "01",
+        ("ControlledShutdownRequest", 0): "0007 0000 00000000 01",  # the one header without a client id
+        ("ControlledShutdownRequest", 1): "0007 0001 00000000 ffff 01",
+        ("OtherRequest", 0): "0007 0000 00000000 ffff 01",
+    }
+    for (name, version), expected in framed.items():
+        message, family = own[name].cls(a=1), own[name].family
+        body = kw.encode_request(message, version, registry=own)
+        assert body == bytes.fromhex(expected)
+        if name != "BareRequest":
+            assert kw.decode_request(body, family=family, registry=own)[1] == message
+    with pytest.raises(kw.DecodeError, match="no header to tell them apart"):
+        kw.decode_request(b"\1", family="bare", registry=own)
+    # The exception of ApiVersions is that of Kafka's api key 18 alone.
+    answer = own["OtherResponse"].cls(a=1)
+    assert kw.encode_response(answer, 0, registry=own) == bytes.fromhex("00000000 00 01 00")
+
+
+def test_two_requests_with_one_api_key_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(kw.SchemaError, match="5 is the api key of the request ARequest too, in the family mine"):
+        compiled(tmp_path, {"name": "ARequest"}, {"name": "BRequest"})
+
+
+def test_wide_views_and_lenient_headers() -> None:
+    body = kw.encode_request(kw.HeartbeatRequest(member_id="m"), 0)
+    assert kw.decode_request(memoryview(body + b"").cast("B")) == kw.decode_request(body)
+    even = body if len(body) % 2 == 0 else kw.encode_request(kw.HeartbeatRequest(member_id="mm"), 0)
+    assert kw.decode_request(memoryview(even).cast("H")) == kw.decode_request(even)
+    assert kw.decode_request(body[:8] + b"\xff\xfe" + body[10:], strict=False)[0].client_id is None
+    with pytest.raises(TypeError, match="HeartbeatRequest is not a response"):
+        kw.decode_response(body, kw.HeartbeatRequest, 0)
 
 
 def test_broken_responses() -> None:
