@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -97,12 +99,52 @@ def test_dicts_are_those_of_the_golden_file() -> None:
         ({"Protocols": [{"Name": "range"}, 5]}, "JoinGroupRequest.protocols[1]"),
         ({"Protocols": [{"Metadata": "xyz"}]}, "JoinGroupRequest.protocols[0].metadata"),
         ({"_unknownTags": [[1, 7]]}, "JoinGroupRequest.unknown_tags"),
+        ({"_unknownTags": 5}, "JoinGroupRequest.unknown_tags"),
+        ({"_unknownTags": [5]}, "JoinGroupRequest.unknown_tags"),
     ],
 )
 def test_dicts_that_are_no_message(values: dict[str, object], path: str) -> None:
     with pytest.raises(kw.EncodeError) as caught:
         kw.from_dict(kw.JoinGroupRequest, values)
     assert (caught.value.kind, caught.value.path) == ("type", path)
+
+
+def test_the_public_names_are_there_and_documented() -> None:
+    for name in kw.__all__:
+        value = getattr(kw, name)
+        assert name == "backend" or value is kw.registry or value.__doc__, name
+
+
+def test_every_name_is_there_without_construct() -> None:
+    code = """
+import sys
+sys.modules["construct"] = None
+import kcoord_wire
+from kcoord_wire import *
+assert hasattr(kcoord_wire, "explain")
+try:
+    explain(b"", JoinGroupRequest, 7)
+except ModuleNotFoundError as error:
+    assert "kcoord_wire[explain]" in str(error), error
+else:
+    raise AssertionError("explained without construct")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_subclass_is_written_as_its_message() -> None:
+    class Beat(kw.HeartbeatRequest):
+        """A message with something added."""
+
+    assert kw.encode(Beat(member_id="m"), 4) == kw.encode(kw.HeartbeatRequest(member_id="m"), 4)
+    assert kw.to_dict(Beat(member_id="m")) == kw.to_dict(kw.HeartbeatRequest(member_id="m"))
+
+
+def test_to_dict_knows_its_versions() -> None:
+    with pytest.raises(kw.EncodeError) as caught:
+        kw.to_dict(kw.HeartbeatRequest(), 99)
+    assert caught.value.kind == "version"
 
 
 def test_text_messages_are_told_apart_by_their_token() -> None:
