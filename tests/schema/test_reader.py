@@ -832,6 +832,29 @@ def test_version_ranges_print_as_they_are_written(versions: Versions) -> None:
     assert Versions.parse(str(versions)) == versions
 
 
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"type": "coordinator-key", "apiKey": 4},
+        {"type": "response", "apiKey": 4, "listeners": ["broker"]},
+        {"type": "response", "apiKey": 4, "latestVersionUnstable": True},
+    ],
+    ids=lambda keys: "-".join(keys),
+)
+def test_a_reserved_id_may_say_anything_else(keys: dict[str, Any]) -> None:
+    assert not read({"name": "R", "validVersions": "none", **keys}).versions
+
+
+def test_spellings_that_mean_what_is_left_out() -> None:
+    """As Kafka's generator takes them: an empty range is the default, and bools may be written in any case."""
+    blank = read(message(field("string", flexibleVersions=""), validVersions="0", flexibleVersions="0+"))
+    plain = read(message(field("string"), validVersions="0", flexibleVersions="0+"))
+    assert compile_plan(blank, 0).digest == compile_plan(plain, 0).digest
+    assert read(message(field("bool", default="True"))).fields[0].default is True
+    common = {"name": "S", "versions": "0+", "deprecatedVersions": "0", "fields": [field()]}
+    assert read(message(field("S"), commonStructs=[common])).structs["S"].fields
+
+
 # Files.
 
 
