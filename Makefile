@@ -26,6 +26,7 @@ setup: $(INSTALLED) $(NATIVE) ## create .venv, install the package into it, buil
 	@$(PY) -c 'import kcoord_wire; print("kcoord_wire is ready:", kcoord_wire.backend, "codec")'
 
 $(PY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kcoord_wire needs Python 3.11 or newer; name one: make PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
 
 $(INSTALLED): pyproject.toml | $(PY)

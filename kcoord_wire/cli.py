@@ -147,7 +147,7 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser(
         "capture", help="read a capture file", description="Read the Kafka frames of a capture file (pcap or pcapng)."
     )
-    command.add_argument("file", type=Path)
+    command.add_argument("file", type=Path, metavar="FILE|-", help="a pcap or pcapng file, - for stdin")
     command.add_argument(
         "--port",
         type=int,
@@ -251,7 +251,7 @@ def _read_bytes(source: str) -> bytes:
     """The bytes that an argument stands for. A file (or stdin) of nothing but hex digits is read as hex."""
     if source == "-":
         data = sys.stdin.buffer.read()
-    elif os.path.isfile(source):  # pathlib's raises where hex digits are too long for a name
+    elif os.path.exists(source) and not os.path.isdir(source):  # a pipe too; pathlib's raise at hex as long as a frame
         data = Path(source).read_bytes()
     else:
         found = _from_hex(source)
@@ -385,7 +385,10 @@ def _range(versions: range) -> str:
 def _capture(args: argparse.Namespace) -> None:
     keys = {_find_api(name) for name in args.api or ()}
     report = CaptureReport()
-    captured = read_capture(args.file, ports=args.port, report=report)
+    source = sys.stdin.buffer if str(args.file) == "-" else args.file
+    if not args.file.is_file() and isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # a capture that is still being made: tell each frame when it comes
+    captured = read_capture(source, ports=args.port, report=report)
     frames = (f for f in captured if not keys or f.api_key in keys)
     if args.story:
         from kcoord_wire.story import tell

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import uuid
 from collections import Counter
 from itertools import pairwise
@@ -198,6 +199,23 @@ def test_capture_filters_by_any_api_of_kafka(kcoord, api: str, only: int) -> Non
     status, out, _ = kcoord("capture", COOPERATIVE, "--api", api, "--format", "json")
     assert status == 0
     assert {json.loads(line)["api_key"] for line in out.splitlines()} == {only}
+
+
+def test_captures_and_messages_come_through_pipes() -> None:
+    python = f"{sys.executable} -m kcoord_wire"
+    for command in (
+        f"cat {COOPERATIVE} | {python} capture - --api 13 --format json | grep -c LeaveGroup",
+        f"mkfifo $FIFO; printf 0000 > $FIFO & {python} decode $FIFO --api 16 --version 0 --request --lenient",
+    ):
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(
+                ["sh", "-c", command],
+                capture_output=True,
+                text=True,
+                check=False,
+                env=os.environ | {"FIFO": f"{folder}/fifo"},
+            )
+        assert done.returncode == 0, done.stderr
 
 
 def test_capture_refuses_what_is_no_api(kcoord) -> None:
