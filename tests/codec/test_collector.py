@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import tracemalloc
 import weakref
 
 import pytest
@@ -44,17 +45,17 @@ def test_a_program_in_a_cycle_gives_its_memory_back(program_class: ProgramClass)
     codec = kw.registry["FetchResponse"]
     plan, classes = codec.plan(12), codec.classes
 
-    def resident_pages() -> int:
-        with open("/proc/self/statm") as statm:
-            return int(statm.read().split()[1])
-
     def cycles(count: int) -> int:
         for _ in range(count):
             holder: list[object] = [program_class(plan, classes)]
             holder.append(holder)
         gc.collect()
-        return resident_pages()
+        return tracemalloc.get_traced_memory()[0]
 
-    before = cycles(500)
-    # A plan of this message takes several KiB: what 2,000 of them leave behind would be thousands of pages.
-    assert cycles(2000) - before < 500
+    tracemalloc.start()
+    try:
+        before = cycles(50)
+        # A plan of this message takes several KiB.
+        assert cycles(200) - before < 20_000
+    finally:
+        tracemalloc.stop()
