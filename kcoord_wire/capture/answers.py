@@ -8,16 +8,12 @@ request that was passed over will not be answered any more.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from kcoord_wire.codec.headers import decode_response
 from kcoord_wire.codec.registry import registry
-from kcoord_wire.errors import DecodeError
 
-__all__ = ["Asked", "Waiting", "decode_answer", "is_known"]
+__all__ = ["Asked", "Waiting", "is_known"]
 
-_API_VERSIONS: Final = 18
-_UNSUPPORTED_VERSION: Final = b"\x00\x23"
 _MAX_WAITING: Final = 65536
 
 
@@ -72,19 +68,3 @@ def is_known(api_key: int) -> bool:
     except KeyError:
         return False
     return True
-
-
-def decode_answer(body: bytes, asked: Asked, *, strict: bool = True) -> tuple[Any, Any]:
-    """Header and message of a response.
-
-    To an ApiVersions request of a version that it does not have, a broker answers error 35 in body version 0 (KIP-511);
-    some give the body in the version asked for all the same.
-
-    :raises DecodeError: as `decode_response`
-    """
-    if asked.api_key == _API_VERSIONS and body[4:6] == _UNSUPPORTED_VERSION:
-        try:
-            return decode_response(body, asked.api_key, 0, strict=strict)
-        except DecodeError:
-            pass
-    return decode_response(body, asked.api_key, asked.api_version, strict=strict)

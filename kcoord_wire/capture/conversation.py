@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from kcoord_wire.api_keys import api_name
-from kcoord_wire.capture.answers import Asked, Waiting, decode_answer, is_known
+from kcoord_wire.capture.answers import Asked, Waiting, is_known
 from kcoord_wire.capture.plausible import (
     LIKELY_REQUEST,
     LIKELY_RESPONSE,
@@ -27,7 +27,7 @@ from kcoord_wire.capture.plausible import (
 )
 from kcoord_wire.capture.splitter import FrameSplitter, Skipped, SplitFrame, Verdict
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE, frame
-from kcoord_wire.codec.headers import decode_request, peek_request
+from kcoord_wire.codec.headers import decode_request, decode_response, peek_request
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.messages.request_header import RequestHeader
 from kcoord_wire.messages.response_header import ResponseHeader
@@ -259,7 +259,7 @@ class Conversation:
         found.client_id = asked.client_id
         found.header = ResponseHeader(correlation_id=correlation_id)
         if is_known(asked.api_key):
-            _decode(found, lambda strict: decode_answer(piece.body, asked, strict=strict))
+            _decode(found, lambda strict: decode_response(piece.body, asked.api_key, asked.api_version, strict=strict))
         else:
             self._report.unknown_apis += 1
         return found

@@ -11,10 +11,10 @@ import re
 from typing import Final
 
 from kcoord_wire.api_keys import API_NAMES
-from kcoord_wire.capture.answers import Waiting, decode_answer, is_known
+from kcoord_wire.capture.answers import Waiting, is_known
 from kcoord_wire.capture.splitter import JUDGED_BYTES, Verdict
 from kcoord_wire.codec.framing import SIZE_BYTES
-from kcoord_wire.codec.headers import decode_request
+from kcoord_wire.codec.headers import decode_request, decode_response
 from kcoord_wire.errors import DecodeError
 
 __all__ = ["LIKELY_REQUEST", "LIKELY_RESPONSE", "judge_request", "judge_request_header", "judge_response"]
@@ -86,7 +86,7 @@ def judge_response(buffer: bytes | bytearray, start: int, max_frame_size: int, w
     asked = waiting[correlation_id]
     if is_known(asked.api_key):
         try:
-            decode_answer(bytes(buffer[start + SIZE_BYTES : end]), asked)
+            decode_response(bytes(buffer[start + SIZE_BYTES : end]), asked.api_key, asked.api_version)
         except DecodeError:
             return Verdict.NO
     return Verdict.YES

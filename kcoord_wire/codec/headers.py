@@ -123,7 +123,8 @@ def decode_response(
 
     :param api: the response's class, or its api key (family ``kafka``)
     :param version: the version of the request that it answers. A broker that does not know that version of ApiVersions
-        answers in version 0 with error 35; such an answer is read as that (KIP-511)
+        answers in version 0 with error 35; such an answer is read as that (KIP-511), or in the version asked for where
+        it is none: some brokers write that all the same
     :raises DecodeError: as `decode_request`
     :raises TypeError: `api` is not the class of a response
     """
@@ -132,6 +133,10 @@ def decode_response(
         codec = _find(registry, "response", api, "kafka", "ResponseHeader")
     else:
         codec = _codec_of(registry, api, "response")
+    is_api_versions = codec.family == "kafka" and codec.api_key == API_VERSIONS
+    if version and is_api_versions and _int16(body, 4) == UNSUPPORTED_VERSION:
+        with suppress(DecodeError):
+            return decode_response(body, api, 0, strict=strict, registry=registry)
     _check_version(codec, version, 0)
     if codec.header == "none":
         return None, _whole(codec, body, 0, version, strict)
@@ -142,14 +147,7 @@ def decode_response(
             raise DecodeError("api", 0, path, f"type id {type_id} is not that of {codec.name}, {codec.api_key}")
         return TypeIdHeader(type_id), _whole(codec, body, 2, version, strict)
     header, offset = _RESPONSE_HEADER.decode_prefix(body, _response_header_version(codec, version), strict=strict)
-    try:
-        return header, _whole(codec, body, offset, version, strict)
-    except DecodeError as error:
-        is_api_versions = codec.family == "kafka" and codec.api_key == API_VERSIONS
-        if is_api_versions and _int16(body, offset) == UNSUPPORTED_VERSION:
-            with suppress(DecodeError):
-                return header, _whole(codec, body, offset, 0, strict)
-        raise error
+    return header, _whole(codec, body, offset, version, strict)
 
 
 def encode_response(response: object, version: int, *, correlation_id: int = 0, registry: Registry = registry) -> bytes:
@@ -218,9 +216,7 @@ def _as_bytes(data: Buffer) -> Buffer:
 
 def _check_version(codec: MessageCodec, version: int, offset: int) -> None:
     if version not in codec.valid_versions:
-        valid = codec.valid_versions
-        detail = f"there is no version {version}, only {valid.start} to {valid.stop - 1}"
-        raise DecodeError("version", offset, codec.name, detail)
+        raise DecodeError("version", offset, codec.name, codec.no_version(version))
 
 
 def _find(registry: Registry, kind: str, key: int, family: str, path: str) -> MessageCodec:

@@ -121,8 +121,8 @@ class MessageCodec:
             return self._programs[version]
         if version not in self.valid_versions:
             if reading:
-                raise DecodeError("version", 0, self.name, self._no_version(version))
-            raise EncodeError("version", self.name, self._no_version(version))
+                raise DecodeError("version", 0, self.name, self.no_version(version))
+            raise EncodeError("version", self.name, self.no_version(version))
         plan = self.plan(version)
         if self.schema.encoding == "text":
             program: Program = text.TextProgram(self.schema, plan, self.classes)
@@ -131,7 +131,8 @@ class MessageCodec:
         self._programs[version] = program
         return program
 
-    def _no_version(self, version: int) -> str:
+    def no_version(self, version: int) -> str:
+        """What errors say of a version that the message does not have."""
         return f"there is no version {version!r}, only {self.valid_versions.start} to {self.valid_versions.stop - 1}"
 
     def __repr__(self) -> str:
