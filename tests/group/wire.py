@@ -1,6 +1,6 @@
 """A blocking client of one connection, for tests that want to say each byte themselves.
 
-Requests and responses go through the package's own codec; nothing is retried and nothing is sent that was not asked for.
+Requests and responses go through the package's own codec; nothing is retried, and nothing sent that was not asked for.
 """
 
 from __future__ import annotations
