@@ -139,6 +139,10 @@ if TYPE_CHECKING:
         HeartbeatRequest,
         HeartbeatResponse,
     )
+    from kcoord_wire.messages.init_producer_id import (
+        InitProducerIdRequest,
+        InitProducerIdResponse,
+    )
     from kcoord_wire.messages.join_group import (
         JoinGroupRequest,
         JoinGroupRequestProtocol,
@@ -381,6 +385,8 @@ __all__ = [
     "Heartbeat",
     "HeartbeatRequest",
     "HeartbeatResponse",
+    "InitProducerIdRequest",
+    "InitProducerIdResponse",
     "JoinGroupRequest",
     "JoinGroupRequestProtocol",
     "JoinGroupResponse",
@@ -570,6 +576,8 @@ _MODULES = {
     "Heartbeat": "marshal_heartbeat",
     "HeartbeatRequest": "heartbeat",
     "HeartbeatResponse": "heartbeat",
+    "InitProducerIdRequest": "init_producer_id",
+    "InitProducerIdResponse": "init_producer_id",
     "JoinGroupRequest": "join_group",
     "JoinGroupRequestProtocol": "join_group",
     "JoinGroupResponse": "join_group",

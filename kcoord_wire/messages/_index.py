@@ -68,6 +68,8 @@ INDEX: tuple[tuple[str, str, str, int | None, str, str, tuple[int, int], tuple[i
     ("SaslHandshakeResponse", "kafka/SaslHandshakeResponse.json", "response", 17, "kafka", "kafka", (0, 1), (1, 0)),
     ("ApiVersionsRequest", "kafka/ApiVersionsRequest.json", "request", 18, "kafka", "kafka", (0, 5), (3, 5)),
     ("ApiVersionsResponse", "kafka/ApiVersionsResponse.json", "response", 18, "kafka", "kafka", (0, 5), (3, 5)),
+    ("InitProducerIdRequest", "kafka/InitProducerIdRequest.json", "request", 22, "kafka", "kafka", (0, 6), (2, 6)),
+    ("InitProducerIdResponse", "kafka/InitProducerIdResponse.json", "response", 22, "kafka", "kafka", (0, 6), (2, 6)),
     ("OffsetForLeaderEpochRequest", "kafka/OffsetForLeaderEpochRequest.json", "request", 23, "kafka", "kafka", (0, 4), (4, 4)),
     ("OffsetForLeaderEpochResponse", "kafka/OffsetForLeaderEpochResponse.json", "response", 23, "kafka", "kafka", (0, 4), (4, 4)),
     ("SaslAuthenticateRequest", "kafka/SaslAuthenticateRequest.json", "request", 36, "kafka", "kafka", (0, 2), (2, 2)),
