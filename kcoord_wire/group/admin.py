@@ -1,0 +1,122 @@
+"""What operators ask of a coordinator: where it is, which groups there are, how they are, and to delete them.
+
+Source: KIP-222 (DeleteGroups), KIP-518 and KIP-848 (filters), KIP-699 (batched FindCoordinator), KIP-1043 (groups that
+do not exist); Kafka's `GroupMetadataManager.java`, `KafkaApis.scala`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kcoord_wire import messages as m
+from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.group import offsets
+from kcoord_wire.group.config import Endpoint
+from kcoord_wire.group.events import Request
+from kcoord_wire.group.model import Group, Move, State, Turn
+from kcoord_wire.group.refusals import refusal
+
+__all__ = ["delete_groups", "describe", "find_coordinator", "list_groups"]
+
+GROUP_KEY: Final = 0  # key type of FindCoordinator
+BATCH_FIND_FROM: Final = 4
+NOT_FOUND_FROM: Final = 6  # version of DescribeGroups
+CLASSIC: Final = "classic"
+
+
+def find_coordinator(turn: Turn, endpoint: Endpoint, request: Request, message: m.FindCoordinatorRequest) -> None:
+    """Answer FindCoordinator: this coordinator has every group. It has no transactions and no share groups."""
+    if message.key_type != GROUP_KEY:
+        return turn.reply(request, refusal(message, request.version, ErrorCode.INVALID_REQUEST))
+    if request.version < BATCH_FIND_FROM:
+        answer = m.FindCoordinatorResponse(
+            error_message="NONE", node_id=endpoint.node_id, host=endpoint.host, port=endpoint.port
+        )
+    else:
+        answer = m.FindCoordinatorResponse(
+            coordinators=[
+                m.FindCoordinatorResponseCoordinator(
+                    key=key, node_id=endpoint.node_id, host=endpoint.host, port=endpoint.port
+                )
+                for key in message.coordinator_keys
+            ]
+        )
+    return turn.reply(request, answer)
+
+
+def list_groups(turn: Turn, groups: Mapping[str, Group], request: Request, message: m.ListGroupsRequest) -> None:
+    """Answer ListGroups; states and types are compared without regard to case."""
+    states = {state.lower() for state in message.states_filter}
+    types = {kind.lower() for kind in message.types_filter}
+    listed = [
+        m.ListGroupsResponseListedGroup(
+            group_id=group.group_id,
+            protocol_type=group.protocol_type or "",
+            group_state=group.state.value if request.version >= 4 else "",
+            group_type=CLASSIC if request.version >= 5 else "",
+        )
+        for group in groups.values()
+        if (not states or group.state.lower() in states) and (not types or CLASSIC in types)
+    ]
+    after = max((group.written for group in groups.values()), default=0)
+    turn.reply(request, m.ListGroupsResponse(groups=listed), after)
+
+
+def describe(turn: Turn, groups: Mapping[str, Group], request: Request, message: m.DescribeGroupsRequest) -> None:
+    """Answer DescribeGroups; metadata and assignments are shown while the group is Stable."""
+    answers = []
+    after = 0
+    for group_id in message.groups:
+        group = groups.get(group_id)
+        if group is None:
+            answer = m.DescribeGroupsResponseDescribedGroup(group_id=group_id, group_state=State.DEAD.value)
+            if request.version >= NOT_FOUND_FROM:
+                answer.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+                answer.error_message = f"Group {group_id} not found."
+        else:
+            answer = _described(group)
+            after = max(after, group.written)
+        answers.append(answer)
+    turn.reply(request, m.DescribeGroupsResponse(groups=answers), after)
+
+
+def _described(group: Group) -> m.DescribeGroupsResponseDescribedGroup:
+    stable = group.state is State.STABLE
+    return m.DescribeGroupsResponseDescribedGroup(
+        group_id=group.group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=(group.protocol or "") if stable else "",
+        members=[
+            m.DescribeGroupsResponseDescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata(group.protocol) if stable else b"",
+                member_assignment=member.assignment if stable else b"",
+            )
+            for member in group.members.values()
+        ],
+    )
+
+
+def delete_groups(turn: Turn, groups: dict[str, Group], request: Request, message: m.DeleteGroupsRequest) -> None:
+    """Answer DeleteGroups: groups without members go, and their offsets with them."""
+    results = []
+    after = 0
+    for group_id in message.groups_names:
+        error = ErrorCode.NONE
+        group = groups.get(group_id)
+        if group is None:
+            error = ErrorCode.GROUP_ID_NOT_FOUND
+        elif group.state is not State.EMPTY:
+            error = ErrorCode.NON_EMPTY_GROUP
+        else:
+            turn.append(group, offsets.tombstones(group))
+            after = group.written
+            group.move(Move.DELETE, turn.now)
+            del groups[group_id]
+        results.append(m.DeleteGroupsResponseDeletableGroupResult(group_id=group_id, error_code=error))
+    turn.reply(request, m.DeleteGroupsResponse(results=results), after)

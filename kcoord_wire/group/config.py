@@ -1,0 +1,82 @@
+"""What an operator can set of a group coordinator, with the names and the defaults that Kafka's broker has for it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import NamedTuple, Self
+
+__all__ = ["Endpoint", "GroupConfig"]
+
+_PROPERTIES = {
+    "group.initial.rebalance.delay.ms": ("initial_rebalance_delay_ms", 1),
+    "group.min.session.timeout.ms": ("min_session_timeout_ms", 1),
+    "group.max.session.timeout.ms": ("max_session_timeout_ms", 1),
+    "group.max.size": ("max_size", 1),
+    "group.new.member.join.timeout.ms": ("new_member_join_timeout_ms", 1),
+    "offset.metadata.max.bytes": ("offset_metadata_max_bytes", 1),
+    "offsets.retention.minutes": ("offsets_retention_ms", 60_000),
+    "offsets.retention.ms": ("offsets_retention_ms", 1),
+    "offsets.retention.check.interval.ms": ("offsets_retention_check_interval_ms", 1),
+}
+_POSITIVE = {"max_size", "offsets_retention_check_interval_ms"}
+
+
+class Endpoint(NamedTuple):
+    """Where clients find the broker: what Metadata and FindCoordinator tell them."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfig:
+    """Settings of the coordinator; times in milliseconds, sizes in bytes.
+
+    :ivar initial_rebalance_delay_ms: how long an empty group waits for more members after the first (KIP-134)
+    :ivar min_session_timeout_ms: a JoinGroup with a shorter session timeout is refused
+    :ivar max_session_timeout_ms: likewise for a longer one
+    :ivar max_size: members a group may have (KIP-389)
+    :ivar new_member_join_timeout_ms: how long a member that waits for its first JoinGroup response is kept
+    :ivar offset_metadata_max_bytes: UTF-8 bytes of text beside a committed offset
+    :ivar offsets_retention_ms: how long offsets outlive their last use (KIP-211)
+    :ivar offsets_retention_check_interval_ms: how often that is looked at
+    :raises ValueError: a setting is negative, or must not be 0 and is
+    """
+
+    initial_rebalance_delay_ms: int = 3_000
+    min_session_timeout_ms: int = 6_000
+    max_session_timeout_ms: int = 1_800_000
+    max_size: int = 0x7FFFFFFF
+    new_member_join_timeout_ms: int = 300_000
+    offset_metadata_max_bytes: int = 4_096
+    offsets_retention_ms: int = 7 * 24 * 3_600_000
+    offsets_retention_check_interval_ms: int = 600_000
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            least = 1 if field.name in _POSITIVE else 0
+            if getattr(self, field.name) < least:
+                raise ValueError(f"{field.name} must be {least} or more, not {getattr(self, field.name)}")
+        if self.min_session_timeout_ms > self.max_session_timeout_ms:
+            raise ValueError("min_session_timeout_ms is greater than max_session_timeout_ms")
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str | int]) -> Self:
+        """The settings by Kafka's names, such as ``group.initial.rebalance.delay.ms``.
+
+        :raises ValueError: no such setting, or not a number that it can have
+        """
+        settings: dict[str, int] = {}
+        for name, text in properties.items():
+            if name not in _PROPERTIES:
+                near = difflib.get_close_matches(name, _PROPERTIES, n=1)
+                raise ValueError(f"no setting is called {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+            attribute, factor = _PROPERTIES[name]
+            try:
+                settings[attribute] = int(text) * factor
+            except ValueError:
+                raise ValueError(f"{name} must be a whole number, not {text!r}") from None
+        return cls(**settings)

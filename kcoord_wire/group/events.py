@@ -1,0 +1,193 @@
+"""What goes into the coordinator's state machines and what comes out.
+
+A machine is a pure object: ``handle(event, now)`` gives a list of effects. It owns no socket, clock, disk or source of
+randomness; whoever runs it (runtime.py under the server, the same under the virtual cluster) brings those.
+
+Laws:
+
+* ``now`` is milliseconds since the epoch and never decreases from one call to the next.
+* Every `Request` is answered by exactly one `Reply` with its token, at once or after later events.
+* `Append` effects are numbered 1, 2, 3 ... in the order in which the machine gives them; they go to the log in that
+  order. A `Reply` names in ``after`` the `Append` that must be on disk before it may be sent; 0 means none.
+* After each call the machine's `deadline` says when it wants the next `Tick`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+__all__ = [
+    "Account",
+    "Append",
+    "Effect",
+    "Event",
+    "Load",
+    "LogRecord",
+    "Phase",
+    "Rebalance",
+    "Removal",
+    "Reply",
+    "Request",
+    "Resign",
+    "Tick",
+    "Trigger",
+]
+
+
+class LogRecord(NamedTuple):
+    """A record for the log: a key message and a value message, or None for a tombstone."""
+
+    key: Any
+    value: Any | None
+
+
+# ---- events
+
+
+@dataclass(slots=True)
+class Request:
+    """A request has arrived.
+
+    :ivar token: names the request in its `Reply`; never used twice in the life of a machine
+    :ivar message: the decoded request
+    :ivar version: the version it came in, and its answer goes out in
+    :ivar client_id: from the request's header; empty for null
+    :ivar client_host: the peer, as Kafka writes it: ``/127.0.0.1``
+    :ivar unique: text that no other request has had (a random UUID); JoinGroup makes member ids of it
+    """
+
+    token: int
+    message: Any
+    version: int
+    client_id: str = ""
+    client_host: str = ""
+    unique: str = ""
+
+
+@dataclass(slots=True)
+class Tick:
+    """Time has passed; whatever is due is done."""
+
+
+@dataclass(slots=True)
+class Load:
+    """The log has been read: its records in their order. The coordinator begins to serve."""
+
+    records: Sequence[LogRecord]
+
+
+@dataclass(slots=True)
+class Resign:
+    """The log has failed, or the coordinator is being stopped: what waits is answered NOT_COORDINATOR (16), all groups
+    are forgotten, and only `Load` makes it serve again."""
+
+
+Event = Request | Tick | Load | Resign
+
+
+# ---- effects
+
+
+@dataclass(slots=True)
+class Reply:
+    """Answer the request `token`, once the append number `after` is on disk.
+
+    :ivar message: the response; None where the client wants none (Produce with acks=0)
+    :ivar request: what is answered; always there where `after` is not 0, for the refusal if the disk fails
+    """
+
+    token: int
+    message: Any
+    after: int = 0
+    request: Request | None = None
+
+
+@dataclass(slots=True)
+class Append:
+    """Write these records to the log, all or none."""
+
+    records: list[LogRecord]
+
+
+class Trigger(enum.StrEnum):
+    """Why a rebalance began."""
+
+    NEW_MEMBER = "new member"
+    MEMBER_LEFT = "member left"
+    SESSION_EXPIRED = "session timeout"
+    LEADER_REJOINED = "leader rejoined"
+    SUBSCRIPTION_CHANGED = "member changed its subscription"
+    PROTOCOLS_CHANGED = "member changed its list of assignors"
+    STATIC_REPLACED = "static member replaced"
+    SYNC_EXPIRED = "sync timeout"
+    GROUP_TOO_LARGE = "group larger than group.max.size after loading"
+
+
+class Phase(enum.StrEnum):
+    """How far a rebalance has come. ENDED includes one that a new trigger cut short, or that left the group empty."""
+
+    STARTED = "started"
+    JOINED = "joined"
+    ENDED = "ended"
+
+
+class Removal(NamedTuple):
+    """A member that a rebalance has cost.
+
+    :ivar why: ``left``, ``session timeout``, ``rebalance timeout`` (did not rejoin), ``sync timeout``,
+        ``group.max.size``
+    """
+
+    member_id: str
+    client_id: str
+    client_host: str
+    why: str
+
+
+@dataclass(slots=True)
+class Rebalance:
+    """The coordinator's own account of one rebalance.
+
+    :ivar group_id: the group
+    :ivar generation_id: before the join completes the old generation, after it the new one
+    :ivar trigger: what set it off, with the member, client, host, instance id and stated reason (KIP-800) behind it
+    :ivar protocol: the assignor that was chosen; None before that, and for a group that has become empty
+    :ivar leader_id: who computes the assignment; None as above
+    :ivar started_at: ms
+    :ivar joined_at: ms; None until all have joined
+    :ivar ended_at: ms; None until it has ended
+    :ivar outcome: ``stable``, ``empty``, or ``interrupted`` (a new trigger came before the leader's SyncGroup)
+    :ivar joins: (member id, ms after the start), in the order of their coming; the last ones were late
+    :ivar removed: who has not made it into the new generation
+    """
+
+    group_id: str
+    generation_id: int
+    trigger: Trigger
+    member_id: str
+    client_id: str
+    client_host: str
+    group_instance_id: str | None
+    reason: str | None
+    started_at: int
+    joined_at: int | None = None
+    ended_at: int | None = None
+    outcome: str | None = None
+    protocol: str | None = None
+    leader_id: str | None = None
+    joins: list[tuple[str, int]] = field(default_factory=list)
+    removed: list[Removal] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Account:
+    """A rebalance has reached a phase: for the log and the metrics. The rebalance goes on changing after this."""
+
+    phase: Phase
+    rebalance: Rebalance
+
+
+Effect = Reply | Append | Account

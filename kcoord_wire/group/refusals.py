@@ -1,0 +1,219 @@
+"""The answer that says no: for every api that is served, the response that carries one error for all that was asked.
+
+Laws:
+
+* The shape follows the request and its version: an api that answers by group, topic or partition has the error on each
+  of them, and at its top where the version has one.
+* Ids that a client looks for in the answer (member, group, topic, partition) are those of its request; everything else
+  has the value that Kafka gives it beside an error.
+
+Source: the ``getErrorResponse`` methods in kafka/clients `org.apache.kafka.common.requests`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kcoord_wire import messages as m
+from kcoord_wire.error_codes import ErrorCode
+
+__all__ = ["can_refuse", "refusal"]
+
+
+def refusal(request: Any, version: int, error: ErrorCode) -> Any:
+    """The response to `request` in which everything has failed with `error`.
+
+    :param version: the request's
+    :raises TypeError: no answer is known for this kind of request
+    """
+    try:
+        build = _BUILDERS[type(request)]
+    except KeyError:
+        raise TypeError(f"{type(request).__name__} is not served") from None
+    return build(request, version, int(error))
+
+
+def can_refuse(request: Any) -> bool:
+    """Whether `refusal` knows the answer to this kind of request."""
+    return type(request) in _BUILDERS
+
+
+def _join_group(request: m.JoinGroupRequest, version: int, error: int) -> m.JoinGroupResponse:
+    return m.JoinGroupResponse(
+        error_code=error, protocol_name=None if version >= 7 else "", member_id=request.member_id
+    )
+
+
+def _offset_commit(request: m.OffsetCommitRequest, version: int, error: int) -> m.OffsetCommitResponse:
+    return m.OffsetCommitResponse(
+        topics=[
+            m.OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    m.OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _offset_fetch(request: m.OffsetFetchRequest, version: int, error: int) -> m.OffsetFetchResponse:
+    if version >= 8:
+        groups = [m.OffsetFetchResponseGroup(group_id=group.group_id, error_code=error) for group in request.groups]
+        return m.OffsetFetchResponse(groups=groups)
+    if version >= 2:
+        return m.OffsetFetchResponse(error_code=error)
+    return m.OffsetFetchResponse(
+        topics=[
+            m.OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    m.OffsetFetchResponsePartition(
+                        partition_index=index, committed_offset=-1, metadata="", error_code=error
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics or ()
+        ]
+    )
+
+
+def _find_coordinator(request: m.FindCoordinatorRequest, version: int, error: int) -> m.FindCoordinatorResponse:
+    text = ErrorCode(error).meaning
+    if version < 4:
+        return m.FindCoordinatorResponse(error_code=error, error_message=text, node_id=-1, host="", port=-1)
+    return m.FindCoordinatorResponse(
+        coordinators=[
+            m.FindCoordinatorResponseCoordinator(
+                key=key, node_id=-1, host="", port=-1, error_code=error, error_message=text
+            )
+            for key in request.coordinator_keys
+        ]
+    )
+
+
+def _describe_groups(request: m.DescribeGroupsRequest, version: int, error: int) -> m.DescribeGroupsResponse:
+    return m.DescribeGroupsResponse(
+        groups=[m.DescribeGroupsResponseDescribedGroup(group_id=group, error_code=error) for group in request.groups]
+    )
+
+
+def _delete_groups(request: m.DeleteGroupsRequest, version: int, error: int) -> m.DeleteGroupsResponse:
+    return m.DeleteGroupsResponse(
+        results=[
+            m.DeleteGroupsResponseDeletableGroupResult(group_id=group, error_code=error)
+            for group in request.groups_names
+        ]
+    )
+
+
+def _metadata(request: m.MetadataRequest, version: int, error: int) -> m.MetadataResponse:
+    return m.MetadataResponse(
+        error_code=error,
+        topics=[
+            m.MetadataResponseTopic(error_code=error, name=topic.name or "", topic_id=topic.topic_id)
+            for topic in request.topics or ()
+        ],
+    )
+
+
+def _produce(request: m.ProduceRequest, version: int, error: int) -> m.ProduceResponse:
+    return m.ProduceResponse(
+        responses=[
+            m.ProduceResponseTopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[
+                    m.ProduceResponsePartitionProduceResponse(index=partition.index, error_code=error, base_offset=-1)
+                    for partition in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
+    )
+
+
+def _fetch(request: m.FetchRequest, version: int, error: int) -> m.FetchResponse:
+    if version >= 7:
+        return m.FetchResponse(error_code=error)
+    return m.FetchResponse(
+        responses=[
+            m.FetchResponseFetchableTopicResponse(
+                topic=topic.topic,
+                partitions=[
+                    m.FetchResponsePartitionData(
+                        partition_index=partition.partition, error_code=error, high_watermark=-1, records=b""
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _list_offsets(request: m.ListOffsetsRequest, version: int, error: int) -> m.ListOffsetsResponse:
+    return m.ListOffsetsResponse(
+        topics=[
+            m.ListOffsetsResponseListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    m.ListOffsetsResponseListOffsetsPartitionResponse(
+                        partition_index=partition.partition_index, error_code=error
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _leader_epoch(request: m.OffsetForLeaderEpochRequest, version: int, error: int) -> m.OffsetForLeaderEpochResponse:
+    return m.OffsetForLeaderEpochResponse(
+        topics=[
+            m.OffsetForLeaderEpochResponseOffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[
+                    m.OffsetForLeaderEpochResponseEpochEndOffset(partition=partition.partition, error_code=error)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _sasl_authenticate(request: m.SaslAuthenticateRequest, version: int, error: int) -> m.SaslAuthenticateResponse:
+    return m.SaslAuthenticateResponse(error_code=error, error_message=ErrorCode(error).meaning)
+
+
+_BUILDERS: dict[type, Callable[[Any, int, int], Any]] = {
+    m.ProduceRequest: _produce,
+    m.FetchRequest: _fetch,
+    m.ListOffsetsRequest: _list_offsets,
+    m.MetadataRequest: _metadata,
+    m.OffsetCommitRequest: _offset_commit,
+    m.OffsetFetchRequest: _offset_fetch,
+    m.FindCoordinatorRequest: _find_coordinator,
+    m.JoinGroupRequest: _join_group,
+    m.HeartbeatRequest: lambda request, version, error: m.HeartbeatResponse(error_code=error),
+    m.LeaveGroupRequest: lambda request, version, error: m.LeaveGroupResponse(error_code=error),
+    m.SyncGroupRequest: lambda request, version, error: m.SyncGroupResponse(error_code=error),
+    m.DescribeGroupsRequest: _describe_groups,
+    m.ListGroupsRequest: lambda request, version, error: m.ListGroupsResponse(error_code=error),
+    m.SaslHandshakeRequest: lambda request, version, error: m.SaslHandshakeResponse(error_code=error),
+    m.ApiVersionsRequest: lambda request, version, error: m.ApiVersionsResponse(error_code=error),
+    m.InitProducerIdRequest: lambda request, version, error: m.InitProducerIdResponse(
+        error_code=error, producer_id=-1, producer_epoch=-1
+    ),
+    m.OffsetForLeaderEpochRequest: _leader_epoch,
+    m.SaslAuthenticateRequest: _sasl_authenticate,
+    m.DeleteGroupsRequest: _delete_groups,
+    m.OffsetDeleteRequest: lambda request, version, error: m.OffsetDeleteResponse(error_code=error),
+}
