@@ -1,0 +1,85 @@
+"""A member by confluent-kafka, that is librdkafka. See lines.py for what it speaks."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+
+from tests.group.clients.lines import Member, complain, serve
+
+LOGGER = logging.getLogger("librdkafka")
+
+
+class ConfluentMember(Member):
+    def options(self) -> dict[str, Any]:
+        return {
+            "bootstrap.servers": self.settings.bootstrap,
+            "client.id": self.settings.client_id,
+            "error_cb": lambda error: complain(f"error callback: {error}"),
+        }
+
+    def join(self) -> None:
+        options = self.options() | {
+            "group.id": self.settings.group,
+            "partition.assignment.strategy": self.settings.assignor,
+            "session.timeout.ms": self.settings.session_timeout_ms,
+            "heartbeat.interval.ms": self.settings.heartbeat_interval_ms,
+            "max.poll.interval.ms": self.settings.rebalance_timeout_ms,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+        if self.settings.instance_id is not None:
+            options["group.instance.id"] = self.settings.instance_id
+        self.consumer = Consumer(options, logger=LOGGER)
+        self.consumer.subscribe([self.settings.topic], on_assign=self.assigned, on_revoke=self.revoked)
+
+    def assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self.own(self.owned | {partition.partition for partition in partitions})
+
+    def revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self.own(self.owned - {partition.partition for partition in partitions})
+
+    def poll(self) -> list[tuple[int, int, str]]:
+        messages = self.consumer.consume(100, 0.05)
+        for message in messages:
+            if message.error() is not None:
+                complain(f"polled: {message.error()}")
+        return [
+            (message.partition(), message.offset(), message.value().decode())
+            for message in messages
+            if message.error() is None
+        ]
+
+    def commit(self, positions: list[tuple[int, int]]) -> None:
+        offsets = [TopicPartition(self.settings.topic, partition, offset) for partition, offset in positions]
+        for told in self.consumer.commit(offsets=offsets, asynchronous=False):
+            if told.error is not None:
+                raise RuntimeError(f"not committed: {told}")
+
+    def leave(self) -> None:
+        self.consumer.close()
+
+    def produce(self, records: list[tuple[int, str]]) -> list[int]:
+        producer = Producer(self.options() | {"acks": "all", "enable.idempotence": True}, logger=LOGGER)
+        offsets = [-1] * len(records)
+
+        def deliver(number: int, error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                complain(f"not delivered: {error}")
+            offsets[number] = message.offset()
+
+        for number, (partition, value) in enumerate(records):
+            producer.produce(
+                self.settings.topic,
+                value=value.encode(),
+                partition=partition,
+                on_delivery=lambda error, message, number=number: deliver(number, error, message),
+            )
+        producer.flush(30)
+        return offsets
+
+
+if __name__ == "__main__":
+    serve(ConfluentMember)

@@ -1,0 +1,239 @@
+"""What a group lives through, told once for all client libraries.
+
+Each script starts from a topic without records and a group that is not there, and ends with a group that has no members.
+A script fails if any of its members logs a warning or an error that its client may not log (members.py), and it gives
+the figures that it measured.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from tests.group.clients.members import PATIENCE, Client, Member, Record
+
+__all__ = ["Place", "life_cycle", "mixed", "static"]
+
+HEARTBEAT_MS = 500
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a script plays.
+
+    :ivar topic: with this many `partitions` and no record
+    :ivar margin: seconds that a takeover may last beyond the session timeout: the other member learns of the rebalance
+        by its next heartbeat, joins again, and its program tells; most of it is for a busy machine
+    """
+
+    bootstrap: str
+    topic: str
+    group: str
+    partitions: int = 6
+    session_timeout_ms: int = 3000
+    margin: float = 4.0
+
+    @property
+    def all(self) -> range:
+        return range(self.partitions)
+
+    @contextmanager
+    def member(self, client: Client, name: str, assignor: str, *, static: bool = False) -> Iterator[Member]:
+        """A program of that client, which has not joined yet. At the end it is killed, and has to have been content."""
+        with Member(
+            client,
+            bootstrap=self.bootstrap,
+            topic=self.topic,
+            group=self.group,
+            client_id=name,
+            assignor=assignor,
+            instance_id=name if static else None,
+            session_timeout_ms=self.session_timeout_ms,
+            heartbeat_interval_ms=HEARTBEAT_MS,
+            rebalance_timeout_ms=10_000,
+        ) as member:
+            yield member
+        member.expect_no_more()
+
+    def produce(self, member: Member, text: str, each: int) -> list[Record]:
+        """Have a member produce this many records into each partition."""
+        return member.produce([(p, f"{text} {p}.{n}") for p in self.all for n in range(each)])
+
+    def kill(self, killed: Member, heir: Member) -> float:
+        """Kill a member and wait until the other one owns everything; the seconds from the one to the other."""
+        killed.kill()
+        lasted = heir.wait_for_partitions(self.all, self.session_timeout_ms / 1000 + self.margin)
+        heard = (self.session_timeout_ms - HEARTBEAT_MS) / 1000  # since its last heartbeat less time may have been left
+        assert lasted > heard - 1, "partitions moved although the session of their owner had not run out"
+        return lasted
+
+
+def share_out(place: Place, members: Sequence[Member]) -> None:
+    """Wait until the members own each partition once, and all of them equally many."""
+    share = place.partitions // len(members)
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        owned = [list(member.now_owned) for member in members]
+        if sorted(sum(owned, [])) == list(place.all) and all(len(some) == share for some in owned):
+            return
+        assert time.monotonic() < deadline, (
+            f"{[(member.name, member.client.name, some) for member, some in zip(members, owned, strict=True)]} "
+            f"after {[(member.owned, member.complaints) for member in members]}"
+        )
+        time.sleep(0.01)
+
+
+def expect_shares(members: Sequence[Member], records: Sequence[Record]) -> None:
+    """Wait until each member has seen those of the records that are in its partitions, and no other."""
+    for member in members:
+        member.expect_records(of(member.now_owned, records))
+
+
+def of(partitions: Sequence[int], records: Sequence[Record]) -> list[Record]:
+    """The records of these partitions."""
+    return [record for record in records if record[0] in partitions]
+
+
+def kept(member: Member, since: int) -> None:
+    """Since that many tellings the member has never let go a partition that it has now."""
+    for owned in member.owned[since:]:
+        assert set(owned) >= set(member.owned[since - 1]) & set(member.now_owned), f"{member.owned[since - 1 :]}"
+
+
+def life_cycle(place: Place, client: Client, assignor: str) -> dict[str, float]:
+    """Join, poll, commit; a second member comes and leaves; the first is killed; another starts where it stood.
+
+    :returns: ``left``: seconds until a member that left was replaced; ``killed``: the same of one that was killed
+    """
+    figures = {}
+    cooperative = "cooperative" in assignor
+    with (
+        place.member(client, "first", assignor) as first,
+        place.member(client, "second", assignor) as second,
+        place.member(client, "third", assignor) as third,
+        place.member(client, "fourth", assignor) as fourth,
+    ):
+        first.join()
+        first.wait_for_partitions(place.all)
+        first.expect_records(place.produce(first, "one", 5))
+        assert first.commit() == dict.fromkeys(place.all, 5)
+
+        told = len(first.owned)
+        second.join()
+        share_out(place, [first, second])
+        expect_shares([first, second], place.produce(second, "two", 3))
+        assert first.commit() | second.commit() == dict.fromkeys(place.all, 8)
+        second.leave()
+        figures["left"] = first.wait_for_partitions(place.all)
+        first.expect_records(place.produce(first, "three", 2))
+        first.commit()
+
+        third.join()
+        share_out(place, [first, third])
+        if cooperative:
+            kept(first, told)
+        records = place.produce(third, "four", 4)
+        expect_shares([first, third], records)
+        third.commit()
+        uncommitted = of(first.now_owned, records)
+        told = len(third.owned)
+        figures["killed"] = place.kill(first, third)
+        if cooperative:
+            kept(third, told)
+        third.expect_records(uncommitted)
+        third.commit()
+
+        records = place.produce(third, "five", 2)
+        third.expect_records(records)
+        third.leave()
+        fourth.join()
+        fourth.wait_for_partitions(place.all)
+        fourth.expect_records(records)
+        assert fourth.commit() == dict.fromkeys(place.all, 16)
+        fourth.leave()
+    return figures
+
+
+def mixed(place: Place, clients: Sequence[Client], assignor: str) -> dict[str, float]:
+    """Three members of different libraries; the second leaves, the first is killed and comes again.
+
+    The first to join leads the group, so its library computes the assignment for the others at first.
+
+    :returns: as `life_cycle`
+    """
+    with (
+        place.member(clients[0], "first", assignor) as first,
+        place.member(clients[1], "second", assignor) as second,
+        place.member(clients[2], "third", assignor) as third,
+        place.member(clients[0], "again", assignor) as again,
+    ):
+        for number, member in enumerate([first, second, third], 1):
+            member.join()
+            share_out(place, [first, second, third][:number])
+        records = [record for member in (first, second, third) for record in place.produce(member, member.name, 2)]
+        expect_shares([first, second, third], records)
+        assert first.commit() | second.commit() | third.commit() == dict.fromkeys(place.all, 6)
+        second.leave()
+        began = time.monotonic()
+        share_out(place, [first, third])
+        figures = {"left": time.monotonic() - began}
+        records = place.produce(third, "two", 2)
+        expect_shares([first, third], records)
+        third.commit()
+        uncommitted = of(first.now_owned, records)
+        figures["killed"] = place.kill(first, third)
+        third.expect_records(uncommitted)
+        third.commit()
+        records = place.produce(third, "three", 3)
+        third.expect_records(records)
+        third.leave()
+        again.join()
+        again.wait_for_partitions(place.all)
+        again.expect_records(records)
+        assert again.commit() == dict.fromkeys(place.all, 11)
+        again.leave()
+    return figures
+
+
+def static(place: Place, client: Client, assignor: str) -> dict[str, float]:
+    """Static members: one is closed and comes again, is killed and comes again, and at last is killed for good.
+
+    While it comes again within its session timeout the other member is told of no rebalance.
+
+    :returns: ``killed``: seconds until it was replaced at last
+    """
+    with ExitStack() as stack:
+        other = stack.enter_context(place.member(client, "other", assignor, static=True))
+        restarted = [stack.enter_context(place.member(client, "restarted", assignor, static=True)) for _ in range(3)]
+        restarted[0].join()
+        restarted[0].wait_for_partitions(place.all)
+        other.join()
+        share_out(place, [restarted[0], other])
+        mine, told = restarted[0].now_owned, list(other.owned)
+        expect_shares([restarted[0], other], place.produce(other, "one", 2))
+        restarted[0].commit()
+        other.commit()
+
+        restarted[0].leave()
+        restarted[1].join()
+        restarted[1].wait_for_partitions(mine)
+        records = place.produce(other, "two", 2)
+        expect_shares([restarted[1], other], records)
+        other.commit()
+
+        restarted[1].kill()
+        restarted[2].join()
+        restarted[2].wait_for_partitions(mine)
+        restarted[2].expect_records(of(mine, records))
+        restarted[2].commit()
+        expect_shares([restarted[2], other], place.produce(other, "three", 2))
+        other.commit()
+        assert other.owned == told, "a restart within the session timeout has caused a rebalance"
+
+        uncommitted = restarted[2].records[-2 * len(mine) :]
+        figures = {"killed": place.kill(restarted[2], other)}
+        other.expect_records(uncommitted)
+        other.commit()
+    return figures

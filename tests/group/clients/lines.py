@@ -1,0 +1,176 @@
+"""The line protocol between a test and a client program, and the program's side of it.
+
+A client program is one process with one consumer and one producer of one client library. It is started with one
+argument, a JSON object (`Settings`); it reads commands from standard input and writes events to standard output, each a
+JSON object on a line of its own. What it writes to standard error is for people.
+
+Commands, and the event that answers each (`event` is the command's name):
+
+* ``{"do": "join"}``: start the consumer and poll until ``leave``. Answered at once.
+* ``{"do": "produce", "records": [[partition, value], ...]}``: produce with all acknowledgements; answered with the same
+  list as ``records: [[partition, offset, value], ...]`` when all have been acknowledged.
+* ``{"do": "commit"}``: commit synchronously behind the last record that was told; answered with
+  ``offsets: [[partition, offset], ...]``, only of partitions of which a record was told since they were assigned.
+* ``{"do": "leave"}``: close the consumer as the library closes it; answered when that is done.
+* end of input: the program ends, closing nothing first.
+
+Events at any time:
+
+* ``{"event": "owns", "partitions": [...]}``: all partitions now owned, after every change that the library reports.
+* ``{"event": "records", "records": [[partition, offset, value], ...]}``: polled, in order.
+* ``{"event": "log", "level": "warning" | "error", "text": ...}``: what the library logged at that level or above, and
+  the errors it passed to callbacks.
+
+A command that fails is answered with ``{"event": "failed", "do": ..., "text": ...}``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import queue
+import sys
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Member", "Settings", "complain", "serve"]
+
+_writing = threading.Lock()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a client program is started with.
+
+    :ivar bootstrap: ``host:port``
+    :ivar assignor: ``range``, ``roundrobin``, ``sticky``, ``cooperative-sticky`` or the library's own name of one
+    :ivar instance_id: makes the member a static one
+    """
+
+    bootstrap: str
+    topic: str
+    group: str
+    client_id: str
+    assignor: str
+    instance_id: str | None
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    rebalance_timeout_ms: int
+
+
+def tell(event: str, **fields: Any) -> None:
+    """Write an event."""
+    line = json.dumps({"event": event, **fields}) + "\n"
+    with _writing:
+        sys.stdout.write(line)
+        sys.stdout.flush()
+
+
+def complain(text: str) -> None:
+    """Tell an error that did not come through logging."""
+    tell("log", level="error", text=text)
+
+
+class Member(ABC):
+    """A client library's consumer and producer behind the commands: made when the program starts."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.owned: set[int] = set()
+        self._next: dict[int, int] = {}
+        self._changing = threading.Lock()  # a library may call back in a thread of its own
+
+    def own(self, partitions: set[int]) -> None:
+        """Tell that the partitions owned are now these."""
+        with self._changing:
+            self._next = {partition: offset for partition, offset in self._next.items() if partition in partitions}
+            self.owned = partitions
+            tell("owns", partitions=sorted(partitions))
+
+    @abstractmethod
+    def join(self) -> None:
+        """Start the consumer."""
+
+    @abstractmethod
+    def poll(self) -> list[tuple[int, int, str]]:
+        """What has come within some hundredths of a second: partition, offset and value of each record."""
+
+    @abstractmethod
+    def commit(self, positions: list[tuple[int, int]]) -> None:
+        """Commit these offsets, each with its partition before it."""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """Close the consumer."""
+
+    @abstractmethod
+    def produce(self, records: list[tuple[int, str]]) -> list[int]:
+        """Produce values, each with its partition before it; give their offsets."""
+
+    def answer(self, do: str, command: dict[str, Any]) -> dict[str, Any]:
+        """Do what a command says and give the fields of its answer."""
+        match do:
+            case "join":
+                self.join()
+            case "leave":
+                self.leave()
+            case "commit":
+                positions = sorted(self._next.items())
+                if positions:
+                    self.commit(positions)
+                return {"offsets": positions}
+            case "produce":
+                offsets = self.produce(command["records"])
+                pairs = zip(command["records"], offsets, strict=True)
+                return {"records": [(partition, offset, value) for (partition, value), offset in pairs]}
+        return {}
+
+    def look(self) -> None:
+        """Poll, and tell what has come."""
+        polled = self.poll()
+        if polled:
+            with self._changing:
+                told = {partition: offset + 1 for partition, offset, _ in polled}
+                self._next.update({partition: told[partition] for partition in told.keys() & self.owned})
+                tell("records", records=polled)
+
+
+def serve(make: Callable[[Settings], Member]) -> None:
+    """Serve the commands until the end of input."""
+
+    class Teller(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            level = "warning" if record.levelno < logging.ERROR else "error"
+            tell("log", level=level, text=f"{record.name}: {record.getMessage()}")
+
+    logging.basicConfig(level=logging.WARNING, handlers=[Teller()])
+    waiting: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+
+    def read() -> None:
+        for line in sys.stdin:
+            waiting.put(json.loads(line))
+        waiting.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    member = make(Settings(**json.loads(sys.argv[1])))
+    joined = False
+    while True:
+        try:
+            command = waiting.get(block=not joined)
+        except queue.Empty:
+            member.look()
+            continue
+        if command is None:
+            os._exit(0)
+        do = command["do"]
+        try:
+            answer = member.answer(do, command)
+        except Exception as error:
+            tell("failed", do=do, text=repr(error))
+        else:
+            joined = (joined or do == "join") and do != "leave"
+            tell(do, **answer)
