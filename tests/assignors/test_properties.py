@@ -95,8 +95,7 @@ def test_order_of_the_mappings_does_not_matter(assignor: Assignor, group: Group,
     chance = random.Random(seed)
     shuffled_members = chance.sample(list(members.items()), len(members))
     shuffled_topics = chance.sample(list(partitions.items()), len(partitions))
-    assert assignor.assign(dict(shuffled_topics), dict(shuffled_members)) == assignor.assign(*group)  # type:
-    ignore[attr - defined]
+    assert assignor.assign(dict(shuffled_topics), dict(shuffled_members)) == assignor.assign(*group)
 
 
 @given(group=groups())
