@@ -1,8 +1,7 @@
 """What a group lives through, told once for all client libraries.
 
-Each script starts from a topic without records and a group that is not there, and ends with a group that has no members.
-A script fails if any of its members logs a warning or an error that its client may not log (members.py), and it gives
-the figures that it measured.
+Each script starts from a topic without records and a group that is not there. It fails if any of its members logs a
+warning or an error that its client may not log (members.py), and it gives the figures that it measured.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import chain
 
 from tests.group.clients.members import PATIENCE, Client, Member, Record
 
@@ -76,7 +76,7 @@ def share_out(place: Place, members: Sequence[Member]) -> None:
     deadline = time.monotonic() + PATIENCE
     while True:
         owned = [list(member.now_owned) for member in members]
-        if sorted(sum(owned, [])) == list(place.all) and all(len(some) == share for some in owned):
+        if sorted(chain(*owned)) == list(place.all) and all(len(some) == share for some in owned):
             return
         assert time.monotonic() < deadline, (
             f"{[(member.name, member.client.name, some) for member, some in zip(members, owned, strict=True)]} "

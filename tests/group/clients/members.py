@@ -1,7 +1,7 @@
 """The test's side of the line protocol: client programs as processes that can be told, awaited and killed.
 
-Every wait is on a condition and has a bound. Whatever a program logs as a warning or worse counts as a complaint, unless
-the client's list of what is allowed says why it is not one.
+Every wait is on a condition and has a bound. Whatever a program logs as a warning or worse counts as a complaint,
+unless the client's list of what is allowed says why it is not one.
 """
 
 from __future__ import annotations
