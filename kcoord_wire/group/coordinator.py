@@ -1,0 +1,270 @@
+"""`Coordinator`: a group coordinator with a real socket, in a thread and an event loop of its own.
+
+    async with Coordinator(topics={"orders": 12}) as c:
+        consumer = KafkaConsumer("orders", bootstrap_servers=c.address, group_id="billing")
+
+Laws:
+
+* The loop of whoever starts it is never blocked, and never needed: blocking clients may run beside it in one thread.
+* Everything here may be called from any thread.
+* What goes wrong while it starts is raised by `start`; after `stop` neither thread, socket nor open file is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import socket
+import ssl
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from kcoord_wire.group.faults import Fault, Faults
+from kcoord_wire.group.store import FileDisk, MemoryDisk, Store
+
+from kcoord_wire.codec.registry import registry
+from kcoord_wire.errors import DecodeError
+from kcoord_wire.extras import MissingLibraryError, require
+from kcoord_wire.group.config import Endpoint, GroupConfig
+from kcoord_wire.group.events import Rebalance
+from kcoord_wire.group.machine import GroupMachine
+from kcoord_wire.group.permissions import Permissions
+from kcoord_wire.group.security import Users
+from kcoord_wire.group.server import Limits, Server
+from kcoord_wire.group.topics import Topics
+
+__all__ = ["Coordinator", "subscribed_topics"]
+
+STOP_SECONDS = 30.0
+WILDCARDS = ("", "0.0.0.0", "::")
+
+_SUBSCRIPTION = registry["ConsumerProtocolSubscription"]
+
+T = TypeVar("T")
+
+
+class Coordinator:
+    """A group coordinator that any Kafka client can use.
+
+    :param topics: name -> number of partitions; records are kept in memory
+    :param port: 0 takes a free one
+    :param data_dir: where groups and offsets are kept; None keeps them in memory, and a restart has none
+    :param faults: what is to go wrong (faults.py); more can be added while it runs
+    :param tls: a server's context; then there is no plain text
+    :param users: who may connect, by SASL; then nobody else may
+    :param permissions: who may do what
+    :param advertise: what clients are told to connect to; by default where it listens
+    :param metrics_port: where Prometheus finds its metrics over HTTP; 0 takes a free port
+    :ivar address: ``HOST:PORT`` to give to clients
+    """
+
+    def __init__(
+        self,
+        topics: Mapping[str, int] | None = None,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        data_dir: Path | str | None = None,
+        config: GroupConfig | None = None,
+        faults: Faults | None = None,
+        tls: ssl.SSLContext | None = None,
+        users: Users | None = None,
+        permissions: Permissions | None = None,
+        advertise: tuple[str, int] | None = None,
+        auto_create_partitions: int | None = None,
+        metrics_port: int | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.host, self.port = host, port
+        self._data_dir = None if data_dir is None else Path(data_dir)
+        self._tls = tls
+        self._advertise = advertise
+        unknown = Endpoint(0, host, port)  # until the socket is open
+        self._topics = Topics(
+            unknown,
+            topics,
+            cluster_id=_cluster_id(self._data_dir),
+            sasl=users is not None,
+            auto_create_partitions=auto_create_partitions,
+        )
+        self._machine = GroupMachine(unknown, self._topics, subscribed_topics, config)
+        self._users, self._permissions, self._faults, self._limits = users, permissions, faults, limits
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._server: Server | None = None
+
+    # ---- life
+
+    def start(self) -> Self:
+        """Open the socket, read the log, and serve.
+
+        :raises OSError: the port is taken, or the folder cannot be used
+        :raises CorruptLogError: the log is damaged in a way that a crash does not explain
+        :raises RuntimeError: it was started before
+        """
+        if self._thread is not None:
+            raise RuntimeError("a coordinator can be started once")
+        started: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, args=(started,), name="kcoord", daemon=True)
+        self._thread.start()
+        try:
+            started.result()
+        except BaseException:
+            self._thread.join(STOP_SECONDS)
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Answer what waits, write what is to be kept, and end. A second call does nothing.
+
+        :raises RuntimeError: it does not end
+        """
+        thread, loop, stop = self._thread, self._loop, self._stop
+        if thread is None or loop is None or stop is None:
+            return
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(stop.set)
+        thread.join(STOP_SECONDS)
+        if thread.is_alive():
+            raise RuntimeError(f"the coordinator has not stopped within {STOP_SECONDS:.0f} seconds")
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.start)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.stop)
+
+    # ---- while it runs
+
+    @property
+    def address(self) -> str:
+        """What clients connect to: ``HOST:PORT``."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(self.host, self.host)
+        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+
+    @property
+    def rebalances(self) -> list[Rebalance]:
+        """The accounts of the rebalances that have ended, oldest first, the last ten thousand of them."""
+        return self._call(lambda server: list(server.rebalances))
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        """Make a topic. ValueError: the name is not allowed or taken, or there are no partitions."""
+        self._call(lambda server: server.topics.create(name, partitions))
+
+    def add_partitions(self, name: str, count: int) -> int:
+        """Give a topic `count` more partitions, and say how many it has. KeyError: there is no such topic."""
+        return self._call(lambda server: server.topics.add_partitions(name, count))
+
+    def add_fault(self, *faults: Fault) -> None:
+        """Let more go wrong from now on."""
+
+        def add(server: Server) -> None:
+            if server.faults is None:
+                server.faults = Faults(faults)
+            else:
+                server.faults.add(*faults)
+
+        self._call(add)
+
+    def clear_faults(self) -> None:
+        """Let nothing go wrong any more. What is being delayed still comes."""
+
+        def clear(server: Server) -> None:
+            server.faults = None
+
+        self._call(clear)
+
+    def _call(self, what: Callable[[Server], T]) -> T:
+        """Do something in the loop's thread, where everything lives."""
+        loop, server = self._loop, self._server
+        if loop is None or server is None:
+            raise RuntimeError("the coordinator does not run")
+        done: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(what(server))
+            except BaseException as error:
+                done.set_exception(error)
+
+        if threading.current_thread() is self._thread:
+            run()
+        else:
+            loop.call_soon_threadsafe(run)
+        return done.result(STOP_SECONDS)
+
+    # ---- in its thread
+
+    def _run(self, started: Future[None]) -> None:
+        try:
+            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+                runner.run(self._serve(started))
+        except BaseException as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    async def _serve(self, started: Future[None]) -> None:
+        disk = MemoryDisk() if self._data_dir is None else FileDisk(self._data_dir)
+        server = Server(
+            self._machine,
+            Store(disk),
+            self._topics,
+            in_memory=self._data_dir is None,
+            users=self._users,
+            permissions=self._permissions,
+            faults=self._faults,
+            limits=self._limits,
+        )
+        try:
+            self.port = await server.listen(self.host, self.port, self._tls)
+            host, port = self._advertise or (socket.gethostname() if self.host in WILDCARDS else self.host, self.port)
+            self._machine.endpoint = self._topics.endpoint = Endpoint(0, host, port)
+            await server.load()
+            self._loop, self._stop, self._server = asyncio.get_running_loop(), asyncio.Event(), server
+            started.set_result(None)
+            await self._stop.wait()
+        finally:
+            self._server = None
+            await server.close()
+
+
+def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
+    """The topics that a consumer's subscription names, read as Kafka's broker does: what version 0 has of it."""
+    if len(metadata) < 2 or metadata[0] > 0x7F:
+        return None
+    try:
+        subscription, _ = _SUBSCRIPTION.decode_prefix(metadata, 0, offset=2, strict=False)
+    except DecodeError:
+        return None
+    return frozenset(subscription.topics)
+
+
+def _cluster_id(data_dir: Path | None) -> str:
+    """Kafka's form of a cluster id: the same for the same folder."""
+    known = uuid.uuid4() if data_dir is None else uuid.uuid5(uuid.NAMESPACE_URL, data_dir.resolve().as_uri())
+    return base64.urlsafe_b64encode(known.bytes).rstrip(b"=").decode()
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        uvloop = require("uvloop", "serve", "a faster event loop")
+    except MissingLibraryError:
+        return asyncio.new_event_loop
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
