@@ -29,10 +29,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, cast
-
-from kcoord_wire.group.faults import Faults, Verdict
-from kcoord_wire.group.store import CorruptLogError, Store, Sync
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from kcoord_wire.codec.framing import Framer, frame
 from kcoord_wire.codec.registry import Buffer, registry
@@ -44,9 +41,13 @@ from kcoord_wire.group.permissions import ANONYMOUS, Finish, Permissions
 from kcoord_wire.group.refusals import refusal
 from kcoord_wire.group.runtime import Runtime
 from kcoord_wire.group.security import FAILURE_DELAY_MS, Admission, Session, Users
+from kcoord_wire.group.store import CorruptLogError, Store, Sync
 from kcoord_wire.group.topics import SERVED, Topics
 from kcoord_wire.messages.produce import ProduceRequest
 from kcoord_wire.messages.sasl_handshake import SaslHandshakeRequest
+
+if TYPE_CHECKING:
+    from kcoord_wire.group.faults import Faults, Verdict
 
 __all__ = ["Limits", "Server"]
 
