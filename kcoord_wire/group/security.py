@@ -56,6 +56,7 @@ MAX_ITERATIONS: Final = 16_384
 _API_VERSIONS, _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 18, 17, 36
 _PLAIN: Final = "PLAIN"
 _SCRAM: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}  # mechanism -> hash
+_MAX_SCRAM_BYTES: Final = 1024  # preparing a name takes 2 us a byte; the longest escaped one has 765
 _MIN_SALT_BYTES: Final = 12  # scramp refuses shorter ones
 _CREDENTIAL: Final = re.compile(r"salt=([^,]+),stored_key=([^,]+),server_key=([^,]+),iterations=([0-9]{1,9})")
 
@@ -423,6 +424,8 @@ class _Scram:
         return self._users.credential(self._mechanism, name)
 
     def step(self, token: bytes) -> bytes:
+        if len(token) > _MAX_SCRAM_BYTES:
+            raise _malformed(self._mechanism)
         try:
             text = token.decode()
             if self._name is None:
