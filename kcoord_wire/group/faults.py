@@ -1,0 +1,360 @@
+"""What is to go wrong, by script: rules that delay, drop, duplicate, refuse or disconnect requests and responses.
+
+A script is a TOML file of ``[[fault]]`` tables, or a list of `Fault` in Python; a table's keys are the fields of
+`Fault`::
+
+    [[fault]]                   # the third heartbeat of each member called worker-7... is lost, and the two after it
+    api = "Heartbeat"
+    action = "drop"
+    member = "worker-7"
+    after = 2
+    count = 3
+
+    [[fault]]                   # one answer to a commit in ten comes 5 s late
+    api = "OffsetCommit"
+    on = "response"
+    action = "delay"
+    delay_ms = 5000
+    every = 10
+
+Laws:
+
+* No clock and no chance: the same requests in the same order meet the same faults.
+* Every rule that matches counts, whatever the others do. Of what they ask for, delays and copies add up, the first
+  error holds, and whoever obeys looks at disconnect first, then at drop, error, copies.
+* A rule that is used up costs nothing any more, and an api without rules costs one look-up.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from kcoord_wire.api_keys import API_NAMES
+from kcoord_wire.error_codes import ErrorCode
+
+__all__ = ["CLEAN", "Fault", "FaultError", "Faults", "Tally", "Verdict"]
+
+API_KEYS = {name: key for key, name in API_NAMES.items()}
+ACTIONS = ("delay", "drop", "duplicate", "error", "disconnect")
+DIRECTIONS = ("request", "response")
+GROUP_FIELDS = ("group_id", "groups", "groups_names", "key", "coordinator_keys")
+
+
+class FaultError(ValueError):
+    """A rule that cannot be meant so; the message names the file, the table and the key.
+
+    :ivar key: the key at fault; None where it is the file or the table as a whole
+    """
+
+    def __init__(self, message: str, key: str | None = None) -> None:
+        super().__init__(message if key is None else f"{key}: {message}")
+        self.key = key
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One rule. What it does, what it is for, and when.
+
+    On a request, ``delay`` is a delay before the coordinator sees it; ``drop``: never seen nor answered; ``duplicate``:
+    seen twice, answered once; ``error``: answered with the error, never seen; ``disconnect``: the connection closed,
+    not seen. On a response all of that happens after the coordinator has done its part: its answer is late, lost,
+    sent twice, replaced by the error, or the connection is closed instead.
+
+    :ivar action: ``delay``, ``drop``, ``duplicate``, ``error`` or ``disconnect``
+    :ivar on: ``request`` or ``response``
+    :ivar api: an api's name as in `kcoord_wire.api_keys`, such as ``JoinGroup``; None for every api
+    :ivar group: only requests that name this group
+    :ivar member: only requests of a member whose id or client id begins so, or whose instance id it is
+    :ivar client_id: only requests with this client id in their header
+    :ivar versions: only these versions: a range, or text such as ``3``, ``0-5`` or ``6+``
+    :ivar after: so many matches are let through first
+    :ivar every: of the matches behind those, only each so-manieth
+    :ivar count: so many times in all; None for ever
+    :ivar from_ms: only from this time on; ms since the coordinator has started
+    :ivar until_ms: only before this time; None for ever
+    :ivar delay_ms: for ``delay``: how long
+    :ivar error: for ``error``: an `ErrorCode`, its name, or its number
+    :raises FaultError: the fields contradict each other or name what does not exist
+    """
+
+    action: Literal["delay", "drop", "duplicate", "error", "disconnect"]
+    on: Literal["request", "response"] = "request"
+    api: str | None = None
+    group: str | None = None
+    member: str | None = None
+    client_id: str | None = None
+    versions: range | str | int | None = None
+    after: int = 0
+    every: int = 1
+    count: int | None = None
+    from_ms: int = 0
+    until_ms: int | None = None
+    delay_ms: int = 0
+    error: ErrorCode | str | int | None = None
+
+    def __post_init__(self) -> None:
+        for key in ("action", "on", "api", "group", "member", "client_id"):
+            value = getattr(self, key)
+            if not isinstance(value, str) and (value is not None or key in ("action", "on")):
+                raise FaultError(f"text is wanted, not {value!r}", key)
+        _one_of("action", self.action, ACTIONS)
+        _one_of("on", self.on, DIRECTIONS)
+        if self.api is not None:
+            _one_of("api", self.api, API_KEYS)
+        for key, least in (("after", 0), ("every", 1), ("count", 1), ("from_ms", 0), ("until_ms", 1), ("delay_ms", 0)):
+            value = getattr(self, key)
+            if value is None and key in ("count", "until_ms"):
+                continue
+            if type(value) is not int or value < least:
+                raise FaultError(f"a whole number from {least} up is wanted, not {value!r}", key)
+        if self.until_ms is not None and self.until_ms <= self.from_ms:
+            raise FaultError("is not after from_ms", "until_ms")
+        if (self.action == "delay") != bool(self.delay_ms):
+            raise FaultError("goes with action = 'delay', and with no other", "delay_ms")
+        if (self.action == "error") != (self.error is not None):
+            raise FaultError("goes with action = 'error', and with no other", "error")
+        object.__setattr__(self, "versions", _parse_versions(self.versions))
+        object.__setattr__(self, "error", _parse_error(self.error))
+
+    def matches(self, message: Any, version: int, client_id: str) -> bool:
+        """Whether a request of the rule's api is of those that it is for; when is not looked at."""
+        return (
+            (self.client_id is None or self.client_id == client_id)
+            and (self.versions is None or version in self.versions)  # type: ignore[operator]  # parsed
+            and (self.group is None or self.group in _groups_of(message))
+            and (self.member is None or _is_member(message, client_id, self.member))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is to become of one request or response.
+
+    :ivar delay_ms: first wait so long
+    :ivar drop: then forget it
+    :ivar copies: or let it happen so many times
+    :ivar error: or answer with this
+    :ivar disconnect: or close the connection
+    """
+
+    delay_ms: int = 0
+    drop: bool = False
+    copies: int = 1
+    error: ErrorCode | None = None
+    disconnect: bool = False
+
+    @property
+    def is_clean(self) -> bool:
+        """Nothing is to go wrong."""
+        return self is CLEAN or self == CLEAN
+
+
+CLEAN = Verdict()
+
+
+class Tally(NamedTuple):
+    """How often a rule has matched, and how often it has struck."""
+
+    fault: Fault
+    matches: int
+    hits: int
+
+
+class Faults:
+    """Rules at work. False where none can strike any more.
+
+    :param rules: the first rules; more can be added, and removed, at any time
+    """
+
+    def __init__(self, rules: Iterable[Fault] = ()) -> None:
+        self._rules = [_Rule(fault) for fault in rules]
+        self._index: dict[tuple[str, int], list[_Rule]] = {}
+        self._reindex()
+
+    @classmethod
+    def from_file(cls, path: Path | str) -> Faults:
+        """The rules of a TOML file.
+
+        :raises FaultError: it is no TOML, or a rule cannot be meant so
+        :raises OSError: it cannot be read
+        """
+        try:
+            tables = tomllib.loads(Path(path).read_bytes().decode())
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise FaultError(f"{path}: {error}") from None
+        try:
+            return cls(_parse_tables(tables))
+        except FaultError as error:
+            at_fault = FaultError(f"{path}: {error}")
+            at_fault.key = error.key
+            raise at_fault from None
+
+    def __bool__(self) -> bool:
+        return bool(self._index)
+
+    def add(self, *rules: Fault) -> None:
+        """Let these strike too."""
+        self._rules += [_Rule(fault) for fault in rules]
+        self._reindex()
+
+    def remove(self, rule: Fault) -> None:
+        """Let a rule strike no more. ValueError: there is none like it."""
+        place = next((place for place, each in enumerate(self._rules) if each.fault == rule), None)
+        if place is None:
+            raise ValueError(f"no such rule: {rule}")
+        del self._rules[place]
+        self._reindex()
+
+    def clear(self) -> None:
+        """Let nothing go wrong any more."""
+        self._rules.clear()
+        self._reindex()
+
+    def tallies(self) -> list[Tally]:
+        """What each rule has done so far, in the order of the rules."""
+        return [Tally(rule.fault, rule.matches, rule.hits) for rule in self._rules]
+
+    def decide(self, on: str, api_key: int, message: Any, version: int, client_id: str, elapsed_ms: int) -> Verdict:
+        """What is to become of a request, or of the response to it. Counts as one match wherever a rule matches.
+
+        :param on: ``request`` or ``response``
+        :param message: the request, in either direction: it is what groups and members are read from
+        :param elapsed_ms: since the coordinator has started; never less than in an earlier call
+        """
+        rules = self._index.get((on, api_key))
+        if rules is None:
+            return CLEAN
+        striking = [rule.fault for rule in rules if rule.strikes(message, version, client_id, elapsed_ms)]
+        if any(rule.is_over(elapsed_ms) for rule in rules):
+            self._reindex(elapsed_ms)
+        if not striking:
+            return CLEAN
+        actions = [fault.action for fault in striking]
+        errors: Iterator[Any] = (fault.error for fault in striking if fault.error is not None)
+        return Verdict(
+            delay_ms=sum(fault.delay_ms for fault in striking),
+            drop="drop" in actions,
+            copies=1 + actions.count("duplicate"),
+            error=next(errors, None),
+            disconnect="disconnect" in actions,
+        )
+
+    def _reindex(self, elapsed_ms: int = 0) -> None:
+        self._index.clear()
+        for rule in self._rules:
+            if not rule.is_over(elapsed_ms):
+                for key in API_NAMES if rule.fault.api is None else (API_KEYS[rule.fault.api],):
+                    self._index.setdefault((rule.fault.on, key), []).append(rule)
+
+
+class _Rule:
+    """A fault and how far it has come."""
+
+    __slots__ = ("fault", "hits", "matches")
+
+    def __init__(self, fault: Fault) -> None:
+        self.fault, self.matches, self.hits = fault, 0, 0
+
+    def strikes(self, message: Any, version: int, client_id: str, elapsed_ms: int) -> bool:
+        fault = self.fault
+        if elapsed_ms < fault.from_ms or self.is_over(elapsed_ms) or not fault.matches(message, version, client_id):
+            return False
+        self.matches += 1
+        behind = self.matches - fault.after
+        if behind <= 0 or behind % fault.every:
+            return False
+        self.hits += 1
+        return True
+
+    def is_over(self, elapsed_ms: int) -> bool:
+        fault = self.fault
+        return self.hits == fault.count or (fault.until_ms is not None and elapsed_ms >= fault.until_ms)
+
+
+# ---- what a request says of itself
+
+
+def _groups_of(message: Any) -> Iterator[str]:
+    """The groups that a request names. FindCoordinator's keys count, which are groups nearly always."""
+    for name in GROUP_FIELDS:
+        value = getattr(message, name, None)
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, list):
+            yield from (each if isinstance(each, str) else each.group_id for each in value)
+
+
+def _is_member(message: Any, client_id: str, wanted: str) -> bool:
+    if client_id.startswith(wanted):
+        return True
+    members = getattr(message, "members", None)
+    for each in [message, *(members if isinstance(members, list) else ())]:
+        member_id, instance_id = getattr(each, "member_id", None), getattr(each, "group_instance_id", None)
+        if instance_id == wanted or (isinstance(member_id, str) and member_id.startswith(wanted)):
+            return True
+    return False
+
+
+# ---- reading
+
+
+def _parse_tables(document: Mapping[str, Any]) -> Iterator[Fault]:
+    for key in document:
+        if key != "fault":
+            raise FaultError(_unknown("table", key, ["fault"]), key)
+    tables = document.get("fault", [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise FaultError("each rule is a table of its own: [[fault]]", "fault")
+    known = [field.name for field in fields(Fault)]
+    for number, table in enumerate(tables, 1):
+        try:
+            for key in table:
+                if key not in known:
+                    raise FaultError(_unknown("key", key, known), key)
+            if "action" not in table:
+                raise FaultError(f"is missing: one of {', '.join(ACTIONS)}", "action")
+            fault = Fault(**table)
+        except FaultError as error:
+            at_fault = FaultError(f"fault {number}: {error}")
+            at_fault.key = error.key
+            raise at_fault from None
+        yield fault
+
+
+def _unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    near = get_close_matches(name, list(known), 1, 0.5) or get_close_matches(name.lower(), list(known), 1, 0.5)
+    return f"no such {kind}" + (f"; did you mean {near[0]}?" if near else "")
+
+
+def _one_of(key: str, value: str, known: Iterable[str]) -> None:
+    if value not in known:
+        raise FaultError(f"{value!r}: {_unknown(key, value, known)}", key)
+
+
+def _parse_versions(versions: range | str | int | None) -> range | None:
+    if versions is None or isinstance(versions, range):
+        return versions
+    found = re.fullmatch(r"(\d+)(?:-(\d+)|(\+))?", "" if isinstance(versions, bool) else str(versions))
+    if found is None or int(found[2] or found[1]) < int(found[1]):
+        raise FaultError(f"3, 0-5 or 6+ is wanted, not {versions!r}", "versions")
+    return range(int(found[1]), 1 << 15 if found[3] else int(found[2] or found[1]) + 1)
+
+
+def _parse_error(error: ErrorCode | str | int | None) -> ErrorCode | None:
+    if error is None:
+        return None
+    try:
+        code = ErrorCode[error] if isinstance(error, str) else ErrorCode(error)
+    except KeyError:
+        raise FaultError(f"{error!r}: {_unknown('error', str(error), ErrorCode.__members__)}", "error") from None
+    except ValueError:
+        raise FaultError(f"{error!r}: no such error", "error") from None
+    if code is ErrorCode.NONE:
+        raise FaultError("NONE is no error", "error")
+    return code
