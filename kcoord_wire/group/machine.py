@@ -533,8 +533,10 @@ class GroupMachine:
                     member_id=leaver.member_id, group_instance_id=leaver.group_instance_id, error_code=error
                 )
             )
-        top = answers[0].error_code if request.version < BATCH_LEAVE_FROM else ErrorCode.NONE
-        self._turn.reply(request, m.LeaveGroupResponse(error_code=top, members=answers))
+        if request.version < BATCH_LEAVE_FROM:
+            self._turn.reply(request, m.LeaveGroupResponse(error_code=answers[0].error_code))
+        else:
+            self._turn.reply(request, m.LeaveGroupResponse(members=answers))
         if group is None:
             return None
         if gone and group.state is not State.EMPTY:
