@@ -23,7 +23,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import Self, TypeVar
 
 from kcoord_wire.codec.registry import registry
 from kcoord_wire.errors import DecodeError
@@ -31,15 +31,13 @@ from kcoord_wire.extras import MissingLibraryError, require
 from kcoord_wire.group.config import Endpoint, GroupConfig
 from kcoord_wire.group.disk import FileDisk, MemoryDisk
 from kcoord_wire.group.events import Rebalance
+from kcoord_wire.group.faults import Fault, Faults
 from kcoord_wire.group.machine import GroupMachine
 from kcoord_wire.group.permissions import Permissions
 from kcoord_wire.group.security import Users
 from kcoord_wire.group.server import Limits, Server
 from kcoord_wire.group.store import Store
 from kcoord_wire.group.topics import Topics
-
-if TYPE_CHECKING:
-    from kcoord_wire.group.faults import Fault, Faults
 
 __all__ = ["Coordinator", "subscribed_topics"]
 
@@ -176,8 +174,6 @@ class Coordinator:
         """Let more go wrong from now on."""
 
         def add(server: Server) -> None:
-            from kcoord_wire.group.faults import Faults
-
             if server.faults is None:
                 server.faults = Faults(faults)
             else:

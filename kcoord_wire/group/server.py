@@ -21,22 +21,25 @@ import asyncio
 import logging
 import ssl
 import struct
+import sys
 import time
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from kcoord_wire.codec.framing import Framer, frame
 from kcoord_wire.codec.registry import Buffer, registry
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.errors import DecodeError
-from kcoord_wire.group.events import Account, Event, Phase, Rebalance, Reply, Request, Resign, Tick
+from kcoord_wire.group.events import Account, Event, Phase, Rebalance, Reply, Request, Tick
+from kcoord_wire.group.faults import CLEAN, Faults, Verdict
 from kcoord_wire.group.machine import GroupMachine
+from kcoord_wire.group.metrics import GroupCounts, Metrics, describe_rebalance, first_error
 from kcoord_wire.group.permissions import ANONYMOUS, Finish, Permissions
 from kcoord_wire.group.refusals import refusal
 from kcoord_wire.group.runtime import Runtime
@@ -45,9 +48,6 @@ from kcoord_wire.group.store import CorruptLogError, Store, Sync
 from kcoord_wire.group.topics import SERVED, Topics
 from kcoord_wire.messages.produce import ProduceRequest
 from kcoord_wire.messages.sasl_handshake import SaslHandshakeRequest
-
-if TYPE_CHECKING:
-    from kcoord_wire.group.faults import Faults, Verdict
 
 __all__ = ["Limits", "Server"]
 
@@ -61,6 +61,7 @@ JOINED_WRITE = 1 << 16  # answers are joined into one write up to this size
 RELOAD_MS = (500, 30_000)  # after the log has failed: first and longest pause before it is read again
 
 _log = logging.getLogger("kcoord_wire.group")
+_log.addHandler(logging.NullHandler())  # whoever wants to read it says so
 _REQUEST_HEAD = struct.Struct(">hhih")
 _RESPONSE_HEAD = struct.Struct(">ii")
 
@@ -142,16 +143,16 @@ class Connection(asyncio.Protocol):
         self.token = 0  # of the request in hand; 0 if there is none
         self.host = ""
         self.held = 0
-        self.active_at = 0
-        self.stuck_at: int | None = None
+        self.active_at = 0.0  # monotonic seconds; of the connection itself until it is authenticated
+        self.stuck_at: float | None = None  # since when half a frame has waited, or answers have
 
     # ---- what the loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop's is none by name
         peer = transport.get_extra_info("peername")
-        self.host = f"/{peer[0]}" if isinstance(peer, tuple) else "/"
-        self.active_at = self._server.now()
+        self.host = sys.intern(f"/{peer[0]}" if isinstance(peer, tuple) else "/")
+        self.active_at = time.monotonic()
         self._transport = transport
         self._server.opened(self)
         transport.set_write_buffer_limits(self._server.limits.write_high_water)
@@ -161,24 +162,24 @@ class Connection(asyncio.Protocol):
         self._transport = self._framer = self._bodies = self._out = None
 
     def data_received(self, data: bytes) -> None:
-        server = self._server
-        if self._transport is None or self.is_closing:
+        server, session = self._server, self.session
+        if self.is_closing:
             return
-        if self.session is None or self.session.principal is not None:
-            self.active_at = server.now()
+        server.metrics.received_bytes += len(data)
+        if session is None or session.principal is not None:
+            self.active_at = time.monotonic()
         if self._framer is None:
-            limit = server.frame_limit(self)
+            limit = server.frame_limit(session)
             size = int.from_bytes(data[:4], "big")
-            if not self.token and not self._choked and size == len(data) - 4 <= limit:
+            if size == len(data) - 4 and size <= limit and not self.token and not self._choked:
                 self._take(data, 4)  # the whole of one request: the common case, which needs no framer
                 server.settle()
                 return
+            if size > limit and len(data) >= 4:
+                server.refuse(self, f"a frame of {size} bytes{_guess(data)}")
+                return
             self._framer = Framer(limit)
-        try:
-            self._bodies = self._framer.feed(data)
-        except DecodeError as error:
-            server.refuse(self, error)
-            return
+        self._bodies = self._framer.feed(data)
         self.pump()
         server.settle()
 
@@ -207,7 +208,6 @@ class Connection(asyncio.Protocol):
             try:
                 body = next(self._bodies, None)
             except DecodeError as error:
-                self._flush()
                 server.refuse(self, error)
                 return
             if body is None:
@@ -263,6 +263,7 @@ class Connection(asyncio.Protocol):
         """Go on with the limits of one who is known, or end, a little later for those who try passwords."""
         if session.failed:
             self.token = HELD
+            self._server.metrics.closed["authentication failed"] += 1
             self._server.later(FAILURE_DELAY_MS, self, self.close)
         elif session.principal is not None and self._framer is not None:
             rest, self._framer = self._framer.rest, Framer(self._server.limits.max_frame_size)
@@ -278,6 +279,9 @@ class Connection(asyncio.Protocol):
             return
         if message is not None:
             data = form.frame(self._correlation_id, message) * copies
+            metrics = self._server.metrics
+            metrics.sent_bytes += len(data)
+            metrics.count_request(form.api_key, first_error(message), time.monotonic() - self.active_at)
             if self._bodies is None:
                 transport.write(data)
             elif self._out is None:
@@ -299,7 +303,7 @@ class Connection(asyncio.Protocol):
         """Close once what has been answered is written; `abort` where the peer does not read it."""
         if self._transport is not None:
             self._flush()
-            self.stuck_at = self._server.now()
+            self.stuck_at = time.monotonic()
             self._transport.close()
 
     def abort(self) -> None:
@@ -309,15 +313,18 @@ class Connection(asyncio.Protocol):
 
     # ---- bounds
 
-    def overdue(self, now: int, limits: Limits) -> str | None:
+    def overdue(self, limits: Limits) -> str | None:
         """Why it is to be closed, if it is."""
+        now = time.monotonic()
+        idle_ms = (now - self.active_at) * 1000
+        stuck_ms = 0.0 if self.stuck_at is None else (now - self.stuck_at) * 1000
         if self.session is not None and self.session.principal is None:
-            return "not authenticated in time" if now - self.active_at > limits.unauthenticated_ms else None
-        if self.stuck_at is not None:
-            if self._choked or self.is_closing:
-                return "it does not read its answers" if now - self.stuck_at > limits.unread_ms else None
-            return "half a frame" if now - self.stuck_at > limits.frame_ms else None
-        return "idle" if not self.token and now - self.active_at > limits.idle_ms else None
+            return "unauthenticated" if idle_ms > limits.unauthenticated_ms else None
+        if self._choked or self.is_closing:
+            return "unread answers" if stuck_ms > limits.unread_ms else None
+        if stuck_ms > limits.frame_ms:
+            return "half a frame"
+        return "idle" if not self.token and idle_ms > limits.idle_ms else None
 
     def _hold(self) -> None:
         """Account for the bytes held, and let the socket wait while more are there than may be."""
@@ -336,8 +343,14 @@ class Connection(asyncio.Protocol):
         if not (half_frame or self._choked):
             self.stuck_at = None
         elif self.stuck_at is None:
-            self.stuck_at = server.now()
+            self.stuck_at = time.monotonic()
         server.hold(self, waiting + (transport.get_write_buffer_size() if self._choked else 0))
+
+
+def _guess(data: bytes) -> str:
+    if data[:2] == b"\x16\x03":
+        return ", which would be TLS"
+    return ", which would be plain text" if data[:4].isascii() and data[:4].decode().isprintable() else ""
 
 
 def _read_client_id(body: bytes, start: int, length: int, flexible: bool) -> tuple[str, int]:
@@ -379,7 +392,8 @@ class Server:
         self.forms: dict[int, Form] = {}
         self.ready: deque[Connection] = deque()  # answered in another's turn, with more frames waiting
         self.pumping: Connection | None = None
-        self.malformed = 0
+        self.metrics = Metrics()
+        self.metrics.read_groups = self._count_groups
         self.api_versions_fallback = _form(API_VERSIONS, 0)
         self._store = store
         self._waiting: dict[int, Connection] = {}
@@ -391,13 +405,14 @@ class Server:
         self._sweeper: asyncio.TimerHandle | None = None
         self._in_memory = in_memory
         self._threads = ThreadPoolExecutor(2, "kcoord-log")
+        self._synced_to = 0
         self._syncing: asyncio.Future[None] | None = None
         self._compacting: asyncio.Future[None] | None = None
         self._reloading: asyncio.Task[None] | None = None
         self._listener: asyncio.Server | None = None
         self._stopping = False
         self._started_at = self.now()
-        self._complaints = Allowance(self.now())
+        self._complaints = Allowance()
 
     def now(self) -> int:
         """Milliseconds since the epoch; runs on evenly when the clock of the machine is set."""
@@ -428,6 +443,7 @@ class Server:
     async def load(self) -> None:
         """Read the log and begin to serve groups. Errors as `Store.recover`."""
         records = await self._loop.run_in_executor(self._threads, self._store.recover)
+        self._synced_to = 0
         self.runtime.load(records, self.now())
         self.settle()
 
@@ -436,10 +452,12 @@ class Server:
         self._stopping = True
         if self._listener is not None:
             self._listener.close()
+        if self._reloading is not None:
+            self._reloading.cancel()
         self.settle()
-        while (work := self._syncing or self._compacting or self._reloading) is not None:
+        while (work := self._syncing or self._compacting) is not None:
             await asyncio.wait([work])
-        self.runtime.submit(Resign(), self.now())
+        self.runtime.sync_failed(self.now())  # nothing is on its way to the disk: parked requests alone are refused
         self.settle()
         for connection in list(self.connections):
             connection.close()
@@ -458,26 +476,35 @@ class Server:
 
     def opened(self, connection: Connection) -> None:
         """A client has connected."""
-        if self._stopping or len(self.connections) >= self.limits.max_connections:
-            self._complain("refused %s: %d connections are open", connection.host, len(self.connections))
-            connection.abort()
-            return
         self.connections.add(connection)
-        if self.users is not None:
+        self.metrics.connections += 1
+        self.metrics.accepted += 1
+        if len(self.connections) > self.limits.max_connections or self._stopping:
+            self._drop(connection, "too many", f"{len(self.connections)} connections are open")
+        elif self.users is not None:
             connection.session = Session(self.users)
 
     def lost(self, connection: Connection) -> None:
         """A client has gone. What it asked of a group goes on; the answer will find nobody."""
         self.connections.discard(connection)
+        self.metrics.connections -= 1
         if self._waiting.pop(connection.token, None) is not None:
             self.topics.abandon(connection.token)
         self.hold(connection, 0)
 
-    def refuse(self, connection: Connection, error: Exception) -> None:
-        """A client has sent what is no request."""
-        self.malformed += 1
-        self._complain("closed %s: %s", connection.host, error)
+    def refuse(self, connection: Connection, error: object) -> None:
+        """A client has sent what is no request, or not yet one: what came before is answered."""
+        self._complain(connection, "malformed", str(error))
         connection.close()
+
+    def _drop(self, connection: Connection, reason: str, detail: str = "") -> None:
+        self._complain(connection, reason, detail)
+        connection.abort()
+
+    def _complain(self, connection: Connection, reason: str, detail: str) -> None:
+        self.metrics.closed[reason] += 1
+        if self._complaints.take():
+            _log.warning("closed the connection from %s: %s%s", connection.host[1:], reason, detail and f": {detail}")
 
     def hold(self, connection: Connection, held: int) -> None:
         """Account for the bytes held for a client; if all together are too many, let go of the one with the most."""
@@ -485,27 +512,19 @@ class Server:
         connection.held = held
         if self._held > self.limits.max_bytes_held:
             greatest = max(self.connections, key=lambda each: each.held)
-            self._complain("closed %s: %d bytes held for it, %d in all", greatest.host, greatest.held, self._held)
-            greatest.abort()
+            self._drop(greatest, "too many bytes held", f"{greatest.held} of {self._held}")
 
-    def frame_limit(self, connection: Connection) -> int:
-        """The largest frame that this client may send now."""
-        session = connection.session
+    def frame_limit(self, session: Session | None) -> int:
+        """The largest frame that a client may send now."""
         known = session is None or session.principal is not None
         return self.limits.max_frame_size if known else self.limits.max_unauthenticated_frame_size
 
     def _sweep(self) -> None:
-        now, limits = self.now(), self.limits
         for connection in list(self.connections):
-            why = connection.overdue(now, limits)
+            why = connection.overdue(self.limits)
             if why is not None:
-                self._complain("closed %s: %s", connection.host, why)
-                connection.abort()
+                self._drop(connection, why)
         self._sweeper = self._loop.call_later(self._sweep_in, self._sweep)
-
-    def _complain(self, text: str, *values: object) -> None:
-        if self._complaints.take(self.now()):
-            _log.warning(text, *values)
 
     # ---- requests
 
@@ -531,13 +550,24 @@ class Server:
                 self._arrive(connection, form, verdict)
 
     def _decide(self, on: str, connection: Connection, form: Form) -> Verdict:
-        assert self.faults is not None
+        if self.faults is None:
+            return CLEAN
         elapsed = self.now() - self._started_at
-        return self.faults.decide(on, form.api_key, connection.request, form.version, connection.client_id, elapsed)
+        verdict = self.faults.decide(on, form.api_key, connection.request, form.version, connection.client_id, elapsed)
+        if verdict is not CLEAN:
+            for action, strikes in (
+                ("delay", verdict.delay_ms),
+                ("drop", verdict.drop),
+                ("duplicate", verdict.copies > 1),
+                ("error", verdict.error),
+                ("disconnect", verdict.disconnect),
+            ):
+                self.metrics.faults[action] += bool(strikes)
+        return verdict
 
     def _arrive(self, connection: Connection, form: Form, verdict: Verdict) -> None:
         if verdict.disconnect:
-            connection.abort()
+            connection.close()
         elif verdict.drop:
             connection.answer(None)
         elif verdict.error is not None:
@@ -575,6 +605,8 @@ class Server:
             self.runtime.submit(request, now)
         elif api_key in SASL_APIS:
             self._send(request.token, self._authenticate(connection, request.message, request.version))
+            if connection.session is not None:
+                connection.end_authentication(connection.session)
         else:
             self._handle_topics(request, now)
 
@@ -583,11 +615,8 @@ class Server:
         if session is None:
             return refusal(message, version, ErrorCode.ILLEGAL_SASL_STATE)
         if isinstance(message, SaslHandshakeRequest):
-            answer: Any = session.handshake(message, version)
-        else:
-            answer = session.authenticate(message, version)
-        self._loop.call_soon(connection.end_authentication, session)
-        return answer
+            return session.handshake(message, version)
+        return session.authenticate(message, version)
 
     def _handle_topics(self, event: Event, now: int) -> None:
         for effect in self.topics.handle(event, now):
@@ -601,7 +630,7 @@ class Server:
         if connection.finish is not None:
             finish, connection.finish = connection.finish, None
             message = finish(message)
-        if self.faults is None or connection.form is None:
+        if self.faults is None or connection.request is None or connection.form is None:
             connection.answer(message)
             return
         verdict = self._decide("response", connection, connection.form)
@@ -614,7 +643,7 @@ class Server:
     def _leave(self, connection: Connection, message: Any, verdict: Verdict) -> None:
         assert connection.form is not None
         if verdict.disconnect:
-            connection.abort()
+            connection.close()
         elif verdict.drop:
             connection.answer(None)
         elif verdict.error is not None:
@@ -634,8 +663,15 @@ class Server:
         self._loop.call_later(delay_ms / 1000, go_on)
 
     def _account(self, account: Account) -> None:
+        self.metrics.count_account(account)
         if account.phase is Phase.ENDED:
             self.rebalances.append(account.rebalance)
+        if _log.isEnabledFor(logging.INFO):
+            _log.info("%s", describe_rebalance(account.rebalance), extra={"account": account})
+
+    def _count_groups(self) -> GroupCounts:
+        groups = list(self.runtime.machine.groups.values())
+        return GroupCounts(Counter(str(group.state) for group in groups), sum(len(group.members) for group in groups))
 
     # ---- turns, time and disk
 
@@ -678,27 +714,33 @@ class Server:
         sync = self.runtime.begin_sync()
         if sync is None:
             return
+        began = time.monotonic()
         if self._in_memory:
             sync.run()
-            self.runtime.end_sync(sync, self.now())
-            return
-        self._syncing = self._loop.run_in_executor(self._threads, sync.run)
-        self._syncing.add_done_callback(partial(self._synced, sync))
+            self._end_sync(sync, began)
+        else:
+            self._syncing = self._loop.run_in_executor(self._threads, sync.run)
+            self._syncing.add_done_callback(partial(self._synced, sync, began))
 
-    def _synced(self, sync: Sync, done: asyncio.Future[None]) -> None:
+    def _synced(self, sync: Sync, began: float, done: asyncio.Future[None]) -> None:
         self._syncing = None
         error = done.exception()
         if error is None:
-            self.runtime.end_sync(sync, self.now())
-            if self._compacting is None and self._store.compaction_due():
-                self._compacting = self._loop.run_in_executor(self._threads, self._store.compact)
-                self._compacting.add_done_callback(self._compacted)
+            self._end_sync(sync, began)
         else:
             _log.error("the log cannot be written: %s", error)
             self.runtime.sync_failed(self.now())
             if self._reloading is None and not self._stopping:
                 self._reloading = self._loop.create_task(self._reload())
         self.settle()
+
+    def _end_sync(self, sync: Sync, began: float) -> None:
+        self.metrics.count_sync(time.monotonic() - began, sync.last - self._synced_to)
+        self._synced_to = sync.last
+        self.runtime.end_sync(sync, self.now())
+        if self._compacting is None and self._store.compaction_due():
+            self._compacting = self._loop.run_in_executor(self._threads, self._store.compact)
+            self._compacting.add_done_callback(self._compacted)
 
     def _compacted(self, done: asyncio.Future[None]) -> None:
         self._compacting = None
@@ -722,15 +764,16 @@ class Server:
 class Allowance:
     """So many log lines and no more in a while: what peers make us say must not fill a disk."""
 
-    LINES, WHILE_MS = 20, 10_000
+    LINES, SECONDS = 20, 10.0
 
-    def __init__(self, now: int) -> None:
-        self._since = now
+    def __init__(self) -> None:
+        self._since = time.monotonic()
         self._left = self.LINES
 
-    def take(self, now: int) -> bool:
+    def take(self) -> bool:
         """Whether one more line may be written."""
-        if now - self._since >= self.WHILE_MS:
+        now = time.monotonic()
+        if now - self._since >= self.SECONDS:
             self._since, self._left = now, self.LINES
         self._left -= 1
         return self._left >= 0
