@@ -1,0 +1,19 @@
+"""Scripts of what clients say to a coordinator, played against Kafka and against ours."""
+
+from __future__ import annotations
+
+from tests.interop.exchanges import (  # noqa: F401 - imported for their scripts
+    admin,
+    commits,
+    finding,
+    joining,
+    leaving,
+    life_cycle,
+    static,
+    syncing,
+    timing,
+)
+from tests.interop.exchanges.script import SCRIPTS, SETTINGS, TOPICS, Script
+from tests.interop.exchanges.stage import Exchange, Stage
+
+__all__ = ["SCRIPTS", "SETTINGS", "TOPICS", "Exchange", "Script", "Stage"]

@@ -1,0 +1,59 @@
+"""What a script is, and the list of all of them.
+
+A script is a function that plays on a `Stage`; `@script` puts it on the list. The settings it needs of the coordinator
+are one of `SETTINGS`; each of them is one broker of Kafka's and one coordinator of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tests.interop.exchanges.stage import Exchange, Stage
+
+__all__ = ["SCRIPTS", "SETTINGS", "TOPICS", "Script", "script"]
+
+SETTINGS: Final = {
+    "plain": {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "200"},
+    "small": {
+        "group.initial.rebalance.delay.ms": "500",
+        "group.min.session.timeout.ms": "200",
+        "group.max.size": "2",
+    },
+}
+TOPICS: Final = {"orders": 3, "payments": 3}
+
+
+@dataclass(frozen=True)
+class Script:
+    """A named script; `version` is its parameter, for those that are played in several versions."""
+
+    name: str
+    settings: str
+    play: Callable[..., None]
+    version: int | None
+
+    def run(self, address: str) -> list[Exchange]:
+        """Play it against a coordinator and give the record."""
+        stage = Stage(address, self.name)
+        try:
+            self.play(stage) if self.version is None else self.play(stage, self.version)
+        finally:
+            stage.close()
+        return stage.record
+
+
+SCRIPTS: Final[list[Script]] = []
+
+
+def script(*, settings: str = "plain", versions: Sequence[int] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Put a function on the list; with `versions`, once for each, as its second argument."""
+
+    def register(play: Callable[..., None]) -> Callable[..., None]:
+        name = play.__name__
+        for version in versions or (None,):
+            SCRIPTS.append(Script(name if version is None else f"{name}_v{version}", settings, play, version))
+        return play
+
+    return register

@@ -1,0 +1,435 @@
+"""The stage on which one script is played: connections to a coordinator, members, and the record of what was said.
+
+The same script runs against Kafka and against us; what it records is compared afterwards. So a record holds no id, port or
+host that differs from run to run:
+
+* A UUID in a text (member ids end in one) becomes ``<1>``, ``<2>`` ... in the order of appearance in this script.
+* Lists whose order Kafka leaves to a hash map are sorted, first by what stands before the UUIDs.
+* The coordinator's own address becomes ``<host>``, ``<port>``, ``<node>``; groups of other scripts are left out of ListGroups.
+
+A script says which error codes it expects; a response with any other one fails it on the spot, on either side.
+"""
+
+from __future__ import annotations
+
+import re
+import select
+import struct
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import kcoord_wire as kw
+from kcoord_wire.error_codes import ErrorCode
+from tests.group.wire import Wire
+
+__all__ = ["CONSUMER", "Answer", "Connection", "Exchange", "Member", "Pending", "Stage", "assignment", "subscription"]
+
+CONSUMER: Final = "consumer"
+_SILENCE: Final = 0.1
+"""Seconds without an answer after which a request counts as parked."""
+
+_UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_OWN_ADDRESS: Final = {"NodeId": "<node>", "Host": "<host>", "Port": "<port>"}
+_NO_ADDRESS: Final = {-1, ""}
+_UNORDERED: Final = {"Members": ("JoinGroup", "DescribeGroups"), "Groups": ("ListGroups",)}
+
+
+def subscription(*topics: str, user_data: bytes | None = None, version: int = 3) -> bytes:
+    """A consumer's subscription, as it stands in JoinGroup."""
+    return kw.encode_prefixed(kw.ConsumerProtocolSubscription(topics=list(topics), user_data=user_data), version)
+
+
+def assignment(version: int = 3, **partitions: Sequence[int]) -> bytes:
+    """A consumer's assignment by topic, as it stands in SyncGroup."""
+    part = kw.ConsumerProtocolAssignmentTopicPartition
+    topics = [part(topic=topic, partitions=list(numbers)) for topic, numbers in partitions.items()]
+    return kw.encode_prefixed(kw.ConsumerProtocolAssignment(assigned_partitions=topics), version)
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One request and what became of it.
+
+    :ivar who: name of the connection
+    :ivar fields: the response, flat, by path such as ``Groups[0].Members[1].MemberId``; ``outcome`` alone where there
+        was none: ``silent`` or ``closed``
+    """
+
+    who: str
+    api: str
+    version: int
+    fields: Mapping[str, Any]
+
+
+@dataclass
+class Stage:
+    """One run of one script.
+
+    :ivar group: id of the script's own group; further ones are ``group/name``
+    """
+
+    address: str
+    group: str
+    record: list[Exchange] = field(default_factory=list)
+    _wires: list[Wire] = field(default_factory=list)
+    _names: dict[str, str] = field(default_factory=dict)
+
+    def connect(self, name: str) -> Connection:
+        """A connection whose client id is `name`."""
+        return Connection(self, name)
+
+    def member(self, name: str, **settings: Any) -> Member:
+        """A member to be of the script's group, on a connection of its own. Settings are those of `Member`."""
+        return Member(self, name, **settings)
+
+    def stable(self, *members: Member, version: int = 9) -> None:
+        """Bring these members into the group, one after the other, the first one leading, each round to its end."""
+        for count in range(1, len(members) + 1):
+            present, newcomer = members[: count - 1], members[count - 1]
+            if not present:
+                newcomer.joins(version)
+            else:
+                joining = [newcomer.joining(version), *(m.joining(version) for m in present[:-1])]
+                present[-1].joins(version)
+                for pending in joining:
+                    pending.answer()
+            self.share_out(*members[:count])
+
+    def share_out(self, *members: Member, version: int = 5) -> None:
+        """All of them sync, the leader (the first) last: it assigns each a partition of its own."""
+        leader, *others = members
+        syncing = [m.syncing(version) for m in others]
+        leader.syncs(version, {m.id: assignment(orders=[i]) for i, m in enumerate(members)})
+        for pending in syncing:
+            pending.answer()
+
+    def eventually(self, ask: Callable[[], Answer], until: Callable[[Answer], bool], seconds: float = 20) -> Answer:
+        """Ask again and again until the answer is as wanted; only the last one is recorded."""
+        end = time.monotonic() + seconds
+        while True:
+            mark = len(self.record)
+            answer = ask()
+            if until(answer):
+                return answer
+            assert time.monotonic() < end, answer
+            del self.record[mark:]
+            time.sleep(0.02)
+
+    @contextmanager
+    def off_the_record(self) -> Iterator[None]:
+        """Nothing within is recorded: it happens as often as time allows."""
+        mark = len(self.record)
+        yield
+        del self.record[mark:]
+
+    def wait_for_state(self, state: str, group: str | None = None) -> Answer:
+        """Until the group is in that state: its description then."""
+        watcher = self.connect("watcher")
+        request = kw.DescribeGroupsRequest(groups=[group or self.group])
+        return self.eventually(lambda: watcher.call(request, 5), lambda a: a.groups[0].group_state == state)
+
+    def close(self) -> None:
+        for wire in self._wires:
+            wire.close()
+
+    # ---- for connections
+
+    def opened(self, wire: Wire) -> None:
+        self._wires.append(wire)
+
+    def add(self, who: str, api: str, version: int, response: Any) -> None:
+        """Record an exchange; `response` is a message, or a word for the outcome where there is none."""
+        if isinstance(response, str):
+            fields: dict[str, Any] = {"outcome": response}
+        else:
+            fields = dict(self._flat("", self._plain(api, kw.to_dict(response, version))))
+        self.record.append(Exchange(who, api, version, fields))
+
+    def _plain(self, api: str, value: dict[str, Any]) -> dict[str, Any]:
+        if api == "ListGroups":
+            mine = [g for g in value["Groups"] if g["GroupId"] == self.group or g["GroupId"].startswith(f"{self.group}/")]
+            value["Groups"] = mine
+        elif api == "ApiVersions":
+            value |= {f"Api {key['ApiKey']}": f"{key['MinVersion']}-{key['MaxVersion']}" for key in value.pop("ApiKeys")}
+        elif api == "FindCoordinator":
+            for holder in [value, *value.get("Coordinators", [])]:
+                holder |= {k: t for k, t in _OWN_ADDRESS.items() if k in holder and holder[k] not in _NO_ADDRESS}
+        for name, apis in _UNORDERED.items():
+            for holder in [value, *value.get("Groups", [])]:
+                if api in apis and name in holder:
+                    holder[name] = sorted(holder[name], key=lambda item: _UUID.sub("", repr(item)))
+        return value
+
+    def _flat(self, path: str, value: Any) -> Iterable[tuple[str, Any]]:
+        if isinstance(value, dict):
+            for name, inner in value.items():
+                yield from self._flat(f"{path}.{name}" if path else name, inner)
+        elif isinstance(value, list):
+            yield f"{path}.length", len(value)
+            for index, inner in enumerate(value):
+                yield from self._flat(f"{path}[{index}]", inner)
+        else:
+            yield path, _UUID.sub(self._symbol, value) if isinstance(value, str) else value
+
+    def _symbol(self, found: re.Match[str]) -> str:
+        return self._names.setdefault(found[0], f"<{len(self._names) + 1}>")
+
+
+Answer = Any  # a response message
+
+
+class Connection:
+    """One connection of a script."""
+
+    def __init__(self, stage: Stage, name: str) -> None:
+        self.stage = stage
+        self.name = name
+        self.wire = Wire(stage.address, client_id=name)
+        stage.opened(self.wire)
+
+    def call(self, request: Any, version: int, error: ErrorCode | None = None) -> Answer:
+        """Ask and give the answer; `error` is the one code besides NONE that must be in it, else there must be none."""
+        return self.send(request, version).answer(error)
+
+    def send(self, request: Any, version: int) -> Pending:
+        """Ask without waiting."""
+        return Pending(self, _api(request), version, self.wire.send(request, version))
+
+    def park(self, request: Any, version: int) -> Pending:
+        """Ask, and see that the answer does not come yet."""
+        pending = self.send(request, version)
+        pending.stays_silent()
+        return pending
+
+    def is_closed_after(self, request: Any, version: int) -> None:
+        """Ask, and be hung up on."""
+        self.wire.send(request, version)
+        assert self.wire.is_closed_by_peer()
+        self.stage.add(self.name, _api(request), version, "closed")
+
+    def send_raw(self, api_key: int, version: int, body: bytes, *, flexible: bool) -> None:
+        """Send a request that the codec would not write: a header and some bytes."""
+        client_id = self.name.encode()
+        header = struct.pack(">hhih", api_key, version, 7, len(client_id)) + client_id + b"\0" * flexible
+        self.wire.send_raw(kw.frame(header + body))
+
+    def describe(self, group: str | None = None, version: int = 5, error: ErrorCode | None = None) -> Answer:
+        """DescribeGroups of one group, by default the script's."""
+        return self.call(kw.DescribeGroupsRequest(groups=[self.stage.group if group is None else group]), version, error)
+
+
+class Pending:
+    """A request whose answer has not been read."""
+
+    def __init__(self, connection: Connection, api: str, version: int, correlation_id: int) -> None:
+        self._connection = connection
+        self._api = api
+        self._version = version
+        self._correlation_id = correlation_id
+        self.learn: Callable[[Answer], None] = lambda answer: None
+
+    def stays_silent(self, seconds: float = _SILENCE) -> None:
+        """See that no answer comes within that time."""
+        readable, _, _ = select.select([self._connection.wire._socket], [], [], seconds)
+        assert not readable, f"{self._connection.name}: {self._api} v{self._version} was answered: {self.answer()}"
+
+    def answer_if_any(self) -> None:
+        """Record the answer, whatever it is, or that none has come where one was due."""
+        readable, _, _ = select.select([self._connection.wire._socket], [], [], 3 * _SILENCE)
+        self._record(self._connection.wire.receive(self._correlation_id) if readable else "silent")
+
+    def answer(self, error: ErrorCode | None = None) -> Answer:
+        """Wait for the answer; `error` as of `Connection.call`."""
+        answer = self._connection.wire.receive(self._correlation_id)
+        self._record(answer)
+        expected = {ErrorCode.NONE} if error is None else {ErrorCode.NONE, error}
+        found = set(_errors(answer))
+        assert found <= expected, f"{self._connection.name}: {self._api} v{self._version}: {answer}"
+        assert error is None or error in found, f"{self._connection.name}: {self._api} v{self._version}: {answer}"
+        self.learn(answer)
+        return answer
+
+    def _record(self, answer: Answer) -> None:
+        self._connection.stage.add(self._connection.name, self._api, self._version, answer)
+
+
+def _api(request: Any) -> str:
+    return type(request).__name__.removesuffix("Request")
+
+
+def _errors(value: Any) -> Iterable[ErrorCode]:
+    """All error codes in a response, at any depth."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _errors(item)
+    elif hasattr(value, "__dataclass_fields__"):
+        for name in value.__dataclass_fields__:
+            inner = getattr(value, name)
+            if name == "error_code":
+                yield ErrorCode(inner)
+            else:
+                yield from _errors(inner)
+
+
+@dataclass
+class Member:
+    """A member of the script's group, on a connection of its own, that remembers its id and generation.
+
+    :ivar protocols: (name, metadata) in the order of preference
+    """
+
+    stage: Stage
+    name: str
+    instance: str | None = None
+    session_ms: int = 30_000
+    rebalance_ms: int = 30_000
+    kind: str = CONSUMER
+    protocols: Sequence[tuple[str, bytes]] = (("range", subscription("orders")),)
+    id: str = ""
+    generation: int = -1
+
+    def __post_init__(self) -> None:
+        self.connection = self.stage.connect(self.name)
+
+    # ---- JoinGroup
+
+    def join_request(self, **changes: Any) -> Any:
+        """Its JoinGroup, with `changes` by field name."""
+        protocols = [kw.JoinGroupRequestProtocol(name=name, metadata=data) for name, data in self.protocols]
+        known = {
+            "group_id": self.stage.group,
+            "session_timeout_ms": self.session_ms,
+            "rebalance_timeout_ms": self.rebalance_ms,
+            "member_id": self.id,
+            "group_instance_id": self.instance,
+            "protocol_type": self.kind,
+            "protocols": protocols,
+        }
+        return kw.JoinGroupRequest(**{**known, **changes})
+
+    def is_introduced(self, version: int = 9) -> None:
+        """Where the version wants it, ask for a member id (KIP-394)."""
+        if version >= 4 and not self.id and self.instance is None:
+            request = self.join_request()
+            self.id = self.connection.call(request, version, ErrorCode.MEMBER_ID_REQUIRED).member_id
+
+    def joining(self, version: int = 9, **changes: Any) -> Pending:
+        """Ask for an id if need be, join, and see that the answer does not come yet."""
+        pending = self._join(version, **changes)
+        pending.stays_silent()
+        return pending
+
+    def joins(self, version: int = 9, error: ErrorCode | None = None, **changes: Any) -> Answer:
+        """Ask for an id if need be, join, and wait for the answer."""
+        return self._join(version, **changes).answer(error)
+
+    def _join(self, version: int, **changes: Any) -> Pending:
+        self.is_introduced(version)
+        pending = self.connection.send(_without_new_fields(self.join_request(**changes), version), version)
+        pending.learn = self._joined
+        return pending
+
+    def _joined(self, answer: Answer) -> None:
+        if answer.error_code == ErrorCode.NONE:
+            self.id, self.generation = answer.member_id, answer.generation_id
+
+    # ---- SyncGroup
+
+    def sync_request(self, assignments: Mapping[str, bytes] | None = None, **changes: Any) -> Any:
+        """Its SyncGroup, with `changes` by field name."""
+        part = kw.SyncGroupRequestAssignment
+        known = {
+            "group_id": self.stage.group,
+            "generation_id": self.generation,
+            "member_id": self.id,
+            "group_instance_id": self.instance,
+            "protocol_type": self.kind,
+            "protocol_name": self.protocols[0][0],
+            "assignments": [part(member_id=m, assignment=data) for m, data in (assignments or {}).items()],
+        }
+        return kw.SyncGroupRequest(**{**known, **changes})
+
+    def syncing(self, version: int = 5, **changes: Any) -> Pending:
+        """Sync, and see that the answer does not come yet."""
+        return self.connection.park(_without_new_fields(self.sync_request(**changes), version), version)
+
+    def syncs(
+        self,
+        version: int = 5,
+        assignments: Mapping[str, bytes] | None = None,
+        error: ErrorCode | None = None,
+        **changes: Any,
+    ) -> Answer:
+        """Sync and wait for the answer."""
+        request = _without_new_fields(self.sync_request(assignments, **changes), version)
+        return self.connection.call(request, version, error)
+
+    # ---- the rest
+
+    def beats(self, version: int = 4, error: ErrorCode | None = None, **changes: Any) -> Answer:
+        """Heartbeat."""
+        known = {
+            "group_id": self.stage.group,
+            "generation_id": self.generation,
+            "member_id": self.id,
+            "group_instance_id": self.instance,
+        }
+        request = kw.HeartbeatRequest(**{**known, **changes})
+        return self.connection.call(_without_new_fields(request, version), version, error)
+
+    def leaves(self, version: int = 5, error: ErrorCode | None = None, reason: str | None = None) -> Answer:
+        """LeaveGroup of itself alone."""
+        if version < 3:
+            request = kw.LeaveGroupRequest(group_id=self.stage.group, member_id=self.id)
+        else:
+            identity = kw.LeaveGroupRequestMemberIdentity
+            member = identity(member_id=self.id, group_instance_id=self.instance, reason=reason)
+            request = kw.LeaveGroupRequest(group_id=self.stage.group, members=[member])
+        return self.connection.call(request, version, error)
+
+    def commits(
+        self,
+        offset: int,
+        version: int = 9,
+        error: ErrorCode | None = None,
+        *,
+        partition: int = 0,
+        topic: str = "orders",
+        **changes: Any,
+    ) -> Answer:
+        """OffsetCommit of one partition, in its generation."""
+        part = kw.OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset, committed_metadata="")
+        known = {
+            "group_id": self.stage.group,
+            "generation_id_or_member_epoch": self.generation,
+            "member_id": self.id,
+            "group_instance_id": self.instance,
+            "topics": [kw.OffsetCommitRequestTopic(name=topic, partitions=[part])],
+        }
+        request = kw.OffsetCommitRequest(**{**known, **changes})
+        return self.connection.call(_without_new_fields(request, version), version, error)
+
+    def disconnects(self) -> None:
+        """Close the connection without a word."""
+        self.connection.wire.close()
+
+
+_OPTIONAL_SINCE: Final = {
+    ("JoinGroup", "group_instance_id"): 5,
+    ("SyncGroup", "group_instance_id"): 3,
+    ("Heartbeat", "group_instance_id"): 3,
+    ("OffsetCommit", "group_instance_id"): 7,
+    ("OffsetCommit", "member_id"): 1,
+    ("OffsetCommit", "generation_id_or_member_epoch"): 1,
+}
+
+
+def _without_new_fields(request: Any, version: int) -> Any:
+    """The request without what that version cannot carry, as an older client would write it."""
+    for (api, name), since in _OPTIONAL_SINCE.items():
+        if api == _api(request) and version < since:
+            setattr(request, name, type(request)().__getattribute__(name))
+    return request
