@@ -32,6 +32,7 @@ ALL_TOPICS_FROM: Final = 2  # version of OffsetFetch (KIP-88)
 GROUP_NOT_FOUND_FROM: Final = 9  # version of OffsetCommit (KIP-848)
 NO_OFFSET: Final = -1
 FOREVER: Final = -1
+MAX_INT64: Final = (1 << 63) - 1
 
 
 # ---- the log
@@ -168,7 +169,7 @@ def commit(
         if group is None:
             group = groups[message.group_id] = Group(message.group_id, turn.now)
     retention = message.retention_time_ms
-    expires = turn.now + retention if 2 <= request.version <= 4 and retention >= 0 else FOREVER
+    expires = min(turn.now + retention, MAX_INT64) if 2 <= request.version <= 4 and retention >= 0 else FOREVER
     records: list[LogRecord] = []
     answers = []
     for topic, name in named:

@@ -917,6 +917,13 @@ def test_a_commit_can_say_how_long_it_is_kept(version: int) -> None:
     assert script.committed() == -1
 
 
+def test_a_commit_that_is_kept_for_ever_fits_into_the_log() -> None:
+    script = Script()
+    script.commit(5, version=4, retention_time_ms=(1 << 63) - 1)
+    ((_, value),) = script.log[-1]
+    assert value.expire_timestamp == (1 << 63) - 1
+
+
 # ---- operators
 
 
