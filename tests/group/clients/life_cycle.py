@@ -7,16 +7,40 @@ warning or an error that its client may not log (members.py), and it gives the f
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain
 
 from tests.group.clients.members import PATIENCE, Client, Member, Record
 
-__all__ = ["Place", "life_cycle", "mixed", "static"]
+__all__ = ["Figures", "Place", "at_once", "life_cycle", "mixed", "static"]
 
 HEARTBEAT_MS = 500
+
+Figures = dict[str, float]
+"""What a script measured, by name, in seconds."""
+
+
+def at_once(scripts: Mapping[str, Callable[[], Figures]]) -> dict[str, Figures]:
+    """Play scripts side by side, for they mostly wait; the figures of each.
+
+    :raises ExceptionGroup: some have failed; each error says in a note which one it was
+    """
+    failed: list[Exception] = []
+    figures = {}
+    with ThreadPoolExecutor(len(scripts)) as threads:
+        playing = {name: threads.submit(script) for name, script in scripts.items()}
+        for name, future in playing.items():
+            try:
+                figures[name] = future.result()
+            except Exception as error:
+                error.add_note(f"in the script {name}")
+                failed.append(error)
+    if failed:
+        raise ExceptionGroup("scripts have failed", failed)
+    return figures
 
 
 @dataclass(frozen=True)
@@ -102,12 +126,12 @@ def kept(member: Member, since: int) -> None:
         assert set(owned) >= set(member.owned[since - 1]) & set(member.now_owned), f"{member.owned[since - 1 :]}"
 
 
-def life_cycle(place: Place, client: Client, assignor: str) -> dict[str, float]:
+def life_cycle(place: Place, client: Client, assignor: str) -> Figures:
     """Join, poll, commit; a second member comes and leaves; the first is killed; another starts where it stood.
 
     :returns: ``left``: seconds until a member that left was replaced; ``killed``: the same of one that was killed
     """
-    figures = {}
+    figures: Figures = {}
     cooperative = "cooperative" in assignor
     with (
         place.member(client, "first", assignor) as first,
@@ -156,7 +180,7 @@ def life_cycle(place: Place, client: Client, assignor: str) -> dict[str, float]:
     return figures
 
 
-def mixed(place: Place, clients: Sequence[Client], assignor: str) -> dict[str, float]:
+def mixed(place: Place, clients: Sequence[Client], assignor: str) -> Figures:
     """Three members of different libraries; the second leaves, the first is killed and comes again.
 
     The first to join leads the group, so its library computes the assignment for the others at first.
@@ -197,7 +221,7 @@ def mixed(place: Place, clients: Sequence[Client], assignor: str) -> dict[str, f
     return figures
 
 
-def static(place: Place, client: Client, assignor: str) -> dict[str, float]:
+def static(place: Place, client: Client, assignor: str) -> Figures:
     """Static members: one is closed and comes again, is killed and comes again, and at last is killed for good.
 
     While it comes again within its session timeout the other member is told of no rebalance.
