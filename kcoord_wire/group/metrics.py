@@ -64,6 +64,7 @@ __all__ = [
 
 _SECONDS: Final = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0)
 _COUNTS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
+_MOST_REMOVED: Final = 100  # named in one JSON object; a group can lose thousands at once
 _MAX_TEXT: Final = 255  # as Kafka's clients cut the reason of a JoinGroup
 
 # The lists of a response whose parts have errors of their own; what is not here has its error at the top alone.
@@ -334,7 +335,9 @@ def rebalance_to_json(rebalance: Rebalance, phase: Phase) -> dict[str, Any]:
          "trigger": "new member", "member": "c2-6f...", "client": "c2", "host": "/10.0.0.7", "instance": null,
          "reason": null, "protocol": "range", "leader": "c1-0a...", "members": 2, "started_at": 1760000000000,
          "join_ms": 812, "sync_ms": 9, "whole_ms": 821, "last": {"member": "c1-0a...", "ms_after_the_one_before": 640},
-         "removed": [{"member": "c3-77...", "client": "c3", "host": "/10.0.0.8", "why": "session timeout"}]}
+         "lost": 1, "removed": [{"member": "c3-77...", "client": "c3", "host": "/10.0.0.8", "why": "session timeout"}]}
+
+    ``lost`` counts all that were removed; ``removed`` names the first hundred.
     """
     join_ms, sync_ms, whole_ms = _durations(rebalance)
     last = _last_to_join(rebalance)
@@ -358,9 +361,10 @@ def rebalance_to_json(rebalance: Rebalance, phase: Phase) -> dict[str, Any]:
         "sync_ms": sync_ms,
         "whole_ms": whole_ms,
         "last": None if last is None else {"member": _cut(last[0]), "ms_after_the_one_before": last[1]},
+        "lost": len(rebalance.removed),
         "removed": [
             {"member": _cut(gone.member_id), "client": _cut(gone.client_id), "host": gone.client_host, "why": gone.why}
-            for gone in rebalance.removed
+            for gone in rebalance.removed[:_MOST_REMOVED]
         ],
     }
 
