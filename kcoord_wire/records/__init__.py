@@ -16,7 +16,7 @@ tuple of `Record` with absolute offsets and timestamps, already decompressed::
 - `read_records`, `SegmentReader`: bytes or a file to batches, by magic
 - `encode_batch`, `encode_message_set`: records to bytes
 - `decode_control_record`, `end_transaction_record`: the markers in control batches
-- `read_offsets`, `decode_offsets_record`: what the group coordinator remembers
+- `read_offsets`, `decode_offsets_record`, `encode_offsets_record`: what the group coordinator remembers
 
 Laws:
 
@@ -48,6 +48,7 @@ from kcoord_wire.records.offsets import (
     OffsetsLogEntry,
     OffsetsRecord,
     decode_offsets_record,
+    encode_offsets_record,
     read_offsets,
 )
 from kcoord_wire.records.reader import read_records
@@ -75,6 +76,7 @@ __all__ = [
     "decode_offsets_record",
     "encode_batch",
     "encode_message_set",
+    "encode_offsets_record",
     "end_transaction_record",
     "read_offsets",
     "read_records",

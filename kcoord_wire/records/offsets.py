@@ -1,4 +1,4 @@
-"""What the group coordinator remembers: the records of ``__consumer_offsets``.
+"""What the group coordinator remembers: the records of ``__consumer_offsets``, read and written.
 
 Layout: a key is an int16 record type and that type's key message, version 0; a value is an int16 version and that
 type's value message, or null for a tombstone, which forgets the key.
@@ -11,27 +11,39 @@ Laws:
   the record (`ConsumerMember.error`), never instead of it.
 * Offsets of errors count from the start of the key or the value, whichever the path names. This is the only module of
   the folder that knows the codec.
+* A value is written in the version that Kafka 3.9 gives it, the last one that is not flexible, unless another is asked
+  for: 3, but 1 for an offset that has a time of expiry; 0 for the record types that have no other.
 
-Source: kafka/group-coordinator `GroupCoordinatorRecordSerde.java`, `CoordinatorRecordType`; kafka/clients
-`ConsumerProtocol.java`; KIP-848, KIP-915.
+Source: kafka/group-coordinator `GroupCoordinatorRecordSerde.java`, `GroupCoordinatorRecordHelpers.java`,
+`CoordinatorRecordType`; kafka/clients `ConsumerProtocol.java`; KIP-848, KIP-915.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import kcoord_wire as kw
-from kcoord_wire.errors import DecodeError
+from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.records.control import ControlRecord, decode_control_record
 from kcoord_wire.records.model import Batch, Record, RecordBatch
 from kcoord_wire.records.place import below
 
-__all__ = ["ConsumerMember", "OffsetsLogEntry", "OffsetsRecord", "decode_offsets_record", "read_offsets"]
+__all__ = [
+    "ConsumerMember",
+    "OffsetsLogEntry",
+    "OffsetsRecord",
+    "decode_offsets_record",
+    "encode_offsets_record",
+    "read_offsets",
+]
 
 UNKNOWN = "Unknown"
 _VERSION_SIZE = 2
+_NEWEST_WRITTEN = 3
+_WITH_EXPIRY = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +151,47 @@ def decode_offsets_record(key: bytes | None, value: bytes | None, *, strict: boo
             members = tuple(_consumer_member(member, strict) for member in message.members)
     kind = key_codec.name.removesuffix("Key")
     return OffsetsRecord(kind, record_type, key_message, message, version, members, key, value)
+
+
+def encode_offsets_record(
+    key: Any, value: Any | None, *, value_version: int | None = None
+) -> tuple[bytes, bytes | None]:
+    """The key and the value of a record, as `decode_offsets_record` reads them.
+
+    :param key: a key message, such as `OffsetCommitKey`
+    :param value: the value message that belongs to it; None for a tombstone
+    :param value_version: default: the one that Kafka 3.9 writes
+    :raises EncodeError: ``type`` for messages that do not belong together, else as of `kcoord_wire.encode`
+    """
+    key_class: type = type(key)
+    value_class: type | None = None if value is None else type(value)
+    record_type, newest = _written_as(key_class, value_class)
+    raw_key = record_type + kw.encode(key, 0)
+    if value is None:
+        return raw_key, None
+    if value_version is None:
+        value_version = _WITH_EXPIRY if getattr(value, "expire_timestamp", -1) != -1 else newest
+    raw_value = kw.encode(value, value_version)
+    return raw_key, value_version.to_bytes(_VERSION_SIZE, "big") + raw_value
+
+
+@cache
+def _written_as(key_class: type, value_class: type | None) -> tuple[bytes, int]:
+    """The bytes of the record type that has these classes, and the version its value is written in.
+
+    :raises EncodeError: ``type``
+    """
+    try:
+        key_codec = kw.registry.by_class(key_class)
+    except TypeError:
+        key_codec = None
+    if key_codec is None or key_codec.type != "coordinator-key" or key_codec.api_key is None:
+        raise EncodeError("type", "key", f"{key_class.__name__} is not the key of a record")
+    value_codec = kw.registry.record_value(key_codec.api_key)
+    if value_class is not None and not issubclass(value_class, value_codec.cls):
+        raise EncodeError("type", "value", f"{value_class.__name__} does not belong to {key_class.__name__}")
+    newest = min(value_codec.valid_versions[-1], _NEWEST_WRITTEN)
+    return key_codec.api_key.to_bytes(_VERSION_SIZE, "big"), newest
 
 
 def _read_int16(data: bytes, path: str) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import kcoord_wire as kw
-from kcoord_wire.errors import DecodeError
+from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.records import (
     Compression,
     ControlRecord,
@@ -22,6 +22,7 @@ from kcoord_wire.records import (
     decode_offsets_record,
     encode_batch,
     encode_message_set,
+    encode_offsets_record,
     end_transaction_record,
     read_offsets,
     read_records,
@@ -246,3 +247,67 @@ def test_error_in_a_segment_says_which_record() -> None:
     error = caught.value
     assert (error.kind, error.offset) == ("truncated", len(good))
     assert error.path == "RecordBatch.records[1].OffsetCommitValue.commit_timestamp"
+
+
+@pytest.mark.parametrize("version", COMMITS)
+def test_writing_an_offset_gives_the_bytes_that_were_read(version: int) -> None:
+    record = decode_offsets_record(COMMIT_KEY, COMMITS[version])
+    assert encode_offsets_record(record.key, record.value, value_version=version) == (COMMIT_KEY, COMMITS[version])
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+def test_writing_a_group_gives_the_bytes_that_were_read(version: int) -> None:
+    value = group(version, "consumer", ("m1", SUBSCRIPTION, ASSIGNMENT))
+    record = decode_offsets_record(GROUP_KEY, value)
+    assert encode_offsets_record(record.key, record.value, value_version=version) == (GROUP_KEY, value)
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (kw.OffsetCommitValue(offset=42, leader_epoch=7, metadata="note", commit_timestamp=1000), 3),
+        (kw.OffsetCommitValue(offset=42, metadata="note", commit_timestamp=1000, expire_timestamp=2000), 1),
+    ],
+)
+def test_an_offset_is_written_as_kafka_does(value: kw.OffsetCommitValue, written: int) -> None:
+    key = kw.OffsetCommitKey(group="billing", topic="orders", partition=3)
+    assert encode_offsets_record(key, value) == (COMMIT_KEY, COMMITS[written])
+    assert encode_offsets_record(key, None) == (COMMIT_KEY, None)
+
+
+def test_a_group_is_written_as_kafka_does() -> None:
+    value = group(3, "consumer", ("m1", SUBSCRIPTION, ASSIGNMENT))
+    record = decode_offsets_record(GROUP_KEY, value)
+    assert encode_offsets_record(record.key, record.value) == (GROUP_KEY, value)
+
+
+def test_every_record_type_of_the_schemas_is_written_and_read() -> None:
+    for codec in kw.registry.values():
+        if codec.type != "coordinator-key" or codec.api_key is None:
+            continue
+        key, value = codec.cls(), kw.registry.record_value(codec.api_key).cls()
+        record = decode_offsets_record(*encode_offsets_record(key, value))
+        assert (record.record_type, record.key, record.value) == (codec.api_key, key, value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "path"),
+    [
+        (None, None, "key"),
+        (b"key", None, "key"),
+        (kw.OffsetCommitValue(), kw.OffsetCommitValue(), "key"),
+        (kw.OffsetCommitKey(), kw.GroupMetadataValue(), "value"),
+        (kw.OffsetCommitKey(), kw.LegacyOffsetCommitValue(), "value"),
+        (kw.OffsetCommitKey(), b"", "value"),
+    ],
+)
+def test_messages_that_do_not_make_a_record(key: Any, value: Any, path: str) -> None:
+    with pytest.raises(EncodeError) as caught:
+        encode_offsets_record(key, value)
+    assert (caught.value.kind, caught.value.path) == ("type", path)
+
+
+def test_a_version_that_a_value_does_not_have() -> None:
+    with pytest.raises(EncodeError) as caught:
+        encode_offsets_record(kw.OffsetCommitKey(), kw.OffsetCommitValue(), value_version=5)
+    assert caught.value.kind == "version"

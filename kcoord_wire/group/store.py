@@ -1,0 +1,539 @@
+"""The coordinator's log: the segments of ``__consumer_offsets``, durable before anyone is told, repaired after a crash.
+
+A file is named after the offset of its first record and holds record batches (magic 2), as a Kafka broker writes them
+and its dump tool reads them. Each batch begins at the offset where the one before it ended, over all files.
+
+Laws:
+
+* One write is one batch and one fsync, and the next begins when that has succeeded. So in a whole log all batches but
+  the last are durable, and may have been acknowledged.
+* A crash leaves a damaged last batch: it is cut off. Damage that anything follows is no crash's work: it raises
+  `CorruptLogError`, and no file is touched.
+* After a failed write or fsync nothing is written until `Store.recover` has cut the file back to what was durable
+  before; the bytes are never synced a second time, for a disk that has failed once calls them clean.
+* Compaction keeps offsets and every key's last record; of the closed segments it makes one, the first. A tombstone in
+  there has nothing older left to hide, and goes too. The batches cover the offsets of what has gone as well. A
+  crash at any step of it leaves the log as it was, or what `Store.recover` makes the new log of.
+
+Source: kafka/storage `UnifiedLog.java`, `LogCleaner.java`, `LogLoader.java` (``.cleaned`` and ``.swap`` files); KIP-98.
+Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from errno import EIO
+from itertools import chain
+from threading import Lock
+from typing import NamedTuple
+
+from kcoord_wire.errors import DecodeError
+from kcoord_wire.group.disk import SECTOR, Disk, DiskFile
+from kcoord_wire.group.events import LogRecord
+from kcoord_wire.records import (
+    Batch,
+    OffsetsRecord,
+    Record,
+    RecordBatch,
+    SegmentReader,
+    decode_offsets_record,
+    encode_batch,
+    encode_offsets_record,
+)
+from kcoord_wire.records.batch import HEADER_SIZE, crc32c
+
+__all__ = ["CorruptLogError", "Recovered", "Store", "Sync"]
+
+_SEGMENT = re.compile(r"(\d{20})\.log")
+_FIRST = f"{0:020}.log"
+_CLEANED = f"{0:020}.cleaned"  # compaction at work
+_SWAP = f"{0:020}.swap"  # compaction done, its result on the way to its name
+_LEADER_EPOCH = 0
+_MAX_DELTA = (1 << 31) - 1
+_MAX_BATCH_SIZE = _MAX_DELTA + 12
+
+_HEADER = struct.Struct(">qiibIh")  # base offset, length, leader epoch, magic, checksum, attributes
+_LENGTH_FROM = 12  # the length counts what follows it
+_PREFIX_SIZE = 17  # what comes before the checksum
+_CHECKED_FROM = 21  # what the checksum covers
+_AT_PRODUCER = 43  # id, epoch and sequence number, none of which this log has
+_NO_PRODUCER = b"\xff" * 14
+
+
+class CorruptLogError(Exception):
+    """The log is damaged in a way that no crash explains, or was written by something else.
+
+    :ivar file: name of the segment
+    :ivar position: byte in it at which the batch begins that is wrong
+    :ivar reason: what is wrong with it, in words
+    """
+
+    def __init__(self, file: str, position: int, reason: str) -> None:
+        super().__init__(f"{file} at byte {position}: {reason}")
+        self.file = file
+        self.position = position
+        self.reason = reason
+
+
+class Recovered(NamedTuple):
+    """What `Store.recover` has found.
+
+    :ivar records: keys that have a value
+    :ivar ignored: records of types that this version does not know
+    :ivar bytes: size of the log
+    :ivar truncated: bytes of the damaged batch that was cut off
+    """
+
+    records: int = 0
+    ignored: int = 0
+    bytes: int = 0
+    truncated: int = 0
+
+
+class Sync:
+    """Appends on their way to the disk.
+
+    :ivar last: the number of the last one
+    """
+
+    __slots__ = ("_batches", "_store", "last")
+
+    def __init__(self, store: Store, batches: list[list[Record]], last: int) -> None:
+        self._store = store
+        self._batches = batches
+        self.last = last
+
+    def run(self) -> None:
+        """Write and fsync. In any thread, beside `Store.append`.
+
+        :raises OSError: nothing more is written before `Store.recover`
+        """
+        self._store._write(self._batches)
+
+
+class Store:
+    """The log in a folder. All calls come from one thread, but for `Sync.run` and `compact`, which may have their own.
+
+    :param segment_bytes: a file that would grow beyond this is followed by another
+    :param batch_bytes: appends that wait for the same write share a batch up to this size; one append is never divided
+    :param min_compaction_bytes: so many bytes must have been written since the last compaction, and as many as the
+        log had after it
+    :ivar recovered: what the last `recover` has found
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        *,
+        segment_bytes: int = 100 * 1024 * 1024,
+        batch_bytes: int = 1024 * 1024,
+        min_compaction_bytes: int = 16 * 1024 * 1024,
+    ) -> None:
+        self.recovered = Recovered()
+        self._disk = disk
+        self._segment_bytes = segment_bytes
+        self._batch_bytes = batch_bytes
+        self._min_compaction_bytes = min_compaction_bytes
+        self._writing = Lock()  # held while files, sizes and ends change
+        self._compacting = Lock()
+        self._file: DiskFile | None = None  # the active segment
+        self._closed: list[str] = []
+        self._name = ""
+        self._size = 0  # durable bytes of the active segment
+        self._base = 0  # offset it begins at
+        self._end = 0  # offset after the last durable record
+        self._next_offset = 0
+        self._bytes = 0  # of all segments
+        self._compact_at = 0  # bytes at which to compact next
+        self._usable = False
+        self._forget()
+
+    def _forget(self) -> None:
+        self._waiting: list[list[Record]] = []
+        self._waiting_bytes = 0
+        self._appended = self._taken = 0
+        self._under_way: Sync | None = None
+
+    # ---- writing
+
+    def append(self, records: Sequence[LogRecord], now: int) -> None:
+        """Take records for the next write, all or none. This is append number 1, 2, 3 ... since `recover`.
+
+        :param now: their timestamp, ms
+        :raises EncodeError: nothing was taken
+        """
+        encoded = [encode_offsets_record(key, value) for key, value in records]
+        self._appended += 1
+        if not encoded:
+            return
+        size = sum(len(key) + len(value or b"") for key, value in encoded)
+        if not self._waiting or self._waiting_bytes + size > self._batch_bytes:
+            self._waiting.append([])
+            self._waiting_bytes = 0
+        self._waiting_bytes += size
+        batch, offset = self._waiting[-1], self._next_offset
+        for key, value in encoded:
+            batch.append(Record(key, value, now, offset))
+            offset += 1
+        self._next_offset = offset
+
+    def begin_sync(self) -> Sync | None:
+        """What was appended since the last one; None if there is nothing, or the last one has not ended."""
+        if self._under_way is not None or self._taken == self._appended:
+            return None
+        self._under_way = Sync(self, self._waiting, self._appended)
+        self._taken = self._appended
+        self._waiting = []
+        return self._under_way
+
+    def end_sync(self, sync: Sync, now: int) -> None:
+        """`sync` has succeeded."""
+        assert sync is self._under_way, "one sync at a time"
+        self._under_way = None
+
+    def _write(self, batches: Iterable[list[Record]]) -> None:
+        with self._writing:
+            file = self._active()
+            try:
+                for records in batches:
+                    data = encode_batch(records, partition_leader_epoch=_LEADER_EPOCH)
+                    if self._size and self._size + len(data) > self._segment_bytes:
+                        file = self._roll()
+                    file.append(data)
+                    file.sync()
+                    self._size += len(data)
+                    self._bytes += len(data)
+                    self._end = records[-1].offset + 1
+            except BaseException:
+                self._usable = False
+                with suppress(OSError):  # so that a process that dies now does not leave what was not acknowledged
+                    file.truncate(self._size)
+                raise
+
+    def _active(self) -> DiskFile:
+        if self._file is None or not self._usable:
+            raise OSError(EIO, "the log takes no writes until it is recovered")
+        return self._file
+
+    def _roll(self) -> DiskFile:
+        """Begin a new segment; all that was written to the old one is durable."""
+        old = self._active()
+        name = f"{self._end:020}.log"
+        file = self._disk.open(name, new=True)
+        try:
+            self._disk.sync_names()
+        except OSError:
+            file.close()
+            raise
+        old.close()
+        self._closed.append(self._name)
+        self._file, self._name, self._base, self._size = file, name, self._end, 0
+        return file
+
+    # ---- reading
+
+    def recover(self) -> list[LogRecord]:
+        """Read the log, repair what a crash or a failed write has left, and be ready to append.
+
+        All that was appended and not synced is forgotten. Takes as much memory as the keys that have a value.
+
+        :returns: the last record of every key, in the order of their writing, without tombstones
+        :raises CorruptLogError: no file was touched
+        :raises OSError: may be called again
+        """
+        with self._compacting, self._writing:
+            self._usable = False
+            self._forget()
+            if self._file is not None:
+                self._file.truncate(self._size)
+                self._file.close()
+                self._file = None
+            return self._recover()
+
+    def _recover(self) -> list[LogRecord]:
+        sizes = self._disk.sizes()
+        logs = sorted(name for name in sizes if _SEGMENT.fullmatch(name))
+        obsolete: list[str] = []
+        replay = _Replay(self._disk)
+        if _SWAP in sizes:
+            replay.read(_SWAP, 0, last=False)
+            obsolete = [name for name in logs if _base_offset(name) < replay.end]
+            logs = logs[len(obsolete) :]
+            if not logs:
+                raise CorruptLogError(_SWAP, sizes[_SWAP], f"no segment follows, where one begins at {replay.end}")
+        for name in logs:
+            replay.read(name, _base_offset(name), last=name == logs[-1])
+
+        # All is understood; from here on files are touched.
+        if _CLEANED in sizes:
+            self._disk.remove(_CLEANED)
+        if _SWAP in sizes:
+            self._replace(obsolete)
+            logs.insert(0, _FIRST)
+        name = logs[-1] if logs else _FIRST
+        truncated = sizes.get(name, 0) - replay.size
+        file = self._disk.open(name)
+        try:
+            if truncated:
+                file.truncate(replay.size)
+            file.sync()  # what a process has written and not synced is about to be relied on
+            self._disk.sync_names()
+            sizes = self._disk.sizes()
+        except OSError:
+            file.close()
+            raise
+        self._closed = logs[:-1]
+        self._file, self._name, self._base, self._size = file, name, _base_offset(name), replay.size
+        self._end = self._next_offset = replay.end
+        self._bytes = sum(sizes[name] for name in (*self._closed, name))
+        self._compact_at = replay.live + max(self._min_compaction_bytes, replay.live)
+        found = [record for record, _ in replay.latest.values()]
+        self.recovered = Recovered(len(found), replay.ignored, self._bytes, truncated)
+        self._usable = True
+        return found
+
+    # ---- compaction
+
+    def compaction_due(self) -> bool:
+        """Whether `compact` would be worth it."""
+        return self._bytes > self._compact_at
+
+    def compact(self) -> None:
+        """Make one segment, with the last record of every key, of all that has been written so far.
+
+        In any thread, beside appends and syncs. Takes as much memory as the keys in the log.
+
+        :raises OSError: the disk fails; where that leaves the log in between, the next sync fails too
+        :raises CorruptLogError: what was read back is not what was written; no file was touched
+        """
+        with self._compacting:
+            with self._writing:
+                self._active()
+                self._compact_at = self._bytes + max(self._min_compaction_bytes, self._bytes)  # not again at once
+                if self._size:
+                    with self._unusable_on_error():
+                        self._roll()
+                closed, end = list(self._closed), self._base
+            if not closed:
+                return
+            sizes = self._disk.sizes()
+            try:
+                size = self._write_cleaned(closed, end)
+            except BaseException:
+                with suppress(OSError):
+                    self._disk.remove(_CLEANED)
+                raise
+            with self._writing, self._unusable_on_error():
+                self._disk.rename(_CLEANED, _SWAP)
+                self._disk.sync_names()
+                self._replace(closed)
+                self._closed = [_FIRST, *self._closed[len(closed) :]]
+                self._bytes += size - sum(sizes[name] for name in closed)
+                self._compact_at = self._bytes + max(self._min_compaction_bytes, size)
+
+    def _write_cleaned(self, closed: list[str], end: int) -> int:
+        """What is to be kept of the `closed` segments, durable in a file of its own; gives its size."""
+        last = {record.key: record.offset for record in _records(self._disk, closed, end)}
+        kept = (
+            record
+            for record in _records(self._disk, closed, end)
+            if record.value is not None and record.offset == last[record.key]
+        )
+        size = 0
+        file = self._disk.open(_CLEANED, new=True)
+        try:
+            for data in _batches_without_gap(kept, end, self._batch_bytes):
+                file.append(data)
+                size += len(data)
+            file.sync()
+        finally:
+            file.close()
+        return size
+
+    def _replace(self, obsolete: list[str]) -> None:
+        """Put the swap file in the place of segments. Each step is durable before the next, or the log might begin
+        with new records and go on with those that they replace."""
+        for name in obsolete:
+            self._disk.remove(name)
+        self._disk.sync_names()
+        self._disk.rename(_SWAP, _FIRST)
+        self._disk.sync_names()
+
+    @contextmanager
+    def _unusable_on_error(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self._usable = False
+            raise
+
+    def close(self) -> None:
+        """Close all files, after what goes on in other threads has ended. What was not synced is lost."""
+        with self._compacting, self._writing:
+            self._usable = False
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+            self._disk.close()
+
+
+class _Replay:
+    """What the batches come to, one file after another.
+
+    :ivar latest: the last record of each key that has a value, with its bytes
+    :ivar live: bytes of those records
+    :ivar end: offset after the last batch
+    :ivar size: bytes of the last file up to there
+    """
+
+    def __init__(self, disk: Disk) -> None:
+        self.latest: dict[bytes, tuple[LogRecord, int]] = {}
+        self.live = self.ignored = self.end = self.size = 0
+        self._disk = disk
+
+    def read(self, name: str, base: int, *, last: bool) -> None:
+        """The next file. Errors as `_batches`, and for a record that is not one of ``__consumer_offsets``."""
+        if base != self.end:
+            raise CorruptLogError(name, 0, f"begins at offset {base} where {self.end} is due")
+        self.size = 0
+        for batch in _batches(self._disk, name, self.end, last=last):
+            for record in batch.records:
+                try:
+                    self._apply(decode_offsets_record(record.key, record.value))
+                except DecodeError as error:
+                    raise CorruptLogError(name, batch.position, f"offset {record.offset}: {error}") from error
+            self.end = batch.last_offset + 1
+            self.size = batch.position + batch.size
+
+    def _apply(self, record: OffsetsRecord) -> None:
+        _, old_size = self.latest.pop(record.raw_key, (None, 0))
+        self.live -= old_size
+        if record.key is None:
+            self.ignored += 1
+        elif record.raw_value is not None:
+            size = len(record.raw_key) + len(record.raw_value)
+            self.latest[record.raw_key] = LogRecord(record.key, record.value), size
+            self.live += size
+
+
+def _base_offset(name: str) -> int:
+    return int(name.partition(".")[0])
+
+
+def _records(disk: Disk, names: Iterable[str], end: int) -> Iterator[Record]:
+    """The records of closed segments, which end at offset `end`. Errors as `_batches`."""
+    reached = 0
+    for name in names:
+        if _base_offset(name) != reached:
+            raise CorruptLogError(name, 0, f"begins at offset {_base_offset(name)} where {reached} is due")
+        for batch in _batches(disk, name, reached, last=False):
+            yield from batch.records
+            reached = batch.last_offset + 1
+    if reached != end:
+        raise CorruptLogError(name, disk.sizes()[name], f"ends at offset {reached} where the next segment has {end}")
+
+
+def _batches(disk: Disk, name: str, end: int, *, last: bool) -> Iterator[RecordBatch]:
+    """The batches of a file, from offset `end` on.
+
+    :param last: the last file of the log, whose last batch a crash may have damaged; that one is left out
+    :raises CorruptLogError: there is another fault
+    """
+    position = 0
+    fault: str | None = None
+    with disk.read(name) as source:
+        try:
+            reader = SegmentReader(source, max_batch_size=_MAX_BATCH_SIZE)
+            for batch in reader:
+                fault = _fault(batch, end)
+                if fault is not None or not isinstance(batch, RecordBatch):
+                    break
+                position, end = batch.position + batch.size, batch.last_offset + 1
+                yield batch
+            if reader.torn_tail is not None:
+                fault = f"the file ends after {reader.torn_tail.size} bytes of a batch"
+        except DecodeError as error:
+            fault = str(error)
+        if fault is not None:
+            source.seek(position)
+            if not (last and _is_torn(source.read(), position, end)):
+                raise CorruptLogError(name, position, fault)
+
+
+def _fault(batch: Batch, end: int) -> str | None:
+    """What is wrong with a batch that can be read, if it is to begin at offset `end`."""
+    if not isinstance(batch, RecordBatch) or batch.attributes or batch.producer_id != -1:
+        return "a batch of a kind that this log does not have"
+    if batch.base_offset != end:
+        return f"a batch of offset {batch.base_offset} where {end} is due"
+    if batch.partition_leader_epoch != _LEADER_EPOCH:
+        return f"a batch of leader epoch {batch.partition_leader_epoch}"
+    return None
+
+
+class _Header(NamedTuple):
+    base_offset: int
+    size: int
+    leader_epoch: int
+    crc: int
+
+
+def _header(data: bytes, at: int) -> _Header | None:
+    """The header at `at`, if it is one that this log might have."""
+    if len(data) - at < HEADER_SIZE:
+        return None
+    base_offset, length, epoch, magic, crc, attributes = _HEADER.unpack_from(data, at)
+    if magic != 2 or attributes or not data.startswith(_NO_PRODUCER, at + _AT_PRODUCER):
+        return None
+    size = length + _LENGTH_FROM
+    return _Header(base_offset, size, epoch, crc) if size >= HEADER_SIZE else None
+
+
+def _is_whole(data: bytes, at: int, header: _Header) -> bool:
+    end = at + header.size
+    return end <= len(data) and crc32c(memoryview(data)[at + _CHECKED_FROM : end]) == header.crc
+
+
+def _is_torn(rest: bytes, position: int, end: int) -> bool:
+    """Whether `rest`, the end of the last file, is what a crash leaves of one batch that was on its way.
+
+    Of such a batch any sectors may be missing, its first included, and so its length. But nothing was ever written
+    after it: neither does a whole batch of a later offset stand anywhere behind, nor does its own header say that it
+    ends before the file does.
+
+    :param position: of `rest` in the file
+    :param end: offset at which the batch was to begin
+    """
+    header = _header(rest, 0)
+    if header is not None:
+        in_order = header.base_offset == end and header.leader_epoch == _LEADER_EPOCH
+        if in_order and header.size < len(rest):
+            return False
+        if _is_whole(rest, 0, header):
+            # The checksum does not cover the offset. A crash takes that alone only if a sector ends just behind it.
+            return not in_order and header.size == len(rest) and position % SECTOR > SECTOR - _PREFIX_SIZE
+    found = rest.find(_NO_PRODUCER, _AT_PRODUCER + 1)
+    while found >= 0:
+        header = _header(rest, found - _AT_PRODUCER)
+        if header is not None and header.base_offset >= end and _is_whole(rest, found - _AT_PRODUCER, header):
+            return False
+        found = rest.find(_NO_PRODUCER, found + 1)
+    return True
+
+
+def _batches_without_gap(records: Iterable[Record], end: int, batch_bytes: int) -> Iterator[bytes]:
+    """Batches of `records` that cover all offsets from 0 up to `end`, those included that no record has."""
+    base = size = 0
+    batch: list[Record] = []
+    for record in chain(records, [None]):
+        until = end if record is None else record.offset
+        while base < until and (record is None or size >= batch_bytes or until - base > _MAX_DELTA):
+            last = min(until - 1, base + _MAX_DELTA)
+            yield encode_batch(batch, base_offset=base, last_offset=last, partition_leader_epoch=_LEADER_EPOCH)
+            base, size, batch = last + 1, 0, []
+        if record is not None:
+            batch.append(record)
+            size += len(record.key or b"") + len(record.value or b"")
