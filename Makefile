@@ -6,7 +6,11 @@ RIVALS := .venv-bench
 FUZZER := .venv-fuzz
 JOBS ?= 2
 FUZZ_SECONDS ?= 60
+SEEDS ?= 0:1000
 CAPTURE ?= tests/data/captures/cooperative.pcap
+
+# command:package of Debian
+PEERS := tshark:tshark javac:default-jdk-headless mvn:maven node:nodejs npm:npm go:golang-go
 
 SPEEDUPS := $(wildcard _speedups/*.pyx _speedups/*.pxd _speedups/*.h)
 INSTALLED := $(VENV)/.installed
@@ -16,11 +20,11 @@ SUITE := tests --ignore=tests/interop
 BOTH_AT_ONCE := --ignore=tests/codec/test_parity.py --ignore=tests/bench --ignore=tests/test_packaging.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native run test lint bench fuzz interop sanitize regen clean
+.PHONY: help setup native run test lint simulate bench bench-scale fuzz interop sanitize regen clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 setup: $(INSTALLED) $(NATIVE) ## create .venv, install the package into it, build the native module
 	@$(PY) -c 'import kcoord_wire; print("kcoord_wire is ready:", kcoord_wire.backend, "codec")'
@@ -52,8 +56,14 @@ lint: setup ## ruff, mypy, and whether the generated files are those that the sc
 	$(PY) -m mypy
 	$(PY) -m kcoord_wire.schema.generate --check
 
+simulate: setup ## random schedules of faults on the virtual cluster (SEEDS=first:last, or how many)
+	$(PY) -m kcoord_wire.group.simulate --seeds $(SEEDS)
+
 bench: setup $(RIVALS)/.installed ## the benchmark, next to other libraries
 	$(RIVALS)/bin/python -m tests.bench
+
+bench-scale: setup $(RIVALS)/.installed ## the coordinator with thousands of members, next to Kafka's broker and librdkafka's mock cluster
+	$(PY) -m tests.bench.scale
 
 $(RIVALS)/.installed: tests/bench/requirements.txt | $(PY)
 	$(PY) -m venv $(RIVALS)
@@ -68,10 +78,11 @@ $(FUZZER)/.installed: fuzz/requirements.txt | $(PY)
 	$(FUZZER)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
-interop: setup ## compare with other implementations; installs tshark where it is missing
-	@command -v tshark >/dev/null || { \
+interop: setup ## compare with other implementations: brokers, clients, dissectors; installs what is missing
+	@missing=; for pair in $(PEERS); do command -v $${pair%%:*} >/dev/null || missing="$$missing $${pair##*:}"; done; \
+	if [ -n "$$missing" ]; then \
 		sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
-		$$sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -qq -y --no-install-recommends tshark; }
+		$$sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -qq -y --no-install-recommends $$missing; fi
 	$(PY) -m pytest tests/interop
 
 sanitize: setup ## the codec's tests on a native module built with the address and undefined-behaviour sanitizers
