@@ -268,7 +268,9 @@ class Topics:
             if asked.cluster_id != self.cluster_id or asked.node_id not in ours:
                 error = ErrorCode.REBOOTSTRAP_REQUIRED
         # No features are listed: none of ours could be, and v3 must not have those that begin at 0 (KAFKA-17011).
-        return [Reply(request.token, m.ApiVersionsResponse(error_code=error, api_keys=[] if error else self._api_keys))]
+        return [
+            Reply(request.token, m.ApiVersionsResponse(error_code=error, api_keys=[] if error else [*self._api_keys]))
+        ]
 
     def _metadata(self, request: Request, now: int) -> list[Effect]:
         asked: m.MetadataRequest = request.message
@@ -399,7 +401,7 @@ class Topics:
             log = self._log(topic, data.index)
             batch = check_batch(data.records, self._limits.max_message_bytes)
             assert data.records is not None
-            if version < 7 and batch.compression is Compression.ZSTD:
+            if version < 7 and batch.compression == Compression.ZSTD:
                 raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
             outcome.base_offset, size = log.append(batch, data.records)
         except Refused as refused:

@@ -458,11 +458,9 @@ BAD = {
     "no records": (encode_batch([]), ErrorCode.INVALID_RECORD),
     "count": (resealed(GOOD, 57, b"\0\0\0\1"), ErrorCode.INVALID_RECORD),
     "negative count": (resealed(GOOD, 57, b"\xff\xff\xff\xff"), ErrorCode.INVALID_RECORD),
-    "huge count": (resealed(GOOD, 57, b"\x7f\xff\xff\xff"), ErrorCode.MESSAGE_TOO_LARGE),
+    "too many": (resealed(resealed(GOOD, 57, b"\0\0\0\3"), 23, b"\0\0\0\2"), ErrorCode.INVALID_RECORD),
     "last offset": (resealed(GOOD, 23, b"\0\0\0\7"), ErrorCode.INVALID_RECORD),
     "no codec": (resealed(GOOD, 22, b"\7"), ErrorCode.INVALID_RECORD),
-    "not compressed": (resealed(GOOD, 22, b"\2"), ErrorCode.INVALID_RECORD),
-    "bomb": (batch(bytes(1 << 25), compression=Compression.ZSTD), ErrorCode.INVALID_RECORD),
     "large": (batch(bytes(1 << 20)), ErrorCode.MESSAGE_TOO_LARGE),
     "sequence": (batch(b"a", producer_id=1, producer_epoch=0, base_sequence=-1), ErrorCode.INVALID_RECORD),
     "transaction": (
@@ -759,6 +757,27 @@ def test_list_offsets_of_old(broker: Broker, timestamp: int, most: int, offsets:
     assert filled(broker).list_offset(timestamp, 0, max_num_offsets=most).old_style_offsets == offsets
     assert broker.list_offset(-1, 0, partition_index=1, max_num_offsets=9).old_style_offsets == [0]
     assert broker.list_offset(-3, 0).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        resealed(GOOD, 22, b"\2"),  # not compressed, as it says
+        resealed(GOOD, 61, b"\x7f"),
+        resealed(GOOD, 35, (1_000).to_bytes(8, "big")),  # no record is as late as the header says
+        batch(bytes(1 << 25), compression=Compression.ZSTD, at=1_000),  # more than is decompressed
+        resealed(
+            resealed(batch(b"a", compression=Compression.GZIP), 57, b"\0\1\0\0"), 23, b"\0\0\xff\xff"
+        ),  # more records than are read
+    ],
+    ids=["codec", "record", "time", "bomb", "many"],
+)
+def test_a_batch_whose_records_cannot_be_looked_at_is_found_as_a_whole(broker: Broker, data: bytes) -> None:
+    latest = int.from_bytes(data[35:43], "big")
+    assert broker.produce(data).error_code == 0
+    for timestamp in (-3, latest):
+        answer = broker.list_offset(timestamp)
+        assert (answer.error_code, answer.offset, answer.timestamp) == (0, 0, latest)
 
 
 @versions(2, least=1)
