@@ -410,6 +410,16 @@ class Member:
             when = min(when, self._session_ends)
         return None if when == _NEVER else when
 
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """What it is subscribed to."""
+        return self._topics
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether it is in a generation with its assignment, and sees no reason to join the next."""
+        return self.state is MemberState.STABLE and self._rejoin is None
+
     def handle(self, event: MemberEvent, now: int) -> list[MemberEffect]:
         """Take in what has happened; do what is due."""
         self._now = now

@@ -1,0 +1,1153 @@
+"""A coordinator, its disk, its clients and the network between them, in one thread on a virtual clock.
+
+    with Cluster(seed=7, topics={"orders": 12}, members=3) as sim:
+        sim.run_until(sim.is_settled)
+        sim.crash("m2")
+        sim.run(60_000)
+        print(sim.rebalances[-1].trigger, sim.owners())
+
+The coordinator is the real one (machine, runtime, store), and so are the bytes: every request and response goes through
+the codec. Members are `member.Member`. What is virtual is time, the wire and the disk.
+
+Laws:
+
+* The seed decides everything: the same calls in the same order give the same trace, event by event.
+* A step is one event delivered to a machine. After each, `Invariants` has looked at it; a broken law raises
+  `ViolationError` out of whatever call ran the clock.
+* Connections are Kafka's: messages of one connection stay in order, and the coordinator looks at the next request of a
+  connection when the one before is answered. Between connections nothing keeps its order.
+* A coordinator that crashes loses its memory and what its disk had not synced; the disk may be cut off inside a write.
+* Members have their own random source, named after them: what one does leaves the others' luck as it was.
+"""
+
+from __future__ import annotations
+
+import heapq
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache, partial
+from random import Random
+from types import TracebackType
+from typing import Any, BinaryIO, Final, NamedTuple, Self
+
+from kcoord_wire import messages as m
+from kcoord_wire.assignors import ASSIGNORS, MemberSubscription, TopicPartition
+from kcoord_wire.codec.headers import (
+    decode_prefixed,
+    decode_request,
+    decode_response,
+    encode_prefixed,
+    encode_request,
+    encode_response,
+)
+from kcoord_wire.codec.registry import registry
+from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.errors import DecodeError
+from kcoord_wire.group.config import Endpoint, GroupConfig
+from kcoord_wire.group.disk import DiskFile, MemoryDisk
+from kcoord_wire.group.events import Account, Phase, Rebalance, Request, Tick
+from kcoord_wire.group.faults import Faults
+from kcoord_wire.group.invariants import Invariants, ViolationError, Watched
+from kcoord_wire.group.machine import GroupMachine
+from kcoord_wire.group.member import (
+    CLIENT_VERSIONS,
+    Arrived,
+    Assigned,
+    Close,
+    Commit,
+    Committed,
+    Disconnected,
+    Failed,
+    Fetched,
+    Leave,
+    Left,
+    Lost,
+    Member,
+    MemberEffect,
+    MemberEvent,
+    MemberSettings,
+    MemberState,
+    NotCommitted,
+    Released,
+    Revoking,
+    Send,
+    Subscribe,
+    TopicsKnown,
+)
+from kcoord_wire.group.model import IllegalMoveError
+from kcoord_wire.group.refusals import refusal
+from kcoord_wire.group.runtime import Runtime
+from kcoord_wire.group.store import Store, Sync
+
+__all__ = ["EPOCH_MS", "Cluster", "ConsumerBlobs", "Happening", "Process"]
+
+EPOCH_MS: Final = 1_700_000_000_000
+"""When virtual time begins, in ms since the epoch."""
+
+_NEVER: Final = 1 << 62
+_SUBSCRIPTION = registry["ConsumerProtocolSubscription"]
+_TICK: Final = Tick()
+_DISCONNECTED: Final = Disconnected()
+
+
+class Happening(NamedTuple):
+    """A line of the trace.
+
+    :ivar at: ms since the start
+    :ivar who: a member's name, ``coordinator`` or ``cluster``
+    :ivar what: ``sends``, ``gets``, ``assigned``, ``crashes`` ...
+    :ivar detail: the message or whatever there is to say
+    """
+
+    at: int
+    who: str
+    what: str
+    detail: Any = None
+
+    def __str__(self) -> str:
+        return f"{self.at:>9} {self.who:<12} {self.what:<10} {'' if self.detail is None else self.detail}"
+
+
+# ---- what the coordinator and the members do not look into
+
+
+class ConsumerBlobs:
+    """Subscriptions (version 3) and assignments (version 0 is what all versions are) as a Java consumer writes them."""
+
+    def write_subscription(self, subscription: MemberSubscription) -> bytes:
+        """See `member.Blobs`."""
+        owned: dict[str, list[int]] = {}
+        for topic, partition in subscription.owned:
+            owned.setdefault(topic, []).append(partition)
+        message = m.ConsumerProtocolSubscription(
+            topics=list(subscription.topics),
+            user_data=subscription.user_data or None,
+            owned_partitions=[
+                m.ConsumerProtocolSubscriptionTopicPartition(topic=topic, partitions=partitions)
+                for topic, partitions in owned.items()
+            ],
+            generation_id=subscription.generation,
+        )
+        return encode_prefixed(message, 3)
+
+    def read_subscription(self, blob: bytes, instance_id: str | None) -> MemberSubscription:
+        """See `member.Blobs`."""
+        _, message = decode_prefixed(m.ConsumerProtocolSubscription, blob)
+        return MemberSubscription(
+            topics=message.topics,
+            owned=[TopicPartition(item.topic, index) for item in message.owned_partitions for index in item.partitions],
+            generation=message.generation_id,
+            instance_id=instance_id,
+            user_data=message.user_data or b"",
+        )
+
+    def write_assignment(self, partitions: Sequence[TopicPartition]) -> bytes:
+        """See `member.Blobs`."""
+        topics: dict[str, list[int]] = {}
+        for topic, partition in partitions:
+            topics.setdefault(topic, []).append(partition)
+        message = m.ConsumerProtocolAssignment(
+            assigned_partitions=[
+                m.ConsumerProtocolAssignmentTopicPartition(topic=topic, partitions=indexes)
+                for topic, indexes in topics.items()
+            ]
+        )
+        return encode_prefixed(message, 1)
+
+    def read_assignment(self, blob: bytes) -> Sequence[TopicPartition]:
+        """See `member.Blobs`."""
+        return _read_assignment(bytes(blob))
+
+
+@lru_cache(maxsize=4096)
+def _read_assignment(blob: bytes) -> tuple[TopicPartition, ...]:
+    if not blob:
+        return ()
+    _, message = decode_prefixed(m.ConsumerProtocolAssignment, blob)
+    return tuple(TopicPartition(item.topic, index) for item in message.assigned_partitions for index in item.partitions)
+
+
+@lru_cache(maxsize=4096)
+def _subscribed(metadata: bytes) -> frozenset[str] | None:
+    try:
+        return frozenset(_SUBSCRIPTION.decode_prefix(metadata, 0, offset=2, strict=False)[0].topics)
+    except DecodeError:
+        return None
+
+
+_BLOBS: Final = ConsumerBlobs()
+
+
+class _Topics:
+    """The topics of the cluster, as the machine asks for them."""
+
+    def __init__(self, counts: Mapping[str, int]) -> None:
+        self.counts = dict(counts)
+
+    def partitions(self, name: str) -> int | None:
+        return self.counts.get(name)
+
+    def id_of(self, name: str) -> uuid.UUID | None:
+        return uuid.uuid5(uuid.NAMESPACE_OID, name) if name in self.counts else None
+
+    def name_of(self, topic_id: uuid.UUID) -> str | None:
+        return next((name for name in self.counts if self.id_of(name) == topic_id), None)
+
+
+# ---- the disk
+
+
+class PowerCutError(OSError):
+    """The machine that the disk is in has lost power."""
+
+
+class _VirtualFile:
+    def __init__(self, disk: VirtualDisk, name: str, file: DiskFile) -> None:
+        self._disk = disk
+        self._name = name
+        self._file = file
+
+    def append(self, data: bytes) -> None:
+        try:
+            self._disk.spend()
+        except PowerCutError:
+            if not self._disk.is_dead_for_long:
+                self._file.append(data[: self._disk.random.randint(0, len(data))])
+            raise
+        self._disk.unsynced.add(self._name)
+        self._file.append(data)
+
+    def truncate(self, size: int) -> None:
+        self._disk.spend()
+        self._disk.unsynced.add(self._name)
+        self._file.truncate(size)
+
+    def sync(self) -> None:
+        self._disk.spend()
+        self._file.sync()
+        self._disk.unsynced.discard(self._name)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class VirtualDisk:
+    """A `MemoryDisk` whose power can fail at any operation.
+
+    :ivar power_left: operations until the power fails; None for: it does not
+    :ivar unsynced: names of files with bytes that are not durable
+    """
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.power_left: int | None = None
+        self.is_dead_for_long = False
+        self.unsynced: set[str] = set()
+        self._disk = MemoryDisk()
+
+    def spend(self) -> None:
+        """One operation that changes the disk."""
+        if self.power_left is not None:
+            self.is_dead_for_long = self.power_left < 0
+            self.power_left -= 1
+            if self.power_left < 0:
+                raise PowerCutError("the power is off")
+
+    def crash(self) -> None:
+        """The power is back; what was not durable may be gone."""
+        self._disk.crash(self.random)
+        self.power_left = None
+        self.unsynced.clear()
+
+    def sizes(self) -> dict[str, int]:
+        return self._disk.sizes()
+
+    def read(self, name: str) -> BinaryIO:
+        return self._disk.read(name)
+
+    def open(self, name: str, *, new: bool = False) -> DiskFile:
+        self.spend()
+        return _VirtualFile(self, name, self._disk.open(name, new=new))
+
+    def rename(self, old: str, new: str) -> None:
+        self.spend()
+        self._disk.rename(old, new)
+
+    def remove(self, name: str) -> None:
+        self.spend()
+        self._disk.remove(name)
+
+    def sync_names(self) -> None:
+        self.spend()
+        self._disk.sync_names()
+
+    def close(self) -> None:
+        self._disk.close()
+
+
+# ---- the wire
+
+
+class _Connection:
+    """A connection from a member to the coordinator.
+
+    :ivar life: which life of the coordinator it leads to; 0 before its first bytes arrive there
+    :ivar is_broken: bytes were lost while the network was cut; the next ones find no connection
+    :ivar queue: requests that have arrived and were not looked at
+    :ivar in_hand: how many requests the coordinator works at: 0 or 1
+    """
+
+    __slots__ = ("down_at", "in_hand", "is_broken", "is_open", "life", "process", "queue", "up_at")
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.life = 0
+        self.is_open = True
+        self.is_broken = False
+        self.queue: list[tuple[int, int, bytes]] = []
+        self.in_hand = 0
+        self.up_at = 0
+        self.down_at = 0
+
+
+class _Caller(NamedTuple):
+    """Whose request a token is."""
+
+    connection: _Connection | None  # None: a probe, or the second sight of a request that was duplicated
+    request_id: int
+    version: int
+    request: Any
+    probe: int = 0
+
+
+class Process:
+    """A virtual consumer process.
+
+    :ivar name: as in the script
+    :ivar member: its side of the protocol
+    :ivar is_alive: neither crashed nor gone
+    :ivar is_paused: it takes in nothing at the moment (a long garbage collection, a stopped virtual machine)
+    """
+
+    __slots__ = (
+        "_armed",
+        "_connection",
+        "_cut_until",
+        "_inbox",
+        "_paused_until",
+        "_random",
+        "commit_ms",
+        "is_alive",
+        "member",
+        "name",
+        "options",
+        "release_ms",
+    )
+
+    def __init__(
+        self, name: str, member: Member, random: Random, options: dict[str, Any], commit_ms: int | None, release_ms: int
+    ) -> None:
+        self.name = name
+        self.member = member
+        self.options = options
+        self.commit_ms = commit_ms
+        self.release_ms = release_ms
+        self.is_alive = True
+        self._connection: _Connection | None = None
+        self._armed = _NEVER
+        self._paused_until = 0
+        self._cut_until = 0
+        self._inbox: list[MemberEvent] = []
+        self._random = random
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it stands still."""
+        return self._paused_until > 0
+
+    @property
+    def is_working(self) -> bool:
+        """Whether it is alive and has not given up."""
+        return self.is_alive and self.member.state not in (MemberState.LEFT, MemberState.FAILED)
+
+    def __repr__(self) -> str:
+        return f"<{self.name} {self.member.member_id or '-'} {self.member.state} {self.member.generation_id}>"
+
+
+class Cluster:
+    """See the head of the module.
+
+    :param seed: of everything random
+    :param topics: name to number of partitions
+    :param members: so many, named m1, m2 ...; or their names. They subscribe to all topics and range
+    :param config: the coordinator's
+    :param faults: see faults.py; they meet requests as on the real server
+    :param latency_ms: least and most a message takes
+    :param sync_ms: least and most a disk write takes
+    :param segment_bytes: see `Store`; small, so that a short run has several segments
+    :ivar steps: events delivered so far
+    :ivar rebalances: accounts of the rebalances that have ended, oldest first
+    :ivar trace: what has happened
+    :ivar processes: by name; a member that was restarted is there as what it is now
+    """
+
+    def __init__(
+        self,
+        seed: int = 0,
+        *,
+        topics: Mapping[str, int] | None = None,
+        members: int | Iterable[str] = 0,
+        config: GroupConfig | None = None,
+        faults: Faults | None = None,
+        latency_ms: tuple[int, int] = (1, 5),
+        sync_ms: tuple[int, int] = (0, 3),
+        segment_bytes: int = 65_536,
+        min_compaction_bytes: int = 65_536,
+    ) -> None:
+        self.seed = seed
+        self.steps = 0
+        self.rebalances: list[Rebalance] = []
+        self.trace: list[Happening] = []
+        self.processes: dict[str, Process] = {}
+        self.config = config or GroupConfig()
+        self.invariants = Invariants(_BLOBS.read_assignment)
+        self._topics = _Topics({"topic": 4} if topics is None else topics)
+        self._random = Random(f"{seed}/cluster")
+        self._clock = EPOCH_MS
+        self._heap: list[tuple[int, int, Callable[[Any], None], Any]] = []
+        self._serial = 0
+        self._latency = latency_ms
+        self._sync_ms = sync_ms
+        self._faults = faults
+        self._lossy_until = 0
+        self._loss = (0.0, 0.0)
+        self._offset = 0
+        self._revision = 0  # goes up with whatever may change whether the group is settled
+        self._settled: tuple[int, bool] = (-1, False)
+        self._late: Process | None = None
+        self._owner: dict[TopicPartition, Process] = {}
+        self._orphaned: dict[TopicPartition, int] = {}
+        self._idle_ms = 0
+        self._probes: dict[int, Any] = {}
+
+        self._segment_bytes = segment_bytes
+        self._min_compaction_bytes = min_compaction_bytes
+        self._disk = VirtualDisk(self._random)
+        self._life = 0
+        self._runtime: Runtime | None = None
+        self._machine: GroupMachine | None = None
+        self._sync: Sync | None = None
+        self._ticks_at = _NEVER
+        self._tokens = 0
+        self._callers: dict[int, _Caller] = {}
+        self._ready: list[_Connection] = []
+        self._start_coordinator(0)
+        for name in [f"m{number}" for number in range(1, members + 1)] if isinstance(members, int) else members:
+            self.member(name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._heap.clear()
+
+    # ---- time
+
+    @property
+    def now(self) -> int:
+        """Virtual ms since the start."""
+        return self._clock - EPOCH_MS
+
+    def run(self, ms: int) -> None:
+        """Let so much time pass."""
+        end = self._clock + ms
+        heap = self._heap
+        while heap and heap[0][0] <= end:
+            when, _, action, about = heapq.heappop(heap)
+            self._clock = when
+            action(about)
+        self._clock = end
+
+    def run_until(self, holds: Callable[[], bool], within_ms: int = 600_000) -> int:
+        """Let time pass until `holds`; the virtual ms that took.
+
+        :raises TimeoutError: it does not within `within_ms`
+        """
+        start = self._clock
+        heap = self._heap
+        while not holds():
+            if not heap or heap[0][0] > start + within_ms:
+                raise TimeoutError(f"not within {within_ms} ms: {getattr(holds, '__name__', holds)}")
+            when, _, action, about = heapq.heappop(heap)
+            self._clock = when
+            action(about)
+        return self._clock - start
+
+    def at(self, ms: int, action: Callable[[], None]) -> None:
+        """Do something at so many ms after the start."""
+        self._later(max(EPOCH_MS + ms, self._clock), self._call, action)
+
+    @staticmethod
+    def _call(action: Callable[[], None]) -> None:
+        action()
+
+    def _later(self, when: int, action: Callable[[Any], None], about: Any) -> None:
+        self._serial += 1
+        heapq.heappush(self._heap, (when, self._serial, action, about))
+
+    def _note(self, who: str, what: str, detail: Any = None) -> None:
+        self.trace.append(Happening(self._clock - EPOCH_MS, who, what, detail))
+
+    # ---- what the user does
+
+    def member(
+        self,
+        name: str,
+        *,
+        topics: Sequence[str] | None = None,
+        assignors: Sequence[str] = ("range",),
+        group: str = "group",
+        instance_id: str | None = None,
+        client: str = "java",
+        session_timeout_ms: int = 45_000,
+        rebalance_timeout_ms: int = 300_000,
+        heartbeat_interval_ms: int = 3_000,
+        request_timeout_ms: int = 30_000,
+        commit_ms: int | None = 5_000,
+        release_ms: int = 0,
+    ) -> Process:
+        """Start a consumer.
+
+        :param topics: what it subscribes to; None is all there are
+        :param client: whose versions of the protocol it speaks: a key of `CLIENT_VERSIONS`
+        :param commit_ms: how often it commits; None for never
+        :param release_ms: how long the application needs to give up one partition
+        :raises ValueError: a process of that name is alive
+        """
+        options = {key: value for key, value in locals().items() if key not in ("self", "name")}
+        former = self.processes.get(name)
+        if former is not None and former.is_working:
+            raise ValueError(f"{name!r} is alive")
+        settings = MemberSettings(
+            group_id=group,
+            client_id=name,
+            group_instance_id=instance_id,
+            session_timeout_ms=session_timeout_ms,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            heartbeat_interval_ms=heartbeat_interval_ms,
+            request_timeout_ms=request_timeout_ms,
+            versions=CLIENT_VERSIONS[client],
+        )
+        random = Random(f"{self.seed}/{name}") if former is None else former._random
+        member = Member(settings, [ASSIGNORS[assignor] for assignor in assignors], _BLOBS)
+        process = Process(name, member, random, options, commit_ms, release_ms)
+        self.processes[name] = process
+        wait = max(rebalance_timeout_ms, session_timeout_ms) * 2 + self.config.new_member_join_timeout_ms + 10_000
+        self.invariants.patience_ms = max(self.invariants.patience_ms, wait)
+        self._revision += 1
+        self._note(name, "starts", process.options)
+        self._deliver(process, TopicsKnown(dict(self._topics.counts)))
+        self._deliver(process, Subscribe(tuple(self._topics.counts) if topics is None else tuple(topics)))
+        if commit_ms is not None:
+            self._later(self._clock + random.randint(1, commit_ms), self._commit_time, process)
+        return process
+
+    def restart(self, name: str, **changes: Any) -> Process:
+        """Kill a process and start it again with the same options but for `changes`."""
+        process = self.processes[name]
+        if process.is_working:
+            self.crash(name)
+        return self.member(name, **{**process.options, **changes})
+
+    def crash(self, name: str) -> None:
+        """The process is gone; the coordinator sees its connection close, no more."""
+        process = self.processes[name]
+        if process.is_alive:
+            self._note(name, "crashes")
+            self._end(process)
+
+    def leave(self, name: str, reason: str | None = None) -> None:
+        """The consumer is closed in good order."""
+        process = self.processes[name]
+        if process.is_alive:
+            self._note(name, "leaves", reason)
+            self._deliver(process, Leave(reason))
+
+    def pause(self, name: str, ms: int) -> None:
+        """The process stands still; what comes to it waits."""
+        process = self.processes[name]
+        if process.is_alive:
+            self._note(name, "pauses", ms)
+            process._paused_until = max(process._paused_until, self._clock + ms)
+            self._revision += 1
+            self._later(process._paused_until, self._resume, process)
+
+    def partition(self, name: str, ms: int) -> None:
+        """Nothing comes through between the process and the coordinator."""
+        process = self.processes[name]
+        self._note(name, "is cut off", ms)
+        process._cut_until = max(process._cut_until, self._clock + ms)
+
+    def lose(self, ms: int, *, drop: float = 0.0, reset: float = 0.0) -> None:
+        """For so long, messages vanish with the probability `drop` and take their connection with them with `reset`."""
+        self._note("cluster", "loses", (ms, drop, reset))
+        self._lossy_until = self._clock + ms
+        self._loss = (drop, reset)
+
+    def subscribe(self, name: str, topics: Sequence[str]) -> None:
+        """The consumer wants other topics."""
+        process = self.processes[name]
+        if process.is_alive:
+            self._note(name, "subscribes", tuple(topics))
+            process.options["topics"] = tuple(topics)
+            self._deliver(process, Subscribe(tuple(topics)))
+
+    def add_partitions(self, topic: str, count: int, refresh_ms: int = 2_000) -> None:
+        """Make a topic larger, or a new one; members hear of it within `refresh_ms`."""
+        self._topics.counts[topic] = self._topics.counts.get(topic, 0) + count
+        self._revision += 1
+        self._note("cluster", "has topics", dict(self._topics.counts))
+        for process in self.processes.values():
+            if process.is_alive:
+                self._later(self._clock + process._random.randint(0, refresh_ms), self._refresh, process)
+
+    def crash_coordinator(self, down_ms: int = 1_000, *, load_ms: int = 100, writes: int = 0) -> None:
+        """The coordinator loses power, now or in the middle of the disk operation number `writes` from now.
+
+        :param down_ms: how long connections are refused
+        :param load_ms: how long after that it answers COORDINATOR_LOAD_IN_PROGRESS
+        """
+        self._outage = (down_ms, load_ms)
+        if writes and self._runtime is not None:
+            self._disk.power_left = writes - 1
+        else:
+            self._lose_power()
+
+    def heal(self) -> None:
+        """End all faults of the network, of the disk and of processes that stand still; a coordinator that is down
+        comes back when it would."""
+        self._note("cluster", "heals")
+        self._lossy_until = 0
+        self._disk.power_left = None
+        self._faults = None
+        for process in self.processes.values():
+            process._cut_until = 0
+            if process._paused_until:
+                process._paused_until = self._clock
+                self._resume(process)
+
+    def topics_unwatched(self) -> bool:
+        """Whether a group has a leader that does not know which topics its members were assigned (see KIP-814)."""
+        return any(
+            process.is_working
+            and process.member.settings.group_instance_id is not None
+            and process.member.generation_id >= 0
+            for process in self.processes.values()
+        ) and all(process.member.is_at_rest for process in self.processes.values() if process.is_working)
+
+    def nudge(self) -> None:
+        """Make every group rebalance: one more member joins each, and leaves again."""
+        groups = {process.options["group"]: process for process in self.processes.values() if process.is_working}
+        for group, process in groups.items():
+            name = f"nudge-{group}"
+            self.member(name, **{**process.options, "instance_id": None})
+            self.at(self.now + 60_000, partial(self.leave, name))
+
+    def ask(self, message: Any, version: int, *, client_id: str = "probe", within_ms: int = 600_000) -> Any:
+        """Send a request of your own past all faults, and let time pass until it is answered."""
+        return self.answer(self.send(message, version, client_id=client_id), within_ms)
+
+    def send(self, message: Any, version: int, *, client_id: str = "probe") -> int:
+        """Send a request of your own past all faults; `answer` waits for what comes back."""
+        self._tokens += 1
+        token = self._tokens
+        self._callers[token] = _Caller(None, 0, version, message, token)
+        data = encode_request(message, version, client_id=client_id)
+        self._submit_request(token, decode_request(data)[1], version, client_id)
+        self._look_after_coordinator()
+        return token
+
+    def answer(self, sent: int, within_ms: int = 600_000) -> Any:
+        """What a request of `send` was answered; time passes until it is.
+
+        :raises TimeoutError: it is not within `within_ms`
+        :raises ConnectionResetError: the coordinator crashed before that
+        """
+        self.run_until(lambda: sent in self._probes, within_ms)
+        answer = self._probes.pop(sent)
+        if isinstance(answer, ConnectionResetError):
+            raise answer
+        return answer
+
+    # ---- what the user sees
+
+    def owners(self) -> dict[TopicPartition, str]:
+        """Which live process holds which partition."""
+        return {
+            partition: process.name
+            for process in self.processes.values()
+            if process.is_alive
+            for partition in process.member.owned
+        }
+
+    def idle_ms(self) -> int:
+        """For how long partitions were held by nobody since somebody first held them, summed over the partitions."""
+        return self._idle_ms + sum(self._clock - since for since in self._orphaned.values())
+
+    def is_settled(self) -> bool:
+        """Whether, in every group, all working members are in one generation and hold each partition exactly once."""
+        revision, settled = self._settled
+        if revision != self._revision:
+            settled = self._is_settled()
+            self._settled = (self._revision, settled)
+        return settled
+
+    def _is_settled(self) -> bool:
+        late = self._late  # of ten thousand members the one that was not there a moment ago is the one to ask first
+        if late is not None and late.is_working and not late.member.is_at_rest:
+            return False
+        groups: dict[str, list[Process]] = {}
+        for process in self.processes.values():
+            if process.is_working:
+                groups.setdefault(process.member.settings.group_id, []).append(process)
+        for processes in groups.values():
+            held: list[TopicPartition] = []
+            wanted: set[str] = set()
+            generation_id = processes[0].member.generation_id
+            for process in processes:
+                member = process.member
+                if not member.is_at_rest or member.generation_id != generation_id or process.is_paused:
+                    self._late = process
+                    return False
+                held += member.owned
+                wanted.update(member.topics)
+            counts = self._topics.counts
+            if len(held) != sum(counts.get(topic, 0) for topic in wanted) or len(held) != len(set(held)):
+                return False
+        return True
+
+    # ---- members
+
+    def _deliver(self, process: Process, event: MemberEvent) -> None:
+        if not process.is_alive:
+            return
+        if process._paused_until:
+            process._inbox.append(event)
+            return
+        self.steps += 1
+        member = process.member
+        state = member.state
+        for effect in member.handle(event, self._clock):
+            _CARRY_OUT[type(effect)](self, process, effect)
+        if member.state is not state:
+            self._revision += 1
+        deadline = member.deadline
+        if deadline is not None and deadline < process._armed:
+            process._armed = deadline
+            self._later(deadline, self._tick_member, (process, deadline))
+
+    def _tick_member(self, about: tuple[Process, int]) -> None:
+        process, when = about
+        if when != process._armed or not process.is_alive:
+            return
+        process._armed = _NEVER
+        deadline = process.member.deadline
+        if deadline is None:
+            return
+        if deadline <= self._clock:
+            self._deliver(process, _TICK)
+        else:
+            process._armed = deadline
+            self._later(deadline, self._tick_member, (process, deadline))
+
+    def _resume(self, process: Process) -> None:
+        if process._paused_until and process._paused_until <= self._clock:
+            process._paused_until = 0
+            self._revision += 1
+            self._note(process.name, "resumes")
+            waiting, process._inbox = process._inbox, []
+            for event in waiting:
+                self._deliver(process, event)
+            self._deliver(process, _TICK)
+
+    def _refresh(self, process: Process) -> None:
+        self._deliver(process, TopicsKnown(dict(self._topics.counts)))
+
+    def _commit_time(self, process: Process) -> None:
+        if not process.is_working or process.commit_ms is None:
+            return
+        self._later(self._clock + process.commit_ms, self._commit_time, process)
+        member = process.member
+        if member.owned and member.state is MemberState.STABLE and not process._paused_until:
+            self._deliver(process, Commit(self._progress(member.owned)))
+
+    def _progress(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Offsets that nobody has committed before, so that each tells which commit it comes from."""
+        offsets = {}
+        for partition in sorted(partitions):
+            self._offset += 1
+            offsets[partition] = self._offset
+        return offsets
+
+    def _end(self, process: Process) -> None:
+        process.is_alive = False
+        self._revision += 1
+        self._drop(process, process.member.owned)
+        if process._connection is not None:
+            process._connection.is_open = False
+            process._connection = None
+
+    def _drop(self, process: Process, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            if self._owner.get(partition) is process:
+                del self._owner[partition]
+                self._orphaned[partition] = self._clock
+
+    def _do_send(self, process: Process, effect: Send) -> None:
+        connection = process._connection
+        if connection is None:
+            connection = process._connection = _Connection(process)
+        self._note(process.name, "sends", effect.message)
+        data = encode_request(effect.message, effect.version, correlation_id=effect.request_id, client_id=process.name)
+        if self._gets_lost(connection):
+            return
+        connection.up_at = max(connection.up_at, self._clock + process._random.randint(*self._latency))
+        self._later(connection.up_at, self._arrive, (connection, effect.request_id, effect.version, data))
+
+    def _do_close(self, process: Process, _effect: Close) -> None:
+        if process._connection is not None:
+            process._connection.is_open = False
+            process._connection = None
+
+    def _do_assigned(self, process: Process, effect: Assigned) -> None:
+        self._revision += 1
+        self._note(process.name, "assigned", effect)
+        member = process.member
+        me = member.settings.group_instance_id or process.name
+        for partition in member.owned:
+            holder = self._owner.get(partition)
+            if holder is not None and holder is not process and holder.is_working:
+                other = holder.member
+                if (
+                    other.generation_id == effect.generation_id
+                    and partition in other.owned
+                    and (other.settings.group_instance_id or holder.name) != me
+                    and other.settings.group_id == member.settings.group_id
+                ):
+                    text = f"{partition} is held by {holder.name} and {process.name} in {effect.generation_id}"
+                    raise ViolationError("one owner", text)
+            self._owner[partition] = process
+            since = self._orphaned.pop(partition, None)
+            if since is not None:
+                self._idle_ms += self._clock - since
+
+    def _do_revoking(self, process: Process, effect: Revoking) -> None:
+        self._revision += 1
+        self._note(process.name, "revoking", effect)
+        self._drop(process, effect.partitions)
+        wait = process.release_ms * len(effect.partitions)
+        self._later(self._clock + wait, self._release, (process, effect))
+
+    def _release(self, about: tuple[Process, Revoking]) -> None:
+        process, effect = about
+        offsets = {} if process.commit_ms is None else self._progress(effect.partitions)
+        self._revision += 1
+        self._deliver(process, Released(effect.ticket, offsets))
+
+    def _do_lost(self, process: Process, effect: Lost) -> None:
+        self._revision += 1
+        self._note(process.name, "lost", effect)
+        self._drop(process, effect.partitions)
+
+    def _do_note(self, process: Process, effect: MemberEffect) -> None:
+        self._revision += 1
+        self._note(process.name, type(effect).__name__.lower(), effect)
+
+    def _do_left(self, process: Process, _effect: Left) -> None:
+        """The connection stays until LeaveGroup is through; nobody waits for its answer."""
+        self._revision += 1
+        self._note(process.name, "left")
+        self._drop(process, list(self._owner))
+
+    # ---- the wire
+
+    def _gets_lost(self, connection: _Connection) -> bool:
+        """Whether the network swallows what is sent on this connection now."""
+        process = connection.process
+        if process._cut_until > self._clock:
+            connection.is_broken = True
+            return True
+        if connection.is_broken:
+            self._reset(connection)
+            return True
+        if self._lossy_until > self._clock:
+            drop, reset = self._loss
+            luck = process._random.random()
+            if luck < drop:
+                return True
+            if luck < drop + reset:
+                self._reset(connection)
+                return True
+        return False
+
+    def _reset(self, connection: _Connection) -> None:
+        """The connection ends; the client sees it a little later."""
+        connection.is_open = False
+        wait = connection.process._random.randint(*self._latency)
+        self._later(max(connection.down_at, self._clock + wait), self._see_reset, connection)
+
+    def _see_reset(self, connection: _Connection) -> None:
+        process = connection.process
+        if process._connection is connection:
+            process._connection = None
+            self._deliver(process, _DISCONNECTED)
+
+    def _arrive(self, about: tuple[_Connection, int, int, bytes]) -> None:
+        connection, request_id, version, data = about
+        if not connection.is_open:
+            return
+        if connection.life == 0:
+            connection.life = self._life
+        if self._runtime is None or connection.life != self._life:
+            self._reset(connection)
+            return
+        connection.queue.append((request_id, version, data))
+        self._serve(connection)
+        self._look_after_coordinator()
+
+    def _serve(self, connection: _Connection) -> None:
+        """Look at the next request, if none is in hand."""
+        while connection.queue and not connection.in_hand and connection.is_open:
+            request_id, version, data = connection.queue.pop(0)
+            header, message = decode_request(data)
+            delay = 0
+            copies = 1
+            if self._faults is not None:
+                verdict = self._faults.decide(
+                    "request", header.request_api_key, message, version, header.client_id or "", self.now
+                )
+                if verdict.disconnect:
+                    self._reset(connection)
+                    return
+                if verdict.drop:
+                    continue
+                if verdict.error is not None:
+                    connection.in_hand += 1
+                    caller = _Caller(connection, request_id, version, message)
+                    self._later(self._clock + verdict.delay_ms, self._refuse, (caller, verdict.error))
+                    continue
+                delay, copies = verdict.delay_ms, verdict.copies
+            connection.in_hand += 1
+            caller = _Caller(connection, request_id, version, message)
+            if delay:
+                self._later(self._clock + delay, self._hand_over, (caller, header.client_id or "", copies, self._life))
+            else:
+                self._hand_over((caller, header.client_id or "", copies, self._life))
+
+    def _refuse(self, about: tuple[_Caller, ErrorCode]) -> None:
+        caller, error = about
+        self._give_back(caller, refusal(caller.request, caller.version, error))
+        self._look_after_coordinator()
+
+    def _hand_over(self, about: tuple[_Caller, str, int, int]) -> None:
+        caller, client_id, copies, life = about
+        if life != self._life:
+            return
+        for copy in range(copies):
+            self._tokens += 1
+            self._callers[self._tokens] = caller if copy == 0 else caller._replace(connection=None)
+            self._submit_request(self._tokens, caller.request, caller.version, client_id)
+
+    def _submit_request(self, token: int, message: Any, version: int, client_id: str) -> None:
+        if self._runtime is None:
+            raise RuntimeError("the coordinator is down")
+        unique = ""
+        if isinstance(message, m.JoinGroupRequest):
+            unique = str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+        self.steps += 1
+        self._guard(
+            self._runtime.submit, Request(token, message, version, client_id, "/127.0.0.1", unique), self._clock
+        )
+
+    def _send_reply(self, token: int, message: Any) -> None:
+        """The runtime's `send`."""
+        self.invariants.sent(token)
+        caller = self._callers.pop(token)
+        if caller.probe:
+            data = encode_response(message, caller.version)
+            self._probes[token] = decode_response(data, type(message), caller.version)[1]
+        elif caller.connection is not None:
+            self._give_back(caller, message)
+
+    def _give_back(self, caller: _Caller, message: Any) -> None:
+        connection = caller.connection
+        assert connection is not None
+        connection.in_hand -= 1
+        if not connection.is_open:
+            return
+        delay = 0
+        copies = 1
+        if self._faults is not None:
+            api_key = registry.by_class(type(caller.request)).api_key or 0
+            verdict = self._faults.decide(
+                "response", api_key, caller.request, caller.version, connection.process.name, self.now
+            )
+            if verdict.disconnect:
+                self._reset(connection)
+                return
+            if verdict.error is not None:
+                message = refusal(caller.request, caller.version, verdict.error)
+            delay, copies = verdict.delay_ms, 0 if verdict.drop else verdict.copies
+        self._ready.append(connection)
+        data = encode_response(message, caller.version, correlation_id=caller.request_id)
+        api = type(message)
+        for _ in range(copies):
+            if self._gets_lost(connection):
+                return
+            wait = delay + connection.process._random.randint(*self._latency)
+            connection.down_at = max(connection.down_at, self._clock + wait)
+            self._later(connection.down_at, self._come_back, (connection, data, api, caller.version))
+
+    def _come_back(self, about: tuple[_Connection, bytes, type, int]) -> None:
+        connection, data, api, version = about
+        process = connection.process
+        if process._connection is not connection or not process.is_alive:
+            return
+        header, message = decode_response(data, api, version)
+        self._note(process.name, "gets", message)
+        self._deliver(process, Arrived(header.correlation_id, message))
+
+    # ---- the coordinator
+
+    _outage = (1_000, 100)
+
+    def _start_coordinator(self, load_ms: int) -> None:
+        self._life += 1
+        self._machine = GroupMachine(Endpoint(1, "127.0.0.1", 9092), self._topics, _subscribed, self.config)
+        watched: Any = Watched(self._machine, self.invariants)
+        store = Store(self._disk, segment_bytes=self._segment_bytes, min_compaction_bytes=self._min_compaction_bytes)
+        self._runtime = Runtime(watched, store, self._send_reply, self._account)
+        self.invariants.began()
+        self._note("coordinator", "starts")
+        if load_ms:
+            self._later(self._clock + load_ms, self._load, self._life)
+        else:
+            self._load(self._life)
+
+    def _load(self, life: int) -> None:
+        if life != self._life or self._runtime is None:
+            return
+        self._guard(self._runtime.recover, self._clock)
+        if self._runtime is not None:
+            self._note("coordinator", "serves")
+            self._look_after_coordinator()
+
+    def _guard(self, step: Callable[..., None], *arguments: Any) -> None:
+        """Do something in the coordinator; it may lose power on the way, and must not fail otherwise."""
+        try:
+            step(*arguments)
+        except PowerCutError:
+            self._lose_power()
+        except (ViolationError, TimeoutError):
+            raise
+        except IllegalMoveError as error:
+            raise ViolationError("transitions", str(error)) from error
+        except Exception as error:
+            raise ViolationError("never fails", f"the coordinator raised {error!r}") from error
+
+    def _look_after_coordinator(self) -> None:
+        """After whatever has happened to it: requests that wait their turn, the disk, the clock."""
+        while self._ready:
+            self._serve(self._ready.pop())
+        runtime = self._runtime
+        if runtime is None:
+            return
+        if self._sync is None:
+            sync = runtime.begin_sync()
+            if sync is not None:
+                self._sync = sync
+                self._later(self._clock + self._random.randint(*self._sync_ms), self._write, (sync, self._life))
+        deadline = runtime.deadline
+        if deadline is not None and deadline < self._ticks_at:
+            self._ticks_at = max(deadline, self._clock)
+            self._later(self._ticks_at, self._tick_coordinator, (self._life, self._ticks_at))
+
+    def _tick_coordinator(self, about: tuple[int, int]) -> None:
+        life, when = about
+        if life != self._life or when != self._ticks_at or self._runtime is None:
+            return
+        self._ticks_at = _NEVER
+        self.steps += 1
+        self._guard(self._runtime.submit, _TICK, self._clock)
+        self._look_after_coordinator()
+
+    def _write(self, about: tuple[Sync, int]) -> None:
+        sync, life = about
+        if life != self._life or self._runtime is None:
+            return
+        self._guard(self._write_now, sync)
+        self._look_after_coordinator()
+
+    def _write_now(self, sync: Sync) -> None:
+        assert self._runtime is not None
+        sync.run()
+        self._sync = None
+        self.steps += 1
+        if self._disk.unsynced:
+            raise ViolationError("durable first", f"{sorted(self._disk.unsynced)} are not on disk when a write ends")
+        self.invariants.on_disk(sync.last)
+        self._runtime.end_sync(sync, self._clock)
+
+    def _lose_power(self) -> None:
+        down_ms, load_ms = self._outage
+        self._note("coordinator", "crashes", (down_ms, load_ms))
+        if self._runtime is not None and self._sync is not None:
+            if self._disk.power_left is None:  # in the middle of whatever it was about to write
+                self._disk.power_left = self._random.randint(0, 2)
+            with suppress(OSError):
+                self._sync.run()
+        self._disk.crash()
+        self._runtime = self._machine = self._sync = None
+        self._life += 1  # whatever is under way to or from this life is void
+        self._ticks_at = _NEVER
+        for token, caller in self._callers.items():
+            if caller.probe:
+                self._probes[token] = ConnectionResetError("the coordinator has crashed")
+        self._callers.clear()
+        self._ready.clear()
+        self._revision += 1
+        for process in self.processes.values():
+            connection = process._connection
+            if connection is not None and connection.is_open and connection.life and process._cut_until <= self._clock:
+                self._reset(connection)
+            elif connection is not None and connection.life:
+                connection.is_broken = True
+        self._later(self._clock + down_ms, self._start_again, self._life)
+
+    def _start_again(self, life: int) -> None:
+        if life == self._life:
+            self._start_coordinator(self._outage[1])
+
+    def _account(self, account: Account) -> None:
+        rebalance = account.rebalance
+        self._note("coordinator", account.phase, rebalance if account.phase is Phase.ENDED else rebalance.trigger)
+        if account.phase is Phase.ENDED:
+            self.rebalances.append(replace(rebalance, joins=list(rebalance.joins), removed=list(rebalance.removed)))
+
+
+_CARRY_OUT: Final[Mapping[type, Callable[[Cluster, Process, Any], None]]] = {
+    Send: Cluster._do_send,
+    Close: Cluster._do_close,
+    Assigned: Cluster._do_assigned,
+    Revoking: Cluster._do_revoking,
+    Lost: Cluster._do_lost,
+    Fetched: Cluster._do_note,
+    Committed: Cluster._do_note,
+    NotCommitted: Cluster._do_note,
+    Left: Cluster._do_left,
+    Failed: Cluster._do_note,
+}
