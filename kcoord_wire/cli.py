@@ -1,4 +1,4 @@
-"""`kcoord`: decode and explain bytes, list the schemas, and read a capture of a consumer group.
+"""`kcoord`: decode and explain bytes, list the schemas, read a capture of a consumer group, and serve one.
 
 Laws:
 
@@ -29,6 +29,7 @@ from kcoord_wire.capture import CapturedFrame, CaptureError, CaptureReport, read
 from kcoord_wire.codec.framing import SIZE_BYTES
 from kcoord_wire.extras import MissingLibraryError
 from kcoord_wire.fields import fields_of, printable
+from kcoord_wire.group.command import add_parser as add_serve
 from kcoord_wire.schema.model import Struct
 from kcoord_wire.schema.plan import attribute_name
 
@@ -163,6 +164,8 @@ def _parser() -> argparse.ArgumentParser:
         "--fields", action="store_true", help="with --story: every field of the messages behind each event"
     )
     command.set_defaults(run=_capture)
+
+    add_serve(commands)
     return parser
 
 

@@ -33,6 +33,7 @@ from kcoord_wire.group.disk import FileDisk, MemoryDisk
 from kcoord_wire.group.events import Rebalance
 from kcoord_wire.group.faults import Fault, Faults
 from kcoord_wire.group.machine import GroupMachine
+from kcoord_wire.group.metrics import MetricsServer
 from kcoord_wire.group.permissions import Permissions
 from kcoord_wire.group.security import Users
 from kcoord_wire.group.server import Limits, Server
@@ -61,7 +62,7 @@ class Coordinator:
     :param permissions: who may do what
     :param advertise: what clients are told to connect to; by default where it listens
     :param metrics_port: where Prometheus finds its metrics over HTTP; 0 takes a free port
-    :ivar address: ``HOST:PORT`` to give to clients
+    :param limits: what a peer may cost
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class Coordinator:
     ) -> None:
         self.host, self.port = host, port
         self._data_dir = None if data_dir is None else Path(data_dir)
+        self.metrics_port = metrics_port
         self._tls = tls
         self._advertise = advertise
         unknown = Endpoint(0, host, port)  # until the socket is open
@@ -149,6 +151,11 @@ class Coordinator:
     ) -> None:
         await asyncio.to_thread(self.stop)
 
+    def wait(self) -> None:
+        """Wait until it has been stopped, from another thread or by a signal's exception."""
+        if self._thread is not None:
+            self._thread.join()
+
     # ---- while it runs
 
     @property
@@ -161,6 +168,10 @@ class Coordinator:
     def rebalances(self) -> list[Rebalance]:
         """The accounts of the rebalances that have ended, oldest first, the last ten thousand of them."""
         return self._call(lambda server: list(server.rebalances))
+
+    def metrics(self) -> str:
+        """What it has counted, in Prometheus's text format."""
+        return self._call(lambda server: server.metrics.exposition().decode())
 
     def create_topic(self, name: str, partitions: int) -> None:
         """Make a topic. ValueError: the name is not allowed or taken, or there are no partitions."""
@@ -231,17 +242,23 @@ class Coordinator:
             faults=self._faults,
             limits=self._limits,
         )
+        metrics: MetricsServer | None = None
         try:
             self.port = await server.listen(self.host, self.port, self._tls)
             host, port = self._advertise or (socket.gethostname() if self.host in WILDCARDS else self.host, self.port)
             self._machine.endpoint = self._topics.endpoint = Endpoint(0, host, port)
             await server.load()
+            if self.metrics_port is not None:
+                metrics = server.metrics.serve(self.host or "0.0.0.0", self.metrics_port)
+                self.metrics_port = metrics.port
             self._loop, self._stop, self._server = asyncio.get_running_loop(), asyncio.Event(), server
             started.set_result(None)
             await self._stop.wait()
         finally:
             self._server = None
             await server.close()
+            if metrics is not None:
+                await asyncio.to_thread(metrics.stop)
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:

@@ -27,7 +27,6 @@ import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -357,8 +356,10 @@ def _read_client_id(body: bytes, start: int, length: int, flexible: bool) -> tup
     """The client id, empty for null, and where the message begins."""
     at = start + 10 + max(length, 0)
     if length >= -1 and (not flexible or body[at : at + 1] == b"\0"):
-        with suppress(UnicodeDecodeError):
+        try:
             return body[start + 10 : at].decode(), at + flexible
+        except UnicodeDecodeError:
+            pass  # said with its place below
     header, at = registry["RequestHeader"].decode_prefix(body, 2 if flexible else 1, offset=start, strict=False)
     return header.client_id or "", at
 

@@ -1,0 +1,233 @@
+"""`kcoord serve`: the group coordinator as a program.
+
+Laws:
+
+* One line on stdout when it serves, with its address; everything else is the log's, on stderr: rebalances, and what was
+  closed and why, as lines for people or as one JSON object a line.
+* SIGTERM and Ctrl-C end it in order: what is parked is answered, what is to be kept is on disk. The status is 0 after
+  SIGTERM and 130 after Ctrl-C; a second signal ends it at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    import ssl
+
+__all__ = ["add_parser"]
+
+EXAMPLES = """\
+examples:
+  kcoord serve --topics orders:12
+      any Kafka client, at 127.0.0.1:9092; groups and offsets are gone when it ends
+  kcoord serve --topics orders:12,payments:8 --port 0 --data-dir ./data --metrics-port 9100
+      on a free port, which it prints; groups and offsets live in ./data
+  kcoord serve --topics orders:12 --config group.initial.rebalance.delay.ms=0 --faults faults.toml
+      for tests: the first member need not wait for more, and heartbeats go wrong by script
+  kcoord serve --host 0.0.0.0 --advertise kafka.local:9093 --port 9093 --topics orders:12 \\
+      --tls-cert cert.pem --tls-key key.pem --sasl-users users.toml --permissions permissions.toml
+
+topics are in memory, a restart begins with empty ones; SIGTERM ends with status 0, Ctrl-C with 130
+"""
+
+
+def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
+    """Add the command to those of `kcoord`."""
+    about = "run a group coordinator that any Kafka client can join"
+    command = commands.add_parser(
+        "serve",
+        help=about,
+        description=f"{about.capitalize()}.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument(
+        "--topics",
+        type=_topics,
+        action="append",
+        default=[],
+        metavar="NAME:PARTITIONS,...",
+        help="the topics there are, as in orders:12,payments:8; may be repeated",
+    )
+    command.add_argument(
+        "--auto-create", type=_positive, metavar="PARTITIONS", help="create the topics that clients ask for"
+    )
+    command.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    command.add_argument("--port", type=_port, default=9092, help="0 takes a free one (default: %(default)s)")
+    command.add_argument(
+        "--advertise", type=_endpoint, metavar="HOST:PORT", help="where clients are told to connect, if not there"
+    )
+    command.add_argument("--data-dir", type=Path, metavar="DIR", help="keep groups and offsets here; made if missing")
+    command.add_argument(
+        "--config",
+        type=_setting,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of a Kafka broker, as in group.initial.rebalance.delay.ms=0; may be repeated",
+    )
+    command.add_argument("--tls-cert", type=Path, metavar="FILE", help="PEM certificate chain: speak TLS alone")
+    command.add_argument("--tls-key", type=Path, metavar="FILE", help="its PEM key, if not in the same file")
+    command.add_argument("--tls-client-ca", type=Path, metavar="FILE", help="demand client certificates that it signed")
+    command.add_argument("--sasl-users", type=Path, metavar="FILE", help="TOML: who may connect (PLAIN, SCRAM)")
+    command.add_argument("--permissions", type=Path, metavar="FILE", help="TOML: who may use which group and topic")
+    command.add_argument("--faults", type=Path, metavar="FILE", help="TOML: what is to go wrong")
+    command.add_argument("--metrics-port", type=_port, metavar="PORT", help="serve Prometheus metrics over HTTP here")
+    command.add_argument("--log-format", choices=("text", "json"), default="text")
+    command.set_defaults(run=run)
+
+
+def _topics(text: str) -> dict[str, int]:
+    topics = {}
+    for part in text.split(","):
+        name, colon, count = part.strip().rpartition(":")
+        if not colon or not name or not count.isdecimal():
+            raise argparse.ArgumentTypeError(f"{part!r} is not of the form NAME:PARTITIONS")
+        topics[name] = int(count)
+    return topics
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 up")
+    return int(text)
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port")
+    return int(text)
+
+
+def _endpoint(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not host:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form HOST:PORT")
+    return host.strip("[]"), _port(port)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    from kcoord_wire.group.config import GroupConfig
+
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
+    try:
+        GroupConfig.from_properties({name: value})
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return name, value
+
+
+class _Terminated(BaseException):
+    """SIGTERM has come."""
+
+
+def run(args: argparse.Namespace) -> None:
+    """Serve until a signal comes.
+
+    :raises OSError: the port, the folder or a file cannot be had
+    :raises ValueError: a file or the log says what cannot be meant
+    :raises KeyboardInterrupt: after Ctrl-C, when all is in order
+    """
+    from kcoord_wire.group.config import GroupConfig
+    from kcoord_wire.group.coordinator import Coordinator
+    from kcoord_wire.group.disk import LogInUseError
+    from kcoord_wire.group.faults import Faults
+    from kcoord_wire.group.permissions import Permissions
+    from kcoord_wire.group.security import Users
+    from kcoord_wire.group.store import CorruptLogError
+
+    coordinator = Coordinator(
+        {name: count for topics in args.topics for name, count in topics.items()},
+        host=args.host,
+        port=args.port,
+        data_dir=args.data_dir,
+        config=GroupConfig.from_properties(dict(args.config)),
+        faults=args.faults and Faults.from_file(args.faults),
+        tls=_tls(args),
+        users=args.sasl_users and Users.from_file(args.sasl_users),
+        permissions=args.permissions and Permissions.from_file(args.permissions),
+        advertise=args.advertise,
+        auto_create_partitions=args.auto_create,
+        metrics_port=args.metrics_port,
+    )
+    _log_to_stderr(args.log_format)
+    _allow_many_connections()
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        coordinator.start()
+        metrics = "" if coordinator.metrics_port is None else f", metrics on port {coordinator.metrics_port}"
+        kept = "in memory" if args.data_dir is None else f"in {args.data_dir}"
+        print(f"kcoord serves on {coordinator.address}, groups {kept}{metrics}", flush=True)
+        coordinator.wait()
+    except (CorruptLogError, LogInUseError) as error:
+        raise ValueError(str(error)) from error
+    except _Terminated:
+        pass
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        coordinator.stop()
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    raise _Terminated
+
+
+def _tls(args: argparse.Namespace) -> ssl.SSLContext | None:
+    if args.tls_cert is None:
+        if args.tls_key is not None or args.tls_client_ca is not None:
+            raise ValueError("--tls-key and --tls-client-ca need --tls-cert")
+        return None
+    import ssl
+
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    for path in filter(None, (args.tls_cert, args.tls_key, args.tls_client_ca)):
+        path.open("rb").close()  # so that what is missing is named
+    try:
+        context.load_cert_chain(args.tls_cert, args.tls_key, password="")
+        if args.tls_client_ca is not None:
+            context.load_verify_locations(args.tls_client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except ssl.SSLError as error:
+        raise ValueError(f"{args.tls_cert}: no certificate with its key: {error}") from None
+    return context
+
+
+def _allow_many_connections() -> None:
+    """A connection is an open file, and the soft limit of these is 1024 on many systems."""
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+class _JsonLines(logging.Formatter):
+    """A log line as a JSON object: a rebalance with all that is known of it, anything else with its text."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        from kcoord_wire.group.metrics import rebalance_to_json
+
+        account = getattr(record, "account", None)
+        if account is not None:
+            what = rebalance_to_json(account.rebalance, account.phase)
+        else:
+            what = {"event": "log", "text": super().format(record)}
+        return json.dumps({"time": round(record.created * 1000), "level": record.levelname.lower(), **what})
+
+
+def _log_to_stderr(form: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonLines() if form == "json" else logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    log = logging.getLogger("kcoord_wire")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
