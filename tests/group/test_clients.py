@@ -6,10 +6,8 @@ The life itself is in clients/life_cycle.py; operators' tools have their own tes
 from __future__ import annotations
 
 import logging
-import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -17,9 +15,9 @@ import pytest
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kcoord_wire.group import Coordinator, GroupConfig, Trigger
-from tests.group.clients.life_cycle import Figures, Place, at_once, life_cycle, mixed, static
-from tests.group.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, ROOT, Client, Member
+from kcoord_wire.group import Coordinator, Trigger
+from tests.group.clients.life_cycle import CONFIG, Figures, Place, at_once, life_cycle, mixed, static
+from tests.group.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, Client, Member
 
 Record = Callable[[str, object], None]
 
@@ -44,16 +42,8 @@ TOGETHER = {"-".join(client.name for client in clients): (clients, RANGE) for cl
 
 @pytest.fixture
 def coordinator() -> Iterator[Coordinator]:
-    config = GroupConfig(min_session_timeout_ms=1000, initial_rebalance_delay_ms=200)
-    with Coordinator(config=config) as running:
+    with Coordinator(config=CONFIG) as running:
         yield running
-
-
-def place(coordinator: Coordinator, name: str) -> Place:
-    """A place with a topic and a group of its own."""
-    here = Place(coordinator.address, topic=f"orders-{name}", group=f"billing-{name}")
-    coordinator.create_topic(here.topic, here.partitions)
-    return here
 
 
 def triggers(coordinator: Coordinator, group: str) -> list[Trigger]:
@@ -63,7 +53,7 @@ def triggers(coordinator: Coordinator, group: str) -> list[Trigger]:
 
 @pytest.mark.parametrize("client", ALONE, ids=lambda client: client.name)
 def test_life_cycle(client: Client, coordinator: Coordinator, record_property: Record) -> None:
-    places = {assignor: place(coordinator, assignor) for assignor in ALONE[client]}
+    places = {assignor: Place.on(coordinator, assignor) for assignor in ALONE[client]}
     figures = at_once({name: partial(life_cycle, here, client, name) for name, here in places.items()})
     record_property(client.name, figures)
     for here in places.values():
@@ -79,14 +69,130 @@ def test_life_cycle(client: Client, coordinator: Coordinator, record_property: R
 
 @pytest.mark.parametrize("client", ALONE, ids=lambda client: client.name)
 def test_static_members(client: Client, coordinator: Coordinator, record_property: Record) -> None:
-    here = place(coordinator, "static")
+    here = Place.on(coordinator, "static")
     record_property(client.name, static(here, client, RANGE))
     assert triggers(coordinator, here.group) == [Trigger.NEW_MEMBER, Trigger.NEW_MEMBER, Trigger.SESSION_EXPIRED]
 
 
 def test_libraries_together(coordinator: Coordinator, record_property: Record) -> None:
-    places = {name: place(coordinator, name) for name in TOGETHER}
+    places = {name: Place.on(coordinator, name) for name in TOGETHER}
     scripts: dict[str, Callable[[], Figures]] = {
         name: partial(mixed, places[name], clients, assignor) for name, (clients, assignor) in TOGETHER.items()
     }
     record_property("together", at_once(scripts))
+
+
+# ---- operators' tools
+
+
+@pytest.fixture
+def member(coordinator: Coordinator) -> Iterator[Member]:
+    """A member that owns everything, has seen two records of each partition, and has committed behind them."""
+    here = Place.on(coordinator, "watched")
+    with here.member(CONFLUENT, "watched", RANGE, static=True) as member:
+        member.join()
+        member.wait_for_partitions(here.all)
+        member.expect_records(here.produce(member, "one", 2))
+        member.commit()
+        yield member
+
+
+TOPIC, GROUP = "orders-watched", "billing-watched"
+
+
+def test_tools_of_confluent_kafka(coordinator: Coordinator, member: Member, caplog: pytest.LogCaptureFixture) -> None:
+    complaints: list[str] = []
+    options: dict[str, Any] = {
+        "bootstrap.servers": coordinator.address,
+        "error_cb": lambda error: complaints.append(str(error)),
+    }
+    admin = AdminClient(options, logger=logging.getLogger("librdkafka"))
+    whole = ConsumerGroupTopicPartitions(GROUP)
+
+    def states() -> dict[str, ConsumerGroupState]:
+        listed = admin.list_consumer_groups().result(30)
+        assert not listed.errors
+        return {group.group_id: group.state for group in listed.valid}
+
+    def offsets() -> dict[int, int]:
+        (told,) = (admin.list_consumer_group_offsets([whole])[GROUP].result(30).topic_partitions,)
+        return {partition.partition: partition.offset for partition in told if partition.topic == TOPIC}
+
+    assert states() == {GROUP: ConsumerGroupState.STABLE}
+    assert not admin.list_consumer_groups(states={ConsumerGroupState.EMPTY}).result(30).valid
+    described = admin.describe_consumer_groups([GROUP])[GROUP].result(30)
+    assert (described.state, described.partition_assignor) == (ConsumerGroupState.STABLE, RANGE)
+    (seen,) = described.members
+    assert (seen.client_id, seen.group_instance_id, seen.host) == ("watched", "watched", "/127.0.0.1")
+    assert sorted(p.partition for p in seen.assignment.topic_partitions) == list(range(6))
+    assert offsets() == dict.fromkeys(range(6), 2)
+    with pytest.raises(KafkaException, match="NON_EMPTY_GROUP"):
+        admin.delete_consumer_groups([GROUP])[GROUP].result(30)
+
+    member.kill()
+    wait_until(lambda: states() == {GROUP: ConsumerGroupState.EMPTY})
+    moved = ConsumerGroupTopicPartitions(GROUP, [TopicPartition(TOPIC, 0, 1)])
+    admin.alter_consumer_group_offsets([moved])[GROUP].result(30)
+    assert offsets() == dict.fromkeys(range(6), 2) | {0: 1}
+    admin.delete_consumer_groups([GROUP])[GROUP].result(30)
+    assert not states()
+    assert (complaints, caplog.messages) == ([], [])
+
+
+# kafka-python reads its schemas by a function that Python calls deprecated.
+@pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
+def test_tools_of_kafka_python(coordinator: Coordinator, member: Member, caplog: pytest.LogCaptureFixture) -> None:
+    from kafka import KafkaAdminClient, OffsetAndMetadata
+    from kafka import TopicPartition as Partition
+    from kafka.admin import MemberToRemove, OffsetSpec
+    from kafka.errors import GroupSubscribedToTopicError, NoError
+
+    partitions = [Partition(TOPIC, number) for number in range(6)]
+    admin = KafkaAdminClient(bootstrap_servers=coordinator.address)
+
+    def states() -> dict[str, str]:
+        return {group["group_id"]: group["group_state"] for group in admin.list_groups()}
+
+    def offsets() -> dict[int, int]:
+        return {partition.partition: told.offset for partition, told in admin.list_group_offsets(GROUP)[GROUP].items()}
+
+    try:
+        assert states() == {GROUP: "Stable"}
+        assert [group["group_id"] for group in admin.list_groups(states_filter=["Stable"])] == [GROUP]
+        assert not admin.list_groups(states_filter=["Empty"])
+        described = admin.describe_groups([GROUP])[GROUP]
+        assert (described["error"], described["group_state"], described["protocol_data"]) == (None, "Stable", RANGE)
+        (seen,) = described["members"]
+        assert (seen["client_id"], seen["group_instance_id"], seen["client_host"]) == (
+            "watched",
+            "watched",
+            "/127.0.0.1",
+        )
+        assert offsets() == dict.fromkeys(range(6), 2)
+        assert dict(admin.delete_groups([GROUP]))[GROUP] == "NonEmptyGroupError"
+        assert set(admin.delete_group_offsets(GROUP, partitions).values()) == {GroupSubscribedToTopicError}
+
+        member.kill()
+        removed = admin.remove_group_members(GROUP, [MemberToRemove(group_instance_id="watched")])
+        assert list(removed.values()) == [NoError]
+        assert states() == {GROUP: "Empty"}
+        assert set(admin.alter_group_offsets(GROUP, {partitions[0]: OffsetAndMetadata(1, "", -1)}).values()) == {
+            NoError
+        }
+        assert offsets() == dict.fromkeys(range(6), 2) | {0: 1}
+        admin.reset_group_offsets(GROUP, {partitions[1]: OffsetSpec.EARLIEST})
+        assert offsets() == dict.fromkeys(range(6), 2) | {0: 1, 1: 0}
+        assert set(admin.delete_group_offsets(GROUP, partitions[:3]).values()) == {NoError}
+        assert offsets() == dict.fromkeys(range(3, 6), 2)
+        assert dict(admin.delete_groups([GROUP]))[GROUP] == "OK"
+        assert not states()
+    finally:
+        admin.close()
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 40) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -42,15 +42,13 @@ class ConfluentMember(Member):
         self.own(self.owned - {partition.partition for partition in partitions})
 
     def poll(self) -> list[tuple[int, int, str]]:
-        messages = self.consumer.consume(100, 0.05)
-        for message in messages:
+        polled = []
+        for message in self.consumer.consume(100, 0.05):
             if message.error() is not None:
                 complain(f"polled: {message.error()}")
-        return [
-            (message.partition(), message.offset(), message.value().decode())
-            for message in messages
-            if message.error() is None
-        ]
+            else:
+                polled.append(read(message))
+        return polled
 
     def commit(self, positions: list[tuple[int, int]]) -> None:
         offsets = [TopicPartition(self.settings.topic, partition, offset) for partition, offset in positions]
@@ -63,22 +61,22 @@ class ConfluentMember(Member):
 
     def produce(self, records: list[tuple[int, str]]) -> list[int]:
         producer = Producer(self.options() | {"acks": "all", "enable.idempotence": True}, logger=LOGGER)
-        offsets = [-1] * len(records)
+        offsets: dict[tuple[int, str], int] = {}
 
-        def deliver(number: int, error: KafkaError | None, message: Message) -> None:
+        def deliver(error: KafkaError | None, message: Message) -> None:
+            partition, offset, value = read(message)
             if error is not None:
                 complain(f"not delivered: {error}")
-            offsets[number] = message.offset()
+            offsets[partition, value] = offset
 
-        for number, (partition, value) in enumerate(records):
-            producer.produce(
-                self.settings.topic,
-                value=value.encode(),
-                partition=partition,
-                on_delivery=lambda error, message, number=number: deliver(number, error, message),
-            )
+        for partition, value in records:
+            producer.produce(self.settings.topic, value=value.encode(), partition=partition, on_delivery=deliver)
         producer.flush(30)
-        return offsets
+        return [offsets[partition, value] for partition, value in records]
+
+
+def read(message: Any) -> tuple[int, int, str]:
+    return message.partition(), message.offset(), message.value().decode()
 
 
 if __name__ == "__main__":

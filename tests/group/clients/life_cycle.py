@@ -12,12 +12,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain
+from typing import Self
 
+from kcoord_wire.group import Coordinator, GroupConfig
 from tests.group.clients.members import PATIENCE, Client, Member, Record
 
-__all__ = ["Figures", "Place", "at_once", "life_cycle", "mixed", "static"]
+__all__ = ["CONFIG", "Figures", "Place", "at_once", "life_cycle", "mixed", "static"]
 
 HEARTBEAT_MS = 500
+CONFIG = GroupConfig(min_session_timeout_ms=1000, initial_rebalance_delay_ms=200)
+"""Of a coordinator that is in a hurry."""
 
 Figures = dict[str, float]
 """What a script measured, by name, in seconds."""
@@ -58,6 +62,13 @@ class Place:
     partitions: int = 6
     session_timeout_ms: int = 3000
     margin: float = 4.0
+
+    @classmethod
+    def on(cls, coordinator: Coordinator, name: str) -> Self:
+        """A place of our own coordinator, with a topic and a group of its own."""
+        place = cls(coordinator.address, topic=f"orders-{name}", group=f"billing-{name}")
+        coordinator.create_topic(place.topic, place.partitions)
+        return place
 
     @property
     def all(self) -> range:
