@@ -34,7 +34,6 @@ from kcoord_wire.errors import DecodeError
 from kcoord_wire.group.disk import SECTOR, Disk, DiskFile
 from kcoord_wire.group.events import LogRecord
 from kcoord_wire.records import (
-    Batch,
     OffsetsRecord,
     Record,
     RecordBatch,
@@ -55,7 +54,7 @@ _LEADER_EPOCH = 0
 _MAX_DELTA = (1 << 31) - 1
 _MAX_BATCH_SIZE = _MAX_DELTA + 12
 
-_HEADER = struct.Struct(">qiibIh")  # base offset, length, leader epoch, magic, checksum, attributes
+_HEADER = struct.Struct(">qiibI")  # base offset, length, leader epoch, magic, checksum
 _LENGTH_FROM = 12  # the length counts what follows it
 _PREFIX_SIZE = 17  # what comes before the checksum
 _CHECKED_FROM = 21  # what the checksum covers
@@ -448,8 +447,10 @@ def _batches(disk: Disk, name: str, end: int, *, last: bool) -> Iterator[RecordB
         try:
             reader = SegmentReader(source, max_batch_size=_MAX_BATCH_SIZE)
             for batch in reader:
-                fault = _fault(batch, end)
-                if fault is not None or not isinstance(batch, RecordBatch):
+                if not isinstance(batch, RecordBatch) or batch.attributes or batch.producer_id != -1:
+                    raise CorruptLogError(name, position, "a batch of a kind that this log does not have")
+                fault = _out_of_place(batch, end)
+                if fault is not None:
                     break
                 position, end = batch.position + batch.size, batch.last_offset + 1
                 yield batch
@@ -463,10 +464,8 @@ def _batches(disk: Disk, name: str, end: int, *, last: bool) -> Iterator[RecordB
                 raise CorruptLogError(name, position, fault)
 
 
-def _fault(batch: Batch, end: int) -> str | None:
-    """What is wrong with a batch that can be read, if it is to begin at offset `end`."""
-    if not isinstance(batch, RecordBatch) or batch.attributes or batch.producer_id != -1:
-        return "a batch of a kind that this log does not have"
+def _out_of_place(batch: RecordBatch, end: int) -> str | None:
+    """What is wrong with that of a batch which its checksum does not cover, if it is to begin at offset `end`."""
     if batch.base_offset != end:
         return f"a batch of offset {batch.base_offset} where {end} is due"
     if batch.partition_leader_epoch != _LEADER_EPOCH:
@@ -482,14 +481,12 @@ class _Header(NamedTuple):
 
 
 def _header(data: bytes, at: int) -> _Header | None:
-    """The header at `at`, if it is one that this log might have."""
-    if len(data) - at < HEADER_SIZE:
+    """The header at `at`, if it can be one."""
+    if not 0 <= at <= len(data) - HEADER_SIZE:
         return None
-    base_offset, length, epoch, magic, crc, attributes = _HEADER.unpack_from(data, at)
-    if magic != 2 or attributes or not data.startswith(_NO_PRODUCER, at + _AT_PRODUCER):
-        return None
+    base_offset, length, epoch, magic, crc = _HEADER.unpack_from(data, at)
     size = length + _LENGTH_FROM
-    return _Header(base_offset, size, epoch, crc) if size >= HEADER_SIZE else None
+    return _Header(base_offset, size, epoch, crc) if magic == 2 and size >= HEADER_SIZE else None
 
 
 def _is_whole(data: bytes, at: int, header: _Header) -> bool:
