@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections import deque
 from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
@@ -32,7 +31,7 @@ __all__ = ["BATCH_OVERHEAD", "LEADER_EPOCH", "Appended", "Header", "PartitionLog
 
 LEADER_EPOCH = 0
 BATCH_OVERHEAD = 384  # bytes that CPython takes for a stored batch besides those of the batch
-_PRODUCERS = 1_000  # idempotent producers that a partition remembers, the last to write of all
+_PRODUCERS = 256  # idempotent producers that a partition remembers, some 250 KB; the longest silent goes
 _BATCHES_REMEMBERED = 5  # max.in.flight.requests.per.connection of an idempotent producer
 _MAX_SEQUENCE = (1 << 31) - 1
 _MOST_READ = 50_000  # records, 0.15 s
@@ -188,7 +187,8 @@ class PartitionLog:
     def _remember(self, batch: Header, producer: _Producer | None) -> None:
         if producer is None or producer.epoch != batch.producer_epoch:
             producer = _Producer(batch.producer_epoch)
-        producer.batches.append((batch.base_sequence, batch.last_sequence, self.end_offset))
+        producer.batches = (*producer.batches, (batch.base_sequence, batch.last_sequence, self.end_offset))
+        producer.batches = producer.batches[-_BATCHES_REMEMBERED:]
         self._producers.pop(batch.producer_id, None)
         self._producers[batch.producer_id] = producer
         if len(self._producers) > _PRODUCERS:
@@ -255,7 +255,7 @@ class _Producer:
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
-        self.batches: deque[tuple[int, int, int]] = deque(maxlen=_BATCHES_REMEMBERED)
+        self.batches: tuple[tuple[int, int, int], ...] = ()
 
     def find(self, batch: Header) -> int | None:
         """The offset that this batch was given before; None if it is the one that is due.

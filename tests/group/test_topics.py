@@ -6,6 +6,7 @@ Every reply that a test sees has gone through the codec in the version of its re
 from __future__ import annotations
 
 import json
+import tracemalloc
 import uuid
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,6 +31,7 @@ from kcoord_wire.records import (
     end_transaction_record,
     read_records,
 )
+from kcoord_wire.records.batch import crc32c
 from tests.strategies import messages
 
 ENDPOINT = Endpoint(3, "127.0.0.1", 9092)
@@ -437,9 +439,8 @@ def changed(data: bytes, at: int, new: bytes) -> bytes:
 
 def resealed(data: bytes, at: int, new: bytes) -> bytes:
     """`data` changed, with the checksum that belongs to it."""
-    crc32c = pytest.importorskip("crc32c")
     data = changed(data, at, new)
-    return changed(data, 17, crc32c.crc32c(data[21:]).to_bytes(4, "big"))
+    return changed(data, 17, crc32c(data[21:]).to_bytes(4, "big"))
 
 
 GOOD = batch(b"a", b"b")
@@ -563,10 +564,10 @@ def test_sequences_go_round(broker: Broker) -> None:
 
 
 def test_only_so_many_producers_are_remembered(broker: Broker) -> None:
-    for producer_id in (1, *range(2, 1_002)):
+    for producer_id in range(1, 258):
         broker.produce(sequenced(0, producer_id=producer_id))
     end = broker.fetch(0).high_watermark
-    assert broker.produce(sequenced(0, producer_id=1_001)).base_offset == end - 2
+    assert broker.produce(sequenced(0, producer_id=257)).base_offset == end - 2
     assert broker.produce(sequenced(0, producer_id=1)).base_offset == end  # forgotten
 
 
@@ -839,7 +840,6 @@ def test_the_oldest_batches_go_first() -> None:
 
 def test_memory_is_bounded() -> None:
     """Small batches count with the objects around them."""
-    tracemalloc = pytest.importorskip("tracemalloc")
     limit = 1 << 20
     broker = Broker(limits=TopicLimits(retention_bytes=limit))
     tracemalloc.start()
