@@ -436,6 +436,7 @@ class Cluster:
         self._min_compaction_bytes = min_compaction_bytes
         self._disk = VirtualDisk(self._random)
         self._life = 0
+        self._outage = (1_000, 100)
         self._runtime: Runtime | None = None
         self._machine: GroupMachine | None = None
         self._sync: Sync | None = None
@@ -698,6 +699,21 @@ class Cluster:
         """For how long partitions were held by nobody since somebody first held them, summed over the partitions."""
         return self._idle_ms + sum(self._clock - since for since in self._orphaned.values())
 
+    @property
+    def is_up(self) -> bool:
+        """Whether the coordinator takes connections."""
+        return self._runtime is not None
+
+    @property
+    def topics(self) -> Mapping[str, int]:
+        """The topics there are, with the number of their partitions."""
+        return self._topics.counts
+
+    def fresh_offset(self) -> int:
+        """An offset that nobody has committed before."""
+        self._offset += 1
+        return self._offset
+
     def is_settled(self) -> bool:
         """Whether, in every group, all working members are in one generation and hold each partition exactly once."""
         revision, settled = self._settled
@@ -787,11 +803,7 @@ class Cluster:
 
     def _progress(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Offsets that nobody has committed before, so that each tells which commit it comes from."""
-        offsets = {}
-        for partition in sorted(partitions):
-            self._offset += 1
-            offsets[partition] = self._offset
-        return offsets
+        return {partition: self.fresh_offset() for partition in sorted(partitions)}
 
     def _end(self, process: Process) -> None:
         process.is_alive = False
@@ -1023,8 +1035,6 @@ class Cluster:
 
     # ---- the coordinator
 
-    _outage = (1_000, 100)
-
     def _start_coordinator(self, load_ms: int) -> None:
         self._life += 1
         self._machine = GroupMachine(Endpoint(1, "127.0.0.1", 9092), self._topics, _subscribed, self.config)
@@ -1101,6 +1111,9 @@ class Cluster:
             raise ViolationError("durable first", f"{sorted(self._disk.unsynced)} are not on disk when a write ends")
         self.invariants.on_disk(sync.last)
         self._runtime.end_sync(sync, self._clock)
+        if self._runtime.store.compaction_due():
+            self._note("coordinator", "compacts")
+            self._runtime.store.compact()
 
     def _lose_power(self) -> None:
         down_ms, load_ms = self._outage

@@ -26,7 +26,19 @@ from typing import Any, Final
 
 from kcoord_wire import messages as m
 from kcoord_wire.assignors import TopicPartition
-from kcoord_wire.group.events import Account, Append, Effect, Event, Load, LogRecord, Phase, Reply, Request, Resign
+from kcoord_wire.group.events import (
+    Account,
+    Append,
+    Effect,
+    Event,
+    Load,
+    LogRecord,
+    Phase,
+    Reply,
+    Request,
+    Resign,
+    Tick,
+)
 from kcoord_wire.group.machine import GroupMachine
 from kcoord_wire.group.model import Group, State
 
@@ -188,7 +200,7 @@ class Invariants:
                 self._note_reply(effect, before if asked is not None and effect.token == asked.token else None)
         if not isinstance(event, Load | Resign):
             for group_id in touched:
-                self._check_state(group_id, machine.groups.get(group_id))
+                self._check_state(group_id, machine.groups.get(group_id), event)
         self._check_patience(now)
 
     def _check_patience(self, now: int) -> None:
@@ -203,10 +215,11 @@ class Invariants:
                     break
                 waiting.popleft()
 
-    def _check_state(self, group_id: str, group: Group | None) -> None:
+    def _check_state(self, group_id: str, group: Group | None, event: Event) -> None:
         view = self._view(group_id)
         state = None if group is None else group.state
-        if state not in _REACHABLE[view.state]:
+        expired = state is None and isinstance(event, Tick)  # the last member and the last offset, in one tick
+        if state not in _REACHABLE[view.state] and not expired:
             raise ViolationError("transitions", f"group {group_id!r} went from {view.state} to {state}")
         view.state = state
 
@@ -228,6 +241,8 @@ class Invariants:
                 if value is None:  # the group is deleted: a group of that name begins anew
                     view.promised = view.generation = -1
                     view.written = (-1, 0)
+                    view.leader = None
+                    view.owners = {}
                 else:
                     if value.generation < view.written[0]:
                         text = f"group {key.group!r} is written with {value.generation} after {view.written[0]}"

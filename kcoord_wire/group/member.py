@@ -139,6 +139,7 @@ class MemberSettings:
     heartbeat_interval_ms: int = 3_000
     request_timeout_ms: int = 30_000
     retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
     versions: Versions = CLIENT_VERSIONS["java"]
 
 
@@ -328,6 +329,7 @@ class Member:
         "_blobs",
         "_coordinator_known",
         "_effects",
+        "_failures",
         "_in_flight",
         "_is_cooperative",
         "_kept",
@@ -377,6 +379,7 @@ class Member:
         self._releasing: frozenset[TopicPartition] = frozenset()
         self._rejoin: str | None = None  # why the next JoinGroup is due; None for: it is not
         self._retry_at = 0
+        self._failures = 0  # since the coordinator last answered as it should
         self._next_heartbeat = _NEVER
         self._session_ends = _NEVER
         self._protocol: str | None = None
@@ -511,7 +514,11 @@ class Member:
         self._lose_connection()
 
     def _back_off(self) -> None:
-        self._retry_at = self._now + self.settings.retry_backoff_ms
+        """Wait before the next try, twice as long as before the last one (KIP-580)."""
+        settings = self.settings
+        wait = min(settings.retry_backoff_ms << min(self._failures, 20), settings.retry_backoff_max_ms)
+        self._failures += 1
+        self._retry_at = self._now + wait
 
     def _find_coordinator(self) -> None:
         version = self.settings.versions.find_coordinator
@@ -528,6 +535,7 @@ class Member:
         if error == ErrorCode.NONE:
             self._coordinator_known = True
             self._retry_at = self._now
+            self._failures = 0
         elif error == ErrorCode.GROUP_AUTHORIZATION_FAILED:
             self._fail(error)
         else:

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field, fields, replace
 from random import Random
 from typing import Any, Final, NamedTuple
 
+from kcoord_wire import messages as m
 from kcoord_wire.group.cluster import Cluster, ConsumerBlobs, Happening, Process
 from kcoord_wire.group.config import GroupConfig
 from kcoord_wire.group.invariants import ViolationError
@@ -49,6 +50,7 @@ __all__ = [
     "Resubscribe",
     "Script",
     "SimulationFailure",
+    "Stray",
     "main",
     "minimize",
     "random_script",
@@ -204,6 +206,65 @@ class AddPartitions(Action):
     def play(self, sim: Cluster) -> None:
         """See `Action`."""
         sim.add_partitions(self.topic, self.count)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Stray(Action):
+    """A request comes from nowhere: an operator's, or one that a client sent long ago.
+
+    :ivar kind: ``heartbeat``, ``sync``, ``commit``: for the member `name`, `ahead` generations off its own;
+        ``leave``: an operator removes the member; ``simple commit``: from outside of any group; ``delete group``,
+        ``delete offsets``, ``describe``, ``list``
+    """
+
+    kind: str
+    name: str
+    ahead: int = 0
+
+    def play(self, sim: Cluster) -> None:
+        """See `Action`."""
+        process = sim.processes.get(self.name)
+        if process is not None and sim.is_up:
+            sim.send(*self._request(process, sim))
+
+    def _request(self, process: Process, sim: Cluster) -> tuple[Any, int]:
+        member = process.member
+        group_id = member.settings.group_id
+        instance_id = member.settings.group_instance_id
+        generation_id = member.generation_id + self.ahead
+        topic = min(sim.topics)
+        match self.kind:
+            case "heartbeat":
+                return m.HeartbeatRequest(group_id=group_id, generation_id=generation_id, member_id=member.member_id), 4
+            case "sync":
+                return m.SyncGroupRequest(group_id=group_id, generation_id=generation_id, member_id=member.member_id), 5
+            case "leave":
+                who = m.LeaveGroupRequestMemberIdentity(member_id=member.member_id)
+                if instance_id is not None:
+                    who = m.LeaveGroupRequestMemberIdentity(group_instance_id=instance_id)
+                return m.LeaveGroupRequest(group_id=group_id, members=[who]), 5
+            case "commit" | "simple commit":
+                offset = sim.fresh_offset()
+                place = m.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+                request = m.OffsetCommitRequest(
+                    group_id=group_id, topics=[m.OffsetCommitRequestTopic(name=topic, partitions=[place])]
+                )
+                if self.kind == "commit":
+                    request.generation_id_or_member_epoch = generation_id
+                    request.member_id = member.member_id
+                return request, 9
+            case "delete group":
+                return m.DeleteGroupsRequest(groups_names=[group_id]), 2
+            case "delete offsets":
+                places = [m.OffsetDeleteRequestPartition(partition_index=0)]
+                return m.OffsetDeleteRequest(
+                    group_id=group_id, topics=[m.OffsetDeleteRequestTopic(name=topic, partitions=places)]
+                ), 0
+            case "describe":
+                return m.DescribeGroupsRequest(groups=[group_id]), 5
+            case "list":
+                return m.ListGroupsRequest(), 5
+        raise ValueError(f"no stray request is called {self.kind!r}")
 
 
 # ---- scripts
@@ -363,6 +424,16 @@ _ASSIGNOR_LISTS: Final = (
     ("cooperative-sticky",),
     ("cooperative-sticky", "range"),
 )
+_STRAYS: Final = (
+    "heartbeat",
+    "commit",
+    "leave",
+    "simple commit",
+    "delete group",
+    "delete offsets",
+    "describe",
+    "list",
+)
 _LASTS_MS: Final = (500, 2_000, 5_000, 8_000, 15_000)
 
 
@@ -434,10 +505,12 @@ def random_script(seed: int, actions: int = 40) -> Script:
                 load_ms=random.choice([0, 100, 1_500]),
                 writes=random.choice([0, 1, 2, 3, 5, 9]),
             )
-        elif kind < 0.96:
+        elif kind < 0.94:
             action = Resubscribe(
                 at=at, name=name, topics=tuple(random.sample(sorted(topics), random.randint(1, len(topics))))
             )
+        elif kind < 0.98:
+            action = Stray(at=at, kind=random.choice(_STRAYS), name=name, ahead=random.choice([-1, 0, 1]))
         else:
             action = AddPartitions(at=at, topic=random.choice(sorted(topics)), count=random.randint(1, 3))
         script.append(action)
