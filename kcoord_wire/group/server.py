@@ -34,7 +34,7 @@ from typing import Any, NamedTuple, cast
 from kcoord_wire.codec.framing import Framer, frame
 from kcoord_wire.codec.registry import Buffer, registry
 from kcoord_wire.error_codes import ErrorCode
-from kcoord_wire.errors import DecodeError
+from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.group.events import Account, Event, Phase, Rebalance, Reply, Request, Tick
 from kcoord_wire.group.faults import CLEAN, Faults, Verdict
 from kcoord_wire.group.machine import GroupMachine
@@ -52,6 +52,8 @@ __all__ = ["Limits", "Server"]
 
 API_VERSIONS = 18
 JOIN_GROUP = 11
+BLOB_APIS = frozenset({0, 11, 14})
+MAX_NAME = 0x7FFF - 37  # bytes: what a member id is made of, a dash and a UUID behind it
 GROUP_APIS = frozenset({8, 9, 10, 11, 12, 13, 14, 15, 16, 42, 47})  # for the machine; all others are the topics'
 SASL_APIS = frozenset({17, 36})
 HELD = -1  # the token of a request that a fault, or a failed authentication, holds back
@@ -70,8 +72,10 @@ class Limits:
     """What a peer may cost.
 
     :ivar max_connections: more are closed as they come
-    :ivar max_frame_size: bytes of a request. Less than the 100 MiB of Kafka's ``socket.request.max.bytes``: a request
-        is decoded in one go while other connections wait
+    :ivar max_frame_size: bytes of a Produce, JoinGroup or SyncGroup, which carry blobs. Less than the 100 MiB of Kafka's
+        ``socket.request.max.bytes``: a request is taken in one go while other connections wait
+    :ivar max_plain_frame_size: bytes of any other request, which may be a list of two-byte names: each becomes a hundred
+        bytes of memory and a microsecond of work
     :ivar max_unauthenticated_frame_size: the same before SASL has ended (``sasl.server.max.receive.size``)
     :ivar read_ahead: bytes taken from the socket behind a request that is in hand
     :ivar write_high_water: bytes of answers that the peer has not read, above which its next request waits
@@ -83,7 +87,8 @@ class Limits:
     """
 
     max_connections: int = 20_000
-    max_frame_size: int = 16 << 20
+    max_frame_size: int = 4 << 20
+    max_plain_frame_size: int = 1 << 20
     max_unauthenticated_frame_size: int = 512 << 10
     read_ahead: int = 64 << 10
     write_high_water: int = 256 << 10
@@ -232,6 +237,8 @@ class Connection(asyncio.Protocol):
             admission = Admission.SERVE if session is None else session.admission(api_key)
             if admission is Admission.CLOSE:
                 raise DecodeError("api", start, "RequestHeader", f"api {api_key} before authentication")
+            if len(body) > server.limits.max_plain_frame_size and api_key not in BLOB_APIS:
+                raise DecodeError("frame", start, "Frame.size", f"{len(body)} bytes of api {api_key}")
             form = server.forms.get(api_key << 16 | version) or server.form(api_key, version)
             if form is not None:
                 client_id, at = _read_client_id(body, start, length, form.flexible_head)
@@ -277,7 +284,12 @@ class Connection(asyncio.Protocol):
         if transport is None or form is None:
             return
         if message is not None:
-            data = form.frame(self._correlation_id, message) * copies
+            try:
+                data = form.frame(self._correlation_id, message) * copies
+            except EncodeError:
+                _log.exception("an answer cannot be written")
+                self.abort()
+                return
             metrics = self._server.metrics
             metrics.sent_bytes += len(data)
             metrics.count_request(form.api_key, first_error(message), time.monotonic() - self.active_at)
@@ -602,6 +614,9 @@ class Server:
         now = self.now()
         if api_key in GROUP_APIS:
             if api_key == JOIN_GROUP:
+                name: str = request.message.group_instance_id or request.client_id
+                if len(name.encode()) > MAX_NAME:
+                    raise DecodeError("length", 0, "JoinGroupRequest", "no member id can be made of so long a name")
                 request.unique = str(uuid.uuid4())
             self.runtime.submit(request, now)
         elif api_key in SASL_APIS:
