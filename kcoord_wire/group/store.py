@@ -353,13 +353,12 @@ class Store:
         return size
 
     def _replace(self, obsolete: list[str]) -> None:
-        """Put the swap file in the place of segments. Each step is durable before the next, or the log might begin
-        with new records and go on with those that they replace."""
+        """Put the swap file in the place of segments. Without it there must be none of them, or a log might begin with
+        new records and go on with those that they replace."""
         for name in obsolete:
             self._disk.remove(name)
         self._disk.sync_names()
         self._disk.rename(_SWAP, _FIRST)
-        self._disk.sync_names()
 
     @contextmanager
     def _unusable_on_error(self) -> Iterator[None]:

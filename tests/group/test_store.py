@@ -127,6 +127,10 @@ class PowerCut(BaseException):
     """The machine stops between two calls of the disk."""
 
 
+class Killed(BaseException):
+    """The process stops there; the machine goes on."""
+
+
 class Watched:
     """A disk, and the files that it opens, that asks before each call."""
 
@@ -581,7 +585,7 @@ def test_recovery_may_fail_too_and_be_tried_again(recovery: int) -> None:
     assert sync is not None
 
     def fail(call: str) -> None:
-        if call in ("append", "truncate"):
+        if call in ("sync", "truncate"):
             raise OSError(EIO, "planted")
 
     store._disk.before = fail  # type: ignore[attr-defined]
@@ -694,6 +698,18 @@ def test_a_damaged_log_is_not_compacted() -> None:
     assert sorted(disk.sizes()) == [FIRST, f"{2:020}.log"]
 
 
+def test_a_log_that_has_become_shorter_is_not_compacted() -> None:
+    disk = MemoryDisk()
+    store, _ = recovered(disk)
+    write(store, [commit("a", 0, 1)])
+    size = disk.sizes()[FIRST]
+    write(store, [commit("a", 0, 2)])
+    disk._files[FIRST].truncate(size)
+    with pytest.raises(CorruptLogError, match="ends at offset 1"):
+        store.compact()
+    assert content(disk)[FIRST] == log_of([commit("a", 0, 1)])[0]
+
+
 def test_appends_go_on_during_a_compaction() -> None:
     """The compaction is held where it writes, while syncs and new segments pass it."""
     disk = MemoryDisk()
@@ -728,7 +744,7 @@ def test_appends_go_on_during_a_compaction() -> None:
 
 def compactible(before: Callable[[str], None]) -> tuple[MemoryDisk, Store, State]:
     disk = MemoryDisk()
-    store = Store(Watched(disk, before), segment_bytes=300, batch_bytes=200)
+    store = Store(Watched(disk, before), segment_bytes=300, batch_bytes=200, min_compaction_bytes=1000)
     store.recover()
     for n in range(16):
         write(store, [commit("a", n % 5, n), commit("gone", n % 2, n)], [removal("gone", n % 2), commit("b", n, n)])
@@ -776,17 +792,18 @@ def test_a_crash_at_every_step_of_a_compaction(step: int) -> None:
 def test_an_error_at_every_step_of_a_compaction(step: int) -> None:
     trap = Trap()
     disk, store, expected = compactible(trap)
+    assert store.compaction_due()
     trap.set(step, OSError(ENOSPC, "planted"))
     with pytest.raises(OSError, match="planted"):
         store.compact()
     assert recovered(disk_of(content(disk)))[1] == expected, "had the process died"
+    assert not store.compaction_due(), "not again at once"
     try:
         write(store, [commit("z", 0, 1)])
     except OSError:
         assert state(store.recover()) == expected
         write(store, [commit("z", 0, 1)])
     assert not any(name.endswith(".swap") for name in disk.sizes())
-    assert not store.compaction_due(), "not again at once"
     store.compact()
     assert recovered(disk)[1] == {**expected, ("z", 0): 1}
     assert sorted(disk.sizes())[0] == FIRST
@@ -824,7 +841,7 @@ def test_a_gap_wider_than_a_batch() -> None:
 
 
 STEP = st.sampled_from([0, 0, 0, *range(1, 14)])  # 0: nothing fails
-ERROR = st.sampled_from([OSError(EIO, "planted"), PowerCut()])
+ERROR = st.sampled_from([OSError(EIO, "planted"), PowerCut(), Killed()])
 
 
 class Log(RuleBasedStateMachine):
@@ -895,6 +912,8 @@ class Log(RuleBasedStateMachine):
             call()
         except PowerCut:
             self.disk.crash(Random(seed))
+            self.start()
+        except Killed:
             self.start()
         finally:
             self.trap.error = None
