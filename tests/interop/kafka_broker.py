@@ -43,6 +43,7 @@ _PROPERTIES: Final = {
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "PLAINTEXT",
     "group.coordinator.rebalance.protocols": "classic,consumer",  # the new group coordinator
+    "group.coordinator.append.linger.ms": "0",  # else a new group shows up some time after its first answer
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "1",
     "log.cleaner.dedupe.buffer.size": "2097152",

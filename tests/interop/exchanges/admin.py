@@ -89,7 +89,16 @@ def list_by_type(stage: Stage) -> None:
     admin, a = stage.connect("admin"), stage.member("a")
     stage.stable(a)
     commit(admin, 8, ("orders", 0, 1), group_id=f"{stage.group}/simple")
-    for types in (["classic"], ["Classic"], ["CLASSIC"], ["consumer"], ["consumer", "classic"], ["share"], ["nonsense"], [""]):
+    for types in (
+        ["classic"],
+        ["Classic"],
+        ["CLASSIC"],
+        ["consumer"],
+        ["consumer", "classic"],
+        ["share"],
+        ["nonsense"],
+        [""],
+    ):
         admin.call(kw.ListGroupsRequest(types_filter=types), 5)
     admin.call(kw.ListGroupsRequest(types_filter=["classic"], states_filter=["Empty"]), 5)
     admin.call(kw.ListGroupsRequest(types_filter=["consumer"], states_filter=["Stable"]), 5)

@@ -19,7 +19,7 @@ def api_versions(stage: Stage, version: int) -> None:
     stage.connect("a").call(request, version)
 
 
-@script(versions=(5, 6, 127, 32767))
+@script(versions=(6, 127, 32767))
 def api_versions_of_the_future(stage: Stage, version: int) -> None:
     """A version that is not known is answered in v0, whatever the body, and the connection goes on."""
     a = stage.connect("a")
@@ -46,20 +46,19 @@ def api_versions_of_odd_software(stage: Stage, version: int) -> None:
 @script()
 def versions_that_are_not_there(stage: Stage) -> None:
     """Any other api in a version that is not served ends the connection."""
-    for key, version, flexible in ((11, 10, True), (14, 6, True), (12, 5, True), (13, 6, True), (8, 10, True), (9, 10, True)):
-        _is_hung_up_on(stage, key, version, flexible)
-    for key, version, flexible in ((47, 1, False), (15, 6, True), (16, 6, True), (42, 3, True), (10, 7, True)):
-        _is_hung_up_on(stage, key, version, flexible)
-    _is_hung_up_on(stage, 11, -1, False)
-    _is_hung_up_on(stage, 999, 0, False)
-    _is_hung_up_on(stage, -1, 0, False)
+    for key, version in ((11, 10), (14, 6), (12, 5), (13, 6), (8, 11), (9, 11), (15, 7), (16, 6), (42, 4), (10, 7)):
+        _is_hung_up_on(stage, key, version, flexible=True)
+    _is_hung_up_on(stage, 47, 1, flexible=False)
+    _is_hung_up_on(stage, 11, -1, flexible=False)
+    _is_hung_up_on(stage, 999, 0, flexible=False)
+    _is_hung_up_on(stage, -1, 0, flexible=False)
 
 
-def _is_hung_up_on(stage: Stage, key: int, version: int, flexible: bool) -> None:
+def _is_hung_up_on(stage: Stage, key: int, version: int, *, flexible: bool) -> None:
     a = stage.connect(f"api {key}")
     a.send_raw(key, version, b"\0" * 40, flexible=flexible)
     assert a.wire.is_closed_by_peer()
-    stage.add(a.name, f"Api{key}", version, "closed")
+    stage.add(a.name, f"api {key}", version, "closed")
 
 
 @script()
@@ -75,7 +74,7 @@ def bodies_that_do_not_decode(stage: Stage) -> None:
         a = stage.connect(f"api {key}")
         a.send_raw(key, version, body, flexible=key == 12)
         assert a.wire.is_closed_by_peer()
-        stage.add(a.name, f"Api{key}", version, "closed")
+        stage.add(a.name, f"api {key}", version, "closed")
 
 
 @script(versions=range(7))
@@ -103,7 +102,9 @@ def find_coordinator_of_something_else(stage: Stage, version: int) -> None:
 def find_share_coordinator(stage: Stage, version: int) -> None:
     """Share groups are switched off."""
     a = stage.connect("a")
-    keys = {"key": "g:AAAAAAAAAAAAAAAAAAAAAQ:0"} if version < 4 else {"coordinator_keys": ["g:AAAAAAAAAAAAAAAAAAAAAQ:0"]}
+    keys = (
+        {"key": "g:AAAAAAAAAAAAAAAAAAAAAQ:0"} if version < 4 else {"coordinator_keys": ["g:AAAAAAAAAAAAAAAAAAAAAQ:0"]}
+    )
     error = ErrorCode.INVALID_REQUEST if version < 6 else ErrorCode.COORDINATOR_NOT_AVAILABLE
     a.call(kw.FindCoordinatorRequest(key_type=SHARE, **keys), version, error)
     if version >= 6:

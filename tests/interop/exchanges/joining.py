@@ -240,7 +240,7 @@ def join_twice_on_two_connections(stage: Stage, version: int) -> None:
 def any_bytes_are_metadata(stage: Stage) -> None:
     """What members say is opaque to the coordinator: empty, not decodable, large."""
     a = stage.member("a", protocols=[("range", b"")])
-    b = stage.member("b", protocols=[("range", bytes(range(256)) * 40)])
+    b = stage.member("b", protocols=[("range", subscription("orders", user_data=bytes(range(256)) * 40))])
     stage.stable(a)
     b_joining = b.joining()
     a.joins()

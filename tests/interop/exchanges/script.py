@@ -47,7 +47,9 @@ class Script:
 SCRIPTS: Final[list[Script]] = []
 
 
-def script(*, settings: str = "plain", versions: Sequence[int] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def script(
+    *, settings: str = "plain", versions: Sequence[int] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Put a function on the list; with `versions`, once for each, as its second argument."""
 
     def register(play: Callable[..., None]) -> Callable[..., None]:

@@ -150,10 +150,14 @@ class Stage:
 
     def _plain(self, api: str, value: dict[str, Any]) -> dict[str, Any]:
         if api == "ListGroups":
-            mine = [g for g in value["Groups"] if g["GroupId"] == self.group or g["GroupId"].startswith(f"{self.group}/")]
+            mine = [
+                g for g in value["Groups"] if g["GroupId"] == self.group or g["GroupId"].startswith(f"{self.group}/")
+            ]
             value["Groups"] = mine
         elif api == "ApiVersions":
-            value |= {f"Api {key['ApiKey']}": f"{key['MinVersion']}-{key['MaxVersion']}" for key in value.pop("ApiKeys")}
+            value |= {
+                f"Api {key['ApiKey']}": f"{key['MinVersion']}-{key['MaxVersion']}" for key in value.pop("ApiKeys")
+            }
         elif api == "FindCoordinator":
             for holder in [value, *value.get("Coordinators", [])]:
                 holder |= {k: t for k, t in _OWN_ADDRESS.items() if k in holder and holder[k] not in _NO_ADDRESS}
@@ -218,7 +222,9 @@ class Connection:
 
     def describe(self, group: str | None = None, version: int = 5, error: ErrorCode | None = None) -> Answer:
         """DescribeGroups of one group, by default the script's."""
-        return self.call(kw.DescribeGroupsRequest(groups=[self.stage.group if group is None else group]), version, error)
+        return self.call(
+            kw.DescribeGroupsRequest(groups=[self.stage.group if group is None else group]), version, error
+        )
 
 
 class Pending:
@@ -401,7 +407,9 @@ class Member:
         **changes: Any,
     ) -> Answer:
         """OffsetCommit of one partition, in its generation."""
-        part = kw.OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset, committed_metadata="")
+        part = kw.OffsetCommitRequestPartition(
+            partition_index=partition, committed_offset=offset, committed_metadata=""
+        )
         known = {
             "group_id": self.stage.group,
             "generation_id_or_member_epoch": self.generation,
