@@ -63,7 +63,12 @@ def become_stable(wire: Wire, group: str) -> kw.HeartbeatRequest:
     joined = join(wire, group)
     mine = kw.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"all")
     asked = kw.SyncGroupRequest(
-        group_id=group, generation_id=joined.generation_id, member_id=joined.member_id, assignments=[mine]
+        group_id=group,
+        generation_id=joined.generation_id,
+        member_id=joined.member_id,
+        protocol_type="consumer",
+        protocol_name="range",
+        assignments=[mine],
     )
     synced = wire.call(asked, 5)
     assert (synced.error_code, synced.assignment) == (0, b"all")
