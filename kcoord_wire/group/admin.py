@@ -19,8 +19,10 @@ from kcoord_wire.group.refusals import refusal
 
 __all__ = ["delete_groups", "describe", "find_coordinator", "list_groups"]
 
-GROUP_KEY: Final = 0  # key type of FindCoordinator
+GROUP_KEY, TRANSACTION_KEY, SHARE_KEY = 0, 1, 2  # key types of FindCoordinator
 BATCH_FIND_FROM: Final = 4
+SHARE_GROUPS_FROM: Final = 6
+OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8  # read, delete and describe, as KIP-430 counts them
 NOT_FOUND_FROM: Final = 6  # version of DescribeGroups
 CLASSIC: Final = "classic"
 
@@ -28,7 +30,12 @@ CLASSIC: Final = "classic"
 def find_coordinator(turn: Turn, endpoint: Endpoint, request: Request, message: m.FindCoordinatorRequest) -> None:
     """Answer FindCoordinator: this coordinator has every group. It has no transactions and no share groups."""
     if message.key_type != GROUP_KEY:
-        return turn.reply(request, refusal(message, request.version, ErrorCode.INVALID_REQUEST))
+        error = ErrorCode.INVALID_REQUEST
+        if message.key_type == TRANSACTION_KEY:
+            error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED  # what makes producers give up at once
+        elif message.key_type == SHARE_KEY and request.version >= SHARE_GROUPS_FROM:
+            error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return turn.reply(request, refusal(message, request.version, error))
     if request.version < BATCH_FIND_FROM:
         answer = m.FindCoordinatorResponse(
             error_message="NONE", node_id=endpoint.node_id, host=endpoint.host, port=endpoint.port
@@ -64,7 +71,7 @@ def list_groups(turn: Turn, groups: Mapping[str, Group], request: Request, messa
 
 
 def describe(turn: Turn, groups: Mapping[str, Group], request: Request, message: m.DescribeGroupsRequest) -> None:
-    """Answer DescribeGroups; metadata and assignments are shown while the group is Stable."""
+    """Answer DescribeGroups; protocol and metadata are shown while the group is Stable."""
     answers = []
     after = 0
     for group_id in message.groups:
@@ -77,6 +84,8 @@ def describe(turn: Turn, groups: Mapping[str, Group], request: Request, message:
         else:
             answer = _described(group)
             after = max(after, group.written)
+        if message.include_authorized_operations:
+            answer.authorized_operations = OPERATIONS
         answers.append(answer)
     turn.reply(request, m.DescribeGroupsResponse(groups=answers), after)
 
@@ -95,7 +104,7 @@ def _described(group: Group) -> m.DescribeGroupsResponseDescribedGroup:
                 client_id=member.client_id,
                 client_host=member.client_host,
                 member_metadata=member.metadata(group.protocol) if stable else b"",
-                member_assignment=member.assignment if stable else b"",
+                member_assignment=member.assignment,
             )
             for member in group.members.values()
         ],
@@ -106,7 +115,7 @@ def delete_groups(turn: Turn, groups: dict[str, Group], request: Request, messag
     """Answer DeleteGroups: groups without members go, and their offsets with them."""
     results = []
     after = 0
-    for group_id in message.groups_names:
+    for group_id in dict.fromkeys(message.groups_names):
         error = ErrorCode.NONE
         group = groups.get(group_id)
         if group is None:

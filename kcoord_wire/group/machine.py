@@ -55,7 +55,7 @@ from kcoord_wire.group.timers import Timers
 __all__ = ["GroupMachine"]
 
 MEMBER_ID_REQUIRED_FROM: Final = 4  # version of JoinGroup (KIP-394)
-PROTOCOL_NAME_NULLABLE_FROM: Final = 7  # KIP-559
+PROTOCOL_NAMED_FROM: Final = 5  # version of SyncGroup (KIP-559)
 SKIP_ASSIGNMENT_FROM: Final = 9  # KIP-814
 BATCH_LEAVE_FROM: Final = 3  # version of LeaveGroup (KIP-345)
 
@@ -156,14 +156,14 @@ class GroupMachine:
         if not self._has_room(group, message.member_id):
             self._remove(group, message.member_id, "group.max.size")
             self._maybe_complete_join(group)
-            return self._refuse_unnamed(request, ErrorCode.GROUP_MAX_SIZE_REACHED)
+            return self._refuse_join(request, ErrorCode.GROUP_MAX_SIZE_REACHED)
         if not group.accepts(message.protocol_type, [protocol.name for protocol in message.protocols]):
-            return self._refuse_unnamed(request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, message.member_id)
+            return self._refuse_join(request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, message.member_id)
         if not message.member_id:
             return self._join_unknown(request, message, group)
         if message.member_id in group.pending:
             if message.group_instance_id is not None:  # ids are given out to dynamic members alone
-                return self._refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR)
+                return self._refuse_join(request, ErrorCode.UNKNOWN_SERVER_ERROR)
             return self._admit(request, message, group, message.member_id)
         error = group.verdict_on(message.member_id, message.group_instance_id)
         if error:
@@ -178,7 +178,7 @@ class GroupMachine:
             return (member is not None and member.join is not None) or group.waiting < self.config.max_size
         return member is not None or len(group.members) < self.config.max_size
 
-    def _refuse_unnamed(self, request: Request, error: ErrorCode, member_id: str = "") -> None:
+    def _refuse_join(self, request: Request, error: ErrorCode, member_id: str = "") -> None:
         answer = refusal(request.message, request.version, error)
         answer.member_id = member_id
         self._turn.reply(request, answer)
@@ -257,7 +257,7 @@ class GroupMachine:
         old_id = group.instances[message.group_instance_id or ""]
         member = group.members[old_id]
         old_leader = group.leader_id or ""
-        self._answer_waiting(group, member, ErrorCode.FENCED_INSTANCE_ID)
+        self._answer_waiting(group, member, ErrorCode.FENCED_INSTANCE_ID, old_id)
         group.rename(member, new_id)
         self._stop_session(member)
         member.client_id = request.client_id
@@ -426,6 +426,8 @@ class GroupMachine:
     # ---- SyncGroup
 
     def _sync(self, request: Request, message: m.SyncGroupRequest) -> None:
+        if request.version >= PROTOCOL_NAMED_FROM and None in (message.protocol_type, message.protocol_name):
+            return self._refuse(request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         group = self._find(request, message.group_id)
         if group is None:
             return
@@ -600,17 +602,17 @@ class GroupMachine:
         """Take a member out of its group; a request of its that waits is answered UNKNOWN_MEMBER_ID."""
         member = group.members.get(member_id)
         if member is not None:
-            self._answer_waiting(group, member, ErrorCode.UNKNOWN_MEMBER_ID)
+            self._answer_waiting(group, member, ErrorCode.UNKNOWN_MEMBER_ID)  # Kafka names nobody here
             joining = group.rebalance if group.state is State.PREPARING else None
             removed = group.removed if joining is None else joining.removed
             removed.append(Removal(member_id, member.client_id, member.client_host, why))
         return group.remove(member_id)
 
-    def _answer_waiting(self, group: Group, member: Member, error: ErrorCode) -> None:
-        """Refuse what waits of a member that is about to go."""
+    def _answer_waiting(self, group: Group, member: Member, error: ErrorCode, member_id: str = "") -> None:
+        """Refuse what waits of a member that is about to go; a JoinGroup's answer has this member id."""
         if member.join is not None:
             group.waiting -= 1
-            self._refuse(member.join, error)
+            self._refuse_join(member.join, error, member_id)
         if member.sync is not None:
             self._refuse(member.sync, error)
         member.join = member.sync = None
@@ -650,8 +652,6 @@ class GroupMachine:
         self.groups.update(offsets.replay(records, self._turn.now))
         self._unavailable = None
         for group in self.groups.values():
-            if not group.members:
-                continue
             group.read_subscriptions(self._subscribed)
             for member in group.members.values():
                 self._keep_alive(group, member)
@@ -663,7 +663,7 @@ class GroupMachine:
         self._unavailable = ErrorCode.NOT_COORDINATOR
         for group in self.groups.values():
             for member in group.members.values():
-                self._answer_waiting(group, member, ErrorCode.NOT_COORDINATOR)
+                self._answer_waiting(group, member, ErrorCode.NOT_COORDINATOR, member.member_id)
             self._end_account(group, "interrupted")
             group.move(Move.RESIGN, self._turn.now)
         self.groups.clear()

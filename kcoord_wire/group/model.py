@@ -380,7 +380,7 @@ class Group:
     def read_subscriptions(self, subscribed: Subscribed) -> None:
         """Set `subscribed` from what the members offered for the chosen protocol."""
         self.subscribed = None
-        if self.protocol_type != CONSUMER or self.protocol is None:
+        if self.protocol_type != CONSUMER or (self.members and self.protocol is None):
             return
         topics: set[str] = set()
         seen: set[bytes] = set()
@@ -394,6 +394,10 @@ class Group:
                 return
             topics |= named
         self.subscribed = frozenset(topics)
+
+    def is_subscribed(self, topic: str) -> bool:
+        """Whether a member may read the topic; as long as a consumer's subscription cannot be read, every topic."""
+        return self.protocol_type == CONSUMER if self.subscribed is None else topic in self.subscribed
 
 
 class Turn:

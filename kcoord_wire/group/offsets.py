@@ -14,6 +14,7 @@ Source: KIP-211 (retention), KIP-496 (OffsetDelete); Kafka's `OffsetMetadataMana
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -27,6 +28,7 @@ from kcoord_wire.group.refusals import refusal
 __all__ = ["commit", "delete", "expire", "fetch", "group_record", "replay", "tombstones"]
 
 TOPIC_IDS_FROM: Final = 10  # version of OffsetCommit and OffsetFetch (KIP-848)
+GROUP_OFFSETS_FROM: Final = 1  # version of both; offsets of version 0 were in ZooKeeper
 BATCH_FETCH_FROM: Final = 8  # version of OffsetFetch (KIP-709)
 ALL_TOPICS_FROM: Final = 2  # version of OffsetFetch (KIP-88)
 GROUP_NOT_FOUND_FROM: Final = 9  # version of OffsetCommit (KIP-848)
@@ -157,43 +159,60 @@ def commit(
     request: Request,
     message: m.OffsetCommitRequest,
 ) -> Group | None:
-    """Answer an OffsetCommit; the group if the request was let in."""
+    """Answer an OffsetCommit; the group if the request was let in.
+
+    As in Kafka's answer, partitions that do not exist come first, then the others; a topic stands there once.
+    """
+    if request.version < GROUP_OFFSETS_FROM:
+        turn.reply(request, refusal(message, request.version, ErrorCode.UNSUPPORTED_VERSION))
+        return None
     by_id = request.version >= TOPIC_IDS_FROM
-    named = [(topic, topics.name_of(topic.topic_id) if by_id else topic.name) for topic in message.topics]
+    answers: dict[str | uuid.UUID, m.OffsetCommitResponseTopic] = {}
+    wanted: list[tuple[str, m.OffsetCommitRequestTopic, m.OffsetCommitRequestPartition]] = []
+
+    def outcome(topic: m.OffsetCommitRequestTopic, index: int, error: ErrorCode) -> None:
+        answer = answers.setdefault(
+            topic.topic_id if by_id else topic.name,
+            m.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id),
+        )
+        answer.partitions.append(m.OffsetCommitResponsePartition(partition_index=index, error_code=error))
+
+    for topic in message.topics:
+        name = topics.name_of(topic.topic_id) if by_id else topic.name
+        count = None if name is None else topics.partitions(name)
+        unknown = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        for item in topic.partitions:
+            if name is None or count is None or not 0 <= item.partition_index < count:
+                outcome(topic, item.partition_index, unknown)
+            else:
+                wanted.append((name, topic, item))
+    if not wanted:
+        turn.reply(request, m.OffsetCommitResponse(topics=list(answers.values())))
+        return None
     group = groups.get(message.group_id)
-    if any(name is not None and topics.partitions(name) is not None for _, name in named):
-        error = _may_commit(group, request, message)
-        if error:
-            turn.reply(request, refusal(message, request.version, error))
-            return None
-        if group is None:
-            group = groups[message.group_id] = Group(message.group_id, turn.now)
+    error = _may_commit(group, request, message)
+    if error:
+        turn.reply(request, refusal(message, request.version, error))
+        return None
+    if group is None:
+        group = Group(message.group_id, turn.now)
     retention = message.retention_time_ms
     expires = min(turn.now + retention, MAX_INT64) if 2 <= request.version <= 4 and retention >= 0 else FOREVER
     records: list[LogRecord] = []
-    answers = []
-    for topic, name in named:
-        outcome = ErrorCode.NONE
-        if name is None:
-            outcome = ErrorCode.UNKNOWN_TOPIC_ID
-        elif topics.partitions(name) is None:
-            outcome = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        partitions = []
-        for item in topic.partitions:
-            verdict = outcome
-            text = item.committed_metadata or ""
-            if not verdict and len(text.encode("utf-8", "surrogateescape")) > config.offset_metadata_max_bytes:
-                verdict = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            if not verdict and name is not None and group is not None:
-                at = item.commit_timestamp if request.version == 1 and item.commit_timestamp >= 0 else turn.now
-                committed = Committed(item.committed_offset, item.committed_leader_epoch, text, at, expires)
-                group.offsets.setdefault(name, {})[item.partition_index] = committed
-                records.append(_offset_record(group, name, item.partition_index, committed))
-            partitions.append(m.OffsetCommitResponsePartition(partition_index=item.partition_index, error_code=verdict))
-        answers.append(m.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
-    if group is not None and records:
+    for name, topic, item in wanted:
+        text = item.committed_metadata or ""
+        if len(text.encode("utf-16-le")) // 2 > config.offset_metadata_max_bytes:  # Java's idea of a string's length
+            outcome(topic, item.partition_index, ErrorCode.OFFSET_METADATA_TOO_LARGE)
+            continue
+        at = item.commit_timestamp if request.version == 1 and item.commit_timestamp >= 0 else turn.now
+        committed = Committed(item.committed_offset, item.committed_leader_epoch, text, at, expires)
+        group.offsets.setdefault(name, {})[item.partition_index] = committed
+        records.append(_offset_record(group, name, item.partition_index, committed))
+        outcome(topic, item.partition_index, ErrorCode.NONE)
+    if records:
+        groups[group.group_id] = group
         turn.append(group, records)
-    turn.reply(request, m.OffsetCommitResponse(topics=answers), turn.appended if records else 0)
+    turn.reply(request, m.OffsetCommitResponse(topics=list(answers.values())), turn.appended if records else 0)
     return group
 
 
@@ -222,6 +241,8 @@ def fetch(
     turn: Turn, groups: Mapping[str, Group], topics: TopicNames, request: Request, message: m.OffsetFetchRequest
 ) -> None:
     """Answer an OffsetFetch: what is committed, -1 where nothing is."""
+    if request.version < GROUP_OFFSETS_FROM:
+        return turn.reply(request, refusal(message, request.version, ErrorCode.UNSUPPORTED_VERSION))
     if request.version >= BATCH_FETCH_FROM:
         after = max((groups[asked.group_id].written for asked in message.groups if asked.group_id in groups), default=0)
         by_id = request.version >= TOPIC_IDS_FROM
@@ -322,35 +343,40 @@ def _fetch_batch(
 def delete(
     turn: Turn, groups: Mapping[str, Group], topics: TopicNames, request: Request, message: m.OffsetDeleteRequest
 ) -> None:
-    """Answer an OffsetDelete (KIP-496): offsets of topics that no member is subscribed to are forgotten."""
+    """Answer an OffsetDelete (KIP-496): offsets of topics that no member is subscribed to are forgotten.
+
+    Partitions that do not exist come first in the answer, as in Kafka's.
+    """
     group = groups.get(message.group_id)
     if group is None:
         return turn.reply(request, refusal(message, request.version, ErrorCode.GROUP_ID_NOT_FOUND))
     if group.state is not State.EMPTY and group.protocol_type != CONSUMER:
         return turn.reply(request, refusal(message, request.version, ErrorCode.NON_EMPTY_GROUP))
     records: list[LogRecord] = []
-    answers = []
-    for topic in message.topics:
-        verdict = ErrorCode.NONE
-        if topics.partitions(topic.name) is None:
-            verdict = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        elif group.subscribed is not None and topic.name in group.subscribed:
-            verdict = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-        for partition in topic.partitions:
-            if not verdict and _forget(group, topic.name, partition.partition_index):
-                records.append(_offset_tombstone(group, topic.name, partition.partition_index))
-        answers.append(
-            m.OffsetDeleteResponseTopic(
-                name=topic.name,
-                partitions=[
-                    m.OffsetDeleteResponsePartition(partition_index=partition.partition_index, error_code=verdict)
-                    for partition in topic.partitions
-                ],
-            )
-        )
+    answers: dict[str, m.OffsetDeleteResponseTopic] = {}
+
+    def outcome(topic: str, index: int, error: ErrorCode) -> None:
+        answer = answers.setdefault(topic, m.OffsetDeleteResponseTopic(name=topic))
+        answer.partitions.append(m.OffsetDeleteResponsePartition(partition_index=index, error_code=error))
+
+    wanted = [(topic.name, item.partition_index) for topic in message.topics for item in topic.partitions]
+    exists = {name: topics.partitions(name) or 0 for name, _ in wanted}
+    for name, index in wanted:
+        if not 0 <= index < exists[name]:
+            outcome(name, index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    for name, index in wanted:
+        if not 0 <= index < exists[name]:
+            continue
+        if group.is_subscribed(name):
+            outcome(name, index, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
+        else:
+            outcome(name, index, ErrorCode.NONE)
+            if _forget(group, name, index):
+                records.append(_offset_tombstone(group, name, index))
     if records:
         turn.append(group, records)
-    return turn.reply(request, m.OffsetDeleteResponse(topics=answers), group.written if records else 0)
+    answer = m.OffsetDeleteResponse(topics=list(answers.values()))
+    return turn.reply(request, answer, group.written if records else 0)
 
 
 def _forget(group: Group, topic: str, partition: int) -> bool:
@@ -365,7 +391,9 @@ def expire(turn: Turn, groups: dict[str, Group], retention_ms: int) -> None:
     """Forget offsets that nobody has used for too long, and groups of which nothing is left (KIP-211)."""
     for group in list(groups.values()):
         since_empty = group.protocol_type is not None and group.state is State.EMPTY
-        if not (group.protocol_type is None or since_empty or (group.state is State.STABLE and group.subscribed)):
+        if not (
+            group.protocol_type is None or since_empty or (group.state is State.STABLE and group.subscribed is not None)
+        ):
             continue
         records = []
         for topic, partition, committed in [
@@ -378,7 +406,7 @@ def expire(turn: Turn, groups: dict[str, Group], retention_ms: int) -> None:
             else:
                 base = group.state_since if since_empty else committed.commit_timestamp
                 expired = turn.now - base >= retention_ms
-            if expired and not (group.subscribed and topic in group.subscribed):
+            if expired and (since_empty or not group.is_subscribed(topic)):
                 _forget(group, topic, partition)
                 records.append(_offset_tombstone(group, topic, partition))
         if group.state is State.EMPTY and not group.offsets and not group.pending:

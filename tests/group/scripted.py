@@ -152,7 +152,11 @@ class Script:
         return first.member_id, self.join(first.member_id, **options)
 
     def sync(self, member_id: str, generation: int = 1, assign: dict[str, bytes] | None = None, **more: Any) -> int:
-        version = more.pop("version", None)
+        version = more.pop("version", NEWEST[m.SyncGroupRequest])
+        group = self.machine.groups.get(self.group_id)
+        if version >= 5:
+            more.setdefault("protocol_type", (group and group.protocol_type) or "consumer")
+            more.setdefault("protocol_name", (group and group.protocol) or "range")
         return self.send(
             m.SyncGroupRequest(
                 group_id=self.group_id,
