@@ -1,4 +1,4 @@
-"""The scripts of `exchanges` played once, against Kafka and against ours, for all tests that look at what came of it."""
+"""The scripts of `exchanges` played once, on Kafka and on our coordinator, for all tests that look at the result."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Laws:
 
-* Needs ``java``, ``javac`` and ``mvn`` (Debian: openjdk-17-jdk-headless, maven) and says so by name where one is missing.
+* Needs ``java``, ``javac`` and ``mvn`` (Debian: openjdk-17-jdk-headless, maven); one that is missing is named.
 * The jars are fetched once and lie under build/; what a broker writes lies in the folder that the caller gives, its
   own log in build/interop/logs.
 * A broker has started within a minute or its start fails with the end of its log; it is stopped by its process id.

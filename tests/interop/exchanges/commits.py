@@ -227,7 +227,7 @@ def commit_odd_values(stage: Stage) -> None:
 
 @script()
 def nothing_committed_makes_no_group(stage: Stage) -> None:
-    """A commit without topics, or of unknown ones alone, leaves no trace; one with metadata too long does what it does."""
+    """A commit of which nothing is taken, for whatever reason, leaves no group behind."""
     a = stage.connect("a")
     commit(a, 8)
     a.call(kw.ListGroupsRequest(), 4)

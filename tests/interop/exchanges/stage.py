@@ -1,11 +1,12 @@
 """The stage on which one script is played: connections to a coordinator, members, and the record of what was said.
 
-The same script runs against Kafka and against us; what it records is compared afterwards. So a record holds no id, port or
-host that differs from run to run:
+The same script runs against Kafka and against us; what it records is compared afterwards. So a record holds no id, port
+or host that differs from run to run:
 
 * A UUID in a text (member ids end in one) becomes ``<1>``, ``<2>`` ... in the order of appearance in this script.
 * Lists whose order Kafka leaves to a hash map are sorted, first by what stands before the UUIDs.
-* The coordinator's own address becomes ``<host>``, ``<port>``, ``<node>``; groups of other scripts are left out of ListGroups.
+* The coordinator's own address becomes ``<host>``, ``<port>``, ``<node>``.
+* Groups of other scripts are left out of ListGroups.
 
 A script says which error codes it expects; a response with any other one fails it on the spot, on either side.
 """
