@@ -343,7 +343,7 @@ class Connection(asyncio.Protocol):
         if transport is None or transport.is_closing():
             return
         waiting = 0 if self._framer is None else self._framer.buffered
-        pause = waiting > server.limits.read_ahead and (self.token != 0 or self._choked)
+        pause = waiting > server.limits.read_ahead and self._bodies is not None  # else it is one frame, to be read on
         if pause != self._paused:
             self._paused = pause
             if pause:

@@ -9,6 +9,7 @@ import socket
 import ssl
 import struct
 from collections import deque
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -95,6 +96,25 @@ class Wire:
                 raise EOFError("the broker has closed the connection")
             self._bodies += self._framer.feed(chunk)
         return self._bodies.popleft()
+
+    def send_within(self, seconds: float, data: bytes) -> None:
+        """Send bytes as they are; `TimeoutError` where the broker does not take them in time."""
+        before = self._socket.gettimeout()
+        self._socket.settimeout(seconds)
+        try:
+            self._socket.sendall(data)
+        finally:
+            self._socket.settimeout(before)
+
+    def end_sending(self) -> None:
+        """Let the broker see the end of the stream; it may have closed it before."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+
+    def reset(self) -> None:
+        """Hang up without a farewell."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._socket.close()
 
     def is_closed_by_peer(self) -> bool:
         """Wait for bytes or the end: whether it was the end, a reset included."""
