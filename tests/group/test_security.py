@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-import scramp  # type: ignore[import-untyped,unused-ignore]
+import scramp
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,0 +1,197 @@
+"""A program that uses a coordinator once, with one client library, and says how that went.
+
+It is given JSON as its argument and prints JSON: ``{"committed": OFFSET}`` after it has produced a record, read it in a
+group and committed, or ``{"error": NAME, "text": TEXT}`` where it was refused. Libraries leave threads and sockets
+behind when they are refused; here they end with the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import ssl
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn
+
+PATIENCE = 25.0  # seconds
+
+
+class Task(NamedTuple):
+    library: str
+    address: str
+    ca_file: str
+    mechanism: str
+    name: str
+    password: str
+    group: str
+    topic: str
+
+
+class RefusedError(Exception):
+    """A refusal that a library does not raise but tells.
+
+    :ivar name: of the error
+    """
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__(text)
+        self.name = name
+
+
+class Told(logging.Handler):
+    """What a library has told its log alone: some try again until their time is up, and raise that it was up."""
+
+    def __init__(self, logger: str) -> None:
+        super().__init__(logging.WARNING)
+        self.text = ""
+        logging.getLogger(logger).addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.text += record.getMessage() + "\n"
+
+    def refusal(self) -> RefusedError:
+        return RefusedError("SASL_AUTHENTICATION_FAILED", self.text)
+
+
+def deadline() -> Callable[[], None]:
+    """Raises TimeoutError when called after the end of patience."""
+    end = time.monotonic() + PATIENCE
+
+    def check() -> None:
+        if time.monotonic() > end:
+            raise TimeoutError("nothing has come about")
+
+    return check
+
+
+def kafka_python(task: Task, value: bytes) -> int:
+    import kafka
+    import kafka.errors
+
+    told = Told("kafka")
+    settings: dict[str, Any] = {
+        "bootstrap_servers": task.address,
+        "bootstrap_timeout_ms": 2000,
+        "security_protocol": "SASL_SSL",
+        "ssl_cafile": task.ca_file,
+        "sasl_mechanism": task.mechanism,
+        "sasl_plain_username": task.name,
+        "sasl_plain_password": task.password,
+    }
+    try:
+        producer = kafka.KafkaProducer(**settings)
+    except kafka.errors.KafkaTimeoutError:
+        raise told.refusal() from None
+    producer.send(task.topic, value, partition=0).get(PATIENCE)
+    consumer = kafka.KafkaConsumer(
+        task.topic, group_id=task.group, auto_offset_reset="earliest", enable_auto_commit=False, **settings
+    )
+    check = deadline()
+    while value not in [record.value for records in consumer.poll(200).values() for record in records]:
+        check()
+    consumer.commit()
+    committed: int = consumer.committed(kafka.TopicPartition(task.topic, 0))
+    consumer.close()
+    producer.close()
+    return committed
+
+
+def librdkafka(task: Task, value: bytes) -> int:
+    import confluent_kafka
+
+    def tell(error: confluent_kafka.KafkaError | None) -> None:
+        if error is not None and error.code() not in (
+            confluent_kafka.KafkaError._ALL_BROKERS_DOWN,
+            confluent_kafka.KafkaError._TRANSPORT,
+        ):
+            raise RefusedError(error.name(), error.str())
+
+    settings: dict[str, Any] = {
+        "bootstrap.servers": task.address,
+        "security.protocol": "sasl_ssl",
+        "ssl.ca.location": task.ca_file,
+        "sasl.mechanism": task.mechanism,
+        "sasl.username": task.name,
+        "sasl.password": task.password,
+        "error_cb": tell,
+    }
+    producer = confluent_kafka.Producer(settings)
+    producer.produce(task.topic, value, partition=0, on_delivery=lambda error, _: tell(error))
+    check = deadline()
+    while len(producer):
+        check()
+        producer.poll(0.1)
+    group = {"group.id": task.group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    consumer = confluent_kafka.Consumer(settings | group)
+    consumer.subscribe([task.topic])
+    while True:
+        check()
+        message = consumer.poll(0.2)
+        if message is not None:
+            tell(message.error())
+            if message.value() == value:
+                break
+    committed = max(part.offset for part in consumer.commit(asynchronous=False) or [])
+    consumer.close()
+    return committed
+
+
+def aiokafka(task: Task, value: bytes) -> int:
+    return asyncio.run(asyncio.wait_for(_aiokafka(task, value), PATIENCE))
+
+
+async def _aiokafka(task: Task, value: bytes) -> int:
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+    from aiokafka.errors import KafkaConnectionError
+
+    told = Told("aiokafka")
+
+    settings: dict[str, Any] = {
+        "bootstrap_servers": task.address,
+        "security_protocol": "SASL_SSL",
+        "ssl_context": ssl.create_default_context(cafile=task.ca_file),
+        "sasl_mechanism": task.mechanism,
+        "sasl_plain_username": task.name,
+        "sasl_plain_password": task.password,
+    }
+    producer = AIOKafkaProducer(**settings)
+    try:
+        await producer.start()
+    except KafkaConnectionError:
+        raise told.refusal() from None
+    await producer.send_and_wait(task.topic, value, partition=0)
+    await producer.stop()
+    group = {"group_id": task.group, "auto_offset_reset": "earliest", "enable_auto_commit": False}
+    async with AIOKafkaConsumer(task.topic, **group, **settings) as consumer:
+        async for record in consumer:
+            if record.value == value:
+                break
+        await consumer.commit()
+        committed: int = await consumer.committed(TopicPartition(task.topic, 0))
+    return committed
+
+
+def main() -> None:
+    task = Task(**json.loads(sys.argv[1]))
+    use = {"kafka-python": kafka_python, "librdkafka": librdkafka, "aiokafka": aiokafka}[task.library]
+    try:
+        committed = use(task, f"{task.library} {task.mechanism} {task.group}".encode())
+        answer({"committed": committed})
+    except RefusedError as error:
+        answer({"error": error.name, "text": str(error)})
+    except Exception as error:
+        answer({"error": type(error).__name__, "text": str(error)})
+
+
+def answer(outcome: dict[str, Any]) -> NoReturn:
+    """Say how it went, and end at once: what still tries to get in does not count."""
+    print(json.dumps(outcome), flush=True)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
