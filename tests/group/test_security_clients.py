@@ -1,5 +1,5 @@
-"""A coordinator with TLS, SASL and permissions on a real socket: unmodified clients get in or are told why not, and what
-no client sends ends its connection."""
+"""A coordinator with TLS, SASL and permissions on a real socket: unmodified clients get in or are told why not, and
+what no client sends ends its connection."""
 
 from __future__ import annotations
 
