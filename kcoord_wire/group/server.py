@@ -88,7 +88,7 @@ class Limits:
 
     max_connections: int = 20_000
     max_frame_size: int = 4 << 20
-    max_plain_frame_size: int = 1 << 20
+    max_plain_frame_size: int = 512 << 10
     max_unauthenticated_frame_size: int = 512 << 10
     read_ahead: int = 64 << 10
     write_high_water: int = 256 << 10
@@ -189,6 +189,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._choked = True
+        self.stuck_at = time.monotonic()
         self._hold()
 
     def resume_writing(self) -> None:

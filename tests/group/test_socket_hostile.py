@@ -7,7 +7,6 @@ heartbeats without pause.
 
 from __future__ import annotations
 
-import os
 import random
 import resource
 import socket
@@ -25,13 +24,16 @@ import pytest
 import trustme
 
 import kcoord_wire as kw
+from kcoord_wire.group.server import Limits
 from tests.codec.test_hostile import HOSTILE
 from tests.group.test_server import VERSIONS, become_stable, join_request, request_bytes, until
 from tests.group.wire import Wire
 
 MB = 1 << 20
-STALL = 5.0  # seconds: the longest that a healthy client may wait for an answer, on a machine that has other work
-GONE = 20.0
+STALL = (
+    10.0  # seconds that a healthy client may wait for an answer, on a machine that has much other work: it is 0.5 here
+)
+GONE = 30.0
 
 SERVER = """
 import logging, resource, sys
@@ -46,7 +48,7 @@ if len(sys.argv) > 1:
     import ssl
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(sys.argv[1])
-limits = Limits(max_connections=1200, frame_ms=2000, unread_ms=2000, max_bytes_held=32 << 20)
+limits = Limits(max_connections=1200, frame_ms=3000, unread_ms=4000, max_bytes_held=32 << 20)
 config = GroupConfig(initial_rebalance_delay_ms=0)
 with Coordinator({"orders": 12, "wide": 2000}, config=config, limits=limits, tls=tls) as c:
     print(c.address, flush=True)
@@ -165,11 +167,11 @@ def test_hostile_bodies(siege: Siege) -> None:
     assert siege.growth < 8 * MB
 
 
-@pytest.mark.parametrize("length", range(10))
-def test_headers_cut_short(siege: Siege, length: int) -> None:
-    with siege.connect() as wire:
-        wire.send_raw(kw.frame(struct.pack(">hhih", 12, 4, 1, 5)[:length]))
-        assert closed_or_answered(wire) == "closed"
+def test_headers_cut_short(siege: Siege) -> None:
+    for length in range(10):
+        with siege.connect() as wire:
+            wire.send_raw(kw.frame(struct.pack(">hhih", 12, 4, 1, 5)[:length]))
+            assert closed_or_answered(wire) == "closed", length
 
 
 def test_noise(siege: Siege) -> None:
@@ -223,10 +225,11 @@ def _unsigned_varint(value: int) -> bytes:
     ],
 )
 def test_long_lists_of_next_to_nothing(siege: Siege, api_key: int, version: int, before: bytes, element: bytes) -> None:
-    for size in (MB - 100, MB + 100):
+    limit = Limits().max_plain_frame_size
+    for size in (limit - 100, limit + 100):
         with siege.connect() as wire:
             wire.send_raw(dense(api_key, version, before, element, size))
-            assert closed_or_answered(wire) == ("answered" if size < MB else "closed")
+            assert closed_or_answered(wire) == ("answered" if size < limit else "closed")
     assert siege.growth < 256 * MB
 
 
@@ -402,6 +405,3 @@ def test_clients_that_hang_up(siege: Siege) -> None:
             if turn % 3 == 0:
                 wire.reset()
     assert siege.growth < 8 * MB
-
-
-assert os.path.exists("/proc/self/status"), "these tests read a process's memory where Linux has it"
