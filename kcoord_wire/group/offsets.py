@@ -14,7 +14,6 @@ Source: KIP-211 (retention), KIP-496 (OffsetDelete); Kafka's `OffsetMetadataMana
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -161,31 +160,29 @@ def commit(
 ) -> Group | None:
     """Answer an OffsetCommit; the group if the request was let in.
 
-    As in Kafka's answer, partitions that do not exist come first, then the others; a topic stands there once.
+    As in Kafka's answer, partitions that do not exist come first, then the others, and then a topic stands there once.
     """
     if request.version < GROUP_OFFSETS_FROM:
         turn.reply(request, refusal(message, request.version, ErrorCode.UNSUPPORTED_VERSION))
         return None
     by_id = request.version >= TOPIC_IDS_FROM
-    answers: dict[str | uuid.UUID, m.OffsetCommitResponseTopic] = {}
-    wanted: list[tuple[str, m.OffsetCommitRequestTopic, m.OffsetCommitRequestPartition]] = []
+    answers: dict[object, m.OffsetCommitResponseTopic] = {}
+    wanted: list[tuple[str, int, m.OffsetCommitRequestTopic, m.OffsetCommitRequestPartition]] = []
 
-    def outcome(topic: m.OffsetCommitRequestTopic, index: int, error: ErrorCode) -> None:
-        answer = answers.setdefault(
-            topic.topic_id if by_id else topic.name,
-            m.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id),
-        )
-        answer.partitions.append(m.OffsetCommitResponsePartition(partition_index=index, error_code=error))
+    def outcome(place: object, topic: m.OffsetCommitRequestTopic, index: int, error: ErrorCode) -> None:
+        fresh = m.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
+        item = m.OffsetCommitResponsePartition(partition_index=index, error_code=error)
+        answers.setdefault(place, fresh).partitions.append(item)
 
-    for topic in message.topics:
+    for position, topic in enumerate(message.topics):
         name = topics.name_of(topic.topic_id) if by_id else topic.name
         count = None if name is None else topics.partitions(name)
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         for item in topic.partitions:
             if name is None or count is None or not 0 <= item.partition_index < count:
-                outcome(topic, item.partition_index, unknown)
+                outcome((topic.name, topic.topic_id), topic, item.partition_index, unknown)
             else:
-                wanted.append((name, topic, item))
+                wanted.append((name, position, topic, item))
     if not wanted:
         turn.reply(request, m.OffsetCommitResponse(topics=list(answers.values())))
         return None
@@ -199,16 +196,18 @@ def commit(
     retention = message.retention_time_ms
     expires = min(turn.now + retention, MAX_INT64) if 2 <= request.version <= 4 and retention >= 0 else FOREVER
     records: list[LogRecord] = []
-    for name, topic, item in wanted:
+    merged = bool(answers)
+    for name, position, topic, item in wanted:
+        place = (topic.name, topic.topic_id) if merged else position
         text = item.committed_metadata or ""
         if len(text.encode("utf-16-le")) // 2 > config.offset_metadata_max_bytes:  # Java's idea of a string's length
-            outcome(topic, item.partition_index, ErrorCode.OFFSET_METADATA_TOO_LARGE)
+            outcome(place, topic, item.partition_index, ErrorCode.OFFSET_METADATA_TOO_LARGE)
             continue
         at = item.commit_timestamp if request.version == 1 and item.commit_timestamp >= 0 else turn.now
         committed = Committed(item.committed_offset, item.committed_leader_epoch, text, at, expires)
         group.offsets.setdefault(name, {})[item.partition_index] = committed
         records.append(_offset_record(group, name, item.partition_index, committed))
-        outcome(topic, item.partition_index, ErrorCode.NONE)
+        outcome(place, topic, item.partition_index, ErrorCode.NONE)
     if records:
         groups[group.group_id] = group
         turn.append(group, records)

@@ -841,12 +841,14 @@ def test_partitions_that_do_not_exist_come_first_in_the_answer() -> None:
         return m.OffsetCommitRequestTopic(name=name, partitions=items)
 
     topics = [topic("orders", 0, 99), topic("nowhere", 0), topic("payments", 1), topic("orders", 1)]
-    answer = Script().ask(m.OffsetCommitRequest(group_id="g", topics=topics), 8)
-    assert [(t.name, [(p.partition_index, p.error_code) for p in t.partitions]) for t in answer.topics] == [
-        ("orders", [(99, 3), (0, 0), (1, 0)]),
-        ("nowhere", [(0, 3)]),
-        ("payments", [(1, 0)]),
-    ]
+
+    def outcome(topics: list[m.OffsetCommitRequestTopic]) -> list[tuple[str, list[tuple[int, int]]]]:
+        answer = Script().ask(m.OffsetCommitRequest(group_id="g", topics=topics), 8)
+        return [(t.name, [(p.partition_index, p.error_code) for p in t.partitions]) for t in answer.topics]
+
+    refused = [("orders", [(99, 3), (0, 0), (1, 0)]), ("nowhere", [(0, 3)]), ("payments", [(1, 0)])]
+    assert outcome(topics) == refused
+    assert outcome(topics[2:] + topics[2:]) == [(name, [(1, 0)]) for name in ("payments", "orders") * 2]
 
 
 def test_a_commit_that_stores_nothing_leaves_no_group() -> None:
