@@ -35,6 +35,11 @@ MAY_IMPORT = {
     "marshal": SYSTEM,
     "spark": SYSTEM | {"capture", "schema"},
 }
+# Pure objects: what happens, and when, is told to them.
+STATE_MACHINES = ("group.machine", "group.topics", "group.member", "group.faults", "group.permissions")
+WORLD = {"asyncio", "os", "random", "secrets", "select", "selectors", "signal", "socket", "ssl", "subprocess"}
+WORLD |= {"tempfile", "threading", "time", "uvloop"}
+UNIQUE = {"uuid.uuid1", "uuid.uuid4"}
 PARTS = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
 
 
@@ -114,6 +119,29 @@ def test_foreign_libraries_stay_in_their_folder(path: Path) -> None:
     assert part == "marshal" or not tops & KAFKA_CLIENTS
 
 
+def with_siblings(path: Path) -> set[Path]:
+    """The module, and what it imports of its own folder, however many steps away."""
+    found, left = set(), [path]
+    while left:
+        found.add(module := left.pop())
+        names = (
+            name.rsplit(".", 1)[-1] for name in imports(module) if name.startswith(module_name(path.parent / "x")[:-2])
+        )
+        left += [sibling for name in names if (sibling := path.parent / f"{name}.py").exists() and sibling not in found]
+    return found
+
+
+@pytest.mark.parametrize("name", STATE_MACHINES)
+def test_state_machines_know_nothing_of_the_world(name: str) -> None:
+    wrong = [
+        f"{by_path(path)} imports {found}"
+        for path in sorted(with_siblings(PACKAGE / f"{name.replace('.', '/')}.py"))
+        for found in imports(path)
+        if found.split(".")[0] in WORLD or found in UNIQUE or found.startswith("kcoord_wire.codec")
+    ]
+    assert wrong == []
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=by_path)
 def test_nothing_at_run_time_imports_the_emitters(path: Path) -> None:
     if not GENERATORS.match(module_name(path)):
@@ -124,9 +152,10 @@ def test_importing_the_package_needs_the_standard_library_alone() -> None:
     """The core has no dependency: with every other library refused, a message still goes there and back."""
     program = """
 import sys
-for name in ("construct", "cramjam", "crc32c", "dpkt", "rich", "Cython", "pyspark", "kazoo"):
+for name in ("construct", "cramjam", "crc32c", "dpkt", "rich", "Cython", "pyspark", "kazoo", "uvloop", "scramp"):
     sys.modules[name] = None
 import kcoord_wire as kw
+import kcoord_wire.group.machine
 request = kw.registry.request(12).cls(group_id="g", member_id="m")
 assert kw.decode(type(request), kw.encode(request, 4), 4) == request
 print(sorted(name for name in sys.modules if name.startswith("kcoord_wire.schema.emit_")))

@@ -3,6 +3,8 @@
     async with Coordinator(topics={"orders": 12}) as c:  # a real socket, for any client
         consumer = KafkaConsumer("orders", bootstrap_servers=c.address, group_id="billing")
 
+    with Cluster(seed=7) as sim: ...  # the same machine on a virtual clock: a life that its seed can repeat
+
 Names are imported when they are first used: the machine needs Python alone, the server the extra ``serve``.
 """
 
@@ -12,17 +14,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kcoord_wire.group.cluster import Cluster
     from kcoord_wire.group.config import Endpoint, GroupConfig
     from kcoord_wire.group.coordinator import Coordinator
     from kcoord_wire.group.events import Rebalance, Trigger
+    from kcoord_wire.group.faults import Fault, Faults
     from kcoord_wire.group.machine import GroupMachine
     from kcoord_wire.group.permissions import Permissions
     from kcoord_wire.group.security import Users
     from kcoord_wire.group.server import Limits
+    from kcoord_wire.group.store import CorruptLogError
 
 __all__ = [
+    "Cluster",
     "Coordinator",
+    "CorruptLogError",
     "Endpoint",
+    "Fault",
+    "Faults",
     "GroupConfig",
     "GroupMachine",
     "Limits",
@@ -33,13 +42,16 @@ __all__ = [
 ]
 
 _MODULES = {
+    "cluster": ("Cluster",),
     "config": ("Endpoint", "GroupConfig"),
     "coordinator": ("Coordinator",),
     "events": ("Rebalance", "Trigger"),
+    "faults": ("Fault", "Faults"),
     "machine": ("GroupMachine",),
     "permissions": ("Permissions",),
     "security": ("Users",),
     "server": ("Limits",),
+    "store": ("CorruptLogError",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

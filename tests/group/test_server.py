@@ -21,6 +21,7 @@ from kcoord_wire.group.coordinator import Coordinator
 from kcoord_wire.group.disk import LogInUseError
 from kcoord_wire.group.events import Trigger
 from kcoord_wire.group.faults import Fault, Faults
+from kcoord_wire.group.security import Users
 from kcoord_wire.group.server import Limits
 from kcoord_wire.group.store import Store
 from tests.group.conftest import StartCoordinator
@@ -429,6 +430,23 @@ def test_silence_ends(coordinator: StartCoordinator, sent: bytes) -> None:
         wire.call(VERSIONS, 3)
         wire.send_raw(sent)
         assert wire.is_closed_by_peer()
+
+
+def test_authentication_has_to_come_to_an_end(coordinator: StartCoordinator) -> None:
+    c = coordinator(users=Users({"alice": "secret"}), limits=Limits(unauthenticated_ms=300))
+    with Wire(c.address) as known, Wire(c.address) as unknown:
+        assert known.call(kw.SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
+        assert known.call(kw.SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"), 1).error_code == 0
+        until(lambda: not is_answered(unknown))  # asking for versions does not keep it alive
+        assert known.call(kw.MetadataRequest(topics=[]), 9)
+    assert 'kcoord_connections_closed_total{reason="unauthenticated"} 1.0' in c.metrics()
+
+
+def is_answered(wire: Wire) -> bool:
+    try:
+        return bool(wire.call(VERSIONS, 3).error_code == 0)
+    except (EOFError, ConnectionError):
+        return False
 
 
 def test_who_waits_for_an_answer_is_not_idle(coordinator: StartCoordinator) -> None:
