@@ -25,7 +25,7 @@ import kcoord_wire as kw
 from kcoord_wire.error_codes import ErrorCode
 from tests.group.wire import Wire
 
-__all__ = ["KAFKA", "LOGS", "KafkaBroker", "class_path", "compile_java", "create_topics", "run_java", "tool"]
+__all__ = ["KAFKA", "LOGS", "KafkaBroker", "class_path", "compile_java", "create_topics", "java", "run_java", "tool"]
 
 KAFKA: Final = "3.9.2"
 """The version of the reference broker, and of its tools."""

@@ -1,0 +1,66 @@
+"""Unmodified KafkaConsumer and KafkaProducer of kafka-clients live a group's life on the coordinator, without a warning.
+
+The life itself is that of all client libraries, in tests/group/clients/life_cycle.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from kcoord_wire.group import Coordinator
+from tests.group.clients.life_cycle import CONFIG, Figures, Place, at_once, life_cycle, mixed, static
+from tests.group.clients.members import Client
+from tests.interop.kafka_broker import class_path, compile_java, java
+
+SOURCE = Path(__file__).parent / "java" / "JavaMember.java"
+VERSIONS = ("3.9.2", "4.4.0")
+ASSIGNORS = ("range", "sticky", "cooperative-sticky")
+ALLOWED: dict[str, str] = {}
+"""What a client may log as a warning or worse: a pattern, and why that is none of ours."""
+
+LOGGER = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showThreadName=false")
+
+
+@pytest.fixture(scope="session")
+def clients(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Client]:
+    """The program, compiled against each version."""
+    made = {}
+    for version in VERSIONS:
+        path = compile_java(SOURCE, tmp_path_factory.mktemp("classes"), class_path("kafka-clients", version))
+        made[version] = Client(f"kafka-clients {version}", java(path, *LOGGER, "JavaMember"), ALLOWED)
+    return made
+
+
+@pytest.fixture
+def coordinator() -> Iterator[Coordinator]:
+    with Coordinator(config=CONFIG) as running:
+        yield running
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_life_cycle(
+    version: str, clients: dict[str, Client], coordinator: Coordinator, record_property: Callable[[str, object], None]
+) -> None:
+    scripts: dict[str, Callable[[], Figures]] = {
+        name: partial(life_cycle, Place.on(coordinator, name), clients[version], name) for name in ASSIGNORS
+    }
+    for role, leads in ("follower", False), ("leader", True):
+        # A static member is back when its JVM has loaded what it needs, which on a busy machine takes seconds.
+        unhurried = replace(Place.on(coordinator, role), session_timeout_ms=8000)
+        scripts[role] = partial(static, unhurried, clients[version], "range", leads=leads)
+    record_property(version, at_once(scripts))
+
+
+def test_both_versions_in_one_group(clients: dict[str, Client], coordinator: Coordinator) -> None:
+    old, new = (clients[version] for version in VERSIONS)
+    at_once(
+        {
+            "old leads": partial(mixed, Place.on(coordinator, "old"), (old, new, old), "range"),
+            "new leads": partial(mixed, Place.on(coordinator, "new"), (new, old, new), "cooperative-sticky"),
+        }
+    )
