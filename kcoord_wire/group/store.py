@@ -22,7 +22,6 @@ Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from errno import EIO
@@ -31,18 +30,23 @@ from threading import Lock
 from typing import NamedTuple
 
 from kcoord_wire.errors import DecodeError
-from kcoord_wire.group.disk import SECTOR, Disk, DiskFile
+from kcoord_wire.group.disk import Disk, DiskFile
 from kcoord_wire.group.events import LogRecord
+from kcoord_wire.group.segments import (
+    LEADER_EPOCH,
+    MAX_OFFSET_DELTA,
+    CorruptLogError,
+    base_offset,
+    read_batches,
+    read_records,
+)
 from kcoord_wire.records import (
     OffsetsRecord,
     Record,
-    RecordBatch,
-    SegmentReader,
     decode_offsets_record,
     encode_batch,
     encode_offsets_record,
 )
-from kcoord_wire.records.batch import HEADER_SIZE, crc32c
 
 __all__ = ["CorruptLogError", "Recovered", "Store", "Sync"]
 
@@ -50,31 +54,6 @@ _SEGMENT = re.compile(r"(\d{20})\.log")
 _FIRST = f"{0:020}.log"
 _CLEANED = f"{0:020}.cleaned"  # compaction at work
 _SWAP = f"{0:020}.swap"  # compaction done, its result on the way to its name
-_LEADER_EPOCH = 0
-_MAX_DELTA = (1 << 31) - 1
-_MAX_BATCH_SIZE = _MAX_DELTA + 12
-
-_HEADER = struct.Struct(">qiibI")  # base offset, length, leader epoch, magic, checksum
-_LENGTH_FROM = 12  # the length counts what follows it
-_PREFIX_SIZE = 17  # what comes before the checksum
-_CHECKED_FROM = 21  # what the checksum covers
-_AT_PRODUCER = 43  # id, epoch and sequence number, none of which this log has
-_NO_PRODUCER = b"\xff" * 14
-
-
-class CorruptLogError(Exception):
-    """The log is damaged in a way that no crash explains, or was written by something else.
-
-    :ivar file: name of the segment
-    :ivar position: byte in it at which the batch begins that is wrong
-    :ivar reason: what is wrong with it, in words
-    """
-
-    def __init__(self, file: str, position: int, reason: str) -> None:
-        super().__init__(f"{file} at byte {position}: {reason}")
-        self.file = file
-        self.position = position
-        self.reason = reason
 
 
 class Recovered(NamedTuple):
@@ -95,14 +74,15 @@ class Recovered(NamedTuple):
 class Sync:
     """Appends on their way to the disk.
 
-    :ivar last: the number of the last one
+    :ivar batches: their records
+    :ivar last: the number of the last append
     """
 
-    __slots__ = ("_batches", "_store", "last")
+    __slots__ = ("_store", "batches", "last")
 
     def __init__(self, store: Store, batches: list[list[Record]], last: int) -> None:
         self._store = store
-        self._batches = batches
+        self.batches = batches
         self.last = last
 
     def run(self) -> None:
@@ -110,7 +90,7 @@ class Sync:
 
         :raises OSError: nothing more is written before `Store.recover`
         """
-        self._store._write(self._batches)
+        self._store._write(self)
 
 
 class Store:
@@ -193,12 +173,14 @@ class Store:
         assert sync is self._under_way, "one sync at a time"
         self._under_way = None
 
-    def _write(self, batches: Iterable[list[Record]]) -> None:
+    def _write(self, sync: Sync) -> None:
         with self._writing:
             file = self._active()
+            if sync is not self._under_way:
+                raise OSError(EIO, "the log was recovered without this sync")
             try:
-                for records in batches:
-                    data = encode_batch(records, partition_leader_epoch=_LEADER_EPOCH)
+                for records in sync.batches:
+                    data = encode_batch(records, partition_leader_epoch=LEADER_EPOCH)
                     if self._size and self._size + len(data) > self._segment_bytes:
                         file = self._roll()
                     file.append(data)
@@ -259,12 +241,12 @@ class Store:
         replay = _Replay(self._disk)
         if _SWAP in sizes:
             replay.read(_SWAP, 0, last=False)
-            obsolete = [name for name in logs if _base_offset(name) < replay.end]
+            obsolete = [name for name in logs if base_offset(name) < replay.end]
             logs = logs[len(obsolete) :]
             if not logs:
                 raise CorruptLogError(_SWAP, sizes[_SWAP], f"no segment follows, where one begins at {replay.end}")
         for name in logs:
-            replay.read(name, _base_offset(name), last=name == logs[-1])
+            replay.read(name, base_offset(name), last=name == logs[-1])
 
         # All is understood; from here on files are touched.
         if _CLEANED in sizes:
@@ -285,7 +267,7 @@ class Store:
             file.close()
             raise
         self._closed = logs[:-1]
-        self._file, self._name, self._base, self._size = file, name, _base_offset(name), replay.size
+        self._file, self._name, self._base, self._size = file, name, base_offset(name), replay.size
         self._end = self._next_offset = replay.end
         self._bytes = sum(sizes[name] for name in (*self._closed, name))
         self._compact_at = replay.live + max(self._min_compaction_bytes, replay.live)
@@ -335,10 +317,10 @@ class Store:
 
     def _write_cleaned(self, closed: list[str], end: int) -> int:
         """What is to be kept of the `closed` segments, durable in a file of its own; gives its size."""
-        last = {record.key: record.offset for record in _records(self._disk, closed, end)}
+        last = {record.key: record.offset for record in read_records(self._disk, closed, end)}
         kept = (
             record
-            for record in _records(self._disk, closed, end)
+            for record in read_records(self._disk, closed, end)
             if record.value is not None and record.offset == last[record.key]
         )
         size = 0
@@ -393,11 +375,11 @@ class _Replay:
         self._disk = disk
 
     def read(self, name: str, base: int, *, last: bool) -> None:
-        """The next file. Errors as `_batches`, and for a record that is not one of ``__consumer_offsets``."""
+        """The next file. Errors as `read_batches`, and for a record that is not one of ``__consumer_offsets``."""
         if base != self.end:
             raise CorruptLogError(name, 0, f"begins at offset {base} where {self.end} is due")
         self.size = 0
-        for batch in _batches(self._disk, name, self.end, last=last):
+        for batch in read_batches(self._disk, name, self.end, last=last):
             for record in batch.records:
                 try:
                     self._apply(decode_offsets_record(record.key, record.value))
@@ -417,118 +399,15 @@ class _Replay:
             self.live += size
 
 
-def _base_offset(name: str) -> int:
-    return int(name.partition(".")[0])
-
-
-def _records(disk: Disk, names: Iterable[str], end: int) -> Iterator[Record]:
-    """The records of closed segments, which end at offset `end`. Errors as `_batches`."""
-    reached = 0
-    for name in names:
-        if _base_offset(name) != reached:
-            raise CorruptLogError(name, 0, f"begins at offset {_base_offset(name)} where {reached} is due")
-        for batch in _batches(disk, name, reached, last=False):
-            yield from batch.records
-            reached = batch.last_offset + 1
-    if reached != end:
-        raise CorruptLogError(name, disk.sizes()[name], f"ends at offset {reached} where the next segment has {end}")
-
-
-def _batches(disk: Disk, name: str, end: int, *, last: bool) -> Iterator[RecordBatch]:
-    """The batches of a file, from offset `end` on.
-
-    :param last: the last file of the log, whose last batch a crash may have damaged; that one is left out
-    :raises CorruptLogError: there is another fault
-    """
-    position = 0
-    fault: str | None = None
-    with disk.read(name) as source:
-        try:
-            reader = SegmentReader(source, max_batch_size=_MAX_BATCH_SIZE)
-            for batch in reader:
-                if not isinstance(batch, RecordBatch) or batch.attributes or batch.producer_id != -1:
-                    raise CorruptLogError(name, position, "a batch of a kind that this log does not have")
-                fault = _out_of_place(batch, end)
-                if fault is not None:
-                    break
-                position, end = batch.position + batch.size, batch.last_offset + 1
-                yield batch
-            if reader.torn_tail is not None:
-                fault = f"the file ends after {reader.torn_tail.size} bytes of a batch"
-        except DecodeError as error:
-            fault = str(error)
-        if fault is not None:
-            source.seek(position)
-            if not (last and _is_torn(source.read(), position, end)):
-                raise CorruptLogError(name, position, fault)
-
-
-def _out_of_place(batch: RecordBatch, end: int) -> str | None:
-    """What is wrong with that of a batch which its checksum does not cover, if it is to begin at offset `end`."""
-    if batch.base_offset != end:
-        return f"a batch of offset {batch.base_offset} where {end} is due"
-    if batch.partition_leader_epoch != _LEADER_EPOCH:
-        return f"a batch of leader epoch {batch.partition_leader_epoch}"
-    return None
-
-
-class _Header(NamedTuple):
-    base_offset: int
-    size: int
-    leader_epoch: int
-    crc: int
-
-
-def _header(data: bytes, at: int) -> _Header | None:
-    """The header at `at`, if it can be one."""
-    if not 0 <= at <= len(data) - HEADER_SIZE:
-        return None
-    base_offset, length, epoch, magic, crc = _HEADER.unpack_from(data, at)
-    size = length + _LENGTH_FROM
-    return _Header(base_offset, size, epoch, crc) if magic == 2 and size >= HEADER_SIZE else None
-
-
-def _is_whole(data: bytes, at: int, header: _Header) -> bool:
-    end = at + header.size
-    return end <= len(data) and crc32c(memoryview(data)[at + _CHECKED_FROM : end]) == header.crc
-
-
-def _is_torn(rest: bytes, position: int, end: int) -> bool:
-    """Whether `rest`, the end of the last file, is what a crash leaves of one batch that was on its way.
-
-    Of such a batch any sectors may be missing, its first included, and so its length. But nothing was ever written
-    after it: neither does a whole batch of a later offset stand anywhere behind, nor does its own header say that it
-    ends before the file does.
-
-    :param position: of `rest` in the file
-    :param end: offset at which the batch was to begin
-    """
-    header = _header(rest, 0)
-    if header is not None:
-        in_order = header.base_offset == end and header.leader_epoch == _LEADER_EPOCH
-        if in_order and header.size < len(rest):
-            return False
-        if _is_whole(rest, 0, header):
-            # The checksum does not cover the offset. A crash takes that alone only if a sector ends just behind it.
-            return not in_order and header.size == len(rest) and position % SECTOR > SECTOR - _PREFIX_SIZE
-    found = rest.find(_NO_PRODUCER, _AT_PRODUCER + 1)
-    while found >= 0:
-        header = _header(rest, found - _AT_PRODUCER)
-        if header is not None and header.base_offset >= end and _is_whole(rest, found - _AT_PRODUCER, header):
-            return False
-        found = rest.find(_NO_PRODUCER, found + 1)
-    return True
-
-
 def _batches_without_gap(records: Iterable[Record], end: int, batch_bytes: int) -> Iterator[bytes]:
     """Batches of `records` that cover all offsets from 0 up to `end`, those included that no record has."""
     base = size = 0
     batch: list[Record] = []
     for record in chain(records, [None]):
         until = end if record is None else record.offset
-        while base < until and (record is None or size >= batch_bytes or until - base > _MAX_DELTA):
-            last = min(until - 1, base + _MAX_DELTA)
-            yield encode_batch(batch, base_offset=base, last_offset=last, partition_leader_epoch=_LEADER_EPOCH)
+        while base < until and (record is None or size >= batch_bytes or until - base > MAX_OFFSET_DELTA):
+            last = min(until - 1, base + MAX_OFFSET_DELTA)
+            yield encode_batch(batch, base_offset=base, last_offset=last, partition_leader_epoch=LEADER_EPOCH)
             base, size, batch = last + 1, 0, []
         if record is not None:
             batch.append(record)

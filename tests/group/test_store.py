@@ -7,6 +7,7 @@ order and compares what is recovered with a dict.
 from __future__ import annotations
 
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from errno import EIO, ENOSPC
@@ -462,6 +463,26 @@ def test_bytes_of_a_log_within_a_torn_record_are_not_taken_for_a_later_batch() -
     assert store.recovered.truncated == len(data) - 1 - bounds[-2]
 
 
+def test_a_wild_length_costs_no_memory(tmp_path: Path) -> None:
+    disk = FileDisk(tmp_path)
+    store, _ = recovered(disk)
+    write(store, [commit("a", 0, 1)])
+    bound = disk.sizes()[FIRST]
+    write(store, [commit("a", 0, 2)])
+    store.close()
+    with (tmp_path / "__consumer_offsets-0" / FIRST).open("r+b") as file:
+        file.seek(bound + 8)
+        file.write(((1 << 31) - 1).to_bytes(4, "big"))
+    tracemalloc.start()
+    try:
+        store, found = recovered(FileDisk(tmp_path))
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+    store.close()
+    assert found == {("a", 0): 1}
+
+
 # ---- logs that something else has written
 
 
@@ -569,6 +590,8 @@ def test_after_a_failure_nothing_is_written_until_recovery(call: str, errno: int
     with pytest.raises(OSError, match="recovered"):
         store.compact()
     assert state(store.recover()) == {("a", 0): 1}
+    with pytest.raises(OSError, match="without this sync"):
+        sync.run()
     write(store, [commit("a", 0, 4)])
     assert [record.offset for batch in batches(content(disk)[FIRST]) for record in batch.records] == [0, 1]
     assert recovered(disk)[1] == {("a", 0): 4}
@@ -955,7 +978,7 @@ def test_many_crashes_with_large_writes() -> None:
         assert sync is not None
         file = store._file
         assert file is not None
-        file.append(encode_batch(sync._batches[0], partition_leader_epoch=0))  # as far as the write comes
+        file.append(encode_batch(sync.batches[0], partition_leader_epoch=0))  # as far as the write comes
         disk.crash(random)
         store, found = recovered(disk)
         assert found in (acknowledged, {**acknowledged, **waiting})
