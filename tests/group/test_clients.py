@@ -79,7 +79,7 @@ def test_life_cycle(client: Client, coordinator: Coordinator, record_property: R
 def test_static_members(client: Client, coordinator: Coordinator, record_property: Record) -> None:
     # A leader that joins once more, as kafka-python's may, begins a rebalance of its own when it is restarted.
     roles = {"follower": False} if client is KAFKA_PYTHON else {"follower": False, "leader": True}
-    places = {role: Place.on(coordinator, role, session_timeout_ms=6000) for role in roles}
+    places = {role: Place.on(coordinator, role) for role in roles}
     scripts: dict[str, Callable[[], Figures]] = {
         role: partial(static, places[role], client, RANGE, leads=leads) for role, leads in roles.items()
     }

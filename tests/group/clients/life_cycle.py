@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, Self
+from typing import Self
 
 from kcoord_wire.group import Coordinator, GroupConfig
 from tests.group.clients.members import PATIENCE, Client, Member, Record
@@ -64,9 +64,9 @@ class Place:
     margin: float = 4.0
 
     @classmethod
-    def on(cls, coordinator: Coordinator, name: str, **settings: Any) -> Self:
+    def on(cls, coordinator: Coordinator, name: str) -> Self:
         """A place of our own coordinator, with a topic and a group of its own."""
-        place = cls(coordinator.address, topic=f"orders-{name}", group=f"billing-{name}", **settings)
+        place = cls(coordinator.address, topic=f"orders-{name}", group=f"billing-{name}")
         coordinator.create_topic(place.topic, place.partitions)
         return place
 
@@ -236,12 +236,13 @@ def mixed(place: Place, clients: Sequence[Client], assignor: str) -> Figures:
 def static(place: Place, client: Client, assignor: str, *, leads: bool) -> Figures:
     """Static members: one is closed and comes again, is killed and comes again, and at last is killed for good.
 
-    While it comes again within its session timeout the other member is told of no rebalance. So the place has to give
-    it time: a session timeout within which a busy machine lets it come again.
+    While it comes again within its session timeout the other member is told of no rebalance. The session timeout is
+    twice that of the place, so that it can come again in time on a busy machine.
 
     :param leads: whether that member is the one that leads the group
     :returns: ``killed``: seconds until it was replaced at last
     """
+    place = replace(place, session_timeout_ms=2 * place.session_timeout_ms)
     with ExitStack() as stack:
         other = stack.enter_context(place.member(client, "other", assignor, static=True))
         one, again, last = (

@@ -62,7 +62,7 @@ class Served:
             assert not [line for line in self.log if line["level"] not in ("info", "debug")]
 
     def place(self, topic: str) -> Place:
-        return Place(self.address, topic, group=f"of {topic}", partitions=self.topics[topic])
+        return Place(self.address, topic, group=f"{topic}-readers", partitions=self.topics[topic])
 
     def triggers(self, place: Place) -> list[str]:
         """What set off the rebalances of the place's group that have ended, by the log."""

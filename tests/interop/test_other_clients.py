@@ -1,0 +1,203 @@
+"""Clients in other languages live the same life on the coordinator: kafkajs, franz-go and sarama, alone and mixed.
+
+Their programs are in node/ and go/, at the newest versions there were; the scripts are those of the Python clients
+(tests/group/clients). Needs ``node`` 14 or newer with ``npm``, and ``go``. Debian's packages will do: where go is older
+than go.mod asks for, the one that it names is fetched as the Go module that it is (`go_command`). What is fetched and
+built lies under build/interop.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.group.clients.life_cycle import Figures, Place, at_once, life_cycle, mixed, static
+from tests.group.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, ROOT, Client
+from tests.group.clients.served import Served
+from tests.interop.kafka_broker import tool
+
+HERE = Path(__file__).parent
+BUILD = ROOT / "build" / "interop"
+RANGE = "range"
+COOPERATIVE = "cooperative-sticky"
+
+KAFKAJS_ALLOWED = {
+    "Connection: Response Heartbeat.*: The group is rebalancing": "it logs this answer as an error, and then rejoins",
+    "Runner: The group is rebalancing, re-joining": "it warns of each rebalance that others begin",
+}
+SARAMA_ALLOWED = {
+    "|".join(
+        (
+            r"^(Initializing new|Successfully initialized new|Closing) [Cc]lient$",
+            r"^client/metadata fetching metadata for ",
+            r"^client/brokers registered new broker #0 ",
+            r"^client/coordinator (requesting coordinator for \S+ from |coordinator for \S+ is #0 )",
+            r"^Completed ApiVersionsRequest V\d ",
+            r"^(Connected to|Closed connection to) broker ",
+            r"^consumer/broker/0 (accumulated \d+ new subscriptions|(added|closed dead) subscription to )",
+            r"^consumergroup/session/\S+ (heartbeat loop stopped|released)$",
+            r"^txnmgr/(transition|init-producer-id) \[\] (transition|invoking|successful|obtained)",
+            r"^producer/broker/0 (starting up|state change to \[open\] on |input chan closed|shut down)",
+            r"^Producer shutting down\.$",
+            r"^consumergroup/\S+ loop check partition number goroutine will exit, ",
+        )
+    ): "its log has no levels: this is what it says when all goes well"
+}
+
+Record = Callable[[str, object], None]
+
+
+def run(command: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None) -> str:
+    """Run a build tool to its end and give its standard output."""
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, **(environment or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
+
+
+def version(text: str) -> tuple[int, ...]:
+    """The first numbers with dots between them."""
+    found = re.search(r"\d+(\.\d+)+", text)
+    assert found is not None, text
+    return tuple(map(int, found[0].split(".")))
+
+
+def go_command() -> tuple[str, dict[str, str]]:
+    """A go that is as new as go.mod asks for, and what has to be in its environment.
+
+    Since 1.21 go fetches a newer one by itself, where it may. An older one can fetch the same module; then its files
+    named ``_go.mod`` have to be ``go.mod``, and its programs executable, as a newer go sees to by itself.
+    """
+    go = tool("go", "golang-go")
+    wanted = version((HERE / "go" / "go.mod").read_text())
+    found = version(run([go, "env", "GOVERSION"], HERE, {"GOTOOLCHAIN": "local"}))
+    if found >= wanted:
+        return go, {"GOTOOLCHAIN": "local"}
+    if found >= (1, 21):
+        return go, {"GOTOOLCHAIN": "auto"}
+    toolchain = BUILD / f"go{'.'.join(map(str, wanted))}"
+    if not toolchain.exists():
+        scratch = BUILD / "go-scratch"
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(parents=True)
+        (scratch / "go.mod").write_text("module scratch\n")
+        platform = "-".join(json.loads(run([go, "env", "-json", "GOHOSTOS", "GOHOSTARCH"], scratch)).values())
+        module = f"golang.org/toolchain@v0.0.1-{toolchain.name}.{platform}"
+        source = json.loads(run([go, "mod", "download", "-json", module], scratch))["Dir"]
+        copy = scratch / toolchain.name
+        shutil.copytree(source, copy, copy_function=shutil.copyfile)
+        for folder in [copy, *filter(Path.is_dir, copy.rglob("*"))]:
+            folder.chmod(0o755)
+        for renamed in copy.rglob("_go.mod"):
+            renamed.rename(renamed.with_name("go.mod"))
+        for program in [*(copy / "bin").iterdir(), *(copy / "pkg" / "tool").rglob("*")]:
+            program.chmod(0o755)
+        copy.rename(toolchain)  # all of it or nothing, whatever breaks off before
+    return str(toolchain / "bin" / "go"), {"GOTOOLCHAIN": "local", "GOROOT": str(toolchain)}
+
+
+@pytest.fixture(scope="session")
+def kafkajs() -> Client:
+    node, npm = tool("node", "nodejs"), tool("npm", "npm")
+    modules = BUILD / "node"
+    modules.mkdir(parents=True, exist_ok=True)
+    for name in "package.json", "package-lock.json", ".npmrc":
+        shutil.copyfile(HERE / "node" / name, modules / name)
+    run([npm, "ci", "--ignore-scripts"], modules)
+    environment = {"NODE_PATH": str(modules / "node_modules"), "KAFKAJS_NO_PARTITIONER_WARNING": "1"}
+    return Client("kafkajs", (node, str(HERE / "node" / "member.js")), KAFKAJS_ALLOWED, environment)
+
+
+@pytest.fixture(scope="session")
+def go_programs() -> Path:
+    folder = BUILD / "go"
+    folder.mkdir(parents=True, exist_ok=True)
+    go, environment = go_command()
+    run([go, "build", "-mod=readonly", "-o", str(folder), "./..."], HERE / "go", environment)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def franz_go(go_programs: Path) -> Client:
+    return Client("franz-go", (str(go_programs / "franz"),))
+
+
+@pytest.fixture(scope="session")
+def sarama(go_programs: Path) -> Client:
+    return Client("sarama", (str(go_programs / "sarama"),), SARAMA_ALLOWED)
+
+
+Script = Callable[[Place], Figures]
+
+
+@pytest.fixture
+def play(tmp_path: Path, record_property: Record) -> Callable[[Mapping[str, Script]], None]:
+    """Plays scripts side by side on a `kcoord serve` of their own."""
+
+    def play(scripts: Mapping[str, Script]) -> None:
+        with Served(dict.fromkeys(scripts, 6), tmp_path / "log") as served:
+            figures = at_once({name: partial(script, served.place(name)) for name, script in scripts.items()})
+        record_property("figures", figures)
+
+    return play
+
+
+Play = Callable[[Mapping[str, Script]], None]
+
+
+def test_kafkajs(kafkajs: Client, play: Play) -> None:
+    play({"life": lambda place: life_cycle(place, kafkajs, "RoundRobinAssigner")})
+
+
+def test_franz_go(franz_go: Client, play: Play) -> None:
+    assignors = (RANGE, "roundrobin", "sticky", COOPERATIVE)
+    play({name: partial(life_cycle, client=franz_go, assignor=name) for name in assignors})
+
+
+def test_sarama(sarama: Client, play: Play) -> None:
+    play({name: partial(life_cycle, client=sarama, assignor=name) for name in (RANGE, "roundrobin", "sticky")})
+
+
+def test_static_members(franz_go: Client, sarama: Client, play: Play) -> None:
+    play(
+        {
+            f"{client.name}-{'leader' if leads else 'follower'}": partial(
+                static, client=client, assignor=RANGE, leads=leads
+            )
+            for client in (franz_go, sarama)
+            for leads in (True, False)
+        }
+    )
+
+
+def test_languages_together(franz_go: Client, sarama: Client, play: Play) -> None:
+    together = (
+        ((franz_go, sarama, CONFLUENT), RANGE),
+        ((sarama, KAFKA_PYTHON, franz_go), RANGE),
+        ((AIOKAFKA, franz_go, sarama), RANGE),
+        ((franz_go, CONFLUENT, KAFKA_PYTHON), COOPERATIVE),
+        ((CONFLUENT, KAFKA_PYTHON, franz_go), COOPERATIVE),
+    )
+    play(
+        {
+            "-".join((*(client.name for client in clients), assignor)): partial(
+                mixed, clients=clients, assignor=assignor
+            )
+            for clients, assignor in together
+        }
+    )
