@@ -76,12 +76,12 @@ from kcoord_wire.group.member import (
     Subscribe,
     TopicsKnown,
 )
-from kcoord_wire.group.model import IllegalMoveError
+from kcoord_wire.group.model import IllegalMoveError, State
 from kcoord_wire.group.refusals import refusal
 from kcoord_wire.group.runtime import Runtime
 from kcoord_wire.group.store import Store, Sync
 
-__all__ = ["EPOCH_MS", "Cluster", "ConsumerBlobs", "Happening", "Process"]
+__all__ = ["EPOCH_MS", "Cluster", "ConsumerBlobs", "Happening", "Idle", "Process"]
 
 EPOCH_MS: Final = 1_700_000_000_000
 """When virtual time begins, in ms since the epoch."""
@@ -108,6 +108,17 @@ class Happening(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.at:>9} {self.who:<12} {self.what:<10} {'' if self.detail is None else self.detail}"
+
+
+class Idle(NamedTuple):
+    """Time in ms, summed over the partitions, in which nobody held them.
+
+    :ivar revoked: because a rebalance took them from a member that lived on: what eager members stop for
+    :ivar abandoned: because their owner had left or died, or was thrown out
+    """
+
+    revoked: int
+    abandoned: int
 
 
 # ---- what the coordinator and the members do not look into
@@ -426,10 +437,11 @@ class Cluster:
         self._offset = 0
         self._revision = 0  # goes up with whatever may change whether the group is settled
         self._settled: tuple[int, bool] = (-1, False)
-        self._late: Process | None = None
+        self._restless: set[Process] = set()  # who works, and is paused or not at rest in a generation
         self._owner: dict[TopicPartition, Process] = {}
-        self._orphaned: dict[TopicPartition, int] = {}
-        self._idle_ms = 0
+        self._orphaned: dict[TopicPartition, tuple[int, bool]] = {}  # since when, and whether it was revoked
+        self._revoked_ms = 0
+        self._abandoned_ms = 0
         self._probes: dict[int, Any] = {}
 
         self._segment_bytes = segment_bytes
@@ -520,6 +532,7 @@ class Cluster:
         request_timeout_ms: int = 30_000,
         commit_ms: int | None = 5_000,
         release_ms: int = 0,
+        poll_ms: int = 0,
     ) -> Process:
         """Start a consumer.
 
@@ -527,6 +540,7 @@ class Cluster:
         :param client: whose versions of the protocol it speaks: a key of `CLIENT_VERSIONS`
         :param commit_ms: how often it commits; None for never
         :param release_ms: how long the application needs to give up one partition
+        :param poll_ms: how long at most it works between two polls; only there does it learn that it has to
         :raises ValueError: a process of that name is alive
         """
         options = {key: value for key, value in locals().items() if key not in ("self", "name")}
@@ -583,6 +597,8 @@ class Cluster:
         process = self.processes[name]
         if process.is_alive:
             self._note(name, "pauses", ms)
+            if process.is_working:
+                self._restless.add(process)
             process._paused_until = max(process._paused_until, self._clock + ms)
             self._revision += 1
             self._later(process._paused_until, self._resume, process)
@@ -695,9 +711,15 @@ class Cluster:
             for partition in process.member.owned
         }
 
-    def idle_ms(self) -> int:
+    def idle_ms(self) -> Idle:
         """For how long partitions were held by nobody since somebody first held them, summed over the partitions."""
-        return self._idle_ms + sum(self._clock - since for since in self._orphaned.values())
+        revoked, abandoned = self._revoked_ms, self._abandoned_ms
+        for since, was_revoked in self._orphaned.values():
+            if was_revoked:
+                revoked += self._clock - since
+            else:
+                abandoned += self._clock - since
+        return Idle(revoked, abandoned)
 
     @property
     def is_up(self) -> bool:
@@ -708,6 +730,25 @@ class Cluster:
     def topics(self) -> Mapping[str, int]:
         """The topics there are, with the number of their partitions."""
         return self._topics.counts
+
+    def state(self, group: str = "group") -> State | None:
+        """The state of a group; None where there is none, or no coordinator."""
+        known = None if self._machine is None else self._machine.groups.get(group)
+        return None if known is None else known.state
+
+    def leader(self, group: str = "group") -> Process | None:
+        """The working process that leads a group."""
+        known = None if self._machine is None else self._machine.groups.get(group)
+        if known is None or known.leader_id is None:
+            return None
+        return next(
+            (
+                process
+                for process in self.processes.values()
+                if process.is_working and process.member.member_id == known.leader_id
+            ),
+            None,
+        )
 
     def fresh_offset(self) -> int:
         """An offset that nobody has committed before."""
@@ -723,8 +764,7 @@ class Cluster:
         return settled
 
     def _is_settled(self) -> bool:
-        late = self._late  # of ten thousand members the one that was not there a moment ago is the one to ask first
-        if late is not None and late.is_working and not late.member.is_at_rest:
+        if self._restless:
             return False
         groups: dict[str, list[Process]] = {}
         for process in self.processes.values():
@@ -736,8 +776,7 @@ class Cluster:
             generation_id = processes[0].member.generation_id
             for process in processes:
                 member = process.member
-                if not member.is_at_rest or member.generation_id != generation_id or process.is_paused:
-                    self._late = process
+                if member.generation_id != generation_id:
                     return False
                 held += member.owned
                 wanted.update(member.topics)
@@ -761,6 +800,10 @@ class Cluster:
             _CARRY_OUT[type(effect)](self, process, effect)
         if member.state is not state:
             self._revision += 1
+        if member.is_at_rest or member.state in (MemberState.LEFT, MemberState.FAILED):
+            self._restless.discard(process)
+        else:
+            self._restless.add(process)
         deadline = member.deadline
         if deadline is not None and deadline < process._armed:
             process._armed = deadline
@@ -808,16 +851,17 @@ class Cluster:
     def _end(self, process: Process) -> None:
         process.is_alive = False
         self._revision += 1
+        self._restless.discard(process)
         self._drop(process, process.member.owned)
         if process._connection is not None:
             process._connection.is_open = False
             process._connection = None
 
-    def _drop(self, process: Process, partitions: Iterable[TopicPartition]) -> None:
+    def _drop(self, process: Process, partitions: Iterable[TopicPartition], *, revoked: bool = False) -> None:
         for partition in partitions:
             if self._owner.get(partition) is process:
                 del self._owner[partition]
-                self._orphaned[partition] = self._clock
+                self._orphaned[partition] = (self._clock, revoked)
 
     def _do_send(self, process: Process, effect: Send) -> None:
         connection = process._connection
@@ -853,16 +897,26 @@ class Cluster:
                     text = f"{partition} is held by {holder.name} and {process.name} in {effect.generation_id}"
                     raise ViolationError("one owner", text)
             self._owner[partition] = process
-            since = self._orphaned.pop(partition, None)
-            if since is not None:
-                self._idle_ms += self._clock - since
+            since, revoked = self._orphaned.pop(partition, (self._clock, False))
+            if revoked:
+                self._revoked_ms += self._clock - since
+            else:
+                self._abandoned_ms += self._clock - since
 
     def _do_revoking(self, process: Process, effect: Revoking) -> None:
         self._revision += 1
         self._note(process.name, "revoking", effect)
-        self._drop(process, effect.partitions)
+        poll_ms = process.options["poll_ms"]
+        wait = process._random.randint(0, poll_ms) if poll_ms else 0
+        self._later(self._clock + wait, self._stop_work, (process, effect))
+
+    def _stop_work(self, about: tuple[Process, Revoking]) -> None:
+        process, effect = about
+        if not process.is_alive or not process.member.owned >= effect.partitions:
+            return  # dead, or lost them meanwhile
+        self._drop(process, effect.partitions, revoked=True)
         wait = process.release_ms * len(effect.partitions)
-        self._later(self._clock + wait, self._release, (process, effect))
+        self._later(self._clock + wait, self._release, about)
 
     def _release(self, about: tuple[Process, Revoking]) -> None:
         process, effect = about
@@ -876,7 +930,6 @@ class Cluster:
         self._drop(process, effect.partitions)
 
     def _do_note(self, process: Process, effect: MemberEffect) -> None:
-        self._revision += 1
         self._note(process.name, type(effect).__name__.lower(), effect)
 
     def _do_left(self, process: Process, _effect: Left) -> None:
