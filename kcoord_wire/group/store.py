@@ -60,7 +60,7 @@ class Recovered(NamedTuple):
     """What `Store.recover` has found.
 
     :ivar records: keys that have a value
-    :ivar ignored: records of types that this version does not know
+    :ivar ignored: keys of types that are not known, which have a value
     :ivar bytes: size of the log
     :ivar truncated: bytes of the damaged batch that was cut off
     """
@@ -247,6 +247,7 @@ class Store:
                 raise CorruptLogError(_SWAP, sizes[_SWAP], f"no segment follows, where one begins at {replay.end}")
         for name in logs:
             replay.read(name, base_offset(name), last=name == logs[-1])
+        found, ignored = replay.records()
 
         # All is understood; from here on files are touched.
         if _CLEANED in sizes:
@@ -271,8 +272,7 @@ class Store:
         self._end = self._next_offset = replay.end
         self._bytes = sum(sizes[name] for name in (*self._closed, name))
         self._compact_at = replay.live + max(self._min_compaction_bytes, replay.live)
-        found = [record for record, _ in replay.latest.values()]
-        self.recovered = Recovered(len(found), replay.ignored, self._bytes, truncated)
+        self.recovered = Recovered(len(found), ignored, self._bytes, truncated)
         self._usable = True
         return found
 
@@ -363,16 +363,16 @@ class Store:
 class _Replay:
     """What the batches come to, one file after another.
 
-    :ivar latest: the last record of each key that has a value, with its bytes
-    :ivar live: bytes of those records
+    :ivar live: bytes of the last records of all keys
     :ivar end: offset after the last batch
     :ivar size: bytes of the last file up to there
     """
 
     def __init__(self, disk: Disk) -> None:
-        self.latest: dict[bytes, tuple[LogRecord, int]] = {}
-        self.live = self.ignored = self.end = self.size = 0
+        self.live = self.end = self.size = 0
         self._disk = disk
+        self._latest: dict[bytes, tuple[bytes, tuple[str, int]]] = {}  # key -> value, file and position
+        self._kinds: set[bytes] = set()  # record types with the versions of their values
 
     def read(self, name: str, base: int, *, last: bool) -> None:
         """The next file. Errors as `read_batches`, and for a record that is not one of ``__consumer_offsets``."""
@@ -380,23 +380,37 @@ class _Replay:
             raise CorruptLogError(name, 0, f"begins at offset {base} where {self.end} is due")
         self.size = 0
         for batch in read_batches(self._disk, name, self.end, last=last):
+            at = name, batch.position
             for record in batch.records:
-                try:
-                    self._apply(decode_offsets_record(record.key, record.value))
-                except DecodeError as error:
-                    raise CorruptLogError(name, batch.position, f"offset {record.offset}: {error}") from error
+                self._apply(record, at)
             self.end = batch.last_offset + 1
             self.size = batch.position + batch.size
 
-    def _apply(self, record: OffsetsRecord) -> None:
-        _, old_size = self.latest.pop(record.raw_key, (None, 0))
-        self.live -= old_size
-        if record.key is None:
-            self.ignored += 1
-        elif record.raw_value is not None:
-            size = len(record.raw_key) + len(record.raw_value)
-            self.latest[record.raw_key] = LogRecord(record.key, record.value), size
-            self.live += size
+    def _apply(self, record: Record, at: tuple[str, int]) -> None:
+        key, value = record.key or b"", record.value
+        kind = key[:2] + (value or b"")[:2]
+        if kind not in self._kinds:  # of what is replaced later, the version alone must be known: twice as fast
+            _decoded(record.key, value, at)
+            self._kinds.add(kind)
+        old = self._latest.pop(key, None)
+        if old is not None:
+            self.live -= len(key) + len(old[0])
+        if value is not None:
+            self._latest[key] = value, at
+            self.live += len(key) + len(value)
+
+    def records(self) -> tuple[list[LogRecord], int]:
+        """The last record of each key that has a value, and how many there are of types that are not known."""
+        decoded = [_decoded(key, value, at) for key, (value, at) in self._latest.items()]
+        known = [LogRecord(record.key, record.value) for record in decoded if record.key is not None]
+        return known, len(decoded) - len(known)
+
+
+def _decoded(key: bytes | None, value: bytes | None, at: tuple[str, int]) -> OffsetsRecord:
+    try:
+        return decode_offsets_record(key, value)
+    except DecodeError as error:
+        raise CorruptLogError(*at, str(error)) from error
 
 
 def _batches_without_gap(records: Iterable[Record], end: int, batch_bytes: int) -> Iterator[bytes]:

@@ -438,6 +438,7 @@ def test_any_sector_of_the_last_write_may_be_missing(lost: int, filler: int) -> 
         # two groups of records: the first fills the file up to `start`, the second begins there
         padding = start - len(log_of([commit("a", 0, 1)])[0])
         pad = commit("a", 0, 1, "x" * padding)
+        assert pad.value is not None
         while (size := len(log_of([pad])[0])) > start:
             pad.value.metadata = pad.value.metadata[: start - size]
         data, bounds = log_of([pad], [commit("b", n, n, "y" * 90) for n in range(12)])
@@ -521,11 +522,17 @@ def test_a_whole_batch_that_this_log_does_not_have(batch: bytes, reason: str, la
     assert content(disk) == files
 
 
+def test_an_unknown_version_is_refused_though_it_was_replaced() -> None:
+    files = {FIRST: raw((KEY, VALUE), (KEY, b"\0\5" + VALUE[2:]), (KEY, VALUE))}
+    with pytest.raises(CorruptLogError, match="OffsetCommitValue"):
+        Store(disk_of(files)).recover()
+
+
 def test_records_of_unknown_types_are_left_alone() -> None:
     unknown = raw((b"\0\x63?", b"x"), (KEY, VALUE), (b"\0\x63?", b"y"))
     disk = disk_of({FIRST: unknown})
     store, found = recovered(disk)
-    assert (found, store.recovered.ignored) == ({("a", 0): 1}, 2)
+    assert (found, store.recovered.ignored) == ({("a", 0): 1}, 1)
     store.compact()
     (batch,) = batches(content(disk)[FIRST])
     assert [record.value for record in batch.records] == [VALUE, b"y"]
