@@ -96,7 +96,7 @@ def go_command() -> tuple[str, dict[str, str]]:
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(parents=True)
         (scratch / "go.mod").write_text("module scratch\n")
-        platform = "-".join(json.loads(run([go, "env", "-json", "GOHOSTOS", "GOHOSTARCH"], scratch)).values())
+        platform = "-".join(run([go, "env", "GOHOSTOS", "GOHOSTARCH"], scratch).split())
         module = f"golang.org/toolchain@v0.0.1-{toolchain.name}.{platform}"
         source = json.loads(run([go, "mod", "download", "-json", module], scratch))["Dir"]
         copy = scratch / toolchain.name
