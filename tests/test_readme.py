@@ -13,15 +13,30 @@ ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_python_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    [block] = re.findall(r"```python\n(.*?)```", README, re.S)
-    monkeypatch.chdir(ROOT)
+CODEC, COORDINATOR = re.findall(r"```python\n(.*?)```", README, re.S)
+
+
+def run(block: str) -> dict[str, object]:
     names: dict[str, object] = {}
     exec(compile(block, "README.md", "exec"), names)
+    return names
+
+
+def test_the_codec_example_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(ROOT)
+    names = run(CODEC)
     assert names["request"] == names["msg"]
     out = capsys.readouterr().out
     assert "session_timeout_ms" in out
     assert "'orders'" in out
+
+
+def test_the_coordinator_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    record = run(COORDINATOR)["record"]
+    assert record.value() == b"one"  # type: ignore[attr-defined]
+    out = capsys.readouterr().out
+    assert "new member rdkafka /127.0.0.1 stable" in out
+    assert "session timeout" in out
 
 
 @pytest.mark.parametrize("line", re.findall(r"^    kcoord (.*)$", README, re.M))
@@ -41,5 +56,5 @@ def test_the_folders_and_targets_are_there() -> None:
     folders = [cell for row in re.findall(r"^\| (`.*?) \|", table, re.M) for cell in re.findall(r"`(.*?)`", row)]
     assert folders
     assert [f for f in folders if not ((ROOT / f).is_dir() or (ROOT / "kcoord_wire" / f).is_dir())] == []
-    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
-    assert set(re.findall(r"make ([a-z]+)", README)) <= set(targets)
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+    assert set(re.findall(r"make ([a-z-]+)", README)) <= set(targets)
