@@ -113,7 +113,7 @@ def free_ports(count: int) -> list[int]:
 class KafkaBroker:
     """One broker that is its own controller, ready for groups once the block is entered.
 
-    :param folder: for its data; must not exist
+    :param folder: for its data; made by the first start
     :param properties: of server.properties, over those above
     :ivar address: ``127.0.0.1:PORT``
     """
@@ -125,6 +125,7 @@ class KafkaBroker:
         self._properties = {**_PROPERTIES, **(properties or {})}
         self._process: subprocess.Popen[bytes] | None = None
         self._log = LOGS / f"{folder.name}.log"
+        self._log.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
         self.start()
@@ -139,11 +140,10 @@ class KafkaBroker:
         return sorted((self.folder / "__consumer_offsets-0").glob("*.log"))
 
     def start(self) -> None:
-        """Format the storage and start.
+        """Start on what the folder holds, or on a new one; also again after `stop`.
 
         :raises RuntimeError: it does not start, with the end of its log
         """
-        self.folder.mkdir(parents=True)
         LOGS.mkdir(parents=True, exist_ok=True)
         port, controller = free_ports(2)
         self.address = f"127.0.0.1:{port}"
@@ -155,8 +155,10 @@ class KafkaBroker:
         }
         settings = self.folder.with_suffix(".properties")
         settings.write_text("".join(f"{name}={value}\n" for name, value in {**self._properties, **listening}.items()))
-        run_java(self._path, "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(settings))
-        with self._log.open("wb") as log:
+        if not self.folder.exists():
+            self.folder.mkdir(parents=True)
+            run_java(self._path, "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(settings))
+        with self._log.open("ab") as log:
             command = java(self._path, "kafka.Kafka", str(settings))
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         try:

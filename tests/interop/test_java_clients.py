@@ -1,4 +1,4 @@
-"""Unmodified KafkaConsumer and KafkaProducer of kafka-clients live a group's life on the coordinator, without a warning.
+"""Unmodified KafkaConsumer and KafkaProducer of kafka-clients live a life on the coordinator, without a warning.
 
 The life itself is that of all client libraries, in tests/group/clients/life_cycle.py.
 """

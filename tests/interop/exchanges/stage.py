@@ -291,8 +291,8 @@ class Member:
     stage: Stage
     name: str
     instance: str | None = None
-    session_ms: int = 30_000
-    rebalance_ms: int = 30_000
+    session_ms: int = 300_000
+    rebalance_ms: int = 300_000
     kind: str = CONSUMER
     protocols: Sequence[tuple[str, bytes]] = (("range", subscription("orders")),)
     id: str = ""
