@@ -18,12 +18,12 @@ import socket
 import ssl
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from kcoord_wire.codec.registry import registry
 from kcoord_wire.errors import DecodeError
@@ -98,8 +98,9 @@ class Coordinator:
         self._machine = GroupMachine(unknown, self._topics, subscribed_topics, config)
         self._users, self._permissions, self._faults, self._limits = users, permissions, faults, limits
         self._thread: threading.Thread | None = None
+        self._ended = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop: asyncio.Event | None = None
+        self._stop = asyncio.Event()
         self._server: Server | None = None
 
     # ---- life
@@ -118,8 +119,8 @@ class Coordinator:
         self._thread.start()
         try:
             started.result()
-        except BaseException:
-            self._thread.join(STOP_SECONDS)
+        except BaseException:  # an interrupt of who waits here, too
+            self.stop()
             raise
         return self
 
@@ -128,14 +129,15 @@ class Coordinator:
 
         :raises RuntimeError: it does not end
         """
-        thread, loop, stop = self._thread, self._loop, self._stop
-        if thread is None or loop is None or stop is None:
+        thread, loop = self._thread, self._loop
+        if thread is None:
             return
-        with suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(stop.set)
-        thread.join(STOP_SECONDS)
-        if thread.is_alive():
+        if loop is not None:
+            with suppress(RuntimeError):  # it has ended
+                loop.call_soon_threadsafe(self._stop.set)
+        if not self._ended.wait(STOP_SECONDS):
             raise RuntimeError(f"the coordinator has not stopped within {STOP_SECONDS:.0f} seconds")
+        thread.join()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -153,8 +155,9 @@ class Coordinator:
 
     def wait(self) -> None:
         """Wait until it has been stopped, from another thread or by a signal's exception."""
+        # Not Thread.join: a signal's exception out of that makes CPython 3.11 take the thread for ended.
         if self._thread is not None:
-            self._thread.join()
+            self._ended.wait()
 
     # ---- while it runs
 
@@ -229,8 +232,11 @@ class Coordinator:
             if started.done():
                 raise
             started.set_exception(error)
+        finally:
+            self._ended.set()
 
     async def _serve(self, started: Future[None]) -> None:
+        self._loop = asyncio.get_running_loop()
         disk = MemoryDisk() if self._data_dir is None else FileDisk(self._data_dir)
         server = Server(
             self._machine,
@@ -247,11 +253,12 @@ class Coordinator:
             self.port = await server.listen(self.host, self.port, self._tls)
             host, port = self._advertise or (socket.gethostname() if self.host in WILDCARDS else self.host, self.port)
             self._machine.endpoint = self._topics.endpoint = Endpoint(0, host, port)
-            await server.load()
+            if not await self._done_before_stop(server.load()):
+                return
             if self.metrics_port is not None:
                 metrics = server.metrics.serve(self.host or "0.0.0.0", self.metrics_port)
                 self.metrics_port = metrics.port
-            self._loop, self._stop, self._server = asyncio.get_running_loop(), asyncio.Event(), server
+            self._server = server
             started.set_result(None)
             await self._stop.wait()
         finally:
@@ -259,6 +266,16 @@ class Coordinator:
             await server.close()
             if metrics is not None:
                 await asyncio.to_thread(metrics.stop)
+
+    async def _done_before_stop(self, work: Coroutine[Any, Any, None]) -> bool:
+        working, stopped = asyncio.ensure_future(work), asyncio.ensure_future(self._stop.wait())
+        await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if working.done():
+            working.result()
+            return True
+        working.cancel()
+        return False
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:

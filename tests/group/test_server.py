@@ -372,7 +372,7 @@ def test_faults_on_requests(coordinator: StartCoordinator) -> None:
         slow, behind = other.send(kw.MetadataRequest(topics=[]), 9), other.send(VERSIONS, 3)
         assert wire.call(VERSIONS, 3).error_code == 0
         other.receive(slow)
-        assert time.monotonic() - began >= 0.2
+        assert time.monotonic() - began > 0.15
         other.receive(behind)
         assert become_stable(other, "h")
         assert other.call(VERSIONS, 3).error_code == 0
@@ -400,7 +400,7 @@ def test_faults_on_responses(coordinator: StartCoordinator) -> None:
         assert committed(wire, "g") == 2
         began = time.monotonic()
         wire.call(kw.MetadataRequest(topics=[]), 9)
-        assert time.monotonic() - began >= 0.2
+        assert time.monotonic() - began > 0.15
         wire.call(kw.FindCoordinatorRequest(key="g"), 2)
         second = wire.receive_body()
         assert kw.decode_response(second, kw.FindCoordinatorResponse, 2)[1].error_code == 0
