@@ -8,6 +8,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, Ka
 from confluent_kafka.admin import AdminClient
 
 from kcoord_wire.group import Coordinator, Trigger
-from tests.group.clients.life_cycle import CONFIG, Figures, Place, at_once, life_cycle, mixed, static
+from tests.group.clients.life_cycle import CONFIG, Figures, Place, at_once, expect_shares, life_cycle, mixed, static
 from tests.group.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, Client, Member
 from tests.group.clients.served import Served
 
@@ -49,9 +51,9 @@ TOGETHER = {named(clients): (clients, RANGE) for clients in LED_BY_EACH} | {
 
 
 @pytest.fixture
-def coordinator() -> Iterator[Coordinator]:
-    with Coordinator(config=CONFIG) as running:
-        yield running
+def brisk(coordinator: Callable[..., Coordinator]) -> Coordinator:
+    """A coordinator in this process."""
+    return coordinator(topics={}, config=CONFIG)
 
 
 def triggers(coordinator: Coordinator, group: str) -> list[Trigger]:
@@ -60,14 +62,14 @@ def triggers(coordinator: Coordinator, group: str) -> list[Trigger]:
 
 
 @pytest.mark.parametrize("client", ALONE, ids=lambda client: client.name)
-def test_life_cycle(client: Client, coordinator: Coordinator, record_property: Record) -> None:
-    places = {assignor: Place.on(coordinator, assignor) for assignor in ALONE[client]}
+def test_life_cycle(client: Client, brisk: Coordinator, record_property: Record) -> None:
+    places = {assignor: Place.on(brisk, assignor) for assignor in ALONE[client]}
     figures = at_once({name: partial(life_cycle, here, client, name) for name, here in places.items()})
     record_property(client.name, figures)
     for here in places.values():
         expired = [
             (removed.client_id, rebalance.client_id)
-            for rebalance in coordinator.rebalances
+            for rebalance in brisk.rebalances
             if rebalance.group_id == here.group
             for removed in rebalance.removed
             if removed.why == "session timeout"
@@ -76,16 +78,16 @@ def test_life_cycle(client: Client, coordinator: Coordinator, record_property: R
 
 
 @pytest.mark.parametrize("client", ALONE, ids=lambda client: client.name)
-def test_static_members(client: Client, coordinator: Coordinator, record_property: Record) -> None:
+def test_static_members(client: Client, brisk: Coordinator, record_property: Record) -> None:
     # A leader that joins once more, as kafka-python's may, begins a rebalance of its own when it is restarted.
     roles = {"follower": False} if client is KAFKA_PYTHON else {"follower": False, "leader": True}
-    places = {role: Place.on(coordinator, role) for role in roles}
+    places = {role: Place.on(brisk, role) for role in roles}
     scripts: dict[str, Callable[[], Figures]] = {
         role: partial(static, places[role], client, RANGE, leads=leads) for role, leads in roles.items()
     }
     record_property(client.name, at_once(scripts))
     for here in places.values():
-        begun = [t for t in triggers(coordinator, here.group) if t != Trigger.LEADER_REJOINED]
+        begun = [t for t in triggers(brisk, here.group) if t != Trigger.LEADER_REJOINED]
         assert begun[:3] == [Trigger.NEW_MEMBER, Trigger.NEW_MEMBER, Trigger.SESSION_EXPIRED]
         assert begun[3:] in ([], [Trigger.SESSION_EXPIRED]), "only that of the other one, killed at the end"
 
@@ -105,13 +107,40 @@ def test_libraries_together(tmp_path: Path, record_property: Record) -> None:
         ]
 
 
+def test_members_outlive_their_coordinator(tmp_path: Path) -> None:
+    """The coordinator is killed and comes again with its log: the members stay what they are, and go on.
+
+    The topics' records are lost with the coordinator, so this is about the group and its offsets alone.
+    """
+    allowed = {"": "nobody answers for a while, and they may complain of that"}
+    clients = [replace(client, allowed=allowed) for client in (CONFLUENT, KAFKA_PYTHON, AIOKAFKA)]
+    with ExitStack() as stack:
+        before = stack.enter_context(Served({"orders": 6}, tmp_path))
+        here = replace(before.place("orders"), session_timeout_ms=30_000)  # they look for it at growing intervals
+        members = [stack.enter_context(here.member(client, client.name, RANGE)) for client in clients]
+        for number, member in enumerate(members, 1):
+            member.join()
+            here.share_out(members[:number])
+        expect_shares(members, here.produce(members[0], "one", 2))
+        offsets = [member.commit() for member in members]
+        owned = [list(member.owned) for member in members]
+
+        before.kill()
+        after = stack.enter_context(Served({"orders": 6}, tmp_path, int(before.address.rpartition(":")[2])))
+        assert [member.commit() for member in members] == offsets
+        assert [member.owned for member in members] == owned
+        members[1].leave()
+        here.share_out([members[0], members[2]])
+        assert set(after.triggers(here)) == {Trigger.MEMBER_LEFT}
+
+
 # ---- operators' tools
 
 
 @pytest.fixture
-def member(coordinator: Coordinator) -> Iterator[Member]:
+def member(brisk: Coordinator) -> Iterator[Member]:
     """A member that owns everything, has seen two records of each partition, and has committed behind them."""
-    here = Place.on(coordinator, "watched")
+    here = Place.on(brisk, "watched")
     with here.member(CONFLUENT, "watched", RANGE, static=True) as member:
         member.join()
         here.share_out([member])
@@ -123,10 +152,10 @@ def member(coordinator: Coordinator) -> Iterator[Member]:
 TOPIC, GROUP = "orders-watched", "billing-watched"
 
 
-def test_tools_of_confluent_kafka(coordinator: Coordinator, member: Member, caplog: pytest.LogCaptureFixture) -> None:
+def test_tools_of_confluent_kafka(brisk: Coordinator, member: Member, caplog: pytest.LogCaptureFixture) -> None:
     complaints: list[str] = []
     options: dict[str, Any] = {
-        "bootstrap.servers": coordinator.address,
+        "bootstrap.servers": brisk.address,
         "error_cb": lambda error: complaints.append(str(error)),
     }
     admin = AdminClient(options, logger=logging.getLogger("librdkafka"))
@@ -164,14 +193,14 @@ def test_tools_of_confluent_kafka(coordinator: Coordinator, member: Member, capl
 
 # kafka-python reads its schemas by a function that Python calls deprecated.
 @pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
-def test_tools_of_kafka_python(coordinator: Coordinator, member: Member, caplog: pytest.LogCaptureFixture) -> None:
+def test_tools_of_kafka_python(brisk: Coordinator, member: Member, caplog: pytest.LogCaptureFixture) -> None:
     from kafka import KafkaAdminClient, OffsetAndMetadata
     from kafka import TopicPartition as Partition
     from kafka.admin import MemberToRemove, OffsetSpec
     from kafka.errors import GroupSubscribedToTopicError, NoError
 
     partitions = [Partition(TOPIC, number) for number in range(6)]
-    admin = KafkaAdminClient(bootstrap_servers=coordinator.address)
+    admin = KafkaAdminClient(bootstrap_servers=brisk.address)
 
     def states() -> dict[str, str]:
         return {group["group_id"]: group["group_state"] for group in admin.list_groups()}

@@ -17,7 +17,7 @@ from typing import Self
 from kcoord_wire.group import Coordinator, GroupConfig
 from tests.group.clients.members import PATIENCE, Client, Member, Record
 
-__all__ = ["CONFIG", "Figures", "Place", "at_once", "life_cycle", "mixed", "static"]
+__all__ = ["CONFIG", "Figures", "Place", "at_once", "expect_shares", "life_cycle", "mixed", "static"]
 
 HEARTBEAT_MS = 500
 CONFIG = GroupConfig(min_session_timeout_ms=1000, initial_rebalance_delay_ms=200)
@@ -87,7 +87,7 @@ class Place:
             instance_id=name if static else None,
             session_timeout_ms=self.session_timeout_ms,
             heartbeat_interval_ms=HEARTBEAT_MS,
-            rebalance_timeout_ms=10_000,
+            rebalance_timeout_ms=max(10_000, self.session_timeout_ms),
         ) as member:
             yield member
         member.expect_no_more()

@@ -20,11 +20,14 @@ class Served:
     """A coordinator in a process of its own, with these topics; its log has to end without a warning or an error.
 
     :param topics: name -> partitions
+    :param data_dir: where it keeps groups and offsets
+    :param port: 0 takes a free one
     :ivar log: the lines of its log so far
     """
 
-    def __init__(self, topics: dict[str, int], data_dir: Path) -> None:
-        command = [str(Path(sys.executable).with_name("kcoord")), "serve", "--port", "0", "--data-dir", str(data_dir)]
+    def __init__(self, topics: dict[str, int], data_dir: Path, port: int = 0) -> None:
+        command = [str(Path(sys.executable).with_name("kcoord")), "serve", "--port", str(port)]
+        command += ["--data-dir", str(data_dir)]
         command += ["--topics", ",".join(f"{name}:{partitions}" for name, partitions in topics.items())]
         command += ["--log-format", "json"]
         for setting in "group.min.session.timeout.ms=1000", "group.initial.rebalance.delay.ms=200":
@@ -45,21 +48,30 @@ class Served:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._process.returncode is not None:
+            return
         self._process.terminate()
         try:
-            status = self._process.wait(30)
+            self._process.wait(30)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self.kill()
             raise
-        finally:
-            self._reader.join(30)
-            for pipe in self._process.stdout, self._process.stderr:
-                assert pipe is not None
-                pipe.close()
+        self._close()
         if error is None:
-            assert status == 0
+            assert self._process.returncode == 0
             assert not [line for line in self.log if line["level"] not in ("info", "debug")]
+
+    def kill(self) -> None:
+        """End the process by SIGKILL and reap it."""
+        self._process.kill()
+        self._process.wait()
+        self._close()
+
+    def _close(self) -> None:
+        self._reader.join(30)
+        for pipe in self._process.stdout, self._process.stderr:
+            assert pipe is not None
+            pipe.close()
 
     def place(self, topic: str) -> Place:
         return Place(self.address, topic, group=f"{topic}-readers", partitions=self.topics[topic])
