@@ -186,6 +186,10 @@ def running(*arguments: str, log: Path) -> Iterator[Process]:
         process.kill()
 
 
+def compacts(data: Path) -> bool:
+    return any(not name.endswith(".log") for name in os.listdir(data / "__consumer_offsets-0"))
+
+
 SERVE = (
     *("-m", "kcoord_wire", "serve", "--topics", f"{TOPIC}:{PARTITIONS}", "--port", "0"),
     *("--config", "group.initial.rebalance.delay.ms=0", "--config", "group.min.session.timeout.ms=100"),
@@ -215,10 +219,14 @@ def test_nothing_acknowledged_is_lost_by_kills(tmp_path: Path, capsys: pytest.Ca
                 judge.compare(address)
                 load.tell(address)
                 assert load.line() == "up", log.read_text()
-                time.sleep(dice.uniform(0, 0.4))
+                moment = time.monotonic() + dice.uniform(0, 0.4)
+                hunts = dice.random() < 0.5  # for a compaction, which is rare and short
+                while time.monotonic() < moment and not (hunts and compacts(data)):
+                    time.sleep(0.002)
+                time.sleep(dice.uniform(0, 0.02))
             kills += 1
             assert load.line() == "down", log.read_text()
-            interrupted += any(not name.endswith(".log") for name in os.listdir(data / "__consumer_offsets-0"))
+            interrupted += compacts(data)
             judge.read()
         with running(*serve, log=log) as server:
             judge.compare(server.line().split()[3].rstrip(","))
