@@ -889,7 +889,8 @@ class Cluster:
             if holder is not None and holder is not process and holder.is_working:
                 other = holder.member
                 if (
-                    other.generation_id == effect.generation_id
+                    # not generation_id: a join that the log has lost gave it out, and another one gave it out again
+                    other.owned_generation == effect.generation_id
                     and partition in other.owned
                     and (other.settings.group_instance_id or holder.name) != me
                     and other.settings.group_id == member.settings.group_id

@@ -321,6 +321,7 @@ class Member:
     :ivar generation_id: -1 outside any
     :ivar is_leader: whether it computed the assignment of its generation
     :ivar owned: the partitions that it holds
+    :ivar owned_generation: the generation whose assignment that is; -1 before the first
     :ivar assigned_for: the partition counts that it, as leader, computed the assignment of its generation for
     """
 
@@ -335,7 +336,6 @@ class Member:
         "_kept",
         "_next_heartbeat",
         "_now",
-        "_owned_generation",
         "_partition_counts",
         "_protocol",
         "_rejoin",
@@ -353,6 +353,7 @@ class Member:
         "is_leader",
         "member_id",
         "owned",
+        "owned_generation",
         "settings",
         "state",
     )
@@ -383,7 +384,7 @@ class Member:
         self._next_heartbeat = _NEVER
         self._session_ends = _NEVER
         self._protocol: str | None = None
-        self._owned_generation = -1
+        self.owned_generation = -1
         self._kept: frozenset[TopicPartition] = frozenset()  # the last assignment, which the sticky assignor tells on
         self._unfetched: frozenset[TopicPartition] = frozenset()
         self._effects: list[MemberEffect] = []
@@ -602,14 +603,14 @@ class Member:
         settings = self.settings
         version = settings.versions.join
         subscription = MemberSubscription(
-            topics=sorted(self._topics), owned=sorted(self.owned), generation=self._owned_generation
+            topics=sorted(self._topics), owned=sorted(self.owned), generation=self.owned_generation
         )
         plain = self._blobs.write_subscription(subscription)
         protocols = []
         for name in self._assignors:
             blob = plain
             if name == "sticky" and self._kept:
-                told = sticky_user_data(self._kept, self._owned_generation)
+                told = sticky_user_data(self._kept, self.owned_generation)
                 blob = self._blobs.write_subscription(MemberSubscription(subscription.topics, user_data=told))
             protocols.append(JoinGroupRequestProtocol(name=name, metadata=blob))
         request = JoinGroupRequest(
@@ -726,7 +727,7 @@ class Member:
         assigned = frozenset(assignment)
         added = assigned - self.owned
         given_up = self.owned - assigned  # empty for eager members, which came with nothing
-        self._owned_generation = self.generation_id
+        self.owned_generation = self.generation_id
         self._kept = assigned
         self.owned |= added
         self.state = MemberState.STABLE

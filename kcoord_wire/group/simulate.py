@@ -470,6 +470,12 @@ def random_script(seed: int, actions: int = 40) -> Script:
         config["offsets_retention_check_interval_ms"] = 3_000
 
     def join(at: int, name: str) -> Join:
+        client = random.choice(clients)
+        instance_id = None
+        if static and random.random() < 0.6:
+            # Clients whose heartbeats do not carry the instance id are never fenced: two with one id take the place
+            # from each other for ever. So they have one each; the others may meet their double.
+            instance_id = f"i{random.randint(1, 4)}" if CLIENT_VERSIONS[client].heartbeat >= 3 else f"of-{name}"
         return Join(
             at=at,
             name=name,
@@ -477,8 +483,8 @@ def random_script(seed: int, actions: int = 40) -> Script:
                 [None, None, None, tuple(random.sample(sorted(topics), random.randint(1, len(topics))))]
             ),
             assignors=random.choice(_ASSIGNOR_LISTS if mixed else compatible),
-            instance_id=f"i{random.randint(1, 4)}" if static and random.random() < 0.6 else None,
-            client=random.choice(clients),
+            instance_id=instance_id,
+            client=client,
             session_timeout_ms=random.choice([6_000, 6_000, 9_000]),
             rebalance_timeout_ms=random.choice([6_000, 10_000, 15_000]),
             heartbeat_interval_ms=random.choice([300, 1_000, 2_000]),
