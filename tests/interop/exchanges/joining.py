@@ -267,3 +267,40 @@ def odd_names(stage: Stage) -> None:
     b = stage.member("", protocols=[("range", ORDERS), ("my \u00fc assignor", b"")])
     stage.stable(a, b)
     a.connection.describe()
+
+
+@script(versions=(0, 5, 9))
+def nameless_client(stage: Stage, version: int) -> None:
+    """A client id that is null is an empty one."""
+    a = stage.member("a")
+    a.connection = stage.connect("a", nameless=True)
+    a.joins(version)
+    a.connection.describe()
+
+
+@script()
+def fields_that_nobody_knows(stage: Stage) -> None:
+    """Tagged fields of some later version are passed over, in the message and within it."""
+    a = stage.member("a")
+    tags = ((5, b"five"), (1000, b""))
+    a.is_introduced()
+    protocols = [kw.JoinGroupRequestProtocol(name="range", metadata=ORDERS, unknown_tags=tags)]
+    a.joins(9, protocols=protocols, unknown_tags=tags)
+    a.syncs(5, unknown_tags=tags)
+    a.beats(4, unknown_tags=tags)
+
+
+@script()
+def protocol_that_stands_twice(stage: Stage) -> None:
+    """The same name twice in one list."""
+    a = stage.member("a", protocols=[STICKY, STICKY])
+    a.is_introduced()
+    a.connection.send(a.join_request(), 9).answer_if_any()
+
+
+@script(versions=(1, 9))
+def no_rebalance_timeout(stage: Stage, version: int) -> None:
+    """With a rebalance timeout of nothing, who does not sync at once is removed."""
+    a = stage.member("a", rebalance_ms=0)
+    a.joins(version)
+    stage.wait_for_state("Empty")

@@ -78,9 +78,9 @@ class Stage:
     _wires: list[Wire] = field(default_factory=list)
     _names: dict[str, str] = field(default_factory=dict)
 
-    def connect(self, name: str) -> Connection:
-        """A connection whose client id is `name`."""
-        return Connection(self, name)
+    def connect(self, name: str, *, nameless: bool = False) -> Connection:
+        """A connection whose client id is `name`, or null."""
+        return Connection(self, name, None if nameless else name)
 
     def member(self, name: str, **settings: Any) -> Member:
         """A member to be of the script's group, on a connection of its own. Settings are those of `Member`."""
@@ -189,10 +189,10 @@ Answer = Any  # a response message
 class Connection:
     """One connection of a script."""
 
-    def __init__(self, stage: Stage, name: str) -> None:
+    def __init__(self, stage: Stage, name: str, client_id: str | None) -> None:
         self.stage = stage
         self.name = name
-        self.wire = Wire(stage.address, client_id=name)
+        self.wire = Wire(stage.address, client_id=client_id)
         stage.opened(self.wire)
 
     def call(self, request: Any, version: int, error: ErrorCode | None = None) -> Answer:

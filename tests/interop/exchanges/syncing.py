@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import kcoord_wire as kw
 from kcoord_wire.error_codes import ErrorCode
 from tests.interop.exchanges.script import script
 from tests.interop.exchanges.stage import Stage, assignment
@@ -126,3 +127,14 @@ def heartbeat_in_each_state(stage: Stage, version: int) -> None:
     b_joining.answer()
     b.leaves()
     b.beats(version, ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+@script()
+def assignments_that_stand_twice(stage: Stage) -> None:
+    """Of two assignments for one member the last one counts."""
+    a = stage.member("a")
+    a.joins()
+    part = kw.SyncGroupRequestAssignment
+    request = a.sync_request()
+    request.assignments = [part(member_id=a.id, assignment=b"first"), part(member_id=a.id, assignment=b"second")]
+    a.connection.call(request, 5)
