@@ -684,7 +684,11 @@ def _rebalance_timeout(request: Request, message: m.JoinGroupRequest) -> int:
 
 
 def _protocols(message: m.JoinGroupRequest) -> Protocols:
-    return tuple((protocol.name, bytes(protocol.metadata)) for protocol in message.protocols)
+    """What is offered; of a protocol that stands there twice, the first."""
+    offered: dict[str, bytes] = {}
+    for protocol in message.protocols:
+        offered.setdefault(protocol.name, bytes(protocol.metadata))
+    return tuple(offered.items())
 
 
 _JOIN: Mapping[State, Callable[[GroupMachine, Request, m.JoinGroupRequest, Group, Member], None]] = {

@@ -337,6 +337,13 @@ def test_the_protocol_that_most_put_first(offers: list[tuple[str, ...]], chosen:
     assert {script.answers[token].protocol_name for token in tokens} == {chosen}
 
 
+def test_a_protocol_that_stands_twice_counts_once() -> None:
+    script = Script()
+    tokens = [script.admit(names=names)[1] for names in (("range", "range", "sticky"), ("sticky", "sticky", "range"))]
+    script.wait(2_000)
+    assert {script.answers[token].protocol_name for token in tokens} == {"range"}
+
+
 @pytest.mark.parametrize("version", versions("JoinGroupRequest"))
 def test_protocols_that_nobody_shares_are_refused(version: int) -> None:
     script = Script()
