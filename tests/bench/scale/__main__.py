@@ -1,0 +1,89 @@
+"""Runs the scale benchmark: `python -m tests.bench.scale`. One server after the other, the same load for each.
+
+Writes latest.json (what was measured) and latest.md (what `report` makes of it) into tests/bench/scale/results or
+`--out`. `--servers` chooses, `--members`, `--groups`, `--rounds` and `--seconds` make it smaller, `--readme` writes
+the README's part too. A file descriptor a member has to be allowed: the limit is raised as far as the system lets it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from . import report
+from .measure import Plan, measure
+from .servers import SERVERS
+
+
+def cores() -> tuple[int | None, int | None]:
+    """One for the server, one for the load; None where there are no two, or they cannot be chosen."""
+    if not hasattr(os, "sched_setaffinity"):
+        return None, None
+    allowed = sorted(os.sched_getaffinity(0))
+    return (allowed[0], allowed[1]) if len(allowed) > 1 else (None, None)
+
+
+def machine() -> dict[str, Any]:
+    processor = platform.processor() or platform.machine()
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            processor = line.partition(":")[2].strip()
+            break
+    return {"processor": processor, "cores": os.cpu_count(), "system": f"{platform.system()} {platform.machine()}"}
+
+
+def raise_limit(wanted: int) -> None:
+    """OSError where the system allows fewer file descriptors."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        raise OSError(f"{wanted} file descriptors are needed; the hard limit is {hard} (ulimit -Hn)")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="tests.bench.scale", description="Coordinators with thousands of members.")
+    parser.add_argument("--servers", nargs="+", choices=SERVERS, default=list(SERVERS))
+    for name, default in (("members", 5000), ("groups", 1000), ("size", 10), ("rounds", 5)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--seconds", type=float, default=10.0, help="of heartbeats, each time")
+    parser.add_argument("--out", type=Path, default=report.RESULTS, help="the folder of latest.md and latest.json")
+    parser.add_argument("--readme", action="store_true", help="write the README's part too; from the default folder")
+    options = parser.parse_args(arguments)
+    server_core, load_core = cores()
+    plan = Plan(options.members, options.groups, options.size, options.rounds, options.seconds, server_core)
+    raise_limit(max(plan.members, plan.groups * plan.size) + 500)
+    load = round(os.getloadavg()[0], 2)
+    before = os.sched_getaffinity(0) if load_core is not None else set()
+    if load_core is not None:
+        os.sched_setaffinity(0, {load_core})
+    try:
+        servers = {name: measure(name, plan) for name in options.servers}
+    finally:
+        if load_core is not None:
+            os.sched_setaffinity(0, before)
+    made = {
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": machine(),
+        "load": load,
+        "pinned": server_core is not None,
+        "plan": asdict(plan),
+        "servers": servers,
+    }
+    options.out.mkdir(parents=True, exist_ok=True)
+    text = report.markdown(made)
+    (options.out / "latest.json").write_text(json.dumps(made, indent=1) + "\n", "utf-8")
+    (options.out / "latest.md").write_text(text, "utf-8")
+    print(text)
+    if options.readme:
+        report.write_readme()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""What is done to each server, and what is written down of it."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from .servers import SERVERS, Running, memory_of, pinned, settle
+from .swarm import Swarm
+
+__all__ = ["Plan", "measure"]
+
+PERIOD = 3.0  # seconds between two heartbeats of a member: Kafka's default
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much of it.
+
+    :ivar members: of the one large group
+    :ivar groups: how many small ones
+    :ivar size: members of each of those
+    :ivar rounds: how often each rebalance is repeated; medians are reported
+    :ivar seconds: of heartbeats, each time
+    :ivar server_core: where the server runs; None anywhere
+    """
+
+    members: int = 5_000
+    groups: int = 1_000
+    size: int = 10
+    rounds: int = 5
+    seconds: float = 10.0
+    server_core: int | None = None
+
+
+def measure(name: str, plan: Plan) -> dict[str, Any]:
+    """Start the server `name` of SERVERS, warm it up, and measure it; see the notes in report.py."""
+    server = SERVERS[name]
+    result: dict[str, Any] = {"title": server.title, "version": server.version(), "timers": server.timers}
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        with pinned(plan.server_core):
+            running = stack.enter_context(server.start(Path(folder)))
+        settle(running.pid)
+        _log(name, "warm-up")
+        result["memory"] = warm_up(running, plan, timers=server.timers)
+        _log(name, f"a group of {plan.members}")
+        result["large"] = one_group(running, plan, timers=server.timers)
+        _log(name, f"{plan.groups} groups of {plan.size}")
+        result["small"] = many_groups(running, plan, timers=server.timers)
+        settle(running.pid)
+    return result
+
+
+def _log(name: str, text: str) -> None:
+    print(f"{name}: {text}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def swarm_on(running: Running, names: list[str], size: int, *, timers: bool) -> Iterator[Swarm]:
+    """Members with open connections. Python's collector rests meanwhile: its pauses would be the server's."""
+    swarm = Swarm(running.address, names, size, timers=timers, settle=partial(settle, running.pid))
+    gc.collect()
+    gc.disable()
+    try:
+        swarm.connect()
+        settle(running.pid)
+        yield swarm
+    finally:
+        gc.enable()
+        swarm.close()
+
+
+def warm_up(running: Running, plan: Plan, *, timers: bool) -> dict[str, float]:
+    """Everything once, unmeasured but for the memory, which only a fresh process shows."""
+    before = memory_of(running.pid)
+    with swarm_on(running, ["warm-up"], plan.members, timers=timers) as swarm:
+        swarm.form()
+        settle(running.pid)
+        grown = memory_of(running.pid) - before
+        swarm.beat(plan.seconds)
+        if not timers:
+            for _ in range(plan.rounds):
+                swarm.rejoin()
+            swarm.leave_one()
+            swarm.join_one()
+        swarm.leave_all()
+    settle(running.pid)
+    return {"before": before.rss, "rss": grown.rss / plan.members, "pss": grown.pss / plan.members}
+
+
+def one_group(running: Running, plan: Plan, *, timers: bool) -> dict[str, Any]:
+    with swarm_on(running, ["large"], plan.members, timers=timers) as swarm:
+        result = rebalances(swarm, plan, timers=timers) | heartbeats(swarm, plan)
+        result["leave_all"] = swarm.leave_all()
+    settle(running.pid)
+    return result
+
+
+def many_groups(running: Running, plan: Plan, *, timers: bool) -> dict[str, Any]:
+    names = [f"small-{number}" for number in range(plan.groups)]
+    with swarm_on(running, names, plan.size, timers=timers) as swarm:
+        return rebalances(swarm, plan, timers=timers) | heartbeats(swarm, plan)
+
+
+def rebalances(swarm: Swarm, plan: Plan, *, timers: bool) -> dict[str, Any]:
+    """Seconds: of forming once; of each round of the others."""
+    result: dict[str, Any] = {"form": swarm.form()}
+    if not timers:
+        result["rejoin"] = [swarm.rejoin() for _ in range(plan.rounds)]
+        result["leave_one"], result["join_one"] = [], []
+        for _ in range(plan.rounds):
+            result["leave_one"].append(swarm.leave_one())
+            result["join_one"].append(swarm.join_one())
+    return result
+
+
+def heartbeats(swarm: Swarm, plan: Plan) -> dict[str, Any]:
+    beats = swarm.beat(plan.seconds)
+    paced = swarm.beat(max(plan.seconds, PERIOD), PERIOD)
+    return {"beats": asdict(beats) | {"rate": beats.rate}, "paced": asdict(paced) | {"rate": paced.rate}}

@@ -1,0 +1,184 @@
+"""Markdown of what was measured: `markdown` all, `readme` what the README says between its ``<!-- scale -->`` marks.
+
+`python -m tests.bench.scale.report` prints the README's part, `--readme` writes it into README.md; from latest.json.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from ..report import README, line
+
+__all__ = ["RESULTS", "Report", "markdown", "readme", "write_readme"]
+
+RESULTS = Path(__file__).parent / "results"
+MARKS = "<!-- scale -->", "<!-- /scale -->"
+BYTES_A_MEMBER = 20_000
+NOTES = """\
+One run, one server after the other, each in a process of its own on one core; the load comes from another core, by
+one thread with a connection for each member. The load knows no TLS and speaks the newest versions that all three
+have and that are not flexible (JoinGroup 5, SyncGroup 3, Heartbeat 3, LeaveGroup 1).
+
+* **ours**: `kcoord serve --data-dir`, every generation on disk (fsync) before anybody gets its assignment.
+* **Apache Kafka**: one KRaft node with Kafka's own JVM settings (G1, 1 GiB heap, both compilers) and the new group
+  coordinator (`group.coordinator.rebalance.protocols=classic,consumer`); its log is written, not synced, as Kafka
+  does.
+* **librdkafka's mock cluster** (`test.mock.num.brokers`) is C and keeps nothing on disk. Its rebalances end when a
+  timer does (3 s, or the session timeout less one second), so only its heartbeats are compared.
+* Initial rebalance delay is 0 in ours and in Kafka. Before anything is measured, everything is done once in the
+  same process at full size, heartbeats included, as a warm-up; the memory is taken in there, when the process is
+  fresh.
+* **form**: all others have sent JoinGroup and the server has come to rest; then the leader's JoinGroup is sent, the
+  last of all: from there to the last answer to SyncGroup. **rejoin**: the same with a member of a standing group as
+  the last.
+* **one leaves**: from its LeaveGroup, over everybody's heartbeat that says REBALANCE_IN_PROGRESS (27), JoinGroup
+  and SyncGroup, to the last answer. **one joins**: the same from a new member's JoinGroup. In the groups of ten it
+  is one in each at once. Medians; in brackets the worst.
+* **heartbeats**: closed loop, the next leaves when the answer is there, on every connection: the most that the
+  server can do; p50 and p99 are then mostly queueing. **paced**: each member every 3 s, as clients do by default,
+  timed from when it was due.
+* **memory**: growth of the process from its start to the group being Stable, connections included, by member;
+  resident (RSS) and proportional (PSS). The JVM's holds garbage too.
+"""
+
+
+def seconds(value: float) -> str:
+    return f"{value:.2f} s" if value >= 1 else f"{1e3 * value:.0f} ms" if value >= 0.0095 else f"{1e3 * value:.2f} ms"
+
+
+def medians(values: list[float]) -> str:
+    return f"{seconds(median(values))} ({seconds(max(values))})"
+
+
+class Report:
+    """What latest.json holds."""
+
+    def __init__(self, report: dict[str, Any]) -> None:
+        self.report = report
+        self.servers: dict[str, dict[str, Any]] = report["servers"]
+        self.plan: dict[str, Any] = report["plan"]
+
+    def rows(self) -> Iterator[tuple[str, list[str]]]:
+        """A label, and a cell for each server."""
+        plan = self.plan
+        kinds = (
+            ("large", f"{plan['members']:,} members in one group"),
+            ("small", f"{plan['groups']:,} groups of {plan['size']}"),
+        )
+        for kind, what in kinds:
+            yield f"{what}: form", [self.of(each, kind, "form") for each in self.servers]
+            for key, label in (("rejoin", "rejoin"), ("leave_one", "one leaves"), ("join_one", "one joins")):
+                yield f"{what}: {label}", [self.of(each, kind, key) for each in self.servers]
+            yield f"{what}: heartbeats/s", [self.rate(each, kind) for each in self.servers]
+            yield f"{what}: heartbeats, p50 / p99", [self.latency(each, kind, "beats") for each in self.servers]
+            yield f"{what}: paced, p50 / p99", [self.latency(each, kind, "paced") for each in self.servers]
+        yield "memory a member, RSS / PSS", [self.memory(each) for each in self.servers]
+
+    def of(self, server: str, kind: str, key: str) -> str:
+        if self.servers[server]["timers"]:
+            return "(timers)"
+        value = self.servers[server][kind][key]
+        return medians(value) if isinstance(value, list) else seconds(value)
+
+    def rate(self, server: str, kind: str) -> str:
+        return f"{self.servers[server][kind]['beats']['rate']:,.0f}"
+
+    def latency(self, server: str, kind: str, how: str) -> str:
+        beats = self.servers[server][kind][how]
+        late = f", {beats['skipped']:,} not sent" if beats["skipped"] else ""
+        return f"{seconds(beats['p50'])} / {seconds(beats['p99'])}{late}"
+
+    def memory(self, server: str) -> str:
+        memory = self.servers[server]["memory"]
+        return f"{memory['rss'] / 1e3:.1f} / {memory['pss'] / 1e3:.1f} KB"
+
+    def targets(self) -> Iterator[tuple[str, bool, str]]:
+        """Each target, whether it is met, and the figures."""
+        servers, ours = self.servers, self.servers["ours"]
+        members = f"{self.plan['members']:,} members"
+        small = f"{self.plan['groups']:,} groups of {self.plan['size']}"
+        if "kafka" in servers:
+            joined = (
+                ("form", "once all have joined"),
+                ("rejoin", "once all have rejoined"),
+                ("leave_one", "after one left"),
+            )
+            for key, what in joined:
+                mine, theirs = (_middle(servers[each]["large"][key]) for each in ("ours", "kafka"))
+                figures = f"{seconds(mine)} against {seconds(theirs)}"
+                yield f"{members} Stable {what} in at most Kafka's time", mine <= theirs, figures
+        if "mock" in servers:
+            for kind, what in (("large", members), ("small", small)):
+                mine, theirs = (servers[each][kind]["beats"]["rate"] for each in ("ours", "mock"))
+                figures = f"{mine:,.0f}/s against {theirs:,.0f}/s"
+                yield f"more heartbeats than the mock cluster, {what}", mine > theirs, figures
+        yield (
+            f"under {BYTES_A_MEMBER // 1000} KB a member",
+            ours["memory"]["rss"] < BYTES_A_MEMBER,
+            f"{ours['memory']['rss'] / 1e3:.1f} KB",
+        )
+
+    def table(self) -> Iterator[str]:
+        heads = [f"{each['title']} {each['version']}" for each in self.servers.values()]
+        yield line(["", *heads])
+        yield line(["---", *["---:"] * len(heads)])
+        for label, cells in self.rows():
+            yield line([label, *cells])
+
+    def conditions(self) -> str:
+        report, machine = self.report, self.report["machine"]
+        where = ", server and load on one each" if report["pinned"] else ""
+        cores = f"{machine['cores']} cores{where}"
+        about = f"{report['date']}, {machine['processor']}, {cores}, {machine['system']}"
+        return f"{about}; load {report['load']} at the start"
+
+
+def _middle(value: float | list[float]) -> float:
+    return median(value) if isinstance(value, list) else value
+
+
+def markdown(report: dict[str, Any]) -> str:
+    """The whole report."""
+    made = Report(report)
+    parts = ["# Scale", "", f"{made.conditions()}.", "", NOTES, *made.table(), "", "## Targets", ""]
+    parts += [line(["target", "met", "figures"]), line(["---", "---", "---"])]
+    parts += [line([text, "yes" if met else "no", figures]) for text, met, figures in made.targets()]
+    return "\n".join([*parts, ""])
+
+
+def readme(report: dict[str, Any]) -> str:
+    """What stands between the marks of the README."""
+    made = Report(report)
+    parts = [
+        "`make bench-scale` drives all three with the same load in one run; the coordinator has one core, the load",
+        "another. Medians, the worst in brackets; the mock cluster's rebalances end by timers and are not compared.",
+        f"{made.conditions()}.",
+        "",
+        *made.table(),
+        "",
+    ]
+    missed = [f"Missed: {text}: {figures}." for text, met, figures in made.targets() if not met]
+    return "\n".join([*parts, *missed, "[How, and all targets](tests/bench/scale/results/latest.md)."])
+
+
+def write_readme() -> None:
+    """Put it there, from latest.json. ValueError where the README has no marks for it."""
+    text = readme(json.loads((RESULTS / "latest.json").read_text("utf-8")))
+    before, rest = README.read_text("utf-8").split(MARKS[0])
+    README.write_text(f"{before}{MARKS[0]}\n\n{text}\n\n{MARKS[1]}{rest.split(MARKS[1])[1]}", "utf-8")
+
+
+def main() -> None:
+    if sys.argv[1:] == ["--readme"]:
+        write_readme()
+    else:
+        print(readme(json.loads((RESULTS / "latest.json").read_text("utf-8"))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""The scale benchmark runs, small, on our coordinator, and its report says what was measured. No time is asserted."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .beats import run_beats
+from .report import Report, markdown, readme
+from .servers import SERVERS
+
+ROOT = Path(__file__).resolve().parents[3]
+
+pytestmark = pytest.mark.slow
+
+
+def test_fifty_members(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.bench.scale", "--servers", "ours", "--members", "50", "--groups", "5"]
+    command += ["--size", "4", "--rounds", "1", "--seconds", "0.2", "--out", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    made = json.loads((tmp_path / "latest.json").read_text("utf-8"))
+    ours = made["servers"]["ours"]
+    for kind in ("large", "small"):
+        assert ours[kind]["form"] > 0
+        assert [len(ours[kind][key]) for key in ("rejoin", "leave_one", "join_one")] == [1, 1, 1]
+        assert ours[kind]["beats"]["beats"] >= {"large": 50, "small": 20}[kind]
+        assert ours[kind]["paced"]["beats"] == {"large": 50, "small": 20}[kind]
+    text = (tmp_path / "latest.md").read_text("utf-8")
+    assert text == markdown(made)
+    assert "| 50 members in one group: form |" in text
+    assert "under 20 KB a member" in text
+
+
+@pytest.mark.parametrize(("mine", "theirs", "met"), [(0.2, 0.3, "yes"), (0.4, 0.3, "no")])
+def test_the_report_compares_with_the_others(mine: float, theirs: float, met: str) -> None:
+    beats = {"beats": 9, "skipped": 0, "seconds": 1.0, "p50": 0.001, "p99": 0.02}
+
+    def server(title: str, seconds: float, rate: float) -> dict[str, object]:
+        times = [seconds, seconds / 2, seconds * 2]
+        kind = {"form": seconds, "rejoin": times, "leave_one": times, "join_one": times}
+        kind |= {"beats": beats | {"rate": rate}, "paced": beats | {"rate": 1.0, "skipped": 3}}
+        memory = {"before": 1, "rss": 4400.0, "pss": 4300.0}
+        return {
+            "title": title,
+            "version": "1",
+            "timers": title == "Mock",
+            "memory": memory,
+            "large": kind,
+            "small": kind,
+        }
+
+    made = {
+        "date": "2026-01-02",
+        "machine": {"processor": "P", "cores": 2, "system": "S"},
+        "load": 0.1,
+        "pinned": True,
+        "plan": {"members": 5000, "groups": 1000, "size": 10},
+        "servers": {
+            "ours": server("Ours", mine, 9e4),
+            "kafka": server("Kafka", theirs, 1),
+            "mock": server("Mock", 1, 8e4),
+        },
+    }
+    text = markdown(made)
+    assert f"| 5,000 members Stable once all have joined in at most Kafka's time | {met} | " in text
+    assert "| more heartbeats than the mock cluster, 5,000 members | yes | 90,000/s against 80,000/s |" in text
+    assert "(timers)" in text
+    assert "3 not sent" in text
+    assert ("Missed: 5,000 members Stable" in readme(made)) is (met == "no")
+    assert [met for _, met, _ in Report(made).targets()].count(False) == (3 if met == "no" else 0)
+
+
+def test_a_server_that_goes_away_is_an_error(tmp_path: Path) -> None:
+    with SERVERS["ours"].start(tmp_path) as running:
+        host, _, port = running.address.rpartition(":")
+        with socket.create_connection((host, int(port))) as connection:
+            nonsense = b"\0\0\0\4\x7f\xff\0\0"
+            with pytest.raises(OSError, match="after 0 heartbeats"):
+                run_beats([connection.fileno()], [nonsense], 14, 1.0)
