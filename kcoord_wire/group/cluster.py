@@ -27,6 +27,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from errno import EIO
 from functools import lru_cache, partial
 from random import Random
 from types import TracebackType
@@ -223,8 +224,9 @@ class _VirtualFile:
     def append(self, data: bytes) -> None:
         try:
             self._disk.spend()
-        except PowerCutError:
+        except OSError:
             if not self._disk.is_dead_for_long:
+                self._disk.unsynced.add(self._name)
                 self._file.append(data[: self._disk.random.randint(0, len(data))])
             raise
         self._disk.unsynced.add(self._name)
@@ -232,7 +234,8 @@ class _VirtualFile:
 
     def truncate(self, size: int) -> None:
         self._disk.spend()
-        self._disk.unsynced.add(self._name)
+        if size < self._disk.sizes().get(self._name, 0):
+            self._disk.unsynced.add(self._name)
         self._file.truncate(size)
 
     def sync(self) -> None:
@@ -248,18 +251,30 @@ class VirtualDisk:
     """A `MemoryDisk` whose power can fail at any operation.
 
     :ivar power_left: operations until the power fails; None for: it does not
+    :ivar fails_in: operations until one fails with EIO, once; None for: none does
+    :ivar repaired_after_ms: how long after that the coordinator reads its log again
     :ivar unsynced: names of files with bytes that are not durable
     """
 
     def __init__(self, random: Random) -> None:
         self.random = random
+        self.fails_in: int | None = None
+        self.repaired_after_ms = 0
         self.power_left: int | None = None
         self.is_dead_for_long = False
         self.unsynced: set[str] = set()
         self._disk = MemoryDisk()
 
     def spend(self) -> None:
-        """One operation that changes the disk."""
+        """One operation that changes the disk.
+
+        :raises OSError: it fails
+        """
+        if self.fails_in is not None:
+            self.fails_in -= 1
+            if self.fails_in < 0:
+                self.fails_in = None
+                raise OSError(EIO, "the disk has failed")
         if self.power_left is not None:
             self.is_dead_for_long = self.power_left < 0
             self.power_left -= 1
@@ -269,7 +284,7 @@ class VirtualDisk:
     def crash(self) -> None:
         """The power is back; what was not durable may be gone."""
         self._disk.crash(self.random)
-        self.power_left = None
+        self.power_left = self.fails_in = None
         self.unsynced.clear()
 
     def sizes(self) -> dict[str, int]:
@@ -285,10 +300,16 @@ class VirtualDisk:
     def rename(self, old: str, new: str) -> None:
         self.spend()
         self._disk.rename(old, new)
+        if old in self.unsynced:
+            self.unsynced.remove(old)
+            self.unsynced.add(new)
+        else:
+            self.unsynced.discard(new)
 
     def remove(self, name: str) -> None:
         self.spend()
         self._disk.remove(name)
+        self.unsynced.discard(name)
 
     def sync_names(self) -> None:
         self.spend()
@@ -347,6 +368,7 @@ class Process:
         "_connection",
         "_cut_until",
         "_inbox",
+        "_incarnation",
         "_paused_until",
         "_random",
         "commit_ms",
@@ -371,6 +393,7 @@ class Process:
         self._paused_until = 0
         self._cut_until = 0
         self._inbox: list[MemberEvent] = []
+        self._incarnation = 0
         self._random = random
 
     @property
@@ -649,7 +672,7 @@ class Cluster:
         comes back when it would."""
         self._note("cluster", "heals")
         self._lossy_until = 0
-        self._disk.power_left = None
+        self._disk.power_left = self._disk.fails_in = None
         self._faults = None
         for process in self.processes.values():
             process._cut_until = 0
@@ -677,6 +700,11 @@ class Cluster:
     def ask(self, message: Any, version: int, *, client_id: str = "probe", within_ms: int = 600_000) -> Any:
         """Send a request of your own past all faults, and let time pass until it is answered."""
         return self.answer(self.send(message, version, client_id=client_id), within_ms)
+
+    def fail_disk(self, repaired_after_ms: int = 1_000, *, writes: int = 0) -> None:
+        """The disk operation number `writes` from now fails; the coordinator resigns, and reads its log again later."""
+        self._disk.fails_in = writes
+        self._disk.repaired_after_ms = repaired_after_ms
 
     def send(self, message: Any, version: int, *, client_id: str = "probe") -> int:
         """Send a request of your own past all faults; `answer` waits for what comes back."""
@@ -884,13 +912,14 @@ class Cluster:
         self._note(process.name, "assigned", effect)
         member = process.member
         me = member.settings.group_instance_id or process.name
+        process._incarnation = self.invariants.incarnation(member.settings.group_id)
         for partition in member.owned:
             holder = self._owner.get(partition)
             if holder is not None and holder is not process and holder.is_working:
                 other = holder.member
                 if (
                     # not generation_id: a join that the log has lost gave it out, and another one gave it out again
-                    other.owned_generation == effect.generation_id
+                    (holder._incarnation, other.owned_generation) == (process._incarnation, effect.generation_id)
                     and partition in other.owned
                     and (other.settings.group_instance_id or holder.name) != me
                     and other.settings.group_id == member.settings.group_id
@@ -1041,7 +1070,7 @@ class Cluster:
 
     def _send_reply(self, token: int, message: Any) -> None:
         """The runtime's `send`."""
-        self.invariants.sent(token)
+        self.invariants.sent(token, message)
         caller = self._callers.pop(token)
         if caller.probe:
             data = encode_response(message, caller.version)
@@ -1105,10 +1134,18 @@ class Cluster:
     def _load(self, life: int) -> None:
         if life != self._life or self._runtime is None:
             return
-        self._guard(self._runtime.recover, self._clock)
-        if self._runtime is not None:
+        self._guard(self._recover, self._runtime)
+        self._look_after_coordinator()
+
+    def _recover(self, runtime: Runtime) -> None:
+        try:
+            runtime.recover(self._clock)
             self._note("coordinator", "serves")
-            self._look_after_coordinator()
+        except PowerCutError:
+            raise
+        except OSError as error:
+            self._note("coordinator", "cannot read", error)
+            self._later(self._clock + self._disk.repaired_after_ms, self._load, self._life)
 
     def _guard(self, step: Callable[..., None], *arguments: Any) -> None:
         """Do something in the coordinator; it may lose power on the way, and must not fail otherwise."""
@@ -1158,7 +1195,16 @@ class Cluster:
 
     def _write_now(self, sync: Sync) -> None:
         assert self._runtime is not None
-        sync.run()
+        try:
+            sync.run()
+        except PowerCutError:
+            raise
+        except OSError as error:
+            self._note("coordinator", "cannot write", error)
+            self._sync = None
+            self._runtime.sync_failed(self._clock)
+            self._later(self._clock + self._disk.repaired_after_ms, self._load, self._life)
+            return
         self._sync = None
         self.steps += 1
         if self._disk.unsynced:
@@ -1167,7 +1213,12 @@ class Cluster:
         self._runtime.end_sync(sync, self._clock)
         if self._runtime.store.compaction_due():
             self._note("coordinator", "compacts")
-            self._runtime.store.compact()
+            try:
+                self._runtime.store.compact()
+            except PowerCutError:
+                raise
+            except OSError as error:  # what that leaves behind, the next write or the next start has to cope with
+                self._note("coordinator", "cannot compact", error)
 
     def _lose_power(self) -> None:
         down_ms, load_ms = self._outage

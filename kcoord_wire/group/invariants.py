@@ -115,10 +115,11 @@ class _Register:
 class _View:
     """What the judge knows of one group."""
 
-    __slots__ = ("generation", "leader", "owners", "promised", "registers", "state", "written")
+    __slots__ = ("generation", "incarnation", "leader", "owners", "promised", "registers", "state", "written")
 
     def __init__(self) -> None:
         self.state: State | None = None
+        self.incarnation = 0
         self.generation = 0  # the present one
         self.promised = -1  # the highest that somebody has an assignment of
         self.written: tuple[int, int] = (-1, 0)  # the generation that the log knows, and the append that told it
@@ -143,6 +144,7 @@ class Invariants:
         self._patient: deque[tuple[int, int]] = deque()
         self._appended = 0
         self._durable = 0
+        self._base = 0
         self._writes = 0
 
     def _view(self, group_id: str) -> _View:
@@ -151,6 +153,10 @@ class Invariants:
             view = self._views[group_id] = _View()
         return view
 
+    def incarnation(self, group_id: str) -> int:
+        """How often the group was deleted: its generations begin anew after that."""
+        return self._view(group_id).incarnation
+
     # ---- the coordinator's life
 
     def began(self) -> None:
@@ -158,13 +164,13 @@ class Invariants:
         self._asked.clear()
         self._quick.clear()
         self._patient.clear()
-        self._appended = self._durable = 0
+        self._appended = self._durable = self._base = 0
         for view in self._views.values():
             view.state = None
 
     def on_disk(self, last: int) -> None:
-        """The disk has the appends up to number `last` of this life."""
-        self._durable = last
+        """The disk has the appends up to number `last` since the log was loaded."""
+        self._durable = self._base + last
 
     def handled(self, machine: GroupMachine, event: Event, effects: Sequence[Effect], now: int) -> None:
         """The machine has taken in `event`, and `effects` came of it."""
@@ -243,6 +249,7 @@ class Invariants:
                     view.written = (-1, 0)
                     view.leader = None
                     view.owners = {}
+                    view.incarnation += 1
                 else:
                     if value.generation < view.written[0]:
                         text = f"group {key.group!r} is written with {value.generation} after {view.written[0]}"
@@ -259,6 +266,7 @@ class Invariants:
         view.owners = {}
 
     def _loaded(self, machine: GroupMachine, records: Sequence[LogRecord]) -> None:
+        self._durable = self._base = self._appended
         offsets: dict[tuple[str, TopicPartition], int] = {}
         generations: dict[str, int] = {}
         for key, value in records:
@@ -382,14 +390,14 @@ class Invariants:
                         text = f"{topic.name}-{partition.partition_index} is {offset}: older than what was told"
                         raise ViolationError("commits", text)
 
-    def sent(self, token: int) -> None:
-        """The answer to this request has left the coordinator."""
+    def sent(self, token: int, message: Any) -> None:
+        """This answer to the request has left the coordinator."""
         asked = self._asked.pop(token, None)
         if asked is None:
             raise ViolationError("answered once", f"token {token} is answered twice")
         answer = asked.answer
-        if answer is None:
-            return  # refused by the runtime itself
+        if answer is not message:
+            return  # refused by the runtime, whose disk has failed
         if asked.after > self._durable:
             text = f"an answer left that waits for append {asked.after}; the disk has {self._durable}"
             raise ViolationError("durable first", text)

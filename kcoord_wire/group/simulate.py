@@ -40,6 +40,7 @@ __all__ = [
     "Crash",
     "CrashCoordinator",
     "CutOff",
+    "FailDisk",
     "Happening",
     "Join",
     "LeaveGroup",
@@ -197,6 +198,18 @@ class CrashCoordinator(Action):
     def play(self, sim: Cluster) -> None:
         """See `Action`."""
         sim.crash_coordinator(self.down_ms, load_ms=self.load_ms, writes=self.writes)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class FailDisk(Action):
+    """The disk operation number `writes` from now fails. See `Cluster.fail_disk`."""
+
+    repaired_after_ms: int = 1_000
+    writes: int = 0
+
+    def play(self, sim: Cluster) -> None:
+        """See `Action`."""
+        sim.fail_disk(self.repaired_after_ms, writes=self.writes)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -514,14 +527,16 @@ def random_script(seed: int, actions: int = 40) -> Script:
         elif kind < 0.78:
             drop, reset = random.choice([(0.02, 0.0), (0.0, 0.05), (0.2, 0.05), (0.05, 0.2)])
             action = Lose(at=at, ms=lasts, drop=drop, reset=reset)
-        elif kind < 0.90:
+        elif kind < 0.89:
             action = CrashCoordinator(
                 at=at,
                 down_ms=random.choice([0, 200, 3_000, 12_000]),
                 load_ms=random.choice([0, 100, 1_500]),
                 writes=random.choice([0, 1, 2, 3, 5, 9]),
             )
-        elif kind < 0.94:
+        elif kind < 0.93:
+            action = FailDisk(at=at, repaired_after_ms=random.choice([10, 2_000, 9_000]), writes=random.randint(0, 3))
+        elif kind < 0.95:
             action = Resubscribe(
                 at=at, name=name, topics=tuple(random.sample(sorted(topics), random.randint(1, len(topics))))
             )
