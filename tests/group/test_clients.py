@@ -23,8 +23,6 @@ from tests.group.clients.life_cycle import CONFIG, Figures, Place, at_once, expe
 from tests.group.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, Client, Member
 from tests.group.clients.served import Served
 
-Record = Callable[[str, object], None]
-
 RANGE = "range"
 COOPERATIVE = "cooperative-sticky"
 ALONE = {
@@ -62,10 +60,10 @@ def triggers(coordinator: Coordinator, group: str) -> list[Trigger]:
 
 
 @pytest.mark.parametrize("client", ALONE, ids=lambda client: client.name)
-def test_life_cycle(client: Client, brisk: Coordinator, record_property: Record) -> None:
+def test_life_cycle(client: Client, brisk: Coordinator) -> None:
     places = {assignor: Place.on(brisk, assignor) for assignor in ALONE[client]}
     figures = at_once({name: partial(life_cycle, here, client, name) for name, here in places.items()})
-    record_property(client.name, figures)
+    print(figures)
     for here in places.values():
         expired = [
             (removed.client_id, rebalance.client_id)
@@ -78,27 +76,27 @@ def test_life_cycle(client: Client, brisk: Coordinator, record_property: Record)
 
 
 @pytest.mark.parametrize("client", ALONE, ids=lambda client: client.name)
-def test_static_members(client: Client, brisk: Coordinator, record_property: Record) -> None:
+def test_static_members(client: Client, brisk: Coordinator) -> None:
     # A leader that joins once more, as kafka-python's may, begins a rebalance of its own when it is restarted.
     roles = {"follower": False} if client is KAFKA_PYTHON else {"follower": False, "leader": True}
     places = {role: Place.on(brisk, role) for role in roles}
     scripts: dict[str, Callable[[], Figures]] = {
         role: partial(static, places[role], client, RANGE, leads=leads) for role, leads in roles.items()
     }
-    record_property(client.name, at_once(scripts))
+    print(at_once(scripts))
     for here in places.values():
         begun = [t for t in triggers(brisk, here.group) if t != Trigger.LEADER_REJOINED]
         assert begun[:3] == [Trigger.NEW_MEMBER, Trigger.NEW_MEMBER, Trigger.SESSION_EXPIRED]
         assert begun[3:] in ([], [Trigger.SESSION_EXPIRED]), "only that of the other one, killed at the end"
 
 
-def test_libraries_together(tmp_path: Path, record_property: Record) -> None:
+def test_libraries_together(tmp_path: Path) -> None:
     with Served(dict.fromkeys(TOGETHER, 6), tmp_path) as served:
         places = {name: served.place(name) for name in TOGETHER}
         scripts: dict[str, Callable[[], Figures]] = {
             name: partial(mixed, places[name], clients, assignor) for name, (clients, assignor) in TOGETHER.items()
         }
-        record_property("together", at_once(scripts))
+        print(at_once(scripts))
     for clients in LED_BY_EACH:
         begun = served.triggers(places[named(clients)])
         assert [trigger for trigger in begun if trigger != Trigger.LEADER_REJOINED] == [

@@ -13,16 +13,20 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+import kcoord_wire as kw
+from kcoord_wire.error_codes import ErrorCode
 from tests.group.clients.life_cycle import Figures, Place, at_once, life_cycle, mixed, static
 from tests.group.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, ROOT, Client
 from tests.group.clients.served import Served
-from tests.interop.kafka_broker import tool
+from tests.group.wire import Wire
+from tests.interop.kafka_broker import KafkaBroker, create_topics, tool
 
 HERE = Path(__file__).parent
 BUILD = ROOT / "build" / "interop"
@@ -38,21 +42,19 @@ SARAMA_ALLOWED = {
         (
             r"^(Initializing new|Successfully initialized new|Closing) [Cc]lient$",
             r"^client/metadata fetching metadata for ",
-            r"^client/brokers registered new broker #0 ",
-            r"^client/coordinator (requesting coordinator for \S+ from |coordinator for \S+ is #0 )",
+            r"^client/brokers registered new broker #\d ",
+            r"^client/coordinator (requesting coordinator for \S+ from |coordinator for \S+ is #\d )",
             r"^Completed ApiVersionsRequest V\d ",
             r"^(Connected to|Closed connection to) broker ",
-            r"^consumer/broker/0 (accumulated \d+ new subscriptions|(added|closed dead) subscription to )",
+            r"^consumer/broker/\d (accumulated \d+ new subscriptions|(added|closed dead) subscription to )",
             r"^consumergroup/session/\S+ (heartbeat loop stopped|released)$",
             r"^txnmgr/(transition|init-producer-id) \[\] (transition|invoking|successful|obtained)",
-            r"^producer/broker/0 (starting up|state change to \[open\] on |input chan closed|shut down)",
+            r"^producer/broker/\d (starting up|state change to \[open\] on |input chan closed|shut down)",
             r"^Producer shutting down\.$",
             r"^consumergroup/\S+ loop check partition number goroutine will exit, ",
         )
     ): "its log has no levels: this is what it says when all goes well"
 }
-
-Record = Callable[[str, object], None]
 
 
 def run(command: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None) -> str:
@@ -128,7 +130,7 @@ def go_programs() -> Path:
     folder = BUILD / "go"
     folder.mkdir(parents=True, exist_ok=True)
     go, environment = go_command()
-    run([go, "build", "-mod=readonly", "-o", str(folder), "./..."], HERE / "go", environment)
+    run([go, "build", "-mod=readonly", "-buildvcs=false", "-o", str(folder), "./..."], HERE / "go", environment)
     return folder
 
 
@@ -146,13 +148,13 @@ Script = Callable[[Place], Figures]
 
 
 @pytest.fixture
-def play(tmp_path: Path, record_property: Record) -> Callable[[Mapping[str, Script]], None]:
+def play(tmp_path: Path) -> Callable[[Mapping[str, Script]], None]:
     """Plays scripts side by side on a `kcoord serve` of their own."""
 
     def play(scripts: Mapping[str, Script]) -> None:
         with Served(dict.fromkeys(scripts, 6), tmp_path / "log") as served:
             figures = at_once({name: partial(script, served.place(name)) for name, script in scripts.items()})
-        record_property("figures", figures)
+        print(figures)
 
     return play
 
@@ -201,3 +203,29 @@ def test_languages_together(franz_go: Client, sarama: Client, play: Play) -> Non
             for clients, assignor in together
         }
     )
+
+
+def test_the_scripts_hold_on_kafka(franz_go: Client, sarama: Client, tmp_path: Path) -> None:
+    """They ask for what clients get of Kafka's own broker, complaints and bounds of time included."""
+    scripts: dict[str, Script] = {
+        "alone": partial(life_cycle, client=CONFLUENT, assignor=COOPERATIVE),
+        "static": partial(static, client=franz_go, assignor=RANGE, leads=True),
+        "mixed": partial(mixed, clients=(AIOKAFKA, sarama, CONFLUENT), assignor=RANGE),
+    }
+    brisk = {"group.min.session.timeout.ms": "1000", "group.initial.rebalance.delay.ms": "200", "num.partitions": "6"}
+    with KafkaBroker(tmp_path / "other-clients", brisk) as broker:
+        create_topics(broker.address, list(scripts))
+        wait_for_producer_ids(broker.address)
+        places = {name: Place(broker.address, topic=name, group=f"{name}-readers") for name in scripts}
+        figures = at_once({name: partial(script, places[name]) for name, script in scripts.items()})
+    print(figures)
+
+
+def wait_for_producer_ids(address: str, seconds: float = 60) -> None:
+    """A broker that has just started refuses them for a while, of which producers would complain."""
+    request = kw.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+    end = time.monotonic() + seconds
+    with Wire(address) as wire:
+        while (error := wire.call(request, 0).error_code) != ErrorCode.NONE:
+            assert time.monotonic() < end, error
+            time.sleep(0.05)

@@ -119,7 +119,7 @@ class Place:
             if sorted(chain(*owned)) != list(self.all) or any(len(some) != share for some in owned):
                 assert now < began + seconds, f"{[(m.name, m.client.name, m.owned, m.complaints) for m in members]}"
             elif now >= changed + settles:
-                return max(changed - began, 0.0)
+                return round(max(changed - began, 0.0), 3)
             time.sleep(0.01)
 
 
