@@ -245,7 +245,7 @@ class MemoryDisk:
                     self._durable[new] = file
         self._files = dict(self._durable)
         self._moves.clear()
-        for file in set(self._files.values()):
+        for file in dict.fromkeys(self._files.values()):
             file.crash(random)
 
     def _file(self, name: str) -> _MemoryFile:
