@@ -36,7 +36,8 @@ class Played:
 @pytest.fixture(scope="session")
 def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Played:
     """Plays the scripts of the tests that are to run, or all of them if only tests of the logs are."""
-    wanted = {item.callspec.params["script"] for item in request.session.items if _is_of_script(item)} or set(SCRIPTS)
+    params = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
+    wanted = {param["script"] for param in params if isinstance(param.get("script"), Script)} or set(SCRIPTS)
     folder = tmp_path_factory.mktemp("played")
     result = Played({}, {}, {}, {})
     with ThreadPoolExecutor() as pool:
@@ -48,10 +49,6 @@ def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         for run in runs:
             run.result()
     return result
-
-
-def _is_of_script(item: pytest.Item) -> bool:
-    return isinstance(item, pytest.Function) and hasattr(item, "callspec") and "script" in item.callspec.params
 
 
 def _play_on_kafka(settings: str, scripts: Sequence[Script], folder: Path, result: Played) -> None:

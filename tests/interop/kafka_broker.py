@@ -2,7 +2,7 @@
 
 Laws:
 
-* Needs ``java``, ``javac`` and ``mvn`` (Debian: openjdk-17-jdk-headless, maven); one that is missing is named.
+* Needs ``java``, ``javac`` and ``mvn`` (Debian: default-jdk-headless, maven); one that is missing is named.
 * The jars are fetched once and lie under build/; what a broker writes lies in the folder that the caller gives, its
   own log in build/interop/logs.
 * A broker has started within a minute or its start fails with the end of its log; it is stopped by its process id.
@@ -81,13 +81,13 @@ def class_path(artifact: str = "kafka_2.13", version: str = KAFKA) -> str:
 
 def compile_java(source: Path, classes: Path, path: str) -> str:
     """Compile one source file against a class path; gives the class path with its classes."""
-    _run([tool("javac", "openjdk-17-jdk-headless"), "-cp", path, "-d", str(classes), str(source)], seconds=120)
+    _run([tool("javac", "default-jdk-headless"), "-cp", path, "-d", str(classes), str(source)], seconds=120)
     return f"{classes}{os.pathsep}{path}"
 
 
 def java(path: str, *arguments: str) -> list[str]:
     """The command that runs a Java program: options of ours, main class, arguments."""
-    return [tool("java", "openjdk-17-jdk-headless"), *_SMALL_JVM, "-cp", path, *arguments]
+    return [tool("java", "default-jdk-headless"), *_SMALL_JVM, "-cp", path, *arguments]
 
 
 def run_java(path: str, *arguments: str, seconds: int = 60) -> str:

@@ -81,12 +81,13 @@ def as_dumped(offset: int, record: OffsetsRecord) -> Dumped:
     key = {"type": str(record.record_type), "data": kw.to_dict(record.key)}
     if record.value is None:
         return offset, key, None
-    value = {"version": str(record.value_version), "data": kw.to_dict(record.value, record.value_version)}
-    for shown, member in zip(value["data"].get("members", []), record.members, strict=False):
+    data = kw.to_dict(record.value, record.value_version)
+    for shown, member in zip(data.get("members", []), record.members, strict=False):
         for name in ("subscription", "assignment"):  # shown decoded where they can be
             nested = getattr(member, name)
             if nested is not None:
                 shown[name] = _camel_case(kw.to_dict(nested))
+    value = {"version": str(record.value_version), "data": data}
     return offset, key, json.loads(json.dumps(value, default=lambda data: base64.b64encode(data).decode()))
 
 
@@ -219,11 +220,9 @@ def lasting_groups(paths: Sequence[Path]) -> list[str]:
     for path in paths:
         for _, record in read(path):
             members = record.value.members if isinstance(record.value, kw.GroupMetadataValue) else []
-            groups[record.key.group] = all(member.session_timeout > 60_000 for member in members)
-            key = record.raw_key
-            alive[record.key.group] = (
-                alive[record.key.group] - {key} if record.is_tombstone else alive[record.key.group] | {key}
-            )
+            group = kw.to_dict(record.key)["group"]
+            groups[group] = all(member.session_timeout > 60_000 for member in members)
+            (alive[group].discard if record.is_tombstone else alive[group].add)(record.raw_key)
     return sorted(group for group, lasts in groups.items() if lasts and alive[group])
 
 

@@ -29,10 +29,12 @@ def fetch(
     """OffsetFetch of one group, by default the script's; all topics where `names` is None."""
     group_id = asker.stage.group if group is None else group
     if version >= 8:
-        parts = names and [kw.OffsetFetchRequestTopics(name=n, partition_indexes=list(p)) for n, p in names]
+        topic = kw.OffsetFetchRequestTopics
+        parts = None if names is None else [topic(name=n, partition_indexes=list(p)) for n, p in names]
         one = kw.OffsetFetchRequestGroup(group_id=group_id, topics=parts, **changes)
         return asker.call(kw.OffsetFetchRequest(groups=[one]), version, error)
-    topics = names and [kw.OffsetFetchRequestTopic(name=n, partition_indexes=list(p)) for n, p in names]
+    old = kw.OffsetFetchRequestTopic
+    topics = None if names is None else [old(name=n, partition_indexes=list(p)) for n, p in names]
     return asker.call(kw.OffsetFetchRequest(group_id=group_id, topics=topics, **changes), version, error)
 
 
@@ -344,7 +346,7 @@ def offset_delete_and_subscriptions(stage: Stage) -> None:
     a.joins()
     delete(admin, ("payments", [0]), ("orders", [0, 1]), error=ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
     a.syncs()
-    commit_again = {"member_id": a.id, "generation_id_or_member_epoch": a.generation}
+    commit_again: dict[str, Any] = {"member_id": a.id, "generation_id_or_member_epoch": a.generation}
     commit(admin, 8, ("payments", 0, 3), **commit_again)
     delete(admin, ("payments", [0]), ("orders", [0, 1]), error=ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
     fetch(admin, 8, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import kcoord_wire as kw
 from kcoord_wire.error_codes import ErrorCode
@@ -34,7 +35,7 @@ def api_versions_of_the_future(stage: Stage, version: int) -> None:
 def api_versions_of_odd_software(stage: Stage, version: int) -> None:
     """Names and versions of the client's software have rules."""
     a = stage.connect("a")
-    good = {"client_software_name": "good", "client_software_version": "1"}
+    good: dict[str, Any] = {"client_software_name": "good", "client_software_version": "1"}
     for field in good:
         for text in ("", "-x", "x-", "x y", ".", "x.y-Z.9-"):
             request = kw.ApiVersionsRequest(**{**good, field: text})

@@ -154,14 +154,11 @@ def instances_and_ids_must_belong_together(stage: Stage) -> None:
     a, b = stage.member("a", instance="a-1"), stage.member("b")
     stage.stable(a, b)
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
-    for error, changes in (
-        (unknown, {"group_instance_id": "x-1"}),
-        (FENCED, {"group_instance_id": "a-1"}),
-    ):
-        b.beats(error=error, **changes)
-        b.syncs(error=error, **changes)
-        b.joins(error=error, **changes)
-        b.commits(1, error=error, **changes)
+    for error, instance in ((unknown, "x-1"), (FENCED, "a-1")):
+        b.beats(error=error, group_instance_id=instance)
+        b.syncs(error=error, group_instance_id=instance)
+        b.joins(error=error, group_instance_id=instance)
+        b.commits(1, error=error, group_instance_id=instance)
     a.beats(group_instance_id=None)
     a.syncs(group_instance_id=None)
     a.commits(1, group_instance_id=None)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import kcoord_wire as kw
 from kcoord_wire.error_codes import ErrorCode
 from tests.interop.exchanges.script import script
 from tests.interop.exchanges.stage import Stage
 
-SHORT = 300
+SHORT = 600
 
 
 @script()
@@ -46,10 +47,11 @@ def session_of_the_leader_runs_out(stage: Stage) -> None:
 @script()
 def heartbeats_keep_a_session(stage: Stage) -> None:
     """Heartbeats and commits keep a session for as long as they come."""
-    a = stage.member("a", session_ms=1_000)
+    a = stage.member("a", session_ms=1_500)
     stage.stable(a)
-    for keep in (lambda: a.beats(), lambda: a.commits(1)):
-        end = time.monotonic() + 1.6
+    keeps: list[Callable[[], object]] = [a.beats, lambda: a.commits(1)]
+    for keep in keeps:
+        end = time.monotonic() + 2
         with stage.off_the_record():
             while time.monotonic() < end:
                 keep()
@@ -92,10 +94,10 @@ def members_that_do_not_rejoin(stage: Stage) -> None:
 @script()
 def rebalance_takes_the_longest_timeout(stage: Stage) -> None:
     """The time for a rebalance is the longest that any member asks for."""
-    a, b = stage.member("a", rebalance_ms=1_500), stage.member("b", rebalance_ms=SHORT)
+    a, b = stage.member("a", rebalance_ms=2_500), stage.member("b", rebalance_ms=SHORT)
     stage.stable(a)
     joining = b.joining()
-    joining.stays_silent(0.9)
+    joining.stays_silent(2 * SHORT / 1000)
     a.beats(error=ErrorCode.REBALANCE_IN_PROGRESS)
     joining.answer()
 
@@ -204,13 +206,25 @@ def first_members_are_waited_for(stage: Stage) -> None:
 
 
 @script(settings="small")
-def first_wait_is_bounded_by_the_rebalance_timeout(stage: Stage) -> None:
-    """The wait for more members ends with the rebalance timeout, also while they come."""
-    a = stage.member("a", rebalance_ms=SHORT)
+def first_wait_and_a_short_rebalance_timeout(stage: Stage) -> None:
+    """A rebalance timeout below the wait does not shorten it, and leaves nothing to wait on with."""
+    a = stage.member("a", rebalance_ms=400)
     start = time.monotonic()
     a.joins()
-    assert time.monotonic() - start < 5
+    assert 0.5 <= time.monotonic() - start < 5
     a.syncs()
+
+
+@script(settings="small")
+def first_wait_is_prolonged_by_newcomers(stage: Stage) -> None:
+    """Each member that comes during the wait makes it begin again, until the rebalance timeout is used up."""
+    a, b = stage.member("a", rebalance_ms=1_200), stage.member("b", rebalance_ms=1_200)
+    start = time.monotonic()
+    a_joining = a.joining()
+    b_joining = b.joining()
+    a_joining.answer()
+    assert 0.99 <= time.monotonic() - start < 5
+    b_joining.answer()
 
 
 @script(settings="small")
