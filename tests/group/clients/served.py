@@ -41,7 +41,9 @@ class Served:
         self._reader.start()
         assert self._process.stdout is not None
         serves = self._process.stdout.readline()  # the empty string if it ends before
-        assert serves.startswith("kcoord serves on "), self.log
+        if not serves.startswith("kcoord serves on "):
+            self.kill()
+            raise AssertionError(f"kcoord does not serve: {serves} {self.log}")
         self.address = serves.removeprefix("kcoord serves on ").split(",")[0].strip()
 
     def __enter__(self) -> Self:
