@@ -61,7 +61,7 @@ class Limits:
 
     max_connections: int = 20_000
     max_frame_size: int = 4 << 20
-    max_plain_frame_size: int = 512 << 10
+    max_plain_frame_size: int = 1 << 20
     max_unauthenticated_frame_size: int = 512 << 10
     read_ahead: int = 64 << 10
     write_high_water: int = 256 << 10
