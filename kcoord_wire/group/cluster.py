@@ -27,27 +27,23 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from errno import EIO
-from functools import lru_cache, partial
+from functools import partial
 from random import Random
 from types import TracebackType
-from typing import Any, BinaryIO, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 from kcoord_wire import messages as m
-from kcoord_wire.assignors import ASSIGNORS, MemberSubscription, TopicPartition
+from kcoord_wire.assignors import ASSIGNORS, TopicPartition
 from kcoord_wire.codec.headers import (
-    decode_prefixed,
     decode_request,
     decode_response,
-    encode_prefixed,
     encode_request,
     encode_response,
 )
 from kcoord_wire.codec.registry import registry
 from kcoord_wire.error_codes import ErrorCode
-from kcoord_wire.errors import DecodeError
+from kcoord_wire.group.blobs import ConsumerBlobs, subscribed
 from kcoord_wire.group.config import Endpoint, GroupConfig
-from kcoord_wire.group.disk import DiskFile, MemoryDisk
 from kcoord_wire.group.events import Account, Phase, Rebalance, Request, Tick
 from kcoord_wire.group.faults import Faults
 from kcoord_wire.group.invariants import Invariants, ViolationError, Watched
@@ -81,14 +77,15 @@ from kcoord_wire.group.model import IllegalMoveError, State
 from kcoord_wire.group.refusals import refusal
 from kcoord_wire.group.runtime import Runtime
 from kcoord_wire.group.store import Store, Sync
+from kcoord_wire.group.virtual_disk import PowerCutError, VirtualDisk
 
-__all__ = ["EPOCH_MS", "Cluster", "ConsumerBlobs", "Happening", "Idle", "Process"]
+__all__ = ["EPOCH_MS", "Cluster", "Happening", "Idle", "Process"]
 
 EPOCH_MS: Final = 1_700_000_000_000
 """When virtual time begins, in ms since the epoch."""
 
 _NEVER: Final = 1 << 62
-_SUBSCRIPTION = registry["ConsumerProtocolSubscription"]
+_BLOBS: Final = ConsumerBlobs()
 _TICK: Final = Tick()
 _DISCONNECTED: Final = Disconnected()
 
@@ -122,76 +119,6 @@ class Idle(NamedTuple):
     abandoned: int
 
 
-# ---- what the coordinator and the members do not look into
-
-
-class ConsumerBlobs:
-    """Subscriptions (version 3) and assignments (version 0 is what all versions are) as a Java consumer writes them."""
-
-    def write_subscription(self, subscription: MemberSubscription) -> bytes:
-        """See `member.Blobs`."""
-        owned: dict[str, list[int]] = {}
-        for topic, partition in subscription.owned:
-            owned.setdefault(topic, []).append(partition)
-        message = m.ConsumerProtocolSubscription(
-            topics=list(subscription.topics),
-            user_data=subscription.user_data or None,
-            owned_partitions=[
-                m.ConsumerProtocolSubscriptionTopicPartition(topic=topic, partitions=partitions)
-                for topic, partitions in owned.items()
-            ],
-            generation_id=subscription.generation,
-        )
-        return encode_prefixed(message, 3)
-
-    def read_subscription(self, blob: bytes, instance_id: str | None) -> MemberSubscription:
-        """See `member.Blobs`."""
-        _, message = decode_prefixed(m.ConsumerProtocolSubscription, blob)
-        return MemberSubscription(
-            topics=message.topics,
-            owned=[TopicPartition(item.topic, index) for item in message.owned_partitions for index in item.partitions],
-            generation=message.generation_id,
-            instance_id=instance_id,
-            user_data=message.user_data or b"",
-        )
-
-    def write_assignment(self, partitions: Sequence[TopicPartition]) -> bytes:
-        """See `member.Blobs`."""
-        topics: dict[str, list[int]] = {}
-        for topic, partition in partitions:
-            topics.setdefault(topic, []).append(partition)
-        message = m.ConsumerProtocolAssignment(
-            assigned_partitions=[
-                m.ConsumerProtocolAssignmentTopicPartition(topic=topic, partitions=indexes)
-                for topic, indexes in topics.items()
-            ]
-        )
-        return encode_prefixed(message, 1)
-
-    def read_assignment(self, blob: bytes) -> Sequence[TopicPartition]:
-        """See `member.Blobs`."""
-        return _read_assignment(bytes(blob))
-
-
-@lru_cache(maxsize=4096)
-def _read_assignment(blob: bytes) -> tuple[TopicPartition, ...]:
-    if not blob:
-        return ()
-    _, message = decode_prefixed(m.ConsumerProtocolAssignment, blob)
-    return tuple(TopicPartition(item.topic, index) for item in message.assigned_partitions for index in item.partitions)
-
-
-@lru_cache(maxsize=4096)
-def _subscribed(metadata: bytes) -> frozenset[str] | None:
-    try:
-        return frozenset(_SUBSCRIPTION.decode_prefix(metadata, 0, offset=2, strict=False)[0].topics)
-    except DecodeError:
-        return None
-
-
-_BLOBS: Final = ConsumerBlobs()
-
-
 class _Topics:
     """The topics of the cluster, as the machine asks for them."""
 
@@ -206,117 +133,6 @@ class _Topics:
 
     def name_of(self, topic_id: uuid.UUID) -> str | None:
         return next((name for name in self.counts if self.id_of(name) == topic_id), None)
-
-
-# ---- the disk
-
-
-class PowerCutError(OSError):
-    """The machine that the disk is in has lost power."""
-
-
-class _VirtualFile:
-    def __init__(self, disk: VirtualDisk, name: str, file: DiskFile) -> None:
-        self._disk = disk
-        self._name = name
-        self._file = file
-
-    def append(self, data: bytes) -> None:
-        try:
-            self._disk.spend()
-        except OSError:
-            if not self._disk.is_dead_for_long:
-                self._disk.unsynced.add(self._name)
-                self._file.append(data[: self._disk.random.randint(0, len(data))])
-            raise
-        self._disk.unsynced.add(self._name)
-        self._file.append(data)
-
-    def truncate(self, size: int) -> None:
-        self._disk.spend()
-        if size < self._disk.sizes().get(self._name, 0):
-            self._disk.unsynced.add(self._name)
-        self._file.truncate(size)
-
-    def sync(self) -> None:
-        self._disk.spend()
-        self._file.sync()
-        self._disk.unsynced.discard(self._name)
-
-    def close(self) -> None:
-        self._file.close()
-
-
-class VirtualDisk:
-    """A `MemoryDisk` whose power can fail at any operation.
-
-    :ivar power_left: operations until the power fails; None for: it does not
-    :ivar fails_in: operations until one fails with EIO, once; None for: none does
-    :ivar repaired_after_ms: how long after that the coordinator reads its log again
-    :ivar unsynced: names of files with bytes that are not durable
-    """
-
-    def __init__(self, random: Random) -> None:
-        self.random = random
-        self.fails_in: int | None = None
-        self.repaired_after_ms = 0
-        self.power_left: int | None = None
-        self.is_dead_for_long = False
-        self.unsynced: set[str] = set()
-        self._disk = MemoryDisk()
-
-    def spend(self) -> None:
-        """One operation that changes the disk.
-
-        :raises OSError: it fails
-        """
-        if self.fails_in is not None:
-            self.fails_in -= 1
-            if self.fails_in < 0:
-                self.fails_in = None
-                raise OSError(EIO, "the disk has failed")
-        if self.power_left is not None:
-            self.is_dead_for_long = self.power_left < 0
-            self.power_left -= 1
-            if self.power_left < 0:
-                raise PowerCutError("the power is off")
-
-    def crash(self) -> None:
-        """The power is back; what was not durable may be gone."""
-        self._disk.crash(self.random)
-        self.power_left = self.fails_in = None
-        self.unsynced.clear()
-
-    def sizes(self) -> dict[str, int]:
-        return self._disk.sizes()
-
-    def read(self, name: str) -> BinaryIO:
-        return self._disk.read(name)
-
-    def open(self, name: str, *, new: bool = False) -> DiskFile:
-        self.spend()
-        return _VirtualFile(self, name, self._disk.open(name, new=new))
-
-    def rename(self, old: str, new: str) -> None:
-        self.spend()
-        self._disk.rename(old, new)
-        if old in self.unsynced:
-            self.unsynced.remove(old)
-            self.unsynced.add(new)
-        else:
-            self.unsynced.discard(new)
-
-    def remove(self, name: str) -> None:
-        self.spend()
-        self._disk.remove(name)
-        self.unsynced.discard(name)
-
-    def sync_names(self) -> None:
-        self.spend()
-        self._disk.sync_names()
-
-    def close(self) -> None:
-        self._disk.close()
 
 
 # ---- the wire
@@ -1120,7 +936,7 @@ class Cluster:
 
     def _start_coordinator(self, load_ms: int) -> None:
         self._life += 1
-        self._machine = GroupMachine(Endpoint(1, "127.0.0.1", 9092), self._topics, _subscribed, self.config)
+        self._machine = GroupMachine(Endpoint(1, "127.0.0.1", 9092), self._topics, subscribed, self.config)
         watched: Any = Watched(self._machine, self.invariants)
         store = Store(self._disk, segment_bytes=self._segment_bytes, min_compaction_bytes=self._min_compaction_bytes)
         self._runtime = Runtime(watched, store, self._send_reply, self._account)

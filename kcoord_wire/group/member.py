@@ -26,6 +26,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from kcoord_wire.assignors import Assignor, MemberSubscription, RebalanceProtocol, TopicPartition, sticky_user_data
 from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.group.events import Tick
 from kcoord_wire.messages import (
     FindCoordinatorRequest,
     HeartbeatRequest,
@@ -45,8 +46,6 @@ from kcoord_wire.messages import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
 )
-
-from .events import Tick
 
 __all__ = [
     "CLIENT_VERSIONS",

@@ -27,7 +27,7 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire import messages as m
-from kcoord_wire.group.cluster import Cluster, ConsumerBlobs, Happening, Process
+from kcoord_wire.group.cluster import Cluster, Happening, Process
 from kcoord_wire.group.config import GroupConfig
 from kcoord_wire.group.invariants import ViolationError
 from kcoord_wire.group.member import CLIENT_VERSIONS
@@ -36,7 +36,6 @@ __all__ = [
     "Action",
     "AddPartitions",
     "Cluster",
-    "ConsumerBlobs",
     "Crash",
     "CrashCoordinator",
     "CutOff",

@@ -11,7 +11,7 @@ import pytest
 from kcoord_wire import messages as m
 from kcoord_wire.assignors import ASSIGNORS, Assignment
 from kcoord_wire.error_codes import ErrorCode
-from kcoord_wire.group import cluster, machine
+from kcoord_wire.group import cluster, machine, virtual_disk
 from kcoord_wire.group.events import Append, Effect, Event, LogRecord, Reply, Request
 from kcoord_wire.group.machine import GroupMachine
 from kcoord_wire.group.model import Group, Member, Move, State, Turn
@@ -45,11 +45,11 @@ def generation_not_written(patch: Patch) -> None:
 
 
 def sync_skipped_by_the_store(patch: Patch) -> None:
-    patch.setattr(cluster._VirtualFile, "sync", lambda self: None)
+    patch.setattr(virtual_disk._VirtualFile, "sync", lambda self: None)
 
 
 def sync_skipped_by_the_disk(patch: Patch) -> None:
-    patch.setattr(cluster._VirtualFile, "sync", lambda self: self._disk.unsynced.discard(self._name))
+    patch.setattr(virtual_disk._VirtualFile, "sync", lambda self: self._disk.unsynced.discard(self._name))
 
 
 def durable_too_early(patch: Patch) -> None:
