@@ -151,7 +151,7 @@ class Connection(asyncio.Protocol):
             size = int.from_bytes(data[:4], "big")
             if size == len(data) - 4 and size <= limit and not self.token and not self._choked:
                 self._take(data, 4)  # the whole of one request: the common case, which needs no framer
-                server.settle()
+                server.settle_soon()
                 return
             if size > limit and len(data) >= 4:
                 server.refuse(self, f"a frame of {size} bytes{_guess(data)}")
@@ -159,7 +159,7 @@ class Connection(asyncio.Protocol):
             self._framer = Framer(limit)
         self._bodies = self._framer.feed(data)
         self.pump()
-        server.settle()
+        server.settle_soon()
 
     def pause_writing(self) -> None:
         self._choked = True

@@ -94,6 +94,7 @@ class Server:
         self._store = store
         self._waiting: dict[int, Connection] = {}
         self._token = 0
+        self._settling = False
         self._held = 0
         self._epoch = time.time() - time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
@@ -382,8 +383,15 @@ class Server:
 
     # ---- turns, time and disk
 
+    def settle_soon(self) -> None:
+        """`settle` once for all that the loop has received in this turn: their commits share a write."""
+        if not self._settling:
+            self._settling = True
+            self._loop.call_soon(self.settle)
+
     def settle(self) -> None:
-        """After every event from outside: let those who were answered go on, start a write, set the timer."""
+        """After events from outside: let those who were answered go on, start a write, set the timer."""
+        self._settling = False
         ready = self.ready
         while True:
             while ready:
