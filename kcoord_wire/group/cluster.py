@@ -45,7 +45,7 @@ from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.group.blobs import ConsumerBlobs, subscribed
 from kcoord_wire.group.config import Endpoint, GroupConfig
 from kcoord_wire.group.events import Account, Phase, Rebalance, Request, Tick
-from kcoord_wire.group.faults import Faults
+from kcoord_wire.group.faults import Fault, Faults
 from kcoord_wire.group.invariants import Invariants, ViolationError, Watched
 from kcoord_wire.group.machine import GroupMachine
 from kcoord_wire.group.member import (
@@ -470,6 +470,13 @@ class Cluster:
         for process in self.processes.values():
             if process.is_alive:
                 self._later(self._clock + process._random.randint(0, refresh_ms), self._refresh, process)
+
+    def meddle(self, fault: Fault) -> None:
+        """One more rule for requests and responses."""
+        self._note("cluster", "meddles", fault)
+        if self._faults is None:
+            self._faults = Faults()
+        self._faults.add(fault)
 
     def crash_coordinator(self, down_ms: int = 1_000, *, load_ms: int = 100, writes: int = 0) -> None:
         """The coordinator loses power, now or in the middle of the disk operation number `writes` from now.

@@ -24,11 +24,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from random import Random
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from kcoord_wire import messages as m
 from kcoord_wire.group.cluster import Cluster, Happening, Process
 from kcoord_wire.group.config import GroupConfig
+from kcoord_wire.group.faults import Fault
 from kcoord_wire.group.invariants import ViolationError
 from kcoord_wire.group.member import CLIENT_VERSIONS
 
@@ -44,6 +45,7 @@ __all__ = [
     "Join",
     "LeaveGroup",
     "Lose",
+    "Meddle",
     "Pause",
     "Process",
     "Report",
@@ -184,6 +186,23 @@ class Lose(Action):
     def play(self, sim: Cluster) -> None:
         """See `Action`."""
         sim.lose(self.ms, drop=self.drop, reset=self.reset)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Meddle(Action):
+    """From now on, requests or responses of an api are hit, each `every`-th of them, `count` times. See `Fault`."""
+
+    api: str
+    action: Literal["delay", "drop", "duplicate", "error", "disconnect"]
+    on: Literal["request", "response"] = "request"
+    count: int = 1
+    every: int = 1
+    delay_ms: int = 0
+    error: str | None = None
+
+    def play(self, sim: Cluster) -> None:
+        """See `Action`."""
+        sim.meddle(Fault(**{item.name: getattr(self, item.name) for item in fields(self) if item.name != "at"}))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -456,6 +475,16 @@ _STRAYS: Final = (
     "describe",
     "list",
 )
+_APIS: Final = ("FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch")
+_MEDDLINGS: Final[tuple[Literal["delay", "drop", "duplicate", "error", "disconnect"], ...]] = (
+    "delay",
+    "drop",
+    "duplicate",
+    "error",
+    "disconnect",
+)
+_SIDES: Final[tuple[Literal["request", "response"], ...]] = ("request", "response")
+_ERRORS: Final = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
 _LASTS_MS: Final = (500, 2_000, 5_000, 8_000, 15_000)
 
 
@@ -523,9 +552,21 @@ def random_script(seed: int, actions: int = 40) -> Script:
             action = Pause(at=at, name=name, ms=lasts)
         elif kind < 0.70:
             action = CutOff(at=at, name=name, ms=lasts)
-        elif kind < 0.78:
+        elif kind < 0.76:
             drop, reset = random.choice([(0.02, 0.0), (0.0, 0.05), (0.2, 0.05), (0.05, 0.2)])
             action = Lose(at=at, ms=lasts, drop=drop, reset=reset)
+        elif kind < 0.81:
+            what = random.choice(_MEDDLINGS)
+            action = Meddle(
+                at=at,
+                api=random.choice(_APIS),
+                action=what,
+                on=random.choice(_SIDES),
+                count=random.randint(1, 3),
+                every=random.randint(1, 3),
+                delay_ms=random.choice([50, 1_000, 7_000]) if what == "delay" else 0,
+                error=random.choice(_ERRORS) if what == "error" else None,
+            )
         elif kind < 0.89:
             action = CrashCoordinator(
                 at=at,

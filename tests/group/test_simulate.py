@@ -25,7 +25,7 @@ from kcoord_wire.group.model import State
 from kcoord_wire.group.simulate import random_script, run_script
 
 CHUNKS = 4
-STEPS = 1_000_000 if kw.backend == "native" else 100_000
+STEPS = 1_000_000 if kw.backend == "native" else 200_000
 
 QUICK = GroupConfig(initial_rebalance_delay_ms=0)
 SHORT = {"session_timeout_ms": 6_000, "rebalance_timeout_ms": 20_000, "heartbeat_interval_ms": 1_000}
@@ -78,6 +78,16 @@ def test_a_seed_gives_the_same_trace_in_every_process() -> None:
             check=True,
         )
         assert there.stdout.strip() == here[seed]
+
+
+def test_a_script_prints_as_itself() -> None:
+    kinds = set()
+    for seed in range(40):
+        script = random_script(seed)
+        assert eval(repr(script), vars(simulate)) == script
+        kinds |= {type(action) for action in script.actions}
+    everything = {*simulate.Action.__subclasses__(), *simulate._OfMember.__subclasses__()} - {simulate._OfMember}
+    assert kinds == everything, "every action occurs"
 
 
 # ---- "Kafka 0.9 Consumer Rewrite Design", section "Various failure scenarios to consider"
