@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import kcoord_wire as kw
 from kcoord_wire.error_codes import ErrorCode
 from tests.interop.exchanges.script import script
@@ -304,3 +306,15 @@ def no_rebalance_timeout(stage: Stage, version: int) -> None:
     a = stage.member("a", rebalance_ms=0)
     a.joins(version)
     stage.wait_for_state("Empty")
+
+
+@script(versions=(1, 9))
+def negative_rebalance_timeout(stage: Stage, version: int) -> None:
+    """A rebalance timeout of -1, which is what the field is when it is not there."""
+    a = stage.member("a", rebalance_ms=-1)
+    a.joins(version)
+    with stage.off_the_record():
+        end = time.monotonic() + 0.5
+        while time.monotonic() < end and a.connection.describe().groups[0].group_state != "Empty":
+            time.sleep(0.02)
+    a.connection.describe()
