@@ -33,7 +33,7 @@ BLOB_APIS = frozenset({0, 11, 14})
 HELD = -1
 """The token of a request that a fault, or a failed authentication, holds back."""
 BURST = 64  # requests of one connection before another has its turn
-JOINED_WRITE = 1 << 16  # answers are joined into one write up to this size
+LARGE = 1 << 14  # bytes of an answer that does not wait for the next ones to be written with
 
 _log = logging.getLogger("kcoord_wire.group")
 _REQUEST_HEAD = struct.Struct(">hhih")
@@ -270,11 +270,11 @@ class Connection(asyncio.Protocol):
             metrics.count_request(form.api_key, first_error(message), time.monotonic() - self.active_at)
             if self._bodies is None:
                 transport.write(data)
-            elif self._out is None:
-                self._out = [data]
             else:
+                if self._out is None:
+                    self._out = []
                 self._out.append(data)
-                if len(self._out) >= BURST or sum(map(len, self._out)) > JOINED_WRITE:
+                if len(data) > LARGE:
                     self._flush()
         if self._bodies is not None and self._server.pumping is not self:
             self._server.ready.append(self)
