@@ -530,7 +530,12 @@ class Cluster:
         self._disk.repaired_after_ms = repaired_after_ms
 
     def send(self, message: Any, version: int, *, client_id: str = "probe") -> int:
-        """Send a request of your own past all faults; `answer` waits for what comes back."""
+        """Send a request of your own past all faults; `answer` waits for what comes back.
+
+        :raises ConnectionRefusedError: the coordinator is down
+        """
+        if self._runtime is None:
+            raise ConnectionRefusedError("the coordinator is down")
         self._tokens += 1
         token = self._tokens
         self._callers[token] = _Caller(None, 0, version, message, token)
@@ -882,7 +887,7 @@ class Cluster:
 
     def _submit_request(self, token: int, message: Any, version: int, client_id: str) -> None:
         if self._runtime is None:
-            raise RuntimeError("the coordinator is down")
+            return  # it has gone down between two requests of one delivery
         unique = ""
         if isinstance(message, m.JoinGroupRequest):
             unique = str(uuid.UUID(int=self._random.getrandbits(128), version=4))

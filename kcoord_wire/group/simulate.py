@@ -632,7 +632,7 @@ def _outcomes(seeds: range, jobs: int) -> Iterator[_Outcome]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run seeds until all, or enough steps, are done; 0 if no law was broken."""
+    """Run seeds until all, or enough steps, are done: 0 if no law was broken, 1 if one was, 130 if stopped before."""
     parser = argparse.ArgumentParser(
         prog="python -m kcoord_wire.group.simulate",
         description="Play random lives of a virtual group, and check the laws after every event.",
@@ -643,6 +643,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     steps = done = rebalances = 0
     slowest = 0
+    stopped = False
     failures: list[_Outcome] = []
     start = shown = time.monotonic()
     try:
@@ -667,12 +668,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if given.steps is not None and steps >= given.steps:
                 break
     except KeyboardInterrupt:
+        stopped = True
         print("\nstopped", file=sys.stderr)
     print(_line(done, len(given.seeds), steps, time.monotonic() - start, failures))
     print(f"{rebalances:,} rebalances; settled at most {slowest:,} virtual ms after the last fault")
     if failures:
         print("seeds that failed:", *sorted(outcome.seed for outcome in failures))
-    return 1 if failures else 0
+    return 1 if failures else 130 if stopped else 0
 
 
 def _line(done: int, seeds: int, steps: int, seconds: float, failures: Sequence[_Outcome]) -> str:

@@ -486,6 +486,8 @@ def test_a_probe_sees_a_crash() -> None:
         )
         sent = sim.send(request, 9)
         sim.crash_coordinator()
+        with pytest.raises(ConnectionRefusedError):
+            sim.send(request, 9)
         with pytest.raises(ConnectionResetError):
             sim.answer(sent)
 
