@@ -503,17 +503,20 @@ class Cluster:
                 process._paused_until = self._clock
                 self._resume(process)
 
-    def topics_unwatched(self) -> bool:
-        """Whether a group has a leader that does not know which topics its members were assigned (see KIP-814)."""
-        return any(
-            process.is_working
-            and process.member.settings.group_instance_id is not None
-            and process.member.generation_id >= 0
-            for process in self.processes.values()
-        ) and all(process.member.is_at_rest for process in self.processes.values() if process.is_working)
+    def rests_on_static_members(self) -> bool:
+        """Whether everybody is at rest, static members among them: see `nudge`."""
+        working = [process for process in self.processes.values() if process.is_working]
+        return all(process.member.is_at_rest for process in working) and any(
+            process.member.settings.group_instance_id is not None for process in working
+        )
 
     def nudge(self) -> None:
-        """Make every group rebalance: one more member joins each, and leaves again."""
+        """Make every group rebalance: one more member joins each, and leaves again.
+
+        A static member that restarts is answered without a rebalance (KIP-345), and if it leads, it assigns nothing
+        (KIP-814; before JoinGroup 9 it does not even know). So other topics in its new subscription, or partitions that
+        came while the leader was away, have no owner before something else makes the group rebalance.
+        """
         groups = {process.options["group"]: process for process in self.processes.values() if process.is_working}
         for group, process in groups.items():
             name = f"nudge-{group}"

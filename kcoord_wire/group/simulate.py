@@ -434,11 +434,9 @@ def _settle(sim: Cluster) -> int:
         try:
             sim.run_until(sim.is_settled, max(deadline - sim.now, 0))
         except TimeoutError:
-            if nudged or not sim.topics_unwatched():
+            if nudged or not sim.rests_on_static_members():
                 text = f"not Stable {sim.now - start} ms after the last fault: {_standing(sim)}"
                 raise ViolationError("settles", text) from None
-            # The leader that computed the assignment is a static member that has restarted, and by KIP-814 (or before
-            # version 9, not knowing that it leads) it computes nothing: topics that grew meanwhile wait for others.
             sim.nudge()
             nudged = True
             deadline = sim.now + SETTLE_MS
