@@ -45,7 +45,7 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     command = commands.add_parser(
         "serve",
         help=about,
-        description=f"{about.capitalize()}.",
+        description=f"{about[0].upper()}{about[1:]}.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

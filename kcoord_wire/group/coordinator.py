@@ -242,7 +242,7 @@ class Coordinator:
             self._machine,
             Store(disk),
             self._topics,
-            in_memory=self._data_dir is None,
+            disk=disk,
             users=self._users,
             permissions=self._permissions,
             faults=self._faults,

@@ -26,12 +26,14 @@ import uuid
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.group.connection import HELD, Connection, Form, Limits, form_of
+from kcoord_wire.group.disk import Disk, MemoryDisk
 from kcoord_wire.group.events import Account, Event, Phase, Rebalance, Reply, Request, Tick
 from kcoord_wire.group.faults import CLEAN, Faults, Verdict
 from kcoord_wire.group.machine import GroupMachine
@@ -62,6 +64,7 @@ _log.addHandler(logging.NullHandler())  # whoever wants to read it says so
 class Server:
     """All connections of a coordinator, in one event loop.
 
+    :param disk: the store's; what is in memory is written at once, without another thread
     :ivar rebalances: the accounts of rebalances that have ended, the last ten thousand of them
     """
 
@@ -71,7 +74,7 @@ class Server:
         store: Store,
         topics: Topics,
         *,
-        in_memory: bool = False,
+        disk: Disk,
         users: Users | None = None,
         permissions: Permissions | None = None,
         faults: Faults | None = None,
@@ -101,7 +104,8 @@ class Server:
         self._timer_at = 0
         self._most = self.limits.max_connections
         self._sweeper: asyncio.TimerHandle | None = None
-        self._in_memory = in_memory
+        self._disk = disk
+        self._in_memory = isinstance(disk, MemoryDisk)
         self._threads = ThreadPoolExecutor(2, "kcoord-log")
         self._synced_to = 0
         self._syncing: asyncio.Future[None] | None = None
@@ -225,6 +229,8 @@ class Server:
             why = connection.overdue(self.limits)
             if why is not None:
                 self._drop(connection, why)
+        with suppress(OSError, RuntimeError):  # files come and go while it is compacted
+            self.metrics.log_bytes = sum(self._disk.sizes().values())
         self._sweeper = self._loop.call_later(self._sweep_in, self._sweep)
 
     # ---- requests

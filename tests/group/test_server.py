@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import struct
 import threading
@@ -550,7 +551,7 @@ def test_what_it_advertises(coordinator: StartCoordinator) -> None:
 
 
 def test_rebalances_are_told_and_counted(coordinator: StartCoordinator, caplog: pytest.LogCaptureFixture) -> None:
-    c = coordinator(metrics_port=0)
+    c = coordinator(metrics_port=0, limits=Limits(frame_ms=1000))
     with caplog.at_level("INFO", "kcoord_wire.group"), Wire(c.address) as wire:
         become_stable(wire, "g")
         rebalance = c.rebalances[-1]
@@ -560,6 +561,7 @@ def test_rebalances_are_told_and_counted(coordinator: StartCoordinator, caplog: 
     for line in ('kcoord_groups{state="Stable"} 1.0', "kcoord_members 1.0", "kcoord_connections_accepted_total 1.0"):
         assert line in text.splitlines()
     assert 'kcoord_requests_total{api="JoinGroup",error="MEMBER_ID_REQUIRED"} 1.0' in text
+    until(lambda: re.search("^kcoord_log_bytes [1-9]", c.metrics(), re.MULTILINE) is not None)
     assert c.metrics_port
     with socket.create_connection(("127.0.0.1", c.metrics_port), SOON) as scrape:
         scrape.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
