@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .servers import SERVERS, Running, memory_of, pinned, settle
+from .servers import SERVERS, Running, cpu_seconds, memory_of, pinned, settle
 from .swarm import Swarm
 
 __all__ = ["Plan", "measure"]
@@ -97,7 +97,7 @@ def warm_up(running: Running, plan: Plan, *, timers: bool) -> dict[str, float]:
 
 def one_group(running: Running, plan: Plan, *, timers: bool) -> dict[str, Any]:
     with swarm_on(running, ["large"], plan.members, timers=timers) as swarm:
-        result = rebalances(swarm, plan, timers=timers) | heartbeats(swarm, plan)
+        result = rebalances(swarm, plan, timers=timers) | heartbeats(running, swarm, plan)
         result["leave_all"] = swarm.leave_all()
     settle(running.pid)
     return result
@@ -106,7 +106,7 @@ def one_group(running: Running, plan: Plan, *, timers: bool) -> dict[str, Any]:
 def many_groups(running: Running, plan: Plan, *, timers: bool) -> dict[str, Any]:
     names = [f"small-{number}" for number in range(plan.groups)]
     with swarm_on(running, names, plan.size, timers=timers) as swarm:
-        return rebalances(swarm, plan, timers=timers) | heartbeats(swarm, plan)
+        return rebalances(swarm, plan, timers=timers) | heartbeats(running, swarm, plan)
 
 
 def rebalances(swarm: Swarm, plan: Plan, *, timers: bool) -> dict[str, Any]:
@@ -121,7 +121,13 @@ def rebalances(swarm: Swarm, plan: Plan, *, timers: bool) -> dict[str, Any]:
     return result
 
 
-def heartbeats(swarm: Swarm, plan: Plan) -> dict[str, Any]:
+def heartbeats(running: Running, swarm: Swarm, plan: Plan) -> dict[str, Any]:
+    settle(running.pid)
+    before = cpu_seconds(running.pid)
     beats = swarm.beat(plan.seconds)
+    used = cpu_seconds(running.pid) - before
     paced = swarm.beat(max(plan.seconds, PERIOD), PERIOD)
-    return {"beats": asdict(beats) | {"rate": beats.rate}, "paced": asdict(paced) | {"rate": paced.rate}}
+    return {
+        "beats": asdict(beats) | {"rate": beats.rate, "per_cpu": beats.beats / max(used, 0.01)},
+        "paced": asdict(paced) | {"rate": paced.rate},
+    }

@@ -15,7 +15,7 @@ from typing import Final
 
 import kcoord_wire as kw
 
-__all__ = ["SERVERS", "Memory", "Running", "memory_of", "pinned", "settle"]
+__all__ = ["SERVERS", "Memory", "Running", "cpu_seconds", "memory_of", "pinned", "settle"]
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 STOP_SECONDS = 30
@@ -166,6 +166,7 @@ def memory_of(pid: int) -> Memory:
 
 
 def cpu_seconds(pid: int) -> float:
+    """Processor time that the process has used, in user and system mode; to a hundredth of a second."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
