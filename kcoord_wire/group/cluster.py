@@ -22,17 +22,13 @@ Laws:
 
 from __future__ import annotations
 
-import heapq
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from random import Random
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
-from kcoord_wire import messages as m
 from kcoord_wire.assignors import ASSIGNORS, TopicPartition
 from kcoord_wire.codec.headers import (
     decode_request,
@@ -42,12 +38,11 @@ from kcoord_wire.codec.headers import (
 )
 from kcoord_wire.codec.registry import registry
 from kcoord_wire.error_codes import ErrorCode
-from kcoord_wire.group.blobs import ConsumerBlobs, subscribed
-from kcoord_wire.group.config import Endpoint, GroupConfig
-from kcoord_wire.group.events import Account, Phase, Rebalance, Request, Tick
+from kcoord_wire.group.blobs import ConsumerBlobs
+from kcoord_wire.group.config import GroupConfig
+from kcoord_wire.group.events import Rebalance, Tick
 from kcoord_wire.group.faults import Fault, Faults
-from kcoord_wire.group.invariants import Invariants, ViolationError, Watched
-from kcoord_wire.group.machine import GroupMachine
+from kcoord_wire.group.invariants import Invariants, ViolationError
 from kcoord_wire.group.member import (
     CLIENT_VERSIONS,
     Arrived,
@@ -73,39 +68,17 @@ from kcoord_wire.group.member import (
     Subscribe,
     TopicsKnown,
 )
-from kcoord_wire.group.model import IllegalMoveError, State
+from kcoord_wire.group.model import State
 from kcoord_wire.group.refusals import refusal
-from kcoord_wire.group.runtime import Runtime
-from kcoord_wire.group.store import Store, Sync
-from kcoord_wire.group.virtual_disk import PowerCutError, VirtualDisk
+from kcoord_wire.group.timeline import EPOCH_MS, Happening, Timeline
+from kcoord_wire.group.virtual_coordinator import VirtualCoordinator
 
 __all__ = ["EPOCH_MS", "Cluster", "Happening", "Idle", "Process"]
-
-EPOCH_MS: Final = 1_700_000_000_000
-"""When virtual time begins, in ms since the epoch."""
 
 _NEVER: Final = 1 << 62
 _BLOBS: Final = ConsumerBlobs()
 _TICK: Final = Tick()
 _DISCONNECTED: Final = Disconnected()
-
-
-class Happening(NamedTuple):
-    """A line of the trace.
-
-    :ivar at: ms since the start
-    :ivar who: a member's name, ``coordinator`` or ``cluster``
-    :ivar what: ``sends``, ``gets``, ``assigned``, ``crashes`` ...
-    :ivar detail: the message or whatever there is to say
-    """
-
-    at: int
-    who: str
-    what: str
-    detail: Any = None
-
-    def __str__(self) -> str:
-        return f"{self.at:>9} {self.who:<12} {self.what:<10} {'' if self.detail is None else self.detail}"
 
 
 class Idle(NamedTuple):
@@ -237,9 +210,6 @@ class Cluster:
     :param latency_ms: least and most a message takes
     :param sync_ms: least and most a disk write takes
     :param segment_bytes: see `Store`; small, so that a short run has several segments
-    :ivar steps: events delivered so far
-    :ivar rebalances: accounts of the rebalances that have ended, oldest first
-    :ivar trace: what has happened
     :ivar processes: by name; a member that was restarted is there as what it is now
     """
 
@@ -257,19 +227,12 @@ class Cluster:
         min_compaction_bytes: int = 65_536,
     ) -> None:
         self.seed = seed
-        self.steps = 0
-        self.rebalances: list[Rebalance] = []
-        self.trace: list[Happening] = []
         self.processes: dict[str, Process] = {}
         self.config = config or GroupConfig()
         self.invariants = Invariants(_BLOBS.read_assignment)
         self._topics = _Topics({"topic": 4} if topics is None else topics)
-        self._random = Random(f"{seed}/cluster")
-        self._clock = EPOCH_MS
-        self._heap: list[tuple[int, int, Callable[[Any], None], Any]] = []
-        self._serial = 0
+        self._time = Timeline()
         self._latency = latency_ms
-        self._sync_ms = sync_ms
         self._faults = faults
         self._lossy_until = 0
         self._loss = (0.0, 0.0)
@@ -283,19 +246,21 @@ class Cluster:
         self._abandoned_ms = 0
         self._probes: dict[int, Any] = {}
 
-        self._segment_bytes = segment_bytes
-        self._min_compaction_bytes = min_compaction_bytes
-        self._disk = VirtualDisk(self._random)
-        self._life = 0
-        self._outage = (1_000, 100)
-        self._runtime: Runtime | None = None
-        self._machine: GroupMachine | None = None
-        self._sync: Sync | None = None
-        self._ticks_at = _NEVER
-        self._tokens = 0
-        self._callers: dict[int, _Caller] = {}
+        self._probed = 0
         self._ready: list[_Connection] = []
-        self._start_coordinator(0)
+        self._coordinator: VirtualCoordinator[_Caller] = VirtualCoordinator(
+            self._time,
+            Random(f"{seed}/coordinator"),
+            self.config,
+            self._topics,
+            self.invariants,
+            sync_ms=sync_ms,
+            store_options={"segment_bytes": segment_bytes, "min_compaction_bytes": min_compaction_bytes},
+            answered=self._answered,
+            crashed=self._crashed,
+            after=self._look_after_coordinator,
+        )
+        self._coordinator.start(0)
         for name in [f"m{number}" for number in range(1, members + 1)] if isinstance(members, int) else members:
             self.member(name)
 
@@ -305,54 +270,44 @@ class Cluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._heap.clear()
+        self._time.clear()
 
-    # ---- time
+    # ---- time, and what has happened
 
     @property
     def now(self) -> int:
         """Virtual ms since the start."""
-        return self._clock - EPOCH_MS
+        return self._time.now
+
+    @property
+    def steps(self) -> int:
+        """Events delivered so far."""
+        return self._time.steps
+
+    @property
+    def trace(self) -> Sequence[Happening]:
+        """What has happened, oldest first."""
+        return self._time.trace
+
+    @property
+    def rebalances(self) -> Sequence[Rebalance]:
+        """The coordinator's accounts of the rebalances that have ended, oldest first."""
+        return self._coordinator.rebalances
 
     def run(self, ms: int) -> None:
         """Let so much time pass."""
-        end = self._clock + ms
-        heap = self._heap
-        while heap and heap[0][0] <= end:
-            when, _, action, about = heapq.heappop(heap)
-            self._clock = when
-            action(about)
-        self._clock = end
+        self._time.run(ms)
 
     def run_until(self, holds: Callable[[], bool], within_ms: int = 600_000) -> int:
         """Let time pass until `holds`; the virtual ms that took.
 
         :raises TimeoutError: it does not within `within_ms`
         """
-        start = self._clock
-        heap = self._heap
-        while not holds():
-            if not heap or heap[0][0] > start + within_ms:
-                raise TimeoutError(f"not within {within_ms} ms: {getattr(holds, '__name__', holds)}")
-            when, _, action, about = heapq.heappop(heap)
-            self._clock = when
-            action(about)
-        return self._clock - start
+        return self._time.run_until(holds, within_ms)
 
     def at(self, ms: int, action: Callable[[], None]) -> None:
         """Do something at so many ms after the start."""
-        self._later(max(EPOCH_MS + ms, self._clock), self._call, action)
-
-    @staticmethod
-    def _call(action: Callable[[], None]) -> None:
-        action()
-
-    def _later(self, when: int, action: Callable[[Any], None], about: Any) -> None:
-        self._serial += 1
-        heapq.heappush(self._heap, (when, self._serial, action, about))
-
-    def _note(self, who: str, what: str, detail: Any = None) -> None:
-        self.trace.append(Happening(self._clock - EPOCH_MS, who, what, detail))
+        self._time.later(max(EPOCH_MS + ms, self._time.clock), lambda _: action(), None)
 
     # ---- what the user does
 
@@ -403,11 +358,11 @@ class Cluster:
         wait = max(rebalance_timeout_ms, session_timeout_ms) * 2 + self.config.new_member_join_timeout_ms + 10_000
         self.invariants.patience_ms = max(self.invariants.patience_ms, wait)
         self._revision += 1
-        self._note(name, "starts", process.options)
+        self._time.note(name, "starts", process.options)
         self._deliver(process, TopicsKnown(dict(self._topics.counts)))
         self._deliver(process, Subscribe(tuple(self._topics.counts) if topics is None else tuple(topics)))
         if commit_ms is not None:
-            self._later(self._clock + random.randint(1, commit_ms), self._commit_time, process)
+            self._time.later(self._time.clock + random.randint(1, commit_ms), self._commit_time, process)
         return process
 
     def restart(self, name: str, **changes: Any) -> Process:
@@ -421,44 +376,44 @@ class Cluster:
         """The process is gone; the coordinator sees its connection close, no more."""
         process = self.processes[name]
         if process.is_alive:
-            self._note(name, "crashes")
+            self._time.note(name, "crashes")
             self._end(process)
 
     def leave(self, name: str, reason: str | None = None) -> None:
         """The consumer is closed in good order."""
         process = self.processes[name]
         if process.is_alive:
-            self._note(name, "leaves", reason)
+            self._time.note(name, "leaves", reason)
             self._deliver(process, Leave(reason))
 
     def pause(self, name: str, ms: int) -> None:
         """The process stands still; what comes to it waits."""
         process = self.processes[name]
         if process.is_alive:
-            self._note(name, "pauses", ms)
+            self._time.note(name, "pauses", ms)
             if process.is_working:
                 self._restless.add(process)
-            process._paused_until = max(process._paused_until, self._clock + ms)
+            process._paused_until = max(process._paused_until, self._time.clock + ms)
             self._revision += 1
-            self._later(process._paused_until, self._resume, process)
+            self._time.later(process._paused_until, self._resume, process)
 
     def partition(self, name: str, ms: int) -> None:
         """Nothing comes through between the process and the coordinator."""
         process = self.processes[name]
-        self._note(name, "is cut off", ms)
-        process._cut_until = max(process._cut_until, self._clock + ms)
+        self._time.note(name, "is cut off", ms)
+        process._cut_until = max(process._cut_until, self._time.clock + ms)
 
     def lose(self, ms: int, *, drop: float = 0.0, reset: float = 0.0) -> None:
         """For so long, messages vanish with the probability `drop` and take their connection with them with `reset`."""
-        self._note("cluster", "loses", (ms, drop, reset))
-        self._lossy_until = self._clock + ms
+        self._time.note("cluster", "loses", (ms, drop, reset))
+        self._lossy_until = self._time.clock + ms
         self._loss = (drop, reset)
 
     def subscribe(self, name: str, topics: Sequence[str]) -> None:
         """The consumer wants other topics."""
         process = self.processes[name]
         if process.is_alive:
-            self._note(name, "subscribes", tuple(topics))
+            self._time.note(name, "subscribes", tuple(topics))
             process.options["topics"] = tuple(topics)
             self._deliver(process, Subscribe(tuple(topics)))
 
@@ -466,14 +421,14 @@ class Cluster:
         """Make a topic larger, or a new one; members hear of it within `refresh_ms`."""
         self._topics.counts[topic] = self._topics.counts.get(topic, 0) + count
         self._revision += 1
-        self._note("cluster", "has topics", dict(self._topics.counts))
+        self._time.note("cluster", "has topics", dict(self._topics.counts))
         for process in self.processes.values():
             if process.is_alive:
-                self._later(self._clock + process._random.randint(0, refresh_ms), self._refresh, process)
+                self._time.later(self._time.clock + process._random.randint(0, refresh_ms), self._refresh, process)
 
     def meddle(self, fault: Fault) -> None:
         """One more rule for requests and responses."""
-        self._note("cluster", "meddles", fault)
+        self._time.note("cluster", "meddles", fault)
         if self._faults is None:
             self._faults = Faults()
         self._faults.add(fault)
@@ -484,23 +439,19 @@ class Cluster:
         :param down_ms: how long connections are refused
         :param load_ms: how long after that it answers COORDINATOR_LOAD_IN_PROGRESS
         """
-        self._outage = (down_ms, load_ms)
-        if writes and self._runtime is not None:
-            self._disk.power_left = writes - 1
-        else:
-            self._lose_power()
+        self._coordinator.crash(down_ms, load_ms, writes)
 
     def heal(self) -> None:
         """End all faults of the network, of the disk and of processes that stand still; a coordinator that is down
         comes back when it would."""
-        self._note("cluster", "heals")
+        self._time.note("cluster", "heals")
         self._lossy_until = 0
-        self._disk.power_left = self._disk.fails_in = None
+        self._coordinator.disk.power_left = self._coordinator.disk.fails_in = None
         self._faults = None
         for process in self.processes.values():
             process._cut_until = 0
             if process._paused_until:
-                process._paused_until = self._clock
+                process._paused_until = self._time.clock
                 self._resume(process)
 
     def rests_on_static_members(self) -> bool:
@@ -529,23 +480,22 @@ class Cluster:
 
     def fail_disk(self, repaired_after_ms: int = 1_000, *, writes: int = 0) -> None:
         """The disk operation number `writes` from now fails; the coordinator resigns, and reads its log again later."""
-        self._disk.fails_in = writes
-        self._disk.repaired_after_ms = repaired_after_ms
+        self._coordinator.disk.fails_in = writes
+        self._coordinator.disk.repaired_after_ms = repaired_after_ms
 
     def send(self, message: Any, version: int, *, client_id: str = "probe") -> int:
         """Send a request of your own past all faults; `answer` waits for what comes back.
 
         :raises ConnectionRefusedError: the coordinator is down
         """
-        if self._runtime is None:
+        if not self._coordinator.is_up:
             raise ConnectionRefusedError("the coordinator is down")
-        self._tokens += 1
-        token = self._tokens
-        self._callers[token] = _Caller(None, 0, version, message, token)
+        self._probed += 1
+        caller = _Caller(None, 0, version, message, self._probed)
         data = encode_request(message, version, client_id=client_id)
-        self._submit_request(token, decode_request(data)[1], version, client_id)
+        self._coordinator.submit(caller, decode_request(data)[1], version, client_id)
         self._look_after_coordinator()
-        return token
+        return caller.probe
 
     def answer(self, sent: int, within_ms: int = 600_000) -> Any:
         """What a request of `send` was answered; time passes until it is.
@@ -575,15 +525,15 @@ class Cluster:
         revoked, abandoned = self._revoked_ms, self._abandoned_ms
         for since, was_revoked in self._orphaned.values():
             if was_revoked:
-                revoked += self._clock - since
+                revoked += self._time.clock - since
             else:
-                abandoned += self._clock - since
+                abandoned += self._time.clock - since
         return Idle(revoked, abandoned)
 
     @property
     def is_up(self) -> bool:
         """Whether the coordinator takes connections."""
-        return self._runtime is not None
+        return self._coordinator.is_up
 
     @property
     def topics(self) -> Mapping[str, int]:
@@ -592,12 +542,12 @@ class Cluster:
 
     def state(self, group: str = "group") -> State | None:
         """The state of a group; None where there is none, or no coordinator."""
-        known = None if self._machine is None else self._machine.groups.get(group)
+        known = None if self._coordinator.machine is None else self._coordinator.machine.groups.get(group)
         return None if known is None else known.state
 
     def leader(self, group: str = "group") -> Process | None:
         """The working process that leads a group."""
-        known = None if self._machine is None else self._machine.groups.get(group)
+        known = None if self._coordinator.machine is None else self._coordinator.machine.groups.get(group)
         if known is None or known.leader_id is None:
             return None
         return next(
@@ -652,10 +602,10 @@ class Cluster:
         if process._paused_until:
             process._inbox.append(event)
             return
-        self.steps += 1
+        self._time.steps += 1
         member = process.member
         state = member.state
-        for effect in member.handle(event, self._clock):
+        for effect in member.handle(event, self._time.clock):
             _CARRY_OUT[type(effect)](self, process, effect)
         if member.state is not state:
             self._revision += 1
@@ -666,7 +616,7 @@ class Cluster:
         deadline = member.deadline
         if deadline is not None and deadline < process._armed:
             process._armed = deadline
-            self._later(deadline, self._tick_member, (process, deadline))
+            self._time.later(deadline, self._tick_member, (process, deadline))
 
     def _tick_member(self, about: tuple[Process, int]) -> None:
         process, when = about
@@ -676,17 +626,17 @@ class Cluster:
         deadline = process.member.deadline
         if deadline is None:
             return
-        if deadline <= self._clock:
+        if deadline <= self._time.clock:
             self._deliver(process, _TICK)
         else:
             process._armed = deadline
-            self._later(deadline, self._tick_member, (process, deadline))
+            self._time.later(deadline, self._tick_member, (process, deadline))
 
     def _resume(self, process: Process) -> None:
-        if process._paused_until and process._paused_until <= self._clock:
+        if process._paused_until and process._paused_until <= self._time.clock:
             process._paused_until = 0
             self._revision += 1
-            self._note(process.name, "resumes")
+            self._time.note(process.name, "resumes")
             waiting, process._inbox = process._inbox, []
             for event in waiting:
                 self._deliver(process, event)
@@ -698,7 +648,7 @@ class Cluster:
     def _commit_time(self, process: Process) -> None:
         if not process.is_working or process.commit_ms is None:
             return
-        self._later(self._clock + process.commit_ms, self._commit_time, process)
+        self._time.later(self._time.clock + process.commit_ms, self._commit_time, process)
         member = process.member
         if member.owned and member.state is MemberState.STABLE and not process._paused_until:
             self._deliver(process, Commit(self._progress(member.owned)))
@@ -720,18 +670,18 @@ class Cluster:
         for partition in partitions:
             if self._owner.get(partition) is process:
                 del self._owner[partition]
-                self._orphaned[partition] = (self._clock, revoked)
+                self._orphaned[partition] = (self._time.clock, revoked)
 
     def _do_send(self, process: Process, effect: Send) -> None:
         connection = process._connection
         if connection is None:
             connection = process._connection = _Connection(process)
-        self._note(process.name, "sends", effect.message)
+        self._time.note(process.name, "sends", effect.message)
         data = encode_request(effect.message, effect.version, correlation_id=effect.request_id, client_id=process.name)
         if self._gets_lost(connection):
             return
-        connection.up_at = max(connection.up_at, self._clock + process._random.randint(*self._latency))
-        self._later(connection.up_at, self._arrive, (connection, effect.request_id, effect.version, data))
+        connection.up_at = max(connection.up_at, self._time.clock + process._random.randint(*self._latency))
+        self._time.later(connection.up_at, self._arrive, (connection, effect.request_id, effect.version, data))
 
     def _do_close(self, process: Process, _effect: Close) -> None:
         if process._connection is not None:
@@ -740,7 +690,7 @@ class Cluster:
 
     def _do_assigned(self, process: Process, effect: Assigned) -> None:
         self._revision += 1
-        self._note(process.name, "assigned", effect)
+        self._time.note(process.name, "assigned", effect)
         member = process.member
         me = member.settings.group_instance_id or process.name
         process._incarnation = self.invariants.incarnation(member.settings.group_id)
@@ -758,18 +708,18 @@ class Cluster:
                     text = f"{partition} is held by {holder.name} and {process.name} in {effect.generation_id}"
                     raise ViolationError("one owner", text)
             self._owner[partition] = process
-            since, revoked = self._orphaned.pop(partition, (self._clock, False))
+            since, revoked = self._orphaned.pop(partition, (self._time.clock, False))
             if revoked:
-                self._revoked_ms += self._clock - since
+                self._revoked_ms += self._time.clock - since
             else:
-                self._abandoned_ms += self._clock - since
+                self._abandoned_ms += self._time.clock - since
 
     def _do_revoking(self, process: Process, effect: Revoking) -> None:
         self._revision += 1
-        self._note(process.name, "revoking", effect)
+        self._time.note(process.name, "revoking", effect)
         poll_ms = process.options["poll_ms"]
         wait = process._random.randint(0, poll_ms) if poll_ms else 0
-        self._later(self._clock + wait, self._stop_work, (process, effect))
+        self._time.later(self._time.clock + wait, self._stop_work, (process, effect))
 
     def _stop_work(self, about: tuple[Process, Revoking]) -> None:
         process, effect = about
@@ -777,7 +727,7 @@ class Cluster:
             return  # dead, or lost them meanwhile
         self._drop(process, effect.partitions, revoked=True)
         wait = process.release_ms * len(effect.partitions)
-        self._later(self._clock + wait, self._release, about)
+        self._time.later(self._time.clock + wait, self._release, about)
 
     def _release(self, about: tuple[Process, Revoking]) -> None:
         process, effect = about
@@ -787,16 +737,16 @@ class Cluster:
 
     def _do_lost(self, process: Process, effect: Lost) -> None:
         self._revision += 1
-        self._note(process.name, "lost", effect)
+        self._time.note(process.name, "lost", effect)
         self._drop(process, effect.partitions)
 
     def _do_note(self, process: Process, effect: MemberEffect) -> None:
-        self._note(process.name, type(effect).__name__.lower(), effect)
+        self._time.note(process.name, type(effect).__name__.lower(), effect)
 
     def _do_left(self, process: Process, _effect: Left) -> None:
         """The connection stays until LeaveGroup is through; nobody waits for its answer."""
         self._revision += 1
-        self._note(process.name, "left")
+        self._time.note(process.name, "left")
         self._drop(process, list(self._owner))
 
     # ---- the wire
@@ -804,13 +754,13 @@ class Cluster:
     def _gets_lost(self, connection: _Connection) -> bool:
         """Whether the network swallows what is sent on this connection now."""
         process = connection.process
-        if process._cut_until > self._clock:
+        if process._cut_until > self._time.clock:
             connection.is_broken = True
             return True
         if connection.is_broken:
             self._reset(connection)
             return True
-        if self._lossy_until > self._clock:
+        if self._lossy_until > self._time.clock:
             drop, reset = self._loss
             luck = process._random.random()
             if luck < drop:
@@ -824,7 +774,7 @@ class Cluster:
         """The connection ends; the client sees it a little later."""
         connection.is_open = False
         wait = connection.process._random.randint(*self._latency)
-        self._later(max(connection.down_at, self._clock + wait), self._see_reset, connection)
+        self._time.later(max(connection.down_at, self._time.clock + wait), self._see_reset, connection)
 
     def _see_reset(self, connection: _Connection) -> None:
         process = connection.process
@@ -837,8 +787,8 @@ class Cluster:
         if not connection.is_open:
             return
         if connection.life == 0:
-            connection.life = self._life
-        if self._runtime is None or connection.life != self._life:
+            connection.life = self._coordinator.life
+        if not self._coordinator.is_up or connection.life != self._coordinator.life:
             self._reset(connection)
             return
         connection.queue.append((request_id, version, data))
@@ -864,50 +814,62 @@ class Cluster:
                 if verdict.error is not None:
                     connection.in_hand += 1
                     caller = _Caller(connection, request_id, version, message)
-                    self._later(self._clock + verdict.delay_ms, self._refuse, (caller, verdict.error))
+                    self._time.later(self._time.clock + verdict.delay_ms, self._refuse, (caller, verdict.error))
                     continue
                 delay, copies = verdict.delay_ms, verdict.copies
             connection.in_hand += 1
             caller = _Caller(connection, request_id, version, message)
+            about = (caller, header.client_id or "", copies, self._coordinator.life)
             if delay:
-                self._later(self._clock + delay, self._hand_over, (caller, header.client_id or "", copies, self._life))
+                self._time.later(self._time.clock + delay, self._hand_over_late, about)
             else:
-                self._hand_over((caller, header.client_id or "", copies, self._life))
+                self._hand_over(about)
 
     def _refuse(self, about: tuple[_Caller, ErrorCode]) -> None:
         caller, error = about
         self._give_back(caller, refusal(caller.request, caller.version, error))
         self._look_after_coordinator()
 
+    def _hand_over_late(self, about: tuple[_Caller, str, int, int]) -> None:
+        self._hand_over(about)
+        self._look_after_coordinator()
+
     def _hand_over(self, about: tuple[_Caller, str, int, int]) -> None:
         caller, client_id, copies, life = about
-        if life != self._life:
+        if life != self._coordinator.life:
             return
         for copy in range(copies):
-            self._tokens += 1
-            self._callers[self._tokens] = caller if copy == 0 else caller._replace(connection=None)
-            self._submit_request(self._tokens, caller.request, caller.version, client_id)
+            whose = caller if copy == 0 else caller._replace(connection=None)
+            self._coordinator.submit(whose, caller.request, caller.version, client_id)
 
-    def _submit_request(self, token: int, message: Any, version: int, client_id: str) -> None:
-        if self._runtime is None:
-            return  # it has gone down between two requests of one delivery
-        unique = ""
-        if isinstance(message, m.JoinGroupRequest):
-            unique = str(uuid.UUID(int=self._random.getrandbits(128), version=4))
-        self.steps += 1
-        self._guard(
-            self._runtime.submit, Request(token, message, version, client_id, "/127.0.0.1", unique), self._clock
-        )
-
-    def _send_reply(self, token: int, message: Any) -> None:
-        """The runtime's `send`."""
-        self.invariants.sent(token, message)
-        caller = self._callers.pop(token)
+    def _answered(self, caller: _Caller, message: Any) -> None:
         if caller.probe:
             data = encode_response(message, caller.version)
-            self._probes[token] = decode_response(data, type(message), caller.version)[1]
+            self._probes[caller.probe] = decode_response(data, type(message), caller.version)[1]
         elif caller.connection is not None:
             self._give_back(caller, message)
+
+    def _crashed(self, callers: list[_Caller]) -> None:
+        """The coordinator has: every connection to it ends."""
+        for caller in callers:
+            if caller.probe:
+                self._probes[caller.probe] = ConnectionResetError("the coordinator has crashed")
+        self._ready.clear()
+        self._revision += 1
+        for process in self.processes.values():
+            connection = process._connection
+            if connection is None or not connection.life:
+                continue
+            if connection.is_open and process._cut_until <= self._time.clock:
+                self._reset(connection)
+            else:
+                connection.is_broken = True
+
+    def _look_after_coordinator(self) -> None:
+        """After whatever has happened to it: requests that wait their turn, the disk, the clock."""
+        while self._ready:
+            self._serve(self._ready.pop())
+        self._coordinator.look_after()
 
     def _give_back(self, caller: _Caller, message: Any) -> None:
         connection = caller.connection
@@ -935,8 +897,8 @@ class Cluster:
             if self._gets_lost(connection):
                 return
             wait = delay + connection.process._random.randint(*self._latency)
-            connection.down_at = max(connection.down_at, self._clock + wait)
-            self._later(connection.down_at, self._come_back, (connection, data, api, caller.version))
+            connection.down_at = max(connection.down_at, self._time.clock + wait)
+            self._time.later(connection.down_at, self._come_back, (connection, data, api, caller.version))
 
     def _come_back(self, about: tuple[_Connection, bytes, type, int]) -> None:
         connection, data, api, version = about
@@ -944,148 +906,8 @@ class Cluster:
         if process._connection is not connection or not process.is_alive:
             return
         header, message = decode_response(data, api, version)
-        self._note(process.name, "gets", message)
+        self._time.note(process.name, "gets", message)
         self._deliver(process, Arrived(header.correlation_id, message))
-
-    # ---- the coordinator
-
-    def _start_coordinator(self, load_ms: int) -> None:
-        self._life += 1
-        self._machine = GroupMachine(Endpoint(1, "127.0.0.1", 9092), self._topics, subscribed, self.config)
-        watched: Any = Watched(self._machine, self.invariants)
-        store = Store(self._disk, segment_bytes=self._segment_bytes, min_compaction_bytes=self._min_compaction_bytes)
-        self._runtime = Runtime(watched, store, self._send_reply, self._account)
-        self.invariants.began()
-        self._note("coordinator", "starts")
-        if load_ms:
-            self._later(self._clock + load_ms, self._load, self._life)
-        else:
-            self._load(self._life)
-
-    def _load(self, life: int) -> None:
-        if life != self._life or self._runtime is None:
-            return
-        self._guard(self._recover, self._runtime)
-        self._look_after_coordinator()
-
-    def _recover(self, runtime: Runtime) -> None:
-        try:
-            runtime.recover(self._clock)
-            self._note("coordinator", "serves")
-        except PowerCutError:
-            raise
-        except OSError as error:
-            self._note("coordinator", "cannot read", error)
-            self._later(self._clock + self._disk.repaired_after_ms, self._load, self._life)
-
-    def _guard(self, step: Callable[..., None], *arguments: Any) -> None:
-        """Do something in the coordinator; it may lose power on the way, and must not fail otherwise."""
-        try:
-            step(*arguments)
-        except PowerCutError:
-            self._lose_power()
-        except (ViolationError, TimeoutError):
-            raise
-        except IllegalMoveError as error:
-            raise ViolationError("transitions", str(error)) from error
-        except Exception as error:
-            raise ViolationError("never fails", f"the coordinator raised {error!r}") from error
-
-    def _look_after_coordinator(self) -> None:
-        """After whatever has happened to it: requests that wait their turn, the disk, the clock."""
-        while self._ready:
-            self._serve(self._ready.pop())
-        runtime = self._runtime
-        if runtime is None:
-            return
-        if self._sync is None:
-            sync = runtime.begin_sync()
-            if sync is not None:
-                self._sync = sync
-                self._later(self._clock + self._random.randint(*self._sync_ms), self._write, (sync, self._life))
-        deadline = runtime.deadline
-        if deadline is not None and deadline < self._ticks_at:
-            self._ticks_at = max(deadline, self._clock)
-            self._later(self._ticks_at, self._tick_coordinator, (self._life, self._ticks_at))
-
-    def _tick_coordinator(self, about: tuple[int, int]) -> None:
-        life, when = about
-        if life != self._life or when != self._ticks_at or self._runtime is None:
-            return
-        self._ticks_at = _NEVER
-        self.steps += 1
-        self._guard(self._runtime.submit, _TICK, self._clock)
-        self._look_after_coordinator()
-
-    def _write(self, about: tuple[Sync, int]) -> None:
-        sync, life = about
-        if life != self._life or self._runtime is None:
-            return
-        self._guard(self._write_now, sync)
-        self._look_after_coordinator()
-
-    def _write_now(self, sync: Sync) -> None:
-        assert self._runtime is not None
-        try:
-            sync.run()
-        except PowerCutError:
-            raise
-        except OSError as error:
-            self._note("coordinator", "cannot write", error)
-            self._sync = None
-            self._runtime.sync_failed(self._clock)
-            self._later(self._clock + self._disk.repaired_after_ms, self._load, self._life)
-            return
-        self._sync = None
-        self.steps += 1
-        if self._disk.unsynced:
-            raise ViolationError("durable first", f"{sorted(self._disk.unsynced)} are not on disk when a write ends")
-        self.invariants.on_disk(sync.last)
-        self._runtime.end_sync(sync, self._clock)
-        if self._runtime.store.compaction_due():
-            self._note("coordinator", "compacts")
-            try:
-                self._runtime.store.compact()
-            except PowerCutError:
-                raise
-            except OSError as error:  # what that leaves behind, the next write or the next start has to cope with
-                self._note("coordinator", "cannot compact", error)
-
-    def _lose_power(self) -> None:
-        down_ms, load_ms = self._outage
-        self._note("coordinator", "crashes", (down_ms, load_ms))
-        if self._runtime is not None and self._sync is not None:
-            if self._disk.power_left is None:  # in the middle of whatever it was about to write
-                self._disk.power_left = self._random.randint(0, 2)
-            with suppress(OSError):
-                self._sync.run()
-        self._disk.crash()
-        self._runtime = self._machine = self._sync = None
-        self._life += 1  # whatever is under way to or from this life is void
-        self._ticks_at = _NEVER
-        for token, caller in self._callers.items():
-            if caller.probe:
-                self._probes[token] = ConnectionResetError("the coordinator has crashed")
-        self._callers.clear()
-        self._ready.clear()
-        self._revision += 1
-        for process in self.processes.values():
-            connection = process._connection
-            if connection is not None and connection.is_open and connection.life and process._cut_until <= self._clock:
-                self._reset(connection)
-            elif connection is not None and connection.life:
-                connection.is_broken = True
-        self._later(self._clock + down_ms, self._start_again, self._life)
-
-    def _start_again(self, life: int) -> None:
-        if life == self._life:
-            self._start_coordinator(self._outage[1])
-
-    def _account(self, account: Account) -> None:
-        rebalance = account.rebalance
-        self._note("coordinator", account.phase, rebalance if account.phase is Phase.ENDED else rebalance.trigger)
-        if account.phase is Phase.ENDED:
-            self.rebalances.append(replace(rebalance, joins=list(rebalance.joins), removed=list(rebalance.removed)))
 
 
 _CARRY_OUT: Final[Mapping[type, Callable[[Cluster, Process, Any], None]]] = {
