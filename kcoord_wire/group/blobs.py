@@ -22,10 +22,10 @@ _SUBSCRIPTION = registry["ConsumerProtocolSubscription"]
 
 
 class ConsumerBlobs:
-    """Subscriptions in version 3 and assignments in version 1 (all versions are laid out alike); see `member.Blobs`."""
+    """Subscriptions in version 3 and assignments in version 1 (all versions are laid out alike); see `member_events.Blobs`."""
 
     def write_subscription(self, subscription: MemberSubscription) -> bytes:
-        """See `member.Blobs`."""
+        """See `member_events.Blobs`."""
         owned: dict[str, list[int]] = {}
         for topic, partition in subscription.owned:
             owned.setdefault(topic, []).append(partition)
@@ -41,7 +41,7 @@ class ConsumerBlobs:
         return encode_prefixed(message, 3)
 
     def read_subscription(self, blob: bytes, instance_id: str | None) -> MemberSubscription:
-        """See `member.Blobs`."""
+        """See `member_events.Blobs`."""
         _, message = decode_prefixed(m.ConsumerProtocolSubscription, blob)
         return MemberSubscription(
             topics=message.topics,
@@ -52,7 +52,7 @@ class ConsumerBlobs:
         )
 
     def write_assignment(self, partitions: Sequence[TopicPartition]) -> bytes:
-        """See `member.Blobs`."""
+        """See `member_events.Blobs`."""
         topics: dict[str, list[int]] = {}
         for topic, partition in partitions:
             topics.setdefault(topic, []).append(partition)
@@ -65,7 +65,7 @@ class ConsumerBlobs:
         return encode_prefixed(message, 1)
 
     def read_assignment(self, blob: bytes) -> Sequence[TopicPartition]:
-        """See `member.Blobs`."""
+        """See `member_events.Blobs`."""
         return _read_assignment(bytes(blob))
 
 

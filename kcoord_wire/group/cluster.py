@@ -43,7 +43,8 @@ from kcoord_wire.group.config import GroupConfig
 from kcoord_wire.group.events import Rebalance, Tick
 from kcoord_wire.group.faults import Fault, Faults
 from kcoord_wire.group.invariants import Invariants, ViolationError
-from kcoord_wire.group.member import (
+from kcoord_wire.group.member import Member
+from kcoord_wire.group.member_events import (
     CLIENT_VERSIONS,
     Arrived,
     Assigned,
@@ -56,7 +57,6 @@ from kcoord_wire.group.member import (
     Leave,
     Left,
     Lost,
-    Member,
     MemberEffect,
     MemberEvent,
     MemberSettings,

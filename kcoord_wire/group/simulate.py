@@ -31,7 +31,9 @@ from kcoord_wire.group.cluster import Cluster, Happening, Process
 from kcoord_wire.group.config import GroupConfig
 from kcoord_wire.group.faults import Fault
 from kcoord_wire.group.invariants import ViolationError
-from kcoord_wire.group.member import CLIENT_VERSIONS
+from kcoord_wire.group.member_events import (
+    CLIENT_VERSIONS,
+)
 
 __all__ = [
     "Action",

@@ -12,7 +12,8 @@ from kcoord_wire import messages as m
 from kcoord_wire.assignors import ASSIGNORS, MemberSubscription, TopicPartition
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.group.events import Tick
-from kcoord_wire.group.member import (
+from kcoord_wire.group.member import Member
+from kcoord_wire.group.member_events import (
     CLIENT_VERSIONS,
     Arrived,
     Assigned,
@@ -25,7 +26,6 @@ from kcoord_wire.group.member import (
     Leave,
     Left,
     Lost,
-    Member,
     MemberEffect,
     MemberEvent,
     MemberSettings,

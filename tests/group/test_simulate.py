@@ -20,7 +20,10 @@ from kcoord_wire.group.cluster import EPOCH_MS, Cluster, Process
 from kcoord_wire.group.config import GroupConfig
 from kcoord_wire.group.events import Trigger
 from kcoord_wire.group.faults import Fault, Faults
-from kcoord_wire.group.member import CLIENT_VERSIONS, MemberState
+from kcoord_wire.group.member_events import (
+    CLIENT_VERSIONS,
+    MemberState,
+)
 from kcoord_wire.group.model import State
 from kcoord_wire.group.simulate import random_script, run_script
 
