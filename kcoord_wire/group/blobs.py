@@ -22,7 +22,7 @@ _SUBSCRIPTION = registry["ConsumerProtocolSubscription"]
 
 
 class ConsumerBlobs:
-    """Subscriptions in version 3 and assignments in version 1 (all versions are laid out alike); see `member_events.Blobs`."""
+    """Subscriptions in version 3, assignments in version 1 (all are laid out alike). See `member_events.Blobs`."""
 
     def write_subscription(self, subscription: MemberSubscription) -> bytes:
         """See `member_events.Blobs`."""
