@@ -101,8 +101,10 @@ class Report:
         return f"{memory['rss'] / 1e3:.1f} / {memory['pss'] / 1e3:.1f} KB"
 
     def targets(self) -> Iterator[tuple[str, bool, str]]:
-        """Each target, whether it is met, and the figures."""
-        servers, ours = self.servers, self.servers["ours"]
+        """Each target, whether it is met, and the figures; nothing where ours was not measured."""
+        servers, ours = self.servers, self.servers.get("ours")
+        if ours is None:
+            return
         members = f"{self.plan['members']:,} members"
         small = f"{self.plan['groups']:,} groups of {self.plan['size']}"
         if "kafka" in servers:
