@@ -14,7 +14,7 @@ from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.group import offsets
 from kcoord_wire.group.config import Endpoint
 from kcoord_wire.group.events import Request
-from kcoord_wire.group.model import Group, Move, State, Turn
+from kcoord_wire.group.model import Group, State, Turn
 from kcoord_wire.group.refusals import refusal
 
 __all__ = ["delete_groups", "describe", "find_coordinator", "list_groups"]
@@ -67,6 +67,7 @@ def list_groups(turn: Turn, groups: Mapping[str, Group], request: Request, messa
         if (not states or group.state.lower() in states) and (not types or CLASSIC in types)
     ]
     after = max((group.written for group in groups.values()), default=0)
+    after = max(after, turn.deleted)
     turn.reply(request, m.ListGroupsResponse(groups=listed), after)
 
 
@@ -83,7 +84,7 @@ def describe(turn: Turn, groups: Mapping[str, Group], request: Request, message:
                 answer.error_message = f"Group {group_id} not found."
         else:
             answer = _described(group)
-            after = max(after, group.written)
+        after = max(after, turn.written(group))
         if message.include_authorized_operations:
             answer.authorized_operations = OPERATIONS
         answers.append(answer)
@@ -123,9 +124,7 @@ def delete_groups(turn: Turn, groups: dict[str, Group], request: Request, messag
         elif group.state is not State.EMPTY:
             error = ErrorCode.NON_EMPTY_GROUP
         else:
-            turn.append(group, offsets.tombstones(group))
-            after = group.written
-            group.move(Move.DELETE, turn.now)
-            del groups[group_id]
+            turn.delete(group, groups, offsets.tombstones(group))
+        after = max(after, turn.written(group))
         results.append(m.DeleteGroupsResponseDeletableGroupResult(group_id=group_id, error_code=error))
     turn.reply(request, m.DeleteGroupsResponse(results=results), after)

@@ -40,7 +40,7 @@ class GroupConfig:
     :ivar max_session_timeout_ms: likewise for a longer one
     :ivar max_size: members a group may have (KIP-389)
     :ivar new_member_join_timeout_ms: how long a member that waits for its first JoinGroup response is kept
-    :ivar offset_metadata_max_bytes: UTF-8 bytes of text beside a committed offset
+    :ivar offset_metadata_max_bytes: length of the text beside a committed offset, as Java counts it: in UTF-16 units
     :ivar offsets_retention_ms: how long offsets outlive their last use (KIP-211)
     :ivar offsets_retention_check_interval_ms: how often that is looked at
     :raises ValueError: a setting is negative, or must not be 0 and is

@@ -15,9 +15,9 @@ What each request does in each state is in `_JOIN`, `_SYNC` and `_HEARTBEAT`, an
 
 Laws (besides those of events.py):
 
-* A member whose request waits is alive: its session timer runs only while nothing of it is parked ("Kafka 0.9 Consumer
-  Rewrite Design", section "Heartbeats during rebalance"). A new member, which has no id to send heartbeats with, is
-  kept for the join timeout of new members instead.
+* A member whose request waits is alive: its session may run out without effect, and begins anew with the answer ("Kafka
+  0.9 Consumer Rewrite Design", section "Heartbeats during rebalance"). A new member, which has no id to send heartbeats
+  with, is kept for the join timeout of new members instead.
 * A generation is in the log before anybody is told its assignment; a committed offset before the commit is answered;
   what a read answers is in the log as well.
 * Whoever is removed while a request of his waits gets an answer (UNKNOWN_MEMBER_ID).
@@ -58,6 +58,7 @@ MEMBER_ID_REQUIRED_FROM: Final = 4  # version of JoinGroup (KIP-394)
 PROTOCOL_NAMED_FROM: Final = 5  # version of SyncGroup (KIP-559)
 SKIP_ASSIGNMENT_FROM: Final = 9  # KIP-814
 BATCH_LEAVE_FROM: Final = 3  # version of LeaveGroup (KIP-345)
+LEAST_REPEATED_WAIT_MS: Final = 1_000  # members may have a rebalance timeout of 0
 
 _ALIVE = m.HeartbeatResponse()  # most of what a coordinator says; nobody changes it
 
@@ -233,9 +234,6 @@ class GroupMachine:
         self._park_join(group, member, request)
         self._rebalance(group, trigger, member, message.reason)
 
-    def _rejoin_preparing(self, request: Request, message: m.JoinGroupRequest, group: Group, member: Member) -> None:
-        self._rejoin(request, message, group, member)
-
     def _rejoin_completing(self, request: Request, message: m.JoinGroupRequest, group: Group, member: Member) -> None:
         if member.protocols == _protocols(message):  # its answer got lost
             self._answer_join(group, member, request)
@@ -249,9 +247,6 @@ class GroupMachine:
         else:
             self._answer_join(group, member, request, group.written)
 
-    def _rejoin_empty(self, request: Request, message: m.JoinGroupRequest, group: Group, member: Member) -> None:
-        self._refuse(request, ErrorCode.UNKNOWN_MEMBER_ID)
-
     def _replace_static(self, request: Request, message: m.JoinGroupRequest, group: Group, new_id: str) -> None:
         """A static member has restarted: it takes the place of its former self (KIP-345)."""
         old_id = group.instances[message.group_instance_id or ""]
@@ -259,7 +254,7 @@ class GroupMachine:
         old_leader = group.leader_id or ""
         self._answer_waiting(group, member, ErrorCode.FENCED_INSTANCE_ID, old_id)
         group.rename(member, new_id)
-        self._stop_session(member)
+        member.is_new = False
         member.client_id = request.client_id
         member.client_host = request.client_host
         self._keep_alive(group, member)
@@ -360,8 +355,8 @@ class GroupMachine:
         else:
             self._complete_join(group)
 
-    def _await_joins(self, group: Group) -> None:
-        until = self._turn.now + group.rebalance_timeout_ms
+    def _await_joins(self, group: Group, least_ms: int = 0) -> None:
+        until = self._turn.now + max(group.rebalance_timeout_ms, least_ms)
         group.join_timer = self._timers.start(until, partial(self._complete_join, group))
 
     def _maybe_complete_join(self, group: Group) -> None:
@@ -379,7 +374,8 @@ class GroupMachine:
             if member.group_instance_id is None:
                 self._remove(group, member.member_id, "rebalance timeout")
         if group.members and not self._elect(group):
-            return self._await_joins(group)  # static members alone, none of them back: give them as long again
+            # Static members alone, none of them back: give them as long again.
+            return self._await_joins(group, LEAST_REPEATED_WAIT_MS)
         group.filling = False
         group.generation_id += 1
         group.unsynced.clear()
@@ -468,9 +464,6 @@ class GroupMachine:
         self._synced(group, member)
         self._answer_sync(group, member, ErrorCode.NONE)
 
-    def _sync_empty(self, request: Request, message: m.SyncGroupRequest, group: Group, member: Member) -> None:
-        self._refuse(request, ErrorCode.UNKNOWN_MEMBER_ID)
-
     def _synced(self, group: Group, member: Member) -> None:
         group.unsynced.discard(member.member_id)
         if not group.unsynced and group.sync_timer is not None:
@@ -491,8 +484,6 @@ class GroupMachine:
 
     def _sync_expired(self, group: Group) -> None:
         """Some have not fetched what the leader assigned, or the leader has not sent it."""
-        if group.state not in (State.COMPLETING, State.STABLE) or not group.unsynced:
-            return
         late = [member for member in group.members.values() if member.member_id in group.unsynced]
         for member in late:
             self._remove(group, member.member_id, "sync timeout")
@@ -535,15 +526,15 @@ class GroupMachine:
                     member_id=leaver.member_id, group_instance_id=leaver.group_instance_id, error_code=error
                 )
             )
+        if gone and group is not None:
+            self._rebalance(group, Trigger.MEMBER_LEFT, *gone[0])
+        elif group is not None:
+            self._maybe_complete_join(group)
         if request.version < BATCH_LEAVE_FROM:
-            self._turn.reply(request, m.LeaveGroupResponse(error_code=answers[0].error_code))
+            answer = m.LeaveGroupResponse(error_code=answers[0].error_code)
         else:
-            self._turn.reply(request, m.LeaveGroupResponse(members=answers))
-        if group is None:
-            return None
-        if gone and group.state is not State.EMPTY:
-            return self._rebalance(group, Trigger.MEMBER_LEFT, *gone[0])
-        return self._maybe_complete_join(group)
+            answer = m.LeaveGroupResponse(members=answers)
+        return self._turn.reply(request, answer, self._turn.written(group))
 
     def _let_go(self, group: Group, leaver: m.LeaveGroupRequestMemberIdentity) -> tuple[ErrorCode, Member | None]:
         member_id = leaver.member_id
@@ -580,12 +571,6 @@ class GroupMachine:
             member.session = self._timers.start(until, partial(self._session_expired, group, member))
         else:
             member.session = self._timers.move(member.session, until)
-
-    @staticmethod
-    def _stop_session(member: Member) -> None:
-        if member.session is not None:
-            member.session.cancel()
-            member.session = None
 
     def _session_expired(self, group: Group, member: Member) -> None:
         member.session = None
@@ -691,20 +676,18 @@ def _protocols(message: m.JoinGroupRequest) -> Protocols:
     return tuple(offered.items())
 
 
+# An Empty group has no members: who says that it is one was refused before.
 _JOIN: Mapping[State, Callable[[GroupMachine, Request, m.JoinGroupRequest, Group, Member], None]] = {
-    State.EMPTY: GroupMachine._rejoin_empty,
-    State.PREPARING: GroupMachine._rejoin_preparing,
+    State.PREPARING: GroupMachine._rejoin,
     State.COMPLETING: GroupMachine._rejoin_completing,
     State.STABLE: GroupMachine._rejoin_stable,
 }
 _SYNC: Mapping[State, Callable[[GroupMachine, Request, m.SyncGroupRequest, Group, Member], None]] = {
-    State.EMPTY: GroupMachine._sync_empty,
     State.PREPARING: GroupMachine._sync_preparing,
     State.COMPLETING: GroupMachine._sync_completing,
     State.STABLE: GroupMachine._sync_stable,
 }
 _HEARTBEAT: Mapping[State, ErrorCode] = {
-    State.EMPTY: ErrorCode.UNKNOWN_MEMBER_ID,
     State.PREPARING: ErrorCode.REBALANCE_IN_PROGRESS,
     State.COMPLETING: ErrorCode.NONE,
     State.STABLE: ErrorCode.NONE,

@@ -145,7 +145,7 @@ class Member:
     :ivar join: its JoinGroup, while that is not answered
     :ivar sync: its SyncGroup, while that is not answered
     :ivar is_new: its first JoinGroup has not been answered yet
-    :ivar session: fires when it has not been heard of for too long; None while a rebalance keeps it alive
+    :ivar session: fires when it has not been heard of for too long; has no effect while a request of its waits
     """
 
     __slots__ = (
@@ -203,6 +203,9 @@ class Group:
     :ivar unsynced: members of this generation whose SyncGroup has not come
     :ivar waiting: how many members have a JoinGroup that is not answered
     :ivar filling: the first join after Empty is going on, which the initial delay ends and not the last join
+    :ivar filling_grew: a member has come since the delay began, which makes it begin again
+    :ivar join_timer: ends the join, or the initial delay
+    :ivar sync_timer: ends the wait for SyncGroup
     :ivar state_since: ms of the last move
     :ivar offsets: topic to partition to what is committed
     :ivar written: number of the last `Append` that concerns this group
@@ -363,14 +366,16 @@ class Group:
     def select_protocol(self) -> str:
         """The protocol that most members put first, of those that all can follow.
 
-        Every member votes for the first such protocol in its list. Between equal votes the one that the member added
-        first prefers wins (Kafka leaves this open).
+        Every member votes for the first such protocol in its list. Between equal votes the present protocol stays, else
+        the one that the member added first prefers wins (Kafka leaves this open).
         """
         everyone = len(self.members)
         votes: Counter[str] = Counter()
         for member in self.members.values():
             votes[next(name for name, _ in member.protocols if self._offered[name] == everyone)] += 1
         most = max(votes.values())
+        if self.protocol is not None and votes[self.protocol] == most:
+            return self.protocol
         first = next(iter(self.members.values()))
         return next(
             (name for name, _ in first.protocols if votes.get(name) == most),
@@ -405,13 +410,15 @@ class Turn:
 
     :ivar now: ms
     :ivar appended: how many `Append` the machine has given in its life
+    :ivar deleted: number of the last one that deleted a group
     """
 
-    __slots__ = ("appended", "effects", "now")
+    __slots__ = ("appended", "deleted", "effects", "now")
 
     def __init__(self) -> None:
         self.now = 0
         self.appended = 0
+        self.deleted = 0
         self.effects: list[Effect] = []
 
     def begin(self, now: int) -> list[Effect]:
@@ -429,6 +436,17 @@ class Turn:
         self.appended += 1
         group.written = self.appended
         self.effects.append(Append(records))
+
+    def delete(self, group: Group, groups: dict[str, Group], records: list[LogRecord]) -> None:
+        """Take an empty group out of `groups`, and out of the log with these records."""
+        group.move(Move.DELETE, self.now)
+        del groups[group.group_id]
+        self.append(group, records)
+        self.deleted = self.appended
+
+    def written(self, group: Group | None) -> int:
+        """Which `Append` must be on disk before anyone is told of the group, or that there is no such group."""
+        return self.deleted if group is None else group.written
 
     def account(self, account: Account) -> None:
         """Tell how far a rebalance has come."""

@@ -14,8 +14,8 @@ Source: KIP-211 (retention), KIP-496 (OffsetDelete); Kafka's `OffsetMetadataMana
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeVar
 
 from kcoord_wire import messages as m
 from kcoord_wire.error_codes import ErrorCode
@@ -116,8 +116,7 @@ def replay(records: Sequence[LogRecord], now: int) -> dict[str, Group]:
     for group_id, topics in offsets.items():
         kept = {topic: partitions for topic, partitions in topics.items() if partitions}
         if kept:
-            group = groups.setdefault(group_id, Group(group_id, now))
-            group.offsets = kept
+            groups.setdefault(group_id, Group(group_id, now)).offsets = kept
     return groups
 
 
@@ -216,7 +215,7 @@ def commit(
 
 
 def _may_commit(group: Group | None, request: Request, message: m.OffsetCommitRequest) -> ErrorCode:
-    generation = message.generation_id_or_member_epoch if request.version >= 1 else -1
+    generation = message.generation_id_or_member_epoch
     if group is None:
         if generation < 0:
             return ErrorCode.NONE
@@ -243,7 +242,7 @@ def fetch(
     if request.version < GROUP_OFFSETS_FROM:
         return turn.reply(request, refusal(message, request.version, ErrorCode.UNSUPPORTED_VERSION))
     if request.version >= BATCH_FETCH_FROM:
-        after = max((groups[asked.group_id].written for asked in message.groups if asked.group_id in groups), default=0)
+        after = max((turn.written(groups.get(asked.group_id)) for asked in message.groups), default=0)
         by_id = request.version >= TOPIC_IDS_FROM
         answers = [
             m.OffsetFetchResponseGroup(
@@ -255,25 +254,15 @@ def fetch(
     group = groups.get(message.group_id)
     wanted = None if message.topics is None else [(topic.name, topic.partition_indexes) for topic in message.topics]
     found = [
-        m.OffsetFetchResponseTopic(
-            name=name,
-            partitions=[
-                m.OffsetFetchResponsePartition(
-                    partition_index=index,
-                    committed_offset=committed.offset,
-                    committed_leader_epoch=committed.leader_epoch,
-                    metadata=committed.metadata,
-                )
-                for index, committed in partitions
-            ],
-        )
+        m.OffsetFetchResponseTopic(name=name, partitions=_told(m.OffsetFetchResponsePartition, partitions))
         for name, partitions in _look_up(group, wanted)
     ]
-    return turn.reply(request, m.OffsetFetchResponse(topics=found), group.written if group else 0)
+    return turn.reply(request, m.OffsetFetchResponse(topics=found), turn.written(group))
 
 
 _NOTHING = Committed(NO_OFFSET, -1, "", -1, FOREVER)
 _Found = list[tuple[str, list[tuple[int, Committed]]]]
+P = TypeVar("P")
 
 
 def _look_up(group: Group | None, wanted: Sequence[tuple[str, Sequence[int]]] | None) -> _Found:
@@ -284,6 +273,19 @@ def _look_up(group: Group | None, wanted: Sequence[tuple[str, Sequence[int]]] | 
     return [
         (topic, [(index, offsets.get(topic, {}).get(index, _NOTHING)) for index in indexes])
         for topic, indexes in wanted
+    ]
+
+
+def _told(kind: Callable[..., P], partitions: Sequence[tuple[int, Committed]]) -> list[P]:
+    """Partitions of an answer: before version 8 they are of another class, with the same fields."""
+    return [
+        kind(
+            partition_index=index,
+            committed_offset=committed.offset,
+            committed_leader_epoch=committed.leader_epoch,
+            metadata=committed.metadata,
+        )
+        for index, committed in partitions
     ]
 
 
@@ -302,18 +304,7 @@ def _fetch_batch(
             else:
                 names.append((name, topic.partition_indexes))
     for name, partitions in _look_up(group, names):
-        answer = m.OffsetFetchResponseTopics(
-            name=name,
-            partitions=[
-                m.OffsetFetchResponsePartitions(
-                    partition_index=index,
-                    committed_offset=committed.offset,
-                    committed_leader_epoch=committed.leader_epoch,
-                    metadata=committed.metadata,
-                )
-                for index, committed in partitions
-            ],
-        )
+        answer = m.OffsetFetchResponseTopics(name=name, partitions=_told(m.OffsetFetchResponsePartitions, partitions))
         if by_id:
             topic_id = topics.id_of(name)
             if topic_id is None:
@@ -348,7 +339,7 @@ def delete(
     """
     group = groups.get(message.group_id)
     if group is None:
-        return turn.reply(request, refusal(message, request.version, ErrorCode.GROUP_ID_NOT_FOUND))
+        return turn.reply(request, refusal(message, request.version, ErrorCode.GROUP_ID_NOT_FOUND), turn.deleted)
     if group.state is not State.EMPTY and group.protocol_type != CONSUMER:
         return turn.reply(request, refusal(message, request.version, ErrorCode.NON_EMPTY_GROUP))
     records: list[LogRecord] = []
@@ -374,8 +365,7 @@ def delete(
                 records.append(_offset_tombstone(group, name, index))
     if records:
         turn.append(group, records)
-    answer = m.OffsetDeleteResponse(topics=list(answers.values()))
-    return turn.reply(request, answer, group.written if records else 0)
+    return turn.reply(request, m.OffsetDeleteResponse(topics=list(answers.values())), group.written)
 
 
 def _forget(group: Group, topic: str, partition: int) -> bool:
@@ -405,12 +395,10 @@ def expire(turn: Turn, groups: dict[str, Group], retention_ms: int) -> None:
             else:
                 base = group.state_since if since_empty else committed.commit_timestamp
                 expired = turn.now - base >= retention_ms
-            if expired and (since_empty or not group.is_subscribed(topic)):
+            if expired and not group.is_subscribed(topic):
                 _forget(group, topic, partition)
                 records.append(_offset_tombstone(group, topic, partition))
         if group.state is State.EMPTY and not group.offsets and not group.pending:
-            records.append(LogRecord(m.GroupMetadataKey(group=group.group_id), None))
-            group.move(Move.DELETE, turn.now)
-            del groups[group.group_id]
-        if records:
+            turn.delete(group, groups, [*records, *tombstones(group)])
+        elif records:
             turn.append(group, records)

@@ -5,6 +5,7 @@ The server and the virtual cluster both run this, so that a crash in the one is 
 Laws:
 
 * No clock, no thread, no socket: the caller says what time it is, when to write and when the write has ended.
+* What the machine appends is with the store before anyone is told anything of it, so that both count alike.
 * A reply leaves through `send` no earlier than the append it names is on disk. All that was appended while one write
   went on goes into the next: one fsync for many requests.
 * After a write has failed nothing that was in memory counts: what waits is answered NOT_COORDINATOR (16), and
@@ -17,12 +18,11 @@ import heapq
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kcoord_wire.group.store import Store, Sync
-
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.group.events import Account, Append, Event, Load, LogRecord, Reply, Resign
 from kcoord_wire.group.machine import GroupMachine
 from kcoord_wire.group.refusals import refusal
+from kcoord_wire.group.store import Store, Sync
 
 __all__ = ["Runtime"]
 
@@ -75,16 +75,18 @@ class Runtime:
 
     def submit(self, event: Event, now: int) -> None:
         """Give the machine an event, and carry out what it says."""
-        for effect in self.machine.handle(event, now):
+        effects = self.machine.handle(event, now)
+        for effect in effects:
+            if isinstance(effect, Append):
+                self.store.append(effect.records, now)
+        for effect in effects:
             if isinstance(effect, Reply):
                 if effect.after <= self._durable:
                     self._send(effect.token, effect.message)
                 else:
                     self._age += 1
                     heapq.heappush(self._held, (effect.after, self._age, effect))
-            elif isinstance(effect, Append):
-                self.store.append(effect.records, now)
-            elif self._account is not None:
+            elif isinstance(effect, Account) and self._account is not None:
                 self._account(effect)
 
     def begin_sync(self) -> Sync | None:

@@ -2,17 +2,21 @@
 
 Laws:
 
-* Nothing happens by itself: `Timers.run_due` runs what is due at the time it is told, in the order of the deadlines,
-  and of the start where these are equal.
+* Nothing happens by itself: `Timers.run_due` runs what is due at the time it is told, in the order of the deadlines.
 * Moving a deadline back, which every heartbeat does, costs an assignment; the heap is touched when the old time comes.
+* What will not fire is not kept for long: the heap is swept when it has twice the entries that were live the last time,
+  whatever clients make of their timeouts.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from typing import Final
 
 __all__ = ["Timer", "Timers"]
+
+SWEEP_FROM: Final = 256  # entries of the heap
 
 
 class Timer:
@@ -45,11 +49,15 @@ class Timer:
 class Timers:
     """The deadlines of one machine."""
 
-    __slots__ = ("_heap", "_serial")
+    __slots__ = ("_heap", "_serial", "_sweep_at")
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Timer]] = []
         self._serial = 0
+        self._sweep_at = SWEEP_FROM
+
+    def __len__(self) -> int:
+        return len(self._heap)
 
     @property
     def next(self) -> int | None:
@@ -83,8 +91,8 @@ class Timers:
         """Run the actions whose time has come, those included that they start for a time not after `now`."""
         heap = self._heap
         while heap and heap[0][0] <= now:
-            timer = heapq.heappop(heap)[2]
-            if timer.when > now:
+            when, _, timer = heapq.heappop(heap)
+            if timer.when > when:
                 if timer.live:
                     self._push(timer.when, timer)
             elif action := timer.take():
@@ -93,3 +101,7 @@ class Timers:
     def _push(self, when: int, timer: Timer) -> None:
         self._serial += 1
         heapq.heappush(self._heap, (when, self._serial, timer))
+        if len(self._heap) > self._sweep_at:
+            self._heap[:] = [entry for entry in self._heap if entry[2].live]
+            heapq.heapify(self._heap)
+            self._sweep_at = max(SWEEP_FROM, 2 * len(self._heap))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from kcoord_wire.group.config import GroupConfig
 from kcoord_wire.group.events import Load, Phase, Trigger
 from kcoord_wire.group.model import TRANSITIONS, Group, IllegalMoveError, Move, State
 from kcoord_wire.group.refusals import refusal
+from kcoord_wire.group.timers import Timers
 from tests.group.scripted import NEWEST, Script, subscription
 
 PARKED = None
@@ -1146,3 +1148,126 @@ def test_a_rebalance_is_accounted_for() -> None:
     assert account.ended_at is not None
     assert (account.joined_at - account.started_at, account.ended_at - account.started_at) == (700, 750)
     assert (account.outcome, account.protocol, account.leader_id) == ("stable", "range", leader)
+
+
+# ---- rare interleavings
+
+
+def test_static_members_without_a_rebalance_timeout_do_not_stop_the_clock() -> None:
+    """Nobody is back, and they have no time to come back in: the next look is later, not at once and for ever."""
+    script = Script()
+    (x,) = static_group(script, "x", session_ms=20_000)
+    script.join(x, instance="x", rebalance_ms=0, session_ms=20_000)
+    script.sync(x, 2)  # in no time at all
+    new, _ = script.admit(client_id="new", rebalance_ms=0)
+    script.leave(new)
+    script.wait(5_000)
+    assert script.state() == "PreparingRebalance"
+    token = script.join(x, instance="x", rebalance_ms=0)
+    assert script.answers[token].generation_id == 3
+
+
+def test_a_static_member_that_asks_again_is_not_new_any_more() -> None:
+    """As in Kafka, who is replaced while it waits for its first join waits on, however short its session is."""
+    script = Script()
+    leader, _ = script.stable("a", "b", session_ms=1_000_000, rebalance_ms=60_000)
+    first = script.join(instance="x", session_ms=6_000)
+    again = script.join(instance="x", session_ms=6_000)
+    assert script.answers[first].error_code == E.FENCED_INSTANCE_ID
+    script.wait(30_000)
+    assert again not in script.answers
+    script.join(leader, session_ms=1_000_000)
+    script.wait(30_000)
+    assert script.answers[again].error_code == 0
+
+
+def test_a_static_member_that_restarts_does_not_turn_a_tie() -> None:
+    script = Script()
+    script.join(instance="x", names=("range", "sticky"))
+    script.join(instance="y", names=("sticky", "range"))
+    script.wait(3_000)
+    leader = script.machine.groups["g"].leader_id or ""
+    script.sync(leader, 1)
+    answer = script.answers[script.join(instance="x", names=("range", "sticky"))]
+    assert (answer.error_code, answer.generation_id, answer.protocol_name) == (0, 1, "range")
+    assert script.state() == "Stable"
+
+
+def test_an_id_of_a_group_that_is_deleted_means_nothing_to_the_next_of_that_name() -> None:
+    script = Script()
+    old = script.answers[script.join(session_ms=6_000)].member_id
+    assert [item.error_code for item in script.ask(m.DeleteGroupsRequest(groups_names=["g"])).results] == [0]
+    (leader,) = script.stable("a")
+    script.wait(6_000)  # the old id runs out
+    assert script.answers[script.join(old)].error_code == E.UNKNOWN_MEMBER_ID
+    assert script.heartbeat(leader) == 0
+
+
+def test_the_last_leave_is_answered_when_the_log_knows_that_the_group_is_empty() -> None:
+    script = Script()
+    leader, follower = script.stable("a", "b")
+    written = len(script.log)
+    leavers = [m.LeaveGroupRequestMemberIdentity(member_id=member_id) for member_id in (leader, follower)]
+    token = script.send(m.LeaveGroupRequest(group_id="g", members=leavers))
+    assert script.after[token] == len(script.log) == written + 1
+
+
+def test_what_is_deleted_is_not_told_before_the_log_knows_it() -> None:
+    script = Script()
+    script.commit(5)
+    deleted = script.send(m.DeleteGroupsRequest(groups_names=["g"]))
+    number = script.after[deleted]
+    assert number == len(script.log)
+    topics = [m.OffsetFetchRequestTopic(name="orders", partition_indexes=[0])]
+    reads = [
+        script.send(m.OffsetFetchRequest(group_id="g", topics=topics), 7),
+        script.send(m.OffsetFetchRequest(groups=[m.OffsetFetchRequestGroup(group_id="g")])),
+        script.send(m.DescribeGroupsRequest(groups=["g"])),
+        script.send(m.ListGroupsRequest()),
+        script.send(m.DeleteGroupsRequest(groups_names=["g"])),
+        script.send(m.OffsetDeleteRequest(group_id="g")),
+    ]
+    assert [script.after[token] for token in reads] == [number] * len(reads)
+
+
+def test_an_expired_group_is_not_missed_before_the_log_knows_it() -> None:
+    script = Script()
+    script.commit(5)
+    script.wait(8 * DAY)
+    token = script.send(m.DescribeGroupsRequest(groups=["g"]))
+    assert script.after[token] == len(script.log) == 2
+
+
+def test_an_offset_that_is_deleted_twice_is_gone_when_either_answer_says_so() -> None:
+    script = Script()
+    script.commit(5)
+    partitions = [m.OffsetDeleteRequestPartition(partition_index=0)]
+    request = m.OffsetDeleteRequest(
+        group_id="g", topics=[m.OffsetDeleteRequestTopic(name="orders", partitions=partitions)]
+    )
+    tokens = [script.send(request), script.send(request)]
+    assert [script.after[token] for token in tokens] == [2, 2]
+
+
+# ---- timers
+
+
+def test_timers_that_are_late_run_in_the_order_of_their_deadlines() -> None:
+    timers = Timers()
+    ran: list[str] = []
+    moved = timers.start(5, partial(ran.append, "moved to 20"))
+    timers.move(moved, 20)
+    timers.start(10, partial(ran.append, "at 10"))
+    timers.run_due(30)
+    assert ran == ["at 10", "moved to 20"]
+    assert timers.next is None
+
+
+def test_timers_that_will_not_fire_are_not_kept() -> None:
+    timers = Timers()
+    kept = timers.start(1_000, lambda: None)
+    for _ in range(10_000):
+        timers.start(1 << 40, lambda: None).cancel()
+        kept = timers.move(timers.move(kept, 2_000), 1_000)
+    assert len(timers) < 1_000
+    assert timers.next == 1_000

@@ -149,3 +149,22 @@ def test_a_coordinator_that_starts_anew_knows_what_was_acknowledged(host: Host) 
     other = Host(host.disk)
     other.runtime.recover(NOW)
     assert other.offset(other.fetch()) == 9
+
+
+def test_what_is_appended_reaches_the_log_whoever_fails_to_be_told(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    join = m.JoinGroupRequest(
+        group_id="g", session_timeout_ms=10_000, protocol_type="consumer", protocols=protocols("range")
+    )
+    member_id = host.answers[host.send(join, 3)].member_id
+    host.send(m.SyncGroupRequest(group_id="g", generation_id=1, member_id=member_id), 3)
+
+    def fail(account: Account) -> None:
+        raise RuntimeError("nobody listens")
+
+    monkeypatch.setattr(host.runtime, "_account", fail)
+    with pytest.raises(RuntimeError, match="nobody listens"):
+        host.send(m.LeaveGroupRequest(group_id="g", member_id=member_id), 2)
+    monkeypatch.undo()
+    token = host.commit(5, "other")
+    host.sync()
+    assert token in host.answers  # the machine and the log count alike
