@@ -62,8 +62,8 @@ simulate: setup ## random schedules of faults on the virtual cluster (SEEDS=firs
 bench: setup $(RIVALS)/.installed ## the benchmark, next to other libraries
 	$(RIVALS)/bin/python -m tests.bench
 
-bench-scale: setup $(RIVALS)/.installed ## the coordinator with thousands of members, next to Kafka's broker and librdkafka's mock cluster
-	$(PY) -m tests.bench.scale
+bench-scale: setup ## the coordinator with thousands of members, next to Kafka's broker and librdkafka's mock cluster
+	$(PY) -m tests.bench.scale --readme
 
 $(RIVALS)/.installed: tests/bench/requirements.txt | $(PY)
 	$(PY) -m venv $(RIVALS)
