@@ -16,7 +16,7 @@ from kcoord_wire.codec.headers import decode_prefixed, encode_prefixed
 from kcoord_wire.codec.registry import registry
 from kcoord_wire.errors import DecodeError
 
-__all__ = ["ConsumerBlobs", "subscribed"]
+__all__ = ["ConsumerBlobs", "subscribed_topics"]
 
 _SUBSCRIPTION = registry["ConsumerProtocolSubscription"]
 
@@ -77,10 +77,15 @@ def _read_assignment(blob: bytes) -> tuple[TopicPartition, ...]:
     return tuple(TopicPartition(item.topic, index) for item in message.assigned_partitions for index in item.partitions)
 
 
-@lru_cache(maxsize=4096)
-def subscribed(metadata: bytes) -> frozenset[str] | None:
-    """The topics that a subscription names, as `GroupMachine` asks for them; None if it cannot be read."""
+def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
+    """The topics that a consumer's subscription names, read as Kafka's broker does: what version 0 has of it.
+
+    None if it cannot be read.
+    """
+    if len(metadata) < 2 or metadata[0] > 0x7F:
+        return None
     try:
-        return frozenset(_SUBSCRIPTION.decode_prefix(metadata, 0, offset=2, strict=False)[0].topics)
+        subscription, _ = _SUBSCRIPTION.decode_prefix(metadata, 0, offset=2, strict=False)
     except DecodeError:
         return None
+    return frozenset(subscription.topics)

@@ -25,9 +25,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from kcoord_wire.codec.registry import registry
-from kcoord_wire.errors import DecodeError
 from kcoord_wire.extras import MissingLibraryError, require
+from kcoord_wire.group.blobs import subscribed_topics
 from kcoord_wire.group.config import Endpoint, GroupConfig
 from kcoord_wire.group.disk import FileDisk, MemoryDisk
 from kcoord_wire.group.events import Rebalance
@@ -40,12 +39,10 @@ from kcoord_wire.group.server import Limits, Server
 from kcoord_wire.group.store import Store
 from kcoord_wire.group.topics import Topics
 
-__all__ = ["Coordinator", "subscribed_topics"]
+__all__ = ["Coordinator"]
 
 STOP_SECONDS = 30.0
 WILDCARDS = ("", "0.0.0.0", "::")
-
-_SUBSCRIPTION = registry["ConsumerProtocolSubscription"]
 
 T = TypeVar("T")
 
@@ -276,17 +273,6 @@ class Coordinator:
             return True
         working.cancel()
         return False
-
-
-def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """The topics that a consumer's subscription names, read as Kafka's broker does: what version 0 has of it."""
-    if len(metadata) < 2 or metadata[0] > 0x7F:
-        return None
-    try:
-        subscription, _ = _SUBSCRIPTION.decode_prefix(metadata, 0, offset=2, strict=False)
-    except DecodeError:
-        return None
-    return frozenset(subscription.topics)
 
 
 def _cluster_id(data_dir: Path | None) -> str:

@@ -17,7 +17,7 @@ from random import Random
 from typing import Any, Final, Generic, TypeVar
 
 from kcoord_wire import messages as m
-from kcoord_wire.group.blobs import subscribed
+from kcoord_wire.group.blobs import subscribed_topics
 from kcoord_wire.group.config import Endpoint, GroupConfig
 from kcoord_wire.group.events import Account, Phase, Rebalance, Request, Tick
 from kcoord_wire.group.invariants import Invariants, ViolationError, Watched
@@ -118,7 +118,7 @@ class VirtualCoordinator(Generic[CallerT]):
     def start(self, load_ms: int) -> None:
         """Begin a life; it answers COORDINATOR_LOAD_IN_PROGRESS for so long."""
         self.life += 1
-        self.machine = GroupMachine(Endpoint(1, "127.0.0.1", 9092), self._topics, subscribed, self._config)
+        self.machine = GroupMachine(Endpoint(1, "127.0.0.1", 9092), self._topics, subscribed_topics, self._config)
         watched: Any = Watched(self.machine, self.invariants)
         store = Store(self.disk, **self._store_options)
         self._runtime = Runtime(watched, store, self._reply, self._account)
