@@ -72,8 +72,13 @@ def list_groups(turn: Turn, groups: Mapping[str, Group], request: Request, messa
 
 
 def describe(turn: Turn, groups: Mapping[str, Group], request: Request, message: m.DescribeGroupsRequest) -> None:
-    """Answer DescribeGroups; protocol and metadata are shown while the group is Stable."""
+    """Answer DescribeGroups; protocol and metadata are shown while the group is Stable.
+
+    A group with members is described once, and refused with INVALID_REQUEST (42) where the request names it again: a
+    short request would be answered with more than there is memory for.
+    """
     answers = []
+    told = set()
     after = 0
     for group_id in message.groups:
         group = groups.get(group_id)
@@ -82,8 +87,12 @@ def describe(turn: Turn, groups: Mapping[str, Group], request: Request, message:
             if request.version >= NOT_FOUND_FROM:
                 answer.error_code = ErrorCode.GROUP_ID_NOT_FOUND
                 answer.error_message = f"Group {group_id} not found."
+        elif group_id in told:
+            answer = m.DescribeGroupsResponseDescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_REQUEST)
         else:
             answer = _described(group)
+            if group.members:
+                told.add(group_id)
         after = max(after, turn.written(group))
         if message.include_authorized_operations:
             answer.authorized_operations = OPERATIONS

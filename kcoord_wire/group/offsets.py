@@ -238,18 +238,27 @@ def _may_commit(group: Group | None, request: Request, message: m.OffsetCommitRe
 def fetch(
     turn: Turn, groups: Mapping[str, Group], topics: TopicNames, request: Request, message: m.OffsetFetchRequest
 ) -> None:
-    """Answer an OffsetFetch: what is committed, -1 where nothing is."""
+    """Answer an OffsetFetch: what is committed, -1 where nothing is.
+
+    All offsets of a group are told once, and refused with INVALID_REQUEST (42) where the request asks for them again: a
+    short request would be answered with more than there is memory for.
+    """
     if request.version < GROUP_OFFSETS_FROM:
         return turn.reply(request, refusal(message, request.version, ErrorCode.UNSUPPORTED_VERSION))
     if request.version >= BATCH_FETCH_FROM:
         after = max((turn.written(groups.get(asked.group_id)) for asked in message.groups), default=0)
         by_id = request.version >= TOPIC_IDS_FROM
-        answers = [
-            m.OffsetFetchResponseGroup(
-                group_id=asked.group_id, topics=_fetch_batch(groups.get(asked.group_id), topics, asked.topics, by_id)
-            )
-            for asked in message.groups
-        ]
+        answers = []
+        told = set()
+        for asked in message.groups:
+            answer = m.OffsetFetchResponseGroup(group_id=asked.group_id)
+            if asked.topics is None and asked.group_id in told:
+                answer.error_code = ErrorCode.INVALID_REQUEST
+            else:
+                answer.topics = _fetch_batch(groups.get(asked.group_id), topics, asked.topics, by_id)
+            if asked.topics is None and answer.topics:
+                told.add(asked.group_id)
+            answers.append(answer)
         return turn.reply(request, m.OffsetFetchResponse(groups=answers), after)
     group = groups.get(message.group_id)
     wanted = None if message.topics is None else [(topic.name, topic.partition_indexes) for topic in message.topics]

@@ -1249,6 +1249,29 @@ def test_an_offset_that_is_deleted_twice_is_gone_when_either_answer_says_so() ->
     assert [script.after[token] for token in tokens] == [2, 2]
 
 
+def test_who_asks_many_times_for_the_same_is_told_once() -> None:
+    """Or an answer would be as long as the group, times half the bytes of the request."""
+    script = Script()
+    (member_id,) = script.stable("a")
+    script.commit(5, member_id=member_id, generation=1)
+    described = script.ask(m.DescribeGroupsRequest(groups=["g", "missing", "g", "missing"])).groups
+    assert [(group.group_id, len(group.members), group.error_code) for group in described] == [
+        ("g", 1, 0),
+        ("missing", 0, E.GROUP_ID_NOT_FOUND),
+        ("g", 0, E.INVALID_REQUEST),
+        ("missing", 0, E.GROUP_ID_NOT_FOUND),
+    ]
+    some = [m.OffsetFetchRequestTopics(name="orders", partition_indexes=[0])]
+    asked = [m.OffsetFetchRequestGroup(group_id="g", topics=topics) for topics in (None, some, None, some)]
+    fetched = script.ask(m.OffsetFetchRequest(groups=asked)).groups
+    assert [(len(group.topics), group.error_code) for group in fetched] == [
+        (1, 0),
+        (1, 0),
+        (0, E.INVALID_REQUEST),
+        (1, 0),
+    ]
+
+
 # ---- timers
 
 
