@@ -1,13 +1,18 @@
-"""What an operator can set of a group coordinator, with the names and the defaults that Kafka's broker has for it."""
+"""What an operator can set of a group coordinator, with the names and the defaults that Kafka's broker has for it.
+
+And how the files of settings are read.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import NamedTuple, Self
+from pathlib import Path
+from typing import Any, NamedTuple, Self
 
-__all__ = ["Endpoint", "GroupConfig"]
+__all__ = ["Endpoint", "GroupConfig", "read_tables"]
 
 _PROPERTIES = {
     "group.initial.rebalance.delay.ms": ("initial_rebalance_delay_ms", 1),
@@ -80,3 +85,19 @@ class GroupConfig:
             except ValueError:
                 raise ValueError(f"{name} must be a whole number, not {text!r}") from None
         return cls(**settings)
+
+
+def read_tables(path: Path | str, known: Mapping[str, str], error: Callable[[str, str], Exception]) -> dict[str, Any]:
+    """The tables of a TOML file.
+
+    :param known: the tables that there may be, and how each is written
+    :param error: makes the exception from where (file and key) and what is wrong
+    :raises OSError: it cannot be read
+    """
+    try:
+        document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as cause:
+        raise error(str(path), str(cause)) from None
+    if unknown := document.keys() - known.keys():
+        raise error(f"{path}: {min(unknown)}", f"unknown; there can be {' and '.join(known.values())}")
+    return document

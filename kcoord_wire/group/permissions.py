@@ -30,7 +30,6 @@ Sources: Kafka's KafkaApis.scala, AclAuthorizer and StandardAuthorizer; KIP-11, 
 from __future__ import annotations
 
 import enum
-import tomllib
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -40,6 +39,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from kcoord_wire import messages as m
 from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.group.config import read_tables
 from kcoord_wire.group.refusals import refusal
 
 __all__ = ["ANONYMOUS", "Finish", "Operation", "Permissions", "PermissionsError", "Rule"]
@@ -127,12 +127,7 @@ class Permissions:
         :raises PermissionsError: it is not TOML, or does not say what is shown above
         :raises OSError: it cannot be read
         """
-        try:
-            document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise PermissionsError(str(path), str(error)) from None
-        if unknown := document.keys() - {"allow", "deny"}:
-            raise PermissionsError(f"{path}: {min(unknown)}", "unknown; there are [[allow]] and [[deny]]")
+        document = read_tables(path, {"allow": "[[allow]]", "deny": "[[deny]]"}, PermissionsError)
         rules = {}
         for kind in ("allow", "deny"):
             tables = document.get(kind, [])

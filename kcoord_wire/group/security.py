@@ -26,13 +26,13 @@ import hashlib
 import hmac
 import re
 import secrets
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, Self
 
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.extras import require
+from kcoord_wire.group.config import read_tables
 from kcoord_wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kcoord_wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
@@ -164,12 +164,7 @@ class Users:
         :raises UsersError: it is not TOML, or does not say what is shown above
         :raises OSError: it cannot be read
         """
-        try:
-            document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise UsersError(str(path), str(error)) from None
-        if unknown := document.keys() - {"users"}:
-            raise UsersError(f"{path}: {min(unknown)}", "unknown; users stand in tables like [users.alice]")
+        document = read_tables(path, {"users": "tables like [users.alice]"}, UsersError)
         users = cls.__new__(cls)
         users._take(document.get("users", {}), f"{path}: users")
         return users
