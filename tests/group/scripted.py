@@ -81,6 +81,11 @@ class Script:
         if self.load:
             self.do(Load([]))
 
+    @property
+    def asked(self) -> set[int]:
+        """The tokens of all requests."""
+        return set(self._versions)
+
     # ---- events
 
     def do(self, event: Any) -> None:
