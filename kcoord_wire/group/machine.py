@@ -58,6 +58,7 @@ MEMBER_ID_REQUIRED_FROM: Final = 4  # version of JoinGroup (KIP-394)
 PROTOCOL_NAMED_FROM: Final = 5  # version of SyncGroup (KIP-559)
 SKIP_ASSIGNMENT_FROM: Final = 9  # KIP-814
 BATCH_LEAVE_FROM: Final = 3  # version of LeaveGroup (KIP-345)
+GENERATIONS: Final = 1 << 31  # negative ones mean that there is none
 LEAST_REPEATED_WAIT_MS: Final = 1_000  # members may have a rebalance timeout of 0
 
 _ALIVE = m.HeartbeatResponse()  # most of what a coordinator says; nobody changes it
@@ -377,7 +378,7 @@ class GroupMachine:
             # Static members alone, none of them back: give them as long again.
             return self._await_joins(group, LEAST_REPEATED_WAIT_MS)
         group.filling = False
-        group.generation_id += 1
+        group.generation_id = (group.generation_id + 1) % GENERATIONS
         group.unsynced.clear()
         if not group.members:
             group.protocol = None

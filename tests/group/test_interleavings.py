@@ -79,6 +79,8 @@ class Chance:
         what = choice(
             ["join"] * 6 + ["sync"] * 4 + ["beat", "commit", "leave", "wait", "wait", "late", "delete", "crash"]
         )
+        if what == "sync" and group is not None and self.random.random() < 0.6:
+            member_id, instance = group.leader_id or "", None
         self.history.append(f"{script.now} {what} {script.group_id} {member_id!r} {instance}")
         if what == "join":
             script.join(
@@ -86,7 +88,7 @@ class Chance:
                 version=choice([5, 9] if instance is not None else [0, 3, 5, 9]),
                 names=choice([("range",)] * 5 + [("range", "sticky"), ("sticky", "range"), ("range", "range"), ()]),
                 instance=instance,
-                session_ms=choice([6_000, 10_000, 60_000]),
+                session_ms=choice([6_000, 60_000, 600_000]),
                 rebalance_ms=choice([-1, 0, 1, 5_000, 60_000]),
             )
         elif what == "sync":
@@ -102,9 +104,9 @@ class Chance:
             ]
             script.send(m.LeaveGroupRequest(group_id=script.group_id, members=members))
         elif what == "wait":
-            script.wait(choice([1, 1_000, 3_000, 6_000, 20_000]))
+            script.wait(choice([1, 1_000, 3_000, 6_000]))
         elif what == "late":
-            script.now += choice([1_000, 60_000, 700_000])
+            script.now += choice([100, 1_000, 10_000, 700_000])
             script.do(Tick())
         elif what == "delete":
             script.send(m.DeleteGroupsRequest(groups_names=[script.group_id]))

@@ -1272,6 +1272,16 @@ def test_who_asks_many_times_for_the_same_is_told_once() -> None:
     ]
 
 
+def test_generations_that_are_used_up_begin_anew() -> None:
+    """A client can get there within days; what comes after must fit into the answer and into the log."""
+    script = Script()
+    (leader,) = script.stable("a")
+    script.machine.groups["g"].generation_id = (1 << 31) - 1
+    assert script.answers[script.join(leader)].generation_id == 0
+    script.sync(leader, 0)
+    assert (script.heartbeat(leader, 0), script.commit(1, member_id=leader, generation=0)) == (0, 0)
+
+
 # ---- timers
 
 
