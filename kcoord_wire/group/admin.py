@@ -66,8 +66,7 @@ def list_groups(turn: Turn, groups: Mapping[str, Group], request: Request, messa
         for group in groups.values()
         if (not states or group.state.lower() in states) and (not types or CLASSIC in types)
     ]
-    after = max((group.written for group in groups.values()), default=0)
-    after = max(after, turn.deleted)
+    after = max([turn.deleted, *(group.written for group in groups.values())])
     turn.reply(request, m.ListGroupsResponse(groups=listed), after)
 
 
