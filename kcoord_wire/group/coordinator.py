@@ -166,7 +166,7 @@ class Coordinator:
 
     @property
     def rebalances(self) -> list[Rebalance]:
-        """The accounts of the rebalances that have ended, oldest first, the last ten thousand of them."""
+        """The accounts of the rebalances that have ended, oldest first; the older ones are forgotten."""
         return self._call(lambda server: list(server.rebalances))
 
     def metrics(self) -> str:

@@ -93,9 +93,9 @@ class Runtime:
         """What is to be written next; None if there is nothing. Its `run` may be called in another thread."""
         return self.store.begin_sync()
 
-    def end_sync(self, sync: Sync, now: int) -> None:
+    def end_sync(self, sync: Sync) -> None:
         """The write has succeeded: send what has waited for it."""
-        self.store.end_sync(sync, now)
+        self.store.end_sync(sync)
         self._durable = self._base + sync.last
         while self._held and self._held[0][0] <= self._durable:
             reply = heapq.heappop(self._held)[2]

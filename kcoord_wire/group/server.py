@@ -55,6 +55,7 @@ MAX_NAME = 0x7FFF - 37  # bytes: what a member id is made of, a dash and a UUID 
 GROUP_APIS = frozenset({8, 9, 10, 11, 12, 13, 14, 15, 16, 42, 47})  # for the machine; all others are the topics'
 SASL_APIS = frozenset({17, 36})
 SPARE_FILES = 64
+REMEMBERED_JOINS = 100_000  # the account of a rebalance of 5,000 members takes half a megabyte
 RELOAD_MS = (500, 30_000)  # after the log has failed: first and longest pause before it is read again
 
 _log = logging.getLogger("kcoord_wire.group")
@@ -65,7 +66,7 @@ class Server:
     """All connections of a coordinator, in one event loop.
 
     :param disk: the store's; what is in memory is written at once, without another thread
-    :ivar rebalances: the accounts of rebalances that have ended, the last ten thousand of them
+    :ivar rebalances: the accounts of the last rebalances that have ended, `REMEMBERED_JOINS` joins in all
     """
 
     def __init__(
@@ -86,7 +87,8 @@ class Server:
         self.permissions = permissions
         self.faults = faults
         self.runtime = Runtime(machine, store, self._send, self._account)
-        self.rebalances: deque[Rebalance] = deque(maxlen=10_000)
+        self.rebalances: deque[Rebalance] = deque()
+        self._remembered = 0  # joins in there
         self.connections: set[Connection] = set()
         self.forms: dict[int, Form] = {}
         self.ready: deque[Connection] = deque()  # answered in another's turn, with more frames waiting
@@ -379,9 +381,15 @@ class Server:
     def _account(self, account: Account) -> None:
         self.metrics.count_account(account)
         if account.phase is Phase.ENDED:
-            self.rebalances.append(account.rebalance)
+            self._remember(account.rebalance)
         if _log.isEnabledFor(logging.INFO):
             _log.info("%s", describe_rebalance(account.rebalance), extra={"account": account})
+
+    def _remember(self, rebalance: Rebalance) -> None:
+        self.rebalances.append(rebalance)
+        self._remembered += 1 + len(rebalance.joins)
+        while self._remembered > REMEMBERED_JOINS and len(self.rebalances) > 1:
+            self._remembered -= 1 + len(self.rebalances.popleft().joins)
 
     def _count_groups(self) -> GroupCounts:
         groups = list(self.runtime.machine.groups.values())
@@ -458,7 +466,7 @@ class Server:
     def _end_sync(self, sync: Sync, began: float) -> None:
         self.metrics.count_sync(time.monotonic() - began, sync.last - self._synced_to)
         self._synced_to = sync.last
-        self.runtime.end_sync(sync, self.now())
+        self.runtime.end_sync(sync)
         if self._compacting is None and self._store.compaction_due():
             self._compacting = self._loop.run_in_executor(self._threads, self._store.compact)
             self._compacting.add_done_callback(self._compacted)

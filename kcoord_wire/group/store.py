@@ -168,7 +168,7 @@ class Store:
         self._waiting = []
         return self._under_way
 
-    def end_sync(self, sync: Sync, now: int) -> None:
+    def end_sync(self, sync: Sync) -> None:
         """`sync` has succeeded."""
         assert sync is self._under_way, "one sync at a time"
         self._under_way = None

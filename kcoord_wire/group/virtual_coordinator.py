@@ -208,7 +208,7 @@ class VirtualCoordinator(Generic[CallerT]):
         if self.disk.unsynced:
             raise ViolationError("durable first", f"{sorted(self.disk.unsynced)} are not on disk when a write ends")
         self.invariants.on_disk(sync.last)
-        self._runtime.end_sync(sync, self._time.clock)
+        self._runtime.end_sync(sync)
         if self._runtime.store.compaction_due():
             self._time.note("coordinator", "compacts")
             try:

@@ -54,7 +54,7 @@ class Host:
         if sync is None:
             return False
         sync.run()
-        self.runtime.end_sync(sync, NOW)
+        self.runtime.end_sync(sync)
         return True
 
     def offset(self, token: int) -> int:
@@ -94,7 +94,7 @@ def test_what_comes_during_a_write_goes_into_the_next(host: Host) -> None:
     assert sync is not None
     later = [host.commit(offset, partition=1) for offset in range(20)]
     sync.run()
-    host.runtime.end_sync(sync, NOW)
+    host.runtime.end_sync(sync)
     assert first in host.answers
     assert not any(token in host.answers for token in later)
     host.sync()

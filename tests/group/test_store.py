@@ -71,7 +71,7 @@ def write(store: Store, *appends: list[LogRecord]) -> None:
     sync = store.begin_sync()
     assert sync is not None
     sync.run()
-    store.end_sync(sync, NOW)
+    store.end_sync(sync)
 
 
 def recovered(disk: Disk) -> tuple[Store, State]:
@@ -287,13 +287,13 @@ def test_a_sync_says_which_appends_it_covers() -> None:
     store.append([commit("a", 0, 3)], NOW)
     assert store.begin_sync() is None, "one at a time"
     first.run()
-    store.end_sync(first, NOW)
+    store.end_sync(first)
     store.append([], NOW)
     second = store.begin_sync()
     assert second is not None
     assert second.last == 4
     second.run()
-    store.end_sync(second, NOW)
+    store.end_sync(second)
     assert store.begin_sync() is None
     store.append([], NOW)
     third = store.begin_sync()
@@ -928,7 +928,7 @@ class Log(RuleBasedStateMachine):
             self.recover()
         else:
             if sync is self.store._under_way:
-                self.store.end_sync(sync, NOW)
+                self.store.end_sync(sync)
                 self.states = self.states[-1:]
 
     @rule(step=STEP, error=ERROR, seed=st.integers(0))

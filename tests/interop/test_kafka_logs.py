@@ -125,7 +125,7 @@ def test_kafkas_tool_reads_segments_and_what_compaction_leaves(played: Played, t
         sync = store.begin_sync()
         assert sync is not None
         sync.run()
-        store.end_sync(sync, now=number)
+        store.end_sync(sync)
         if number == len(records) // 2:
             store.compact()
             assert len(segments(tmp_path)) == 2
