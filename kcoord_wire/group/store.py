@@ -47,6 +47,7 @@ from kcoord_wire.records import (
     encode_batch,
     encode_offsets_record,
 )
+from kcoord_wire.records.model import MAX_INT64
 
 __all__ = ["CorruptLogError", "Recovered", "Store", "Sync"]
 
@@ -413,16 +414,22 @@ def _decoded(key: bytes | None, value: bytes | None, at: tuple[str, int]) -> Off
         raise CorruptLogError(*at, str(error)) from error
 
 
+def _near(record: Record, first: Record) -> bool:
+    """Whether a batch can hold both: it keeps the difference of their timestamps as an int64."""
+    return abs(record.timestamp - first.timestamp) <= MAX_INT64
+
+
 def _batches_without_gap(records: Iterable[Record], end: int, batch_bytes: int) -> Iterator[bytes]:
     """Batches of `records` that cover all offsets from 0 up to `end`, those included that no record has."""
     base = size = 0
     batch: list[Record] = []
     for record in chain(records, [None]):
         until = end if record is None else record.offset
-        while base < until and (record is None or size >= batch_bytes or until - base > MAX_OFFSET_DELTA):
+        full = record is None or size >= batch_bytes or (batch != [] and not _near(record, batch[0]))
+        while base < until and (full or until - base > MAX_OFFSET_DELTA):
             last = min(until - 1, base + MAX_OFFSET_DELTA)
             yield encode_batch(batch, base_offset=base, last_offset=last, partition_leader_epoch=LEADER_EPOCH)
-            base, size, batch = last + 1, 0, []
+            base, size, batch, full = last + 1, 0, [], record is None
         if record is not None:
             batch.append(record)
             size += len(record.key or b"") + len(record.value or b"")

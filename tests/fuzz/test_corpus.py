@@ -16,8 +16,10 @@ import pytest
 FUZZ = Path(__file__).resolve().parent.parent.parent / "fuzz"
 TARGETS = sorted(path.stem.removeprefix("fuzz_") for path in FUZZ.glob("fuzz_*.py"))
 GENERATED = {
+    "coordinator": 4_000,
     "decode": 10_000,
     "framing": 20_000,
+    "log": 10_000,
     "parity": 20_000,
     "records": 20_000,
     "round_trip": 20_000,
