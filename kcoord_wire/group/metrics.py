@@ -37,6 +37,7 @@ import threading
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
@@ -47,7 +48,7 @@ from kcoord_wire.extras import require
 from kcoord_wire.group.events import Account, Phase, Rebalance
 
 if TYPE_CHECKING:
-    from wsgiref.simple_server import WSGIServer
+    from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
     from prometheus_client import CollectorRegistry
     from prometheus_client.metrics_core import Metric
@@ -65,6 +66,7 @@ __all__ = [
 _SECONDS: Final = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0)
 _COUNTS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 _MOST_REMOVED: Final = 100  # named in one JSON object; a group can lose thousands at once
+SCRAPE_SECONDS: Final = 10.0
 _MAX_TEXT: Final = 255  # as Kafka's clients cut the reason of a JoinGroup
 
 # The lists of a response whose parts have errors of their own; what is not here has its error at the top alone.
@@ -254,12 +256,14 @@ class Metrics:
         return text
 
     def serve(self, host: str = "127.0.0.1", port: int = 0) -> MetricsServer:
-        """Answer scrapes over HTTP until the server is stopped. Anybody who reaches the port can read.
+        """Answer scrapes over HTTP until the server is stopped. Anybody who reaches the port can read; who asks nothing
+        for `SCRAPE_SECONDS` is let go, since each takes a thread and an open file.
 
         :param port: 0 takes a free one
         :raises OSError: the port cannot be had
         """
         server, thread = _prometheus("exposition").start_http_server(port, host, self.registry)
+        server.RequestHandlerClass = _impatient(server.RequestHandlerClass)
         return MetricsServer(server, thread)
 
 
@@ -287,6 +291,17 @@ class MetricsServer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _impatient(handler: type[WSGIRequestHandler]) -> type[WSGIRequestHandler]:
+    class Impatient(handler):  # type: ignore[valid-type,misc]  # a class of prometheus-client
+        timeout = SCRAPE_SECONDS
+
+        def handle(self) -> None:
+            with suppress(OSError):  # TimeoutError among them; socketserver would print a traceback
+                super().handle()
+
+    return Impatient
 
 
 def _prometheus(module: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import sys
 import threading
 import urllib.request
@@ -178,6 +179,13 @@ def test_serving() -> None:
             metrics.serve(port=server.port)
         threads = threading.active_count()
     assert threading.active_count() < threads
+
+
+def test_who_asks_nothing_holds_no_thread(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("kcoord_wire.group.metrics.SCRAPE_SECONDS", 0.1)
+    with Metrics().serve() as server, socket.create_connection(("127.0.0.1", server.port), 10) as silent:
+        assert silent.recv(1) == b""
+    assert capsys.readouterr().err == ""
 
 
 def test_counting_needs_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
