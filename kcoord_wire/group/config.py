@@ -49,6 +49,7 @@ class GroupConfig:
     :ivar offsets_retention_ms: how long offsets outlive their last use (KIP-211)
     :ivar offsets_retention_check_interval_ms: how often that is looked at
     :raises ValueError: a setting is negative, or must not be 0 and is
+    :raises TypeError: a setting is not an int
     """
 
     initial_rebalance_delay_ms: int = 3_000
@@ -62,9 +63,12 @@ class GroupConfig:
 
     def __post_init__(self) -> None:
         for field in fields(self):
+            value = getattr(self, field.name)
+            if type(value) is not int:
+                raise TypeError(f"{field.name} must be a whole number, not {value!r}")
             least = 1 if field.name in _POSITIVE else 0
-            if getattr(self, field.name) < least:
-                raise ValueError(f"{field.name} must be {least} or more, not {getattr(self, field.name)}")
+            if value < least:
+                raise ValueError(f"{field.name} must be {least} or more, not {value}")
         if self.min_session_timeout_ms > self.max_session_timeout_ms:
             raise ValueError("min_session_timeout_ms is greater than max_session_timeout_ms")
 
@@ -78,12 +82,19 @@ class GroupConfig:
         for name, text in properties.items():
             if name not in _PROPERTIES:
                 near = difflib.get_close_matches(name, _PROPERTIES, n=1)
-                raise ValueError(f"no setting is called {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+                raise ValueError(
+                    f"no setting is called {name!r}; "
+                    + (f"did you mean {near[0]!r}?" if near else f"there are {', '.join(_PROPERTIES)}")
+                )
             attribute, factor = _PROPERTIES[name]
             try:
-                settings[attribute] = int(text) * factor
+                value = int(text)
             except ValueError:
                 raise ValueError(f"{name} must be a whole number, not {text!r}") from None
+            least = 1 if attribute in _POSITIVE else 0
+            if value < least:
+                raise ValueError(f"{name} must be {least} or more, not {value}")
+            settings[attribute] = value * factor
         return cls(**settings)
 
 

@@ -59,7 +59,10 @@ class Coordinator:
     :param permissions: who may do what
     :param advertise: what clients are told to connect to; by default where it listens
     :param metrics_port: where Prometheus finds its metrics over HTTP; 0 takes a free port
+    :param auto_create_partitions: of a topic that a client asks for and that is not there; None creates none
     :param limits: what a peer may cost
+    :raises ValueError: a topic's name or number of partitions is not allowed
+    :raises TypeError: an argument is not what it should be
     """
 
     def __init__(
@@ -79,6 +82,18 @@ class Coordinator:
         metrics_port: int | None = None,
         limits: Limits | None = None,
     ) -> None:
+        for name, value, kind in (
+            ("topics", topics, Mapping),
+            ("config", config, GroupConfig),
+            ("faults", faults, Faults),
+            ("tls", tls, ssl.SSLContext),
+            ("users", users, Users),
+            ("permissions", permissions, Permissions),
+            ("advertise", advertise, tuple),
+            ("limits", limits, Limits),
+        ):  # here, since a wrong one would be found out by the first client's request, in another thread
+            if value is not None and not isinstance(value, kind):
+                raise TypeError(f"{name} must be a {kind.__name__}, not {value!r}")
         self.host, self.port = host, port
         self._data_dir = None if data_dir is None else Path(data_dir)
         self.metrics_port = metrics_port

@@ -3,7 +3,7 @@
 A script is a TOML file of ``[[fault]]`` tables, or a list of `Fault` in Python; a table's keys are the fields of
 `Fault`::
 
-    [[fault]]                   # the third heartbeat of each member called worker-7... is lost, and the two after it
+    [[fault]]                   # the third heartbeat of members called worker-7... is lost, and the two after it
     api = "Heartbeat"
     action = "drop"
     member = "worker-7"
@@ -199,7 +199,7 @@ class Faults:
         return bool(self._index)
 
     def add(self, *rules: Fault) -> None:
-        """Let these strike too."""
+        """Let these strike too. TypeError: one is no `Fault`."""
         self._rules += [_Rule(fault) for fault in rules]
         self._reindex()
 
@@ -259,6 +259,8 @@ class _Rule:
     __slots__ = ("fault", "hits", "matches")
 
     def __init__(self, fault: Fault) -> None:
+        if not isinstance(fault, Fault):
+            raise TypeError(f"a Fault is wanted, not {fault!r}")
         self.fault, self.matches, self.hits = fault, 0, 0
 
     def strikes(self, message: Any, version: int, client_id: str, elapsed_ms: int) -> bool:

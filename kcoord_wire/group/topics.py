@@ -78,6 +78,7 @@ _TOPIC_NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}\Z")
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 _MAX_NODE_ID = (1 << 31) - 1
 _LONGEST_WAIT_MS = 300_000
+_MOST_PARTITIONS = 100_000  # of one topic; Metadata describes them all in one answer
 # Bit sets of AclOperation codes: all that Kafka knows for the resource, which is what a broker without ACLs answers.
 _TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 _CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
@@ -154,6 +155,8 @@ class Topics:
         auto_create_partitions: int | None = None,
         limits: TopicLimits | None = None,
     ) -> None:
+        if auto_create_partitions is not None:
+            _check_count("a topic that is created", auto_create_partitions)
         for library in ("crc32c", "cramjam"):  # at once, not when the first batch comes
             require(library, "records", "topics in memory")
         self.endpoint = endpoint
@@ -183,14 +186,14 @@ class Topics:
     def create(self, name: str, partitions: int) -> None:
         """Make a topic.
 
-        :raises ValueError: the name is not allowed or taken, or there are no partitions
+        :raises ValueError: the name is not allowed or taken, or there are no partitions, or more than 100,000
+        :raises TypeError: the number of partitions is none
         """
         if not _TOPIC_NAME.match(name):
             raise ValueError(f"a topic cannot be called {name!r}")
         if name in self._topics:
             raise ValueError(f"there is a topic {name!r} already")
-        if partitions < 1:
-            raise ValueError(f"topic {name!r} needs one partition or more, not {partitions}")
+        _check_count(f"topic {name!r}", partitions)
         topic = _Topic(name, uuid.uuid5(uuid.NAMESPACE_OID, f"{self.cluster_id}/{name}"), partitions)
         self._topics[name] = self._by_id[topic.id] = topic
 
@@ -199,11 +202,12 @@ class Topics:
 
         :returns: how many it has now
         :raises KeyError: there is no such topic
-        :raises ValueError: `count` is less than one
+        :raises ValueError: `count` is less than one, or they would be more than 100,000
         """
-        if count < 1:
-            raise ValueError(f"{count} partitions cannot be added")
         logs = self._topics[name].logs
+        if type(count) is int and count < 1:
+            raise ValueError(f"{count} partitions cannot be added")
+        _check_count(f"topic {name!r}", len(logs) + count)
         logs += [PartitionLog() for _ in range(count)]
         return len(logs)
 
@@ -550,6 +554,15 @@ class Topics:
             result = m.OffsetForLeaderEpochResponseOffsetForLeaderTopicResult(topic=part.topic, partitions=answers)
             response.topics.append(result)
         return [Reply(request.token, response)]
+
+
+def _check_count(whose: str, partitions: int) -> None:
+    if type(partitions) is not int:
+        raise TypeError(f"{whose} needs a whole number of partitions, not {partitions!r}")
+    if partitions < 1:
+        raise ValueError(f"{whose} needs one partition or more, not {partitions}")
+    if partitions > _MOST_PARTITIONS:
+        raise ValueError(f"{whose} may have {_MOST_PARTITIONS:,} partitions, not {partitions:,}")
 
 
 def _offset_at(log: PartitionLog, timestamp: int) -> tuple[int, int]:

@@ -506,6 +506,35 @@ def test_a_taken_port_is_said_at_the_start(coordinator: StartCoordinator) -> Non
     assert threading.active_count() == before
 
 
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"topics": ["orders"]}, "topics must be a Mapping, not"),
+        ({"topics": {"orders": "3"}}, "topic 'orders' needs a whole number of partitions, not '3'"),
+        ({"config": {"max_size": 1}}, "config must be a GroupConfig, not"),
+        ({"users": {"alice": "secret"}}, "users must be a Users, not"),
+        ({"faults": [Fault("drop")]}, "faults must be a Faults, not"),
+        ({"advertise": "kafka:9092"}, "advertise must be a tuple, not"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_it_starts(arguments: dict[str, Any], text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        Coordinator(**arguments)
+
+
+def test_what_is_no_fault_or_setting_is_refused(coordinator: StartCoordinator) -> None:
+    started = coordinator()
+    started.add_fault(Fault("drop", api="Heartbeat"))
+    wrong: Any = [Fault("drop")]
+    with pytest.raises(TypeError, match="a Fault is wanted, not"):
+        started.add_fault(wrong)
+    wrong = "5"
+    with pytest.raises(TypeError, match="max_size must be a whole number, not '5'"):
+        GroupConfig(max_size=wrong)
+    with Wire(started.address) as wire:
+        assert wire.call(VERSIONS, 3).error_code == 0
+
+
 def test_the_loop_of_who_starts_it_goes_on() -> None:
     """A loop that turns while the coordinator starts and stops, and a blocking client within its own thread."""
 

@@ -334,13 +334,15 @@ def test_topics_by_name_and_id(broker: Broker) -> None:
 
 @pytest.mark.parametrize(
     ("name", "partitions"),
-    [("", 1), (".", 1), ("..", 1), ("a b", 1), ("a" * 250, 1), ("a\n", 1), ("orders", 1), ("b", 0)],
+    [("", 1), (".", 1), ("..", 1), ("a b", 1), ("a" * 250, 1), ("a\n", 1), ("orders", 1), ("b", 0), ("b", 100_001)],
 )
 def test_topics_that_cannot_be(broker: Broker, name: str, partitions: int) -> None:
     with pytest.raises(ValueError, match=r"topic"):
         broker.topics.create(name, partitions)
     with pytest.raises(ValueError, match=r"cannot be added"):
         broker.topics.add_partitions("orders", 0)
+    with pytest.raises(ValueError, match=r"may have 100,000 partitions"):
+        broker.topics.add_partitions("orders", 100_000)
     with pytest.raises(KeyError):
         broker.topics.add_partitions("missing", 1)
     broker.topics.create("a" * 249, 1)
