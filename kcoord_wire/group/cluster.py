@@ -92,6 +92,12 @@ class Idle(NamedTuple):
     abandoned: int
 
 
+def _check_known(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise ValueError(f"no {kind} is called {name!r}; there are {', '.join(known)}")
+
+
 class _Topics:
     """The topics of the cluster, as the machine asks for them."""
 
@@ -230,6 +236,9 @@ class Cluster:
         self.processes: dict[str, Process] = {}
         self.config = config or GroupConfig()
         self.invariants = Invariants(_BLOBS.read_assignment)
+        for topic, count in (topics or {}).items():
+            if type(count) is not int or count < 1:
+                raise ValueError(f"topic {topic!r} needs one partition or more, not {count!r}")
         self._topics = _Topics({"topic": 4} if topics is None else topics)
         self._time = Timeline()
         self._latency = latency_ms
@@ -295,7 +304,9 @@ class Cluster:
         return self._coordinator.rebalances
 
     def run(self, ms: int) -> None:
-        """Let so much time pass."""
+        """Let so much time pass. ValueError: it cannot pass backwards."""
+        if ms < 0:
+            raise ValueError(f"time cannot pass by {ms} ms")
         self._time.run(ms)
 
     def run_until(self, holds: Callable[[], bool], within_ms: int = 600_000) -> int:
@@ -331,13 +342,20 @@ class Cluster:
         """Start a consumer.
 
         :param topics: what it subscribes to; None is all there are
+        :param assignors: keys of `kcoord_wire.assignors.ASSIGNORS`, the one it likes best first
         :param client: whose versions of the protocol it speaks: a key of `CLIENT_VERSIONS`
         :param commit_ms: how often it commits; None for never
         :param release_ms: how long the application needs to give up one partition
         :param poll_ms: how long at most it works between two polls; only there does it learn that it has to
-        :raises ValueError: a process of that name is alive
+        :raises ValueError: a process of that name is alive; no such assignor or client
+        :raises TypeError: topics or assignors are one text
         """
         options = {key: value for key, value in locals().items() if key not in ("self", "name")}
+        for key, names in (("topics", topics), ("assignors", assignors)):
+            if isinstance(names, str):
+                raise TypeError(f"{key} must be a list of texts, not {names!r}")
+        _check_known("assignor", assignors, ASSIGNORS)
+        _check_known("client", [client], CLIENT_VERSIONS)
         former = self.processes.get(name)
         if former is not None and former.is_working:
             raise ValueError(f"{name!r} is alive")
@@ -365,30 +383,36 @@ class Cluster:
             self._time.later(self._time.clock + random.randint(1, commit_ms), self._commit_time, process)
         return process
 
+    def _process(self, name: str) -> Process:
+        process = self.processes.get(name)
+        if process is None:
+            raise KeyError(f"no member is called {name!r}")
+        return process
+
     def restart(self, name: str, **changes: Any) -> Process:
         """Kill a process and start it again with the same options but for `changes`."""
-        process = self.processes[name]
+        process = self._process(name)
         if process.is_working:
             self.crash(name)
         return self.member(name, **{**process.options, **changes})
 
     def crash(self, name: str) -> None:
         """The process is gone; the coordinator sees its connection close, no more."""
-        process = self.processes[name]
+        process = self._process(name)
         if process.is_alive:
             self._time.note(name, "crashes")
             self._end(process)
 
     def leave(self, name: str, reason: str | None = None) -> None:
         """The consumer is closed in good order."""
-        process = self.processes[name]
+        process = self._process(name)
         if process.is_alive:
             self._time.note(name, "leaves", reason)
             self._deliver(process, Leave(reason))
 
     def pause(self, name: str, ms: int) -> None:
         """The process stands still; what comes to it waits."""
-        process = self.processes[name]
+        process = self._process(name)
         if process.is_alive:
             self._time.note(name, "pauses", ms)
             if process.is_working:
@@ -399,7 +423,7 @@ class Cluster:
 
     def partition(self, name: str, ms: int) -> None:
         """Nothing comes through between the process and the coordinator."""
-        process = self.processes[name]
+        process = self._process(name)
         self._time.note(name, "is cut off", ms)
         process._cut_until = max(process._cut_until, self._time.clock + ms)
 
@@ -411,7 +435,7 @@ class Cluster:
 
     def subscribe(self, name: str, topics: Sequence[str]) -> None:
         """The consumer wants other topics."""
-        process = self.processes[name]
+        process = self._process(name)
         if process.is_alive:
             self._time.note(name, "subscribes", tuple(topics))
             process.options["topics"] = tuple(topics)

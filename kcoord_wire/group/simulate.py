@@ -618,9 +618,18 @@ def _start_worker() -> None:
 def _seeds(text: str) -> range:
     first, colon, last = text.partition(":")
     try:
-        return range(int(first), int(last) if colon else int(first) + 1)
+        seeds = range(int(first), int(last) if colon else int(first) + 1)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is neither a seed nor FIRST:END") from None
+    if not seeds:
+        raise argparse.ArgumentTypeError(f"{text!r} is no seed at all: END is the first that is left out")
+    return seeds
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 up")
+    return int(text)
 
 
 def _outcomes(seeds: range, jobs: int) -> Iterator[_Outcome]:
@@ -637,9 +646,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m kcoord_wire.group.simulate",
         description="Play random lives of a virtual group, and check the laws after every event.",
     )
-    parser.add_argument("--seeds", type=_seeds, default=range(100), metavar="FIRST:END", help="default: 0:100")
-    parser.add_argument("--steps", type=int, default=None, help="stop once so many events were delivered")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes; default: one for each core")
+    parser.add_argument(
+        "--seeds",
+        type=_seeds,
+        default=range(100),
+        metavar="FIRST:END",
+        help="END is left out; one number is one seed; default: 0:100",
+    )
+    parser.add_argument("--steps", type=_positive, default=None, help="stop once so many events were delivered")
+    parser.add_argument(
+        "--jobs", type=_positive, default=os.cpu_count() or 1, help="processes; default: one for each core"
+    )
     given = parser.parse_args(arguments)
     steps = done = rebalances = 0
     slowest = 0
@@ -647,7 +664,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failures: list[_Outcome] = []
     start = shown = time.monotonic()
     try:
-        for outcome in _outcomes(given.seeds, max(given.jobs, 1)):
+        for outcome in _outcomes(given.seeds, given.jobs):
             done += 1
             if outcome.report is not None:
                 steps += outcome.report.steps

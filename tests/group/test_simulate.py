@@ -531,3 +531,23 @@ def test_the_command_line_uses_processes(capsys: pytest.CaptureFixture[str]) -> 
     assert "6 of 6 seeds" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         simulate.main(["--seeds", "many"])
+    for wrong in (["--seeds", "7:3"], ["--jobs", "0"], ["--steps", "-1"]):
+        with pytest.raises(SystemExit):
+            simulate.main(wrong)
+
+
+def test_wrong_use_is_said_at_once() -> None:
+    with pytest.raises(ValueError, match="topic 'o' needs one partition or more, not 0"):
+        Cluster(topics={"o": 0})
+    with Cluster(topics={"o": 4}, members=["a"]) as sim:
+        with pytest.raises(TypeError, match="topics must be a list of texts, not 'o'"):
+            sim.member("b", topics="o")
+        with pytest.raises(ValueError, match="no assignor is called 'rnage'; there are range"):
+            sim.member("b", assignors=["rnage"])
+        with pytest.raises(ValueError, match="no client is called 'perl'"):
+            sim.member("b", client="perl")
+        with pytest.raises(KeyError, match="no member is called 'b'"):
+            sim.crash("b")
+        with pytest.raises(ValueError, match="cannot pass by -1 ms"):
+            sim.run(-1)
+        assert list(sim.processes) == ["a"]
