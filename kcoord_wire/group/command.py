@@ -14,6 +14,7 @@ import argparse
 import json
 import logging
 import signal
+import socket
 import sys
 from pathlib import Path
 from types import FrameType
@@ -34,6 +35,44 @@ examples:
       for tests: the first member need not wait for more, and heartbeats go wrong by script
   kcoord serve --host 0.0.0.0 --advertise kafka.local:9093 --port 9093 --topics orders:12 \\
       --tls-cert cert.pem --tls-key key.pem --sasl-users users.toml --permissions permissions.toml
+
+--config (defaults are Kafka's):
+  group.initial.rebalance.delay.ms=3000       group.max.size=2147483647
+  group.min.session.timeout.ms=6000           group.max.session.timeout.ms=1800000
+  group.new.member.join.timeout.ms=300000     offset.metadata.max.bytes=4096
+  offsets.retention.minutes=10080             offsets.retention.check.interval.ms=600000
+
+--sasl-users: a password does for PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512
+  [users.alice]
+  password = "secret"
+  [users.bob]
+  SCRAM-SHA-512 = "salt=...,stored_key=...,server_key=...,iterations=8192"    # as Kafka keeps it
+
+--permissions: what no rule allows is refused, deny wins; * may end a name; without SASL all are User:ANONYMOUS
+  [[allow]]
+  principals = ["User:alice"]
+  groups = ["billing-*"]
+  topics = ["orders"]
+  operations = ["read", "write"]    # or describe (which these two allow as well), delete, all
+  [[deny]]
+  principals = ["*"]
+  topics = ["secret-*"]
+  operations = ["all"]
+
+--faults: only action is needed (delay, drop, duplicate, error, disconnect); all keys: pydoc kcoord_wire.group.Fault
+  [[fault]]                         # the third heartbeat of all that come, and the two after it, fail
+  api = "Heartbeat"
+  action = "error"
+  error = "REBALANCE_IN_PROGRESS"
+  after = 2
+  count = 3
+  [[fault]]                         # of the answers to billing's commits, one in ten is 5 s late
+  api = "OffsetCommit"
+  on = "response"
+  group = "billing"
+  action = "delay"
+  delay_ms = 5000
+  every = 10
 
 topics are in memory, a restart begins with empty ones; SIGTERM ends with status 0, Ctrl-C with 130
 """
@@ -58,12 +97,18 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
         help="the topics there are, as in orders:12,payments:8; may be repeated",
     )
     command.add_argument(
-        "--auto-create", type=_positive, metavar="PARTITIONS", help="create the topics that clients ask for"
+        "--auto-create",
+        type=_positive,
+        metavar="PARTITIONS",
+        help="create the topics that clients ask for, with so many",
     )
     command.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     command.add_argument("--port", type=_port, default=9092, help="0 takes a free one (default: %(default)s)")
     command.add_argument(
-        "--advertise", type=_endpoint, metavar="HOST:PORT", help="where clients are told to connect, if not there"
+        "--advertise",
+        type=_endpoint,
+        metavar="HOST:PORT",
+        help="where clients are told to connect (default: there; the machine's name where HOST is 0.0.0.0 or ::)",
     )
     command.add_argument("--data-dir", type=Path, metavar="DIR", help="keep groups and offsets here; made if missing")
     command.add_argument(
@@ -72,26 +117,28 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a setting of a Kafka broker, as in group.initial.rebalance.delay.ms=0; may be repeated",
+        help="a setting of a Kafka broker (below), as in group.initial.rebalance.delay.ms=0; may be repeated",
     )
     command.add_argument("--tls-cert", type=Path, metavar="FILE", help="PEM certificate chain: speak TLS alone")
     command.add_argument("--tls-key", type=Path, metavar="FILE", help="its PEM key, if not in the same file")
     command.add_argument("--tls-client-ca", type=Path, metavar="FILE", help="demand client certificates that it signed")
-    command.add_argument("--sasl-users", type=Path, metavar="FILE", help="TOML: who may connect (PLAIN, SCRAM)")
-    command.add_argument("--permissions", type=Path, metavar="FILE", help="TOML: who may use which group and topic")
-    command.add_argument("--faults", type=Path, metavar="FILE", help="TOML: what is to go wrong")
+    command.add_argument("--sasl-users", type=Path, metavar="FILE", help="TOML (below): who may connect")
+    command.add_argument("--permissions", type=Path, metavar="FILE", help="TOML (below): who may do what")
+    command.add_argument("--faults", type=Path, metavar="FILE", help="TOML (below): what is to go wrong")
     command.add_argument("--metrics-port", type=_port, metavar="PORT", help="serve Prometheus metrics over HTTP here")
-    command.add_argument("--log-format", choices=("text", "json"), default="text")
+    command.add_argument(
+        "--log-format", choices=("text", "json"), default="text", help="of the log on stderr (default: %(default)s)"
+    )
     command.set_defaults(run=run)
 
 
-def _topics(text: str) -> dict[str, int]:
-    topics = {}
+def _topics(text: str) -> list[tuple[str, int]]:
+    topics = []
     for part in text.split(","):
         name, colon, count = part.strip().rpartition(":")
         if not colon or not name or not count.isdecimal():
             raise argparse.ArgumentTypeError(f"{part!r} is not of the form NAME:PARTITIONS")
-        topics[name] = int(count)
+        topics.append((name, int(count)))
     return topics
 
 
@@ -111,6 +158,8 @@ def _endpoint(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or not host:
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form HOST:PORT")
+    if _port(port) == 0:
+        raise argparse.ArgumentTypeError("nobody can connect to port 0")
     return host.strip("[]"), _port(port)
 
 
@@ -146,8 +195,13 @@ def run(args: argparse.Namespace) -> None:
     from kcoord_wire.group.security import Users
     from kcoord_wire.group.store import CorruptLogError
 
+    topics: dict[str, int] = {}
+    for name, count in (topic for given in args.topics for topic in given):
+        if name in topics:
+            raise ValueError(f"--topics: {name!r} is there twice")
+        topics[name] = count
     coordinator = Coordinator(
-        {name: count for topics in args.topics for name, count in topics.items()},
+        topics,
         host=args.host,
         port=args.port,
         data_dir=args.data_dir,
@@ -169,8 +223,12 @@ def run(args: argparse.Namespace) -> None:
         kept = "in memory" if args.data_dir is None else f"in {args.data_dir}"
         print(f"kcoord serves on {coordinator.address}, groups {kept}{metrics}", flush=True)
         coordinator.wait()
-    except (CorruptLogError, LogInUseError) as error:
+    except socket.gaierror as error:
+        raise ValueError(f"--host {args.host}: {error.strerror}") from error
+    except LogInUseError as error:
         raise ValueError(str(error)) from error
+    except CorruptLogError as error:
+        raise ValueError(f"{args.data_dir}: {error}; nothing was changed, another folder begins anew") from error
     except _Terminated:
         pass
     finally:

@@ -149,6 +149,8 @@ class Server:
     async def load(self) -> None:
         """Read the log and begin to serve groups. Errors as `Store.recover`."""
         records = await self._loop.run_in_executor(self._threads, self._store.recover)
+        if (lost := self._store.recovered.truncated) > 0:
+            _log.warning("the log ended in %d bytes of a write that a crash had torn; they are cut away", lost)
         self._synced_to = 0
         self.runtime.load(records, self.now())
         self.settle()
@@ -457,7 +459,7 @@ class Server:
         if error is None:
             self._end_sync(sync, began)
         else:
-            _log.error("the log cannot be written: %s", error)
+            _log.error("the log cannot be written: %s; groups are refused until it can", error)
             self.runtime.sync_failed(self.now())
             if self._reloading is None and not self._stopping:
                 self._reloading = self._loop.create_task(self._reload())
@@ -484,8 +486,9 @@ class Server:
             try:
                 await self.load()
             except (OSError, CorruptLogError) as error:
-                _log.error("the log cannot be read: %s", error)
+                _log.error("the log cannot be read: %s; groups are still refused", error)
             else:
+                _log.warning("the log has been read again; groups are served")
                 break
         self._reloading = None
 

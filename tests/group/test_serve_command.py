@@ -17,6 +17,11 @@ import pytest
 import trustme
 
 import kcoord_wire as kw
+from kcoord_wire.group.command import EXAMPLES
+from kcoord_wire.group.config import GroupConfig
+from kcoord_wire.group.faults import Faults
+from kcoord_wire.group.permissions import Operation, Permissions
+from kcoord_wire.group.security import Credential, Users
 from tests.group.test_server import SOON, VERSIONS, become_stable, commit, committed, join_request
 from tests.group.wire import Wire
 
@@ -169,11 +174,18 @@ def test_tls_users_permissions_and_faults(serve: Start, tmp_path: Path) -> None:
         (["--topics", "orders:x"], 2, "argument --topics: 'orders:x' is not of the form NAME:PARTITIONS"),
         (["--topics", "or/ders:1"], 1, "a topic cannot be called 'or/ders'"),
         (["--topics", "orders:0"], 1, "topic 'orders' needs one partition or more, not 0"),
+        (["--topics", "a:100001"], 1, "topic 'a' may have 100,000 partitions, not 100,001"),
+        (["--topics", "a:1", "--topics", "a:2"], 1, "--topics: 'a' is there twice"),
+        (["--host", "nowhere.invalid"], 1, "--host nowhere.invalid: "),
         (["--port", "70000"], 2, "argument --port: '70000' is no port"),
         (["--advertise", "9092"], 2, "argument --advertise: '9092' is not of the form HOST:PORT"),
+        (["--advertise", "kafka:0"], 2, "argument --advertise: nobody can connect to port 0"),
+        (["--auto-create", "100001"], 1, "a topic that is created may have 100,000 partitions"),
         (["--auto-create", "0"], 2, "argument --auto-create: '0' is no whole number from 1 up"),
         (["--config", "group.max.size"], 2, "argument --config: 'group.max.size' is not of the form NAME=VALUE"),
         (["--config", "group.max.sizes=1"], 2, "did you mean 'group.max.size'?"),
+        (["--config", "num.io.threads=8"], 2, "no setting is called 'num.io.threads'; there are group.initial"),
+        (["--config", "group.max.size=0"], 2, "group.max.size must be 1 or more, not 0"),
         (["--log-format", "xml"], 2, "argument --log-format: invalid choice: 'xml'"),
         (["--sasl-users", "{tmp}/none.toml"], 1, "none.toml: No such file or directory"),
         (["--permissions", "{tmp}/bad.toml"], 1, "bad.toml: "),
@@ -217,10 +229,48 @@ def test_a_damaged_log_is_named(serve: Start, tmp_path: Path) -> None:
     segment.write_bytes(data)
     status, errors = refused("--port", "0", "--data-dir", str(tmp_path))
     assert (status, errors.count("\n")) == (1, 1)
-    assert segment.name in errors
+    assert f"{tmp_path}: {segment.name} at byte " in errors
+    assert "nothing was changed" in errors
+
+
+def test_a_torn_end_is_told(serve: Start, tmp_path: Path) -> None:
+    served = serve("--topics", "orders:12", "--data-dir", str(tmp_path))
+    with Wire(served.address) as wire:
+        for offset in range(3):
+            assert commit(wire, "simple", offset) == 0
+    served.end()
+    segment = next(tmp_path.rglob("*.log"))
+    with segment.open("r+b") as file:
+        file.truncate(segment.stat().st_size - 1)
+    served = serve("--topics", "orders:12", "--data-dir", str(tmp_path))
+    with Wire(served.address) as wire:
+        assert committed(wire, "simple") == 1
+    assert re.search(r"WARNING the log ended in \d+ bytes of a write that a crash had torn", served.end()[2])
 
 
 def test_the_help_has_examples() -> None:
     done = subprocess.run([*COMMAND, "--help"], capture_output=True, text=True, timeout=SOON, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "kcoord serve --topics orders:12" in done.stdout
+
+
+def test_the_files_that_the_help_shows_are_taken(tmp_path: Path) -> None:
+    blocks = dict(re.findall(r"^--([a-z-]+): .*\n((?:  .*\n)+)", EXAMPLES, re.MULTILINE))
+    files = {}
+    for option, text in blocks.items():
+        files[option] = tmp_path / f"{option}.toml"
+        files[option].write_text(text)
+    credential = Credential.derive("SCRAM-SHA-512", "secret", 8192)
+    users = re.sub(r"salt=.*(?=\")", str(credential), files["sasl-users"].read_text())
+    files["sasl-users"].write_text(users)
+    assert Users.from_file(files["sasl-users"]).mechanisms == ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+    permissions = Permissions.from_file(files["permissions"])
+    assert permissions.allows_group("User:alice", Operation.READ, "billing-eu")
+    assert not permissions.allows_topic("User:alice", Operation.READ, "secret-plans")
+    assert [tally.fault.api for tally in Faults.from_file(files["faults"]).tallies()] == ["Heartbeat", "OffsetCommit"]
+
+
+def test_the_settings_that_the_help_shows_are_the_defaults() -> None:
+    shown = dict(re.findall(r"([a-z.]+)=([0-9]+)(?:\s)", EXAMPLES.partition("--config (")[2]))
+    assert len(shown) == 8
+    assert GroupConfig.from_properties(shown) == GroupConfig()
