@@ -10,6 +10,7 @@ Laws:
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import socket
@@ -67,16 +68,22 @@ def tool(name: str, package: str) -> str:
 def class_path(artifact: str = "kafka_2.13", version: str = KAFKA) -> str:
     """The class path of an artifact of org.apache.kafka with all that it needs, fetched the first time."""
     folder = _BUILD / "jars" / f"{artifact}-{version}"
-    if not folder.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-            jars = Path(scratch) / "jars"
-            command = [tool("mvn", "maven"), "--quiet", "--batch-mode", "--file", str(_POM)]
-            command += ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
-            command += [f"-Dkafka.artifact={artifact}", f"-Dkafka.version={version}"]
-            _run(command, seconds=300)
-            jars.rename(folder)  # all of it or nothing, whatever breaks off before
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several threads and processes may want it first
+        if not folder.exists():
+            _fetch(artifact, version, folder)
     return f"{folder}/*"
+
+
+def _fetch(artifact: str, version: str, folder: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        jars = Path(scratch) / "jars"
+        command = [tool("mvn", "maven"), "--quiet", "--batch-mode", "--file", str(_POM)]
+        command += ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
+        command += [f"-Dkafka.artifact={artifact}", f"-Dkafka.version={version}"]
+        _run(command, seconds=300)
+        jars.rename(folder)  # all of it or nothing, whatever breaks off before
 
 
 def compile_java(source: Path, classes: Path, path: str) -> str:
