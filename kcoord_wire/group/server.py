@@ -19,7 +19,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import resource
+import socket
 import ssl
 import time
 import uuid
@@ -55,6 +57,9 @@ MAX_NAME = 0x7FFF - 37  # bytes: what a member id is made of, a dash and a UUID 
 GROUP_APIS = frozenset({8, 9, 10, 11, 12, 13, 14, 15, 16, 42, 47})  # for the machine; all others are the topics'
 SASL_APIS = frozenset({17, 36})
 SPARE_FILES = 64
+BACKLOG = 1024
+ACCEPT_AT_ONCE = 64  # connections, before others have their turn
+ACCEPT_AGAIN_SECONDS = 1.0  # after the machine has refused one
 REMEMBERED_JOINS = 100_000  # the account of a rebalance of 5,000 members takes half a megabyte
 RELOAD_MS = (500, 30_000)  # after the log has failed: first and longest pause before it is read again
 
@@ -114,6 +119,8 @@ class Server:
         self._compacting: asyncio.Future[None] | None = None
         self._reloading: asyncio.Task[None] | None = None
         self._listener: asyncio.Server | None = None
+        self._doors: list[socket.socket] = []
+        self._handshakes: dict[Connection, asyncio.Task[None]] = {}
         self._stopping = False
         self._started_at = self.now()
         self._complaints = Allowance()
@@ -130,9 +137,8 @@ class Server:
         :raises OSError: it is taken, or the host is none of ours
         """
         loop = self._loop = asyncio.get_running_loop()
-        handshake = None if tls is None else self.limits.unauthenticated_ms / 1000
         make = partial(Connection, self)
-        listener = await loop.create_server(make, host, port, ssl=tls, ssl_handshake_timeout=handshake, backlog=1024)
+        listener = await loop.create_server(make, host, port, backlog=BACKLOG, start_serving=tls is None)
         chosen: int = listener.sockets[0].getsockname()[1]
         if port == 0 and len(listener.sockets) > 1:  # a name with several addresses, each on a port of its own
             listener.close()
@@ -140,11 +146,58 @@ class Server:
         self._listener = listener
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)  # a connection takes one; the log must not go without
         self._most = min(self.limits.max_connections, max(files - SPARE_FILES, SPARE_FILES))
+        if tls is not None:
+            for bound in listener.sockets:
+                door = socket.socket(fileno=os.dup(bound.fileno()))
+                door.setblocking(False)
+                door.listen(BACKLOG)
+                self._doors.append(door)
+                self._open_door(door, tls)
         limits = self.limits
         shortest = min(limits.frame_ms, limits.unread_ms, limits.idle_ms, limits.unauthenticated_ms)
         self._sweep_in = max(0.02, shortest / 8000)
         self._sweeper = loop.call_later(self._sweep_in, self._sweep)
         return chosen
+
+    def _accept(self, door: socket.socket, tls: ssl.SSLContext) -> None:
+        """Take connections with TLS. The loop's own way is to tell of them once they have shaken hands: until then each
+        has a file and 50 KB that nothing would count."""
+        for _ in range(ACCEPT_AT_ONCE):
+            try:
+                client, address = door.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                _log.error("connections cannot be taken: %s", error)
+                self._loop.remove_reader(door)
+                self._loop.call_later(ACCEPT_AGAIN_SECONDS, self._open_door, door, tls)
+                return
+            if len(self.connections) + len(self._handshakes) >= self._most:
+                self._complain(address[0], "too many", f"{len(self._handshakes)} are at the TLS handshake")
+                client.close()
+                continue
+            client.setblocking(False)
+            connection = Connection(self)
+            shaking = self._loop.create_task(self._shake_hands(connection, client, address[0], tls))
+            self._handshakes[connection] = shaking
+            shaking.add_done_callback(partial(self._have_shaken_hands, connection, client))
+
+    def _open_door(self, door: socket.socket, tls: ssl.SSLContext) -> None:
+        if not self._stopping:
+            self._loop.add_reader(door, self._accept, door, tls)
+
+    async def _shake_hands(self, connection: Connection, client: socket.socket, host: str, tls: ssl.SSLContext) -> None:
+        try:
+            timeout = self.limits.unauthenticated_ms / 1000
+            await self._loop.connect_accepted_socket(lambda: connection, client, ssl=tls, ssl_handshake_timeout=timeout)
+        except OSError as error:  # what TLS has to complain of, and timeouts, are such too
+            client.close()
+            self._complain(host, "TLS", str(error))
+
+    def _have_shaken_hands(self, connection: Connection, client: socket.socket, task: asyncio.Task[None]) -> None:
+        self._handshakes.pop(connection, None)
+        if task.cancelled():  # maybe before it began
+            client.close()
 
     async def load(self) -> None:
         """Read the log and begin to serve groups. Errors as `Store.recover`."""
@@ -160,6 +213,13 @@ class Server:
         self._stopping = True
         if self._listener is not None:
             self._listener.close()
+        for door in self._doors:
+            self._loop.remove_reader(door)
+            door.close()
+        handshakes = list(self._handshakes.values())
+        for task in handshakes:
+            task.cancel()
+        await asyncio.gather(*handshakes, return_exceptions=True)
         if self._reloading is not None:
             self._reloading.cancel()
         self.settle()
@@ -184,6 +244,7 @@ class Server:
 
     def opened(self, connection: Connection) -> None:
         """A client has connected."""
+        self._handshakes.pop(connection, None)
         self.connections.add(connection)
         self.metrics.connections += 1
         self.metrics.accepted += 1
@@ -202,18 +263,18 @@ class Server:
 
     def refuse(self, connection: Connection, error: object) -> None:
         """A client has sent what is no request, or not yet one: what came before is answered."""
-        self._complain(connection, "malformed", str(error))
+        self._complain(connection.host[1:], "malformed", str(error))
         connection.close()
 
     def _drop(self, connection: Connection, reason: str, detail: str = "") -> None:
         if not connection.is_closing:
-            self._complain(connection, reason, detail)
+            self._complain(connection.host[1:], reason, detail)
         connection.abort()
 
-    def _complain(self, connection: Connection, reason: str, detail: str) -> None:
+    def _complain(self, host: str, reason: str, detail: str) -> None:
         self.metrics.closed[reason] += 1
         if self._complaints.take():
-            _log.warning("closed the connection from %s: %s%s", connection.host[1:], reason, detail and f": {detail}")
+            _log.warning("closed the connection from %s: %s%s", host, reason, detail and f": {detail}")
 
     def hold(self, connection: Connection, held: int) -> None:
         """Account for the bytes held for a client; if all together are too many, let go of the one with the most."""
