@@ -191,6 +191,7 @@ class Server:
             timeout = self.limits.unauthenticated_ms / 1000
             await self._loop.connect_accepted_socket(lambda: connection, client, ssl=tls, ssl_handshake_timeout=timeout)
         except OSError as error:  # what TLS has to complain of, and timeouts, are such too
+            self._handshakes.pop(connection, None)  # before anybody hears of it
             client.close()
             self._complain(host, "TLS", str(error))
 
