@@ -54,6 +54,10 @@ __all__ = ["Limits", "Server"]
 API_VERSIONS = 18
 JOIN_GROUP = 11
 MAX_NAME = 0x7FFF - 37  # bytes: what a member id is made of, a dash and a UUID behind it
+MAX_NAMES = (
+    20_000  # in one request: an answer takes up to a kilobyte of objects for each, and a name a byte of the frame
+)
+NAMES = {9: "groups", 10: "coordinator_keys", 13: "members", 15: "groups", 42: "groups_names"}  # by api key
 GROUP_APIS = frozenset({8, 9, 10, 11, 12, 13, 14, 15, 16, 42, 47})  # for the machine; all others are the topics'
 SASL_APIS = frozenset({17, 36})
 SPARE_FILES = 64
@@ -373,6 +377,8 @@ class Server:
     def _hand_over(self, request: Request, connection: Connection, api_key: int) -> None:
         now = self.now()
         if api_key in GROUP_APIS:
+            if api_key in NAMES and len(getattr(request.message, NAMES[api_key])) > MAX_NAMES:
+                raise DecodeError("length", 0, NAMES[api_key], f"more than {MAX_NAMES} in one request")
             if api_key == JOIN_GROUP:
                 name: str = request.message.group_instance_id or request.client_id
                 if len(name.encode()) > MAX_NAME:
