@@ -54,11 +54,8 @@ __all__ = ["Limits", "Server"]
 API_VERSIONS = 18
 JOIN_GROUP = 11
 MAX_NAME = 0x7FFF - 37  # bytes: what a member id is made of, a dash and a UUID behind it
-MAX_NAMES = (
-    20_000  # in one request: an answer takes up to a kilobyte of objects for each, and a name a byte of the frame
-)
+MAX_NAMES = 20_000  # in one request: a name takes a byte of the frame, and up to a kilobyte of objects in the answer
 NAMES = {9: "groups", 10: "coordinator_keys", 13: "members", 15: "groups", 42: "groups_names"}  # by api key
-GROUP_APIS = frozenset({8, 9, 10, 11, 12, 13, 14, 15, 16, 42, 47})  # for the machine; all others are the topics'
 SASL_APIS = frozenset({17, 36})
 SPARE_FILES = 64
 BACKLOG = 1024
@@ -96,6 +93,7 @@ class Server:
         self.permissions = permissions
         self.faults = faults
         self.runtime = Runtime(machine, store, self._send, self._account)
+        self._group_requests = machine.serves  # all others are the topics'
         self.rebalances: deque[Rebalance] = deque()
         self._remembered = 0  # joins in there
         self.connections: set[Connection] = set()
@@ -312,10 +310,18 @@ class Server:
         return self.forms.setdefault(api_key << 16 | version, form_of(api_key, version))
 
     def ask(self, connection: Connection, form: Form, message: Any, client_id: str) -> None:
-        """A request has come: let the faults have it first, where there are any."""
+        """A request has come: let the faults have it first, where there are any.
+
+        :raises DecodeError: it names more, or longer, than can be answered
+        """
         if message is None:
             connection.answer(self.topics.api_versions_fallback())
-        elif self.faults is None:
+            return
+        if form.api_key in NAMES and len(getattr(message, NAMES[form.api_key])) > MAX_NAMES:
+            raise DecodeError("length", 0, NAMES[form.api_key], f"more than {MAX_NAMES} in one request")
+        if form.api_key == JOIN_GROUP and len((message.group_instance_id or client_id).encode()) > MAX_NAME:
+            raise DecodeError("length", 0, "JoinGroupRequest", "no member id can be made of so long a name")
+        if self.faults is None:
             self._submit(connection, form, message, client_id)
         else:
             connection.request = message
@@ -376,13 +382,8 @@ class Server:
 
     def _hand_over(self, request: Request, connection: Connection, api_key: int) -> None:
         now = self.now()
-        if api_key in GROUP_APIS:
-            if api_key in NAMES and len(getattr(request.message, NAMES[api_key])) > MAX_NAMES:
-                raise DecodeError("length", 0, NAMES[api_key], f"more than {MAX_NAMES} in one request")
+        if type(request.message) in self._group_requests:
             if api_key == JOIN_GROUP:
-                name: str = request.message.group_instance_id or request.client_id
-                if len(name.encode()) > MAX_NAME:
-                    raise DecodeError("length", 0, "JoinGroupRequest", "no member id can be made of so long a name")
                 request.unique = str(uuid.uuid4())
             self.runtime.submit(request, now)
         elif api_key in SASL_APIS:
@@ -439,10 +440,7 @@ class Server:
         def go_on() -> None:
             if connection.is_closing:
                 return
-            try:
-                step()
-            except DecodeError as error:
-                self.refuse(connection, error)
+            step()
             connection.pump()
             self.settle()
 

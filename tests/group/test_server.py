@@ -26,7 +26,7 @@ from kcoord_wire.group.disk import LogInUseError
 from kcoord_wire.group.events import Trigger
 from kcoord_wire.group.faults import Fault, Faults
 from kcoord_wire.group.security import Users
-from kcoord_wire.group.server import Limits
+from kcoord_wire.group.server import MAX_NAMES, Limits
 from kcoord_wire.group.store import Store
 from tests.group.conftest import StartCoordinator
 from tests.group.wire import Wire
@@ -476,6 +476,14 @@ def test_stopping_ends_handshakes_of_tls(coordinator: StartCoordinator) -> None:
         assert refused.is_closed_by_peer()  # so the one before it has been taken
         c.stop()
         assert silent.is_closed_by_peer()
+
+
+def test_too_many_names_close_the_connection_whatever_else_is_to_go_wrong(coordinator: StartCoordinator) -> None:
+    """They are counted as the request comes, before a fault delays it."""
+    c = coordinator(faults=Faults([Fault(api="FindCoordinator", action="delay", delay_ms=1)]))
+    with Wire(c.address) as wire:
+        wire.send(kw.FindCoordinatorRequest(coordinator_keys=[""] * (MAX_NAMES + 1)), 4)
+        assert wire.is_closed_by_peer()
 
 
 def is_answered(wire: Wire) -> bool:
