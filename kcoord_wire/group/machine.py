@@ -180,10 +180,10 @@ class GroupMachine:
             return (member is not None and member.join is not None) or group.waiting < self.config.max_size
         return member is not None or len(group.members) < self.config.max_size
 
-    def _refuse_join(self, request: Request, error: ErrorCode, member_id: str = "") -> None:
+    def _refuse_join(self, request: Request, error: ErrorCode, member_id: str = "", after: int = 0) -> None:
         answer = refusal(request.message, request.version, error)
         answer.member_id = member_id
-        self._turn.reply(request, answer)
+        self._turn.reply(request, answer, after)
 
     def _join_unknown(self, request: Request, message: m.JoinGroupRequest, group: Group) -> None:
         instance = message.group_instance_id
@@ -196,9 +196,7 @@ class GroupMachine:
             return self._admit(request, message, group, new_id)
         until = self._turn.now + message.session_timeout_ms
         group.pending[new_id] = self._timers.start(until, partial(self._pending_expired, group, new_id))
-        answer = refusal(message, request.version, ErrorCode.MEMBER_ID_REQUIRED)
-        answer.member_id = new_id
-        return self._turn.reply(request, answer, group.written)
+        return self._refuse_join(request, ErrorCode.MEMBER_ID_REQUIRED, new_id, group.written)
 
     def _admit(self, request: Request, message: m.JoinGroupRequest, group: Group, member_id: str) -> None:
         """Take in a new member, whose request then waits."""
@@ -231,7 +229,8 @@ class GroupMachine:
             trigger = Trigger.SUBSCRIPTION_CHANGED
         else:
             trigger = Trigger.PROTOCOLS_CHANGED
-        self._update(group, member, request, message)
+        self._update(member, request, message)
+        group.offer(member, protocols)
         self._park_join(group, member, request)
         self._rebalance(group, trigger, member, message.reason)
 
@@ -259,20 +258,21 @@ class GroupMachine:
         member.client_id = request.client_id
         member.client_host = request.client_host
         self._keep_alive(group, member)
-        self._update(group, member, request, message)
+        self._update(member, request, message)
+        group.offer(member, _protocols(message))
         if group.state is not State.STABLE or group.select_protocol() != group.protocol:
             self._park_join(group, member, request)
             return self._rebalance(group, Trigger.STATIC_REPLACED, member, message.reason)
         self._turn.append(group, [offsets.group_record(group)])
         skip = request.version >= SKIP_ASSIGNMENT_FROM and group.leader_id == new_id
-        answer = self._join_response(group, member, request.version, members=skip)
+        answer = self._join_response(group, member, members=skip)
         answer.skip_assignment = skip
         if request.version < SKIP_ASSIGNMENT_FROM:
             answer.leader = old_leader  # it must not take itself for the leader and assign
         return self._turn.reply(request, answer, group.written)
 
-    def _update(self, group: Group, member: Member, request: Request, message: m.JoinGroupRequest) -> None:
-        group.offer(member, _protocols(message))
+    @staticmethod
+    def _update(member: Member, request: Request, message: m.JoinGroupRequest) -> None:
         member.session_timeout_ms = message.session_timeout_ms
         member.rebalance_timeout_ms = _rebalance_timeout(request, message)
 
@@ -287,9 +287,9 @@ class GroupMachine:
 
     def _answer_join(self, group: Group, member: Member, request: Request, after: int = 0) -> None:
         leads = group.leader_id == member.member_id and group.state is State.COMPLETING
-        self._turn.reply(request, self._join_response(group, member, request.version, members=leads), after)
+        self._turn.reply(request, self._join_response(group, member, members=leads), after)
 
-    def _join_response(self, group: Group, member: Member, version: int, *, members: bool) -> m.JoinGroupResponse:
+    def _join_response(self, group: Group, member: Member, *, members: bool) -> m.JoinGroupResponse:
         return m.JoinGroupResponse(
             generation_id=group.generation_id,
             protocol_type=group.protocol_type,
@@ -428,9 +428,7 @@ class GroupMachine:
         group = self._find(request, message.group_id)
         if group is None:
             return
-        error = group.verdict_on(message.member_id, message.group_instance_id)
-        if not error and message.generation_id != group.generation_id:
-            error = ErrorCode.ILLEGAL_GENERATION
+        error = group.verdict_on(message.member_id, message.group_instance_id, message.generation_id)
         if not error and (
             message.protocol_type not in (None, group.protocol_type)
             or message.protocol_name not in (None, group.protocol)
@@ -496,9 +494,7 @@ class GroupMachine:
         group = self._find(request, message.group_id)
         if group is None:
             return
-        error = group.verdict_on(message.member_id, message.group_instance_id)
-        if not error and message.generation_id != group.generation_id:
-            error = ErrorCode.ILLEGAL_GENERATION
+        error = group.verdict_on(message.member_id, message.group_instance_id, message.generation_id)
         if not error:
             error = _HEARTBEAT[group.state]
             self._keep_alive(group, group.members[message.member_id])

@@ -344,15 +344,20 @@ class Group:
             if not self._offered[name]:
                 del self._offered[name]
 
-    def verdict_on(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """Whether a request may speak for this member: NONE, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID (KIP-345)."""
+    def verdict_on(self, member_id: str, group_instance_id: str | None, generation_id: int | None = None) -> ErrorCode:
+        """Whether a request may speak for this member: NONE, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID (KIP-345).
+
+        With a generation, which must be the present one, also ILLEGAL_GENERATION.
+        """
         if group_instance_id is not None:
             holder = self.instances.get(group_instance_id)
             if holder is None:
                 return ErrorCode.UNKNOWN_MEMBER_ID
             if holder != member_id:
                 return ErrorCode.FENCED_INSTANCE_ID
-        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+        if member_id not in self.members:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE if generation_id in (None, self.generation_id) else ErrorCode.ILLEGAL_GENERATION
 
     # ---- protocols
 

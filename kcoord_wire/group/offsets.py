@@ -29,7 +29,6 @@ __all__ = ["commit", "delete", "expire", "fetch", "group_record", "replay", "tom
 TOPIC_IDS_FROM: Final = 10  # version of OffsetCommit and OffsetFetch (KIP-848)
 GROUP_OFFSETS_FROM: Final = 1  # version of both; offsets of version 0 were in ZooKeeper
 BATCH_FETCH_FROM: Final = 8  # version of OffsetFetch (KIP-709)
-ALL_TOPICS_FROM: Final = 2  # version of OffsetFetch (KIP-88)
 GROUP_NOT_FOUND_FROM: Final = 9  # version of OffsetCommit (KIP-848)
 NO_OFFSET: Final = -1
 FOREVER: Final = -1
@@ -224,9 +223,7 @@ def _may_commit(group: Group | None, request: Request, message: m.OffsetCommitRe
         return ErrorCode.NONE
     if generation < 0 and not message.member_id and message.group_instance_id is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    error = group.verdict_on(message.member_id, message.group_instance_id)
-    if not error and generation != group.generation_id:
-        error = ErrorCode.ILLEGAL_GENERATION
+    error = group.verdict_on(message.member_id, message.group_instance_id, generation)
     if not error and group.state is State.COMPLETING:
         error = ErrorCode.REBALANCE_IN_PROGRESS
     return error

@@ -94,8 +94,8 @@ def _swallow(event: Event, effects: list[Effect]) -> list[Effect]:
 def two_leaders(patch: Patch) -> None:
     respond = GroupMachine._join_response
 
-    def planted(self: GroupMachine, group: Group, member: Member, version: int, *, members: bool) -> Any:
-        answer = respond(self, group, member, version, members=True)
+    def planted(self: GroupMachine, group: Group, member: Member, *, members: bool) -> Any:
+        answer = respond(self, group, member, members=True)
         answer.leader = answer.member_id
         return answer
 
