@@ -33,7 +33,9 @@ MAY_IMPORT = {
     "group": SYSTEM,
     "central": SYSTEM,
     "marshal": SYSTEM,
-    "spark": SYSTEM | {"capture", "schema"},
+    "forensics": {"", "messages", "codec", "records", "capture", "fields"} | DATA,
+    "record": {"codec", "capture", "messages"} | DATA,
+    "spark": SYSTEM | {"capture", "schema", "forensics"},
 }
 # Pure objects: what happens, and when, is told to them.
 STATE_MACHINES = ("group.machine", "group.topics", "group.member", "group.faults", "group.permissions")
