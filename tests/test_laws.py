@@ -34,8 +34,8 @@ MAY_IMPORT = {
     "central": SYSTEM,
     "marshal": SYSTEM,
     "forensics": {"", "messages", "codec", "records", "capture", "fields"} | DATA,
-    "record": {"codec", "capture", "messages"} | DATA,
-    "spark": SYSTEM | {"capture", "schema", "forensics"},
+    "report": {"forensics", "fields"} | DATA,
+    "spark": SYSTEM | {"capture", "schema", "forensics", "report"},
 }
 # Pure objects: what happens, and when, is told to them.
 STATE_MACHINES = ("group.machine", "group.topics", "group.member", "group.faults", "group.permissions")
