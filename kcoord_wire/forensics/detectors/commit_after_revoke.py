@@ -1,0 +1,129 @@
+"""Commit after revoke: a member commits offsets of partitions that it does not hold any more.
+
+Either the coordinator refuses it (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID,
+FENCED or STALE_MEMBER_EPOCH): then the records since the last commit come twice. Or it accepts it, because the group is
+still joining: then it may set back what the next owner has committed.
+
+Normal is none: a consumer commits in onPartitionsRevoked, before it rejoins. Threshold: 1 refused commit of a member
+that had lost its place, 1 accepted one of a lost partition.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.forensics.model import Evidence, Finding, GroupHistory
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["REFUSALS", "THRESHOLD", "find"]
+
+THRESHOLD: Final = 1
+REFUSALS: Final = frozenset({22, 25, 27, 82, 110, 113})
+
+
+def find(history: GroupHistory, exchanges: pa.Table | None = None) -> Iterator[Finding]:
+    """One finding a client, for refused and for accepted commits apart."""
+    if exchanges is None or not exchanges.num_rows:
+        return
+    names = {life.member_id: life.client_id or life.member_id for life in history.members}
+    refused: dict[str, list[tuple[Evidence, int]]] = {}
+    accepted: dict[str, list[tuple[Evidence, int]]] = {}
+    held = _Held(history)
+    for row in _suspects(history, exchanges):
+        member = row["member_id"]
+        if not member:
+            continue  # an offset of nobody: a tool, or a consumer that assigns itself
+        name = names.get(member, row["client_id"] or member)
+        code = row["error_code"] or 0
+        if code in REFUSALS:
+            text = f"{name} commits in generation {row['generation_id']}: {ErrorCode(code).name}"
+            refused.setdefault(name, []).append((_evidence(row, text), len(row["offsets"] or ())))
+        elif code == 0:
+            lost = [
+                o for o in row["offsets"] or () if held.was_lost(member, o["topic"], o["partition"], row["asked_ns"])
+            ]
+            if lost:
+                text = f"{name} commits {lost[0]['topic']}-{lost[0]['partition']}, which it has lost"
+                accepted.setdefault(name, []).append((_evidence(row, text), len(lost)))
+    for name, commits in sorted(refused.items()):
+        yield _finding(history, name, commits, "warning", "were refused: what it had read since is read again")
+    for name, commits in sorted(accepted.items()):
+        told = "were of partitions that it had lost, and were accepted: they may undo those of the next owner"
+        yield _finding(history, name, commits, "critical", told)
+
+
+class _Held:
+    """Who held what, and until when."""
+
+    def __init__(self, history: GroupHistory) -> None:
+        self._spans: dict[tuple[str, str, int], list[tuple[int, int | None]]] = {}
+        for row in history.ownership:
+            key = (row.member_id, row.topic, row.partition)
+            self._spans.setdefault(key, []).append((row.from_ns, row.to_ns))
+        for spans in self._spans.values():
+            spans.sort(key=lambda span: span[0])
+
+    def was_lost(self, member_id: str, topic: str, partition: int, at_ns: int) -> bool:
+        """Whether the member had held the partition before, and did not at that time."""
+        spans = self._spans.get((member_id, topic, partition), [])
+        index = bisect_right(spans, at_ns, key=lambda span: span[0]) - 1
+        if index < 0:
+            return False
+        end = spans[index][1]
+        return end is not None and end <= at_ns
+
+
+def _suspects(history: GroupHistory, exchanges: pa.Table) -> list[dict[str, Any]]:
+    """Commits that were refused, and those that fell into a rebalance: nobody loses a partition elsewhere."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    columns = ["asked_ns", "source", "seq", "member_id", "client_id", "generation_id", "error_code", "offsets"]
+    commits = exchanges.filter(pc.equal(exchanges["api"], "OffsetCommit")).select(columns)
+    suspicious = pc.is_in(pc.fill_null(commits["error_code"], 0), pa.array(sorted(REFUSALS), pa.int16()))
+    for rebalance in history.rebalances:
+        end = history.group.last_ns if rebalance.ended_ns is None else rebalance.ended_ns
+        inside = pc.and_(
+            pc.greater_equal(commits["asked_ns"], rebalance.started_ns), pc.less_equal(commits["asked_ns"], end)
+        )
+        suspicious = pc.or_(suspicious, inside)
+    rows: list[dict[str, Any]] = commits.filter(suspicious).to_pylist()
+    return sorted(rows, key=lambda row: (row["asked_ns"], row["source"], row["seq"]))
+
+
+def _evidence(row: dict[str, Any], text: str) -> Evidence:
+    return Evidence(row["asked_ns"], row["source"], row["seq"], text)
+
+
+def _finding(
+    history: GroupHistory, name: str, commits: list[tuple[Evidence, int]], severity: str, told: str
+) -> Finding:
+    evidence = [item for item, _ in commits]
+    times, offsets = len(commits), sum(count for _, count in commits)
+    return Finding(
+        history.group.group_id,
+        "commit_after_revoke",
+        severity,
+        evidence[0].time_ns,
+        evidence[-1].time_ns,
+        name,
+        f"{times} commit{'s' * (times > 1)} of {name} ({offsets} offsets) {told}",
+        "Commit in onPartitionsRevoked and nowhere later; stop the work on a partition before it is given up. A client "
+        "that is refused was too slow: see why it lost its place.",
+        float(len(commits)),
+        float(THRESHOLD),
+        sorted(
+            {
+                r.number
+                for r in history.rebalances
+                for e in evidence
+                if r.started_ns <= e.time_ns <= (r.ended_ns or e.time_ns)
+            }
+        ),
+        evidence[:10],
+    )
