@@ -1,10 +1,10 @@
 """Flapping member: a client that is lost and comes back, over and over.
 
 A client that comes back has a new member id, so what is counted are member ids one after the other of the same client
-id and host (or the same group.instance.id). Several consumers of one client id on one host at the same time are normal:
-as many as were there at once do not count. Each one's first life does not either.
+id and host (or the same group.instance.id). Several consumers of one client id on one host at the same time are normal,
+and nobody can tell them apart: the returns are divided among as many as were there at once.
 
-Threshold: 3 returns within 10 minutes.
+Threshold: 3 returns of each within 10 minutes.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ def find(history: GroupHistory, _exchanges: pa.Table | None = None) -> Iterator[
             clients.setdefault(name, []).append(life)
     for name, lives in clients.items():
         lives.sort(key=lambda life: life.joined_ns)
-        returns = busiest(lives[_at_once(lives) :], lambda life: life.joined_ns, WINDOW_NS)
-        if len(returns) < THRESHOLD:
+        at_once = _at_once(lives)
+        returns = busiest(lives[at_once:], lambda life: life.joined_ns, WINDOW_NS)
+        if len(returns) < THRESHOLD * at_once:
             continue
         first, last = returns[0].joined_ns, returns[-1].joined_ns
         ends = [life for life in lives if life.left_ns is not None and first - WINDOW_NS <= life.left_ns <= last]
@@ -49,7 +50,7 @@ def find(history: GroupHistory, _exchanges: pa.Table | None = None) -> Iterator[
             + (f"; it was lost by {', '.join(why)}" if why else ""),
             "Look at this one process: a supervisor that restarts it, polls that take longer than "
             "max.poll.interval.ms, long garbage collections, or a network that drops it.",
-            float(len(returns)),
+            len(returns) / at_once,
             float(THRESHOLD),
             [r.number for r in history.rebalances if r.member_id in {life.member_id for life in lives}],
             [Evidence(life.joined_ns, "", -1, f"it joins as {life.member_id}") for life in returns[:10]],
