@@ -69,9 +69,11 @@ class Frame:
     :ivar seq: its number in the source, from 0, in the order in which frames were complete
     :ivar position: where in the source: byte of the file (recording), number of the frame (pcap)
     :ivar connection: ``client_ip:port-broker_ip:port#n``; unique within the source
-    :ivar direction: ``request`` or ``response``; ``opened`` and ``closed`` have no frame
-    :ivar frame: header and message, without the four bytes of size
-    :ivar error: why bytes at this place are no frame; then `frame` holds what there is of them
+    :ivar direction: ``request`` or ``response``; ``opened`` and ``closed`` have no frame; ``damage`` is what belongs to
+        no frame, and has a connection only where the file was sound but the connection was not
+    :ivar frame: header and message, without the four bytes of size; empty where `direction` is ``damage``
+    :ivar error: why bytes at this place are no frame. A request or response with an error is cut: it lacks its end
+    :ivar lost: how many bytes `error` is about, of the file or of the connection
     """
 
     source: str
@@ -82,6 +84,7 @@ class Frame:
     direction: str
     frame: bytes
     error: str | None = None
+    lost: int = 0
 
 
 @dataclass(slots=True)
@@ -91,6 +94,7 @@ class LogRow:
     :ivar source: name of the segment, or ``topic-partition`` of a live one
     :ivar time_ns: the record's timestamp
     :ivar error: why bytes at this place are no record; `offset` is -1 then
+    :ivar lost: how many bytes of the file `error` is about
     """
 
     source: str
@@ -101,6 +105,7 @@ class LogRow:
     key: bytes | None
     value: bytes | None
     error: str | None = None
+    lost: int = 0
 
 
 @dataclass(slots=True)
