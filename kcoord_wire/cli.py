@@ -1,4 +1,4 @@
-"""`kcoord`: decode and explain bytes, list the schemas, read a capture of a consumer group, and serve one.
+"""`kcoord`: decode and explain bytes, list the schemas, read a capture, tell why groups rebalanced, and serve one.
 
 Laws:
 
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import kcoord_wire as kw
+from kcoord_wire.analyze import add_parser as add_analyze
 from kcoord_wire.api_keys import API_NAMES, api_name
 from kcoord_wire.capture import CapturedFrame, CaptureError, CaptureReport, read_capture
 from kcoord_wire.codec.framing import SIZE_BYTES
@@ -165,6 +166,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.set_defaults(run=_capture)
 
+    add_analyze(commands)
     add_serve(commands)
     return parser
 

@@ -1,0 +1,151 @@
+"""A bad afternoon of two consumer groups, and what the pipeline makes of it: ``make run``.
+
+The coordinator, a recording proxy before it, and real clients of three libraries that join, crash, are bounced one by
+one, and poll too rarely; then `kcoord analyze` over what was recorded. Takes about 40 seconds, nearly all of it waiting
+for timeouts. ``--out`` has the recording, the tables and the report.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from confluent_kafka import Consumer
+
+from kcoord_wire.capture.proxy import Recorder
+from kcoord_wire.cli import main as kcoord
+from kcoord_wire.group import Coordinator, GroupConfig
+from tests.group.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, Client, Member
+
+SESSION_MS = 2_000
+CONFIG = GroupConfig(min_session_timeout_ms=1_000, initial_rebalance_delay_ms=500)
+PARTITIONS = 12
+SLOW_POLLS = 7
+LIBRARIES = {"invoices-1": CONFLUENT, "invoices-2": AIOKAFKA, "invoices-3": KAFKA_PYTHON}
+
+_began = time.monotonic()
+
+
+def say(text: str) -> None:
+    print(f"{time.monotonic() - _began:5.1f} s  {text}", file=sys.stderr, flush=True)
+
+
+class Group:
+    """The members of one group that are alive, each a process of a client library."""
+
+    def __init__(self, stack: ExitStack, address: str, name: str, assignor: str) -> None:
+        self._stack = stack
+        self._options = {
+            "bootstrap": address, "topic": "orders", "group": name, "assignor": assignor, "instance_id": None,
+            "session_timeout_ms": SESSION_MS, "heartbeat_interval_ms": 300, "rebalance_timeout_ms": 10_000,
+        }  # fmt: skip
+        self.members: dict[str, Member] = {}
+
+    def start(self, name: str, client: Client) -> None:
+        """Start a member and wait until it has its share."""
+        member = self._stack.enter_context(Member(client, client_id=name, **self._options))
+        member.join()
+        self.members[name] = member
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until the members that are left share all partitions."""
+        deadline = time.monotonic() + 30
+        while True:
+            owned = [set(member.now_owned) for member in self.members.values()]
+            if all(owned) and sum(map(len, owned)) == len(set().union(*owned)) == PARTITIONS:
+                return
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the partitions are not shared out after 30 s: {owned}")
+            time.sleep(0.02)
+
+    def stop(self, name: str, how: Callable[[Member], None]) -> None:
+        """End a member; wait until the others have its partitions."""
+        member = self.members.pop(name)
+        how(member)
+        if self.members:
+            self.settle()
+        member.kill()
+
+
+@contextmanager
+def slow_poller(address: str, group: str) -> Iterator[Consumer]:
+    """A consumer whose application takes longer than max.poll.interval.ms for what it polls."""
+    consumer = Consumer({
+        "bootstrap.servers": address, "group.id": group, "client.id": "invoices-slow", "session.timeout.ms": 1_000,
+        "max.poll.interval.ms": 1_000, "heartbeat.interval.ms": 300, "auto.offset.reset": "earliest",
+        "enable.auto.commit": False, "partition.assignment.strategy": "range", "log_level": 0,
+    })  # fmt: skip
+    consumer.subscribe(["orders"])
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def poll_until_assigned(consumer: Consumer) -> None:
+    deadline = time.monotonic() + 20
+    while not consumer.assignment():
+        consumer.poll(0.05)
+        if time.monotonic() > deadline:
+            raise TimeoutError("the slow consumer got no partitions within 20 s")
+
+
+def live(address: str) -> None:
+    """All that happens."""
+    with ExitStack() as stack:
+        billing = Group(stack, address, "billing", "range")
+        shipping = Group(stack, address, "shipping", "cooperative-sticky")
+        say("billing: three members join, each with another client library")
+        for name, client in LIBRARIES.items():
+            billing.start(name, client)
+        say("shipping: two members join, cooperatively")
+        for name in ("parcels-1", "parcels-2"):
+            shipping.start(name, CONFLUENT)
+        say("billing: invoices-2 is killed; its session has to run out before others get its partitions")
+        billing.stop("invoices-2", Member.kill)
+        say("billing: it comes back, and all are bounced one by one")
+        billing.start("invoices-2", AIOKAFKA)
+        for name, client in LIBRARIES.items():
+            billing.stop(name, Member.leave)
+            billing.start(name, client)
+        say("shipping: a third member joins, the first leaves")
+        shipping.start("parcels-3", CONFLUENT)
+        shipping.stop("parcels-1", Member.leave)
+        say(f"billing: a member that polls too rarely, {SLOW_POLLS} times over")
+        with slow_poller(address, "billing") as consumer:
+            for _ in range(SLOW_POLLS):
+                poll_until_assigned(consumer)
+                time.sleep(1.6)
+                consumer.poll(0.05)  # here librdkafka tells it that it was out, and joins again
+        for group in (billing, shipping):
+            for member in group.members.values():
+                member.leave()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.demo", description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("build", "demo"), help="default: %(default)s")
+    out: Path = parser.parse_args(argv).out
+    recording = out / "recording"
+    shutil.rmtree(recording, ignore_errors=True)
+    recording.mkdir(parents=True)
+    with (
+        Coordinator(topics={"orders": PARTITIONS}, config=CONFIG) as coordinator,
+        Recorder(upstream=coordinator.address, folder=recording) as recorder,
+    ):
+        live(recorder.address)
+    say("done; this is what the recording tells:\n")
+    return kcoord(["analyze", str(recording), "--out", str(out / "report")])
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
