@@ -7,20 +7,22 @@ FUZZER := .venv-fuzz
 JOBS ?= 2
 FUZZ_SECONDS ?= 60
 SEEDS ?= 0:1000
-CAPTURE ?= tests/data/captures/cooperative.pcap
+DEMO := build/demo
+ROWS ?= 50000000
 
 # command:package of Debian
-PEERS := tshark:tshark javac:default-jdk-headless mvn:maven node:nodejs npm:npm go:golang-go
+PEERS := tshark:tshark javac:default-jdk-headless mvn:maven node:nodejs npm:npm go:golang-go chromium:chromium chromedriver:chromium-driver
 
 SPEEDUPS := $(wildcard _speedups/*.pyx _speedups/*.pxd _speedups/*.h)
 INSTALLED := $(VENV)/.installed
 NATIVE := $(VENV)/.native
-PYTEST := $(PY) -m pytest -n $(JOBS)
+PYTEST := $(PY) -m pytest -n $(JOBS) --dist loadgroup
 SUITE := tests --ignore=tests/interop
 BOTH_AT_ONCE := --ignore=tests/codec/test_parity.py --ignore=tests/bench --ignore=tests/test_packaging.py
+BOTH_AT_ONCE += --ignore=tests/spark --ignore=tests/report
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native run test lint simulate bench bench-scale fuzz interop sanitize regen clean
+.PHONY: help setup native run test lint simulate truth bench bench-scale bench-size fuzz interop sanitize regen clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -43,8 +45,8 @@ $(NATIVE): setup.py $(SPEEDUPS) | $(INSTALLED)
 
 native: $(NATIVE) ## build the native module anew where its sources have changed
 
-run: setup ## tell what happened in a captured consumer group, field by field (CAPTURE=file.pcap)
-	$(VENV)/bin/kcoord capture --story --fields $(CAPTURE)
+run: setup ## two groups of real clients on our coordinator, recorded, and why they rebalanced: terminal and report
+	$(PY) -m tests.demo --out $(DEMO)
 
 test: lint ## lint, types, freshness of generated files, and the suite with either codec
 	KCOORD_WIRE_BACKEND=native $(PYTEST) $(SUITE)
@@ -59,8 +61,16 @@ lint: setup ## ruff, mypy, and whether the generated files are those that the sc
 simulate: setup ## random schedules of faults on the virtual cluster (SEEDS=first:last, or how many)
 	$(PY) -m kcoord_wire.group.simulate --seeds $(SEEDS)
 
-bench: setup $(RIVALS)/.installed ## the benchmark, next to other libraries
+truth: setup ## how often the causes agree with the coordinator's own account, over hundreds of labelled scenarios
+	$(PY) -m tests.forensics.truth --readme
+
+bench: setup $(RIVALS)/.installed ## the codec next to other libraries, the column decoder, the recorder
 	$(RIVALS)/bin/python -m tests.bench
+	$(PY) -m tests.bench.columns --readme
+	$(PY) -m tests.bench.record
+
+bench-size: setup ## ROWS frames (50 million) through Spark to Parquet, next to counting their bytes; needs 20 GB of disk
+	$(PY) -m tests.bench.spark --rows $(ROWS) --readme
 
 bench-scale: setup ## the coordinator with thousands of members, next to Kafka's broker and librdkafka's mock cluster
 	$(PY) -m tests.bench.scale --readme

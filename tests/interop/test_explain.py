@@ -1,0 +1,121 @@
+"""Real clients on a real Kafka broker, recorded on the way: the pipeline says what was done to them, from either side.
+
+The same life for each library: a first member joins, a second, which leaves, a third, which is killed; the first leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from kcoord_wire.capture.proxy import Recorder
+from kcoord_wire.forensics.analysis import analyze
+from kcoord_wire.forensics.model import Cause, GroupHistory
+from tests.group.clients.life_cycle import Figures, Place, at_once
+from tests.group.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, Client
+from tests.interop.kafka_broker import KafkaBroker, class_path, compile_java, create_topics, java
+from tests.interop.test_java_clients import ALLOWED, LOGGER, SOURCE
+
+PROPERTIES = {
+    "auto.create.topics.enable": "true",
+    "num.partitions": "6",
+    "group.min.session.timeout.ms": "1000",
+    "group.initial.rebalance.delay.ms": "300",
+}
+PLAYED: Mapping[str, tuple[str, str]] = {
+    "java-range": ("java", "range"),
+    "java-cooperative": ("java", "cooperative-sticky"),
+    "confluent-range": ("confluent", "range"),
+    "confluent-cooperative": ("confluent", "cooperative-sticky"),
+    "kafka-python-range": ("kafka-python", "range"),
+    "aiokafka-roundrobin": ("aiokafka", "roundrobin"),
+}
+LIFE = [
+    (Cause.NEW_MEMBER, "first", None),
+    (Cause.NEW_MEMBER, "second", None),
+    (Cause.MEMBER_LEFT, "second", "left"),
+    (Cause.NEW_MEMBER, "third", None),
+    (Cause.SESSION_EXPIRED, "third", "session timeout"),
+    (Cause.MEMBER_LEFT, "first", "left"),
+]
+OF_THEIR_OWN = {Cause.COOPERATIVE_FOLLOW_UP, Cause.LEADER_REJOINED}
+"""What cooperative members, and libraries that join once more after they were assigned, add to that."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """Histories by group: of the recording, and of the broker's own log."""
+
+    wire: dict[str, GroupHistory]
+    log: dict[str, GroupHistory]
+    losses: list[str]
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
+    folder = tmp_path_factory.mktemp("explained")
+    classes = compile_java(SOURCE, tmp_path_factory.mktemp("classes"), class_path("kafka-clients"))
+    clients = {
+        "java": Client("kafka-clients", java(classes, *LOGGER, "JavaMember"), ALLOWED),
+        "confluent": CONFLUENT,
+        "kafka-python": KAFKA_PYTHON,
+        "aiokafka": AIOKAFKA,
+    }
+    with KafkaBroker(folder / "explained-broker", PROPERTIES) as broker:
+        create_topics(broker.address, [f"orders-{name}" for name in PLAYED])
+        with Recorder(upstream=broker.address, folder=folder / "recording") as recorder:
+            places = {name: Place(recorder.address, f"orders-{name}", name, session_timeout_ms=4000) for name in PLAYED}
+            at_once({name: partial(live, places[name], clients[PLAYED[name][0]], PLAYED[name][1]) for name in PLAYED})
+        wire = analyze([folder / "recording"])
+    log = analyze([folder / "explained-broker" / "__consumer_offsets-0"])
+    losses = [f"{loss.source} {loss.position}: {loss.what}" for loss in [*wire.losses, *log.losses]]
+    yield Told(
+        {history.group.group_id: history for history in wire.histories},
+        {history.group.group_id: history for history in log.histories},
+        losses,
+    )
+
+
+def live(place: Place, client: Client, assignor: str) -> Figures:
+    with place.member(client, "first", assignor) as first:
+        first.join()
+        place.share_out([first])
+        with place.member(client, "second", assignor) as second:
+            second.join()
+            place.share_out([first, second])
+            second.leave()
+            place.share_out([first])
+        with place.member(client, "third", assignor) as third:
+            third.join()
+            place.share_out([first, third])
+            place.kill(third, heir=first)
+        first.leave()
+    return {}
+
+
+def test_nothing_was_lost(told: Told) -> None:
+    assert told.losses == []
+
+
+@pytest.mark.parametrize("name", PLAYED)
+def test_the_recording_tells_what_was_done(name: str, told: Told) -> None:
+    history = told.wire[name]
+    begun = [r for r in history.rebalances if r.cause not in OF_THEIR_OWN]
+    assert [(r.cause, r.client_id, r.removed[0].why if r.removed else None) for r in begun] == LIFE
+    assert [r.outcome for r in begun] == ["stable"] * 5 + ["empty"]
+    expired = begun[4]
+    assert expired.client_host == "127.0.0.1"
+    assert {r.cooperative for r in history.rebalances if r.outcome == "stable"} == {"cooperative" in name}
+    held = [o for o in history.ownership if o.to_ns is None]
+    assert held == [], "the last member has left"
+
+
+@pytest.mark.parametrize("name", PLAYED)
+def test_the_log_tells_of_the_same_generations(name: str, told: Told) -> None:
+    wire = {g.generation_id: g.members for g in told.wire[name].generations if g.stable_ns is not None and g.members}
+    log = {g.generation_id: g.members for g in told.log[name].generations if g.members}
+    assert log == wire
