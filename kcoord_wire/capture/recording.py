@@ -1,0 +1,570 @@
+"""The recorded-frame format: frames of Kafka connections in files that only grow, each record checked by itself.
+
+A file, all numbers big-endian, positions in bytes::
+
+    0  8  magic 89 6b 63 72 65 63 0d 0a            a record, at any position:
+    8  2  version of the format: 1                  0  4  marker f5 4b 52 0a
+    10 2  zero                                      4  4  CRC-32C of all that follows, to the body's end
+    12 4  number of the file, as in its name        8  4  length of the body in this file
+    16 8  when this writer began (ns since 1970)    12 4  length on the wire; more than the former where it was cut
+    24 8  when the file began                       16 8  when (ns since 1970)
+    32 4  CRC-32C of the 32 bytes before            24 4  number of the connection
+    36    records, one after the other              28 1  kind: 1 opened, 2 closed, 3 request, 4 response
+                                                    29 3  zero
+                                                    32 4  CRC-32C of the 24 bytes from 8 on
+                                                    36    body
+
+The body of a request or response is the frame without its four bytes of size, that of an opening the connection's name
+in UTF-8 (``client_ip:port-broker_ip:port#n``), that of a closing empty. Files are named ``frames-000001.kcrec`` and so
+on. A connection that is open when a file begins is named again at its start, with the time at which it was opened;
+numbers of connections hold among the files of one writer, which the second time in the header tells.
+
+Laws:
+
+* Whatever a file holds, and wherever it is cut, every record that is whole comes out, and every byte that is in no
+  record is in one `Damage`. Nothing is raised but for a sound header of another version.
+* The file may be growing while it is read: what is not whole yet is a `Damage` with `at_end`, from where to read on.
+* Damage costs the records that it hit. A header has a checksum of its own, so that a damaged body ends where it should;
+  else the next record is looked for by its marker and its checksums. (Of a body whose header is lost, what looks like
+  a record is taken for one.)
+* A length is believed only if the header's checksum is right and it is at most `MAX_BODY`; even then memory grows with
+  the bytes that are there.
+* A writer appends to no file but its own: what another has left, torn or whole, stays as it is. One writer has a folder
+  at a time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import struct
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Final, Literal, NamedTuple, Self
+
+from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
+from kcoord_wire.extras import require
+
+__all__ = [
+    "MAX_BODY",
+    "Batch",
+    "Damage",
+    "Direction",
+    "Recorded",
+    "RecordingError",
+    "RecordingHeader",
+    "RecordingWriter",
+    "is_recording",
+    "names_at",
+    "read_header",
+    "read_recording",
+    "recording_files",
+    "scan_recording",
+]
+
+MAX_BODY: Final = DEFAULT_MAX_FRAME_SIZE
+"""Largest body of a record, in bytes; a writer cuts a longer one."""
+
+Direction = Literal["opened", "closed", "request", "response"]
+
+_MAGIC: Final = b"\x89kcrec\r\n"
+_VERSION: Final = 1
+_FILE_HEADER: Final = struct.Struct(">8sHHIqqI")
+_MARKER: Final = b"\xf5KR\n"
+_RECORD: Final = struct.Struct(">4sIIIqIB3xI")
+_HEAD: Final = struct.Struct(">IIqIB3x")  # what the header's own checksum is of
+_FRONT: Final = struct.Struct(">4sI")
+_CHECKSUM: Final = struct.Struct(">I")
+_KINDS: Final[dict[Direction, int]] = {"opened": 1, "closed": 2, "request": 3, "response": 4}
+_DIRECTIONS: Final[list[Direction | None]] = [None, "opened", "closed", "request", "response", *[None] * 251]
+_NAME: Final = re.compile(r"frames-(\d{6,})\.kcrec")
+_BLOCK: Final = 1 << 20
+_LARGEST_READ: Final = 16 << 20
+_FLUSH_AT: Final = 256 << 10  # bytes that a writer holds before it writes by itself
+
+
+class RecordingError(ValueError):
+    """The file is a recording of a version that nothing is known of."""
+
+
+class RecordingHeader(NamedTuple):
+    """What a file says of itself.
+
+    :ivar number: as in its name
+    :ivar writer_ns: when its writer began: the same in all files of that writer
+    :ivar began_ns: when this file began
+    """
+
+    number: int
+    writer_ns: int
+    began_ns: int
+
+
+class Recorded(NamedTuple):
+    """One record.
+
+    :ivar position: of its first byte in the file
+    :ivar body: a frame without its four bytes of size; of an opening, the connection's name in UTF-8
+    :ivar size: bytes of the frame on the wire: more than `body` has where the recorder cut it
+    """
+
+    position: int
+    time_ns: int
+    connection: int
+    direction: Direction
+    body: bytes
+    size: int
+
+    @property
+    def end(self) -> int:
+        """The position behind it, from where the next one can be read."""
+        return self.position + _RECORD.size + len(self.body)
+
+
+class Damage(NamedTuple):
+    """Bytes that no record was made of.
+
+    :ivar position: of the first of them in the file
+    :ivar size: how many
+    :ivar at_end: the file ends with them, and they may yet become a record if it is still being written
+    """
+
+    position: int
+    size: int
+    why: str
+    at_end: bool = False
+
+
+# ---- reading
+
+
+def is_recording(first_bytes: bytes) -> bool:
+    """Whether a file that begins so is a recording; eight bytes tell."""
+    return first_bytes.startswith(_MAGIC)
+
+
+def recording_files(folder: str | PathLike[str]) -> list[Path]:
+    """The recordings of a folder in the order in which they were written; what has another name is passed over.
+
+    :raises OSError: the folder cannot be read
+    """
+    numbered = [(int(match[1]), path) for path in Path(folder).iterdir() if (match := _NAME.fullmatch(path.name))]
+    return [path for _, path in sorted(numbered)]
+
+
+def read_header(path: str | PathLike[str]) -> RecordingHeader | None:
+    """What a file says of itself; None if its header is damaged or not whole.
+
+    :raises RecordingError: it is of another version
+    """
+    with Path(path).open("rb") as file:
+        return _parse_header(file.read(_FILE_HEADER.size))
+
+
+def read_recording(source: str | PathLike[str] | BinaryIO, *, start: int = 0) -> Iterator[Recorded | Damage]:
+    """The records of a file in their order, and between them what is damaged.
+
+    :param source: a path, or a file opened for reading bytes, which stays open; it is read from `start`, or if that is
+        0 from where it stands
+    :param start: a position to begin at: the `end` of a record, or where a `Damage` begins; 0 for the file's header
+    :raises RecordingError: the file is of another version
+    :raises MissingLibraryError: the extra ``records`` is not installed
+    """
+    crc32c = _crc32c()
+    unpack_from, header_size, directions, marker = _RECORD.unpack_from, _RECORD.size, _DIRECTIONS, _MARKER
+    with Path(source).open("rb") if isinstance(source, (str, PathLike)) else nullcontext(source) as file:
+        if start:
+            file.seek(start)
+        window = _Window(file, start, crc32c)
+        found: Damage | int | None = start if start else window.pass_header()
+        while found is not None:
+            if isinstance(found, Damage):
+                yield found
+                if found.at_end:
+                    return
+                position = found.position + found.size
+            else:
+                position = found
+            data, base = window.data, window.base
+            at, filled = position - base, len(data)
+            while (body_at := at + header_size) <= filled:
+                mark, checksum, length, size, time_ns, connection, kind, _ = unpack_from(data, at)
+                end = body_at + length
+                direction = directions[kind]
+                if mark != marker or end > filled or direction is None or crc32c(data[at + 8 : end]) != checksum:
+                    break
+                yield Recorded(base + at, time_ns, connection, direction, data[body_at:end], size)
+                at = end
+            found = window.judge(base + at)
+
+
+def scan_recording(source: str | PathLike[str] | BinaryIO, start: int, limit: int) -> tuple[int, int]:
+    """How far a file can be read now.
+
+    :param start: as for `read_recording`
+    :param limit: the most records to pass
+    :return: the position behind the last whole record, or behind damage that is not `at_end`; and how many of both
+        were passed. Reading from `start` to that position gives the same ones, now and later
+    """
+    end, count = start, 0
+    if limit > 0:
+        for found in read_recording(source, start=start):
+            if isinstance(found, Damage):
+                if found.at_end:
+                    break
+                end = found.position + found.size
+            else:
+                end = found.end
+            count += 1
+            if count == limit:
+                break
+    return end, count
+
+
+def names_at(source: str | PathLike[str] | BinaryIO, position: int) -> dict[int, str]:
+    """The names of the connections that are open at a position, by number: what a reader who starts there must know."""
+    names: dict[int, str] = {}
+    for found in read_recording(source):
+        if found.position >= position:
+            break
+        if isinstance(found, Recorded):
+            if found.direction == "opened":
+                names[found.connection] = found.body.decode("utf-8", "replace")
+            elif found.direction == "closed":
+                names.pop(found.connection, None)
+    return names
+
+
+def _parse_header(data: bytes) -> RecordingHeader | None:
+    if len(data) < _FILE_HEADER.size or not is_recording(data):
+        return None
+    _, version, _, number, writer_ns, began_ns, checksum = _FILE_HEADER.unpack_from(data)
+    if _crc32c()(data[: _FILE_HEADER.size - 4]) != checksum:
+        return None
+    if version != _VERSION:
+        raise RecordingError(f"a recording of version {version}; version {_VERSION} alone is known here")
+    return RecordingHeader(number, writer_ns, began_ns)
+
+
+def _crc32c() -> Callable[..., int]:
+    function: Callable[..., int] = require("crc32c", "records", "the checksum of recorded frames").crc32c
+    return function
+
+
+class _Window:
+    """The bytes of a file that are at hand, and the judgement of places where the straight way ends.
+
+    :ivar data: bytes of the file, from position `base` on
+    """
+
+    def __init__(self, file: BinaryIO, start: int, crc32c: Callable[..., int]) -> None:
+        self.data = b""
+        self.base = start
+        self._file = file
+        self._crc32c = crc32c
+
+    def pass_header(self) -> Damage | int | None:
+        """Take the file's header: where records begin, or the damage in their place."""
+        have = self._hold(0, _FILE_HEADER.size)
+        if not have:
+            return None
+        if _parse_header(self.data) is not None:
+            return _FILE_HEADER.size
+        if have < _FILE_HEADER.size and _MAGIC.startswith(self.data[: len(_MAGIC)]):
+            return Damage(0, have, "the file ends within its header", at_end=True)
+        return self._search(0, 0, "the file's header is damaged, or this is no recording")
+
+    def judge(self, position: int) -> Damage | int | None:
+        """What is at a place that the block in hand could not tell: a whole record (its position), damage, the end."""
+        have = self._hold(position, _RECORD.size)
+        if not have:
+            return None
+        why = self._header_fault(position)
+        if why is not None:
+            return self._search(position, position + 1, why)
+        if have < _RECORD.size:
+            return Damage(position, have, "the file ends within a record's header", at_end=True)
+        _, checksum, length, _, _, _, kind, _ = _RECORD.unpack_from(self.data, position - self.base)
+        size = _RECORD.size + length
+        have = self._hold(position, size)
+        if have < size:
+            return Damage(position, have, f"the file ends within a record, {size - have} bytes early", at_end=True)
+        at = position - self.base
+        if self._crc32c(self.data[at + _FRONT.size : at + size]) != checksum:
+            why = "the checksum of a record is wrong"
+        elif _DIRECTIONS[kind] is None:
+            why = f"a record of unknown kind {kind}"
+        else:
+            return position
+        self._hold(position, size + _RECORD.size)
+        if self._header_fault(position + size) is None:
+            return Damage(position, size, why)
+        return self._search(position, position + 1, why)
+
+    def _search(self, damaged: int, position: int, why: str) -> Damage:
+        """The damage that begins at `damaged` and ends where, from `position` on, a record's sound header is found."""
+        while True:
+            have = self._hold(position, len(_MARKER))
+            at = self.data.find(_MARKER, position - self.base)
+            if at >= 0:
+                position = self.base + at
+                if self._hold(position, _RECORD.size) >= _RECORD.size and self._header_fault(position) is None:
+                    return Damage(damaged, position - damaged, why)
+                position += 1
+            elif have < len(_MARKER):
+                return Damage(damaged, position + have - damaged, why, at_end=True)
+            else:
+                position = self.base + len(self.data) - len(_MARKER) + 1
+
+    def _header_fault(self, position: int) -> str | None:
+        """Why no record begins at a place; None if its header is sound, or could become so as far as it is at hand."""
+        at = position - self.base
+        if not _MARKER.startswith(self.data[at : at + len(_MARKER)]):
+            return "no record begins here"
+        if at + _RECORD.size <= len(self.data):
+            _, _, length, _, _, _, _, checksum = _RECORD.unpack_from(self.data, at)
+            if self._crc32c(self.data[at + _FRONT.size : at + _FRONT.size + _HEAD.size]) != checksum:
+                return "a record's header is damaged"
+            if length > MAX_BODY:
+                return f"a record claims {length} bytes, more than {MAX_BODY}"
+        return None
+
+    def _hold(self, position: int, size: int) -> int:
+        """Have at least `size` bytes from `position` on in `data`; fewer only where the file ends. Gives how many."""
+        have = self.base + len(self.data) - position
+        if have >= size:
+            return have
+        parts = [self.data[position - self.base :]]
+        while have < size:
+            block = self._file.read(min(max(size - have, _BLOCK), _LARGEST_READ))
+            if not block:
+                break
+            parts.append(block)
+            have += len(block)
+        self.data = b"".join(parts)
+        self.base = position
+        return have
+
+
+# ---- writing
+
+
+@dataclass(slots=True)
+class Batch:
+    """Records of one file that are still to be written to it.
+
+    :ivar number: of the file
+    :ivar pieces: what is to be appended, in order
+    """
+
+    number: int
+    pieces: list[bytes] = field(default_factory=list)
+    size: int = 0
+
+
+def _lock(folder: Path) -> int:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(fd)
+        if isinstance(error, BlockingIOError):
+            raise BlockingIOError(error.errno, "another recorder writes to this folder", str(folder)) from None
+        raise
+    return fd
+
+
+def _last_number(folder: Path) -> int:
+    return max((int(match[1]) for path in folder.iterdir() if (match := _NAME.fullmatch(path.name))), default=0)
+
+
+class RecordingWriter:
+    """Writes frames into files of a folder, which is made where it is missing. The first file is there at once.
+
+    What is given is held until `flush`, or until a quarter of a megabyte has come together. Who must not wait for a
+    disk gives what `take` has taken to `write`, in one other thread.
+
+    :param max_file_bytes: the next file begins before a file becomes larger, unless one record alone is
+    :param max_file_seconds: the next file begins with the first record that is so much later than the file
+    :param fsync: make each flush durable
+    :param flush_at: bytes held before it writes by itself; None leaves it to the caller
+    :ivar records: written or held, since it began
+    :ivar size: bytes of these
+    :raises OSError: the folder cannot be used, or another writer has it
+    :raises MissingLibraryError: the extra ``records`` is not installed
+    """
+
+    def __init__(
+        self,
+        folder: str | PathLike[str],
+        *,
+        max_file_bytes: int = 256 << 20,
+        max_file_seconds: float | None = None,
+        fsync: bool = False,
+        flush_at: int | None = _FLUSH_AT,
+    ) -> None:
+        self.folder = Path(folder)
+        self.records = self.size = 0
+        self._crc32c = _crc32c()
+        self._max_file_bytes = max_file_bytes
+        self._max_file_ns = None if max_file_seconds is None else int(max_file_seconds * 1e9)
+        self._fsync = fsync
+        self._flush_at = flush_at
+        self._open: dict[int, tuple[bytes, int]] = {}  # name and time of the connections
+        self._failure: OSError | None = None
+        self._fd = -1
+        self._fd_number = 0
+        self._written = 0  # bytes of the file that is open
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._folder_fd = _lock(self.folder)
+        self._writer_ns = self._began_ns = time.time_ns()
+        try:
+            self._batches = [Batch(_last_number(self.folder) + 1)]
+            self._held = self._file_size = 0
+            self._append_header(self._began_ns)
+            self.flush()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def path(self) -> Path:
+        """The file that the next record goes into."""
+        return self.folder / f"frames-{self._batches[-1].number:06}.kcrec"
+
+    @property
+    def held(self) -> int:
+        """Bytes that wait to be written."""
+        return self._held
+
+    def opened(self, connection: int, name: str, time_ns: int) -> None:
+        """A connection begins.
+
+        :param connection: its number, which no other connection of this writer had; 0 to 2**32-1
+        """
+        body = name.encode()
+        self._append(connection, 1, body, time_ns, len(body))
+        self._open[connection] = body, time_ns
+
+    def closed(self, connection: int, time_ns: int) -> None:
+        """A connection ends."""
+        self._append(connection, 2, b"", time_ns, 0)
+        self._open.pop(connection, None)
+
+    def frame(
+        self, connection: int, direction: Direction, body: bytes, time_ns: int, *, size: int | None = None
+    ) -> None:
+        """A frame of a connection that was opened.
+
+        :param body: without the four bytes of size
+        :param size: bytes it had on the wire, where `body` is only the beginning of it
+        :raises OSError: it wrote by itself, and could not
+        """
+        self._append(connection, _KINDS[direction], body, time_ns, len(body) if size is None else size)
+
+    def flush(self) -> None:
+        """Write what is held. OSError: as `write`."""
+        self.write(self.take())
+
+    def take(self) -> list[Batch]:
+        """What is held, to be given to `write`; it is not held any more."""
+        taken, self._batches = self._batches, [Batch(self._batches[-1].number)]
+        self._held = 0
+        return taken
+
+    def write(self, batches: list[Batch]) -> None:
+        """Write what was taken; in the order in which it was, and in one thread at a time.
+
+        :raises OSError: it cannot be written. The file is cut back to its last whole record, and nothing more is
+            written from then on: every further call says so
+        """
+        if self._failure is not None:
+            raise self._failure
+        try:
+            for batch in batches:
+                if batch.number != self._fd_number:
+                    self._open_file(batch.number)
+                self._write_all(b"".join(batch.pieces))
+                if self._fsync and batch.pieces:
+                    os.fsync(self._fd)
+        except OSError as error:
+            self._failure = error
+            with suppress(OSError):
+                os.ftruncate(self._fd, self._written)
+            raise
+
+    def close(self) -> None:
+        """Write what is held and close the file; a second call does nothing. OSError: as `write`."""
+        try:
+            if self._failure is None and self._fd >= 0:
+                self.flush()
+        finally:
+            for fd in (self._fd, self._folder_fd):
+                if fd >= 0:
+                    os.close(fd)
+            self._fd = self._folder_fd = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _append(self, connection: int, kind: int, body: bytes, time_ns: int, size: int) -> None:
+        whole = _RECORD.size + len(body)
+        late = self._max_file_ns is not None and time_ns - self._began_ns >= self._max_file_ns
+        if (late or self._file_size + whole > self._max_file_bytes) and self._file_size > self._overhead:
+            self._batches.append(Batch(self._batches[-1].number + 1))
+            self._began_ns = time_ns
+            self._append_header(time_ns)
+        self._append_record(connection, kind, body, time_ns, size)
+        self.records += 1
+        if self._flush_at is not None and self._held >= self._flush_at:
+            self.flush()
+
+    def _append_header(self, time_ns: int) -> None:
+        self._file_size = 0
+        number = self._batches[-1].number
+        header = _FILE_HEADER.pack(_MAGIC, _VERSION, 0, number, self._writer_ns, time_ns, 0)[:-4]
+        self._append_bytes(header + _CHECKSUM.pack(self._crc32c(header)))
+        for connection, (name, opened_ns) in self._open.items():
+            self._append_record(connection, 1, name, opened_ns, len(name))
+        self._overhead = self._file_size  # so that names alone do not fill a file
+
+    def _append_record(self, connection: int, kind: int, body: bytes, time_ns: int, size: int) -> None:
+        body = bytes(body[:MAX_BODY])
+        crc32c = self._crc32c
+        head = _HEAD.pack(len(body), size, time_ns, connection, kind)
+        head += _CHECKSUM.pack(crc32c(head))
+        self._append_bytes(_FRONT.pack(_MARKER, crc32c(body, crc32c(head))) + head + body)
+
+    def _append_bytes(self, data: bytes) -> None:
+        batch = self._batches[-1]
+        batch.pieces.append(data)
+        batch.size += len(data)
+        self._held += len(data)
+        self._file_size += len(data)
+        self.size += len(data)
+
+    def _open_file(self, number: int) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        path = self.folder / f"frames-{number:06}.kcrec"
+        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        self._fd_number = number
+        self._written = 0
+        if self._fsync:
+            os.fsync(self._folder_fd)
+
+    def _write_all(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:  # a disk that is almost full takes a part
+            left = left[os.write(self._fd, left) :]
+        self._written += len(data)
