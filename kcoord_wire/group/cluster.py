@@ -18,6 +18,7 @@ Laws:
   connection when the one before is answered. Between connections nothing keeps its order.
 * A coordinator that crashes loses its memory and what its disk had not synced; the disk may be cut off inside a write.
 * Members have their own random source, named after them: what one does leaves the others' luck as it was.
+* A `Tap` sees what a capture at the broker would, and changes nothing: the trace is the same with it and without.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from random import Random
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Protocol, Self
 
 from kcoord_wire.assignors import ASSIGNORS, TopicPartition
 from kcoord_wire.codec.headers import (
@@ -62,9 +63,13 @@ from kcoord_wire.group.member_events import (
     MemberSettings,
     MemberState,
     NotCommitted,
+    Offer,
+    Polled,
+    Rejoin,
     Released,
     Revoking,
     Send,
+    Stalled,
     Subscribe,
     TopicsKnown,
 )
@@ -72,13 +77,27 @@ from kcoord_wire.group.model import State
 from kcoord_wire.group.refusals import refusal
 from kcoord_wire.group.timeline import EPOCH_MS, Happening, Timeline
 from kcoord_wire.group.virtual_coordinator import VirtualCoordinator
+from kcoord_wire.group.virtual_disk import VirtualDisk
+from kcoord_wire.messages import (
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+    SyncGroupRequest,
+)
 
-__all__ = ["EPOCH_MS", "Cluster", "Happening", "Idle", "Process"]
+__all__ = ["EPOCH_MS", "Cluster", "Happening", "Idle", "Process", "Tap"]
 
 _NEVER: Final = 1 << 62
 _BLOBS: Final = ConsumerBlobs()
 _TICK: Final = Tick()
 _DISCONNECTED: Final = Disconnected()
+_BROKER: Final = "10.0.0.1:9092"
+_FIRST_PORT: Final = 32_768  # of those that a system gives out
+_HOSTS: Final = 250  # addresses a network of the last octet: 10.0.1.2 to 10.0.1.251
 
 
 class Idle(NamedTuple):
@@ -90,6 +109,24 @@ class Idle(NamedTuple):
 
     revoked: int
     abandoned: int
+
+
+class Tap(Protocol):
+    """Is told of every frame between clients and coordinator, as a capture on the broker's machine has it."""
+
+    def __call__(self, time_ms: int, connection: str, direction: str, frame: bytes, /) -> None:
+        """A request when it arrives, a response when it leaves; what the network loses on the way to the coordinator
+        is never seen, what it loses on the way back is. A delay that a fault asks for is in the time, so that a
+        response may be told of before its time; times of one connection never go back otherwise.
+
+        What members know of the topics comes to them by the way; the tap is told the Metadata exchange that it stands
+        for, on a connection of its own, as clients have one for that.
+
+        :param time_ms: ms since the epoch
+        :param connection: ``client_ip:port-broker_ip:port#n``
+        :param direction: ``request`` or ``response``; ``opened`` and ``closed`` have no frame
+        :param frame: header and message, without the four bytes of size
+        """
 
 
 def _check_known(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
@@ -121,21 +158,38 @@ class _Connection:
     """A connection from a member to the coordinator.
 
     :ivar life: which life of the coordinator it leads to; 0 before its first bytes arrive there
+    :ivar is_told: whether the tap knows of it
     :ivar is_broken: bytes were lost while the network was cut; the next ones find no connection
     :ivar queue: requests that have arrived and were not looked at
+    :ivar sent_at: when the coordinator sent its last response on it
     :ivar in_hand: how many requests the coordinator works at: 0 or 1
     """
 
-    __slots__ = ("down_at", "in_hand", "is_broken", "is_open", "life", "process", "queue", "up_at")
+    __slots__ = (
+        "down_at",
+        "in_hand",
+        "is_broken",
+        "is_open",
+        "is_told",
+        "life",
+        "name",
+        "process",
+        "queue",
+        "sent_at",
+        "up_at",
+    )
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, name: str) -> None:
         self.process = process
+        self.name = name
         self.life = 0
+        self.is_told = False
         self.is_open = True
         self.is_broken = False
         self.queue: list[tuple[int, int, bytes]] = []
         self.in_hand = 0
         self.up_at = 0
+        self.sent_at = 0
         self.down_at = 0
 
 
@@ -147,12 +201,14 @@ class _Caller(NamedTuple):
     version: int
     request: Any
     probe: int = 0
+    probe_name: str = ""  # of its connection
 
 
 class Process:
     """A virtual consumer process.
 
     :ivar name: as in the script
+    :ivar host: its address; a process that is restarted keeps it
     :ivar member: its side of the protocol
     :ivar is_alive: neither crashed nor gone
     :ivar is_paused: it takes in nothing at the moment (a long garbage collection, a stopped virtual machine)
@@ -160,6 +216,7 @@ class Process:
 
     __slots__ = (
         "_armed",
+        "_bootstrap",
         "_connection",
         "_cut_until",
         "_inbox",
@@ -167,6 +224,7 @@ class Process:
         "_paused_until",
         "_random",
         "commit_ms",
+        "host",
         "is_alive",
         "member",
         "name",
@@ -175,15 +233,24 @@ class Process:
     )
 
     def __init__(
-        self, name: str, member: Member, random: Random, options: dict[str, Any], commit_ms: int | None, release_ms: int
+        self,
+        name: str,
+        host: str,
+        member: Member,
+        random: Random,
+        options: dict[str, Any],
+        commit_ms: int | None,
+        release_ms: int,
     ) -> None:
         self.name = name
+        self.host = host
         self.member = member
         self.options = options
         self.commit_ms = commit_ms
         self.release_ms = release_ms
         self.is_alive = True
         self._connection: _Connection | None = None
+        self._bootstrap = ""  # name of the connection for Metadata, once there is one
         self._armed = _NEVER
         self._paused_until = 0
         self._cut_until = 0
@@ -216,6 +283,7 @@ class Cluster:
     :param latency_ms: least and most a message takes
     :param sync_ms: least and most a disk write takes
     :param segment_bytes: see `Store`; small, so that a short run has several segments
+    :param tap: is told of the frames on the wire
     :ivar processes: by name; a member that was restarted is there as what it is now
     """
 
@@ -231,8 +299,13 @@ class Cluster:
         sync_ms: tuple[int, int] = (0, 3),
         segment_bytes: int = 65_536,
         min_compaction_bytes: int = 65_536,
+        tap: Tap | None = None,
     ) -> None:
         self.seed = seed
+        self._tap = tap
+        self._hosts: dict[str, str] = {}
+        self._connections = 0
+        self._asked = 0  # for metadata
         self.processes: dict[str, Process] = {}
         self.config = config or GroupConfig()
         self.invariants = Invariants(_BLOBS.read_assignment)
@@ -303,6 +376,17 @@ class Cluster:
         """The coordinator's accounts of the rebalances that have ended, oldest first."""
         return self._coordinator.rebalances
 
+    @property
+    def begun(self) -> Sequence[Rebalance]:
+        """The coordinator's accounts of all rebalances that have begun, as they stand, oldest first. One that a crash
+        of the coordinator has cut off never ends."""
+        return self._coordinator.begun
+
+    @property
+    def disk(self) -> VirtualDisk:
+        """The coordinator's disk, with the segments of its log."""
+        return self._coordinator.disk
+
     def run(self, ms: int) -> None:
         """Let so much time pass. ValueError: it cannot pass backwards."""
         if ms < 0:
@@ -338,6 +422,9 @@ class Cluster:
         commit_ms: int | None = 5_000,
         release_ms: int = 0,
         poll_ms: int = 0,
+        assign_ms: int = 0,
+        assign_blocks: bool = False,
+        client_id: str | None = None,
     ) -> Process:
         """Start a consumer.
 
@@ -347,6 +434,9 @@ class Cluster:
         :param commit_ms: how often it commits; None for never
         :param release_ms: how long the application needs to give up one partition
         :param poll_ms: how long at most it works between two polls; only there does it learn that it has to
+        :param assign_ms: how long it computes on the assignment when it leads
+        :param client_id: what it is called in its requests; None is `name`
+        :param assign_blocks: whether it sends no heartbeats meanwhile, as a client with one thread for everything
         :raises ValueError: a process of that name is alive; no such assignor or client
         :raises TypeError: topics or assignors are one text
         """
@@ -361,7 +451,7 @@ class Cluster:
             raise ValueError(f"{name!r} is alive")
         settings = MemberSettings(
             group_id=group,
-            client_id=name,
+            client_id=name if client_id is None else client_id,
             group_instance_id=instance_id,
             session_timeout_ms=session_timeout_ms,
             rebalance_timeout_ms=rebalance_timeout_ms,
@@ -371,17 +461,29 @@ class Cluster:
         )
         random = Random(f"{self.seed}/{name}") if former is None else former._random
         member = Member(settings, [ASSIGNORS[assignor] for assignor in assignors], _BLOBS)
-        process = Process(name, member, random, options, commit_ms, release_ms)
+        process = Process(name, self._host(name), member, random, options, commit_ms, release_ms)
         self.processes[name] = process
         wait = max(rebalance_timeout_ms, session_timeout_ms) * 2 + self.config.new_member_join_timeout_ms + 10_000
         self.invariants.patience_ms = max(self.invariants.patience_ms, wait)
         self._revision += 1
         self._time.note(name, "starts", process.options)
-        self._deliver(process, TopicsKnown(dict(self._topics.counts)))
+        self._refresh(process)
         self._deliver(process, Subscribe(tuple(self._topics.counts) if topics is None else tuple(topics)))
         if commit_ms is not None:
             self._time.later(self._time.clock + random.randint(1, commit_ms), self._commit_time, process)
         return process
+
+    def _host(self, name: str) -> str:
+        """An address of its own for everybody, in the order of their coming."""
+        if name not in self._hosts:
+            network, last = divmod(len(self._hosts), _HOSTS)
+            self._hosts[name] = f"10.0.{network + 1}.{last + 2}"
+        return self._hosts[name]
+
+    def _connection_of(self, host: str) -> str:
+        self._connections += 1
+        port = _FIRST_PORT + self._connections % 28_000
+        return f"{host}:{port}-{_BROKER}#{self._connections}"
 
     def _process(self, name: str) -> Process:
         process = self.processes.get(name)
@@ -441,6 +543,35 @@ class Cluster:
             process.options["topics"] = tuple(topics)
             self._deliver(process, Subscribe(tuple(topics)))
 
+    def offer(self, name: str, assignors: Sequence[str]) -> None:
+        """The consumer offers other assignors from now on, best first, without a restart."""
+        process = self._process(name)
+        _check_known("assignor", assignors, ASSIGNORS)
+        if process.is_alive:
+            self._time.note(name, "offers", tuple(assignors))
+            process.options["assignors"] = tuple(assignors)
+            self._deliver(process, Offer([ASSIGNORS[assignor] for assignor in assignors]))
+
+    def rejoin(self, name: str, reason: str | None = None) -> None:
+        """The consumer's user asks for a rebalance (KIP-568)."""
+        process = self._process(name)
+        if process.is_alive:
+            self._time.note(name, "asks", reason)
+            self._deliver(process, Rejoin(reason))
+
+    def stall(self, name: str, ms: int) -> None:
+        """The consumer's application does not poll for so long. Past the rebalance timeout the consumer leaves, and it
+        comes back when the application polls again."""
+        process = self._process(name)
+        if process.is_alive:
+            self._time.note(name, "stalls", ms)
+            self._deliver(process, Stalled())
+            self._time.later(self._time.clock + ms, self._poll, process)
+
+    def _poll(self, process: Process) -> None:
+        self._time.note(process.name, "polls")
+        self._deliver(process, Polled())
+
     def add_partitions(self, topic: str, count: int, refresh_ms: int = 2_000) -> None:
         """Make a topic larger, or a new one; members hear of it within `refresh_ms`."""
         self._topics.counts[topic] = self._topics.counts.get(topic, 0) + count
@@ -457,12 +588,18 @@ class Cluster:
             self._faults = Faults()
         self._faults.add(fault)
 
-    def crash_coordinator(self, down_ms: int = 1_000, *, load_ms: int = 100, writes: int = 0) -> None:
+    def crash_coordinator(
+        self, down_ms: int = 1_000, *, load_ms: int = 100, writes: int = 0, config: GroupConfig | None = None
+    ) -> None:
         """The coordinator loses power, now or in the middle of the disk operation number `writes` from now.
 
         :param down_ms: how long connections are refused
         :param load_ms: how long after that it answers COORDINATOR_LOAD_IN_PROGRESS
+        :param config: other settings that it comes back with
         """
+        if config is not None:
+            self.config = config
+            self._coordinator.config = config
         self._coordinator.crash(down_ms, load_ms, writes)
 
     def heal(self) -> None:
@@ -515,9 +652,12 @@ class Cluster:
         if not self._coordinator.is_up:
             raise ConnectionRefusedError("the coordinator is down")
         self._probed += 1
-        caller = _Caller(None, 0, version, message, self._probed)
+        host = self._host(client_id)
+        caller = _Caller(None, 0, version, message, self._probed, self._connection_of(host))
         data = encode_request(message, version, client_id=client_id)
-        self._coordinator.submit(caller, decode_request(data)[1], version, client_id)
+        self._tell(caller.probe_name, "opened")
+        self._tell(caller.probe_name, "request", data)
+        self._coordinator.submit(caller, decode_request(data)[1], version, client_id, host)
         self._look_after_coordinator()
         return caller.probe
 
@@ -667,6 +807,8 @@ class Cluster:
             self._deliver(process, _TICK)
 
     def _refresh(self, process: Process) -> None:
+        if self._tap is not None and process.is_alive:
+            self._tell_topics(process)
         self._deliver(process, TopicsKnown(dict(self._topics.counts)))
 
     def _commit_time(self, process: Process) -> None:
@@ -686,8 +828,10 @@ class Cluster:
         self._revision += 1
         self._restless.discard(process)
         self._drop(process, process.member.owned)
+        if process._bootstrap:
+            self._tell(process._bootstrap, "closed")
         if process._connection is not None:
-            process._connection.is_open = False
+            self._shut(process._connection)
             process._connection = None
 
     def _drop(self, process: Process, partitions: Iterable[TopicPartition], *, revoked: bool = False) -> None:
@@ -697,11 +841,35 @@ class Cluster:
                 self._orphaned[partition] = (self._time.clock, revoked)
 
     def _do_send(self, process: Process, effect: Send) -> None:
+        if isinstance(effect.message, JoinGroupRequest):
+            self._time.note(process.name, "joins", process.member.joined_for)
+        assign_ms = process.options["assign_ms"]
+        if assign_ms and isinstance(effect.message, SyncGroupRequest) and effect.message.assignments:
+            self._time.note(process.name, "assigns", assign_ms)
+            about = (process, process._connection, effect)
+            self._time.later(self._time.clock + assign_ms, self._send_assigned, about)
+            if process.options["assign_blocks"]:
+                self.pause(process.name, assign_ms)  # which ends behind that: a client goes on where it was
+        else:
+            self._send_now(process, effect)
+
+    def _send_assigned(self, about: tuple[Process, _Connection | None, Send]) -> None:
+        """The assignment is computed; it goes out if the member still waits for the answer to that."""
+        process, connection, effect = about
+        if process.is_alive and process._connection is connection and process.member.waits_for(effect.request_id):
+            self._send_now(process, effect)
+
+    def _send_now(self, process: Process, effect: Send) -> None:
         connection = process._connection
         if connection is None:
-            connection = process._connection = _Connection(process)
+            connection = process._connection = _Connection(process, self._connection_of(process.host))
         self._time.note(process.name, "sends", effect.message)
-        data = encode_request(effect.message, effect.version, correlation_id=effect.request_id, client_id=process.name)
+        data = encode_request(
+            effect.message,
+            effect.version,
+            correlation_id=effect.request_id,
+            client_id=process.member.settings.client_id,
+        )
         if self._gets_lost(connection):
             return
         connection.up_at = max(connection.up_at, self._time.clock + process._random.randint(*self._latency))
@@ -709,7 +877,7 @@ class Cluster:
 
     def _do_close(self, process: Process, _effect: Close) -> None:
         if process._connection is not None:
-            process._connection.is_open = False
+            self._shut(process._connection)
             process._connection = None
 
     def _do_assigned(self, process: Process, effect: Assigned) -> None:
@@ -772,8 +940,53 @@ class Cluster:
         self._revision += 1
         self._time.note(process.name, "left")
         self._drop(process, list(self._owner))
+        if process._bootstrap:
+            self._tell(process._bootstrap, "closed")
+            process._bootstrap = ""
+        if process._connection is not None and not process.member.is_waiting:
+            self._part(process._connection)
 
     # ---- the wire
+
+    def _tell(self, connection: str, direction: str, frame: bytes = b"", time_ms: int | None = None) -> None:
+        if self._tap is not None:
+            self._tap(self._time.clock if time_ms is None else time_ms, connection, direction, frame)
+
+    def _tell_topics(self, process: Process) -> None:
+        version = process.member.settings.versions.metadata
+        client_id = process.member.settings.client_id
+        if not process._bootstrap:
+            process._bootstrap = self._connection_of(process.host)
+            self._tell(process._bootstrap, "opened")
+        response = MetadataResponse(
+            brokers=[MetadataResponseBroker(node_id=1, host="10.0.0.1", port=9092)],
+            topics=[
+                MetadataResponseTopic(
+                    name=name,
+                    topic_id=self._topics.id_of(name) or uuid.UUID(int=0),
+                    partitions=[
+                        MetadataResponsePartition(partition_index=index, leader_id=1, replica_nodes=[1], isr_nodes=[1])
+                        for index in range(count)
+                    ],
+                )
+                for name, count in self._topics.counts.items()
+            ],
+        )
+        request = MetadataRequest(topics=None if version else [])
+        self._asked += 1
+        asked = encode_request(request, version, correlation_id=self._asked, client_id=client_id)
+        self._tell(process._bootstrap, "request", asked)
+        self._tell(process._bootstrap, "response", encode_response(response, version, correlation_id=self._asked))
+
+    def _shut(self, connection: _Connection) -> None:
+        self._part(connection)
+        connection.is_open = False
+
+    def _part(self, connection: _Connection) -> None:
+        """The client is done with it, or it has ended."""
+        if connection.is_open and connection.is_told:
+            connection.is_told = False
+            self._tell(connection.name, "closed", time_ms=max(self._time.clock, connection.sent_at))
 
     def _gets_lost(self, connection: _Connection) -> bool:
         """Whether the network swallows what is sent on this connection now."""
@@ -796,7 +1009,7 @@ class Cluster:
 
     def _reset(self, connection: _Connection) -> None:
         """The connection ends; the client sees it a little later."""
-        connection.is_open = False
+        self._shut(connection)
         wait = connection.process._random.randint(*self._latency)
         self._time.later(max(connection.down_at, self._time.clock + wait), self._see_reset, connection)
 
@@ -815,6 +1028,11 @@ class Cluster:
         if not self._coordinator.is_up or connection.life != self._coordinator.life:
             self._reset(connection)
             return
+        if self._tap is not None:
+            if not connection.is_told:
+                connection.is_told = True
+                self._tell(connection.name, "opened")
+            self._tell(connection.name, "request", data)
         connection.queue.append((request_id, version, data))
         self._serve(connection)
         self._look_after_coordinator()
@@ -860,15 +1078,20 @@ class Cluster:
 
     def _hand_over(self, about: tuple[_Caller, str, int, int]) -> None:
         caller, client_id, copies, life = about
+        connection = caller.connection
+        assert connection is not None
         if life != self._coordinator.life:
             return
         for copy in range(copies):
             whose = caller if copy == 0 else caller._replace(connection=None)
-            self._coordinator.submit(whose, caller.request, caller.version, client_id)
+            host = connection.process.host
+            self._coordinator.submit(whose, caller.request, caller.version, client_id, host)
 
     def _answered(self, caller: _Caller, message: Any) -> None:
         if caller.probe:
             data = encode_response(message, caller.version)
+            self._tell(caller.probe_name, "response", data)
+            self._tell(caller.probe_name, "closed")
             self._probes[caller.probe] = decode_response(data, type(message), caller.version)[1]
         elif caller.connection is not None:
             self._give_back(caller, message)
@@ -906,7 +1129,12 @@ class Cluster:
         if self._faults is not None:
             api_key = registry.by_class(type(caller.request)).api_key or 0
             verdict = self._faults.decide(
-                "response", api_key, caller.request, caller.version, connection.process.name, self.now
+                "response",
+                api_key,
+                caller.request,
+                caller.version,
+                connection.process.member.settings.client_id,
+                self.now,
             )
             if verdict.disconnect:
                 self._reset(connection)
@@ -917,12 +1145,16 @@ class Cluster:
         self._ready.append(connection)
         data = encode_response(message, caller.version, correlation_id=caller.request_id)
         api = type(message)
+        connection.sent_at = max(connection.sent_at, self._time.clock + delay)
         for _ in range(copies):
+            self._tell(connection.name, "response", data, connection.sent_at)
             if self._gets_lost(connection):
                 return
             wait = delay + connection.process._random.randint(*self._latency)
             connection.down_at = max(connection.down_at, self._time.clock + wait)
             self._time.later(connection.down_at, self._come_back, (connection, data, api, caller.version))
+        if isinstance(caller.request, LeaveGroupRequest) and connection.process.member.state is MemberState.LEFT:
+            self._part(connection)  # nothing came behind that
 
     def _come_back(self, about: tuple[_Connection, bytes, type, int]) -> None:
         connection, data, api, version = about

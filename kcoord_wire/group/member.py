@@ -43,10 +43,14 @@ from kcoord_wire.group.member_events import (
     MemberSettings,
     MemberState,
     NotCommitted,
+    Offer,
     Offsets,
+    Polled,
+    Rejoin,
     Released,
     Revoking,
     Send,
+    Stalled,
     Subscribe,
     TopicsKnown,
 )
@@ -109,6 +113,7 @@ class Member:
     :ivar is_leader: whether it computed the assignment of its generation
     :ivar owned: the partitions that it holds
     :ivar owned_generation: the generation whose assignment that is; -1 before the first
+    :ivar joined_for: why it sent its last JoinGroup, whether its version tells that (KIP-800) or not
     :ivar assigned_for: the partition counts that it, as leader, computed the assignment of its generation for
     """
 
@@ -121,15 +126,18 @@ class Member:
         "_in_flight",
         "_is_cooperative",
         "_kept",
+        "_known",
         "_next_heartbeat",
         "_now",
         "_partition_counts",
+        "_poll_until",
         "_protocol",
         "_rejoin",
         "_releasing",
         "_requests",
         "_retry_at",
         "_session_ends",
+        "_stalled",
         "_tickets",
         "_topics",
         "_unfetched",
@@ -138,6 +146,7 @@ class Member:
         "assigned_for",
         "generation_id",
         "is_leader",
+        "joined_for",
         "member_id",
         "owned",
         "owned_generation",
@@ -154,8 +163,12 @@ class Member:
         self.owned: frozenset[TopicPartition] = frozenset()
         self.assigned_for: Mapping[str, int] | None = None
         self._assignors = {assignor.name: assignor for assignor in assignors}
-        self._is_cooperative = all(assignor.protocol is RebalanceProtocol.COOPERATIVE for assignor in assignors)
+        self._known = dict(self._assignors)
+        self._is_cooperative = _are_cooperative(assignors)
         self._blobs = blobs
+        self.joined_for: str | None = None
+        self._stalled = False
+        self._poll_until = _NEVER
         self._topics: tuple[str, ...] = ()
         self._partition_counts: Mapping[str, int] = {}
         self._coordinator_known = False
@@ -191,20 +204,31 @@ class Member:
         if not self._coordinator_known:
             if _Kind.FIND not in waiting:
                 when = min(when, self._retry_at)
-        elif (self._rejoin is not None and (state is MemberState.UNJOINED or state is MemberState.STABLE)) or (
-            self._unfetched and _Kind.FETCH not in waiting
-        ):
+        elif (
+            self._rejoin is not None
+            and not self._stalled
+            and (state is MemberState.UNJOINED or state is MemberState.STABLE)
+        ) or (self._unfetched and _Kind.FETCH not in waiting):
             when = min(when, self._retry_at)
         if state in _IN_GENERATION:
             if self._coordinator_known and _Kind.HEARTBEAT not in waiting:
                 when = min(when, self._next_heartbeat)
-            when = min(when, self._session_ends)
+            when = min(when, self._session_ends, self._poll_until)
         return None if when == _NEVER else when
 
     @property
     def topics(self) -> tuple[str, ...]:
         """What it is subscribed to."""
         return self._topics
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether an answer is due."""
+        return bool(self._in_flight)
+
+    def waits_for(self, request_id: int) -> bool:
+        """Whether an answer to this request would still be taken."""
+        return request_id in self._in_flight
 
     @property
     def is_at_rest(self) -> bool:
@@ -241,6 +265,17 @@ class Member:
                     self._rejoin = "the subscription has changed"
             case Leave():
                 self._leave(event.reason)
+            case Offer():
+                self._offer(event.assignors)
+            case Rejoin():
+                if self._rejoin is None and self.state is MemberState.STABLE:
+                    self._rejoin = event.reason or "rebalance enforced by user"
+            case Stalled():
+                if self.state is MemberState.STABLE:
+                    self._stalled = True
+                    self._poll_until = now + self.settings.rebalance_timeout_ms
+            case Polled():
+                self._poll()
         self._go_on()
         return effects
 
@@ -248,6 +283,8 @@ class Member:
 
     def _look_at_the_clock(self) -> None:
         now = self._now
+        if self._poll_until <= now:
+            self._overrun()
         if any(request.deadline <= now for request in self._in_flight.values()) or (
             self.state in _IN_GENERATION and self._session_ends <= now
         ):
@@ -266,6 +303,7 @@ class Member:
             return
         if (
             self._rejoin is not None
+            and not self._stalled
             and now >= self._retry_at
             and (state is MemberState.UNJOINED or state is MemberState.STABLE)
         ):
@@ -411,6 +449,7 @@ class Member:
             reason=self._rejoin if version >= 8 else None,
         )
         self.state = MemberState.JOINING
+        self.joined_for = self._rejoin
         self._rejoin = None
         patience = settings.rebalance_timeout_ms if version >= 1 else settings.session_timeout_ms
         self._send(_Kind.JOIN, request, version, timeout_ms=max(settings.request_timeout_ms, patience + 5_000))
@@ -479,7 +518,7 @@ class Member:
         self.assigned_for = self._watched_counts()
         if joined.skip_assignment:
             return []
-        assignment = self._assignors[self._protocol or ""].assign(self.assigned_for, subscriptions)
+        assignment = self._known[self._protocol or ""].assign(self.assigned_for, subscriptions)
         write = self._blobs.write_assignment
         return [
             SyncGroupRequestAssignment(member_id=member_id, assignment=write(partitions))
@@ -651,9 +690,39 @@ class Member:
         elif error:
             self._fail(error)
 
+    # ---- what the user wants otherwise
+
+    def _offer(self, assignors: Sequence[Assignor]) -> None:
+        if [assignor.name for assignor in assignors] != list(self._assignors):
+            self._assignors = {assignor.name: assignor for assignor in assignors}
+            self._known |= self._assignors  # the join that goes on may choose one that is no longer offered
+            self._is_cooperative = _are_cooperative(assignors)
+            self._rejoin = "the list of assignors has changed"
+
+    def _overrun(self) -> None:
+        """The application has not polled for too long: out of the group until it does."""
+        self._poll_until = _NEVER
+        self._say_goodbye("consumer poll timeout has expired.")
+        self._reset("", keep_id=False)
+        self._rejoin = None
+
+    def _poll(self) -> None:
+        self._stalled = False
+        self._poll_until = _NEVER
+        if self.state is MemberState.UNJOINED and self._rejoin is None and not self.member_id:
+            self._rejoin = "the application polls again"
+
     # ---- leaving
 
     def _leave(self, reason: str | None) -> None:
+        self._say_goodbye(reason)
+        self.owned = self._releasing = self._unfetched = frozenset()
+        self.generation_id = -1
+        self.state = MemberState.LEFT
+        self._effects.append(Left())
+
+    def _say_goodbye(self, reason: str | None) -> None:
+        """Static members do not: they come back, or their session ends (KIP-345)."""
         version = self.settings.versions.leave
         is_static = self.settings.versions.join >= 5 and self.settings.group_instance_id is not None
         if self.member_id and self._coordinator_known and not is_static:
@@ -665,13 +734,13 @@ class Member:
             else:
                 request.member_id = self.member_id
             self._send(_Kind.LEAVE, request, version)
-        self.owned = self._releasing = self._unfetched = frozenset()
-        self.generation_id = -1
-        self.state = MemberState.LEFT
-        self._effects.append(Left())
 
     def _ignore(self, _response: Any, _about: Any) -> None:
         pass
+
+
+def _are_cooperative(assignors: Sequence[Assignor]) -> bool:
+    return all(assignor.protocol is RebalanceProtocol.COOPERATIVE for assignor in assignors)
 
 
 _ANSWERED: Final[Mapping[_Kind, Callable[[Member, Any, Any], None]]] = {

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
-from kcoord_wire.assignors import MemberSubscription, TopicPartition
+from kcoord_wire.assignors import Assignor, MemberSubscription, TopicPartition
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.group.events import Tick
 
@@ -34,10 +34,14 @@ __all__ = [
     "MemberSettings",
     "MemberState",
     "NotCommitted",
+    "Offer",
     "Offsets",
+    "Polled",
+    "Rejoin",
     "Released",
     "Revoking",
     "Send",
+    "Stalled",
     "Subscribe",
     "TopicsKnown",
     "Versions",
@@ -47,7 +51,7 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class Versions(NamedTuple):
-    """The versions of the group requests that a client sends."""
+    """The versions of the requests that a client sends: those about groups, and Metadata."""
 
     find_coordinator: int = 6
     join: int = 9
@@ -56,16 +60,17 @@ class Versions(NamedTuple):
     leave: int = 5
     commit: int = 9
     fetch: int = 9
+    metadata: int = 12
 
 
 CLIENT_VERSIONS: Final[Mapping[str, Versions]] = MappingProxyType(
     {
         "java": Versions(),
-        "kafka-python": Versions(6, 7, 5, 4, 5, 8, 8),
-        "kafkajs": Versions(2, 5, 3, 3, 3, 5, 4),
-        "librdkafka": Versions(2, 5, 3, 3, 1, 9, 9),
-        "aiokafka": Versions(1, 5, 3, 1, 1, 3, 3),
-        "oldest": Versions(0, 0, 0, 0, 0, 1, 1),
+        "kafka-python": Versions(6, 7, 5, 4, 5, 8, 8, 8),
+        "kafkajs": Versions(2, 5, 3, 3, 3, 5, 4, 6),
+        "librdkafka": Versions(2, 5, 3, 3, 1, 9, 9, 12),
+        "aiokafka": Versions(1, 5, 3, 1, 1, 3, 3, 5),
+        "oldest": Versions(0, 0, 0, 0, 0, 1, 1, 1),
     }
 )
 """What clients send to a broker that knows everything; ``oldest`` is no client of today, but near the bottom of every
@@ -172,7 +177,45 @@ class Leave:
     reason: str | None = None
 
 
-MemberEvent = Arrived | Disconnected | Subscribe | TopicsKnown | Released | Commit | Leave | Tick
+@dataclass(slots=True)
+class Offer:
+    """The user wants these assignors, the one it likes best first, and no others from now on."""
+
+    assignors: Sequence[Assignor]
+
+
+@dataclass(slots=True)
+class Rejoin:
+    """The user wants a rebalance (KIP-568)."""
+
+    reason: str | None = None
+
+
+@dataclass(slots=True)
+class Stalled:
+    """From now on the application does not poll. Heartbeats go on, and joining waits; when that has lasted for
+    ``max.poll.interval.ms``, the member leaves."""
+
+
+@dataclass(slots=True)
+class Polled:
+    """The application polls again."""
+
+
+MemberEvent = (
+    Arrived
+    | Disconnected
+    | Subscribe
+    | TopicsKnown
+    | Released
+    | Commit
+    | Leave
+    | Offer
+    | Rejoin
+    | Stalled
+    | Polled
+    | Tick
+)
 
 
 # ---- effects

@@ -46,7 +46,9 @@ class VirtualCoordinator(Generic[CallerT]):
     :param after: called after what was planned has happened; it has to call `look_after`
     :ivar life: goes up with every start and every crash
     :ivar machine: None while it is down
+    :ivar config: of the life that begins next
     :ivar rebalances: accounts of the rebalances that have ended
+    :ivar begun: accounts of all that have begun, as they stand
     """
 
     def __init__(
@@ -66,11 +68,12 @@ class VirtualCoordinator(Generic[CallerT]):
         self.life = 0
         self.machine: GroupMachine | None = None
         self.disk = VirtualDisk(random)
+        self.config = config
         self.rebalances: list[Rebalance] = []
+        self.begun: list[Rebalance] = []
         self.invariants = invariants
         self._time = time
         self._random = random
-        self._config = config
         self._topics = topics
         self._sync_ms = sync_ms
         self._store_options = store_options
@@ -89,7 +92,7 @@ class VirtualCoordinator(Generic[CallerT]):
         """Whether it takes connections."""
         return self._runtime is not None
 
-    def submit(self, caller: CallerT, message: Any, version: int, client_id: str) -> None:
+    def submit(self, caller: CallerT, message: Any, version: int, client_id: str, host: str) -> None:
         """Give it a request; nothing happens if it is down, as it may be between two requests of one delivery."""
         if self._runtime is None:
             return
@@ -99,7 +102,7 @@ class VirtualCoordinator(Generic[CallerT]):
         self._tokens += 1
         self._callers[self._tokens] = caller
         self._time.steps += 1
-        request = Request(self._tokens, message, version, client_id, "/127.0.0.1", unique)
+        request = Request(self._tokens, message, version, client_id, f"/{host}", unique)
         self._guard(self._runtime.submit, request, self._time.clock)
 
     def crash(self, down_ms: int, load_ms: int, writes: int) -> None:
@@ -118,7 +121,7 @@ class VirtualCoordinator(Generic[CallerT]):
     def start(self, load_ms: int) -> None:
         """Begin a life; it answers COORDINATOR_LOAD_IN_PROGRESS for so long."""
         self.life += 1
-        self.machine = GroupMachine(Endpoint(1, "127.0.0.1", 9092), self._topics, subscribed_topics, self._config)
+        self.machine = GroupMachine(Endpoint(1, "127.0.0.1", 9092), self._topics, subscribed_topics, self.config)
         watched: Any = Watched(self.machine, self.invariants)
         store = Store(self.disk, **self._store_options)
         self._runtime = Runtime(watched, store, self._reply, self._account)
@@ -241,5 +244,7 @@ class VirtualCoordinator(Generic[CallerT]):
     def _account(self, account: Account) -> None:
         rebalance = account.rebalance
         self._time.note("coordinator", account.phase, rebalance if account.phase is Phase.ENDED else rebalance.trigger)
-        if account.phase is Phase.ENDED:
+        if account.phase is Phase.STARTED:
+            self.begun.append(rebalance)
+        elif account.phase is Phase.ENDED:
             self.rebalances.append(replace(rebalance, joins=list(rebalance.joins), removed=list(rebalance.removed)))
