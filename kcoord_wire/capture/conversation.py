@@ -184,7 +184,11 @@ class Conversation:
         self._note(side, f"{size} bytes were not captured")
         return list(self._frames(side, self._splitters[side].hole(size), time_ns))
 
-    def close(self, time_ns: int) -> list[CapturedFrame]:
+    def open(self, _time_ns: int) -> list[CapturedFrame]:
+        """The connection was seen for the first time, which no frame says."""
+        return []
+
+    def close(self, time_ns: int, _seen: bool = True) -> list[CapturedFrame]:
         """Nothing follows; what is held comes out as incomplete frames."""
         frames = [
             frame

@@ -15,19 +15,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import nullcontext
+from mmap import ACCESS_READ, mmap
 from os import PathLike
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Generic, Protocol, TypeVar
 
 from kcoord_wire.capture.conversation import CapturedFrame, CaptureReport, Conversation, Side
 from kcoord_wire.capture.packets import Endpoint, Segment, read_segment
 from kcoord_wire.capture.pcap import read_packets
 from kcoord_wire.capture.plausible import LIKELY_REQUEST, judge_request, judge_request_header
+from kcoord_wire.capture.raw import RawConversation, RawFrame
+from kcoord_wire.capture.salvage import salvage_packets
 from kcoord_wire.capture.splitter import SEARCH_WINDOW, FrameSplitter, SplitFrame, Verdict
 from kcoord_wire.capture.tcp import Closed, Connection, Hole, Reassembler, StreamEvent
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
 
-__all__ = ["read_capture"]
+__all__ = ["read_capture", "read_raw_frames"]
 
 
 def read_capture(
@@ -48,10 +51,63 @@ def read_capture(
     """
     report = CaptureReport() if report is None else report
     with Path(source).open("rb") if isinstance(source, (str, PathLike)) else nullcontext(source) as file:
-        reader = _Reader(None if ports is None else frozenset(ports), max_frame_size, report)
+        reader = _Reader(Conversation, ports, max_frame_size, report)
         for segment in _read_segments(file, report):
             yield from reader.push(segment)
         yield from reader.finish()
+
+
+def read_raw_frames(
+    path: str | PathLike[str],
+    *,
+    ports: Collection[int] | None = None,
+    max_frame_size: int = DEFAULT_MAX_FRAME_SIZE,
+    report: CaptureReport | None = None,
+) -> Iterator[RawFrame]:
+    """The same frames, undecoded, with the openings and ends of connections, and with all damage in its place.
+
+    Damage does not end the reading, see `salvage`. The parameters and errors are those of `read_capture`.
+
+    :raises OSError: the file cannot be mapped into memory, as no pipe can
+    """
+    report = CaptureReport() if report is None else report
+    lost: list[RawFrame] = []
+    time_ns = 0
+
+    def lose(error: str, size: int, connection: str = "") -> None:
+        lost.append(RawFrame(time_ns, report.packets, connection, "damage", error=error, lost=size))
+
+    with Path(path).open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+        reader = _Reader(RawConversation, ports, max_frame_size, report)
+        for packet in salvage_packets(data, lambda at, size, why: lose(f"byte {at} of the file: {why}", size)):
+            if lost:
+                yield from lost
+                lost.clear()
+            time_ns = packet.time_ns
+            report.packets += 1
+            segment = read_segment(packet)
+            if isinstance(segment, Segment):
+                stray = reader.stray_bytes
+                for found in reader.push(segment):
+                    found.position = report.packets - 1
+                    yield found
+                if reader.stray_bytes > stray:
+                    error = "payload that fits nowhere into its connection"
+                    yield RawFrame(
+                        time_ns, report.packets - 1, "", "damage", error=error, lost=reader.stray_bytes - stray
+                    )
+            else:
+                report.unread_packets[segment] = report.unread_packets.get(segment, 0) + 1
+                if segment in _LOST:
+                    error = f"a packet that could not be read: {segment}"
+                    yield RawFrame(time_ns, report.packets - 1, "", "damage", error=error, lost=len(packet.data))
+        yield from lost
+        for found in reader.finish():
+            found.position = report.packets
+            yield found
+
+
+_LOST = ("link type", "fragment", "short")
 
 
 def _read_segments(file: BinaryIO, report: CaptureReport) -> Iterator[Segment]:
@@ -109,36 +165,66 @@ class _Introduction:
         return None
 
 
-class _Dialogue:
+Found = TypeVar("Found")
+
+
+class _Converses(Protocol[Found]):
+    """`Conversation` or `RawConversation`."""
+
+    def __call__(
+        self, connection: str, report: CaptureReport, /, *, max_frame_size: int, in_step: tuple[bool, bool]
+    ) -> _Talk[Found]: ...
+
+
+class _Talk(Protocol[Found]):
+    def open(self, time_ns: int, /) -> list[Found]: ...
+    def feed(self, side: Side, data: bytes, time_ns: int) -> list[Found]: ...
+    def hole(self, side: Side, size: int, time_ns: int) -> list[Found]: ...
+    def close(self, time_ns: int, seen: bool, /) -> list[Found]: ...
+
+
+class _Dialogue(Generic[Found]):
     """A connection between a client and a broker."""
 
-    def __init__(self, broker: int, conversation: Conversation) -> None:
+    def __init__(self, broker: int, conversation: _Talk[Found]) -> None:
         self._broker = broker
         self._conversation = conversation
 
-    def hear(self, event: StreamEvent) -> list[CapturedFrame]:
+    def open(self, time_ns: int) -> list[Found]:
+        return self._conversation.open(time_ns)
+
+    def hear(self, event: StreamEvent, ended: bool) -> list[Found]:
         """Take in the next event; give the frames that it completes."""
         side: Side = "response" if event.sender == self._broker else "request"
         if isinstance(event.piece, Closed):
-            return self._conversation.close(event.time_ns)
+            return self._conversation.close(event.time_ns, not ended)
         if isinstance(event.piece, Hole):
             return self._conversation.hole(side, event.piece.size, event.time_ns)
         return self._conversation.feed(side, event.piece, event.time_ns)
 
 
-class _Reader:
+class _Reader(Generic[Found]):
     """All connections of a capture, each with what is known of it so far."""
 
-    def __init__(self, ports: frozenset[int] | None, max_frame_size: int, report: CaptureReport) -> None:
-        self._ports = ports
+    def __init__(
+        self, converse: _Converses[Found], ports: Collection[int] | None, max_frame_size: int, report: CaptureReport
+    ) -> None:
+        self._converse = converse
+        self._ended = False
+        self._ports = None if ports is None else frozenset(ports)
         self._max_frame_size = max_frame_size
         self._report = report
         self._reassembler = Reassembler()
         self._brokers: set[Endpoint] = set()
-        self._heard: dict[int, _Introduction | _Dialogue | None] = {}  # None: nobody speaks Kafka there
+        self._heard: dict[int, _Introduction | _Dialogue[Found] | None] = {}  # None: nobody speaks Kafka there
         self._time_ns = 0
 
-    def push(self, segment: Segment) -> Iterator[CapturedFrame]:
+    @property
+    def stray_bytes(self) -> int:
+        """Payload so far that fits nowhere into its connection."""
+        return self._reassembler.stray_bytes
+
+    def push(self, segment: Segment) -> Iterator[Found]:
         self._time_ns = segment.time_ns
         if self._ports is not None and self._ports.isdisjoint((segment.source[1], segment.destination[1])):
             return
@@ -146,28 +232,32 @@ class _Reader:
         for event in self._reassembler.push(segment):
             yield from self._handle(event)
 
-    def finish(self) -> Iterator[CapturedFrame]:
+    def finish(self) -> Iterator[Found]:
+        self._ended = True
         for event in self._reassembler.finish(self._time_ns):
             yield from self._handle(event)
         self._report.stray_bytes = self._reassembler.stray_bytes
 
-    def _handle(self, event: StreamEvent) -> Iterator[CapturedFrame]:
+    def _handle(self, event: StreamEvent) -> Iterator[Found]:
         connection = event.connection
         if connection.number not in self._heard:
             broker = self._known_broker(connection)
-            self._heard[connection.number] = (
-                _Introduction(connection, self._max_frame_size) if broker is None else self._begin(connection, broker)
-            )
+            if broker is None:
+                self._heard[connection.number] = _Introduction(connection, self._max_frame_size)
+            else:
+                dialogue = self._heard[connection.number] = self._begin(connection, broker)
+                yield from dialogue.open(event.time_ns)
         heard = self._heard[connection.number]
         if isinstance(heard, _Dialogue):
-            yield from heard.hear(event)
+            yield from heard.hear(event, self._ended)
         elif isinstance(heard, _Introduction):
             broker = heard.hear(event)
             if broker is not None:
                 self._brokers.add(connection.endpoints[broker])
                 dialogue = self._heard[connection.number] = self._begin(connection, broker)
+                yield from dialogue.open(heard.events[0].time_ns)
                 for earlier in heard.events:
-                    yield from dialogue.hear(earlier)
+                    yield from dialogue.hear(earlier, self._ended)
             elif heard.hopeless:
                 self._heard[connection.number] = None
                 self._report.foreign_connections += 1
@@ -184,10 +274,10 @@ class _Reader:
             return 1 - connection.initiator
         return known.index(True) if sum(known) == 1 else None
 
-    def _begin(self, connection: Connection, broker: int) -> _Dialogue:
+    def _begin(self, connection: Connection, broker: int) -> _Dialogue[Found]:
         client = 1 - broker
         names = [f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}" for ip, port in connection.endpoints]
-        conversation = Conversation(
+        conversation = self._converse(
             f"{names[client]}-{names[broker]}#{connection.number}",
             self._report,
             max_frame_size=self._max_frame_size,

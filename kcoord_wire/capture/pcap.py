@@ -21,24 +21,37 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
-__all__ = ["MAX_PACKET", "CaptureError", "Packet", "read_packets"]
+__all__ = [
+    "BYTE_ORDER",
+    "INTERFACE_BLOCK",
+    "MAX_PACKET",
+    "NANOSECONDS",
+    "PCAP_MAGIC",
+    "SECTION_MAGIC",
+    "CaptureError",
+    "Interface",
+    "Packet",
+    "read_interface",
+    "read_packet_block",
+    "read_packets",
+]
 
 MAX_PACKET: Final = 1024 * 1024
 """Largest packet or block read, in bytes; a capture's usual limit is 256 KiB."""
 
-_NANOSECONDS: Final = 1_000_000_000
-_PCAP_MAGIC: Final = {  # the first four bytes: byte order, fractions per second, bytes of a packet's header
+NANOSECONDS: Final = 1_000_000_000
+PCAP_MAGIC: Final = {  # the first four bytes: byte order, fractions per second, bytes of a packet's header
     b"\xa1\xb2\xc3\xd4": (">", 1_000_000, 16),
     b"\xd4\xc3\xb2\xa1": ("<", 1_000_000, 16),
-    b"\xa1\xb2\x3c\x4d": (">", _NANOSECONDS, 16),
-    b"\x4d\x3c\xb2\xa1": ("<", _NANOSECONDS, 16),
+    b"\xa1\xb2\x3c\x4d": (">", NANOSECONDS, 16),
+    b"\x4d\x3c\xb2\xa1": ("<", NANOSECONDS, 16),
     b"\xa1\xb2\xcd\x34": (">", 1_000_000, 24),
     b"\x34\xcd\xb2\xa1": ("<", 1_000_000, 24),
 }
 _SECTION_HEADER: Final = 0x0A0D0D0A
-_SECTION_MAGIC: Final = b"\x0a\x0d\x0d\x0a"
-_BYTE_ORDER: Final = {b"\x1a\x2b\x3c\x4d": ">", b"\x4d\x3c\x2b\x1a": "<"}
-_INTERFACE, _OLD_PACKET, _SIMPLE_PACKET, _ENHANCED_PACKET = 1, 2, 3, 6
+SECTION_MAGIC: Final = b"\x0a\x0d\x0d\x0a"
+BYTE_ORDER: Final = {b"\x1a\x2b\x3c\x4d": ">", b"\x4d\x3c\x2b\x1a": "<"}
+INTERFACE_BLOCK, _OLD_PACKET, _SIMPLE_PACKET, _ENHANCED_PACKET = 1, 2, 3, 6
 _OPTION_END, _OPTION_RESOLUTION, _OPTION_OFFSET = 0, 9, 14
 
 
@@ -70,15 +83,15 @@ def read_packets(file: BinaryIO, on_damage: Callable[[str], None]) -> Iterator[P
     :raises CaptureError: the file is neither pcap nor pcapng
     """
     magic = file.read(4)
-    if magic == _SECTION_MAGIC:
+    if magic == SECTION_MAGIC:
         return _read_pcapng(file, on_damage)
-    if magic in _PCAP_MAGIC:
+    if magic in PCAP_MAGIC:
         return _read_pcap(file, magic, on_damage)
     raise CaptureError(f"neither pcap nor pcapng: the file begins with {magic.hex(' ') or 'nothing'}")
 
 
 def _read_pcap(file: BinaryIO, magic: bytes, on_damage: Callable[[str], None]) -> Iterator[Packet]:
-    order, fractions, header_size = _PCAP_MAGIC[magic]
+    order, fractions, header_size = PCAP_MAGIC[magic]
     header = file.read(20)
     if len(header) < 20:
         raise CaptureError("the file ends within its header")
@@ -94,11 +107,11 @@ def _read_pcap(file: BinaryIO, magic: bytes, on_damage: Callable[[str], None]) -
         data = file.read(captured)
         if len(data) < captured:
             on_damage(f"the file ends within a packet, {captured - len(data)} bytes early")
-        yield Packet(seconds * _NANOSECONDS + fraction * (_NANOSECONDS // fractions), link_type, data, length)
+        yield Packet(seconds * NANOSECONDS + fraction * (NANOSECONDS // fractions), link_type, data, length)
 
 
 @dataclass(slots=True)
-class _Interface:
+class Interface:
     """What an interface description block says: the link type and how timestamps count."""
 
     link_type: int
@@ -108,24 +121,24 @@ class _Interface:
 
     def time_ns(self, high: int, low: int) -> int:
         ticks = high << 32 | low
-        return self.offset_seconds * _NANOSECONDS + ticks * _NANOSECONDS // self.ticks_per_second
+        return self.offset_seconds * NANOSECONDS + ticks * NANOSECONDS // self.ticks_per_second
 
 
 def _read_pcapng(file: BinaryIO, on_damage: Callable[[str], None]) -> Iterator[Packet]:
     order = "<"
-    interfaces: list[_Interface] = []
-    head = _SECTION_MAGIC + file.read(4)
+    interfaces: list[Interface] = []
+    head = SECTION_MAGIC + file.read(4)
     first = True
     while head:
         if len(head) < 8:
             return on_damage("the file ends within a block's header")
-        if head[:4] == _SECTION_MAGIC:
+        if head[:4] == SECTION_MAGIC:
             mark = file.read(4)
-            if mark not in _BYTE_ORDER:
+            if mark not in BYTE_ORDER:
                 if first:
                     raise CaptureError("a pcapng section without a byte-order mark")
                 return on_damage("a section without a byte-order mark: nothing after it was read")
-            order = _BYTE_ORDER[mark]
+            order = BYTE_ORDER[mark]
             interfaces = []
             already = 12
         else:
@@ -140,9 +153,9 @@ def _read_pcapng(file: BinaryIO, on_damage: Callable[[str], None]) -> Iterator[P
             raise CaptureError("a pcapng section of an unknown version")
         first = False
         try:
-            if kind == _INTERFACE:
-                interfaces.append(_read_interface(order, body))
-            elif packet := _read_packet_block(order, kind, body, interfaces):
+            if kind == INTERFACE_BLOCK:
+                interfaces.append(read_interface(order, body))
+            elif packet := read_packet_block(order, kind, body, interfaces):
                 yield packet
         except (struct.error, IndexError):
             return on_damage(f"a block of type {kind} is too short for what it says, or names no interface")
@@ -162,9 +175,10 @@ def _read_block(file: BinaryIO, size: int) -> bytes | None:
     return bytes(32)
 
 
-def _read_interface(order: str, body: bytes) -> _Interface:
+def read_interface(order: str, body: bytes) -> Interface:
+    """What the body of an interface description block says. struct.error or IndexError where it is too short."""
     link_type, _, snap_length = struct.unpack_from(order + "HHI", body)
-    interface = _Interface(link_type, snap_length)
+    interface = Interface(link_type, snap_length)
     position = 8
     while position + 4 <= len(body):
         code, size = struct.unpack_from(order + "HH", body, position)
@@ -179,8 +193,8 @@ def _read_interface(order: str, body: bytes) -> _Interface:
     return interface
 
 
-def _read_packet_block(order: str, kind: int, body: bytes, interfaces: list[_Interface]) -> Packet | None:
-    """The packet of a packet block; None for blocks of other kinds."""
+def read_packet_block(order: str, kind: int, body: bytes, interfaces: list[Interface]) -> Packet | None:
+    """The packet of a packet block; None for blocks of other kinds. Errors as of `read_interface`."""
     if kind == _SIMPLE_PACKET:  # has neither a timestamp nor a captured length of its own
         interface = interfaces[0]
         (length,) = struct.unpack_from(order + "I", body)

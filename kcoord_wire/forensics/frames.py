@@ -1,0 +1,238 @@
+"""What is in captures, recordings and log segments: rows of `Frame` and of `LogRow`, undecoded.
+
+Laws:
+
+* Nothing is raised for what a file holds: damage becomes rows with an error, a place and a size, and reading goes on
+  behind it wherever something sound is found. A file that is none of ours is one row of damage.
+* Every byte of a recording or segment is in a sound row's record or batch, or in the `lost` of a row; every byte of a
+  capture in a packet that was read, or in the `lost` of a row.
+* Frames come in the order in which they were complete; `Frame.seq` counts the rows of a source, damage included.
+* Memory holds a batch of rows, a frame of each direction, what arrived out of order, and open transactions.
+
+Transactions: offsets that were committed in a transaction become rows where its commit marker is; those of an aborted
+one become none. Where the segment ends before the marker, they become rows with an error and their key and value: the
+outcome is in the next segment, and a guess would be wrong in one of two ways.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from collections.abc import Collection, Iterator
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from kcoord_wire.capture.frames import read_raw_frames
+from kcoord_wire.capture.recording import Damage, RecordingError, read_header, read_recording
+from kcoord_wire.errors import DecodeError
+from kcoord_wire.forensics.model import Frame, LogRow, arrow_schema
+from kcoord_wire.forensics.sources import Source, SourceError, find_sources, kind_of
+from kcoord_wire.records.control import ControlType, decode_control_record
+from kcoord_wire.records.limits import ReadLimits
+from kcoord_wire.records.model import Batch, RecordBatch
+from kcoord_wire.records.reader import PREFIX_SIZE, batch_size, decode_any
+
+__all__ = ["MAX_BATCH_BYTES", "Source", "SourceError", "find_sources", "kind_of", "read_frames", "read_log"]
+
+MAX_BATCH_BYTES: Final = 16 * 1024 * 1024
+"""Bytes of frames or records after which a batch is given, however few rows it has."""
+
+_LIMITS: Final = ReadLimits(strict=False)
+_MAX_BATCH: Final = 100 * 1024 * 1024
+_SEARCHES: Final = 64
+"""How often each byte of a segment may be looked at in search of sound batches, on average."""
+# An offset below 2**40, a size below 2**24, any epoch, a magic that exists: where a batch may begin.
+_LIKELY_BATCH: Final = re.compile(rb"(?=\x00{3}.{5}\x00.{7}[\x00-\x02])", re.DOTALL)
+_INT64: Final = 2**63 - 1
+_NANOSECONDS: Final = 1_000_000  # in a millisecond
+
+
+class _Rows:
+    """Rows on their way into batches."""
+
+    def __init__(self, row: type, batch_rows: int) -> None:
+        self._schema = arrow_schema(row)
+        self._batch_rows = batch_rows
+        self._rows: list[tuple[Any, ...]] = []
+        self._bytes = 0
+
+    def add(self, *row: Any, size: int) -> Iterator[pa.RecordBatch]:
+        """Take in a row of that many bytes; give a batch when it is full."""
+        self._rows.append(row)
+        self._bytes += size
+        if len(self._rows) >= self._batch_rows or self._bytes >= MAX_BATCH_BYTES:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """What is left, if anything."""
+        if self._rows:
+            columns = zip(*self._rows, strict=True)
+            arrays = [pa.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        self._rows, self._bytes = [], 0
+
+
+def read_frames(
+    path: str | os.PathLike[str], *, ports: Collection[int] | None = None, batch_rows: int = 8192
+) -> Iterator[pa.RecordBatch]:
+    """The frames of a capture or a recording, as rows of `Frame`.
+
+    :param ports: the brokers' ports, for captures; None finds them
+    :raises OSError: the file cannot be read
+    :raises MissingLibraryError: the extra ``capture`` or ``records`` is not installed
+    """
+    source = os.fspath(path)
+    rows = _Rows(Frame, batch_rows)
+    try:
+        found = _of_recording(path) if kind_of(path) == "recording" else _of_capture(path, ports)
+        for seq, row in enumerate(found):
+            yield from rows.add(source, seq, *row, size=len(row[4]))
+    except (SourceError, RecordingError) as error:
+        yield from rows.add(source, 0, 0, 0, "", "damage", b"", str(error), Path(path).stat().st_size, size=0)
+    yield from rows.rest()
+
+
+_Row = tuple[int, int, str, str, bytes, str | None, int]
+"""A `Frame` without source and seq."""
+
+
+def _of_capture(path: str | os.PathLike[str], ports: Collection[int] | None) -> Iterator[_Row]:
+    for found in read_raw_frames(path, ports=ports):
+        error, lost = found.error, found.lost
+        yield found.position, found.time_ns, found.connection, found.kind, found.body, error, lost
+
+
+def _of_recording(path: str | os.PathLike[str]) -> Iterator[_Row]:
+    header = read_header(path)
+    began_ns = header.began_ns if header else 0
+    names: dict[int, str] = {}
+    time_ns = began_ns
+    for found in read_recording(path):
+        if isinstance(found, Damage):
+            yield found.position, time_ns, "", "damage", b"", found.why, found.size
+            continue
+        position, time_ns, number, direction, body, size = found
+        if direction == "opened":
+            names[number] = body.decode(errors="replace")
+            if time_ns >= began_ns:  # else it was opened in an earlier file, and is only named again
+                yield position, time_ns, names[number], direction, b"", None, 0
+            continue
+        name = names.get(number) or f"?:0-?:0#{number}"
+        if direction == "closed":
+            names.pop(number, None)
+            yield position, time_ns, name, direction, b"", None, 0
+        elif size > len(body):
+            error = f"{size - len(body)} of its {size} bytes were not recorded"
+            yield position, time_ns, name, direction, body, error, len(body)
+        else:
+            yield position, time_ns, name, direction, body, None, 0
+
+
+def read_log(path: str | os.PathLike[str], *, batch_rows: int = 8192) -> Iterator[pa.RecordBatch]:
+    """The records of a segment file of ``__consumer_offsets``, as rows of `LogRow`.
+
+    :raises OSError: the file cannot be read
+    :raises MissingLibraryError: the extra ``records`` is not installed
+    """
+    source = os.fspath(path)
+    name = re.fullmatch(r".*-(\d+)", Path(path).resolve().parent.name)
+    partition = int(name[1]) if name and int(name[1]) < 2**31 else -1
+    rows = _Rows(LogRow, batch_rows)
+    if not Path(path).stat().st_size:
+        return
+    with Path(path).open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+        for offset, position, time_ns, key, value, error, lost in _of_segment(data):
+            size = len(key or b"") + len(value or b"")
+            yield from rows.add(source, partition, offset, position, time_ns, key, value, error, lost, size=size)
+    yield from rows.rest()
+
+
+_Record = tuple[int, int, int, bytes | None, bytes | None, str | None, int]
+"""A `LogRow` without source and partition."""
+
+
+def _of_segment(data: mmap) -> Iterator[_Record]:
+    open_: dict[int, list[_Record]] = {}  # by producer
+    for batch in _batches(data):
+        if not isinstance(batch, Batch):
+            position, size, why = batch
+            yield -1, position, 0, None, None, why, size
+            continue
+        if isinstance(batch, RecordBatch) and batch.is_control:
+            committed = _ends_well(batch)
+            if committed is not None and (held := open_.pop(batch.producer_id, None)) and committed:
+                yield from held
+            continue
+        found = [
+            (record.offset, batch.position, _nanoseconds(record.timestamp), record.key, record.value, None, 0)
+            for record in batch.records
+        ]
+        if isinstance(batch, RecordBatch) and batch.is_transactional:
+            open_.setdefault(batch.producer_id, []).extend(found)
+        else:
+            yield from found
+    why = "committed in a transaction whose end is not in this segment"
+    for held in open_.values():
+        for offset, position, time_ns, key, value, _, _ in held:
+            yield offset, position, time_ns, key, value, why, 0
+
+
+def _ends_well(batch: RecordBatch) -> bool | None:
+    """Whether a control batch commits a transaction; None where it ends none."""
+    for record in batch.records:
+        try:
+            control = decode_control_record(record)
+        except DecodeError:
+            continue
+        if control.type in (ControlType.COMMIT, ControlType.ABORT):
+            return control.type == ControlType.COMMIT
+    return None
+
+
+def _nanoseconds(milliseconds: int) -> int:
+    return max(-_INT64, min(_INT64, milliseconds * _NANOSECONDS))
+
+
+def _batches(data: mmap) -> Iterator[Batch | tuple[int, int, str]]:
+    """The batches of a segment; position, size and reason of what lies between them."""
+    position, budget = 0, _SEARCHES * len(data)
+    while position < len(data):
+        batch = _batch_at(data, position)
+        if not isinstance(batch, DecodeError):
+            yield batch
+            position += batch.size
+            continue
+        end, budget = _next_batch(data, position, budget)
+        yield position, end - position, str(batch)
+        position = end
+
+
+def _batch_at(data: mmap, position: int) -> Batch | DecodeError:
+    try:
+        prefix = data[position : position + PREFIX_SIZE]
+        size = batch_size(prefix, position) if len(prefix) == PREFIX_SIZE else PREFIX_SIZE
+        if size > min(_MAX_BATCH, len(data) - position):
+            detail = f"{size} bytes or more where {len(data) - position} are left"
+            return DecodeError("truncated", position, "Batch.size", detail)
+        return decode_any(memoryview(data[position : position + size]), position, _LIMITS)
+    except DecodeError as error:
+        return error
+
+
+def _next_batch(data: mmap, position: int, budget: int) -> tuple[int, int]:
+    """Where the next sound batch begins, else the end of the data; and what is left of the budget."""
+    for match in _LIKELY_BATCH.finditer(data, position + 1):
+        place = match.start()
+        (size,) = struct.unpack_from(">i", data, place + 8)
+        if place + PREFIX_SIZE + size > len(data):
+            continue
+        budget -= size
+        if budget < 0:
+            break
+        if not isinstance(_batch_at(data, place), DecodeError):
+            return place, budget
+    return len(data), budget
