@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: the native module, and the schema files inside the wheel.
+"""What pyproject.toml cannot say: the native modules, and the schema files inside the wheel.
 
 Switches, all from the environment:
 
@@ -27,10 +27,10 @@ SANITIZE = os.environ.get("KCOORD_WIRE_SANITIZE", "")
 NO_COMPILER = (CCompilerError, CompileError, ExecError, LinkError, PlatformError, FileNotFoundError)
 
 
-def native_module() -> Extension:
-    """The extension, with flags for this platform and these switches.
+def native_modules() -> list[Extension]:
+    """The extensions: messages to objects, frames to columns; with flags for this platform and these switches.
 
-    The flags are kept in a file that the module depends on, so that another choice of switches is another build.
+    The flags are kept in a file that the modules depend on, so that another choice of switches is another build.
     """
     compile_args = [] if sys.platform == "win32" else ["-O0", "-g"] if DEBUG else ["-O3"]
     link_args = []
@@ -43,18 +43,21 @@ def native_module() -> Extension:
         flags.parent.mkdir(exist_ok=True)
         flags.write_text(text)
     written_by_hand = sorted(str(path) for path in SOURCES.iterdir() if path.suffix in {".pyx", ".pxd", ".h"})
-    return Extension(
-        "kcoord_wire._native",
-        [str(SOURCES / "native.pyx")],
-        include_dirs=[str(SOURCES)],
-        depends=[*written_by_hand, str(flags), "setup.py"],
-        extra_compile_args=compile_args,
-        extra_link_args=link_args,
-    )
+    return [
+        Extension(
+            f"kcoord_wire._{name}",
+            [str(SOURCES / f"{name}.pyx")],
+            include_dirs=[str(SOURCES)],
+            depends=[*written_by_hand, str(flags), "setup.py"],
+            extra_compile_args=compile_args,
+            extra_link_args=link_args,
+        )
+        for name in ("native", "columns")
+    ]
 
 
 class BuildNative(build_ext):
-    """Builds the native module, or goes on without it where no C compiler is."""
+    """Builds the native modules, or goes on without them where no C compiler is."""
 
     def run(self) -> None:
         try:
@@ -105,4 +108,4 @@ class BuildPython(build_py):
             shutil.copytree("schemas", target)
 
 
-setup(ext_modules=[native_module()], cmdclass={"build_ext": BuildNative, "build_py": BuildPython})
+setup(ext_modules=native_modules(), cmdclass={"build_ext": BuildNative, "build_py": BuildPython})

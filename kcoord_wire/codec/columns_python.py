@@ -27,6 +27,7 @@ class Decoder:
     :param shapes: of each message that has a column, that column
     :param by_key: which message a key chooses; None where there is one message and it is always that
     :param schema: of what `decode` gives
+    :param views: said by `schema` too, for pyarrow
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Decoder:
         schema: pa.Schema,
         strict: bool,
         registry: Registry,
+        views: bool,
     ) -> None:
         self.codecs = codecs
         self.shapes = shapes
