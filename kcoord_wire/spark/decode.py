@@ -1,0 +1,370 @@
+"""Frames in a binary column into columns, on Spark's workers: `decode_frames`, and `from_kafka_wire` for one expression.
+
+    joins = decode_frames(frames, apis=["JoinGroup"], columns=["group_id", "reason"], flat=True)
+
+Laws:
+
+* A row in is a row out, but for rows whose api is not asked for: those are left out by built-in SQL on the first two
+  bytes (the key column for responses), before any byte goes to Python.
+* A row holds what `kcoord_wire.codec.columns` gives for it, whatever the batches and partitions.
+* FAILFAST ends the job at the first bad row and says which one. PERMISSIVE gives nulls for it, its fault in `_error` (the
+  kind, as of `DecodeError`) and `_error_offset`, and its bytes in `_corrupt_record`; those of sound rows do not come
+  back from Python.
+* Every other column crosses to Python and back: select what is needed before.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
+from typing import Any, Final, cast, get_args
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
+
+import kcoord_wire as kw
+from kcoord_wire.codec.columns import ColumnDecoder, Form
+from kcoord_wire.spark.rows import as_spark, spark_type
+
+__all__ = ["GROUP_APIS", "BadFrameError", "decode_frames", "from_kafka_wire"]
+
+GROUP_APIS: Final = (
+    "OffsetCommit",
+    "OffsetFetch",
+    "FindCoordinator",
+    "JoinGroup",
+    "Heartbeat",
+    "LeaveGroup",
+    "SyncGroup",
+    "ConsumerGroupHeartbeat",
+)
+"""What `decode_frames` decodes if nothing is said: the apis by which groups are coordinated."""
+
+MODES: Final = ("FAILFAST", "PERMISSIVE")
+OPTIONS: Final = ("columns", "form", "message", "mode", "strict", "version")
+_HEADS: Final = ("api_key", "api_version", "correlation_id", "client_id", "version")
+_FAULTS: Final = ("_error", "_error_offset", "_corrupt_record")
+_SHOWN_BYTES: Final = 24
+
+
+class BadFrameError(ValueError):
+    """A row does not decode, and the mode is FAILFAST."""
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What a worker is told: it makes its decoder of that once and keeps it.
+
+    :ivar columns: None: all
+    """
+
+    messages: tuple[str, ...]
+    form: Form
+    columns: tuple[str, ...] | None
+    strict: bool
+    flat: bool
+    permissive: bool
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Without the decoder: a worker makes its own."""
+        return _Plan, (self.messages, self.form, self.columns, self.strict, self.flat, self.permissive)
+
+    @cached_property
+    def decoder(self) -> ColumnDecoder:
+        paths = None if self.columns is None else [name for name in self.columns if name not in _HEADS]
+        return ColumnDecoder(self.messages, form=self.form, columns=paths, strict=self.strict)
+
+    @cached_property
+    def heads(self) -> list[str]:
+        """The header's columns that are wanted."""
+        names = [name for name in self.decoder.schema.names if name in _HEADS]
+        return [name for name in names if self.columns is None or name in self.columns]
+
+    @cached_property
+    def structs(self) -> list[str]:
+        return [name for name in self.decoder.schema.names if name in self.messages]
+
+    @cached_property
+    def paths(self) -> dict[str, list[tuple[str, list[int]]]]:
+        """Where each flat column comes from: message and indices of the fields down to it."""
+        found: dict[str, list[tuple[str, list[int]]]] = {}
+        for path in self.columns or ():
+            head, _, rest = path.partition(".")
+            bare = rest if head in self.messages else path
+            if bare in _HEADS and bare not in found and bare in self.heads:
+                continue
+            for message in self.structs:
+                if head in (message, *bare.split(".")[:1]) and (place := self._place(message, bare)) is not None:
+                    places = found.setdefault(bare.replace(".", "_"), [])
+                    if (message, place) not in places:
+                        places.append((message, place))
+        return found
+
+    def _place(self, message: str, path: str) -> list[int] | None:
+        kind, place = self.decoder.schema.field(message).type, []
+        for name in path.split("."):
+            if not pa.types.is_struct(kind):
+                raise ValueError(
+                    f"{message}.{path} lies within an array: flat=True has one value a row; leave flat out"
+                )
+            index = kind.get_field_index(name)
+            if index < 0:
+                return None
+            place.append(index)
+            kind = kind.field(index).type
+        return place
+
+    @cached_property
+    def schema(self) -> StructType:
+        """Spark's schema of what `decoded` gives."""
+        schema = self.decoder.schema
+        fields = [schema.field(name) for name in self.heads]
+        fields += self._flat_fields() if self.flat else [schema.field(name) for name in self.structs]
+        if self.permissive:
+            fields += [pa.field(name, kind) for name, kind in zip(_FAULTS, (pa.string(), pa.int64(), pa.binary()))]
+        return spark_type(pa.schema(fields))
+
+    def _flat_fields(self) -> list[pa.Field]:
+        fields = []
+        for name, places in self.paths.items():
+            kinds = {}
+            for message, place in places:
+                kind = self.decoder.schema.field(message).type
+                for index in place:
+                    kind = kind.field(index).type
+                kinds[message] = kind
+            if len(set(kinds.values())) > 1:
+                what = ", ".join(f"{kind} in {message}" for message, kind in kinds.items())
+                raise ValueError(f"the column {name!r} has several types: {what}; name fewer apis, or leave flat out")
+            fields.append(pa.field(name, next(iter(kinds.values()))))
+        return fields
+
+    def decoded(self, frames: pa.Array, keys: Any, versions: Any) -> list[pa.Array]:
+        """The columns of `schema`.
+
+        :raises BadFrameError: a row is bad, and the mode is FAILFAST
+        """
+        batch = self.decoder.decode(frames, keys=keys, versions=versions)
+        bad = batch["error"].is_valid()
+        if not self.permissive and batch["error"].null_count < len(batch):
+            row = pc.index(bad, pa.scalar(True)).as_py()
+            raise BadFrameError(self._says(frames[row].as_py(), batch, row))
+        columns = [batch[name] for name in self.heads]
+        columns += [self._coalesced(batch, places) for places in self.paths.values()] if self.flat else []
+        columns += [] if self.flat else [batch[name] for name in self.structs]
+        if self.permissive:
+            no_bytes = pa.scalar(None, frames.type)
+            columns += [batch["error"], batch["error_offset"], pc.if_else(bad, frames, no_bytes)]
+        return columns
+
+    def _coalesced(self, batch: pa.RecordBatch, places: list[tuple[str, list[int]]]) -> pa.Array:
+        values = [pc.struct_field(batch[message], place) for message, place in places]
+        return values[0] if len(values) == 1 else pc.coalesce(*values)
+
+    def _says(self, frame: bytes, batch: pa.RecordBatch, row: int) -> str:
+        shown = frame[:_SHOWN_BYTES].hex() + ("..." if len(frame) > _SHOWN_BYTES else "")
+        kind, offset = batch["error"][row].as_py(), batch["error_offset"][row].as_py()
+        what = self.messages[0] if len(self.messages) == 1 else f"one of {', '.join(self.messages)}"
+        return (
+            f"{kind} at byte {offset} of {len(frame)} ({self.form}, {what}): {shown}; "
+            "mode PERMISSIVE gives null for such rows and keeps them in _corrupt_record"
+        )
+
+
+@cache
+def _kept(plan: _Plan) -> _Plan:
+    """The equal plan whose decoder is made already."""
+    return plan
+
+
+def decode_frames(
+    df: DataFrame,
+    column: str = "frame",
+    apis: Sequence[str | int] | None = None,
+    columns: Sequence[str] | None = None,
+    mode: str = "PERMISSIVE",
+    *,
+    form: str = "request",
+    keys: str | int | None = None,
+    versions: str | int | None = None,
+    flat: bool = False,
+    strict: bool = True,
+) -> DataFrame:
+    """The frames in `column` decoded, beside the other columns of `df`.
+
+    A frame whose api is not among `apis` is left out. Where `df` has a column ``direction``, as the source ``kcoord``
+    gives it, rows of the other direction are left out too.
+
+    :param column: a frame without its four bytes of size
+    :param apis: names (``JoinGroup``), message names (``JoinGroupRequest``) or api keys; None: those of `GROUP_APIS`
+    :param columns: what to decode: the header's ``api_key``, ``api_version``, ``correlation_id``, ``client_id``, and
+        dotted paths as of `ColumnDecoder`; the rest is not even made. None: all
+    :param mode: FAILFAST or PERMISSIVE
+    :param form: ``request`` or ``response``, or ``message`` and ``prefixed`` as of `ColumnDecoder`, which need message
+        names in `apis`
+    :param keys: the column of api keys, or one for all: needed for responses
+    :param versions: the column of versions, or one for all: needed for responses and messages
+    :param flat: a column for each path, from whichever message has it, instead of a struct for each message
+    :param strict: as of `kcoord_wire.decode`
+    :raises ValueError: an argument is wrong, or a decoded column has the name of one of `df`
+    """
+    named = GROUP_APIS if apis is None else apis
+    messages = tuple(_message(api, form) for api in ([named] if isinstance(named, str | int) else named))
+    if flat and not columns:
+        raise ValueError("flat=True needs the columns: it gives a column for each")
+    if isinstance(columns, str):
+        raise ValueError(f"columns is a list of paths, not the string {columns!r}")
+    plan = _checked(messages, form, columns, strict, flat, mode)
+    if column not in df.columns:
+        raise ValueError(f"there is no column {column!r}, only {', '.join(df.columns)}")
+    rows = _asked_for(df, column, plan, keys)
+    beside = [field for field in df.schema if field.name != column]
+    if clash := {field.name for field in beside} & set(plan.schema.names):
+        raise ValueError(f"df has columns that decoding gives: {', '.join(sorted(clash))}; rename or drop them before")
+    schema = StructType([*(StructField(field.name, field.dataType) for field in beside), *plan.schema])
+    return rows.mapInArrow(partial(_decode_batches, plan, column, keys, versions), schema)
+
+
+def _decode_batches(
+    plan: _Plan, column: str, keys: str | int | None, versions: str | int | None, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    plan = _kept(plan)
+    for batch in batches:
+        decoded = plan.decoded(batch[column], _per_row(batch, keys), _per_row(batch, versions))
+        names = [name for name in batch.schema.names if name != column]
+        arrays = [batch[name] for name in names]
+        columns = as_spark(pa.RecordBatch.from_arrays(decoded, names=plan.schema.names), plan.schema)
+        yield pa.RecordBatch.from_arrays([*arrays, *columns.columns], names=[*names, *columns.schema.names])
+
+
+def _per_row(batch: pa.RecordBatch, given: str | int | None) -> Any:
+    return batch[given] if isinstance(given, str) else given
+
+
+def _asked_for(df: DataFrame, column: str, plan: _Plan, keys: str | int | None) -> DataFrame:
+    """The rows that may be of the messages asked for."""
+    if plan.form not in ("request", "response"):
+        return df
+    if "direction" in df.columns:
+        df = df.where(F.col("direction") == plan.form)
+    api_keys = [cast(int, kw.registry[name].api_key) for name in plan.messages]
+    if plan.form == "request":
+        firsts = [F.lit(key.to_bytes(2, "big", signed=True)) for key in api_keys]
+        short = F.octet_length(column) < 2  # what has no api key is bad whatever is asked for
+        return df.where(short | F.substring(column, 1, 2).isin(*firsts))
+    return df.where(F.col(keys).isin(api_keys)) if isinstance(keys, str) else df
+
+
+def from_kafka_wire(
+    col: Column | str,
+    options: Mapping[str, Any] | None = None,
+    *,
+    keys: Column | str | None = None,
+    versions: Column | str | None = None,
+) -> Column:
+    """An expression that decodes a binary column, with the conventions of Spark's from_avro and from_protobuf.
+
+    It gives a struct: the header's columns, a struct for each message, and in PERMISSIVE `_error`, `_error_offset` and
+    `_corrupt_record`. For whole DataFrames `decode_frames` is faster.
+
+    :param options:
+        ``message``: name of the message, or several, with commas (needed);
+        ``form``: ``request`` (the default), ``response``, ``message`` or ``prefixed``, as of `ColumnDecoder`;
+        ``version``: of all rows, for the forms response and message; `versions` is a column of them;
+        ``columns``: dotted paths of the fields to decode, with commas; all if left out;
+        ``mode``: ``FAILFAST`` (the default) or ``PERMISSIVE``;
+        ``strict``: ``true`` (the default) or ``false``, as of `kcoord_wire.decode`
+    :param keys: the column of api keys or record types, where several messages are named and the row does not say which
+    :raises ValueError: an option is unknown, missing or wrong
+    """
+    given = {str(name).lower(): value for name, value in (options or {}).items()}
+    for name in given:
+        if name not in OPTIONS:
+            raise ValueError(f"from_kafka_wire has no option {name!r}; its options are {', '.join(OPTIONS)}")
+    if not given.get("message"):
+        raise ValueError("from_kafka_wire needs the option message: a name, or several with commas")
+    form = str(given.get("form", "request"))
+    messages = tuple(_message(name, form) for name in _listed(given["message"]))
+    columns = _listed(given["columns"]) if "columns" in given else None
+    strict = _boolean(given.get("strict", "true"))
+    plan = _checked(messages, form, columns, strict, False, given.get("mode", "FAILFAST"))
+    version = _integer(given["version"]) if "version" in given else None
+    if version is not None and versions is not None:
+        raise ValueError("the option version and the argument versions say the same: give one")
+    if form in ("response", "message") and version is None and versions is None:
+        raise ValueError(f"the form {form} needs the option version, or a column of versions")
+    key = kw.registry[messages[0]].api_key if form == "response" and keys is None and len(messages) == 1 else None
+    decode = F.arrow_udf(_expression(plan, key, version, keys is not None, versions is not None), plan.schema)
+    return cast(Column, decode(*(c for c in (col, keys, versions) if c is not None)))
+
+
+def _expression(
+    plan: _Plan, key: int | None, version: int | None, has_keys: bool, has_versions: bool
+) -> Callable[..., Any]:
+    def from_kafka_wire(*columns: pa.Array) -> pa.Array:
+        known = _kept(plan)
+        rest = list(columns[1:])
+        keys = rest.pop(0) if has_keys else key
+        versions = rest.pop(0) if has_versions else version
+        batch = pa.RecordBatch.from_arrays(known.decoded(columns[0], keys, versions), names=known.schema.names)
+        return as_spark(batch, known.schema).to_struct_array()
+
+    from_kafka_wire.__annotations__ = {"columns": pa.Array, "return": pa.Array}
+    return from_kafka_wire
+
+
+def _checked(
+    messages: tuple[str, ...], form: str, columns: Sequence[str] | None, strict: bool, flat: bool, mode: Any
+) -> _Plan:
+    """The plan, with a decoder that could be made: wrong names are told here, not by a worker."""
+    if str(mode).upper() not in MODES:
+        raise ValueError(f"mode is FAILFAST or PERMISSIVE, not {mode!r}")
+    paths = None if columns is None else tuple(columns)
+    plan = _Plan(messages, cast(Form, form), paths, strict, flat, str(mode).upper() == "PERMISSIVE")
+    if not plan.schema:
+        raise ValueError(f"none of the columns {', '.join(paths or ())} is one of {', '.join(messages)}")
+    return plan
+
+
+def _message(api: str | int, form: str) -> str:
+    """The name of the message that an api's name or key, or a message's name, means."""
+    if form not in get_args(Form):
+        raise ValueError(f"form is {', '.join(get_args(Form))}, not {form!r}")
+    known = [codec for codec in kw.registry.values() if form not in ("request", "response") or _is_framed(codec, form)]
+    names = {codec.name for codec in known}
+    for codec in known:
+        if api in (codec.api_key, f"{codec.api_key}") and _is_framed(codec, form):
+            return codec.name
+    for name in (f"{api}{form.title()}", api):
+        if name in names:
+            return str(name)
+    short = {name.removesuffix(form.title()) for name in names}
+    near = difflib.get_close_matches(str(api), sorted(names | short), 1)
+    raise ValueError(f"there is no {form} {api!r}" + (f"; do you mean {near[0]!r}?" if near else ""))
+
+
+def _is_framed(codec: kw.MessageCodec, form: str) -> bool:
+    return codec.type == form and codec.family == "kafka"
+
+
+def _listed(value: Any) -> list[str]:
+    items = value.split(",") if isinstance(value, str) else list(value)
+    return [item.strip() for item in items]
+
+
+def _boolean(value: Any) -> bool:
+    if str(value).lower() not in ("true", "false"):
+        raise ValueError(f"the option strict is true or false, not {value!r}")
+    return str(value).lower() == "true"
+
+
+def _integer(value: Any) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        raise ValueError(f"the option version is a number, not {value!r}") from None

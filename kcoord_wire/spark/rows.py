@@ -1,0 +1,81 @@
+"""The pipeline's row types as Spark has them, and back.
+
+Laws:
+
+* Spark's type follows from the row type's Arrow schema: every field may be null, for Spark's sources refuse others.
+* A batch is given another schema, never other values.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from functools import cache
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from kcoord_wire.forensics.model import arrow_schema
+
+__all__ = ["as_spark", "instances", "spark_schema", "spark_type"]
+
+T = TypeVar("T")
+
+
+@cache
+def spark_schema(row: type) -> StructType:
+    """The Spark schema of a row type of `kcoord_wire.forensics.model`."""
+    return spark_type(arrow_schema(row))
+
+
+def spark_type(schema: pa.Schema) -> StructType:
+    """The Spark schema of what has this Arrow schema."""
+    return from_arrow_schema(pa.schema([_nullable(field) for field in schema]))
+
+
+def as_spark(batch: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:
+    """The columns that `schema` names, in the Arrow types that Spark wants for it."""
+    wanted = to_arrow_schema(schema, timezone="UTC")
+    return pa.RecordBatch.from_arrays([batch[field.name].cast(field.type) for field in wanted], schema=wanted)
+
+
+def instances(row: type[T], table: pa.Table) -> list[T]:
+    """The dataclass instances that `table_of` made this table of."""
+    return [_instance(row, item) for item in table.to_pylist()]
+
+
+def _nullable(field: pa.Field) -> pa.Field:
+    return pa.field(field.name, _plain(field.type), nullable=True)
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field("element", _plain(kind.value_type), nullable=True))
+    if pa.types.is_struct(kind):
+        return pa.struct([_nullable(field) for field in kind])
+    return kind
+
+
+def _instance(row: type[T], item: dict[str, Any]) -> T:
+    return row(**{name: make(item[name]) for name, make in _makers(row)})
+
+
+@cache
+def _makers(row: type) -> list[tuple[str, Any]]:
+    hints = typing.get_type_hints(row)
+    return [(field.name, _maker(hints[field.name])) for field in dataclasses.fields(row)]
+
+
+def _maker(hint: Any) -> Any:
+    """What turns a plain value into what the type hint says."""
+    if typing.get_origin(hint) is types.UnionType:
+        (hint,) = (item for item in typing.get_args(hint) if item is not type(None))
+    if typing.get_origin(hint) is list:
+        make = _maker(typing.get_args(hint)[0])
+        return lambda value: None if value is None else [make(item) for item in value]
+    if dataclasses.is_dataclass(hint):
+        return lambda value: None if value is None else _instance(typing.cast(type, hint), value)
+    return lambda value: value

@@ -1,0 +1,46 @@
+"""One Spark session for all tests that a process runs: a start costs more than most of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from kcoord_wire.spark import session
+
+FOLDER = Path(__file__).parent
+# What pyspark itself leaves open, and how it calls pandas and asyncio, is not for these tests to judge.
+SPARKS_OWN = (
+    "ignore::ResourceWarning",
+    "ignore::DeprecationWarning:pyspark",
+    "ignore::FutureWarning:pyspark",
+    "ignore:unclosed:pytest.PytestUnraisableExceptionWarning",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All in one process where several run, and Spark's own warnings are none of ours."""
+    for item in items:
+        if item.path.is_relative_to(FOLDER):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+            for warning in SPARKS_OWN:
+                item.add_marker(pytest.mark.filterwarnings(warning))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Two threads, 1 GiB, the source registered."""
+    folder = tmp_path_factory.mktemp("spark")
+    conf = {
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.memory": "1g",
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+    }
+    spark = session("local[2]", **conf)
+    yield spark
+    spark.stop()
