@@ -1,0 +1,260 @@
+"""The rounds of a group, and the times at which its coordinator was lost: what the answers alone say.
+
+A round is one join that was completed: all JoinGroup requests that wait are answered, with the next generation.
+What set it off is another matter (wire_replay.py).
+
+Laws:
+
+* A JoinGroup request that was asked after its generation was complete has joined nothing: it is in `Round.late`.
+* The same generation number again, or a lower one, is another round only where the coordinator can have forgotten
+  the first: its leader's SyncGroup was not answered, or the number went down.
+* A coordinator that refuses (14, 15, 16) and yet answers a request from before that was not lost (`failovers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from kcoord_wire.forensics.wire_rows import Key, Partition, Row, Rows, Told, first_key
+
+__all__ = ["Failover", "Round", "find_failovers", "find_rounds"]
+
+LOADING, NOT_AVAILABLE, NOT_COORDINATOR = 14, 15, 16
+REFUSALS = {LOADING, NOT_AVAILABLE, NOT_COORDINATOR}
+_APART_NS = 10_000_000_000  # signs of one failover are not further apart
+_AT_ONCE_NS = 2_000_000_000  # connections that end within this time end together
+_DURING = ("JoinGroup", "SyncGroup")
+
+
+@dataclass(slots=True, eq=False)
+class Round:
+    """One completed join.
+
+    :ivar joined: when the first JoinGroup was answered; None where only its SyncGroup requests were seen
+    :ivar joins: that it answered; `late` were answered with its generation later, at once
+    :ivar members: as the leader was told, or those that were seen where `is_listed` is false
+    :ivar leader_sync: the leader's SyncGroup that went well
+    :ivar syncs: SyncGroup requests that went well, by member; `asked` all of them
+    """
+
+    generation: int
+    joined: Key | None
+    joins: list[Row] = field(default_factory=list)
+    late: list[Row] = field(default_factory=list)
+    members: dict[str, Told] = field(default_factory=dict)
+    is_listed: bool = False
+    assignor: str | None = None
+    leader_id: str | None = None
+    protocol_type: str | None = None
+    leader_sync: Row | None = None
+    syncs: dict[str, Row] = field(default_factory=dict)
+    asked: dict[str, list[Row]] = field(default_factory=dict)
+
+    @property
+    def key(self) -> Key:
+        """When it was complete; the first SyncGroup, where that is not known."""
+        if self.joined is not None:
+            return self.joined
+        return min(row.due for rows in self.asked.values() for row in rows)
+
+    @property
+    def assignments(self) -> dict[str, frozenset[Partition]]:
+        """Who was given what: by the leader, or as far as the answers say."""
+        given = {} if self.leader_sync is None else dict(self.leader_sync.assignments)
+        for member_id, row in self.syncs.items():
+            if row.assignment is not None:
+                given.setdefault(member_id, row.assignment)
+        return given
+
+
+@dataclass(slots=True, eq=False)
+class Failover:
+    """The coordinator was lost, or another took over.
+
+    :ivar begin: the first sign; what waited then is lost
+    :ivar end: the last sign
+    :ivar signs: the exchanges that say so
+    :ivar text: what the signs are
+    """
+
+    begin: Key
+    end: Key
+    signs: list[Row]
+    text: str
+
+
+def find_failovers(rows: Rows) -> list[Failover]:
+    """The times at which the coordinator was lost, as far as refusals and connections that end together tell."""
+    found = [
+        failover
+        for failover in _merged([*_by_refusals(rows.rows), *_by_connections(rows)])
+        if not _is_survived(rows.rows, failover)
+    ]
+    return found
+
+
+def _by_refusals(rows: list[Row]) -> Iterable[Failover]:
+    for row in rows:
+        if row.error in REFUSALS and row.api != "FindCoordinator" and row.answer_key is not None:
+            text = f"{row.api} was answered with error {row.error}"
+            yield Failover(min(row.answer_key, row.answer_key), row.answer_key, [row], text)
+
+
+def _by_connections(rows: Rows) -> Iterable[Failover]:
+    """Several members' connections end at the same time, and they look for the coordinator anew."""
+    looked = [row for row in rows.rows if row.api == "FindCoordinator"]
+    if not looked:
+        return
+    used: dict[str, tuple[str, Row]] = {}
+    lost: list[tuple[int, str, Row]] = []
+    members = {row.connection for row in rows.rows if row.api in _DURING}
+    for connection in members:
+        at = rows.closed.get(connection)
+        if at is not None:
+            used[connection] = (connection, looked[0])
+            lost.append((at, connection, looked[0]))
+    lost.sort(key=lambda item: item[:2])
+    for index, (at, _, _) in enumerate(lost):
+        together = [item for item in lost[index:] if item[0] - at <= _AT_ONCE_NS]
+        again = [row for row in looked if 0 <= row.key[0] - at <= _APART_NS]
+        clients = {row.client_id for row in again}
+        if len(together) >= 2 and len(again) >= 2 and len(clients) >= 1:
+            back = [row for row in rows.rows if row.api in _DURING and row.member_id and row.key[0] >= at]
+            same = {row.connection for row in back} & {row.connection for row in again}
+            if same or back:
+                begin = first_key(at)
+                yield Failover(begin, (together[-1][0], "", 0), again[:4], f"{len(together)} connections ended at once")
+                return
+
+
+def _merged(found: Iterable[Failover]) -> list[Failover]:
+    merged: list[Failover] = []
+    for failover in sorted(found, key=lambda item: item.begin):
+        if merged and failover.begin[0] - merged[-1].end[0] <= _APART_NS:
+            merged[-1].end = max(merged[-1].end, failover.end)
+            merged[-1].signs += failover.signs
+        else:
+            merged.append(failover)
+    return merged
+
+
+def _is_survived(rows: list[Row], failover: Failover) -> bool:
+    """Whether a request that waited before it was answered well after it."""
+    return any(
+        row.error == 0 and row.api in _DURING and row.due < failover.begin and row.answer_key > failover.end
+        for row in rows
+        if row.answer_key is not None
+    )
+
+
+def find_rounds(rows: list[Row], failovers: list[Failover]) -> list[Round]:
+    """All rounds, in order. A generation that went down adds to `failovers`."""
+    syncs = _syncs(rows)
+    rounds: list[Round] = []
+    answered = [row for row in rows if row.api == "JoinGroup" and row.error == 0 and row.new_generation is not None]
+    answered.sort(key=lambda row: row.answer_key or row.key)
+    for row in answered:
+        key = row.answer_key or row.key
+        home = _home(rounds, row, failovers, syncs)
+        if home is None:
+            if rounds and row.new_generation is not None and row.new_generation <= rounds[-1].generation:
+                _went_down(rounds[-1], row, failovers, syncs)
+            home = Round(row.new_generation or 0, key)
+            rounds.append(home)
+        _take_join(home, row)
+    return sorted([*rounds, *_take_syncs(rounds, syncs)], key=lambda item: item.key)
+
+
+def _take_join(home: Round, row: Row) -> None:
+    assert home.joined is not None, "it was made of a join"
+    (home.joins if row.due <= home.joined else home.late).append(row)
+    home.assignor = home.assignor or row.assignor
+    home.leader_id = home.leader_id or row.leader_id
+    home.protocol_type = home.protocol_type or row.protocol_type
+    if row.members and not home.is_listed:
+        home.members = dict(row.members)
+        home.is_listed = True
+    elif not home.is_listed and row.who:
+        first = row.offers[0] if row.offers else None
+        told = Told(row.instance_id, first and first.topics, first and first.owned)
+        home.members.setdefault(row.who, told)
+
+
+def _home(rounds: list[Round], row: Row, failovers: list[Failover], syncs: dict[int, list[Row]]) -> Round | None:
+    """The round that this answer belongs to, if there is one."""
+    key = row.answer_key or row.key
+    for home in reversed(rounds[-8:]):
+        if home.generation != row.new_generation or home.joined is None:
+            continue
+        if row.due <= home.joined:
+            return home
+        lost = any(
+            home.joined < item.begin < key and not _kept(home, syncs.get(home.generation, ()), item.begin)
+            for item in failovers
+        )
+        return None if lost or home is not rounds[-1] else home
+    return None
+
+
+def _kept(home: Round, syncs: Iterable[Row], by: Key) -> list[Key]:
+    """When somebody had his assignment of this round, up to a moment: then it was written down."""
+    begun = home.key
+    return [
+        row.answer_key
+        for row in syncs
+        if row.error == 0 and row.answer_key is not None and row.due >= begun and row.answer_key <= by
+    ]
+
+
+def _went_down(last: Round, row: Row, failovers: list[Failover], syncs: dict[int, list[Row]]) -> None:
+    """The coordinator has forgotten a generation: it was lost in between."""
+    begun = last.key
+    if not any(begun <= item.begin <= row.due for item in failovers):
+        text = f"generation {row.new_generation} follows {last.generation}"
+        begin = max([begun, *_kept(last, syncs.get(last.generation, ()), row.due)])
+        failovers.append(Failover(begin, max(begin, row.due), [row], text))
+        failovers.sort(key=lambda item: item.begin)
+
+
+def _syncs(rows: list[Row]) -> dict[int, list[Row]]:
+    found: dict[int, list[Row]] = {}
+    for row in rows:
+        if row.api == "SyncGroup" and row.generation is not None and row.member_id:
+            found.setdefault(row.generation, []).append(row)
+    return found
+
+
+def _take_syncs(rounds: list[Round], syncs: dict[int, list[Row]]) -> list[Round]:
+    """Give every round its SyncGroup requests; those that went well and have none make rounds of their own."""
+    by_generation: dict[int, list[Round]] = {}
+    for home in rounds:
+        by_generation.setdefault(home.generation, []).append(home)
+    unseen = []
+    for generation, rows in syncs.items():
+        homes = by_generation.get(generation, [])
+        strays = []
+        for row in rows:
+            earlier = [home for home in homes if home.key <= row.due]
+            if earlier:
+                _take_sync(earlier[-1], row)
+            else:
+                strays.append(row)
+        if any(row.error == 0 for row in strays):
+            stray = Round(generation, None)
+            for row in strays:
+                _take_sync(stray, row)
+            unseen.append(stray)
+    return unseen
+
+
+def _take_sync(home: Round, row: Row) -> None:
+    home.asked.setdefault(row.member_id, []).append(row)
+    if row.error != 0:
+        return
+    home.syncs[row.member_id] = row
+    if home.leader_sync is None and (row.assignments or row.member_id == home.leader_id):
+        home.leader_sync = row
+        home.leader_id = home.leader_id or row.member_id
+    if home.joined is None:
+        home.members.setdefault(row.member_id, Told(row.instance_id, None, None))
