@@ -259,7 +259,7 @@ def _key(key: bytes) -> _Key:
 
 
 def _grouped(rows: pa.Table, by: Sequence[str], aggregates: Sequence[tuple[str, str]]) -> Iterator[dict[str, Any]]:
-    """Aggregates in the order of the rows, one dict for each group."""
+    """Aggregates over the rows in their order, one dict for each group; the groups in no certain order."""
     table = rows.group_by(by, use_threads=False).aggregate(aggregates)
     for batch in table.to_batches(max_chunksize=65_536):
         yield from batch.to_pylist()
@@ -337,7 +337,8 @@ def _tell_times(counts: pa.Table, keys: Sequence[_Key], groups: Sequence[_Group]
     view = memoryview(times.buffers()[1]).cast("q")[times.offset : times.offset + len(times)]
     ranges: dict[int, dict[Place, tuple[int, int]]] = defaultdict(dict)
     start = 0
-    for item in _grouped(ordered, ["group", "key"], [("time", "count")]):
+    runs = _grouped(ordered, ["group", "key"], [("time", "count")])
+    for item in sorted(runs, key=lambda item: (item["group"], item["key"])):
         key = keys[item["key"]]
         ranges[item["group"]][key.topic, key.partition] = (start, start + item["time_count"])
         start += item["time_count"]

@@ -16,10 +16,11 @@ generation's record is the time at which the joins were answered; KIP-345, KIP-4
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kcoord_wire.forensics.log_ledger import GONE, MS, Departed, Entry, Ledger, Place
+from kcoord_wire.forensics.log_ledger import MS, Departed, Entry, Ledger, Place
 from kcoord_wire.forensics.model import Cause, Generation, MemberLife, Rebalance
 
 __all__ = ["ClassicRecords", "host_of"]
@@ -30,6 +31,9 @@ _CUT_SHORT: Final = (
     "{} generation{s} ended before the leader had assigned: only the number that is missing tells of them."
 )
 _UNREADABLE: Final = "{} subscription{s} or assignment{s} of members could not be read."
+
+
+_Gone = tuple[MemberLife, Departed]
 
 
 @dataclass(slots=True)
@@ -52,7 +56,7 @@ class _Seen:
     topics: dict[str, list[str] | None] = field(default_factory=dict)
     claimed: dict[Place, str] = field(default_factory=dict)
     assigned: dict[Place, str] = field(default_factory=dict)
-    gone: dict[str, Departed] = field(default_factory=dict)
+    gone: dict[str, _Gone] = field(default_factory=dict)
 
     @property
     def at(self) -> int:
@@ -121,7 +125,6 @@ class ClassicRecords:
         seen.members = dict(ledger.members)
         seen.topics = {member_id: list(life.topics) for member_id, life in ledger.members.items()}
         seen.assigned = {place: item.member_id for place, item in ledger.held.items()}
-        seen.assigned |= {place: pause.former_member_id for place, pause in ledger.paused.items()}
         self._last = seen
 
     # ---- a record
@@ -174,8 +177,10 @@ class ClassicRecords:
         for member_id in last.members.keys() - seen.members.keys():
             life = last.members[member_id]
             if life.instance_id not in instances:
-                seen.gone[member_id] = self._departed(last, seen, member_id)
-            ledger.lose(seen.at, member_id, "replaced" if life.instance_id in instances else GONE)
+                seen.gone[member_id] = self._departed(seen, life)
+            ledger.lose(
+                seen.at, member_id, "replaced" if life.instance_id in instances else seen.gone[member_id][1].why
+            )
         for life in seen.members.values():
             if life.member_id not in last.members:
                 life.joined_ns = seen.at
@@ -195,8 +200,14 @@ class ClassicRecords:
     def _begin(self, last: _Seen | None, seen: _Seen) -> None:
         ledger = self._ledger
         first_sign = seen.at if seen.joined is None else seen.joined
-        verdict = self._verdict(last, seen)
-        who = seen.members.get(verdict.member_id or "") or ledger.members.get(verdict.member_id or "")
+        kept = {life.instance_id for life in seen.members.values()} - {None}
+        absent = [life for life in ledger.members.values() if life.member_id not in seen.members]
+        gone = {} if last is None else dict(last.gone)
+        gone |= {life.member_id: self._departed(seen, life) for life in absent if life.instance_id not in kept}
+        verdict = self._verdict(last, seen, gone)
+        who = seen.members.get(verdict.member_id or "")
+        if verdict.member_id in gone:
+            who = gone[verdict.member_id][0]
         rebalance = Rebalance(
             group_id=ledger.group_id,
             number=len(ledger.rebalances) + 1,
@@ -224,16 +235,10 @@ class ClassicRecords:
         )
         ledger.rebalances.append(rebalance)
         before = ledger.owners()
-        kept = {life.instance_id: life.member_id for life in seen.members.values() if life.instance_id is not None}
-        gone = []
-        for member_id in [member_id for member_id in ledger.members if member_id not in seen.members]:
-            life = ledger.members[member_id]
-            why = "replaced"
-            if life.instance_id not in kept:
-                why = GONE if last is None else self._departed(last, seen, member_id).why
-                gone.append(life)
-            ledger.lose(seen.at, member_id, why, rebalance.number)
-        rebalance.removed = ledger.removed(gone)
+        for life in absent:
+            why = gone[life.member_id][1].why if life.member_id in gone else "replaced"
+            ledger.lose(seen.at, life.member_id, why, rebalance.number)
+        rebalance.removed = ledger.removed(life for life, _ in gone.values())
         for life in seen.members.values():
             ledger.see(seen.at, life)
         self._hand_out(seen)
@@ -259,38 +264,31 @@ class ClassicRecords:
             )
         )
 
-    def _departed(self, last: _Seen, seen: _Seen, member_id: str) -> Departed:
-        places = [place for place, owner in last.assigned.items() if owner == member_id]
-        life = last.members[member_id] if member_id in last.members else self._ledger.members[member_id]
+    def _departed(self, seen: _Seen, life: MemberLife) -> _Gone:
         until = seen.at if seen.joined is None else seen.joined
-        return self._ledger.departed(member_id, places, last.at, until, life.session_timeout_ms)
+        return life, self._ledger.departed(life.member_id, until, life.session_timeout_ms)
 
     # ---- causes
 
-    def _verdict(self, last: _Seen | None, seen: _Seen) -> _Verdict:
+    def _verdict(self, last: _Seen | None, seen: _Seen, gone: Mapping[str, _Gone]) -> _Verdict:
         if last is None:
             if seen.generation == 1:
                 return _Verdict(Cause.NEW_MEMBER, 1.0, "the group's first generation", seen.leader)
             detail = f"the log begins with generation {seen.generation}: what was before has been compacted away"
             return _Verdict(Cause.UNKNOWN, 0.0, detail)
         missing = seen.generation - last.generation - 1
-        verdict = self._cause(last, seen, missing)
+        verdict = self._cause(last, seen, gone, missing)
         if missing > 0:
             self._ledger.notes[_CUT_SHORT] += missing
             verdict.detail += f"; {missing} generation{'s' if missing > 1 else ''} in between did not get that far"
-            verdict.confidence *= 0.8
+            verdict.confidence *= 0.7
         return verdict
 
-    def _cause(self, last: _Seen, seen: _Seen, missing: int) -> _Verdict:
-        name = self._ledger.named
-        instances = {life.instance_id: life.member_id for life in last.members.values() if life.instance_id is not None}
+    def _cause(self, last: _Seen, seen: _Seen, gone: Mapping[str, _Gone], missing: int) -> _Verdict:
+        instances = {life.instance_id for life in last.members.values()} - {None}
         fresh = [life for life in seen.members.values() if life.member_id not in last.members]
         new = [life for life in fresh if life.instance_id not in instances]
         back = [life for life in fresh if life.instance_id in instances]
-        replaced = {instances[life.instance_id] for life in back if life.instance_id is not None}
-        gone = dict(last.gone)
-        for member_id in last.members.keys() - seen.members.keys() - replaced:
-            gone[member_id] = self._departed(last, seen, member_id)
         if new and not last.members:
             names = _names(new)
             return _Verdict(Cause.NEW_MEMBER, 1.0, f"{names} joined the empty group", seen.leader)
@@ -305,17 +303,16 @@ class ClassicRecords:
             detail = f"{_names(new)} joined"
             confidence = 0.95 if only else 0.85
             if gone:
-                left = ", ".join(sorted(name(member_id) for member_id in gone)[:8])
-                detail += f" and {left} went, either of which may have begun it"
+                detail += f" and {_names([life for life, _ in gone.values()])} went, either of which may have begun it"
                 confidence = 0.6
             elif self._withheld(last, seen):
                 detail += "; the second round of a cooperative rebalance was due as well"
                 confidence = 0.7
             return _Verdict(Cause.NEW_MEMBER, confidence, detail, only)
         if gone:
-            ordered = sorted(gone.items(), key=lambda item: (-item[1].confidence, item[0]))
-            member_id, best = ordered[0]
-            detail = "; ".join(departed.text for _, departed in ordered[:4])
+            ordered = sorted(gone.items(), key=lambda item: (-item[1][1].confidence, item[0]))
+            member_id, (_, best) = ordered[0]
+            detail = "; ".join(departed.text for _, (_, departed) in ordered[:4])
             if len(ordered) > 4:
                 detail += f"; and {len(ordered) - 4} more"
             confidence = best.confidence if len(ordered) == 1 else best.confidence * 0.8

@@ -1,8 +1,8 @@
 """Groups of the newer consumer protocol (KIP-848) as records 3 to 8 and 16 tell of them.
 
 What the group is to be (epoch, target assignment) and what each member has (its epoch, what it holds, what it has still
-to give up) are separate records, written as they change. So a rebalance is told in full: an epoch (record 3) begins it, the target
-assignment (6, 7) follows, and it has ended when every member has reached that epoch and holds its target (8).
+to give up) are separate records, written as they change. So a rebalance is told in full: an epoch (record 3) begins it,
+the target assignment (6, 7) follows, and it ends when every member has reached that epoch and holds its target (8).
 
 Laws:
 
@@ -183,8 +183,7 @@ class ConsumerRecords:
         life = self._ledger.members.get(member_id)
         if member is None or life is None:
             return
-        since = life.joined_ns
-        departed = self._ledger.departed(member_id, member.held, since, entry.at, life.session_timeout_ms)
+        departed = self._ledger.departed(member_id, entry.at, life.session_timeout_ms)
         self._ledger.lose(entry.at, member_id, departed.why)
         news.replaced.pop(member_id, None)
         if news.new.pop(member_id, None) is None:

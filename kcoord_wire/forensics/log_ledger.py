@@ -147,21 +147,23 @@ class Ledger:
             if life.left_ns == at:
                 life.left_ns = life.why_left = None
                 self.members[member_id] = self._left.pop(member_id)
+        for place, pause in list(self.paused.items()):
+            if pause.from_ns == at and pause.former_member_id in self.members:
+                self.give(at, place, pause.former_member_id, 0)
 
     def identity(self, member_id: str) -> str:
         """What stays of a member when it restarts: its instance id, else its member id."""
         life = self.members.get(member_id)
         return f"instance {life.instance_id}" if life is not None and life.instance_id is not None else member_id
 
-    def departed(
-        self, member_id: str, places: Iterable[Place], since: int, at: int, session_ms: int | None
-    ) -> Departed:
-        """Why a member may have gone by `at`, told by the commits of what it held.
+    def departed(self, member_id: str, at: int, session_ms: int | None) -> Departed:
+        """Why a member may have gone by `at`, told by the commits of what it holds; to be asked before `lose`.
 
         A commit keeps a session alive: within a session timeout after one, the session cannot have run out. Who has
         committed steadily and then not for that long, was most likely not there any more.
         """
-        counts = [self.commits.between(place, since, at) for place in places]
+        mine = [(place, item.from_ns) for place, item in self.held.items() if item.member_id == member_id]
+        counts = [self.commits.between(place, since, at) for place, since in mine]
         last = max((last for count, _, last in counts if count), default=None)
         timeout = max(session_ms or 0, _LEAST_SESSION_MS) * MS
         who = self.named(member_id)
@@ -172,13 +174,11 @@ class Ledger:
         if at - last < timeout:
             text = f"{who} is gone; it committed {quiet} ms before, so its session had not run out"
             return Departed(Cause.MEMBER_LEFT, 0.9, "left", text)
-        if session_ms is not None:
-            steady = any(
-                count >= _STEADY and (last - first) / (count - 1) * 2 < timeout for count, first, last in counts
-            )
-            if steady:
-                text = f"{who} is gone; it had committed steadily, and then not for {quiet} ms, longer than its session"
-                return Departed(Cause.SESSION_EXPIRED, 0.75, "session timeout", text)
+        if session_ms is not None and any(
+            count >= _STEADY and (last - first) / (count - 1) * 2 < timeout for count, first, last in counts
+        ):
+            text = f"{who} is gone; it had committed steadily, and then not for {quiet} ms, longer than its session"
+            return Departed(Cause.SESSION_EXPIRED, 0.75, "session timeout", text)
         text = f"{who} is gone, {quiet} ms after its last commit; whether it left or timed out, the log does not tell"
         return Departed(Cause.MEMBER_LEFT, 0.5, GONE, text)
 

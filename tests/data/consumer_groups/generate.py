@@ -207,12 +207,22 @@ def moving(stage: Stage) -> None:
     stage.settle([two], 4)
 
 
+def back(stage: Stage) -> None:
+    """Members of either protocol; the one of the new protocol leaves, and the broker converts the group back."""
+    one = stage.start("1", ["orders"], **CLASSIC, partition_assignment_strategy="cooperative-sticky")
+    stage.settle([one], 4)
+    two = stage.start("2", ["orders"], group_protocol="consumer")
+    stage.settle([one, two], 4)
+    stage.leave(two)
+    stage.settle([one], 4)
+
+
 LIVES: dict[str, list[Callable[[Stage], None]]] = {
     "3.9.2": [billing, shipping, ledger, returns, scratch],
-    "4.0.0": [audit, vault, moving],
+    "4.0.0": [audit, vault, moving, back],
     "4.1.0": [audit, vault],
 }
-"""By the broker's version: librdkafka 2.16 speaks the new protocol with 4.0 and newer alone (ConsumerGroupHeartbeat 1)."""
+"""By the broker's version: librdkafka 2.16 speaks the new protocol from 4.0 on (ConsumerGroupHeartbeat 1)."""
 TOPICS = {"orders": 4, "payments": 3, "returns": 2, "audited": 2}
 
 
@@ -220,9 +230,9 @@ def produce(address: str, until: threading.Event) -> None:
     """Some records for every topic, so that there is something to commit."""
     producer = Producer({"bootstrap.servers": address})
     number = 0
-    while not until.wait(0.2):
-        for topic in TOPICS:
-            producer.produce(topic, value=b"%d" % number, partition=number % 2)
+    while not until.wait(0.1):
+        for topic, count in TOPICS.items():
+            producer.produce(topic, value=b"%d" % number, partition=number % count)
         number += 1
         producer.poll(0)
     producer.flush(10)

@@ -1,6 +1,6 @@
 """Real consumers (confluent-kafka, that is librdkafka) as processes that can be told, awaited and killed.
 
-    python -m tests.data.consumer_groups.lives '{"bootstrap.servers": ...}'    # one consumer, told by its standard input
+    python -m tests.data.consumer_groups.lives '{"bootstrap.servers": ...}'    # a consumer, told by its input
 
 Every wait has a bound; every process is killed at the end of its block.
 """
