@@ -1,0 +1,219 @@
+"""What a reader must know of a group first: how bad it is, why, who, how long, in a sentence and in figures.
+
+Laws:
+
+* The order of groups is by severity of their findings, then by the time lost, then by name: the same input, the same
+  order.
+* A rebalance that is still open goes on to the last moment of its group, an interrupted one to the next.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kcoord_wire.forensics.model import Finding, GroupHistory, Rebalance
+from kcoord_wire.report.wording import counted, duration, name_of, shown
+
+__all__ = ["CauseShare", "Culprit", "Digest", "digest_of", "digests", "worst_findings"]
+
+SEVERITIES = ("critical", "warning", "info")
+LATE = 0.3  # of a rebalance's time: from there on who joined last is why it took long
+
+
+@dataclass(frozen=True, slots=True)
+class CauseShare:
+    """One cause: how many rebalances, how long they took together, and the partition time they cost."""
+
+    cause: str
+    count: int
+    duration_ms: float
+    paused_ms: float
+
+
+@dataclass(slots=True)
+class Culprit:
+    """A client by what it did to the others.
+
+    :ivar set_off: rebalances that it set off; `last` those that waited for it, at most `late_ms`; `removed` how often
+        it was removed
+    """
+
+    name: str
+    host: str
+    set_off: int = 0
+    last: int = 0
+    late_ms: float = 0.0
+    removed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """A group at a glance.
+
+    :ivar severity: of its worst finding; ``quiet`` without findings
+    :ivar name: of the group, printable; `sentence` what happened to it
+    :ivar lengths: how many milliseconds each rebalance took, by number; None where nothing tells
+    :ivar rebalancing_ms: time in which any rebalance went on, overlaps counted once
+    :ivar causes: most frequent first; `culprits` worst first
+    """
+
+    history: GroupHistory
+    severity: str
+    name: str
+    sentence: str
+    lengths: dict[int, float | None]
+    span_ms: float
+    rebalancing_ms: float
+    paused_ms: float
+    moved: int
+    needless: int
+    unfinished: int
+    causes: list[CauseShare]
+    culprits: list[Culprit]
+    worst: Rebalance | None
+
+    @property
+    def opening(self) -> str:
+        """The group in one line."""
+        return f"{self.name}: {self.sentence}"
+
+
+def digests(histories: Iterable[GroupHistory]) -> list[Digest]:
+    """One digest a group, the worst first."""
+    rank = {name: place for place, name in enumerate(SEVERITIES)}
+    return sorted(
+        map(digest_of, histories),
+        key=lambda d: (
+            rank.get(d.severity, len(rank)),
+            -(d.rebalancing_ms + d.paused_ms),
+            -len(d.history.rebalances),
+            d.history.group.group_id,
+        ),
+    )
+
+
+def worst_findings(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings, the worst first, else in order of time."""
+    rank = {name: place for place, name in enumerate(SEVERITIES)}
+    return sorted(findings, key=lambda f: (rank.get(f.severity, len(rank)), f.from_ns, f.detector, f.text))
+
+
+def digest_of(history: GroupHistory) -> Digest:
+    """What a reader must know of this group first."""
+    group, rebalances = history.group, history.rebalances
+    lengths = _lengths(history)
+    worst = max(rebalances, key=lambda r: (lengths[r.number] or 0.0, r.paused_ms or 0.0, -r.number), default=None)
+    causes = _causes(rebalances, lengths)
+    return Digest(
+        history=history,
+        severity=next((f.severity for f in worst_findings(history.findings)), "quiet"),
+        name=shown(group.group_id, 80) or "(group without a name)",
+        sentence=_sentence(history, causes, worst, lengths),
+        lengths=lengths,
+        span_ms=_span_ms(history),
+        rebalancing_ms=_covered_ms(rebalances, lengths),
+        paused_ms=group.paused_ms,
+        moved=sum(r.moved for r in rebalances),
+        needless=sum(r.moved_needlessly for r in rebalances),
+        unfinished=sum(r.outcome in ("interrupted", "open") for r in rebalances),
+        causes=causes,
+        culprits=_culprits(rebalances),
+        worst=worst,
+    )
+
+
+def _lengths(history: GroupHistory) -> dict[int, float | None]:
+    result: dict[int, float | None] = {}
+    starts = sorted(row.started_ns for row in history.rebalances)
+    for row in history.rebalances:
+        end = row.ended_ns
+        if end is None and row.outcome == "open":
+            end = history.group.last_ns
+        elif end is None and row.outcome == "interrupted":
+            after = bisect_right(starts, row.started_ns)
+            end = starts[after] if after < len(starts) else history.group.last_ns
+        known = row.duration_ms
+        result[row.number] = known if known is not None else None if end is None else max(0, end - row.started_ns) / 1e6
+    return result
+
+
+def _span_ms(history: GroupHistory) -> float:
+    return max(0, history.group.last_ns - history.group.first_ns) / 1e6
+
+
+def _causes(rebalances: Sequence[Rebalance], lengths: Mapping[int, float | None]) -> list[CauseShare]:
+    found: dict[str, list[Rebalance]] = {}
+    for rebalance in rebalances:
+        found.setdefault(str(rebalance.cause), []).append(rebalance)
+    shares = [
+        CauseShare(
+            cause,
+            len(rows),
+            sum(lengths[row.number] or 0.0 for row in rows),
+            sum(row.paused_ms or 0.0 for row in rows),
+        )
+        for cause, rows in found.items()
+    ]
+    return sorted(shares, key=lambda share: (-share.count, -share.duration_ms, share.cause))
+
+
+def _covered_ms(rebalances: Sequence[Rebalance], lengths: Mapping[int, float | None]) -> float:
+    total = reached = 0
+    for row in sorted(rebalances, key=lambda row: row.started_ns):
+        end = row.started_ns + round((lengths[row.number] or 0.0) * 1e6)
+        start = max(row.started_ns, reached)
+        if end > start:
+            total += end - start
+            reached = end
+    return total / 1e6
+
+
+def _culprits(rebalances: Iterable[Rebalance]) -> list[Culprit]:
+    found: dict[tuple[str, str], Culprit] = {}
+
+    def at(name: str, host: str | None) -> Culprit:
+        key = (name, shown(host or "", 60))
+        return found.setdefault(key, Culprit(*key))
+
+    for row in rebalances:
+        if row.client_id or row.member_id or row.instance_id:
+            at(name_of(row.client_id, row.member_id, row.instance_id), row.client_host).set_off += 1
+        if row.late_ms is not None and (row.last_client_id or row.last_member_id):
+            culprit = at(name_of(row.last_client_id, row.last_member_id), row.last_client_host)
+            culprit.last += 1
+            culprit.late_ms = max(culprit.late_ms, row.late_ms)
+        for gone in row.removed:
+            at(name_of(gone.client_id, gone.member_id), gone.client_host).removed += 1
+    return sorted(found.values(), key=lambda c: (-(c.set_off + c.removed), -c.late_ms, c.name, c.host))
+
+
+def _sentence(
+    history: GroupHistory, causes: Sequence[CauseShare], worst: Rebalance | None, lengths: Mapping[int, float | None]
+) -> str:
+    span = duration(_span_ms(history))
+    if worst is None:
+        return f"no rebalance in {span}"
+    why = ", ".join(f"{share.count:,} {shown(share.cause, 60)}" for share in causes)
+    text = f"{counted(len(history.rebalances), 'rebalance')} in {span}: {why}"
+    if history.group.paused_ms > 0:
+        text += f", paused {duration(history.group.paused_ms)} of partition time"
+    length = lengths[worst.number]
+    if length is None:
+        return text
+    took = f"has not ended after {duration(length)}" if worst.outcome == "open" else f"took {duration(length)}"
+    return f"{text}; worst: #{worst.number} {took}{_because(worst, length)}"
+
+
+def _because(worst: Rebalance, length: float) -> str:
+    if worst.late_ms is not None and worst.late_ms >= LATE * length and (worst.last_client_id or worst.last_member_id):
+        return f" because {_person(worst.last_client_id, worst.last_member_id, worst.last_client_host)} was late"
+    if worst.client_id or worst.member_id or worst.instance_id:
+        name = name_of(worst.client_id, worst.member_id, worst.instance_id)
+        return f", set off by {_person(name, None, worst.client_host)}"
+    return ""
+
+
+def _person(client_id: str | None, member_id: str | None, host: str | None) -> str:
+    return name_of(client_id, member_id) + (f" ({shown(host, 60)})" if host else "")

@@ -1,0 +1,79 @@
+"""The report as JSON, for programs.
+
+    {"format": "kcoord-report", "version": 1,
+     "groups": [{"group": {...}, "opening": "...", "severity": "...",
+                 "rebalances": [...], "generations": [...], "states": [...], "members": [...],
+                 "ownership": [...], "pauses": [...], "commits": [...], "findings": [...]}],
+     "losses": [...]}
+
+Laws:
+
+* Rows have the keys of `kcoord_wire.forensics.model`, all of them, in its order; so a key means what is said there.
+* A time ``x_ns`` stands twice: ``x_ns``, an integer, and ``x``, the same in ISO 8601 with nanoseconds, UTC.
+* Groups come worst first. ``severity`` is that of the worst finding, or ``quiet``.
+* Strings are exactly those of the source; the text of the file is ASCII, so that no peer's string reaches a terminal.
+* A key may be added within a version; one that goes or changes its meaning makes a new one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kcoord_wire.forensics.model import GroupHistory, Loss
+from kcoord_wire.report.digest import digests
+from kcoord_wire.report.wording import iso
+
+__all__ = ["to_json", "write_json"]
+
+FORMAT, VERSION = "kcoord-report", 1
+
+
+def to_json(histories: Iterable[GroupHistory], losses: Iterable[Loss]) -> dict[str, Any]:
+    """The whole report as what `json.dumps` takes."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "groups": [
+            {"severity": digest.severity, "opening": digest.opening, **_row(digest.history)}
+            for digest in digests(histories)
+        ],
+        "losses": [_row(loss) for loss in losses],
+    }
+
+
+def write_json(
+    histories: Iterable[GroupHistory],
+    losses: Iterable[Loss],
+    path: str | os.PathLike[str],
+    *,
+    indent: int | None = None,
+) -> None:
+    """Write the report; the same input gives the same bytes."""
+    text = json.dumps(to_json(histories, losses), indent=indent, allow_nan=False).replace("\x7f", "\\u007f")
+    with open(path, "w", encoding="ascii", newline="\n") as file:
+        file.write(text + "\n")
+
+
+def _row(row: Any) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for field in dataclasses.fields(row):
+        value = getattr(row, field.name)
+        if field.name.endswith("_ns"):
+            result[field.name.removesuffix("_ns")] = None if value is None else iso(value)
+        result[field.name] = _plain(value)
+    return result
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return _row(value) if dataclasses.is_dataclass(value) else value

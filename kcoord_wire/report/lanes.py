@@ -1,0 +1,186 @@
+"""The lanes of a group's timeline: one a client, with what it owned as steps small enough for a page.
+
+Laws:
+
+* A lane is a client: the ids that it had one after another share it. Who shares its name and host at the same time has
+  a lane of its own.
+* A step is from, to, how many partitions, and which: an index into a list of texts, -1 where that is not told.
+* Too many steps become coarser, evenly over all lanes; a count is then the mean over its step.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kcoord_wire.forensics.model import GroupHistory, MemberLife, Ownership
+from kcoord_wire.report.clock import Clock
+from kcoord_wire.report.wording import duration, name_of, shown
+
+__all__ = ["Lane", "held_ns", "lane_row", "lanes_of", "ownership_of"]
+
+
+@dataclass(slots=True)
+class Lane:
+    """One client over time."""
+
+    label: str
+    host: str
+    lives: list[MemberLife] = field(default_factory=list)
+
+
+def lanes_of(members: Iterable[MemberLife]) -> list[Lane]:
+    """The clients in order of their coming; who shares a name and a host at the same time has a lane of its own."""
+    lanes: list[Lane] = []
+    of: dict[tuple[str, str], list[Lane]] = {}
+    for life in sorted(members, key=lambda life: (life.joined_ns, _natural(life.member_id))):
+        label = name_of(life.client_id, life.member_id, life.instance_id)
+        host = shown(life.client_host or "", 60)
+        same = of.setdefault((label, host), [])
+        free = (lane for lane in same if (left := lane.lives[-1].left_ns) is not None and left <= life.joined_ns)
+        lane = next(free, None)
+        if lane is None:
+            lane = Lane(label, host)
+            same.append(lane)
+            lanes.append(lane)
+        lane.lives.append(life)
+    for same in of.values():
+        for number, lane in enumerate(same[1:], start=2):
+            lane.label += f" ({number})"
+    return lanes
+
+
+def _natural(text: str) -> list[tuple[int, str]]:
+    """A key by which c2 comes before c10."""
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split("([0-9]{1,9})", text[:200])]
+
+
+def held_ns(lane: Lane, last_ns: int) -> int:
+    """How long the client was a member."""
+    return sum((last_ns if life.left_ns is None else life.left_ns) - life.joined_ns for life in lane.lives)
+
+
+def lane_row(lane: Lane, clock: Clock, lives: int) -> dict[str, Any]:
+    """The lane as the page holds it, with the last `lives` ids of its client."""
+    last = lane.lives[-1]
+    about = [
+        f"instance {shown(last.instance_id, 60)}" if last.instance_id else "",
+        f"library {shown(last.library, 60)}" if last.library else "",
+        f"protocol {shown(last.protocol, 20)}",
+        f"assignors {shown(', '.join(last.assignors))}" if last.assignors else "",
+        f"topics {shown(', '.join(last.topics))}" if last.topics else "",
+    ]
+    return {
+        "label": lane.label,
+        "host": lane.host,
+        "about": "; ".join(filter(None, about)),
+        "lives": [
+            [clock.ms(life.joined_ns), clock.end(life.left_ns), shown(life.why_left or "", 40), shown(life.member_id)]
+            for life in lane.lives[-lives:]
+        ],
+    }
+
+
+def ownership_of(
+    history: GroupHistory, lanes: Sequence[Lane], clock: Clock, room: int, chars: int, cut: list[str]
+) -> tuple[list[list[float]], list[str]]:
+    """The steps of each lane, flat: from, to, how many, which; and the texts that `which` counts."""
+    lane_of = {life.member_id: at for at, lane in enumerate(lanes) for life in lane.lives}
+    rows: list[list[Ownership]] = [[] for _ in lanes]
+    for row in history.ownership:
+        at = lane_of.get(row.member_id)
+        if at is not None:
+            rows[at].append(row)
+    texts: dict[str, int] = {}
+    used = 0
+
+    def which(places: Iterable[tuple[str, int]]) -> int:
+        nonlocal used
+        text = _places(places)
+        if text not in texts:
+            if used + len(text) > chars:
+                return -1
+            used += len(text)
+            texts[text] = len(texts)
+        return texts[text]
+
+    steps = [_steps(owned, clock) for owned in rows]
+    count, width = sum(map(len, steps)), 0.0
+    while sum(map(len, steps)) > room:
+        width = 2 * width or max(1.0, clock.ms(clock.last) / 5000)
+        steps = [_coarser(lane, width) for lane in steps]
+    if width:
+        cut.append(
+            f"{len(history.ownership):,} intervals of ownership make {count:,} steps, too many for a page: those "
+            f"shorter than {duration(width)} are drawn as one with their neighbours."
+        )
+    bars: list[list[float]] = []
+    for lane in steps:
+        flat: list[float] = []
+        for start, end, held, places in lane:
+            flat += [start, end, held, -1 if places is None else which(places)]
+        bars.append(flat)
+    if used > chars * 0.9:
+        cut.append("Which partitions a member held is told for a part of the bars only; how many, for all.")
+    return bars, list(texts)
+
+
+_Step = tuple[float, float, float, "frozenset[tuple[str, int]] | None"]
+
+
+def _steps(rows: Sequence[Ownership], clock: Clock) -> list[_Step]:
+    """When how many partitions were held; what ends at a moment ends before what begins there."""
+    events: dict[float, list[tuple[bool, tuple[str, int]]]] = {}
+    for row in rows:
+        place = (row.topic, row.partition)
+        events.setdefault(clock.ms(row.from_ns), []).append((True, place))
+        events.setdefault(clock.end(row.to_ns), []).append((False, place))
+    held: dict[tuple[str, int], int] = {}
+    result: list[_Step] = []
+    since = 0.0
+    for moment in sorted(events):
+        places = frozenset(place for place, times in held.items() if times > 0)
+        if places and moment > since:
+            if result and result[-1][1] == since and result[-1][3] == places:
+                since = result.pop()[0]
+            result.append((since, moment, len(places), places))
+        since = moment
+        for begins, place in events[moment]:
+            held[place] = held.get(place, 0) + (1 if begins else -1)
+            if not held[place]:
+                del held[place]
+    return result
+
+
+def _coarser(steps: Sequence[_Step], width: float) -> list[_Step]:
+    """Steps that are at least `width` wide, but for the ends: narrow ones go into one with the mean of their counts."""
+    result: list[_Step] = []
+    for start, end, held, places in steps:
+        if result:
+            before, until, mean, _ = result[-1]
+            if start - until < width and min(until - before, end - start) < width:
+                whole = end - before
+                total = mean * (until - before) + held * (end - start)
+                result[-1] = (before, end, round(total / whole, 1) if whole else held, None)
+                continue
+        result.append((start, end, held, places))
+    return result
+
+
+def _places(places: Iterable[tuple[str, int]]) -> str:
+    """``orders 0-3, 7; payments 1``."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(places):
+        topics.setdefault(topic, []).append(partition)
+    parts = []
+    for topic, numbers in topics.items():
+        ranges: list[list[int]] = []
+        for number in numbers:
+            if ranges and number == ranges[-1][1] + 1:
+                ranges[-1][1] = number
+            else:
+                ranges.append([number, number])
+        parts.append(f"{shown(topic, 60)} {', '.join(f'{a}-{b}' if b > a else str(a) for a, b in ranges)}")
+    return shown("; ".join(parts), 300)

@@ -1,0 +1,193 @@
+// The page: which group is looked at, what is said of it first, the theme, the keys.
+
+const page = JSON.parse($("data").textContent);
+const SIGNS = { critical: "▲", warning: "◆", info: "●" };
+let chosen = 0, nth = -1;
+
+function badge(severity) {
+  return [SIGNS[severity] || "○", severity === "quiet" ? "nothing found" : severity].join(" ");
+}
+
+function choose(at) {
+  [chosen, nth] = [at, -1];
+  const group = page.groups[at];
+  $("groups-select").selectedIndex = at;
+  for (const row of $("all-table").querySelectorAll("tbody tr")) row.setAttribute("aria-current", String(Number(row.dataset.at) === at));
+  $("group-title").textContent = group.id;
+  $("severity").textContent = badge(group.severity);
+  $("severity").className = `badge ${SIGNS[group.severity] ? group.severity : ""}`;
+  $("opening").textContent = group.sentence;
+  const origin = { wire: "from captured frames", log: "from the records of __consumer_offsets" }[group.origin] || group.origin;
+  $("period").textContent = `${group.from} to ${group.to} · ${origin}${group.protocol ? ` · protocol type ${group.protocol}` : ""}`;
+  $("worst").hidden = !group.rebalances.some((row) => row.n === group.worst);
+  $("worst").textContent = `Open #${group.worst}, which took longest`;
+  facts(group);
+  findings(group);
+  why(group);
+  members(group);
+  describe(group);
+  $("cut").textContent = [...page.cut, ...group.cut].join(" ");
+  listTo($("blind"), group.blind.length ? el("ul", {}, group.blind.map((text) => el("li", {}, text))) : el("p", { class: "quiet" }, "Nothing that this report would have used."));
+  charts.setGroup(group);
+  table.setGroup(group);
+}
+
+function facts(group) {
+  const part = group.span ? group.rebalancing / group.span : 0;
+  const pairs = [
+    ["Rebalances", number(group.total), group.total > 1 ? `one every ${duration(group.span / group.total)}` : ""],
+    ["Time in rebalances", duration(group.rebalancing), group.span ? `${(part * 100).toFixed(part < 0.1 ? 1 : 0)} % of ${duration(group.span)}` : ""],
+    ["Partition time paused", duration(group.paused), "summed over the partitions"],
+    ["Partitions moved", number(group.moved), `${number(group.needless)} needlessly`],
+    ["Clients", number(group.clients), counted(group.members, "member id")],
+    ["Not completed", number(group.unfinished), "interrupted or still open"],
+  ];
+  listTo($("facts"), pairs.map(([name, value, note]) => el("div", {}, el("dt", {}, name), el("dd", {}, el("b", {}, value), el("span", { class: "quiet" }, note)))));
+}
+
+function findings(group) {
+  const FIRST = 4;
+  const card = (finding) => el("li", { class: `finding ${SIGNS[finding.severity] ? finding.severity : ""}` },
+    el("p", {}, el("b", { class: "badge" }, badge(finding.severity)), " ", finding.text),
+    finding.advice ? el("p", { class: "advice" }, el("b", {}, "What to do: "), finding.advice) : "",
+    el("p", { class: "quiet" }, `${finding.detector} · ${relative(finding.start)} to ${relative(finding.end)} · measured ${figure(finding.value)}, speaks from ${figure(finding.threshold)}`,
+      finding.rebalances.length ? " · rebalances " : "",
+      finding.rebalances.slice(0, 8).flatMap((n) => [el("button", { type: "button", class: "link", onclick: () => table.open(n), "aria-label": `Open rebalance ${n}` }, `#${n}`), " "]),
+      finding.rebalances.length > 8 ? `and ${number(finding.rebalances.length - 8 + finding.more)} more` : ""));
+  const cards = group.findings.map(card);
+  listTo($("findings"),
+    cards.length ? el("ul", { class: "findings" }, cards.slice(0, FIRST)) : el("p", { class: "quiet" }, group.total ? "No detector found anything." : "There was no rebalance, and no detector found anything."),
+    cards.length > FIRST ? el("details", {}, el("summary", {}, counted(cards.length - FIRST, "more finding")), el("ul", { class: "findings" }, cards.slice(FIRST))) : null);
+}
+
+const figure = (value) => number(Math.round(value * 100) / 100);
+
+function why(group) {
+  const most = Math.max(1, ...group.causes.map((share) => share[1]));
+  listTo($("why"), el("caption", {}, "Causes, most frequent first"), head("Cause", ">Times", ">Took in all", ">Paused"),
+    el("tbody", {}, group.causes.map(([cause, count, ms, paused]) => el("tr", {},
+      el("th", { scope: "row", title: (page.causes[cause] || { about: "" }).about }, swatch(cause), cause),
+      el("td", { class: "figure" }, number(count), meter(count / most)),
+      el("td", { class: "figure" }, duration(ms)),
+      el("td", { class: "figure" }, duration(paused))))));
+  listTo($("who"), el("caption", {}, "Clients that set off rebalances, or that others waited for"),
+    head("Client", ">Set off", ">Was last", ">Latest by", ">Removed"),
+    el("tbody", {}, group.culprits.map(([name, host, off, last, late, removed]) => el("tr", {},
+      el("th", { scope: "row" }, name, " ", el("span", { class: "quiet" }, host)),
+      el("td", { class: "figure" }, number(off)),
+      el("td", { class: "figure" }, number(last)),
+      el("td", { class: "figure" }, last ? duration(late) : ""),
+      el("td", { class: "figure" }, number(removed))))));
+  $("why").hidden = !group.causes.length;
+  $("who").hidden = !group.culprits.length;
+}
+
+function members(group) {
+  listTo($("members"), el("caption", {}, "One row a client; the ids it had one after another"),
+    head("Client", "Host", ">Member ids", ">First seen", ">Gone", "Why", "About"),
+    el("tbody", {}, group.lanes.map((lane) => {
+      const [, end, reason] = lane.lives[lane.lives.length - 1];
+      return el("tr", {}, el("th", { scope: "row" }, lane.label), el("td", {}, lane.host),
+        el("td", { class: "figure" }, number(lane.lives.length)), el("td", { class: "figure" }, relative(lane.lives[0][0])),
+        el("td", { class: "figure" }, reason ? relative(end) : "still there"), el("td", {}, reason), el("td", { class: "quiet" }, lane.about));
+    })));
+}
+
+// What a chart says, for who cannot see it.
+function describe(group) {
+  const peak = group.pauses.reduce((top, point) => Math.max(top, point[1]), 0);
+  const busiest = group.commits.reduce((top, point) => Math.max(top, point[1]), 0);
+  const refused = group.commits.reduce((sum, point) => sum + point[3], 0);
+  const texts = {
+    causes: `${counted(group.total, "rebalance")}: ${group.causes.map(([cause, count]) => `${count} ${cause}`).join(", ") || "none"}. The table of rebalances has each.`,
+    lanes: `${counted(group.lanes.length, "client")}, a lane each: bars show when it owned partitions, their thickness how many. The table of members has each.`,
+    pauses: `Partitions that nobody held over time: at most ${peak}; ${duration(group.paused)} in all.`,
+    commits: group.commits.length ? `Records a minute that commits advanced by: at most ${number(busiest)}; ${counted(refused, "commit")} refused.` : "This source holds no commits.",
+  };
+  const notes = {
+    causes: "", lanes: group.lanes.length ? `${counted(group.lanes.length, "client")}; × where one went` : "no member is known",
+    pauses: `at most ${number(peak)}`, commits: group.commits.length ? `at most ${number(busiest)}${refused ? `, × ${counted(refused, "commit")} refused` : ""}` : "none in this source",
+  };
+  for (const [id, text] of Object.entries(texts)) {
+    $(id).setAttribute("aria-label", text);
+    $(`${id}-note`).textContent = notes[id];
+  }
+}
+
+function allGroups() {
+  $("all").hidden = $("picker").hidden = page.groups.length < 2;
+  listTo($("groups-select"), page.groups.map((group) => el("option", {}, `${SIGNS[group.severity] || "○"} ${group.id} (${number(group.total)})`)));
+  listTo($("all-table"), el("caption", {}, `${counted(page.groups.length, "group")}, the worst first; ${counted(page.groups.reduce((sum, group) => sum + group.total, 0), "rebalance")} in all`),
+    head("Group", "Worst finding", ">Rebalances", "Most frequent cause", ">In rebalances", ">Paused"),
+    el("tbody", {}, page.groups.map((group, at) => el("tr", { "data-at": at },
+      el("th", { scope: "row" }, el("button", { type: "button", class: "link", onclick: () => { choose(at); $("group").focus(); } }, group.id)),
+      el("td", {}, el("span", { class: `badge ${SIGNS[group.severity] ? group.severity : ""}` }, badge(group.severity)), " ", group.findings.length ? group.findings[0].text : ""),
+      el("td", { class: "figure" }, number(group.total)),
+      el("td", {}, group.causes.length ? [swatch(group.causes[0][0]), `${group.causes[0][0]} (${number(group.causes[0][1])})`] : ""),
+      el("td", { class: "figure" }, duration(group.rebalancing)),
+      el("td", { class: "figure" }, duration(group.paused))))));
+}
+
+function losses() {
+  const { places, count, bytes } = page.lost;
+  $("lost").textContent = places ? `${counted(count, "piece")} at ${counted(places, "place")}, ${counted(bytes, "byte")}.${places > page.losses.length ? ` The first ${number(page.losses.length)} places:` : ""}` : "Everything was read.";
+  $("losses").hidden = !places;
+  listTo($("losses"), el("caption", {}, "Where, and why"), head("Source", ">At", "What", ">Times", ">Bytes"),
+    el("tbody", {}, page.losses.map((loss) => el("tr", {}, el("th", { scope: "row" }, loss.source), el("td", { class: "figure" }, number(loss.at)),
+      el("td", {}, loss.what), el("td", { class: "figure" }, number(loss.count)), el("td", { class: "figure" }, number(loss.bytes))))));
+}
+
+// ---- theme and keys
+
+function theme() {
+  const system = window.matchMedia("(prefers-color-scheme: dark)");
+  const set = (dark) => {
+    document.documentElement.dataset.theme = dark ? "dark" : "light";
+    $("theme").setAttribute("aria-pressed", String(dark));
+  };
+  set(system.matches);
+  system.addEventListener("change", (event) => set(event.matches));
+  $("theme").addEventListener("click", () => set(document.documentElement.dataset.theme !== "dark"));
+}
+
+// The rebalance after or before the one that was last gone to.
+function step(by) {
+  const rows = table.shown();
+  if (!rows.length) return;
+  nth = nth < 0 ? (by > 0 ? 0 : rows.length - 1) : Math.min(Math.max(nth + by, 0), rows.length - 1);
+  charts.showRebalance(rows[nth]);
+}
+
+const ACTIONS = {
+  in: () => charts.zoom(0.5), out: () => charts.zoom(2), earlier: () => charts.move(-0.25), later: () => charts.move(0.25),
+  all: () => charts.whole(), previous: () => step(-1), next: () => step(1),
+};
+const KEYS = { "+": "in", "=": "in", "-": "out", "_": "out", ArrowLeft: "earlier", ArrowRight: "later", 0: "all", Home: "all", p: "previous", n: "next" };
+
+function listen() {
+  $("groups-select").addEventListener("change", (event) => choose(event.target.selectedIndex));
+  $("worst").addEventListener("click", () => table.open(page.groups[chosen].worst));
+  for (const button of document.querySelectorAll("[data-do]")) button.addEventListener("click", () => ACTIONS[button.dataset.do]());
+  $("charts").addEventListener("keydown", (event) => {
+    const action = KEYS[event.key];
+    if (!action || event.ctrlKey || event.metaKey || event.altKey) return;
+    ACTIONS[action]();
+    event.preventDefault();
+  });
+  charts.listen();
+  table.listen();
+}
+
+$("title").textContent = page.title;
+$("source").textContent = page.source;
+theme();
+allGroups();
+losses();
+if (page.groups.length) {
+  listen();
+  choose(0);
+  charts.start(JSON.parse($("chart-specs").textContent), table.open).then(() => { document.documentElement.dataset.ready = "yes"; });
+} else {
+  $("group").replaceChildren(el("p", { class: "opening" }, "No consumer group was found."));
+  document.documentElement.dataset.ready = "yes";
+}

@@ -1,0 +1,285 @@
+"""What the page holds of a history: small enough for a browser, with a sentence for all that had to be cut.
+
+Laws:
+
+* Every string of a peer is made printable and short here. Times are milliseconds after the group's first moment.
+* What is cut or made coarser is said in `cut`, in sentences; the tables of the analysis keep everything.
+* The same histories give the same data, in the same order.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kcoord_wire.forensics.model import (
+    Evidence,
+    Finding,
+    GroupHistory,
+    Loss,
+    Rebalance,
+)
+from kcoord_wire.report.causes import ABOUT, COLOURS, OTHER
+from kcoord_wire.report.clock import Clock
+from kcoord_wire.report.digest import Digest, digests, worst_findings
+from kcoord_wire.report.lanes import held_ns, lane_row, lanes_of, ownership_of
+from kcoord_wire.report.wording import counted, duration, iso, name_of, shown, utc
+
+__all__ = ["Limits", "page_data"]
+
+MINUTE = 60_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much a page carries, over all its groups; the worst groups first."""
+
+    groups: int = 200
+    rebalances: int = 3000
+    evidence: int = 5  # of one rebalance or finding
+    lanes: int = 400  # of one group
+    lives: int = 6000  # of one group: member ids, a line each
+    steps: int = 60_000
+    held_chars: int = 800_000  # of the texts that say which partitions
+    points: int = 10_000  # of one curve
+    findings: int = 200
+    losses: int = 200
+
+
+def page_data(
+    histories: Sequence[GroupHistory], losses: Sequence[Loss], *, title: str, source: str, limits: Limits | None = None
+) -> dict[str, Any]:
+    """All that the page shows, as what `json.dumps` takes."""
+    limits = limits or Limits()
+    found = digests(histories)
+    kept = found[: limits.groups]
+    cut = []
+    if len(found) > len(kept):
+        cut.append(f"{counted(len(found) - len(kept), 'quieter group')} of {len(found):,} are not in this page.")
+    shares = _shares([len(d.history.rebalances) for d in kept], limits.rebalances)
+    step_shares = _shares([len(d.history.ownership) for d in kept], limits.steps)
+    chars = limits.held_chars // max(1, len(kept))
+    return {
+        "title": shown(title),
+        "source": shown(source, 400),
+        "groups": [_group(d, limits, *share, chars) for d, *share in zip(kept, shares, step_shares, strict=True)],
+        "causes": {str(cause): {"colour": colour, "about": ABOUT[cause]} for cause, colour in COLOURS.items()},
+        "other": OTHER,
+        "cut": cut,
+        "losses": [
+            {"source": shown(loss.source), "at": loss.position, "what": shown(loss.what, 300), "bytes": loss.bytes,
+             "count": loss.count}
+            for loss in losses[: limits.losses]
+        ],
+        "lost": {
+            "places": len(losses), "count": sum(loss.count for loss in losses),
+            "bytes": sum(loss.bytes for loss in losses),
+        },
+    }  # fmt: skip
+
+
+def _shares(wanted: Sequence[int], room: int) -> list[int]:
+    """The room of each: the small ones get what they want, the large ones an equal part of the rest."""
+    result = [0] * len(wanted)
+    left = room
+    for rank, at in enumerate(sorted(range(len(wanted)), key=lambda at: wanted[at])):
+        result[at] = min(wanted[at], left // (len(wanted) - rank))
+        left -= result[at]
+    return result
+
+
+def _group(digest: Digest, limits: Limits, rebalances: int, steps: int, chars: int) -> dict[str, Any]:
+    history, group, clock = digest.history, digest.history.group, Clock(digest.history)
+    cut: list[str] = []
+    kept = history.rebalances
+    if len(kept) > rebalances:
+        longest = sorted(kept, key=lambda r: (-(digest.lengths[r.number] or 0.0), r.number))[:rebalances]
+        cut.append(f"Of {len(kept):,} rebalances the {rebalances:,} that took longest are in this page.")
+        kept = sorted(longest, key=lambda r: r.number)
+    lanes = lanes_of(history.members)
+    if len(lanes) > limits.lanes:
+        active = sorted(lanes, key=lambda lane: -held_ns(lane, group.last_ns))[: limits.lanes]
+        chosen = {id(lane) for lane in active}
+        cut.append(f"Of {len(lanes):,} clients the {limits.lanes:,} that were there longest have a lane.")
+        lanes = [lane for lane in lanes if id(lane) in chosen]
+    lives = max(1, limits.lives // max(1, len(lanes)))
+    if any(len(lane.lives) > lives for lane in lanes):
+        cut.append(f"Of clients with more than {counted(lives, 'member id')} the last {lives:,} are in this page.")
+    bars, held = ownership_of(history, lanes, clock, max(steps, 500), chars, cut)
+    findings = worst_findings(history.findings)
+    if len(findings) > limits.findings:
+        cut.append(f"Of {len(findings):,} findings the {limits.findings:,} worst are in this page.")
+    worst = digest.worst
+    return {
+        "id": shown(group.group_id, 200) or "(group without a name)",
+        "origin": shown(group.origin, 20),
+        "protocol": shown(group.protocol_type or "", 40),
+        "severity": shown(digest.severity, 20),
+        "sentence": digest.sentence,
+        "first": clock.first / 1e6,
+        "span": clock.ms(clock.last),
+        "from": utc(clock.first),
+        "to": utc(clock.last),
+        "total": len(history.rebalances),
+        "rebalancing": round(digest.rebalancing_ms, 3),
+        "paused": round(digest.paused_ms, 3),
+        "moved": digest.moved,
+        "needless": digest.needless,
+        "unfinished": digest.unfinished,
+        "members": len(history.members),
+        "clients": len(lanes_of(history.members)),
+        "worst": None if worst is None else worst.number,
+        "causes": [
+            [shown(c.cause, 60), c.count, round(c.duration_ms, 1), round(c.paused_ms, 1)] for c in digest.causes
+        ],
+        "culprits": [[c.name, c.host, c.set_off, c.last, round(c.late_ms, 1), c.removed] for c in digest.culprits[:8]],
+        "rebalances": [_rebalance(row, digest.lengths[row.number], clock, limits) for row in kept],
+        "lanes": [lane_row(lane, clock, lives) for lane in lanes],
+        "bars": bars,
+        "held": held,
+        "pauses": _pauses(history, clock, limits.points, cut),
+        "commits": _commits(history, clock, limits.points, cut),
+        "findings": [_finding(row, clock, limits) for row in findings[: limits.findings]],
+        "blind": [shown(sentence, 400) for sentence in group.blind],
+        "cut": cut,
+    }
+
+
+def _rebalance(row: Rebalance, length: float | None, clock: Clock, limits: Limits) -> dict[str, Any]:
+    start = clock.ms(row.started_ns)
+    joined = None if row.joined_ns is None else clock.ms(row.joined_ns)
+    result = {
+        "n": row.number,
+        "gen": row.generation_id,
+        "start": start,
+        "joined": joined,
+        "end": (joined or start) if length is None else round(start + length, 3),
+        "iso": _to_ms(row.started_ns),
+        "outcome": shown(row.outcome, 20),
+        "cause": shown(str(row.cause), 60),
+        "who": name_of(row.client_id, row.member_id, row.instance_id) if _named(row) else "",
+        "member": shown(row.member_id or ""),
+        "host": shown(row.client_host or "", 60),
+        "reason": shown(row.reason or "", 300),
+        "detail": shown(row.detail, 400),
+        "sure": round(row.confidence, 3),
+        "evidence": _evidence(row.evidence, clock, limits),
+        "assignor": shown(row.assignor or "", 60),
+        "leader": shown(row.leader_id or ""),
+        "cooperative": row.cooperative,
+        "took": _rounded(length),
+        "joining": _rounded(row.joining_ms),
+        "syncing": _rounded(row.syncing_ms),
+        "last": name_of(row.last_client_id, row.last_member_id) if row.last_client_id or row.last_member_id else "",
+        "lastHost": shown(row.last_client_host or "", 60),
+        "late": _rounded(row.late_ms),
+        "before": row.members_before,
+        "after": row.members_after,
+        "moved": row.moved,
+        "needless": row.moved_needlessly,
+        "paused": _rounded(row.paused_ms),
+        "removed": [
+            [name_of(gone.client_id, gone.member_id), shown(gone.client_host or "", 60), shown(gone.why, 60)]
+            for gone in row.removed[:20]
+        ],
+        "moreRemoved": max(0, len(row.removed) - 20),
+        "moreEvidence": max(0, len(row.evidence) - limits.evidence),
+    }
+    return {key: value for key, value in result.items() if value not in (None, "", [], 0) or key in ("start", "end")}
+
+
+def _to_ms(ns: int) -> str:
+    text = iso(ns)
+    return utc(ns) if text is None else f"{text[:10]} {text[11:23]} UTC"
+
+
+def _named(row: Rebalance) -> bool:
+    return bool(row.client_id or row.member_id or row.instance_id)
+
+
+def _rounded(ms: float | None) -> float | None:
+    return None if ms is None else round(ms, 1)
+
+
+def _evidence(rows: Sequence[Evidence], clock: Clock, limits: Limits) -> list[Any]:
+    return [
+        [clock.ms(row.time_ns), shown(row.source, 80), row.seq, shown(row.text, 300)] for row in rows[: limits.evidence]
+    ]
+
+
+def _finding(row: Finding, clock: Clock, limits: Limits) -> dict[str, Any]:
+    return {
+        "detector": shown(row.detector, 60),
+        "severity": shown(row.severity, 20),
+        "start": clock.ms(row.from_ns),
+        "end": clock.end(row.to_ns),
+        "subject": shown(row.subject or ""),
+        "text": shown(row.text, 600),
+        "advice": shown(row.advice, 600),
+        "value": row.value,
+        "threshold": row.threshold,
+        "rebalances": row.rebalances[:40],
+        "more": max(0, len(row.rebalances) - 40),
+        "evidence": _evidence(row.evidence, clock, limits),
+    }
+
+
+# ---- curves
+
+
+def _pauses(history: GroupHistory, clock: Clock, points: int, cut: list[str]) -> list[list[float]]:
+    """How many partitions had no owner: a point where the number changes."""
+    changes: dict[float, int] = {}
+    for pause in history.pauses:
+        start, end = clock.ms(pause.from_ns), clock.end(pause.to_ns)
+        changes[start] = changes.get(start, 0) + 1
+        changes[end] = changes.get(end, 0) - 1
+    curve: list[list[float]] = [[0, 0]]
+    for moment in sorted(changes):
+        if changes[moment]:
+            curve.append([moment, curve[-1][1] + changes[moment]])
+    curve.append([clock.ms(clock.last), curve[-1][1]])
+    if len(curve) <= points:
+        return curve
+    width = clock.ms(clock.last) * 2 / points
+    cut.append(f"The curve of paused partitions shows the highest number of every {duration(width)}.")
+    return _highest(curve, width)
+
+
+def _highest(curve: Sequence[Sequence[float]], width: float) -> list[list[float]]:
+    """The curve's height in windows of `width`: never less than it was at any moment of the window."""
+    moments = [point[0] for point in curve]
+    result = []
+    for at in range(int(curve[-1][0] / width) + 1):
+        first, last = bisect_right(moments, at * width) - 1, bisect_right(moments, (at + 1) * width)
+        result.append([round(at * width, 3), max(point[1] for point in curve[max(first, 0) : last])])
+    return result
+
+
+def _commits(history: GroupHistory, clock: Clock, points: int, cut: list[str]) -> list[list[float]]:
+    """Per minute: its start, the records that the committed offsets advanced by, commits, errors; then an end."""
+    minutes: dict[int, list[int]] = {}
+    reached: dict[tuple[str, int], int] = {}
+    for row in history.commits:
+        place = (row.topic, row.partition)
+        records = max(0, row.last_offset - reached.get(place, row.first_offset))
+        reached[place] = row.last_offset
+        sums = minutes.setdefault(row.minute_ns, [0, 0, 0])
+        for at, value in enumerate((records, row.commits, row.errors)):
+            sums[at] += value
+    if not minutes:
+        return []
+    first, last = min(minutes), max(minutes)
+    size = 1 + (last - first) // MINUTE // points
+    if size > 1:
+        cut.append(f"Commits are summed over {size:,} minutes.")
+    rows: dict[int, list[int]] = {}
+    for minute in sorted(minutes):
+        start = first + (minute - first) // (size * MINUTE) * size * MINUTE
+        for edge in (start, start + size * MINUTE):  # a minute without commits ends a step at zero
+            rows.setdefault(edge, [0, 0, 0])
+        rows[start] = [a + b for a, b in zip(rows[start], minutes[minute], strict=True)]
+    per: Callable[[int], float] = lambda value: value if size == 1 else round(value / size, 1)  # noqa: E731
+    return [[clock.ms(start), per(row[0]), per(row[1]), row[2]] for start, row in sorted(rows.items())]

@@ -1,0 +1,134 @@
+"""The report in a terminal: a sentence a group, its rebalances, its findings, and what could not be read.
+
+Laws:
+
+* No control character of a peer's string reaches the terminal, and none is taken for markup.
+* A long report stays a screenful a group: of many rebalances those that took longest, said so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
+
+from kcoord_wire.extras import require
+from kcoord_wire.forensics.model import Cause, Finding, GroupHistory, Loss, Rebalance
+from kcoord_wire.report.digest import Digest, digests, worst_findings
+from kcoord_wire.report.wording import ago, counted, duration, name_of, shown
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["print_summary"]
+
+ROWS, FINDINGS, LOSSES = 20, 10, 10  # shown of each
+STYLES = {"critical": "bold red", "warning": "yellow", "info": "cyan", "quiet": "green"}
+FAULTS = {
+    Cause.POLL_TIMEOUT, Cause.SESSION_EXPIRED, Cause.SYNC_EXPIRED, Cause.REBALANCE_TIMEOUT, Cause.COORDINATOR_FAILOVER,
+}  # fmt: skip
+PLAIN = 1 << 16  # columns of what is no terminal: nothing is wrapped there
+
+
+def print_summary(
+    histories: Iterable[GroupHistory], losses: Iterable[Loss], file: TextIO | None = None, width: int | None = None
+) -> None:
+    """Print what a reader must know of every group, the worst first.
+
+    :param file: standard output by default; it gets colours if it is a terminal
+    :param width: in columns; that of the terminal by default, and without end where there is none
+    :raises MissingLibraryError: rich is not installed
+    """
+    console_module = require("rich.console", "cli", "the summary")
+    console = console_module.Console(file=file, width=width, highlight=False, emoji=False, markup=False)
+    if width is None and not console.is_terminal:
+        console.width = PLAIN
+    found = digests(histories)
+    if not found:
+        console.print("no consumer group was found")
+    for digest in found:
+        for part in _group(digest):
+            console.print(part, soft_wrap=not console.is_terminal and width is None)
+    for line in _losses(list(losses)):
+        console.print(line)
+
+
+def _group(digest: Digest) -> Iterator[Any]:
+    text = require("rich.text", "cli", "the summary").Text
+    history = digest.history
+    yield text(digest.opening, STYLES.get(digest.severity, "") if digest.severity != "quiet" else "bold")
+    if history.rebalances:
+        yield _table(digest)
+    if len(history.rebalances) > ROWS:
+        rest = len(history.rebalances) - ROWS
+        yield text(f"the {ROWS} that took longest; {rest:,} more are in the tables and the page", "dim")
+    findings = worst_findings(history.findings)
+    for finding in findings[:FINDINGS]:
+        yield _finding(finding)
+    if len(findings) > FINDINGS:
+        yield text(f"{counted(len(findings) - FINDINGS, 'more finding')}", "dim")
+    for sentence in history.group.blind:
+        yield text(f"cannot be told from this source: {shown(sentence, 400)}", "dim")
+    yield ""
+
+
+def _table(digest: Digest) -> Table:
+    rich_table, text = require("rich.table", "cli", "the summary"), require("rich.text", "cli", "the summary").Text
+    table: Table = rich_table.Table(box=None, pad_edge=False)
+    for name, right in (
+        ("#", True), ("start", True), ("cause", False), ("who", False), ("took", True), ("last to join", False),
+        ("late", True), ("moved", True), ("paused", True), ("outcome", False),
+    ):  # fmt: skip
+        table.add_column(name, header_style="dim", justify="right" if right else "left", overflow="fold", no_wrap=right)
+    for row in _longest(digest):
+        took = digest.lengths[row.number]
+        cells = (
+            str(row.number),
+            ago(row.started_ns, digest.history.group.first_ns),
+            shown(str(row.cause), 60) + (f" ({row.confidence:.0%})" if row.confidence < 1 else ""),
+            _who(row.client_id, row.member_id, row.instance_id, row.client_host),
+            "" if took is None else duration(took),
+            _who(row.last_client_id, row.last_member_id, None, row.last_client_host),
+            "" if row.late_ms is None else duration(row.late_ms),
+            f"{row.moved:,}" + (f" ({row.moved_needlessly:,} needless)" if row.moved_needlessly else ""),
+            "" if row.paused_ms is None else duration(row.paused_ms),
+            shown(row.outcome, 20),
+        )
+        styles = {2: "red" if row.cause in FAULTS else "", 9: "" if row.outcome == "stable" else "yellow"}
+        table.add_row(*(text(cell, styles.get(at, "")) for at, cell in enumerate(cells)))
+    return table
+
+
+def _longest(digest: Digest) -> Sequence[Rebalance]:
+    rows = digest.history.rebalances
+    if len(rows) <= ROWS:
+        return rows
+    chosen = sorted(rows, key=lambda row: (-(digest.lengths[row.number] or 0.0), row.number))[:ROWS]
+    return sorted(chosen, key=lambda row: row.number)
+
+
+def _who(client_id: str | None, member_id: str | None, instance_id: str | None, host: str | None) -> str:
+    if not (client_id or member_id or instance_id):
+        return ""
+    return name_of(client_id, member_id, instance_id) + (f" ({shown(host, 45)})" if host else "")
+
+
+def _finding(finding: Finding) -> Any:
+    text = require("rich.text", "cli", "the summary").Text
+    line = text(f"{shown(finding.severity, 12)}: ", STYLES.get(finding.severity, ""))
+    line.append(shown(finding.text, 600), "")
+    if finding.advice:
+        line.append(f" {shown(finding.advice, 600)}", "dim")
+    return line
+
+
+def _losses(losses: Sequence[Loss]) -> Iterator[Any]:
+    text = require("rich.text", "cli", "the summary").Text
+    if losses:
+        count, lost = sum(loss.count for loss in losses), sum(loss.bytes for loss in losses)
+        yield text(f"could not be read: {counted(count, 'piece')}, {counted(lost, 'byte')}", "bold yellow")
+    for loss in losses[:LOSSES]:
+        times = f" ({loss.count:,} times)" if loss.count != 1 else ""
+        size = counted(loss.bytes, "byte")
+        yield text(f"  {shown(loss.source)} at {loss.position:,}: {shown(loss.what, 300)}{times}, {size}")
+    if len(losses) > LOSSES:
+        yield text(f"  {len(losses) - LOSSES:,} more places are in the tables and the page", "dim")

@@ -1,0 +1,74 @@
+"""Figures, times and names as people read them, the same in the page and in the terminal.
+
+Laws:
+
+* What comes from a peer is shown through `shown` or `name_of`: no control character, no override of the writing
+  direction, and no text without end.
+* A duration has two or three significant digits; a time is UTC.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from kcoord_wire.fields import printable
+
+__all__ = ["ago", "counted", "duration", "iso", "name_of", "shown", "utc"]
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def shown(text: str, limit: int = 120) -> str:
+    """The text of a peer, printable, at most `limit` characters of it."""
+    safe = printable(text[: limit + 1])
+    return safe if len(safe) <= limit else f"{safe[: limit - 1]}…"
+
+
+def name_of(client_id: str | None, member_id: str | None = None, instance_id: str | None = None) -> str:
+    """How people call a member: its instance id, else its client id, else the id that the coordinator gave it."""
+    return shown(instance_id or client_id or member_id or "a member without a name", 60)
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """``1 rebalance``, ``1,024 rebalances``."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def duration(ms: float) -> str:
+    """``340 ms``, ``8.1 s``, ``42 s``, ``12 min 5 s``, ``3 h 4 min``, ``2 d 3 h``."""
+    if ms < 0:
+        return f"-{duration(-ms)}"
+    if ms < 999.5:
+        return f"{ms:.2g} ms" if ms < 10 else f"{ms:.0f} ms"
+    if ms < 119_500:
+        return f"{ms / 1000:.1f} s" if ms < 29_950 else f"{ms / 1000:.0f} s"
+    seconds = round(ms / 1000)
+    for big, small, size, unit in ((86_400, 3600, "d", "h"), (3600, 60, "h", "min"), (60, 1, "min", "s")):
+        if seconds >= big:
+            rest = seconds % big // small
+            return f"{seconds // big:,} {size}" + (f" {rest} {unit}" if rest else "")
+    raise AssertionError("two minutes and more end above")
+
+
+def ago(ns: int, since_ns: int) -> str:
+    """A time relative to the first one of its group: ``+0:42.310``, ``+3:04:05.000``."""
+    ms = (ns - since_ns) // 1_000_000
+    minutes, rest = divmod(abs(ms), 60_000)
+    hours, minutes = divmod(minutes, 60)
+    clock = f"{hours}:{minutes:02}" if hours else f"{minutes}"
+    return f"{'-' if ms < 0 else '+'}{clock}:{rest // 1000:02}.{rest % 1000:03}"
+
+
+def iso(ns: int) -> str | None:
+    """The time in ISO 8601 with nanoseconds; None where the calendar ends (year 9999)."""
+    try:
+        moment = EPOCH + timedelta(seconds=ns // 1_000_000_000)
+    except OverflowError:
+        return None
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ns % 1_000_000_000:09}Z".rjust(30, "0")
+
+
+def utc(ns: int) -> str:
+    """The time for people: ``2026-11-21 15:02:05 UTC``."""
+    text = iso(ns)
+    return "beyond the year 9999" if text is None else f"{text[:10]} {text[11:19]} UTC"
