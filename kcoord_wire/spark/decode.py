@@ -1,4 +1,4 @@
-"""Frames in a binary column into columns, on Spark's workers: `decode_frames`, and `from_kafka_wire` for one expression.
+"""Frames in a binary column into columns, on Spark's workers: `decode_frames`, and the expression `from_kafka_wire`.
 
     joins = decode_frames(frames, apis=["JoinGroup"], columns=["group_id", "reason"], flat=True)
 
@@ -7,9 +7,9 @@ Laws:
 * A row in is a row out, but for rows whose api is not asked for: those are left out by built-in SQL on the first two
   bytes (the key column for responses), before any byte goes to Python.
 * A row holds what `kcoord_wire.codec.columns` gives for it, whatever the batches and partitions.
-* FAILFAST ends the job at the first bad row and says which one. PERMISSIVE gives nulls for it, its fault in `_error` (the
-  kind, as of `DecodeError`) and `_error_offset`, and its bytes in `_corrupt_record`; those of sound rows do not come
-  back from Python.
+* FAILFAST ends the job at the first bad row and says which one. PERMISSIVE gives nulls for it, its fault in `_error`
+  (the kind, as of `DecodeError`) and `_error_offset`, and its bytes in `_corrupt_record`; those of sound rows do not
+  come back from Python.
 * Every other column crosses to Python and back: select what is needed before.
 """
 
@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 from pyspark.sql.types import StructField, StructType
 
 import kcoord_wire as kw
@@ -48,7 +49,7 @@ GROUP_APIS: Final = (
 MODES: Final = ("FAILFAST", "PERMISSIVE")
 OPTIONS: Final = ("columns", "form", "message", "mode", "strict", "version")
 _HEADS: Final = ("api_key", "api_version", "correlation_id", "client_id", "version")
-_FAULTS: Final = ("_error", "_error_offset", "_corrupt_record")
+_FAULTS: Final = {"_error": pa.string(), "_error_offset": pa.int64(), "_corrupt_record": pa.binary()}
 _SHOWN_BYTES: Final = 24
 
 
@@ -126,7 +127,7 @@ class _Plan:
         fields = [schema.field(name) for name in self.heads]
         fields += self._flat_fields() if self.flat else [schema.field(name) for name in self.structs]
         if self.permissive:
-            fields += [pa.field(name, kind) for name, kind in zip(_FAULTS, (pa.string(), pa.int64(), pa.binary()))]
+            fields += [pa.field(name, kind) for name, kind in _FAULTS.items()]
         return spark_type(pa.schema(fields))
 
     def _flat_fields(self) -> list[pa.Field]:
@@ -299,7 +300,8 @@ def from_kafka_wire(
     if form in ("response", "message") and version is None and versions is None:
         raise ValueError(f"the form {form} needs the option version, or a column of versions")
     key = kw.registry[messages[0]].api_key if form == "response" and keys is None and len(messages) == 1 else None
-    decode = F.arrow_udf(_expression(plan, key, version, keys is not None, versions is not None), plan.schema)
+    function = _expression(plan, key, version, keys is not None, versions is not None)
+    decode = arrow_udf(function, plan.schema, ArrowUDFType.SCALAR)
     return cast(Column, decode(*(c for c in (col, keys, versions) if c is not None)))
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
+from collections.abc import Hashable
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
@@ -60,11 +61,11 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def _instance(row: type[T], item: dict[str, Any]) -> T:
-    return row(**{name: make(item[name]) for name, make in _makers(row)})
+    return row(**{name: make(item[name]) for name, make in _makers(cast(Hashable, row))})
 
 
 @cache
-def _makers(row: type) -> list[tuple[str, Any]]:
+def _makers(row: Any) -> list[tuple[str, Any]]:
     hints = typing.get_type_hints(row)
     return [(field.name, _maker(hints[field.name])) for field in dataclasses.fields(row)]
 
@@ -77,5 +78,5 @@ def _maker(hint: Any) -> Any:
         make = _maker(typing.get_args(hint)[0])
         return lambda value: None if value is None else [make(item) for item in value]
     if dataclasses.is_dataclass(hint):
-        return lambda value: None if value is None else _instance(typing.cast(type, hint), value)
+        return lambda value: None if value is None else _instance(cast(type, hint), value)
     return lambda value: value

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from kcoord_wire.spark import session
+from kcoord_wire.spark import register, session
 
 FOLDER = Path(__file__).parent
 # What pyspark itself leaves open, and how it calls pandas and asyncio, is not for these tests to judge.
@@ -42,5 +42,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
     spark = session("local[2]", **conf)
+    register(spark)
     yield spark
     spark.stop()

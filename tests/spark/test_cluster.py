@@ -25,7 +25,7 @@ from kcoord_wire.spark.session import java_home
 pytestmark = pytest.mark.slow
 
 Told = list[tuple[str, str, str, list[str]]]
-"""Of each task: its executor's folder, the package's file, the codec's backend, folders on sys.path with the package."""
+"""Of each executor: its folder, the package's file, the codec's backend, what of sys.path has the package."""
 
 SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 REFUSING = """

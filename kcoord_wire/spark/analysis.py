@@ -1,0 +1,155 @@
+"""From files to histories on Spark: what `kcoord_wire.forensics.analysis` does in one process.
+
+    analysis = analyze(["captures/"], master="spark://host:7077")
+
+Laws:
+
+* The histories, losses and counts are those of the plain analysis, whatever the cluster.
+* Frames and exchanges stay on the executors; the histories and losses come to the driver.
+* A session that runs already is used and left running; one that was begun here ends here.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from kcoord_wire.forensics.analysis import Analysis, Progress
+from kcoord_wire.forensics.model import LogRow, Loss, arrow_schema
+from kcoord_wire.forensics.sources import Source, find_sources
+from kcoord_wire.spark.rows import instances
+from kcoord_wire.spark.session import session
+from kcoord_wire.spark.sources import register
+from kcoord_wire.spark.timelines import Timeline, group_timeline, match_exchanges
+
+__all__ = ["analyze"]
+
+_LOOK_SECONDS: Final = 0.5
+
+
+def analyze(
+    paths: Sequence[str | os.PathLike[str]],
+    *,
+    kafka: str | None = None,
+    kafka_config: Mapping[str, str] | None = None,
+    master: str = "local[*]",
+    ports: Collection[int] | None = None,
+    groups: Collection[str] | None = None,
+    progress: Progress | None = None,
+) -> Analysis:
+    """The histories of all groups in captures, recordings and log segments, or in a live topic.
+
+    :param paths: files, folders, patterns, which every executor has to see
+    :param kafka: ``host:port`` of a cluster whose ``__consumer_offsets`` is read instead; the driver reads it and puts
+        it into a temporary folder, which executors have to see too
+    :param ports: the brokers' ports, for captures; None finds them
+    :param groups: only these
+    :param progress: is told what is done, how many tasks of it are, and how many it has
+    :raises SourceError: a path has nothing that can be read
+    """
+    sources = [] if kafka else find_sources(paths)
+    is_new = SparkSession.getActiveSession() is None
+    spark = session(master)
+    try:
+        register(spark)
+        with tempfile.TemporaryDirectory(prefix="kcoord-topic-") as folder, _watched(spark, progress):
+            analysis = Analysis([], [], {"exchanges": 0, "records": 0, "frames": 0})
+            frames = [source for source in sources if source.kind != "log"]
+            if frames:
+                _add_frames(analysis, _load(spark, frames, ports, master), groups)
+            logs = [source for source in sources if source.kind == "log"]
+            if kafka:
+                _stage(kafka, kafka_config or {}, Path(folder) / "topic.parquet", progress)
+                _add_records(analysis, spark.read.parquet(folder), groups)
+            elif logs:
+                _add_records(analysis, _load(spark, logs, None, master), groups)
+    finally:
+        if is_new:
+            spark.stop()
+    analysis.histories.sort(key=lambda history: (history.group.group_id, history.group.origin))
+    size = sum(source.path.stat().st_size for source in sources)
+    analysis.counts |= {"sources": len(sources), "bytes": size}
+    return analysis
+
+
+def _load(spark: SparkSession, sources: Sequence[Source], ports: Collection[int] | None, master: str) -> DataFrame:
+    reader = spark.read.format("kcoord")
+    if ports:
+        reader = reader.option("ports", ",".join(map(str, sorted(ports))))
+    is_here = master.startswith("local")  # elsewhere another folder is the current one
+    return reader.load([str(source.path if is_here else source.path.absolute()) for source in sources])
+
+
+def _add_frames(analysis: Analysis, frames: DataFrame, groups: Collection[str] | None) -> None:
+    matched = match_exchanges(frames)
+    try:
+        counts = matched.counts
+        analysis.counts["frames"] += counts["frames"]
+        analysis.counts["exchanges"] += counts["exchanges"]
+        _add(analysis, group_timeline(matched, groups=groups))
+    finally:
+        matched.unpersist()
+
+
+def _add_records(analysis: Analysis, records: DataFrame, groups: Collection[str] | None) -> None:
+    records = records.persist()
+    try:
+        analysis.counts["records"] += records.where(F.col("error").isNull()).count()
+        _add(analysis, group_timeline(records, groups=groups))
+    finally:
+        records.unpersist()
+
+
+def _add(analysis: Analysis, timeline: Timeline) -> None:
+    try:
+        analysis.histories += timeline.collect()
+        losses = instances(Loss, timeline.losses.toArrow())
+        analysis.losses += sorted(losses, key=lambda loss: (loss.source, loss.position))
+    finally:
+        timeline.unpersist()
+
+
+def _stage(kafka: str, config: Mapping[str, str], path: Path, progress: Progress | None) -> None:
+    """The records of a live topic as a file."""
+    from kcoord_wire.forensics.live import read_topic
+
+    tell = None if progress is None else partial(progress, kafka)
+    with pq.ParquetWriter(path, arrow_schema(LogRow)) as writer:
+        for batch in read_topic(kafka, dict(config), progress=tell):
+            writer.write_batch(batch)
+
+
+@contextmanager
+def _watched(spark: SparkSession, progress: Progress | None) -> Iterator[None]:
+    """Tells how many tasks of the stages at work are done, while the block runs."""
+    if progress is None:
+        yield
+        return
+    over = threading.Event()
+    tracker = spark.sparkContext.statusTracker()
+
+    def look() -> None:
+        while not over.wait(_LOOK_SECONDS):
+            stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+            known = [stage for stage in stages if stage is not None]
+            if known:
+                tasks = sum(stage.numTasks for stage in known)
+                progress(known[0].name.partition(" at ")[0], sum(stage.numCompletedTasks for stage in known), tasks)
+
+    watcher = threading.Thread(target=look, name="kcoord-progress", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()

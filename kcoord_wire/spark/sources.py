@@ -1,0 +1,151 @@
+"""The data source ``kcoord``: captures, recordings and log segments as rows, undecoded.
+
+    register(spark)
+    frames = spark.read.format("kcoord").option("ports", "9092,9093").load("captures/")
+    records = spark.read.format("kcoord").load("kafka-logs/")        # __consumer_offsets-*/*.log
+    growing = spark.readStream.format("kcoord").load("recording/")    # see `kcoord_wire.spark.stream`
+
+Laws:
+
+* Captures and recordings give the rows of `Frame`, log segments those of `LogRow` (`kcoord_wire.forensics.model`); a
+  path that holds both is refused, for a table has one schema.
+* A file is a partition: a frame's place is known only from what stands before it. Every executor has to see the files.
+* What cannot be read is a row with `error` and what there is of its bytes; with mode FAILFAST it ends the job.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from kcoord_wire.forensics.frames import find_sources, read_frames, read_log
+from kcoord_wire.forensics.model import Frame, LogRow
+from kcoord_wire.spark.rows import as_spark, spark_schema
+from kcoord_wire.spark.stream import OPTIONS as STREAM_OPTIONS
+from kcoord_wire.spark.stream import RecordingStream
+
+__all__ = ["KcoordSource", "UnreadableError", "register"]
+
+OPTIONS: Final = ("mode", "path", "paths", "ports")
+ROWS: Final[Mapping[str, type]] = {"frames": Frame, "records": LogRow}
+
+
+class UnreadableError(ValueError):
+    """Bytes of a source are no frame or record, and the mode is FAILFAST."""
+
+
+class KcoordSource(DataSource):
+    """What ``format("kcoord")`` is.
+
+    Options of a batch: ``path`` (a file, a folder, a pattern; `load` takes several), ``ports`` (of the brokers, with
+    commas: a capture's connections are told by them; else by what they say), ``mode`` (PERMISSIVE or FAILFAST). Those
+    of a stream are `RecordingStream`'s.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "kcoord"
+
+    def schema(self) -> StructType:
+        """That of `Frame` or `LogRow`, as the files are.
+
+        An empty folder may be that of a stream that begins.
+
+        :raises ValueError: there are both, or nothing that can be read
+        """
+        paths = _paths(self.options)
+        if all(Path(path).is_dir() and not any(Path(path).iterdir()) for path in paths):
+            return spark_schema(Frame)
+        return spark_schema(ROWS[_kind(paths)])
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Reads the files that are there."""
+        return _Reader(dict(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Reads a folder of recordings as it grows."""
+        return RecordingStream(dict(self.options), schema)
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``spark.read.format("kcoord")`` and ``spark.readStream.format("kcoord")`` known to a session."""
+    spark.dataSource.register(KcoordSource)
+
+
+class _File(InputPartition):
+    """A file, which one task reads."""
+
+    def __init__(self, path: str, kind: str) -> None:
+        super().__init__(path)
+        self.path = path
+        self.kind = kind
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self.fails, self.ports = _checked(options)
+        self.paths = _paths(options)
+        self.schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [_File(str(source.path), source.kind) for source in find_sources(self.paths)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _File)
+        is_log = partition.kind == "log"
+        for batch in read_log(partition.path) if is_log else read_frames(partition.path, ports=self.ports):
+            if self.fails and batch["error"].null_count < len(batch):
+                raise UnreadableError(_says(batch))
+            yield as_spark(batch, self.schema)
+
+
+def _says(batch: pa.RecordBatch) -> str:
+    row = batch.slice(pc.index(batch["error"].is_valid(), pa.scalar(True)).as_py(), 1).to_pylist()[0]
+    return f"{row['source']} at {row['position']}: {row['error']}; mode PERMISSIVE gives a row for it"
+
+
+def _kind(paths: Sequence[str]) -> str:
+    sources = find_sources(paths)
+    of_kind = {kind: [s.path for s in sources if (s.kind == "log") == (kind == "records")] for kind in ROWS}
+    if of_kind["frames"] and of_kind["records"]:
+        raise ValueError(
+            f"{', '.join(paths)} has frames ({of_kind['frames'][0]}) and records of a log ({of_kind['records'][0]}); "
+            "a table holds either: load them apart"
+        )
+    return "records" if of_kind["records"] else "frames"
+
+
+def _paths(options: Mapping[str, str]) -> list[str]:
+    if "paths" in options:  # load() was given a list
+        return [str(path) for path in json.loads(options["paths"])]
+    if not options.get("path"):
+        raise ValueError('the source kcoord needs a path: .load("captures/")')
+    return [options["path"]]
+
+
+def _checked(options: Mapping[str, Any]) -> tuple[bool, list[int] | None]:
+    """Whether damage ends the job, and the brokers' ports."""
+    for name in options:
+        if name.lower() not in OPTIONS:
+            of_streams = name.lower() in map(str.lower, STREAM_OPTIONS)
+            known = ", ".join(OPTIONS) + (f"; {name} is one of a stream" if of_streams else "")
+            raise ValueError(f"the source kcoord has no option {name!r}; its options are {known}")
+    mode = options.get("mode", "PERMISSIVE")
+    if mode.upper() not in ("FAILFAST", "PERMISSIVE"):
+        raise ValueError(f"mode is FAILFAST or PERMISSIVE, not {mode!r}")
+    if "ports" not in options:
+        return mode.upper() == "FAILFAST", None
+    try:
+        ports = [int(port) for port in options["ports"].split(",")]
+    except ValueError:
+        raise ValueError(f"ports are numbers with commas between, not {options['ports']!r}") from None
+    return mode.upper() == "FAILFAST", ports

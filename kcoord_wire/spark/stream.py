@@ -1,0 +1,351 @@
+"""A folder that a recorder writes to, as a stream: every record once, whatever restarts meanwhile.
+
+    spark.readStream.format("kcoord").option("maxBytesPerTrigger", "64m").load("recording/")
+
+Laws:
+
+* An offset is, for each file, the position up to which it was read, how many rows that gave, when the file began, and
+  whether that was all of it. Reading between two offsets gives the same rows now and after a restart: recordings only
+  grow.
+* A record that is not whole yet waits for a later batch, unless a newer file is there: its writer is gone then, and
+  what it left is a row with `error`.
+* A file that was read to its end and has a successor may be deleted. One that is gone before, is shorter than it was,
+  or is another than it was, ends the query; with failOnDataLoss=false what is there is read.
+* Rows are those of `Frame`, as the batch source gives them for the same files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from kcoord_wire.capture.recording import (
+    Damage,
+    Recorded,
+    read_header,
+    read_recording,
+    recording_files,
+)
+from kcoord_wire.forensics.model import Frame, table_of
+from kcoord_wire.spark.rows import as_spark
+
+__all__ = ["OPTIONS", "DataLossError", "RecordingStream"]
+
+OPTIONS: Final = ("failOnDataLoss", "maxBytesPerTrigger", "maxFilesPerTrigger", "maxRowsPerTrigger", "startingOffsets")
+_BATCH_ROWS: Final = 8192
+_KEPT_COURSES: Final = 64
+_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+class DataLossError(RuntimeError):
+    """What the query has still to read is gone."""
+
+
+class _Place(NamedTuple):
+    """How far a file was read.
+
+    :ivar began: of its header; 0 where that is damaged
+    :ivar done: it will not grow, and was read to its end
+    """
+
+    position: int
+    rows: int
+    began: int
+    done: bool = False
+
+
+class _Stretch(InputPartition):
+    """A part of a file, which one task reads."""
+
+    def __init__(self, path: str, start: _Place, end: _Place) -> None:
+        super().__init__(path)
+        self.path = path
+        self.start = start
+        self.end = end
+
+
+class RecordingStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads a growing folder of recordings.
+
+    Options: ``path`` (the folder); at most one of ``maxBytesPerTrigger`` (a number, or with k, m or g),
+    ``maxFilesPerTrigger`` and ``maxRowsPerTrigger``: of one batch, which has a record at least; ``startingOffsets``
+    (``earliest``, or ``latest`` for what comes from now on); ``failOnDataLoss`` (``true`` or ``false``).
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        given = {name.lower(): value for name, value in options.items()}
+        known = {name.lower() for name in (*OPTIONS, "path")}
+        for name in given:
+            if name not in known:
+                names = ", ".join(("path", *OPTIONS))
+                raise ValueError(f"the stream source kcoord has no option {name!r}; its options are {names}")
+        if not given.get("path"):
+            raise ValueError('the stream source kcoord needs a path: .load("recording/")')
+        self.folder = Path(given["path"])
+        self.schema = schema
+        self.fails = _one_of("failOnDataLoss", given.get("failondataloss", "true"), ("true", "false")) == "true"
+        starts = _one_of("startingOffsets", given.get("startingoffsets", "earliest"), ("earliest", "latest"))
+        self.from_now = starts == "latest"
+        self.limit = _limit(given)
+        self.target: dict[str, _Place] | None = None
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """As the options say."""
+        return self.limit
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a new query begins."""
+        return _offset(self._ends({}, ReadAllAvailable()) if self.from_now else {})
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """How far one batch from `start` on reads.
+
+        :raises DataLossError: what is to be read is gone, and failOnDataLoss is true
+        """
+        return _offset(self._ends(_places(start), limit))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """None: to know it, all files would have to be read."""
+        return None
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """What is there now is all that the query reads."""
+        self.target = self._ends({}, ReadAllAvailable())
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """A stretch of each file that has something new."""
+        before = _places(start)
+        stretches = []
+        for name, place in _places(end).items():
+            first = before.get(name)
+            if first is None or first.began != place.began:
+                first = _Place(0, 0, place.began)
+            if place.position > first.position:
+                stretches.append(_Stretch(str(self.folder / name), first, place))
+        return stretches
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a stretch.
+
+        :raises DataLossError: the file is gone
+        """
+        assert isinstance(partition, _Stretch)
+        try:
+            rows: list[Frame] = []
+            for row in _rows(partition):
+                rows.append(row)
+                if len(rows) == _BATCH_ROWS:
+                    yield self._batch(rows)
+                    rows = []
+        except FileNotFoundError:
+            if self.fails:
+                raise DataLossError(_lost(partition.path, "is gone")) from None
+        if rows:
+            yield self._batch(rows)
+
+    def _batch(self, rows: list[Frame]) -> pa.RecordBatch:
+        return as_spark(table_of(Frame, rows).combine_chunks().to_batches()[0], self.schema)
+
+    def _ends(self, start: Mapping[str, _Place], limit: ReadLimit) -> dict[str, _Place]:
+        """How far each file can be read, at most `limit` beyond `start`."""
+        files = recording_files(self.folder) if self.folder.is_dir() else []
+        present = {path.name for path in files}
+        for name, place in start.items():
+            if name not in present and not place.done and self.fails:
+                raise DataLossError(_lost(self.folder / name, "is gone"))
+        budget = _Budget(limit)
+        ends = {}
+        for path in files:
+            place = self._known(path, start.get(path.name))
+            if not place.done and not budget.spent:
+                place = self._end(path, place, path == files[-1], budget)
+            if place.position:
+                ends[path.name] = place
+        return ends
+
+    def _known(self, path: Path, place: _Place | None) -> _Place:
+        """From where on a file is to be read."""
+        header = read_header(path)
+        began = header.began_ns if header is not None else 0
+        if place is None:
+            return _Place(0, 0, began)
+        if place.began != began:
+            what = "is another file than it was"
+        elif path.stat().st_size < place.position:
+            what = "is shorter than it was"
+        else:
+            return place
+        if self.fails:
+            raise DataLossError(_lost(path, what))
+        return place if place.began == began else _Place(0, 0, began)
+
+    def _end(self, path: Path, place: _Place, growing: bool, budget: _Budget) -> _Place:
+        """How far one file can be read from `place` on."""
+        position, rows = place.position, place.rows
+        stop = None if self.target is None else self.target[path.name].position if path.name in self.target else 0
+        for found in read_recording(path, start=position):
+            end = _behind(found)
+            if (isinstance(found, Damage) and found.at_end and growing) or (stop is not None and end > stop):
+                break
+            budget.take(end - position)
+            position = end
+            rows += not (isinstance(found, Recorded) and _told_again(found, place.began))
+            if budget.spent:
+                return _Place(position, rows, place.began)
+        budget.next_file(position > place.position)
+        return _Place(position, rows, place.began, not growing and (stop is None or position >= path.stat().st_size))
+
+
+class _Budget:
+    """What a batch may still take; one record it may always."""
+
+    def __init__(self, limit: ReadLimit) -> None:
+        self.bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
+        self.rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        self.files = limit.max_files if isinstance(limit, ReadMaxFiles) else None
+
+    @property
+    def spent(self) -> bool:
+        return 0 in (self.bytes, self.rows, self.files)
+
+    def take(self, size: int) -> None:
+        if self.bytes is not None:
+            self.bytes = max(self.bytes - size, 0)
+        if self.rows is not None:
+            self.rows -= 1
+
+    def next_file(self, used: bool) -> None:
+        if self.files is not None and used:
+            self.files -= 1
+
+
+# ---- rows
+
+
+class _Course:
+    """What the records of a file before a position say of those behind it.
+
+    :ivar position: up to where it was read
+    :ivar names: of the connections that are open there
+    :ivar time_ns: of the last record
+    """
+
+    def __init__(self, began: int) -> None:
+        self.position = 0
+        self.names: dict[int, str] = {}
+        self.began = self.time_ns = began
+
+    def row(self, found: Recorded | Damage, source: str, seq: int) -> Frame | None:
+        """The row of what comes next; None where an opening is only told again."""
+        self.position = _behind(found)
+        if isinstance(found, Damage):
+            return Frame(source, seq, found.position, self.time_ns, "", "damage", b"", found.why, found.size)
+        self.time_ns = found.time_ns
+        if found.direction == "opened":
+            self.names[found.connection] = found.body.decode(errors="replace")
+            if _told_again(found, self.began):
+                return None
+        name = self.names.get(found.connection) or f"?:0-?:0#{found.connection}"
+        if found.direction == "closed":
+            self.names.pop(found.connection, None)
+        is_frame = found.direction in ("request", "response")
+        error, lost = None, 0
+        if is_frame and found.size > len(found.body):
+            error = f"{found.size - len(found.body)} of its {found.size} bytes were not recorded"
+            lost = len(found.body)
+        body = found.body if is_frame else b""
+        return Frame(source, seq, found.position, found.time_ns, name, found.direction, body, error, lost)
+
+
+_courses: dict[tuple[str, int], _Course] = {}
+"""By file: where the last stretch of it ended in this worker, so that the next need not begin at the file's start."""
+
+
+def _course_at(stretch: _Stretch) -> _Course:
+    course = _courses.pop((stretch.path, stretch.start.began), None)
+    if course is None or course.position > stretch.start.position:
+        course = _Course(stretch.start.began)
+    if course.position < stretch.start.position:
+        for found in read_recording(stretch.path, start=course.position):
+            if found.position >= stretch.start.position:
+                break
+            course.row(found, "", 0)
+    return course
+
+
+def _rows(stretch: _Stretch) -> Iterator[Frame]:
+    course = _course_at(stretch)
+    seq = stretch.start.rows
+    if stretch.start.position < stretch.end.position:
+        for found in read_recording(stretch.path, start=stretch.start.position):
+            if found.position >= stretch.end.position:
+                break
+            row = course.row(found, stretch.path, seq)
+            if row is not None:
+                yield row
+                seq += 1
+    if len(_courses) >= _KEPT_COURSES:
+        _courses.clear()
+    _courses[stretch.path, stretch.start.began] = course
+
+
+def _told_again(found: Recorded, began: int) -> bool:
+    """Whether it names a connection that was opened in an earlier file."""
+    return found.direction == "opened" and found.time_ns < began
+
+
+# ---- offsets and options
+
+
+def _offset(places: Mapping[str, _Place]) -> dict[str, Any]:
+    return {"files": {name: place._asdict() for name, place in sorted(places.items())}}
+
+
+def _places(offset: Mapping[str, Any]) -> dict[str, _Place]:
+    return {name: _Place(**place) for name, place in offset["files"].items()}
+
+
+def _behind(found: Recorded | Damage) -> int:
+    return found.end if isinstance(found, Recorded) else found.position + found.size
+
+
+def _lost(path: Path | str, what: str) -> str:
+    return f"{path} {what} before all of it was read; failOnDataLoss=false goes on with what is there"
+
+
+def _one_of(name: str, value: str, choices: Sequence[str]) -> str:
+    if value.lower() not in choices:
+        raise ValueError(f"{name} is {' or '.join(choices)}, not {value!r}")
+    return value.lower()
+
+
+def _limit(given: Mapping[str, str]) -> ReadLimit:
+    kinds: dict[str, Callable[[int], ReadLimit]] = {
+        "maxBytesPerTrigger": ReadMaxBytes,
+        "maxFilesPerTrigger": ReadMaxFiles,
+        "maxRowsPerTrigger": ReadMaxRows,
+    }
+    named = [name for name in kinds if name.lower() in given]
+    if len(named) > 1:
+        raise ValueError(f"{' and '.join(named)}: one limit alone can hold")
+    for name in named:
+        text = given[name.lower()]
+        found = re.fullmatch(r"(\d+)([kmg]?)b?" if name == "maxBytesPerTrigger" else r"(\d+)()", text.strip().lower())
+        if found is None or not int(found[1]):
+            raise ValueError(f"{name} is a number above 0, not {text!r}")
+        return kinds[name](int(found[1]) * _UNITS[found[2]])
+    return ReadAllAvailable()
