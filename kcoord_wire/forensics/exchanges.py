@@ -67,7 +67,7 @@ class _Connection:
     """What is remembered of a connection, besides the requests that wait on it."""
 
     host: str
-    client_id: str | None = None
+    client_id: tuple[_Place, str] | None = None
     sasl: bool = False
     topics: dict[str, tuple[int, bytes | None]] = field(default_factory=dict)
     topic_ids: dict[bytes, tuple[_Place, str]] = field(default_factory=dict)
@@ -198,7 +198,7 @@ class _Batch:
         nameless = np.array([connection.client_id is None for connection in self.connections], np.bool_)
         if nameless.any():
             sizes = self._heads[:, _PEEKED:].copy().view(">i2").astype(np.int64)[:, 0]
-            named = (self.kinds == REQUEST) & nameless[self.codes] & (sizes >= 0) & (self.lengths >= _CLIENT_ID)
+            named = (self.kinds == REQUEST) & nameless[self.codes] & (sizes >= 0) & (self.lengths >= _CLIENT_ID + sizes)
             named &= (self.words >= 0) & (self.words >> 16 < len(API_NAMES))
             named[: self.carried] = False
             rows = np.flatnonzero(named)
@@ -206,7 +206,7 @@ class _Batch:
             bodies = self.rows.column("frame")
             for code, row in zip(codes.tolist(), rows[first].tolist(), strict=True):
                 name = bodies[row].as_buffer().slice(_CLIENT_ID)[: int(sizes[row])].to_pybytes()
-                self.connections[code].client_id = name.decode(errors="replace")
+                self.connections[code].client_id = self._place(row), name.decode(errors="replace")
 
     def is_token(self, row: int, answers: bool) -> bool:
         """Whether a frame is a bare SASL token, as follow a SaslHandshake of version 0 until a request comes."""
@@ -265,7 +265,9 @@ class _Batch:
         source, connection = self.rows.column("source")[row].as_py(), self.keys[code][1]
         time_ns = self.rows.column("time_ns")[row].as_py()
         id_ = topic_id.hex() if topic_id else None
-        return TopicSighting(time_ns, source, connection, self.connections[code].client_id, topic, id_, partitions)
+        known = self.connections[code].client_id
+        client_id = known[1] if known and self._is_before(known[0], row) else None
+        return TopicSighting(time_ns, source, connection, client_id, topic, id_, partitions)
 
     def _note_topics(self, pairs: Decoded) -> None:
         topics = flatten(child(pairs.answered, "topics"))
