@@ -1,4 +1,5 @@
-"""`kcoord`: decode and explain bytes, list the schemas, read a capture, tell why groups rebalanced, and serve one.
+"""`kcoord`: decode and explain bytes, list the schemas, read a capture, tell why groups rebalanced, record
+and serve them.
 
 Laws:
 
@@ -27,6 +28,7 @@ import kcoord_wire as kw
 from kcoord_wire.analyze import add_parser as add_analyze
 from kcoord_wire.api_keys import API_NAMES, api_name
 from kcoord_wire.capture import CapturedFrame, CaptureError, CaptureReport, read_capture
+from kcoord_wire.capture.record_command import add_parser as add_record
 from kcoord_wire.codec.framing import SIZE_BYTES
 from kcoord_wire.extras import MissingLibraryError
 from kcoord_wire.fields import fields_of, printable
@@ -167,6 +169,7 @@ def _parser() -> argparse.ArgumentParser:
     command.set_defaults(run=_capture)
 
     add_analyze(commands)
+    add_record(commands)
     add_serve(commands)
     return parser
 

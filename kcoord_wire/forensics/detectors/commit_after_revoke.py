@@ -5,7 +5,8 @@ FENCED or STALE_MEMBER_EPOCH): then the records since the last commit come twice
 still joining: then it may set back what the next owner has committed.
 
 Normal is none: a consumer commits in onPartitionsRevoked, before it rejoins. Threshold: 1 refused commit of a member
-that had lost its place, 1 accepted one of a lost partition.
+that had lost its place (told as info where it was only too early: REBALANCE_IN_PROGRESS), 1 accepted one of a lost
+partition.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ def find(history: GroupHistory, exchanges: pa.Table | None = None) -> Iterator[F
     names = {life.member_id: life.client_id or life.member_id for life in history.members}
     refused: dict[str, list[tuple[Evidence, int]]] = {}
     accepted: dict[str, list[tuple[Evidence, int]]] = {}
+    patient: set[str] = set()  # who was only told that a rebalance is under way, and kept its place
     held = _Held(history)
     for row in _suspects(history, exchanges):
         member = row["member_id"]
@@ -42,6 +44,10 @@ def find(history: GroupHistory, exchanges: pa.Table | None = None) -> Iterator[F
         code = row["error_code"] or 0
         if code in REFUSALS:
             text = f"{name} commits in generation {row['generation_id']}: {ErrorCode(code).name}"
+            if code == ErrorCode.REBALANCE_IN_PROGRESS and (name in patient or name not in refused):
+                patient.add(name)
+            else:
+                patient.discard(name)
             refused.setdefault(name, []).append((_evidence(row, text), len(row["offsets"] or ())))
         elif code == 0:
             lost = [
@@ -51,9 +57,10 @@ def find(history: GroupHistory, exchanges: pa.Table | None = None) -> Iterator[F
                 text = f"{name} commits {lost[0]['topic']}-{lost[0]['partition']}, which it has lost"
                 accepted.setdefault(name, []).append((_evidence(row, text), len(lost)))
     for name, commits in sorted(refused.items()):
-        yield _finding(history, name, commits, "warning", "were refused: what it had read since is read again")
+        told = "refused: what it had read since is read again"
+        yield _finding(history, name, commits, "info" if name in patient else "warning", told)
     for name, commits in sorted(accepted.items()):
-        told = "were of partitions that it had lost, and were accepted: they may undo those of the next owner"
+        told = "of partitions that it had lost, and accepted: they may undo those of the next owner"
         yield _finding(history, name, commits, "critical", told)
 
 
@@ -112,7 +119,7 @@ def _finding(
         evidence[0].time_ns,
         evidence[-1].time_ns,
         name,
-        f"{times} commit{'s' * (times > 1)} of {name} ({offsets} offsets) {told}",
+        f"{times} commit{'s' * (times > 1)} of {name} ({offsets} offset{'s' * (offsets > 1)}) {'were' if times > 1 else 'was'} {told}",
         "Commit in onPartitionsRevoked and nowhere later; stop the work on a partition before it is given up. A client "
         "that is refused was too slow: see why it lost its place.",
         float(len(commits)),

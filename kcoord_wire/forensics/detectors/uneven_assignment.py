@@ -22,6 +22,11 @@ __all__ = ["THRESHOLD", "find"]
 
 THRESHOLD: Final = 1.5
 _LEAST_DIFFERENCE: Final = 2
+_ADVICE_ON_RANGE: Final = (
+    "range hands each topic's remainder to the same members: take roundrobin, sticky or cooperative-sticky, or numbers "
+    "of partitions that the number of members divides."
+)
+_ADVICE: Final = "Look at the leader's client library: it computes the assignment, and may be of another version."
 
 
 def find(history: GroupHistory, _exchanges: pa.Table | None = None) -> Iterator[Finding]:
@@ -31,7 +36,7 @@ def find(history: GroupHistory, _exchanges: pa.Table | None = None) -> Iterator[
         return
     _, longest = max(held, key=lambda item: (item[0], -item[1].joined_ns))
     assert longest.stable_ns is not None
-    moment = longest.stable_ns
+    moment = longest.stable_ns + _lasted(history, longest) // 2  # members hear of their assignment one after the other
     counts = Counter(
         o.member_id for o in history.ownership if o.from_ns <= moment and (o.to_ns is None or o.to_ns > moment)
     )
@@ -58,8 +63,7 @@ def find(history: GroupHistory, _exchanges: pa.Table | None = None) -> Iterator[
             f"{busiest.client_id or busiest.member_id} has {most}, where {share:.1f} would be even"
             + (f"; {len(idle)} have none: {', '.join(idle[:3])}" if idle else f"; the least has {least}")
             + (f" ({longest.assignor})" if longest.assignor else ""),
-            "range hands each topic's remainder to the same members: take roundrobin, sticky or cooperative-sticky, or "
-            "numbers of partitions that the number of members divides.",
+            _ADVICE_ON_RANGE if longest.assignor == "range" else _ADVICE,
             most / share,
             THRESHOLD,
             [r.number for r in history.rebalances if r.generation_id == longest.generation_id],
