@@ -24,6 +24,25 @@ from kcoord_wire.forensics.wire_rows import Key, Partition, Row, Rows, Sighting
 __all__ = ["Verdict", "Witness", "describe_peer", "evidence_of"]
 
 _MAX_OTHERS = 8
+_RETRIES = (
+    "connection was lost",
+    "coordinator",
+    "tried again",
+    "was refused",
+    "during syncgroup",
+    "member id",
+    "member-id",
+    "rebalance failed",
+    "disconnected",
+)
+"""Words of reasons that only say that a former attempt has come to nothing."""
+
+_OWN = (
+    Cause.COOPERATIVE_FOLLOW_UP,
+    Cause.TOPICS_CHANGED,
+    Cause.SUBSCRIPTION_CHANGED,
+    Cause.ASSIGNORS_CHANGED,
+)
 
 
 @dataclass(slots=True)
@@ -72,6 +91,8 @@ class Witness:
         for row in rows.rows:
             self._by_connection.setdefault(row.connection, []).append(row)
         self._known_partitions: set[Partition] = set()
+        self._causes: dict[Key, Cause] = {}  # of the joins that set something off
+        self._completed = _completed(rows.rows)
 
     def judge(self, course: Course) -> Verdict:
         """The cause of one rebalance."""
@@ -89,6 +110,8 @@ class Witness:
         if trigger.row is not None:
             reason = trigger.leaver.reason if trigger.leaver is not None else trigger.row.reason
             verdict.reason = reason or None
+        if trigger.row is not None:
+            self._causes[trigger.row.key] = verdict.cause
         if trigger.inferred and trigger.row is not None:
             verdict.confidence = min(verdict.confidence, 0.6)
         self._tell_others(course, verdict)
@@ -157,6 +180,7 @@ class Witness:
             if trigger.refused is not None:
                 facts.append(_refusal(trigger.refused))
             return _failover(trigger.failover, f"{lead}{who} joined again", facts, 0.9)
+        earlier = self._repeated(row, former)
         if _says_poll_timeout(row.reason):
             return Verdict(Cause.POLL_TIMEOUT, 1.0, f"{lead}{who} had not polled in time and joins again", facts)
         if trigger.gave_up or _says(row.reason, "revoke partitions", "partitions were given up"):
@@ -182,14 +206,24 @@ class Witness:
             more = f": {changed[0][0]}" if changed else ""
             return Verdict(Cause.TOPICS_CHANGED, 1.0, f"{lead}{who} saw topics change{more}", facts)
         if trigger.leads or former is None:
-            changed = [] if row.reason else list(self._changed_topics(course, trigger))
+            is_told = row.reason is not None and not _says(row.reason, *_RETRIES)
+            changed = [] if is_told else list(self._changed_topics(course, trigger))
             if changed:
                 facts += [fact for _, fact in changed[:_MAX_OTHERS]]
                 return Verdict(Cause.TOPICS_CHANGED, 0.9, f"{lead}{who} joined again after {changed[0][0]}", facts)
-            grown = [] if row.reason else self._grown_topics(course)
+            grown = [] if is_told else self._grown_topics(course)
             if grown:
                 text = f"{lead}{who} joined again, and partitions of {', '.join(grown)} were given out that nobody had"
                 return Verdict(Cause.TOPICS_CHANGED, 0.8, text, facts)
+        if earlier is not None:
+            first, cause = earlier
+            facts.append(evidence_of(first, "its join before that came to nothing"))
+            return Verdict(cause, 0.8, f"{lead}{who} repeats a join that came to nothing{stated}", facts)
+        if trigger.missed is not None:
+            text = f"{who} (static) had missed the join of generation {trigger.missed.generation} and came after all"
+            if trigger.refused is not None:
+                facts.append(_refusal(trigger.refused))
+            return Verdict(Cause.REBALANCE_TIMEOUT, 0.9, text, facts)
         if trigger.leads:
             if trigger.refused is not None:
                 facts.append(_refusal(trigger.refused))
@@ -268,6 +302,18 @@ class Witness:
 
     # ---- what else was seen
 
+    def _repeated(self, row: Row, former: Row | None) -> tuple[Row, Cause] | None:
+        """The join that this one repeats because that came to nothing, if it had a reason of its own."""
+        if former is None or former.key in self._completed:
+            return None
+        reason = former.reason
+        if _says(reason, "metadata has changed", "topics have changed"):
+            return former, Cause.TOPICS_CHANGED
+        if _says(reason, "revoke partitions", "partitions were given up"):
+            return former, Cause.COOPERATIVE_FOLLOW_UP
+        cause = self._causes.get(former.key)
+        return None if cause not in _OWN else (former, cause)
+
     def _tell_others(self, course: Course, verdict: Verdict) -> None:
         """What would have set it off, had it not begun already."""
         words = {"joined": "joined", "static": "came back", "rejoined": "joined again", "left": "left",
@@ -332,6 +378,18 @@ class Witness:
         known = {topic for topic, _ in self._known_partitions}
         given = {partition for parts in course.round.assignments.values() for partition in parts}
         return sorted({topic for topic, _ in given - self._known_partitions if topic in known})
+
+
+def _completed(rows: Iterable[Row]) -> set[Key]:
+    """The joins after which their member had its assignment."""
+    last: dict[str, Row] = {}
+    done = set()
+    for row in rows:
+        if row.api == "JoinGroup" and row.error == 0:
+            last[row.who] = row
+        elif row.api == "SyncGroup" and row.error == 0 and row.member_id in last:
+            done.add(last[row.member_id].key)
+    return done
 
 
 def _failover(failover: Failover, what: str, facts: list[Evidence], confidence: float) -> Verdict:

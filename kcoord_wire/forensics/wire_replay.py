@@ -35,6 +35,7 @@ _PARKED_NS = 20 * _MS  # an answer that took longer had to wait for others
 _TOLERANCE_NS = 1_000 * _MS  # timers of brokers run late, captures are taken at the other end
 _CALM_NS = 50 * _MS
 _INITIAL_DELAY_NS = 3_000 * _MS
+_OUTLIVED = (None, "coordinator failover")
 REBALANCING, ILLEGAL_GENERATION, UNKNOWN_MEMBER, MEMBER_ID_REQUIRED, FENCED, TOO_LARGE = 27, 22, 25, 79, 82, 81
 
 
@@ -109,7 +110,8 @@ class Trigger:
     :ivar leads: the member led the generation before
     :ivar gave_up: what the member's last assignment had taken from it
     :ivar refused: what it was told before it came back
-    :ivar failover: the last loss of the coordinator, where the member had not been at work again since
+    :ivar failover: the loss of the coordinator that the member comes back after
+    :ivar missed: the round before this one, where it was completed without this (static) member
     :ivar inferred: it does not stand in the source: it follows from what was seen later
     """
 
@@ -124,6 +126,7 @@ class Trigger:
     gave_up_by: Row | None = None
     refused: Row | None = None
     failover: Failover | None = None
+    missed: Round | None = None
     inferred: bool = False
 
 
@@ -185,6 +188,7 @@ class Replay:
         self._course: Course | None = None
         self._lost: list[tuple[Peer, str]] = []
         self._maybe: list[Row] = []
+        self._sync_due: tuple[int, Round] | None = None
         self._kept: tuple[Round, dict[str, Peer]] | None = None
         self._failover: Failover | None = None
         self._loaded_ns = 0
@@ -304,7 +308,25 @@ class Replay:
         self._course = course
         self.courses.append(course)
         self._move(PREPARING, trigger.at)
+        timeouts = [peer.rebalance_ms for peer in self._members.values()]
+        known = [timeout for timeout in timeouts if timeout is not None]
+        if not course.from_empty and known and len(known) == len(timeouts):
+            self._at(last_key(trigger.at[0] + max(known) * _MS), 5, self._nobody_joins, course)
         return course
+
+    def _nobody_joins(self, key: Key, course: Course) -> None:
+        """The time to join is over, and nobody has."""
+        if self._course is not course or self._state != PREPARING or key[0] > self._rows.horizon_ns:
+            return
+        if any(peer.parked is not None or peer.instance_id is not None for peer in self._members.values()):
+            return
+        home = self._next_round(key)
+        if home is not None and (home.generation == (self._generation or 0) + 1 or key > home.key):
+            return
+        for peer in list(self._members.values()):
+            self._remove(peer, key, "rebalance timeout")
+        self._lose(Trigger("sync", key, inferred=True))
+        course.others.pop()
 
     def _end(self, outcome: str, key: Key) -> None:
         course = self._course
@@ -357,6 +379,8 @@ class Replay:
                 self._maybe.append(row)
             return
         who = self._name(row, home)
+        if not who and self._is_cut_off(row):
+            who = f"?{row.connection}"  # nobody was told the id
         if not who:
             self._maybe.append(row)
             return
@@ -371,6 +395,9 @@ class Replay:
             if trigger is None or (trigger.kind == "rejoined" and _is_follower(row)):
                 trigger = self._hidden(key, trigger)
             self._start(trigger, row if trigger.kind == "hidden" else None)
+            if trigger.kind != "hidden" and trigger.row is not row and self._course is not None:
+                own = self._join_trigger(key, row, who, self._members.get(who), is_return)
+                self._course.others += [] if own is None else [own]
         elif trigger is not None and self._course is not None:
             self._course.others.append(trigger)
         if is_return:
@@ -396,6 +423,8 @@ class Replay:
         if row.error is None:
             if row.answer_key is not None:
                 return False
+            if self._is_cut_off(row):
+                return bool(row.member_id) or row.version < 4 or row.instance_id is not None
             home = self._next_round(row.due)
             if home is not None:
                 known = row.member_id in self._members
@@ -405,6 +434,13 @@ class Replay:
         waited = row.answer_key is not None and row.answer_key[0] - row.due[0] > _PARKED_NS
         taken = row.error in (UNKNOWN_MEMBER, FENCED, NOT_COORDINATOR, REBALANCING)
         return waited and taken and bool(row.member_id)
+
+    def _is_cut_off(self, row: Row) -> bool:
+        """Whether it was waiting when the coordinator was lost."""
+        end = self._rows.closed.get(row.connection)
+        return end is not None and any(
+            row.due <= failover.begin and failover.begin[0] <= end <= failover.end[0] for failover in self._failovers
+        )
 
     def _closed_after(self, row: Row) -> bool:
         return self._rows.closed.get(row.connection, -1) >= row.key[0]
@@ -435,24 +471,43 @@ class Replay:
         if former is None and not leads and self._leader is not None and not peer.gave_up:
             return None
         trigger = Trigger("rejoined", key, peer, row, None, former, leads, peer.gave_up, peer.gave_up_by, peer.refused)
+        last = self._round
+        if peer.instance_id is not None and last is not None and last.joined is not None:
+            trigger.missed = None if any(each.who == who for each in last.joins) else last
         self._blame_failover(trigger, row, peer)
         return trigger
 
     def _blame_failover(self, trigger: Trigger, row: Row, peer: Peer | None) -> None:
-        """Note the loss of the coordinator, if this member has not been at work since."""
+        """Note the loss of the coordinator, if that is what this member comes back from: it has broken off the join
+        that this one repeats, or forgotten the member."""
         failover = self._failover
         if failover is None:
             return
-        before = [life for life in self.peers if life.since < failover.begin and _same_client(life, row, peer)]
+        before = [life for life in self.peers if life.since <= failover.begin and _same_client(life, row, peer)]
         if not before:
             return
         names = {life.member_id for life in before}
-        worked = any(
-            (after := self._next_alive(name, failover.begin[0])) is not None and after < row.due[0] - 1
-            for name in names
-        )
-        if not worked:
+        asked = [
+            other
+            for other in self._rows.rows
+            if other.api in ("JoinGroup", "SyncGroup") and other.member_id in names | {""} and other.due < row.due
+            and _same_sender(other, row, names)
+        ]  # fmt: skip
+        last = asked[-1] if asked else None
+        since = [other for other in asked if other.due > failover.begin and other.error == 0]
+        if since:
+            return
+        pending = [other for other in asked if other.due <= failover.begin]
+        last = pending[-1] if pending else None
+        broken = last is not None and (last.answer_key is None or last.answer_key >= failover.begin) and last.error != 0
+        refused = [
+            other
+            for life in before
+            if (other := life.refused) is not None and failover.begin < other.key < row.due and life.why in _OUTLIVED
+        ]
+        if broken or refused:
             trigger.failover = failover
+            trigger.refused = refused[-1] if refused else trigger.refused
 
     def _new_peer(self, row: Row, who: str, key: Key) -> Peer:
         peer = Peer(who, row.instance_id, row.client_id, row.host, key, is_new=True)
@@ -534,7 +589,9 @@ class Replay:
         self._move(COMPLETING, key)
         known = [timeout for timeout in timeouts if timeout is not None]
         if home.joined is not None and known and len(known) == len(timeouts):
-            self._at(last_key(key[0] + max(known) * _MS), 5, self._sync_late, home)
+            end = key[0] + max(known) * _MS
+            self._sync_due = (end, home)
+            self._at(last_key(end), 5, self._sync_late, home)
 
     def _is_absent(self, peer: Peer, home: Round, key: Key) -> bool:
         if home.joined is None:
@@ -730,6 +787,14 @@ class Replay:
                 if last and gone and last + session * _MS <= soon:
                     self._remove(peer, key, "session timeout")
                     return Trigger("session", key, peer, leads=peer.member_id == self._leader, inferred=True)
+        due = self._sync_due
+        if due is not None and due[1] is self._round and due[0] <= soon:
+            late = [peer for peer in self._unsynced(due[1], key) if not self._listed_later(peer.member_id, key)]
+            if late:
+                leads = late[0].member_id == self._leader
+                for peer in late:
+                    self._remove(peer, key, "sync timeout")
+                return Trigger("sync", key, late[0], leads=leads, inferred=True)
         for row in self._maybe:
             found = self._hidden_request(row, key)
             if found is not None:
@@ -742,7 +807,10 @@ class Replay:
                 silent = self._last_alive(peer.member_id) <= key[0]
                 if peer.member_id not in home.members and peer.session_ms is None and silent:
                     return Trigger("vanished", key, peer, inferred=True)
-        return Trigger("hidden", key, inferred=True)
+        trigger = Trigger("hidden", key, inferred=True)
+        if self._failover is not None and (self._round is None or self._round.key < self._failover.begin):
+            trigger.failover = self._failover
+        return trigger
 
     def _hidden_request(self, row: Row, key: Key) -> Trigger | None:
         """Whether a request without an answer was taken, and has begun this."""
@@ -756,9 +824,13 @@ class Replay:
             peer.leave = row
             self._remove(peer, row.due, "left")
             return Trigger("left", row.due, peer, row, leaver, inferred=True)
-        found = self._members.get(row.member_id)
-        if row.api != "JoinGroup" or found is None:
+        if row.api != "JoinGroup":
             return None
+        found = self._members.get(row.member_id)
+        if found is None:
+            if row.member_id not in self._pending and (row.member_id or (row.version >= 4 and row.instance_id is None)):
+                return None
+            return Trigger("joined", row.due, None, row, inferred=True)
         trigger = self._join_trigger(row.due, row, row.member_id, found, is_return=False)
         if trigger is not None:
             trigger.inferred = True
@@ -819,6 +891,10 @@ def _is_follower(row: Row) -> bool:
 
 def _names(row: Row, peer: Peer) -> bool:
     return any(leaver.member_id == peer.member_id for leaver in row.leavers)
+
+
+def _same_sender(other: Row, row: Row, names: set[str]) -> bool:
+    return other.member_id in names or (other.client_id, other.host) == (row.client_id, row.host)
 
 
 def _same_client(life: Peer, row: Row, peer: Peer | None) -> bool:

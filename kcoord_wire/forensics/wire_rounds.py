@@ -16,14 +16,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kcoord_wire.forensics.wire_rows import Key, Partition, Row, Rows, Told, first_key
+from kcoord_wire.error_codes import describe_error
+from kcoord_wire.forensics.wire_rows import Key, Partition, Row, Rows, Told, first_key, last_key
 
 __all__ = ["Failover", "Round", "find_failovers", "find_rounds"]
 
 LOADING, NOT_AVAILABLE, NOT_COORDINATOR = 14, 15, 16
 REFUSALS = {LOADING, NOT_AVAILABLE, NOT_COORDINATOR}
 _APART_NS = 10_000_000_000  # signs of one failover are not further apart
-_AT_ONCE_NS = 2_000_000_000  # connections that end within this time end together
+_AT_ONCE_NS = 200_000_000  # connections that end within this time end together
+_BACK_NS = 60_000_000_000  # a client that has lost its connection is back within this time
+_MS = 1_000_000
+_PARKED_NS = 20 * _MS  # an answer that took longer had to wait for others
 _DURING = ("JoinGroup", "SyncGroup")
 
 
@@ -86,46 +90,52 @@ class Failover:
 
 def find_failovers(rows: Rows) -> list[Failover]:
     """The times at which the coordinator was lost, as far as refusals and connections that end together tell."""
-    found = [
-        failover
-        for failover in _merged([*_by_refusals(rows.rows), *_by_connections(rows)])
-        if not _is_survived(rows.rows, failover)
-    ]
-    return found
+    refused = list(_by_refusals(rows.rows))
+    found = _merged([*refused, *_by_connections(rows, refused)])
+    return [failover for failover in found if not _is_survived(rows.rows, failover)]
 
 
 def _by_refusals(rows: list[Row]) -> Iterable[Failover]:
     for row in rows:
         if row.error in REFUSALS and row.api != "FindCoordinator" and row.answer_key is not None:
-            text = f"{row.api} was answered with error {row.error}"
-            yield Failover(min(row.answer_key, row.answer_key), row.answer_key, [row], text)
+            text = f"{row.api} was answered with {describe_error(row.error)}"
+            yield Failover(row.answer_key, row.answer_key, [row], text)
 
 
-def _by_connections(rows: Rows) -> Iterable[Failover]:
-    """Several members' connections end at the same time, and they look for the coordinator anew."""
-    looked = [row for row in rows.rows if row.api == "FindCoordinator"]
-    if not looked:
-        return
-    used: dict[str, tuple[str, Row]] = {}
-    lost: list[tuple[int, str, Row]] = []
-    members = {row.connection for row in rows.rows if row.api in _DURING}
-    for connection in members:
-        at = rows.closed.get(connection)
-        if at is not None:
-            used[connection] = (connection, looked[0])
-            lost.append((at, connection, looked[0]))
-    lost.sort(key=lambda item: item[:2])
-    for index, (at, _, _) in enumerate(lost):
-        together = [item for item in lost[index:] if item[0] - at <= _AT_ONCE_NS]
-        again = [row for row in looked if 0 <= row.key[0] - at <= _APART_NS]
-        clients = {row.client_id for row in again}
-        if len(together) >= 2 and len(again) >= 2 and len(clients) >= 1:
-            back = [row for row in rows.rows if row.api in _DURING and row.member_id and row.key[0] >= at]
-            same = {row.connection for row in back} & {row.connection for row in again}
-            if same or back:
-                begin = first_key(at)
-                yield Failover(begin, (together[-1][0], "", 0), again[:4], f"{len(together)} connections ended at once")
-                return
+def _by_connections(rows: Rows, refused: list[Failover]) -> Iterable[Failover]:
+    """Connections that end together, although their clients go on, and no other connection goes on."""
+    last: dict[str, Row] = {}
+    for row in rows.rows:
+        last[row.connection] = row
+    ended = sorted(
+        (at, connection)
+        for connection, at in rows.closed.items()
+        if connection in rows.answered and not (connection in last and last[connection].api == "LeaveGroup")
+    )
+    index = 0
+    while index < len(ended):
+        begin = ended[index][0]
+        together = [connection for at, connection in ended[index:] if at - begin <= _AT_ONCE_NS]
+        index += len(together)
+        end = ended[index - 1][0]
+        goes_on = any(first < begin and until > begin + _MS for first, until in rows.answered.values())
+        clients = {client for name in together if (client := _client(name)) is not None}
+        back = {
+            client
+            for name, (first, _) in rows.answered.items()
+            if end <= first <= end + _BACK_NS and (client := _client(name)) in clients
+        }
+        is_refused = any(0 <= item.begin[0] - end <= _APART_NS for item in refused)
+        if not goes_on and (len(back) >= 2 or (back and is_refused)):
+            signs = [last[name] for name in together if name in last]
+            count = len(together)
+            text = "its connection ended" if count == 1 else f"{count} connections ended at once"
+            yield Failover(first_key(begin), last_key(end), signs[:4], text)
+
+
+def _client(connection: str) -> str:
+    """The client's end of a connection, without its port."""
+    return connection.partition("-")[0].rpartition(":")[0]
 
 
 def _merged(found: Iterable[Failover]) -> list[Failover]:
@@ -156,7 +166,7 @@ def find_rounds(rows: list[Row], failovers: list[Failover]) -> list[Round]:
     answered.sort(key=lambda row: row.answer_key or row.key)
     for row in answered:
         key = row.answer_key or row.key
-        home = _home(rounds, row, failovers, syncs)
+        home = _home(rounds, row, failovers, syncs, answered)
         if home is None:
             if rounds and row.new_generation is not None and row.new_generation <= rounds[-1].generation:
                 _went_down(rounds[-1], row, failovers, syncs)
@@ -181,7 +191,23 @@ def _take_join(home: Round, row: Row) -> None:
         home.members.setdefault(row.who, told)
 
 
-def _home(rounds: list[Round], row: Row, failovers: list[Failover], syncs: dict[int, list[Row]]) -> Round | None:
+def _joins_anew(answered: list[Row], row: Row) -> bool:
+    """Whether a generation is joined once more, from this row on: somebody waited, or led."""
+    again = [other for other in answered if other.new_generation == row.new_generation and other.due >= row.due]
+    return any(other.members or _waited(other) for other in again)
+
+
+def _waited(row: Row) -> bool:
+    return row.answer_key is not None and row.answer_key[0] - row.due[0] > _PARKED_NS
+
+
+def _home(
+    rounds: list[Round],
+    row: Row,
+    failovers: list[Failover],
+    syncs: dict[int, list[Row]],
+    answered: list[Row],
+) -> Round | None:
     """The round that this answer belongs to, if there is one."""
     key = row.answer_key or row.key
     for home in reversed(rounds[-8:]):
@@ -189,10 +215,14 @@ def _home(rounds: list[Round], row: Row, failovers: list[Failover], syncs: dict[
             continue
         if row.due <= home.joined:
             return home
-        lost = any(
-            home.joined < item.begin < key and not _kept(home, syncs.get(home.generation, ()), item.begin)
+        lost = [
+            item
             for item in failovers
-        )
+            if home.joined < item.begin < key and not _kept(home, syncs.get(home.generation, ()), item.begin)
+        ]
+        if lost and not _joins_anew(answered, row):
+            failovers[:] = [item for item in failovers if item not in lost]  # what it answers, it cannot have forgotten
+            lost = []
         return None if lost or home is not rounds[-1] else home
     return None
 

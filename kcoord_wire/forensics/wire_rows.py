@@ -286,6 +286,7 @@ class Rows:
     :ivar commits: OffsetCommit requests, as columns, in order of time
     :ivar sightings: sizes of topics, in order of time
     :ivar closed: connections that were closed: when, by connection
+    :ivar answered: when each connection had its first answer and its last
     :ivar horizon_ns: the last moment of the source that is known of
     """
 
@@ -301,8 +302,7 @@ class Rows:
     count: int
     commit_count: int
     unplaced: int = 0
-    unanswered: int = 0
-    partitions_of: dict[str, list[int]] = field(default_factory=dict)
+    answered: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 _ORDER = [("asked_ns", "ascending"), ("source", "ascending"), ("seq", "ascending"), ("connection", "ascending")]
@@ -344,7 +344,7 @@ def read_rows(exchanges: pa.Table, topics: pa.Table) -> Rows:
         count=len(exchanges),
         commit_count=len(commits),
         unplaced=len(exchanges) - len(placed),
-        unanswered=int(pc.sum(pc.is_null(placed["answered_ns"])).as_py() or 0),
+        answered=_spans(placed),
     )
 
 
@@ -490,6 +490,14 @@ def _connections(heard: pa.Table) -> dict[str, set[str]]:
     for member_id, place in zip(pairs["member_id"].to_pylist(), pairs["connection"].to_pylist(), strict=True):
         found.setdefault(member_id, set()).add(place)
     return found
+
+
+def _spans(placed: pa.Table) -> dict[str, tuple[int, int]]:
+    answered = placed.filter(pc.is_valid(placed["answered_ns"])).select(["connection", "answered_ns"])
+    if not len(answered):
+        return {}
+    ends = answered.group_by("connection").aggregate([("answered_ns", "min"), ("answered_ns", "max")]).to_pylist()
+    return {row["connection"]: (row["answered_ns_min"], row["answered_ns_max"]) for row in ends}
 
 
 def _highest(heard: pa.Table) -> list[tuple[str, str, int]]:
