@@ -11,59 +11,17 @@
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import sys
 import time
-import traceback
 from collections.abc import Sequence
-from functools import partial
 
 from kcoord_wire.forensics.model import Cause
-from tests.forensics.truth.pipeline import Origin, run
+from tests.forensics.truth.measure import measure
+from tests.forensics.truth.pipeline import run
 from tests.forensics.truth.report import markdown, readme, side_by_side, write_readme
-from tests.forensics.truth.scenarios import Scenario, scenarios
-from tests.forensics.truth.scorer import Score, Verdict
+from tests.forensics.truth.scenarios import scenarios
 
 SCENARIOS = 330
-
-
-def verdicts_of(scenario: Scenario, origin: Origin) -> tuple[str, list[Verdict], int, int, str | None]:
-    """Name, verdicts, rebalances without a record, rows, and the traceback if it failed."""
-    try:
-        outcome = run(scenario, origin)
-    except Exception:
-        return scenario.name, [], 0, 0, traceback.format_exc()
-    return scenario.name, outcome.verdicts, outcome.hidden, outcome.rows, None
-
-
-def measure(chosen: Sequence[Scenario], origin: Origin, jobs: int) -> tuple[Score, int, int, list[tuple[str, str]]]:
-    """The score, rebalances without a record, rows, and the scenarios that failed with their tracebacks."""
-    score, hidden, rows = Score(), 0, 0
-    failed = []
-    work = partial(verdicts_of, origin=origin)
-    with multiprocessing.get_context("spawn").Pool(jobs) if jobs > 1 else _Alone() as pool:
-        for done, (name, verdicts, unseen, count, error) in enumerate(pool.imap(work, chosen, 4), 1):
-            score.add(verdicts)
-            hidden += unseen
-            rows += count
-            if error is not None:
-                failed.append((name, error))
-            if sys.stderr.isatty():
-                print(f"\r{done} of {len(chosen)}, {score.agreement:.2%}", end="", file=sys.stderr, flush=True)
-    return score, hidden, rows, failed
-
-
-class _Alone:
-    """A pool without processes."""
-
-    def __enter__(self) -> _Alone:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def imap(self, work: object, items: Sequence[Scenario], _chunk: int) -> map[object]:
-        return map(work, items)  # type: ignore[arg-type]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -24,12 +24,12 @@ __all__ = ["RULES", "Label", "labels_of"]
 RULES = MappingProxyType(
     {
         "new": "A member id that the group does not know has joined.",
-        "missed the join": "The process that joins as new was removed for the rebalance timeout, and has not been in since.",
+        "missed the join": "The process that joins as new was removed for the rebalance timeout, and not in since.",
         "missed, not removed": "A static member that the last join was completed without comes after all.",
-        "forgotten": "The process had a place in the group; no rebalance has cost it that place, a crash of the coordinator has.",
-        "broken off": "The JoinGroup repeats one that a crash of the coordinator has broken off, from a process that was in the group.",
+        "forgotten": "The process had a place in the group that no rebalance has cost it, only a crash.",
+        "broken off": "The JoinGroup of a process in the group, repeated because a crash has broken it off.",
         "left": "A member's LeaveGroup, because its user or an operator wanted it so.",
-        "did not poll": "A member's LeaveGroup that nobody wanted: its application had not polled for max.poll.interval.ms.",
+        "did not poll": "A member's LeaveGroup that no user wanted: max.poll.interval.ms was over.",
         "session": "The coordinator's session timer.",
         "sync": "The coordinator's timer for SyncGroup.",
         "replaced": "A JoinGroup without member id, with an instance id that is in the group.",
@@ -39,8 +39,8 @@ RULES = MappingProxyType(
         "subscription": "The member joins again because its user wants other topics.",
         "assignors": "The member joins again because it offers other assignors.",
         "leader": "The leader joins again, for any other reason.",
-        "metadata": "A member's JoinGroup is not as its last one, for any other reason; the trigger PROTOCOLS_CHANGED is no "
-        "proof of other assignors, because a group that was loaded knows only the one that was chosen.",
+        "metadata": "A member's JoinGroup is not as its last one, for any other reason; other assignors "
+        "prove nothing where the group was loaded, because then only the one that was chosen is known.",
     }
 )
 
@@ -260,9 +260,9 @@ def _cause(account: Rebalance, former: Sequence[Rebalance], lives: _Lives) -> tu
     if own in _OWN_REASONS:
         return _OWN_REASONS[own]
     last = next((each for each in reversed(former) if each.joined_at is not None), None)
-    if account.group_instance_id is not None and last is not None:
-        if account.member_id not in {member_id for member_id, _ in last.joins}:
-            return "missed, not removed", Cause.REBALANCE_TIMEOUT
+    joined = None if last is None else {member_id for member_id, _ in last.joins}
+    if account.group_instance_id is not None and joined is not None and account.member_id not in joined:
+        return "missed, not removed", Cause.REBALANCE_TIMEOUT
     if trigger is Trigger.LEADER_REJOINED or (last is not None and last.leader_id == account.member_id):
         return "leader", Cause.LEADER_REJOINED
     return "metadata", Cause.SUBSCRIPTION_CHANGED

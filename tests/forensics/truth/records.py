@@ -21,7 +21,7 @@ __all__ = ["CANNOT_TELL", "CLASSES", "in_the_records", "is_told", "log_verdicts"
 
 CANNOT_TELL = (
     "a rebalance that another one cut short, or that a crash of the coordinator did: no generation, no record",
-    "whether a member left, did not poll, was removed by a timeout of session or sync, or by group.max.size: it is gone",
+    "whether a member left, did not poll, or was removed by a timeout or by group.max.size: it is gone",
     "that a new member is one that had missed the join of an earlier generation",
     "what began a rebalance in which members came and others went, or that followed one without a record",
     "a failover of the coordinator, and other lists of assignors unless another assignor is chosen",
@@ -85,7 +85,7 @@ def log_verdicts(
         is_right = CLASSES.get(inferred, inferred) is CLASSES.get(truth.cause, truth.cause)
         told = is_told(truth, former[id(truth)])
         kept = {name: verdict.checks.get(name) for name in ("generation", "assignor", "leader")}
-        if told and CLASSES.get(truth.cause) is not None or truth.cause is Cause.NEW_MEMBER:
+        if CLASSES.get(truth.cause) is not None or truth.cause is Cause.NEW_MEMBER:
             kept |= {name: verdict.checks.get(name) for name in ("member", "client", "host")}
         verdict.checks = {"cause": is_right if told else None, **(kept if told else {})}
     return verdicts

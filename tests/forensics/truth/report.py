@@ -69,8 +69,8 @@ def markdown(score: Score, origin: Origin, hidden: int = 0) -> str:
 def _sentence(score: Score, origin: Origin, hidden: int) -> str:
     source = "frames on the wire" if origin == "wire" else "records of the log"
     text = (
-        f"{score.scenarios} scenarios, {score.true} rebalances, from {source} alone: {score.agreement:.2%} of the causes "
-        f"are right; {score.missed} missed, {score.invented} invented."
+        f"{score.scenarios} scenarios, {score.true} rebalances, from {source} alone: {score.agreement:.2%} of the "
+        f"causes are right; {score.missed} missed, {score.invented} invented."
     )
     return text if not hidden else f"{text} {hidden} more have left no record."
 
@@ -78,8 +78,17 @@ def _sentence(score: Score, origin: Origin, hidden: int) -> str:
 def readme(wire: Score, log: Score, hidden: int) -> str:
     """What stands between the marks of the README."""
     return "\n".join(
-        [_sentence(wire, "wire", 0), "", *matrix(wire), "", _sentence(log, "log", hidden), ""]
-        + ["Records cannot tell:", "", *(f"* {text}" for text in CANNOT_TELL)]
+        [
+            _sentence(wire, "wire", 0),
+            "",
+            *matrix(wire),
+            "",
+            _sentence(log, "log", hidden),
+            "",
+            "Records cannot tell:",
+            "",
+            *(f"* {text}" for text in CANNOT_TELL),
+        ]
     )
 
 

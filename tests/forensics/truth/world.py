@@ -75,22 +75,31 @@ class Recorder:
                 "connection": [row[1] for row in part],
                 "direction": [row[2] for row in part],
                 "frame": [row[3] for row in part],
-                "error": [None] * len(part),
             }
-            batches.append(pa.RecordBatch.from_pydict(columns, schema=schema))
+            batches.append(_batch(columns, schema))
         return batches
 
 
 def log_rows(sim: Cluster) -> pa.Table:
     """The coordinator's log as it stands on the disk, as a table of `LogRow`."""
-    rows: dict[str, list[Any]] = {name: [] for name in arrow_schema(LogRow).names}
+    columns = ("source", "partition", "offset", "position", "time_ns", "key", "value")
+    rows: dict[str, list[Any]] = {name: [] for name in columns}
     for name in sorted(name for name in sim.disk.sizes() if name.endswith(".log")):
         with sim.disk.read(name) as source:
             for record in (record for batch in SegmentReader(source) for record in batch.records):
-                values = (name, 0, record.offset, 0, record.timestamp * MS, record.key, record.value, None)
+                values = (name, 0, record.offset, 0, record.timestamp * MS, record.key, record.value)
                 for column, value in zip(rows, values, strict=True):
                     rows[column].append(value)
-    return pa.Table.from_pydict(rows, schema=arrow_schema(LogRow))
+    return pa.Table.from_batches([_batch(rows, arrow_schema(LogRow))])
+
+
+def _batch(columns: dict[str, list[Any]], schema: pa.Schema) -> pa.RecordBatch:
+    """Whole frames or records: what the schema has besides is about damage, and 0 or null."""
+    count = len(next(iter(columns.values())))
+    arrays = [
+        pa.array(columns.get(field.name, [None if field.nullable else 0] * count), type=field.type) for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 # ---- consumers
