@@ -87,7 +87,7 @@ const charts = (() => {
         bands,
         steps: step(group.commits, 1),
         refused: around(group.commits).filter((point) => point[3]).map((point) => (
-          { at: first + point[0] + 30000, value: point[1], tip: counted(point[3], "commit") + " refused" })),
+          { at: first + Math.min(point[0] + 30000, group.span), value: point[1], tip: counted(point[3], "commit") + " refused" })),
       },
     };
     const labels = { causes, lanes: names.slice(causes.length) };

@@ -9,9 +9,9 @@ Laws:
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from kcoord_wire.forensics.model import Finding, GroupHistory, Rebalance
 from kcoord_wire.report.wording import counted, duration, name_of, shown
@@ -126,14 +126,12 @@ def digest_of(history: GroupHistory) -> Digest:
 
 def _lengths(history: GroupHistory) -> dict[int, float | None]:
     result: dict[int, float | None] = {}
-    starts = sorted(row.started_ns for row in history.rebalances)
-    for row in history.rebalances:
+    rows = sorted(history.rebalances, key=lambda row: (row.started_ns, row.number))
+    for row, after in zip_longest(rows, rows[1:]):
         end = row.ended_ns
-        if end is None and row.outcome == "open":
-            end = history.group.last_ns
-        elif end is None and row.outcome == "interrupted":
-            after = bisect_right(starts, row.started_ns)
-            end = starts[after] if after < len(starts) else history.group.last_ns
+        if end is None and row.outcome in ("open", "interrupted"):
+            cut = after is not None and row.outcome == "interrupted"
+            end = after.started_ns if cut else history.group.last_ns
         known = row.duration_ms
         result[row.number] = known if known is not None else None if end is None else max(0, end - row.started_ns) / 1e6
     return result

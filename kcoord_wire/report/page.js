@@ -16,7 +16,7 @@ function choose(at) {
   $("group-title").textContent = group.id;
   $("severity").textContent = badge(group.severity);
   $("severity").className = `badge ${SIGNS[group.severity] ? group.severity : ""}`;
-  $("opening").textContent = group.sentence;
+  $("opening").textContent = group.sentence.replace(/(\d) (ms|s|min|h|d)\b/g, "$1\u00a0$2");
   const origin = { wire: "from captured frames", log: "from the records of __consumer_offsets" }[group.origin] || group.origin;
   $("period").textContent = `${group.from} to ${group.to} · ${origin}${group.protocol ? ` · protocol type ${group.protocol}` : ""}`;
   $("worst").hidden = !group.rebalances.some((row) => row.n === group.worst);

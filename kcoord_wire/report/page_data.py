@@ -64,7 +64,10 @@ def page_data(
     return {
         "title": shown(title),
         "source": shown(source, 400),
-        "groups": [_group(d, limits, *share, chars) for d, *share in zip(kept, shares, step_shares, strict=True)],
+        "groups": [
+            _group(digest, limits, rows, steps, chars)
+            for digest, rows, steps in zip(kept, shares, step_shares, strict=True)
+        ],
         "causes": {str(cause): {"colour": colour, "about": ABOUT[cause]} for cause, colour in COLOURS.items()},
         "other": OTHER,
         "cut": cut,
@@ -233,9 +236,9 @@ def _pauses(history: GroupHistory, clock: Clock, points: int, cut: list[str]) ->
     """How many partitions had no owner: a point where the number changes."""
     changes: dict[float, int] = {}
     for pause in history.pauses:
-        start, end = clock.ms(pause.from_ns), clock.end(pause.to_ns)
-        changes[start] = changes.get(start, 0) + 1
-        changes[end] = changes.get(end, 0) - 1
+        for ns, change in ((pause.from_ns, 1), (pause.to_ns, -1)):
+            if ns is not None:
+                changes[clock.ms(ns)] = changes.get(clock.ms(ns), 0) + change
     curve: list[list[float]] = [[0, 0]]
     for moment in sorted(changes):
         if changes[moment]:

@@ -1,0 +1,99 @@
+"""The report as JSON: its keys, its times, its strings."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kcoord_wire.forensics.model import GroupHistory, GroupSummary, Loss
+from kcoord_wire.report import to_json, write_json
+from kcoord_wire.report.wording import iso
+from tests.report.histories import HOSTILE, START, bare, empty, hostile, incident, kip_848, losses, typical
+
+HISTORIES = [typical(), incident(), kip_848(), bare(), empty()]
+
+
+def rows(value: Any) -> list[dict[str, Any]]:
+    """Every object in it, however deep."""
+    if isinstance(value, list):
+        return [row for item in value for row in rows(item)]
+    return [value, *(row for item in value.values() for row in rows(item))] if isinstance(value, dict) else []
+
+
+def test_has_every_field_of_every_row_under_its_own_name() -> None:
+    report = to_json(HISTORIES, losses())
+    assert list(report) == ["format", "version", "groups", "losses"]
+    assert (report["format"], report["version"]) == ("kcoord-report", 1)
+    tables = [field.name for field in dataclasses.fields(GroupHistory)]
+    history = typical()
+    for group in report["groups"]:
+        assert list(group) == ["severity", "opening", *tables]
+    billing = next(group for group in report["groups"] if group["group"]["group_id"] == "billing")
+    for table in tables[1:]:
+        kept = getattr(history, table)
+        assert len(billing[table]) == len(kept)
+        for row, source in zip(billing[table], kept, strict=True):
+            fields = {field.name for field in dataclasses.fields(source)}
+            assert set(row) == fields | {name[:-3] for name in fields if name.endswith("_ns")}
+    assert set(billing["group"]) >= {field.name for field in dataclasses.fields(GroupSummary)}
+    assert set(report["losses"][0]) == {field.name for field in dataclasses.fields(Loss)}
+
+
+def test_a_time_stands_twice() -> None:
+    seen = 0
+    for row in rows(to_json(HISTORIES, [])):
+        for name in [name for name in row if name.endswith("_ns")]:
+            text, ns = row[name[:-3]], row[name]
+            assert (text is None) == (ns is None)
+            if ns is not None:
+                moment = datetime.fromisoformat(text[:26]).replace(tzinfo=UTC)
+                assert round(moment.timestamp() * 1e6) == ns // 1000
+                assert text.endswith(f"{ns % 1000:03}Z")
+                seen += 1
+    assert seen > 1000
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (0, "1970-01-01T00:00:00.000000000Z"),
+        (START + 1, "2025-11-21T15:00:00.000000001Z"),
+        (-1, "1969-12-31T23:59:59.999999999Z"),
+        (2**63 - 1, "2262-04-11T23:47:16.854775807Z"),
+        (10**21, None),
+        (-(10**21), None),
+    ],
+)
+def test_iso_knows_its_limits(ns: int, text: str | None) -> None:
+    assert iso(ns) == text
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_iso_sorts_as_time_does(ns: int) -> None:
+    now, after = iso(ns), iso(ns + 1)
+    assert now is not None
+    assert after is not None
+    assert (len(now), now < after) == (30, True)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_strings_are_exact_and_the_file_is_harmless(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    write_json([hostile(name)], losses(name), path)
+    data = path.read_bytes()
+    assert all(0x20 <= byte < 0x7F for byte in data.removesuffix(b"\n"))
+    assert json.loads(data)["groups"][0]["rebalances"][0]["reason"] == name
+    assert json.loads(data)["losses"][0]["source"] == name
+
+
+def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
+    for at, histories in enumerate((HISTORIES, HISTORIES[::-1])):
+        write_json(histories, losses(), tmp_path / str(at), indent=1)
+    assert (tmp_path / "0").read_bytes() == (tmp_path / "1").read_bytes()
