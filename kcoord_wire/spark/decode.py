@@ -302,7 +302,7 @@ def from_kafka_wire(
     key = kw.registry[messages[0]].api_key if form == "response" and keys is None and len(messages) == 1 else None
     function = _expression(plan, key, version, keys is not None, versions is not None)
     decode = arrow_udf(function, plan.schema, ArrowUDFType.SCALAR)
-    return cast(Column, decode(*(c for c in (col, keys, versions) if c is not None)))
+    return decode(*(c for c in (col, keys, versions) if c is not None))
 
 
 def _expression(

@@ -1,0 +1,232 @@
+"""A growing folder of recordings as a stream: every record once, whatever is cut, rotated, deleted or restarted."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxFiles, ReadMaxRows
+
+from kcoord_wire.capture.recording import RecordingWriter, recording_files
+from kcoord_wire.forensics.frames import read_frames
+from kcoord_wire.forensics.model import Frame
+from kcoord_wire.spark.rows import spark_schema
+from kcoord_wire.spark.stream import DataLossError, RecordingStream
+
+ALL = ReadAllAvailable()
+Rows = list[dict[str, Any]]
+BEGAN_NS = time.time_ns() + 10**12
+NAME = "10.0.0.1:5000-10.0.0.2:9092#{}"
+
+
+def record(writer: RecordingWriter, first: int, count: int) -> None:
+    """Frames that tell their number, on connections that open and close."""
+    for n in range(first, first + count):
+        if n % 7 == 0:
+            writer.opened(n, NAME.format(n), BEGAN_NS + n)
+        direction = "request" if n % 2 else "response"
+        writer.frame(n - n % 7, direction, n.to_bytes(4, "big") * (1 + n % 5), BEGAN_NS + n)
+        if n % 7 == 6:
+            writer.closed(n - 6, BEGAN_NS + n)
+    writer.flush()
+
+
+def stream(folder: Path, **options: str) -> RecordingStream:
+    return RecordingStream({"path": str(folder), **options}, spark_schema(Frame))
+
+
+def follow(
+    reader: RecordingStream, start: dict[str, Any], limit: ReadLimit
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """One batch: the offset behind it, and its rows."""
+    end = reader.latestOffset(start, limit)
+    batches = [batch for part in reader.partitions(start, end) for batch in reader.read(part)]
+    return end, [row for batch in batches for row in batch.to_pylist()]
+
+
+def whole(folder: Path) -> Rows:
+    """What the batch source gives for the same files."""
+    return [row for path in recording_files(folder) for batch in read_frames(path) for row in batch.to_pylist()]
+
+
+LIMITS = [ALL, ReadMaxRows(1), ReadMaxRows(17), ReadMaxBytes(1), ReadMaxBytes(700), ReadMaxFiles(1), ReadMaxFiles(3)]
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=repr)
+def test_every_row_comes_once_as_the_batch_source_gives_it(tmp_path: Path, limit: ReadLimit) -> None:
+    """The folder grows between batches, and each batch is asked of a reader that knows nothing but the offset."""
+    chosen = random.Random(repr(limit))
+    rows: Rows = []
+    place = stream(tmp_path).initialOffset()
+    with RecordingWriter(tmp_path, max_file_bytes=1500) as writer:
+        done = 0
+        while done < 120:
+            count = chosen.randrange(30)
+            record(writer, done, count)
+            done += count
+            for _ in range(chosen.randrange(5)):
+                place, new = follow(stream(tmp_path), place, limit)
+                rows += new
+    assert len(recording_files(tmp_path)) > 3
+    while True:
+        end, new = follow(stream(tmp_path), place, limit)
+        rows += new
+        if end == place:
+            break
+        place = end
+    assert rows == whole(tmp_path)
+
+
+def test_a_torn_tail_waits_for_its_end_and_is_damage_once_its_writer_is_gone(tmp_path: Path) -> None:
+    with RecordingWriter(tmp_path / "full") as writer:
+        record(writer, 0, 20)
+    [full] = recording_files(tmp_path / "full")
+    folder = tmp_path / "cut"
+    folder.mkdir()
+    cut = folder / full.name
+    data = full.read_bytes()
+    place, rows = stream(folder).initialOffset(), []
+    for end in range(0, len(data) - 5, 11):
+        cut.write_bytes(data[:end])
+        place, new = follow(stream(folder), place, ALL)
+        rows += new
+    assert all(row["error"] is None for row in rows)
+    with RecordingWriter(folder) as writer:
+        record(writer, 20, 5)
+    place, new = follow(stream(folder), place, ALL)
+    assert [*rows, *new] == whole(folder)
+    [damage] = [row for row in new if row["error"] is not None]
+    assert damage["direction"] == "damage"
+    assert damage["lost"] == len(cut.read_bytes()) - damage["position"]
+
+
+def test_what_was_read_to_its_end_may_be_deleted(tmp_path: Path) -> None:
+    with RecordingWriter(tmp_path, max_file_bytes=600) as writer:
+        record(writer, 0, 40)
+        first, *_, newest = recording_files(tmp_path)
+        place, rows = follow(stream(tmp_path), stream(tmp_path).initialOffset(), ALL)
+        old = [row for row in whole(tmp_path) if row["source"] == str(first)]
+        first.unlink()
+        record(writer, 40, 40)
+        place, new = follow(stream(tmp_path), place, ALL)
+        rows += new
+    expected = old + whole(tmp_path)
+    assert rows == expected
+    assert first.name not in place["files"]
+    assert newest.name in place["files"]
+
+
+@pytest.mark.parametrize("fault", ["gone", "shorter", "another file"])
+def test_what_is_lost_is_told_or_passed_over(tmp_path: Path, fault: str) -> None:
+    with RecordingWriter(tmp_path) as writer:
+        record(writer, 0, 10)
+        place, _ = follow(stream(tmp_path), stream(tmp_path).initialOffset(), ALL)
+        record(writer, 10, 10)
+    [path] = recording_files(tmp_path)
+    if fault == "gone":
+        path.unlink()
+    elif fault == "shorter":
+        path.write_bytes(path.read_bytes()[:200])
+    else:
+        path.unlink()
+        with RecordingWriter(tmp_path) as writer:
+            record(writer, 50, 3)
+    with pytest.raises(DataLossError, match=f"{path.name} is {fault}"):
+        stream(tmp_path).latestOffset(place, ALL)
+    _, rows = follow(stream(tmp_path, failOnDataLoss="false"), place, ALL)
+    assert rows == (whole(tmp_path) if fault == "another file" else [])
+
+
+def test_a_file_that_vanishes_between_plan_and_task(tmp_path: Path) -> None:
+    with RecordingWriter(tmp_path) as writer:
+        record(writer, 0, 10)
+    for fails in ("true", "false"):
+        reader = stream(tmp_path, failOnDataLoss=fails)
+        start = reader.initialOffset()
+        [part] = reader.partitions(start, reader.latestOffset(start, ALL))
+        [path] = recording_files(tmp_path)
+        kept = path.read_bytes()
+        path.unlink()
+        if fails == "true":
+            with pytest.raises(DataLossError, match="is gone"):
+                list(reader.read(part))
+        else:
+            assert list(reader.read(part)) == []
+        path.write_bytes(kept)
+
+
+def test_latest_begins_with_what_comes(tmp_path: Path) -> None:
+    with RecordingWriter(tmp_path) as writer:
+        record(writer, 0, 14)
+        reader = stream(tmp_path, startingOffsets="latest")
+        place = reader.initialOffset()
+        assert follow(reader, place, ALL) == (place, [])
+        record(writer, 14, 7)
+    _, rows = follow(reader, place, ALL)
+    assert rows == whole(tmp_path)[-len(rows) :]
+    assert [row["direction"] for row in rows] == ["opened", *["response", "request"] * 3, "response", "closed"]
+
+
+def test_available_now_ends_with_what_was_there(tmp_path: Path) -> None:
+    with RecordingWriter(tmp_path, max_file_bytes=800) as writer:
+        record(writer, 0, 30)
+        expected = whole(tmp_path)
+        reader = stream(tmp_path)
+        reader.prepareForTriggerAvailableNow()
+        record(writer, 30, 60)
+    place, rows = reader.initialOffset(), []
+    for _ in range(100):
+        end, new = follow(reader, place, ReadMaxRows(9))
+        if end == place:
+            break
+        rows += new
+        place = end
+    assert rows == expected
+    _, rest = follow(stream(tmp_path), place, ALL)
+    assert [*rows, *rest] == whole(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"maxBytesPerTrigger": "0"}, "maxBytesPerTrigger is a number above 0, not '0'"),
+        ({"maxRowsPerTrigger": "1k"}, "maxRowsPerTrigger is a number above 0, not '1k'"),
+        ({"maxRowsPerTrigger": "1", "maxFilesPerTrigger": "1"}, "maxFilesPerTrigger and maxRowsPerTrigger: one limit"),
+        ({"failOnDataLoss": "no"}, "failOnDataLoss is true or false, not 'no'"),
+        ({"startingOffsets": "now"}, "startingOffsets is earliest or latest, not 'now'"),
+        ({"ports": "9092"}, "the stream source kcoord has no option 'ports'; its options are path, failOnDataLoss"),
+        ({"path": ""}, "needs a path"),
+    ],
+)
+def test_wrong_options_are_named(tmp_path: Path, options: dict[str, str], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        stream(tmp_path, **options) if "path" not in options else RecordingStream(options, spark_schema(Frame))
+    assert stream(tmp_path, maxBytesPerTrigger="64m").getDefaultReadLimit() == ReadMaxBytes(64 << 20)
+
+
+def test_a_query_goes_on_from_its_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+    """The second run finds the last batch of the first without its commit, as after a crash."""
+    folder, out, checkpoint = tmp_path / "recording", tmp_path / "out", tmp_path / "checkpoint"
+
+    def run() -> int:
+        frames = spark.readStream.format("kcoord").option("maxBytesPerTrigger", "3k").load(str(folder))
+        written = frames.writeStream.format("parquet").option("checkpointLocation", str(checkpoint))
+        query = written.trigger(availableNow=True).start(str(out))
+        query.awaitTermination()
+        return len(query.recentProgress)
+
+    with RecordingWriter(folder, max_file_bytes=2500) as writer:
+        record(writer, 0, 60)
+        assert run() > 1
+        commits = sorted((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+        for path in (commits[-1], commits[-1].with_name(f".{commits[-1].name}.crc")):
+            path.unlink()
+        record(writer, 60, 60)
+        run()
+    assert len(recording_files(folder)) > 2
+    rows = spark.read.parquet(str(out)).orderBy("source", "seq").collect()
+    assert [row.asDict() for row in rows] == whole(folder)
