@@ -2,8 +2,8 @@
 
 Laws:
 
-* Requests reach the broker as the client sent them, before anything else is done with them. Responses reach the client
-  as the broker sent them, but for those whose addresses are changed: these alone are held until they are whole.
+* Requests reach the broker as the client sent them. Responses reach the client as the broker sent them, but for those
+  whose addresses are changed: these alone are held until they are whole.
 * A frame is told by its size and the first bytes of its header; nothing is decoded but what is changed.
 * What is held is bounded: `HELD_FOR_REWRITING` bytes of a response, `Limits.max_frame` of a frame that is recorded, all
   of it by `Limits.max_held`; the requests that wait for an answer by `MAX_WAITING`. A peer that does not read stops the
@@ -89,8 +89,8 @@ class Relay:
     """
 
     __slots__ = (
-        "_connecting", "_early", "client", "host", "name", "number", "proxy", "raw", "recorded", "target", "upstream",
-        "waiting",
+        "_connecting", "_early", "_ended_early", "client", "host", "name", "number", "proxy", "raw", "target",
+        "upstream", "waiting",
     )  # fmt: skip
 
     def __init__(self, proxy: Proxy, target: tuple[str, int]) -> None:
@@ -104,7 +104,7 @@ class Relay:
         self.client.other, self.upstream.other = self.upstream, self.client
         self.waiting: dict[int, tuple[int, int, int]] = {}
         self.raw = False
-        self.recorded = True
+        self._ended_early = False
         self._early: list[bytes] = []  # what the client sent before there was a broker to send it to
         self._connecting: asyncio.Task[None] | None = None
 
@@ -137,6 +137,7 @@ class Relay:
 
     def connected(self) -> None:
         """The broker is there: let bytes go through."""
+        self._connecting = None  # it has nothing more to do, and must not be cancelled in this very moment
         if self.client.transport is None or self.client.transport.is_closing():
             self.close()
             return
@@ -147,11 +148,16 @@ class Relay:
         early, self._early = self._early, []
         for data in early:
             self.client.data_received(data)
+        if self._ended_early:
+            self.client.eof_received()
         self.client.resume_reading()
 
     def wait_for_broker(self, data: bytes) -> None:
-        """Keep what has come too early; the client is not read any more by now."""
-        self._early.append(data)
+        """Keep what has come too early, the end if it is nothing; from then on the client is not read."""
+        if data:
+            self._early.append(data)
+        else:
+            self._ended_early = True
 
     def close(self, *, at_once: bool = False) -> None:
         """End both, once what is on its way has been written."""
@@ -162,6 +168,8 @@ class Relay:
 
     def lost(self) -> None:
         """One of the two has gone: so must the other."""
+        if self._connecting is not None:
+            self._connecting.cancel()
         if self.client.transport is None and self.upstream.transport is None:
             if self.number and self.proxy.tape is not None:
                 self.proxy.tape.closed(self.number)
@@ -179,7 +187,6 @@ class Relay:
             self.close(at_once=True)
             return False
         self.proxy.complain(f"{text}; it goes through, and is not recorded any more")
-        self.recorded = False
         return True
 
 
@@ -282,7 +289,7 @@ class _End(asyncio.Protocol):
                 if len(start) >= 4 and size > self.LIMIT:
                     if not self.relay.refuse(self, f"a frame of {size} bytes", start):
                         return None
-                    self.in_step = False
+                    self.in_step = self.other.in_step = False
                     return [*passed, self._start + data[at:]]
                 if len(start) < 4 or len(start) < min(self.HEAD, 4 + size):
                     self._start = start
@@ -345,8 +352,12 @@ class _Client(_End):
         super().connection_made(transport)
         own = transport.get_extra_info("sockname")
         self.relay.host = own[0] if isinstance(own, tuple) else ""
-        cast(asyncio.Transport, transport).pause_reading()
         self.relay.connect()
+        self.relay.proxy.loop.call_soon(self._wait_for_broker)  # uvloop begins to read behind this call
+
+    def _wait_for_broker(self) -> None:
+        if not self.relay.number and self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
 
     def data_received(self, data: bytes) -> None:
         relay = self.relay
@@ -354,23 +365,29 @@ class _Client(_End):
         if broker is None or not relay.number:
             relay.wait_for_broker(data)
             return
-        broker.write(data)
         proxy = relay.proxy
         proxy.counters.request_bytes += len(data)
         if not self.in_step:
+            broker.write(data)
             return
         self._time_ns = time.time_ns()
         if not self._left and not self._start and len(data) >= self.HEAD:
             size = int.from_bytes(data[:4], "big")
             if size == len(data) - 4 and size <= proxy.limits.max_frame:  # the whole of one frame: the common case
+                broker.write(data)
                 if self.begin(data, size)[0]:
                     self.record(data[4:], size)
                 return
-        self.split(data)
+        if self.split(data) is not None:
+            broker.write(data)
 
     def eof_received(self) -> bool:
-        transport = self.relay.upstream.transport
-        if transport is None or not transport.can_write_eof():
+        relay = self.relay
+        transport = relay.upstream.transport
+        if transport is None or not relay.number:
+            relay.wait_for_broker(b"")
+            return True
+        if not transport.can_write_eof():
             return False
         transport.write_eof()
         return True

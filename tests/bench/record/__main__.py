@@ -1,0 +1,214 @@
+"""What the recorder costs: `python -m tests.bench.record`, next to no proxy and to one that only moves bytes.
+
+Server, proxies and load are processes of their own; the server is `kcoord serve`. Round trips: one client sends a
+Heartbeat, waits for the answer, and so on; the three ways take turns of a few hundred, so that what else the machine
+does hits them alike. Throughput: 50 connections, each with 32 Heartbeats on their way at any time; the load only counts
+bytes, so that it costs little. Writing and reading the format: in this process, frames of 60 bytes.
+
+Writes latest.json and latest.md into tests/bench/record/results or `--out`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import selectors
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import kcoord_wire as kw
+from kcoord_wire.capture.recording import RecordingWriter, read_recording, recording_files, scan_recording
+
+ROOT = Path(__file__).resolve().parent.parent.parent.parent
+RESULTS = Path(__file__).parent / "results"
+CONNECTIONS, DEPTH = 50, 32
+TURN = 250  # round trips
+RECORD = (
+    "import sys; from kcoord_wire.capture.proxy import Recorder; "
+    "r = Recorder(sys.argv[1], folder=sys.argv[2]).start(); print(r.address, flush=True); r.wait()"
+)
+
+
+@contextmanager
+def process(*command: str) -> Iterator[str]:
+    """A process that prints its address on its first line, until the end of the block."""
+    running = subprocess.Popen([sys.executable, *command], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert running.stdout is not None
+        line = running.stdout.readline()
+        found = re.search(r"127\.0\.0\.1:\d+", line)
+        assert found is not None, f"{command} says {line!r}"
+        yield found[0]
+    finally:
+        running.kill()
+        running.communicate()
+
+
+def heartbeat() -> bytes:
+    request = kw.HeartbeatRequest(group_id="billing", generation_id=7, member_id="consumer-1-0b6f4f6e-2a0c-4d2b")
+    return kw.frame(kw.encode_request(request, 4, correlation_id=1, client_id="consumer-1"))
+
+
+def connect(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    client = socket.create_connection((host, int(port)), 30)
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return client
+
+
+def round_trips(client: socket.socket, request: bytes, count: int) -> list[int]:
+    """Nanoseconds of each."""
+    clock, taken = time.perf_counter_ns, []
+    for _ in range(count):
+        began = clock()
+        client.sendall(request)
+        client.recv(4096)
+        taken.append(clock() - began)
+    return taken
+
+
+def latencies(ways: dict[str, str], rounds: int) -> dict[str, dict[str, float]]:
+    """Of each way p50 and p99 in microseconds, and the median of what it adds to the direct one, turn by turn."""
+    request = heartbeat()
+    with ExitStack() as stack:
+        clients = {name: stack.enter_context(connect(address)) for name, address in ways.items()}
+        turns: dict[str, list[list[int]]] = {name: [] for name in ways}
+        for client in clients.values():
+            round_trips(client, request, 4 * TURN)
+        for _ in range(rounds):
+            for name, client in clients.items():
+                turns[name].append(sorted(round_trips(client, request, TURN)))
+    figures = {}
+    for name, of_way in turns.items():
+        every = sorted(value for turn in of_way for value in turn)
+        added = [turn[TURN // 2] - direct[TURN // 2] for turn, direct in zip(of_way, turns["direct"], strict=True)]
+        figures[name] = {
+            "p50_us": every[len(every) // 2] / 1e3,
+            "p99_us": every[len(every) * 99 // 100] / 1e3,
+            "adds_p50_us": median(added) / 1e3,
+        }
+    return figures
+
+
+def throughput(address: str, seconds: float) -> float:
+    """Round trips a second of many connections, each with many on their way."""
+    request = heartbeat()
+    with ExitStack() as stack:
+        probe = stack.enter_context(connect(address))
+        probe.sendall(request)
+        answer = len(probe.recv(4096))
+        ready = stack.enter_context(selectors.DefaultSelector())
+        for _ in range(CONNECTIONS):
+            client = stack.enter_context(connect(address))
+            client.sendall(request * DEPTH)
+            client.setblocking(False)
+            ready.register(client, selectors.EVENT_READ, [0])
+        done, began = 0, time.perf_counter()
+        until = began + seconds
+        while (now := time.perf_counter()) < until:
+            for key, _ in ready.select(1):
+                key.data[0] += len(key.fileobj.recv(1 << 16))  # type: ignore[union-attr]
+                answered, key.data[0] = divmod(key.data[0], answer)
+                done += answered
+                key.fileobj.sendall(request * answered)  # type: ignore[union-attr]
+        return done / (now - began)
+
+
+def format_speed(count: int = 500_000) -> dict[str, float]:
+    """Records a second, written and read."""
+    body = os.urandom(60)
+
+    def rate(work: Callable[[], object]) -> float:
+        began = time.perf_counter()
+        work()
+        return count / (time.perf_counter() - began)
+
+    with tempfile.TemporaryDirectory() as folder:
+
+        def write() -> None:
+            with RecordingWriter(folder) as writer:
+                for number in range(count):
+                    writer.frame(1, "request", body, number)
+
+        figures = {"write": rate(write)}
+        (file,) = recording_files(folder)
+        figures["read"] = rate(lambda: sum(1 for _ in read_recording(file)))
+        figures["scan"] = rate(lambda: scan_recording(file, 0, 2 * count))
+    return figures
+
+
+def measure(rounds: int, seconds: float) -> dict[str, Any]:
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        direct = stack.enter_context(process("-m", "kcoord_wire", "serve", "--port", "0"))
+        ways = {
+            "direct": direct,
+            "moves bytes": stack.enter_context(process("-m", "tests.bench.record.forward", direct)),
+            "recorder": stack.enter_context(process("-c", RECORD, direct, folder)),
+        }
+        figures: dict[str, Any] = {"round trips": latencies(ways, rounds)}
+        figures["throughput"] = {
+            name: median(each)
+            for name, each in {
+                name: [throughput(address, seconds) for _ in range(3)] for name, address in ways.items()
+            }.items()
+        }
+        damaged = [
+            piece for file in recording_files(folder) for piece in read_recording(file) if not hasattr(piece, "body")
+        ]
+        assert all(piece.at_end for piece in damaged), damaged  # type: ignore[union-attr]
+    figures["format"] = format_speed()
+    return figures
+
+
+def markdown(result: dict[str, Any]) -> str:
+    trips, rates, speed = result["round trips"], result["throughput"], result["format"]
+    lines = [
+        f"{result['date']}, {result['processor']}, {result['cores']} cores, Python {result['python']}",
+        "",
+        "| Heartbeats | p50, us | p99, us | adds to p50, us | a second, 50 connections pipelining |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    for name, each in trips.items():
+        adds = "" if name == "direct" else f"{each['adds_p50_us']:.0f}"
+        lines.append(f"| {name} | {each['p50_us']:.0f} | {each['p99_us']:.0f} | {adds} | {rates[name]:,.0f} |")
+    lines += [
+        "",
+        f"The format, frames of 60 bytes: {speed['write']:,.0f} written a second, {speed['read']:,.0f} read, "
+        f"{speed['scan']:,.0f} scanned.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="tests.bench.record", description="What the recorder costs.")
+    parser.add_argument("--rounds", type=int, default=60, help=f"of {TURN} round trips on each way")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of throughput, three times each way")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="the folder of latest.md and latest.json")
+    options = parser.parse_args()
+    about = {
+        "date": time.strftime("%Y-%m-%d"),
+        "processor": platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+    }
+    result = about | measure(options.rounds, options.seconds)
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "latest.json").write_text(json.dumps(result, indent=1) + "\n")
+    (options.out / "latest.md").write_text(markdown(result))
+    print(markdown(result), end="")
+
+
+if __name__ == "__main__":
+    main()
