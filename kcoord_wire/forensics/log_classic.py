@@ -322,11 +322,9 @@ class ClassicRecords:
     def _cause_among_the_same(self, last: _Seen, seen: _Seen, missing: int) -> _Verdict:
         """Why the same members have another generation."""
         withheld = self._withheld(last, seen)
-        if withheld:
-            count = sum(place in seen.assigned for place in withheld)
-            detail = (
-                f"{count} of {len(withheld)} partitions that were revoked in generation {last.generation} are given out"
-            )
+        given = sum(place in seen.assigned for place in withheld)
+        if given:
+            detail = f"{given} of {len(withheld)} partitions that generation {last.generation} revoked are given out"
             return _Verdict(Cause.COOPERATIVE_FOLLOW_UP, 0.95, detail)
         changed = [
             life
