@@ -11,8 +11,8 @@ import argparse
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from confluent_kafka import Consumer
@@ -73,27 +73,25 @@ class Group:
         member.kill()
 
 
-@contextmanager
-def slow_poller(address: str, group: str) -> Iterator[Consumer]:
-    """A consumer whose application takes longer than max.poll.interval.ms for what it polls."""
+def poll_too_rarely(address: str, group: str, times: int) -> None:
+    """A consumer whose application takes longer than max.poll.interval.ms for what it polls, so many times over."""
+    assignments: list[int] = []
     consumer = Consumer({
         "bootstrap.servers": address, "group.id": group, "client.id": "invoices-slow", "session.timeout.ms": 1_000,
         "max.poll.interval.ms": 1_000, "heartbeat.interval.ms": 300, "auto.offset.reset": "earliest",
         "enable.auto.commit": False, "partition.assignment.strategy": "range", "log_level": 0,
     })  # fmt: skip
-    consumer.subscribe(["orders"])
+    consumer.subscribe(["orders"], on_assign=lambda _, partitions: assignments.append(len(partitions)))
     try:
-        yield consumer
+        for number in range(1, times + 1):
+            deadline = time.monotonic() + 20
+            while len(assignments) < number:
+                consumer.poll(0.05)  # librdkafka leaves the group after a second without this, and joins again here
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"the slow consumer was not assigned partitions within 20 s: {assignments}")
+            time.sleep(1.4)
     finally:
         consumer.close()
-
-
-def poll_until_assigned(consumer: Consumer) -> None:
-    deadline = time.monotonic() + 20
-    while not consumer.assignment():
-        consumer.poll(0.05)
-        if time.monotonic() > deadline:
-            raise TimeoutError("the slow consumer got no partitions within 20 s")
 
 
 def live(address: str) -> None:
@@ -118,11 +116,7 @@ def live(address: str) -> None:
         shipping.start("parcels-3", CONFLUENT)
         shipping.stop("parcels-1", Member.leave)
         say(f"billing: a member that polls too rarely, {SLOW_POLLS} times over")
-        with slow_poller(address, "billing") as consumer:
-            for _ in range(SLOW_POLLS):
-                poll_until_assigned(consumer)
-                time.sleep(1.6)
-                consumer.poll(0.05)  # here librdkafka tells it that it was out, and joins again
+        poll_too_rarely(address, "billing", SLOW_POLLS)
         for group in (billing, shipping):
             for member in group.members.values():
                 member.leave()

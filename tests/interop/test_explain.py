@@ -1,14 +1,13 @@
 """Real clients on a real Kafka broker, recorded on the way: the pipeline says what was done to them, from either side.
 
-The same life for each library: a first member joins, a second, which leaves, a third, which is killed; the first leaves.
+One life for each library: one member joins; a second joins and leaves; a third joins and is killed; the first leaves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -56,7 +55,7 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
+def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
     folder = tmp_path_factory.mktemp("explained")
     classes = compile_java(SOURCE, tmp_path_factory.mktemp("classes"), class_path("kafka-clients"))
     clients = {
@@ -73,7 +72,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
         wire = analyze([folder / "recording"])
     log = analyze([folder / "explained-broker" / "__consumer_offsets-0"])
     losses = [f"{loss.source} {loss.position}: {loss.what}" for loss in [*wire.losses, *log.losses]]
-    yield Told(
+    return Told(
         {history.group.group_id: history for history in wire.histories},
         {history.group.group_id: history for history in log.histories},
         losses,
