@@ -278,7 +278,8 @@ class _Window:
             return _FILE_HEADER.size
         if have < _FILE_HEADER.size and _MAGIC.startswith(self.data[: len(_MAGIC)]):
             return Damage(0, have, "the file ends within its header", at_end=True)
-        return self._search(0, 0, "the file's header is damaged, or this is no recording")
+        lost = self._search(0, 0, "the file's header is damaged, or this is no recording")
+        return lost if lost.size else 0  # a file of which just the header is missing
 
     def judge(self, position: int) -> Damage | int | None:
         """What is at a place that the block in hand could not tell: a whole record (its position), damage, the end."""

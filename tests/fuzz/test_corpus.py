@@ -21,6 +21,7 @@ GENERATED = {
     "framing": 20_000,
     "log": 10_000,
     "parity": 20_000,
+    "recording": 10_000,
     "records": 20_000,
     "round_trip": 20_000,
     "schema": 4_000,
