@@ -18,12 +18,14 @@ from dataclasses import dataclass, field
 from kcoord_wire.error_codes import describe_error
 from kcoord_wire.forensics.model import Cause, Evidence
 from kcoord_wire.forensics.wire_replay import TOO_LARGE, UNKNOWN_MEMBER, Course, Peer, Trigger
-from kcoord_wire.forensics.wire_rounds import Failover
+from kcoord_wire.forensics.wire_rounds import Failover, client_of
 from kcoord_wire.forensics.wire_rows import Key, Partition, Row, Rows, Sighting
 
 __all__ = ["Verdict", "Witness", "describe_peer", "evidence_of"]
 
 _MAX_OTHERS = 8
+_JUST_NS = 1_000_000_000
+_CLOSES_WITHIN_NS = 2_000_000_000
 _RETRIES = (
     "connection was lost",
     "coordinator",
@@ -91,6 +93,7 @@ class Witness:
         for row in rows.rows:
             self._by_connection.setdefault(row.connection, []).append(row)
         self._known_partitions: set[Partition] = set()
+        self._known_before: set[Partition] = set()  # the same, up to the round before the last
         self._causes: dict[Key, Cause] = {}  # of the joins that set something off
         self._completed = _completed(rows.rows)
 
@@ -106,7 +109,7 @@ class Witness:
             "sync": self._sync,
             "vanished": self._vanished,
         }
-        verdict = judges.get(trigger.kind, self._hidden)(course, trigger)
+        verdict = self._too_many(course) or judges.get(trigger.kind, self._hidden)(course, trigger)
         if trigger.row is not None:
             reason = trigger.leaver.reason if trigger.leaver is not None else trigger.row.reason
             verdict.reason = reason or None
@@ -121,6 +124,7 @@ class Witness:
                 text = f"{course.sign.api} was answered with {describe_error(course.sign.error)}"
             verdict.evidence.append(evidence_of(course.sign, text, answer=bool(course.sign.error)))
         if course.round is not None:
+            self._known_before = set(self._known_partitions)
             self._known_partitions |= {partition for given in course.round.assignments.values() for partition in given}
         return verdict
 
@@ -255,6 +259,9 @@ class Witness:
                 facts.append(evidence_of(later, "the same connection goes on afterwards"))
                 detail = f"{who} left, but did not close: most likely its application did not poll in time"
                 return Verdict(Cause.POLL_TIMEOUT, 0.6, detail, facts)
+            if self._stays_open(row):
+                detail = f"{who} left, but kept its connection open: most likely its application did not poll in time"
+                return Verdict(Cause.POLL_TIMEOUT, 0.5, detail, facts)
         more = f": {reason}" if reason else ""
         return Verdict(Cause.MEMBER_LEFT, sure, f"{who} left{more}", facts)
 
@@ -288,17 +295,26 @@ class Witness:
         return Verdict(Cause.SESSION_EXPIRED, 0.5, detail, facts)
 
     def _hidden(self, course: Course, trigger: Trigger) -> Verdict:
-        until = course.round.key if course.round is not None else None
-        refused = [row for row in self._too_large if until is None or row.key <= until]
-        refused = [row for row in refused if row.answer_key is not None and row.answer_key >= course.started]
-        if refused and trigger.failover is not None:
-            facts = [evidence_of(row, f"{describe_peer(None, row)} is told {describe_error(TOO_LARGE)}", answer=True)
-                     for row in refused[:_MAX_OTHERS]]  # fmt: skip
-            detail = "the coordinator came back with a group.max.size below the size of the group"
-            return Verdict(Cause.GROUP_TOO_LARGE, 0.8, detail, facts)
         if trigger.failover is not None:
             return _failover(trigger.failover, "the group rebalanced after it", [], 0.5)
         return Verdict(Cause.UNKNOWN, 0.2 if course.sign is not None else 0.1, "nothing in the source set it off", [])
+
+    def _too_many(self, course: Course) -> Verdict | None:
+        """A coordinator that comes back refuses members that it knows: it allows fewer than there are."""
+        if course.loaded is None:
+            return None
+        until = (1 << 62, "", 0) if course.round is None else course.round.key
+        refused = [
+            row for row in self._too_large if course.loaded.begin < row.key <= until and row.member_id in course.before
+        ]
+        if not refused:
+            return None
+        facts = [
+            evidence_of(row, f"{describe_peer(None, row)} is told {describe_error(TOO_LARGE)}", answer=True)
+            for row in refused[:_MAX_OTHERS]
+        ]
+        detail = "the coordinator came back with a group.max.size below the size of the group"
+        return Verdict(Cause.GROUP_TOO_LARGE, 0.8, detail, facts)
 
     # ---- what else was seen
 
@@ -337,6 +353,13 @@ class Witness:
             None,
         )
 
+    def _stays_open(self, leave: Row) -> bool:
+        """Whether its connection is not closed although the source goes on, and would have told."""
+        closed = self._rows.closed
+        end = closed.get(leave.connection, self._rows.horizon_ns)
+        told = bool(closed or self._rows.sightings)
+        return told and end - leave.key[0] >= _CLOSES_WITHIN_NS
+
     def _last_seen(self, peer: Peer) -> Iterator[Evidence]:
         rows = [row for row in self._rows.rows if row.who == peer.member_id and row.api != "FindCoordinator"]
         before = [row for row in rows if peer.left is None or row.key <= peer.left]
@@ -354,30 +377,43 @@ class Witness:
         if home is not None:
             subscribed |= {topic for told in home.members.values() for topic in told.topics or ()}
             since = home.key
-        leader = trigger.row.client_id if trigger.row is not None else None
-        sizes: dict[tuple[str | None, str], int] = {}
+        if trigger.former is not None:
+            since = min(since, trigger.former.key)  # clients compare with what they knew when they joined
+        leader = None if trigger.row is None else (trigger.row.client_id, trigger.row.host)
+        sizes: dict[tuple[tuple[str | None, str], str], int] = {}
         latest: dict[str, int] = {}
-        started: set[str | None] = set()
+        started: set[tuple[str | None, str]] = set()
         for sighting in self._rows.sightings:
             if sighting.key > trigger.at:
                 return
-            mine = (sighting.client_id, sighting.topic)
+            client = (sighting.client_id, client_of(sighting.connection))
+            mine = (client, sighting.topic)
             before = sizes.get(mine, latest.get(sighting.topic))
-            new = before is None and sighting.client_id in started and sighting.key > since
-            is_its = sighting.key > since and sighting.client_id == leader and sighting.topic in subscribed
+            new = before is None and client in started and sighting.key > since
+            is_its = sighting.key > since and client == leader and sighting.topic in subscribed
             if is_its and (new or (before is not None and before != sighting.partitions)):
                 yield _sighted(sighting, before)
             sizes[mine] = latest[sighting.topic] = sighting.partitions
             if sighting.key <= since:
-                started.add(sighting.client_id)
+                started.add(client)
 
     def _grown_topics(self, course: Course) -> list[str]:
-        """Topics that had been given out, of which the new assignment holds partitions that nobody had."""
-        if course.round is None or not self._known_partitions:
+        """Topics that had been given out, of which the new assignment holds partitions that nobody had; or the one
+        before, if that has only just been made: the leader learnt of them while it joined."""
+        if course.round is None:
             return []
-        known = {topic for topic, _ in self._known_partitions}
         given = {partition for parts in course.round.assignments.values() for partition in parts}
-        return sorted({topic for topic, _ in given - self._known_partitions if topic in known})
+        grown = _new_in(given, self._known_partitions)
+        last = course.former_round
+        sync = None if last is None else last.leader_sync
+        if not grown and sync is not None and course.started[0] - sync.key[0] < _JUST_NS:
+            grown = _new_in(self._known_partitions, self._known_before)
+        return grown
+
+
+def _new_in(given: set[Partition], known: set[Partition]) -> list[str]:
+    topics = {topic for topic, _ in known}
+    return sorted({topic for topic, _ in given - known if topic in topics})
 
 
 def _completed(rows: Iterable[Row]) -> set[Key]:

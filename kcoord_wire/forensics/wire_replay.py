@@ -135,6 +135,7 @@ class Course:
     """One rebalance, as it went.
 
     :ivar sign: the answer that showed it, where its trigger is not in the source
+    :ivar loaded: the coordinator was lost before, and nothing else had begun since
     :ivar others: what would have set it off, had it not been going on already
     :ivar before: the members when it began
     :ivar from_empty: there were none
@@ -147,6 +148,7 @@ class Course:
     from_empty: bool
     former_round: Round | None
     sign: Row | None = None
+    loaded: Failover | None = None
     others: list[Trigger] = field(default_factory=list)
     joins: list[tuple[Key, Peer, Row]] = field(default_factory=list)
     removed: list[tuple[Peer, str]] = field(default_factory=list)
@@ -191,6 +193,7 @@ class Replay:
         self._sync_due: tuple[int, Round] | None = None
         self._kept: tuple[Round, dict[str, Peer]] | None = None
         self._failover: Failover | None = None
+        self._is_fresh = False  # nothing has begun since the coordinator was lost
         self._loaded_ns = 0
         self._events: list[tuple[Key, int, int, Any, tuple[Any, ...]]] = []
         self._count = 0
@@ -303,7 +306,9 @@ class Replay:
             self._round,
             sign,
             removed=self._lost,
+            loaded=self._failover if self._is_fresh else None,
         )
+        self._is_fresh = False
         self._lost = []
         self._course = course
         self.courses.append(course)
@@ -653,10 +658,12 @@ class Replay:
         self._lose(Trigger("sync", key, late[0], inferred=True))
 
     def _unsynced(self, home: Round, key: Key) -> list[Peer]:
+        asked = [row for rows in home.asked.values() for row in rows if row.due <= key]
+        names = {row.member_id for row in asked}
+        instances = {row.instance_id for row in asked if row.instance_id is not None}
+
         def synced(peer: Peer) -> bool:
-            return any(row.due <= key for row in home.asked.get(peer.member_id, ())) or any(
-                row.instance_id == peer.instance_id is not None for rows in home.asked.values() for row in rows
-            )
+            return peer.member_id in names or peer.instance_id in instances
 
         return [peer for peer in self._members.values() if peer.member_id in home.members and not synced(peer)]
 
@@ -740,6 +747,10 @@ class Replay:
             self._pending.add(row.given_id)
         elif row.api == "JoinGroup" and row.error == 0:
             self._pending.discard(row.who)
+        elif row.api == "JoinGroup" and row.error == TOO_LARGE:
+            peer = self._members.get(row.member_id)
+            if peer is not None and not self._listed_later(row.member_id, key):
+                self._remove(peer, key, "group.max.size")
         elif row.api == "SyncGroup" and row.error == 0:
             self._told_assignment(key, row)
         elif row.error in (ILLEGAL_GENERATION, UNKNOWN_MEMBER, FENCED):
@@ -770,6 +781,9 @@ class Replay:
                 self._admit(peer)
             if self._state == UNKNOWN_STATE:
                 self._generation = row.generation
+        sync = None if self._round is None else self._round.leader_sync
+        if self._state == COMPLETING and sync is not None and sync.due > key:
+            return  # the leader's SyncGroup is taken after this: nobody was joining, the request was sent twice
         if self._state in (PREPARING, EMPTY) or (row.generation is not None and row.generation != self._generation):
             return
         self._start(self._hidden(key, None), row)
@@ -839,9 +853,14 @@ class Replay:
     # ---- the coordinator is lost
 
     def _fail_over(self, key: Key, failover: Failover) -> None:
+        home = self._next_round(key)
+        if self._state == COMPLETING and self._round is not None and home is not None and self._round.asked:
+            if home.generation == self._round.generation + 1:  # it had been written down before
+                self._settle(key)
         if self._state in (PREPARING, COMPLETING):
             self._end("interrupted", key)
         self._failover = failover
+        self._is_fresh = True
         self._pending.clear()
         self._maybe.clear()
         self._lost = []
@@ -850,7 +869,6 @@ class Replay:
         self._loaded_ns = min([*after, *([] if calm is None else [calm])], default=failover.end[0])
         if self._state == STABLE or self._state == UNKNOWN_STATE:
             return
-        home = self._next_round(key)
         if self._kept is None and home is None:
             return
         kept, members = self._kept if self._kept is not None else (None, {})

@@ -17,9 +17,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kcoord_wire.error_codes import describe_error
-from kcoord_wire.forensics.wire_rows import Key, Partition, Row, Rows, Told, first_key, last_key
+from kcoord_wire.forensics.wire_rows import Key, Partition, Row, Rows, Told, last_key
 
-__all__ = ["Failover", "Round", "find_failovers", "find_rounds"]
+__all__ = ["Failover", "Round", "client_of", "find_failovers", "find_rounds"]
 
 LOADING, NOT_AVAILABLE, NOT_COORDINATOR = 14, 15, 16
 REFUSALS = {LOADING, NOT_AVAILABLE, NOT_COORDINATOR}
@@ -119,23 +119,23 @@ def _by_connections(rows: Rows, refused: list[Failover]) -> Iterable[Failover]:
         index += len(together)
         end = ended[index - 1][0]
         goes_on = any(first < begin and until > begin + _MS for first, until in rows.answered.values())
-        clients = {client for name in together if (client := _client(name)) is not None}
+        clients = {client_of(name) for name in together}
         back = {
             client
             for name, (first, _) in rows.answered.items()
-            if end <= first <= end + _BACK_NS and (client := _client(name)) in clients
+            if end <= first <= end + _BACK_NS and (client := client_of(name)) in clients
         }
         is_refused = any(0 <= item.begin[0] - end <= _APART_NS for item in refused)
         if not goes_on and (len(back) >= 2 or (back and is_refused)):
             signs = [last[name] for name in together if name in last]
             count = len(together)
             text = "its connection ended" if count == 1 else f"{count} connections ended at once"
-            yield Failover(first_key(begin), last_key(end), signs[:4], text)
+            yield Failover(last_key(begin), last_key(end), signs[:4], text)
 
 
-def _client(connection: str) -> str:
+def client_of(connection: str) -> str:
     """The client's end of a connection, without its port."""
-    return connection.partition("-")[0].rpartition(":")[0]
+    return connection.partition("-")[0].rpartition(":")[0].strip("[]")
 
 
 def _merged(found: Iterable[Failover]) -> list[Failover]:
