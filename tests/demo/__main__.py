@@ -89,7 +89,7 @@ def poll_too_rarely(address: str, group: str, times: int) -> None:
                 consumer.poll(0.05)  # librdkafka leaves the group after a second without this, and joins again here
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"the slow consumer was not assigned partitions within 20 s: {assignments}")
-            time.sleep(1.4)
+            time.sleep(1.8)  # it looks twice a second
     finally:
         consumer.close()
 
