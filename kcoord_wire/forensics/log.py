@@ -40,6 +40,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kcoord_wire.codec.columns import ColumnDecoder
+from kcoord_wire.codec.registry import registry
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.forensics.log_classic import ClassicRecords
 from kcoord_wire.forensics.log_consumer import ConsumerRecords, name_topics
@@ -293,11 +294,14 @@ def _pylist(rows: pa.Table) -> Iterator[dict[str, Any]]:
 
 _VALUES: Final = ("OffsetCommitValue", "LegacyOffsetCommitValue")
 _COMMITS: Final = ColumnDecoder(_VALUES, form="prefixed", columns=["offset", "topic_id"], strict=False)
+_NEWEST: Final = registry[_VALUES[0]].valid_versions[-1]
 _NO_ID: Final = bytes(16)
 
 
 def _count_commits(rows: pa.Table, told: pa.Table, keys: Sequence[_Key], groups: Sequence[_Group]) -> None:
     """Commits by partition and minute, with their times for the groups that have members."""
+    if not told.num_rows:
+        return
     values = rows["value"].take(told["row"]).combine_chunks()
     is_deleted = pc.is_null(values)
     for item in _grouped(told.filter(is_deleted), ["group"], [("time", "count")]):
@@ -306,7 +310,8 @@ def _count_commits(rows: pa.Table, told: pa.Table, keys: Sequence[_Key], groups:
     numbers = pa.array([key.number for key in keys], pa.int64()).take(told["key"].combine_chunks())
     decoded = _COMMITS.decode(values, keys=numbers)
     offsets = pc.coalesce(*(pc.struct_field(decoded[name], "offset") for name in _VALUES))
-    is_bad = pc.is_valid(decoded["error"])
+    is_newer = pc.greater(decoded["version"], _NEWEST)  # decoded as the newest there is, which nobody promised
+    is_bad = pc.or_(pc.is_valid(decoded["error"]), pc.fill_null(is_newer, True))
     for item in _grouped(told.filter(is_bad), ["group"], [("time", "count")]):
         groups[item["group"]].notes[_BAD] += item["time_count"]
     minute = pc.multiply(pc.divide(told["time"], _MINUTE), _MINUTE)
@@ -325,7 +330,9 @@ def _count_commits(rows: pa.Table, told: pa.Table, keys: Sequence[_Key], groups:
     is_named = pc.and_(pc.is_valid(counts["id"]), pc.not_equal(counts["id"], pa.scalar(_NO_ID, pa.binary(16))))
     for item in _grouped(counts.filter(is_named), ["group", "key", "id"], []):
         groups[item["group"]].names.setdefault(item["id"], keys[item["key"]].topic)
-    with_members = pa.array([bool(group.entries) for group in groups]).take(counts["group"].combine_chunks())
+    with_members = pa.array([bool(group.entries) for group in groups], pa.bool_()).take(
+        counts["group"].combine_chunks()
+    )
     _tell_times(counts.select(["key", "group", "time"]).filter(with_members), keys, groups)
 
 

@@ -1,0 +1,330 @@
+"""Rows of the offsets log to histories: keys, order, duplicates, commits by column, damage of every kind."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kcoord_wire import messages as m
+from kcoord_wire.codec.headers import encode_prefixed
+from kcoord_wire.forensics.frames import read_log
+from kcoord_wire.forensics.log import group_of, log_histories, log_history
+from kcoord_wire.forensics.model import Cause, LogRow, Rebalance, table_of
+from kcoord_wire.records import encode_offsets_record
+from tests.forensics.test_log_kafka import DATA
+
+MINUTE = 60_000_000_000
+NOW = 28_000_000 * MINUTE
+
+
+def table(rows: Sequence[tuple[bytes | None, bytes | None]], *, first: int = 0, step: int = 1_000_000) -> pa.Table:
+    """Records of one partition, `step` ns apart."""
+    return table_of(
+        LogRow,
+        [LogRow("x.log", 0, first + n, n, NOW + n * step, key, value) for n, (key, value) in enumerate(rows)],
+    )
+
+
+def commit(
+    group: str, topic: str, partition: int, offset: int, version: int = 3, **fields: Any
+) -> tuple[bytes, bytes | None]:
+    key = m.OffsetCommitKey(group=group, topic=topic, partition=partition)
+    return encode_offsets_record(key, m.OffsetCommitValue(offset=offset, **fields), value_version=version)
+
+
+def generation(
+    number: int, members: dict[str, Sequence[int]], *, version: int = 3, topics: Sequence[str] = ("t",), **fields: Any
+) -> tuple[bytes, bytes | None]:
+    """A GroupMetadata record; members by id with the partitions of `t` they are given."""
+    value = m.GroupMetadataValue(
+        protocol_type="consumer" if members or number else "",
+        generation=number,
+        protocol=fields.pop("protocol", "range") if members else None,
+        leader=fields.pop("leader", next(iter(members))) if members else None,
+        members=[
+            m.GroupMetadataValueMemberMetadata(
+                member_id=member_id,
+                client_id=member_id.partition("-")[0],
+                client_host="/10.0.0.1",
+                session_timeout=10_000,
+                subscription=encode_prefixed(m.ConsumerProtocolSubscription(topics=list(topics)), 1),
+                assignment=encode_prefixed(
+                    m.ConsumerProtocolAssignment(
+                        assigned_partitions=[
+                            m.ConsumerProtocolAssignmentTopicPartition(topic="t", partitions=list(partitions))
+                        ]
+                    ),
+                    1,
+                ),
+            )
+            for member_id, partitions in members.items()
+        ],
+        **fields,
+    )
+    return encode_offsets_record(m.GroupMetadataKey(group="g"), value, value_version=version)
+
+
+def rebalances(*records: tuple[bytes, bytes | None]) -> list[Rebalance]:
+    return log_history(table(records)).rebalances
+
+
+# ---- keys
+
+
+KEYS: list[Any] = [
+    m.LegacyOffsetCommitKey(group="g", topic="t", partition=1),
+    m.OffsetCommitKey(group="g", topic="t", partition=1),
+    m.GroupMetadataKey(group="g"),
+    m.ConsumerGroupMetadataKey(group_id="g"),
+    m.ConsumerGroupPartitionMetadataKey(group_id="g"),
+    m.ConsumerGroupMemberMetadataKey(group_id="g", member_id="m"),
+    m.ConsumerGroupTargetAssignmentMetadataKey(group_id="g"),
+    m.ConsumerGroupTargetAssignmentMemberKey(group_id="g", member_id="m"),
+    m.ConsumerGroupCurrentMemberAssignmentKey(group_id="g", member_id="m"),
+    m.ConsumerGroupRegularExpressionKey(group_id="g", regular_expression="t.*"),
+]
+
+
+@pytest.mark.parametrize("key", KEYS, ids=lambda key: type(key).__name__)
+def test_every_key_has_its_group(key: Any) -> None:
+    raw, _ = encode_offsets_record(key, None)
+    assert group_of(pa.array([raw, None, raw], pa.binary())).to_pylist() == ["g", None, "g"]
+    for cut in range(len(raw)):
+        assert group_of(pa.array([raw[:cut]], pa.binary())).to_pylist() == [None], "a torn key has none"
+    assert group_of(pa.array([raw + b"x"], pa.large_binary())).to_pylist() == [None]
+
+
+def test_keys_of_other_kinds() -> None:
+    share, streams = (number.to_bytes(2, "big") + b"\0\1gmore" for number in (11, 20))
+    unknown, negative, bad = b"\x03\xe7\0\1g", b"\0\x0b\xff\xff", b"\0\2\0\1\xff"
+    keys = pa.chunked_array([[share, streams], [unknown, negative, bad, b""]], pa.binary())
+    assert group_of(keys).to_pylist() == ["g", "g", None, None, None, None]
+    assert group_of(pa.array([], pa.binary())).to_pylist() == []
+
+
+# ---- rows
+
+
+def test_nothing_gives_nothing() -> None:
+    assert log_histories(table([])) == []
+    with pytest.raises(ValueError, match="0 groups"):
+        log_history(table([(b"\0\x63", None)]))
+    both = [commit(name, "t", 0, 1) for name in "gh"]
+    with pytest.raises(ValueError, match=r"2 groups .'g', 'h'.*log_histories"):
+        log_history(table(both))
+
+
+def test_rows_with_an_error_count_for_nothing() -> None:
+    rows = [LogRow("x.log", 0, -1, 7, 0, b"\0\2\0\1g", b"\0\3torn", "crc"), LogRow("x.log", 0, 0, 0, 0, None, b"v")]
+    assert log_histories(table_of(LogRow, rows)) == []
+
+
+def test_a_place_read_twice_counts_once() -> None:
+    records = table([commit("g", "t", n % 2, n) for n in range(100)])
+    again = records.set_column(0, records.schema.field(0), pa.array(["y.log"] * 100))
+    history = log_history(pa.concat_tables([again, records, again.slice(10, 50)]))
+    assert history == log_history(records)
+    assert history.group.commits == 100
+
+
+def test_parts_of_the_log_are_as_good_as_their_whole() -> None:
+    segments = [pa.Table.from_batches(read_log(path)) for path in sorted(DATA.glob("*/*/*.log"))]
+    for segment in segments:
+        whole = log_histories(segment)
+        names = group_of(segment["key"])
+        apart = [log_history(segment.filter(pa.compute.equal(names, history.group.group_id))) for history in whole]
+        assert apart == whole
+
+
+# ---- commits
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_commits_by_partition_and_minute(version: int) -> None:
+    records = [commit("g", "t", n % 3, 10 * n, version, commit_timestamp=5) for n in range(90)]
+    history = log_history(table(records, step=2_000_000_000))
+    assert history.group.commits == 90
+    assert (history.group.first_ns, history.group.last_ns) == (NOW, NOW + 89 * 2_000_000_000)
+    assert [(row.minute_ns, row.partition) for row in history.commits] == [
+        (NOW + minute * MINUTE, partition) for minute in range(3) for partition in range(3)
+    ]
+    assert all(row.commits == 10 for row in history.commits)
+    first = history.commits[0]
+    assert (first.topic, first.first_offset, first.last_offset) == ("t", 0, 270)
+    assert history.group.protocol_type is None
+    assert history.group.blind[0].startswith("Only offsets")
+
+
+def test_old_commits_and_forgotten_ones() -> None:
+    key = m.LegacyOffsetCommitKey(group="g", topic="t", partition=0)
+    old = encode_offsets_record(key, m.LegacyOffsetCommitValue(offset=4))
+    gone = encode_offsets_record(m.OffsetCommitKey(group="g", topic="t", partition=0), None)
+    history = log_history(table([old, commit("g", "t", 0, 5), gone, gone]))
+    assert sum(row.commits for row in history.commits) == 2
+    assert "2 committed offsets forgotten: expired or deleted, the log does not tell which." in history.group.blind
+
+
+def test_what_cannot_be_read_is_counted() -> None:
+    key, value = commit("g", "t", 0, 1)
+    assert value is not None
+    group_key, group_value = generation(1, {"a-1": [0]})
+    assert group_value is not None
+    share = b"\0\x0b\0\1gxx"
+    records = [
+        (key, value),
+        (key, value[:-1]),
+        (key, b"\0\x63" + value[2:]),
+        (group_key, group_value[:-3]),
+        (group_key, b""),
+        (group_key, group_value),
+        (share, b"anything"),
+    ]
+    history = log_history(table(records))
+    assert history.group.commits == 1
+    assert len(history.rebalances) == 1
+    assert "4 records whose value could not be read." in history.group.blind
+    assert "1 record of a share group: not read." in history.group.blind
+
+
+# ---- generations
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_every_version_of_a_generation(version: int) -> None:
+    first = generation(1, {"a-1": [0, 1], "b-1": [2]}, version=version)
+    second = generation(2, {"a-1": [0, 1, 2]}, version=version)
+    one, two = rebalances(first, second)
+    assert (one.cause, one.members_after, one.assignor, one.leader_id) == (Cause.NEW_MEMBER, 2, "range", "a-1")
+    assert (two.cause, two.client_id, two.client_host, two.moved) == (Cause.MEMBER_LEFT, "b", "10.0.0.1", 1)
+    assert two.confidence == 0.5
+    assert "does not tell" in two.detail
+
+
+def test_joins_are_answered_before_the_assignment_is_written() -> None:
+    """Kafka's `current_state_timestamp` tells when, where it was before."""
+    joined = (NOW + 500_000_000) // 1_000_000
+    records = [generation(1, {"a-1": [0]}), generation(2, {"a-1": [0]}, current_state_timestamp=joined)]
+    one, two = log_history(table(records, step=1_000_000_000)).rebalances
+    assert (one.joined_ns, one.syncing_ms) == (None, None)
+    assert (two.joined_ns, two.started_ns, two.syncing_ms) == (joined * 1_000_000, joined * 1_000_000, 500.0)
+
+
+def test_causes_between_the_same_members() -> None:
+    start = generation(1, {"a-1": [0], "b-1": [1]})
+    cases: list[tuple[tuple[bytes, bytes | None], Cause]] = [
+        (generation(2, {"a-1": [0], "b-1": [1]}), Cause.LEADER_REJOINED),
+        (generation(2, {"a-1": [0, 2], "b-1": [1]}), Cause.TOPICS_CHANGED),
+        (generation(2, {"a-1": [0], "b-1": []}), Cause.TOPICS_CHANGED),
+        (generation(2, {"a-1": [0], "b-1": [1]}, topics=["t", "u"]), Cause.SUBSCRIPTION_CHANGED),
+        (generation(2, {"a-1": [0], "b-1": [1]}, protocol="roundrobin"), Cause.ASSIGNORS_CHANGED),
+        (generation(2, {"a-1": [0], "b-1": [1]}, leader="b-1"), Cause.LEADER_REJOINED),
+    ]
+    for record, cause in cases:
+        assert rebalances(start, record)[1].cause is cause
+
+
+def test_the_end_of_a_group() -> None:
+    deleted = (generation(1, {})[0], None)
+    history = log_history(table([generation(0, {}), generation(1, {"a-1": [0]}), generation(2, {}), deleted]))
+    assert [(state.state, state.to_ns is None) for state in history.states] == [
+        ("Empty", False),
+        ("Stable", False),
+        ("Empty", False),
+    ]
+    assert [pause.to_ns for pause in history.pauses] == [NOW + 3_000_000]
+    anew = log_history(table([generation(7, {"a-1": [0]}), deleted, generation(1, {"b-1": [0]})]))
+    assert [item.cause for item in anew.rebalances] == [Cause.UNKNOWN, Cause.NEW_MEMBER]
+    assert [life.left_ns is None for life in anew.members] == [False, True]
+    back = log_history(table([generation(7, {"a-1": [0]}), generation(1, {"b-1": [0]})]))
+    assert [item.cause for item in back.rebalances] == [Cause.UNKNOWN, Cause.NEW_MEMBER]
+
+
+def test_other_protocol_types_have_members_without_partitions() -> None:
+    key, raw = generation(1, {"a-1": []})
+    value = m.GroupMetadataValue(
+        protocol_type="connect",
+        generation=1,
+        protocol="sessioned",
+        leader="a",
+        members=[m.GroupMetadataValueMemberMetadata(member_id="a", subscription=b"\0\2any", assignment=b"x")],
+    )
+    key, raw = encode_offsets_record(m.GroupMetadataKey(group="g"), value)
+    history = log_history(table([(key, raw)]))
+    assert history.group.protocol_type == "connect"
+    assert history.rebalances[0].cooperative is None
+    assert history.ownership == []
+
+
+# ---- damage
+
+
+def kafkas() -> list[tuple[bytes | None, bytes | None]]:
+    segment = pa.Table.from_batches(read_log(next(DATA.glob("kafka-4.0.0/*/*.log"))))
+    return list(zip(segment["key"].to_pylist(), segment["value"].to_pylist(), strict=True))
+
+
+REAL = kafkas()
+IDS = [uuid.uuid4() for _ in range(2)]
+numbers = st.integers(0, 24).map(lambda number: number.to_bytes(2, "big"))
+groups = st.sampled_from([b"\0\1g", b"\0\1h", b"\0\0", b"\xff\xff", b"\0\1\xff"])
+made_up = st.tuples(
+    st.none() | st.builds(lambda *parts: b"".join(parts), numbers, groups, st.binary(max_size=12)),
+    st.none() | st.binary(max_size=60),
+)
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> tuple[bytes | None, bytes | None]:
+    """One of Kafka's records, cut or with a flipped byte."""
+    key, value = draw(st.sampled_from(REAL))
+    for part in draw(st.sets(st.sampled_from(["key", "value"]))):
+        data = bytearray((key if part == "key" else value) or b"")
+        if data and draw(st.booleans()):
+            data[draw(st.integers(0, len(data) - 1))] ^= draw(st.integers(1, 255))
+        else:
+            data = data[: draw(st.integers(0, len(data)))]
+        key, value = (bytes(data), value) if part == "key" else (key, bytes(data))
+    return key, value
+
+
+rows = st.lists(
+    st.builds(
+        lambda record, place, time: LogRow("x.log", place[0], place[1], 0, time, *record),
+        st.one_of(st.sampled_from(REAL), damaged(), made_up),
+        st.tuples(st.integers(0, 1), st.integers(0, 300)),
+        st.integers(-(1 << 62), 1 << 62) | st.integers(0, 10).map(lambda n: NOW + n),
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(rows)
+def test_whatever_the_records_are(records: list[LogRow]) -> None:
+    told = log_histories(table_of(LogRow, records))
+    assert told == log_histories(table_of(LogRow, records[::-1]))
+    for one, other in pairwise(told):
+        assert one.group.group_id < other.group.group_id
+    for history in told:
+        assert history.group.first_ns <= history.group.last_ns
+        for item in [*history.ownership, *history.pauses, *history.states]:
+            assert item.to_ns is None or item.from_ns < item.to_ns
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, len(REAL) - 1), max_size=40, unique=True))
+def test_whichever_records_are_missing(missing: list[int]) -> None:
+    """What compaction or lost segments leave is explained as well, with one history a group."""
+    kept = [record for number, record in enumerate(REAL) if number not in missing]
+    told = log_histories(table(kept))
+    assert {history.group.group_id for history in told} == {"audit", "vault", "moving", "back"}
+    for history in told:
+        numbers = [rebalance.number for rebalance in history.rebalances]
+        assert numbers == [*range(1, len(numbers) + 1)]
