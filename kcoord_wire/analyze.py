@@ -141,11 +141,11 @@ def _analyze(args: argparse.Namespace, meter: _Meter) -> Analysis:
 
 def _write(analysis: Analysis, folder: Path, title: str) -> None:
     from kcoord_wire.forensics.analysis import write_tables
-    from kcoord_wire.report import to_json, write_html
+    from kcoord_wire.report import write_html, write_json
 
     write_tables(analysis.histories, analysis.losses, folder)
     part = folder / "report.json.part"
-    part.write_text(json.dumps(to_json(analysis.histories, analysis.losses)), "utf-8")
+    write_json(analysis.histories, analysis.losses, part)
     os.replace(part, folder / "report.json")
     write_html(analysis.histories, analysis.losses, folder / "report.html", title=title, source=title)
 
