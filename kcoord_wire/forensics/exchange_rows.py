@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from kcoord_wire.api_keys import API_NAMES
 from kcoord_wire.codec.columns import ColumnDecoder
 from kcoord_wire.forensics.model import Exchange, arrow_schema
-from kcoord_wire.forensics.nesting import Flat, absent, as_type, child, filled, flatten, lists, records, take
+from kcoord_wire.forensics.nesting import Flat, absent, as_type, child, filled, flatten, joined, lists, records, take
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -399,11 +399,7 @@ def _offset_fetches(pairs: Decoded, knowledge: Knowledge) -> pa.RecordBatch:
         made.append(_assemble(pairs, columns, single))
     if len(several):
         made.append(_offset_fetches_of_groups(pairs, several, knowledge))
-    return (
-        pa.Table.from_batches(made, arrow_schema(Exchange)).combine_chunks().to_batches()[0]
-        if len(made) > 1
-        else made[0]
-    )
+    return joined(made, arrow_schema(Exchange))
 
 
 def _offset_fetches_of_groups(pairs: Decoded, several: NDArray[np.int64], knowledge: Knowledge) -> pa.RecordBatch:

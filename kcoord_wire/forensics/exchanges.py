@@ -37,7 +37,7 @@ from kcoord_wire.codec.framing import frame as framed
 from kcoord_wire.forensics.exchange_rows import APIS, METADATA, Decoded, decode_pairs, exchange_rows
 from kcoord_wire.forensics.matching import CLOSED, DAMAGE, OPENED, REQUEST, RESPONSE, match
 from kcoord_wire.forensics.model import Exchange, Frame, Loss, TopicSighting, arrow_schema, table_of
-from kcoord_wire.forensics.nesting import absent, as_type, child, flatten, lists, records, take
+from kcoord_wire.forensics.nesting import absent, as_type, child, flatten, joined, lists, only_batch, records, take
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -88,7 +88,7 @@ class Matcher:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self._waiting: pa.RecordBatch = joined([], Frame)
+        self._waiting: pa.RecordBatch = joined([], arrow_schema(Frame))
         self._connections: dict[tuple[str, str], _Connection] = {}
         self._losses: dict[tuple[str, int, str], Loss] = {}
 
@@ -108,7 +108,7 @@ class Matcher:
                 [frames.column(item.name).cast(item.type) for item in schema], schema=schema
             )
         carried = len(self._waiting)
-        batch = _Batch(self, joined([self._waiting, frames], Frame), carried)
+        batch = _Batch(self, joined([self._waiting, frames], arrow_schema(Frame)), carried)
         batch.introduce()
         found = match(
             batch.codes, batch.kinds, batch.correlation, batch.costs, len(batch.connections), batch.sasl, batch.is_token
@@ -125,15 +125,15 @@ class Matcher:
         for row in np.flatnonzero(batch.kinds == CLOSED).tolist():
             sightings.append(batch.sighting(row, "", None, 0))
             self._connections.pop(batch.keys[batch.codes[row]], None)
-        return rows, _first_batch(table_of(TopicSighting, sightings), TopicSighting)
+        return rows, only_batch(table_of(TopicSighting, sightings))
 
     def finish(self) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """Nothing follows: give the requests that still wait."""
         batch = _Batch(self, self._waiting, len(self._waiting))
         every = np.arange(len(self._waiting))
         rows = batch.exchanges(every, np.full(len(every), -1))
-        self._waiting = joined([], Frame)
-        return rows, joined([], TopicSighting)
+        self._waiting = joined([], arrow_schema(Frame))
+        return rows, joined([], arrow_schema(TopicSighting))
 
     def _lose(self, batch: _Batch, row: int, what: str, lost: int | None = None) -> None:
         source, position = batch.rows.column("source")[row].as_py(), int(batch.positions[row])
@@ -243,10 +243,12 @@ class _Batch:
             if key == METADATA:
                 self._note_topics(pairs)
                 continue
+            if not len(pairs):
+                continue
             made.append(exchange_rows(pairs, self))
             counts["unanswered"] += int((pairs.responses < 0).sum())
             counts["exchanges"] += len(pairs)
-        return joined(made, Exchange)
+        return joined(made, arrow_schema(Exchange))
 
     def kept(self, waiting: NDArray[np.int64]) -> pa.RecordBatch:
         """The requests that wait; of those that will not be decoded, what matching needs."""
@@ -345,20 +347,6 @@ def _named(column: Any, by_id: dict[str, str]) -> Any:
     parts = {kind.field(index).name: child(flat.values, kind.field(index).name) for index in range(kind.num_fields)}
     parts["topic"] = pa.array([by_id.get(topic, topic) for topic in topics.to_pylist()], pa.string())
     return as_type(lists(records(parts), flat.row, flat.rows, absent(column)), column.type)
-
-
-def joined(batches: list[pa.RecordBatch], row: type) -> pa.RecordBatch:
-    """One batch of several, which may be none."""
-    filled = [batch for batch in batches if len(batch)]
-    if len(filled) == 1:
-        return filled[0]
-    schema = arrow_schema(row)
-    return _first_batch(pa.Table.from_batches(filled, schema).combine_chunks(), row)
-
-
-def _first_batch(table: pa.Table, row: type) -> pa.RecordBatch:
-    batches = table.to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], arrow_schema(row))
 
 
 def _numbers(column: Any) -> NDArray[np.int64]:

@@ -109,6 +109,7 @@ def _of_capture(path: str | os.PathLike[str], ports: Collection[int] | None) -> 
 def _of_recording(path: str | os.PathLike[str]) -> Iterator[_Row]:
     header = read_header(path)
     began_ns = header.began_ns if header else 0
+    names_again = header is not None and header.began_ns != header.writer_ns  # not the first file of its writer
     names: dict[int, str] = {}
     time_ns = began_ns
     for found in read_recording(path):
@@ -118,7 +119,7 @@ def _of_recording(path: str | os.PathLike[str]) -> Iterator[_Row]:
         position, time_ns, number, direction, body, size = found
         if direction == "opened":
             names[number] = body.decode(errors="replace")
-            if time_ns >= began_ns:  # else it was opened in an earlier file, and is only named again
+            if not names_again or time_ns >= began_ns:  # else it was opened in an earlier file
                 yield position, time_ns, names[number], direction, b"", None, 0
             continue
         name = names.get(number) or f"?:0-?:0#{number}"
@@ -145,7 +146,7 @@ def read_log(path: str | os.PathLike[str], *, batch_rows: int = 8192) -> Iterato
     if not Path(path).stat().st_size:
         return
     with Path(path).open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
-        for offset, position, time_ns, key, value, error, lost in _of_segment(data):
+        for offset, position, time_ns, key, value, error, lost in _of_segment(data, _offsets_of(Path(path).name)):
             size = len(key or b"") + len(value or b"")
             yield from rows.add(source, partition, offset, position, time_ns, key, value, error, lost, size=size)
     yield from rows.rest()
@@ -155,12 +156,22 @@ _Record = tuple[int, int, int, bytes | None, bytes | None, str | None, int]
 """A `LogRow` without source and partition."""
 
 
-def _of_segment(data: mmap) -> Iterator[_Record]:
+def _offsets_of(name: str) -> range:
+    """The offsets that a segment of that name can have: its index counts them in 31 bits."""
+    first = int(name[:20]) if re.fullmatch(r"\d{20}\.log", name) else None
+    return range(_INT64) if first is None else range(first, first + 2**31)
+
+
+def _of_segment(data: mmap, offsets: range) -> Iterator[_Record]:
     open_: dict[int, list[_Record]] = {}  # by producer
     for batch in _batches(data):
         if not isinstance(batch, Batch):
             position, size, why = batch
             yield -1, position, 0, None, None, why, size
+            continue
+        if batch.base_offset not in offsets:  # the checksum does not cover it
+            why = f"a batch with the offset {batch.base_offset}, which cannot be in this segment"
+            yield -1, batch.position, 0, None, None, why, batch.size
             continue
         if isinstance(batch, RecordBatch) and batch.is_control:
             committed = _ends_well(batch)

@@ -14,7 +14,19 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Flat", "absent", "as_type", "child", "flatten", "lists", "records", "take"]
+__all__ = [
+    "Flat",
+    "absent",
+    "as_type",
+    "child",
+    "filled",
+    "flatten",
+    "joined",
+    "lists",
+    "only_batch",
+    "records",
+    "take",
+]
 
 
 class Flat:
@@ -107,3 +119,15 @@ def filled(column: Any) -> Any:
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return pc.fill_null(column, pa.scalar("" if pa.types.is_string(kind) else b"", kind))
     return pc.fill_null(column, pa.scalar(0, pa.int64()).cast(kind))
+
+
+def joined(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    """One batch of several, which may be none."""
+    some = [batch for batch in batches if len(batch)]
+    return some[0] if len(some) == 1 else only_batch(pa.Table.from_batches(some, schema))
+
+
+def only_batch(table: pa.Table) -> pa.RecordBatch:
+    """A table as one batch."""
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+from codecs import getincrementaldecoder
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from glob import glob, has_magic
@@ -97,7 +98,11 @@ def _is_batch(start: bytes) -> bool:
 
 
 def _is_text(start: bytes) -> bool:
-    return all(byte >= 0x20 or byte in b"\t\r\n" for byte in start)
+    try:
+        text = getincrementaldecoder("utf-8")().decode(start)  # the last character may be cut
+    except UnicodeDecodeError:
+        return False
+    return all(character.isprintable() or character in "\t\r\n" for character in text)
 
 
 def find_sources(paths: Sequence[str | os.PathLike[str]]) -> list[Source]:

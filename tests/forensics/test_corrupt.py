@@ -1,0 +1,209 @@
+"""Damaged files: reading ends well, and every byte is in a sound row or in a loss that says where."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kcoord_wire.capture.recording import RecordingWriter, recording_files
+from kcoord_wire.capture.salvage import salvage_packets
+from kcoord_wire.forensics.frames import read_frames, read_log
+from kcoord_wire.records import Record, RecordBatch, SegmentReader, encode_batch
+from tests.forensics.test_frames import commit, rows
+from tests.forensics.wire_samples import match_all
+
+CAPTURE = Path(__file__).parents[1] / "data" / "captures" / "cooperative.pcap"
+PACKET, RECORD, FILE_HEADER, RECORDING_HEADER = 16, 36, 24, 36
+
+
+def flipped(data: bytes, share: float, seed: int, start: int) -> bytes:
+    """A bit flipped in that share of the bytes from `start` on."""
+    rng = random.Random(seed)
+    spoiled = bytearray(data)
+    for place in rng.sample(range(start, len(data)), max(1, int(share * (len(data) - start)))):
+        spoiled[place] ^= 1 << rng.randrange(8)
+    return bytes(spoiled)
+
+
+def matched(path: Path) -> tuple[list[dict[str, Any]], Any]:
+    """The frames of a file, and what a matcher makes of them: it raises nothing, and knows of all that is lost."""
+    found = rows(read_frames(path))
+    exchanges, _, matcher = match_all(read_frames(path))
+    lost = {(row["position"], row["error"]) for row in found if row["error"]}
+    assert lost <= {(loss.position, loss.what) for loss in matcher.losses}
+    assert sum(row["lost"] for row in found) <= sum(loss.bytes for loss in matcher.losses)
+    assert matcher.counts["frames"] == len(found)
+    return exchanges, matcher
+
+
+# ---- captures
+
+
+def accounted(data: bytes) -> tuple[int, int, list[tuple[int, int]]]:
+    """Packets, their bytes, and where damage lies."""
+    damage: list[tuple[int, int]] = []
+    packets = list(salvage_packets(data, lambda position, size, _: damage.append((position, size))))
+    return len(packets), sum(PACKET + len(packet.data) for packet in packets), damage
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("share", [0.0001, 0.001, 0.01])
+def test_a_capture_with_flipped_bits(tmp_path: Path, seed: int, share: float) -> None:
+    data = flipped(CAPTURE.read_bytes(), share, seed, start=FILE_HEADER)
+    packets, size, damage = accounted(data)
+    assert FILE_HEADER + size + sum(lost for _, lost in damage) == len(data)
+    sound = accounted(CAPTURE.read_bytes())[0]
+    assert packets >= sound * {0.0001: 0.99, 0.001: 0.95, 0.01: 0.6}[share]
+    path = tmp_path / "damaged.pcap"
+    path.write_bytes(data)
+    found = rows(read_frames(path))
+    told = [(row["error"].split()[1], row["lost"]) for row in found if (row["error"] or "").startswith("byte ")]
+    assert told == [(str(position), lost) for position, lost in damage]
+    exchanges, _ = matched(path)
+    assert len(exchanges) > (40 if share == 0.0001 else 0)
+
+
+@pytest.mark.parametrize("cut", [24, 25, 39, 40, 41, 200, 1_000, 9_999, 20_001, 55_555, 99_990, 100_070])
+def test_a_capture_cut_anywhere(tmp_path: Path, cut: int) -> None:
+    data = CAPTURE.read_bytes()[:cut]
+    _, size, damage = accounted(data)
+    assert FILE_HEADER + size + sum(lost for _, lost in damage) == len(data)
+    assert len(damage) <= 1
+    path = tmp_path / "cut.pcap"
+    path.write_bytes(data)
+    exchanges, matcher = matched(path)
+    whole = {(row["connection"], row["asked_ns"]) for row in match_all(read_frames(CAPTURE))[0]}
+    assert {(row["connection"], row["asked_ns"]) for row in exchanges} <= whole
+    assert matcher.counts["stray"] == 0
+
+
+# ---- recordings
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    folder = tmp_path_factory.mktemp("recording")
+    numbers: dict[str, int] = {}
+    with RecordingWriter(folder) as writer:
+        for row in rows(read_frames(CAPTURE)):
+            number = numbers.setdefault(row["connection"], len(numbers))
+            if row["direction"] == "opened":
+                writer.opened(number, row["connection"], row["time_ns"])
+            elif row["direction"] == "closed":
+                writer.closed(number, row["time_ns"])
+            else:
+                writer.frame(number, row["direction"], row["frame"], row["time_ns"])
+    return recording_files(folder)[0].read_bytes()
+
+
+def bytes_of_recording(found: list[dict[str, Any]], header: bool) -> int:
+    total = RECORDING_HEADER if header else 0
+    for row in found:
+        if row["direction"] == "damage":
+            total += row["lost"]
+        else:
+            name = len(row["connection"]) if row["direction"] == "opened" else 0
+            total += RECORD + len(row["frame"]) + name
+    return total
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("share", [0.0001, 0.001, 0.01])
+def test_a_recording_with_flipped_bits(tmp_path: Path, recording: bytes, seed: int, share: float) -> None:
+    path = tmp_path / "frames-000001.kcrec"
+    path.write_bytes(flipped(recording, share, seed, start=RECORDING_HEADER))
+    found = rows(read_frames(path))
+    assert bytes_of_recording(found, header=True) == len(recording)
+    sound = {row["frame"] for row in rows(read_frames(CAPTURE))}
+    assert {row["frame"] for row in found} <= sound
+    assert any(row["direction"] == "damage" for row in found)
+    places = [row["position"] for row in found]
+    assert places == sorted(set(places))
+    exchanges, _ = matched(path)
+    assert len(exchanges) > (30 if share == 0.0001 else 0)
+
+
+def test_a_recording_cut_anywhere(tmp_path: Path, recording: bytes) -> None:
+    path = tmp_path / "frames-000001.kcrec"
+    for cut in [*range(8, 150, 9), *range(200, len(recording), 3_001)]:
+        path.write_bytes(recording[:cut])
+        found = rows(read_frames(path))
+        assert bytes_of_recording(found, header=cut >= RECORDING_HEADER) == cut
+        assert sum(row["direction"] == "damage" for row in found) <= 1
+
+
+# ---- segments
+
+
+def a_segment(batches: int = 200) -> bytes:
+    rng = random.Random(1)
+    made, offset = [], 0
+    for _ in range(batches):
+        records = [commit(f"g{rng.randrange(5)}", rng.randrange(1000)) for _ in range(rng.randint(1, 4))]
+        made.append(encode_batch(records, base_offset=offset))
+        offset += len(records)
+    return b"".join(made)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("share", [0.0001, 0.001, 0.01])
+def test_a_segment_with_flipped_bits(tmp_path: Path, seed: int, share: float) -> None:
+    data = a_segment()
+    sizes = {batch.position: batch.size for batch in SegmentReader(data)}
+    sound = {(batch.position, record.key, record.value) for batch in SegmentReader(data) for record in batch.records}
+    path = tmp_path / f"{0:020}.log"
+    path.write_bytes(flipped(data, share, seed, start=0))
+    found = rows(read_log(path))
+    read = {row["position"] for row in found if row["error"] is None}
+    assert sum(sizes[position] for position in read) + sum(row["lost"] for row in found) == len(data)
+    assert {(row["position"], row["key"], row["value"]) for row in found if row["error"] is None} <= sound
+    assert all(0 <= row["offset"] < 2**31 for row in found if row["error"] is None)
+    assert all(row["offset"] == -1 for row in found if row["error"])
+    # What no flip has hit is read. Offset and leader epoch are before what the checksum is of.
+    spoiled = path.read_bytes()
+    whole = {at for at, size in sizes.items() if spoiled[at : at + size] == data[at : at + size]}
+    checked = {at for at, size in sizes.items() if spoiled[at + 17 : at + size] == data[at + 17 : at + size]}
+    assert whole <= read <= checked
+
+
+def test_a_segment_cut_anywhere(tmp_path: Path) -> None:
+    data = a_segment(6)
+    sizes = {batch.position: batch.size for batch in SegmentReader(data)}
+    path = tmp_path / f"{0:020}.log"
+    for cut in range(len(data)):
+        path.write_bytes(data[:cut])
+        found = rows(read_log(path))
+        read = {row["position"] for row in found if row["error"] is None}
+        assert sum(sizes[position] for position in read) + sum(row["lost"] for row in found) == cut
+        assert read == {at for at, size in sizes.items() if at + size <= cut}
+
+
+def test_a_segment_that_was_laid_out_ahead_is_read_to_its_zeros(tmp_path: Path) -> None:
+    data = a_segment(3)
+    path = tmp_path / f"{0:020}.log"
+    path.write_bytes(data + bytes(10_000))
+    found = rows(read_log(path))
+    assert [(row["position"], row["lost"]) for row in found if row["error"]] == [(len(data), 10_000)]
+
+
+def test_the_search_for_sound_batches_is_bounded(tmp_path: Path) -> None:
+    """Every place looks like a batch that reaches to the end: without a bound that is a checksum of all for each."""
+    unit = bytes(8) + (300_000).to_bytes(4, "big") + bytes(4) + b"\x02" + b"\xff" * 3
+    path = tmp_path / f"{0:020}.log"
+    path.write_bytes(unit * 40_000)
+    found = rows(read_log(path))
+    assert sum(row["lost"] for row in found) == len(unit) * 40_000
+
+
+def test_flips_within_compressed_batches_are_losses_too(tmp_path: Path) -> None:
+    pieces = [encode_batch([Record(b"k" * 50, b"v" * 50)] * 3, base_offset=3 * n, compression=4) for n in range(20)]
+    data = b"".join(pieces)
+    path = tmp_path / f"{0:020}.log"
+    path.write_bytes(flipped(data, 0.005, 1, start=0))
+    found = rows(read_log(path))
+    sizes = {batch.position: batch.size for batch in SegmentReader(data) if isinstance(batch, RecordBatch)}
+    read = {row["position"] for row in found if row["error"] is None}
+    assert sum(sizes[position] for position in read) + sum(row["lost"] for row in found) == len(data)

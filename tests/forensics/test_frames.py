@@ -1,0 +1,297 @@
+"""Sources and their rows: captures, recordings and segments; what is none of them; transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import kcoord_wire as kw
+from kcoord_wire.capture import read_capture
+from kcoord_wire.capture.recording import RecordingWriter, recording_files
+from kcoord_wire.forensics import frames as frames_module
+from kcoord_wire.forensics.frames import Source, SourceError, find_sources, kind_of, read_frames, read_log
+from kcoord_wire.forensics.model import Frame, LogRow, arrow_schema
+from kcoord_wire.records import (
+    Compression,
+    ControlType,
+    Record,
+    encode_batch,
+    encode_message_set,
+    encode_offsets_record,
+    end_transaction_record,
+)
+from tests.forensics.wire_samples import canonical, match_all
+
+CAPTURES = Path(__file__).parents[1] / "data" / "captures"
+NAMES = ["aiokafka", "cooperative", "eager_range", "static_bounce"]
+
+
+def rows(batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+# ---- captures
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_capture_gives_the_frames_that_read_capture_gives(name: str) -> None:
+    path = CAPTURES / f"{name}.pcap"
+    found = rows(read_frames(path))
+    said = [row for row in found if row["direction"] in ("request", "response")]
+    wanted = list(read_capture(path))
+    assert [(row["direction"], row["connection"], row["time_ns"], row["frame"]) for row in said] == [
+        (frame.direction, frame.connection, frame.time_ns, frame.raw) for frame in wanted
+    ]
+    assert [row["seq"] for row in found] == list(range(len(found)))
+    assert [row["position"] for row in found] == sorted(row["position"] for row in found)
+    assert {row["error"] for row in found} == {None}
+    for direction in ("opened", "closed"):
+        ends = [row["connection"] for row in found if row["direction"] == direction]
+        assert sorted(ends) == sorted({frame.connection for frame in wanted})
+
+
+def test_the_brokers_ports_can_be_given() -> None:
+    path = CAPTURES / "aiokafka.pcap"
+    assert rows(read_frames(path, ports=[41741])) == rows(read_frames(path))
+    assert rows(read_frames(path, ports=[1])) == []
+
+
+def test_a_connection_that_outlives_the_capture_is_not_closed(tmp_path: Path) -> None:
+    path = tmp_path / "short.pcap"
+    path.write_bytes((CAPTURES / "aiokafka.pcap").read_bytes()[:40_000])
+    found = rows(read_frames(path))
+    opened = {row["connection"] for row in found if row["direction"] == "opened"}
+    closed = {row["connection"] for row in found if row["direction"] == "closed"}
+    assert closed < opened
+    assert found[-1]["error"] is not None
+
+
+@pytest.mark.parametrize("batch_rows", [1, 7, 8192])
+def test_batches_are_as_large_as_asked_for(batch_rows: int) -> None:
+    batches = list(read_frames(CAPTURES / "aiokafka.pcap", batch_rows=batch_rows))
+    assert {batch.schema for batch in batches} == {arrow_schema(Frame)}
+    assert {batch.num_rows for batch in batches[:-1]} <= {batch_rows}
+    assert sum(batch.num_rows for batch in batches) == 286
+
+
+def test_a_batch_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames_module, "MAX_BATCH_BYTES", 5_000)
+    batches = list(read_frames(CAPTURES / "aiokafka.pcap"))
+    assert len(batches) > 10
+    assert rows(batches) == rows(read_frames(CAPTURES / "aiokafka.pcap"))
+
+
+# ---- recordings
+
+
+def record(folder: Path, capture: Path, **options: Any) -> None:
+    """Record what a capture holds."""
+    numbers: dict[str, int] = {}
+    with RecordingWriter(folder, **options) as writer:
+        for row in rows(read_frames(capture)):
+            name = row["connection"]
+            if row["direction"] == "opened":
+                numbers[name] = len(numbers)
+                writer.opened(numbers[name], name, row["time_ns"])
+            elif row["direction"] == "closed":
+                writer.closed(numbers[name], row["time_ns"])
+            else:
+                writer.frame(numbers[name], row["direction"], row["frame"], row["time_ns"])
+
+
+def told(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without what differs between sources of the same."""
+    return [
+        {name: value for name, value in row.items() if name not in ("source", "seq", "answer_seq", "position")}
+        for row in found
+    ]
+
+
+@pytest.mark.parametrize("max_file_bytes", [1 << 30, 3_000])
+def test_a_recording_tells_what_the_capture_tells(tmp_path: Path, max_file_bytes: int) -> None:
+    capture = CAPTURES / "cooperative.pcap"
+    record(tmp_path, capture, max_file_bytes=max_file_bytes)
+    sources = find_sources([tmp_path])
+    assert [source.path for source in sources] == recording_files(tmp_path)
+    assert {source.kind for source in sources} == {"recording"}
+    assert (len(sources) > 10) == (max_file_bytes == 3_000)
+    found = [row for source in sources for row in rows(read_frames(source.path))]
+    assert told(found) == told(rows(read_frames(capture)))
+    recorded = match_all(batch for source in sources for batch in read_frames(source.path))
+    captured = match_all(read_frames(capture))
+    assert canonical(told(recorded[0])) == canonical(told(captured[0]))
+    assert canonical(told(recorded[1])) == canonical(told(captured[1]))
+    assert recorded[2].losses == []
+
+
+def test_a_frame_that_the_recorder_cut_is_a_row_with_an_error(tmp_path: Path) -> None:
+    with RecordingWriter(tmp_path) as writer:
+        writer.opened(0, "10.0.0.1:5-10.0.0.2:9092#0", 1)
+        writer.frame(0, "request", b"\0\x0c\0\0\0\0\0\x01", 2, size=100)
+        writer.frame(1, "request", b"\0\x0c\0\0\0\0\0\x01", 3)
+    opened, cut, nameless = rows(read_frames(recording_files(tmp_path)[0]))
+    assert opened["direction"] == "opened"
+    assert (cut["error"], cut["lost"]) == ("92 of its 100 bytes were not recorded", 8)
+    assert nameless["connection"] == "?:0-?:0#1"
+
+
+# ---- segments
+
+
+def commit(group: str, offset: int) -> Record:
+    key = kw.OffsetCommitKey(group=group, topic="orders", partition=0)
+    return Record(
+        *encode_offsets_record(key, kw.OffsetCommitValue(offset=offset, metadata="")), timestamp=1000 + offset
+    )
+
+
+def segment(tmp_path: Path, *batches: bytes) -> Path:
+    folder = tmp_path / "__consumer_offsets-17"
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{0:020}.log"
+    path.write_bytes(b"".join(batches))
+    return path
+
+
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.GZIP, Compression.ZSTD])
+def test_the_records_of_a_segment(tmp_path: Path, compression: Compression) -> None:
+    records = [commit("g", offset) for offset in range(5)]
+    first = encode_batch(records[:3], base_offset=10, compression=compression)
+    old = encode_message_set(records[4:], magic=1, base_offset=14)
+    path = segment(tmp_path, first, encode_batch(records[3:4], base_offset=13), old)
+    found = rows(read_log(path))
+    assert [row["offset"] for row in found] == [10, 11, 12, 13, 14]
+    assert [row["position"] for row in found] == [0, 0, 0, len(first), path.stat().st_size - len(old)]
+    assert [(row["key"], row["value"]) for row in found] == [(record.key, record.value) for record in records]
+    assert [row["time_ns"] for row in found] == [(1000 + offset) * 1_000_000 for offset in range(5)]
+    assert {(row["partition"], row["source"], row["error"], row["lost"]) for row in found} == {(17, str(path), None, 0)}
+    assert [batch.schema for batch in read_log(path, batch_rows=2)] == [arrow_schema(LogRow)] * 3
+
+
+def transactional(producer: int, base_offset: int, *records: Record) -> bytes:
+    return encode_batch(
+        records, base_offset=base_offset, transactional=True, producer_id=producer, producer_epoch=0, base_sequence=0
+    )
+
+
+def marker(producer: int, base_offset: int, control: ControlType) -> bytes:
+    return encode_batch(
+        [end_transaction_record(control, 1)],
+        base_offset=base_offset,
+        transactional=True,
+        control=True,
+        producer_id=producer,
+        producer_epoch=0,
+    )
+
+
+def test_offsets_of_transactions_are_seen_where_they_are_committed(tmp_path: Path) -> None:
+    path = segment(
+        tmp_path,
+        transactional(1, 0, commit("committed", 1), commit("committed", 2)),
+        transactional(2, 2, commit("aborted", 3)),
+        transactional(3, 3, commit("open", 4)),
+        encode_batch([commit("plain", 5)], base_offset=4),
+        marker(2, 5, ControlType.ABORT),
+        marker(1, 6, ControlType.COMMIT),
+        marker(9, 7, ControlType.COMMIT),
+        transactional(1, 8, commit("committed", 9)),
+        marker(1, 9, ControlType.COMMIT),
+    )
+    found = rows(read_log(path))
+    assert [row["offset"] for row in found if row["error"] is None] == [4, 0, 1, 8]
+    (undecided,) = [row for row in found if row["error"]]
+    assert (undecided["offset"], undecided["key"], undecided["lost"]) == (3, commit("open", 4).key, 0)
+    assert undecided["error"] == "committed in a transaction whose end is not in this segment"
+
+
+def test_times_that_no_clock_has_are_kept_within_64_bits(tmp_path: Path) -> None:
+    record = commit("g", 1)
+    path = segment(tmp_path, encode_batch([Record(record.key, record.value, timestamp=2**62)], base_offset=0))
+    assert rows(read_log(path))[0]["time_ns"] == 2**63 - 1
+
+
+def test_an_empty_segment_has_no_rows(tmp_path: Path) -> None:
+    assert list(read_log(segment(tmp_path))) == []
+
+
+# ---- what is there to read
+
+
+WRONG = {
+    "empty": (b"", "is empty"),
+    "picture.jpg": (b"\xff\xd8\xff\xe0\0\x10JFIF" + bytes(100), "a JPEG picture"),
+    "capture.pcap.gz": (b"\x1f\x8b\x08\0" + bytes(30), "unpack it first (gunzip)"),
+    "notes.txt": (b"dear diary, today my consumer", "is text"),
+    "noise.log": (b"\xde\xad\xbe\xef" * 9, "something that begins with de ad be ef"),
+    "short": (b"\x81", "something that begins with 81"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_files_are_refused_in_words(tmp_path: Path, name: str) -> None:
+    content, words = WRONG[name]
+    path = tmp_path / name
+    path.write_bytes(content)
+    for look in (kind_of, lambda path: find_sources([path])):
+        with pytest.raises(SourceError) as refused:
+            look(path)
+        assert str(path) in str(refused.value)
+        assert words in str(refused.value)
+    (row,) = rows(read_frames(path))
+    assert (row["direction"], row["lost"], words in row["error"]) == ("damage", len(content), True)
+
+
+def test_kinds(tmp_path: Path) -> None:
+    assert kind_of(CAPTURES / "aiokafka.pcap") == "pcap"
+    (tmp_path / "next").write_bytes(b"\x0a\x0d\x0d\x0a")
+    assert kind_of(tmp_path / "next") == "pcap"
+    path = segment(tmp_path, encode_batch([commit("g", 1)], base_offset=0))
+    assert kind_of(path) == "log"
+    path.rename(tmp_path / "any name")
+    assert kind_of(tmp_path / "any name") == "log"
+    damaged = tmp_path / f"{7:020}.log"
+    damaged.write_bytes(b"\xff" * 40)
+    assert kind_of(damaged) == "log"
+    with pytest.raises(SourceError, match="is a folder"):
+        kind_of(tmp_path)
+    with pytest.raises(SourceError, match="cannot be read: No such file"):
+        kind_of(tmp_path / "nothing")
+
+
+def test_sources_of_folders_and_patterns(tmp_path: Path) -> None:
+    for name in ("__consumer_offsets-2", "__consumer_offsets-10", "orders-0"):
+        folder = tmp_path / "logs" / name
+        folder.mkdir(parents=True)
+        (folder / f"{0:020}.log").write_bytes(encode_batch([commit("g", 1)], base_offset=0))
+        (folder / f"{5:020}.log").write_bytes(b"")
+        (folder / f"{0:020}.index").write_bytes(b"x")
+    (tmp_path / "b.pcap").write_bytes((CAPTURES / "aiokafka.pcap").read_bytes())
+    (tmp_path / "a.pcapng").write_bytes(b"what is wrong with it is told when it is read")
+    found = find_sources([tmp_path, tmp_path / "b.pcap"])
+    assert [(str(source.path.relative_to(tmp_path)), source.kind) for source in found] == [
+        ("a.pcapng", "pcap"),
+        ("b.pcap", "pcap"),
+        (f"logs/__consumer_offsets-2/{0:020}.log", "log"),
+        (f"logs/__consumer_offsets-10/{0:020}.log", "log"),
+    ]
+    assert find_sources([f"{tmp_path}/**/*.pcap"]) == [Source(tmp_path / "b.pcap", "pcap")]
+    assert [source.kind for source in find_sources([tmp_path / "logs" / "__consumer_offsets-2"])] == ["log"]
+    copied = tmp_path / "copied"
+    copied.mkdir()
+    (copied / f"{0:020}.log").write_bytes(b"x")
+    assert [source.kind for source in find_sources([copied])] == ["log"]
+
+
+def test_paths_without_sources_are_refused(tmp_path: Path) -> None:
+    for path, words in (
+        (tmp_path, "has no source in it"),
+        (tmp_path / "nothing", "does not exist"),
+        (f"{tmp_path}/*.pcap", "matches no file"),
+    ):
+        with pytest.raises(SourceError, match=words):
+            find_sources([path])
