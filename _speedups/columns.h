@@ -15,11 +15,17 @@
 #define kcoord_rare(x) __builtin_expect(!!(x), 0)
 #define kcoord_outline __attribute__((noinline, cold))
 #define kcoord_less_one(refs) __atomic_sub_fetch((refs), 1, __ATOMIC_ACQ_REL)
+#define kcoord_enter(lock) (!__atomic_test_and_set((lock), __ATOMIC_ACQUIRE))
+#define kcoord_leave(lock) __atomic_clear((lock), __ATOMIC_RELEASE)
+typedef char kcoord_lock;
 #else
 #include <intrin.h>
 #define kcoord_rare(x) (x)
 #define kcoord_outline
 #define kcoord_less_one(refs) (_InterlockedExchangeAdd64((refs), -1) - 1)
+#define kcoord_enter(lock) (!_InterlockedExchange((lock), 1))
+#define kcoord_leave(lock) _InterlockedExchange((lock), 0)
+typedef long kcoord_lock;
 #endif
 
 /* https://arrow.apache.org/docs/format/CDataInterface.html */
@@ -49,6 +55,79 @@ struct ArrowArray {
     void *private_data;
 };
 #endif
+
+/* Blocks of memory. Large ones that are given back are kept for the next batch, up to KCOORD_KEPT_BYTES in all: fresh pages
+   cost as much as decoding into them (JoinGroup requests of 500 bytes, `python -m tests.bench.columns`). Whoever finds the
+   lock taken goes to malloc: nobody waits, also not after a fork. */
+enum { KCOORD_KEPT = 96, KCOORD_KEPT_LEAST = 1 << 15, KCOORD_KEPT_BYTES = 1 << 25, KCOORD_BEFORE = 64 };
+static struct { void *block; size_t size; } kcoord_kept[KCOORD_KEPT];
+static int kcoord_n_kept;
+static size_t kcoord_kept_bytes;
+static kcoord_lock kcoord_kept_lock;
+
+/* SAFETY: only of what kcoord_take gave: its size stands KCOORD_BEFORE bytes before it. */
+static inline size_t kcoord_size(const void *block) {
+    size_t size;
+    memcpy(&size, (const char *)block - KCOORD_BEFORE, sizeof size);
+    return size;
+}
+
+/* A block of at least that many bytes, and at most twice as many; NULL where memory is out. */
+static void *kcoord_take(size_t size) {
+    char *block = NULL;
+    if (size >= KCOORD_KEPT_LEAST && kcoord_enter(&kcoord_kept_lock)) {
+        int i, best = -1;
+        for (i = 0; i < kcoord_n_kept; i++)
+            if (kcoord_kept[i].size >= size && kcoord_kept[i].size / 2 <= size
+                && (best < 0 || kcoord_kept[i].size < kcoord_kept[best].size)) best = i;
+        if (best >= 0) {
+            block = kcoord_kept[best].block;
+            kcoord_kept_bytes -= kcoord_kept[best].size;
+            kcoord_kept[best] = kcoord_kept[--kcoord_n_kept];
+        }
+        kcoord_leave(&kcoord_kept_lock);
+        if (block) return block;
+    }
+    block = size > (size_t)-1 / 2 ? NULL : malloc(size + KCOORD_BEFORE);
+    if (!block) return NULL;
+    memcpy(block, &size, sizeof size);
+    return block + KCOORD_BEFORE;
+}
+
+static void kcoord_give(void *block) {
+    size_t size;
+    if (!block) return;
+    size = kcoord_size(block);
+    if (size >= KCOORD_KEPT_LEAST && kcoord_enter(&kcoord_kept_lock)) {
+        int kept = kcoord_n_kept < KCOORD_KEPT && kcoord_kept_bytes + size <= KCOORD_KEPT_BYTES;
+        if (kept) {
+            kcoord_kept[kcoord_n_kept].block = block;
+            kcoord_kept[kcoord_n_kept++].size = size;
+            kcoord_kept_bytes += size;
+        }
+        kcoord_leave(&kcoord_kept_lock);
+        if (kept) return;
+    }
+    free((char *)block - KCOORD_BEFORE);
+}
+
+static void *kcoord_take_zeros(size_t size) {
+    void *block = kcoord_take(size);
+    if (block) memset(block, 0, size);
+    return block;
+}
+
+/* The block with room for `size` bytes; NULL where memory is out, and the block is as it was. */
+static void *kcoord_resize(void *block, size_t size) {
+    size_t old = block ? kcoord_size(block) : 0;
+    void *other;
+    if (block && old >= size && old / 4 <= size) return block;
+    other = kcoord_take(size);
+    if (!other) return NULL;
+    if (block) memcpy(other, block, old < size ? old : size);
+    kcoord_give(block);
+    return other;
+}
 
 /* The first byte of the first sequence that is not UTF-8, as Python's decoder counts it; -1 where all of it is. */
 static kcoord_outline Py_ssize_t kcoord_not_utf8(const uint8_t *p, Py_ssize_t n) {

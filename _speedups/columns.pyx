@@ -30,7 +30,7 @@ from plan cimport (
     UINT16, UINT32, UNION, UUID,
 )
 from libc.stdint cimport INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport calloc, free
 
 __all__ = ["PLAN_FORMAT", "Decoder"]
 
@@ -64,11 +64,14 @@ cdef dict FIXED_CODES = {
 }
 cdef dict CONSTANTS_OF = {1: "=B", 2: "=H", 4: "=I", 8: "=Q"}
 cdef int64_t NONE_GIVEN = INT64_MIN
-cdef int CHUNK = 30  # a view's place is an int32: larger inputs are buffers of 2**30 bytes, each reaching to the end
 cdef int64_t API_VERSIONS_KEY = API_VERSIONS
 cdef int64_t SHUTDOWN_KEY = CONTROLLED_SHUTDOWN
 cdef int UNSUPPORTED = UNSUPPORTED_VERSION
 cdef uint8_t NOWHERE[64]  # what an input without bytes points to
+
+
+cdef enum:
+    FEWEST = 4  # frames that are worth a block
 
 
 cdef enum Form:
@@ -488,7 +491,7 @@ cdef class Decoder:
             done = True
             return capsule
         finally:
-            free(refusals.first)
+            give_back(refusals.first)
             self.reset()
             if not done:
                 free(result)
@@ -521,9 +524,9 @@ cdef class Decoder:
         else:
             size = input_bytes(source) + first_byte(source)
             n = (size >> CHUNK) + 1
-        pointers = <void**>held(h, calloc(n + 1, sizeof(void*)))
-        sizes = <int64_t*>held(h, calloc(n + 1, 8))
-        constants = <uint8_t*>held(h, malloc(len(self.constants)))
+        pointers = <void**>held(h, take_zeros((n + 1) * sizeof(void*)))
+        sizes = <int64_t*>held(h, take_zeros((n + 1) * 8))
+        constants = <uint8_t*>held(h, take(len(self.constants)))
         if pointers == NULL or sizes == NULL or constants == NULL:
             raise MemoryError
         for i in range(n):
@@ -559,35 +562,144 @@ cdef class Decoder:
         self, const Source* source, State* s, Refusals* refusals, const int64_t* key_of, const int64_t* version_of
     ) noexcept nogil:
         """Every row into its columns. 0, or the Trouble that ends the batch."""
-        cdef int64_t row
+        cdef int64_t row = 0
+        cdef int64_t single = 0  # up to here, rows are read one by one
         cdef int64_t size = 0
+        cdef int64_t key = 0
+        cdef int64_t version = 0
         cdef int trouble
+        cdef Frames frames
         cdef const uint8_t* start
         if source.n == 0:
             return 0
         if open_message(&self.head, source.n):
             return NO_MEMORY
-        for row in range(source.n):
+        while row < source.n:
+            if row >= single and source.views == NULL:
+                self.gather(source, s, &frames, row, key_of, version_of)
+                if frames.n >= FEWEST:
+                    if self.read_block(&frames, s, source.n, 0 if key_of == NULL else key_of[row]):
+                        row += frames.n
+                        continue
+                    single = row + frames.n
+            start = frame_at(source, row, &size, s)
+            if start != NULL:
+                s.end = start + size
+                if key_of != NULL:
+                    key = key_of[row]
+                if version_of != NULL:
+                    version = version_of[row]
+                if self.form == REQUEST:
+                    trouble = self.read_request(start, s, row, source.n)
+                elif self.form == RESPONSE:
+                    trouble = self.read_response(start, s, row, source.n, key, version)
+                elif self.form == MESSAGE:
+                    trouble = self.read_message(start, s, row, source.n, key, version)
+                elif self.form == PREFIXED:
+                    trouble = self.read_prefixed(start, s, row, source.n, key)
+                else:
+                    trouble = self.read_typed(start, s, row, source.n)
+                if rare(trouble):
+                    if trouble >= OVERFLOW:
+                        return trouble
+                    if note(refusals, row, s.at - start, trouble):
+                        return NO_MEMORY
+            row += 1
+        return 0
+
+    # Frames of one message at one version, side by side. Whatever is not plain in one of them sends all of them back to be
+    # read one by one, which says what is wrong with it.
+
+    cdef inline void gather(
+        self, const Source* source, State* s, Frames* f, int64_t row, const int64_t* key_of, const int64_t* version_of
+    ) noexcept nogil:
+        """The frames from `row` on that are of the same message and version as the first; none if that has neither."""
+        cdef const uint8_t* start
+        cdef int64_t size = 0
+        cdef int64_t last = min(source.n, row + BLOCK)
+        cdef int64_t first = row
+        cdef uint32_t word
+        cdef uint32_t first_word = 0
+        f.n = 0
+        f.row = row
+        while row < last:
             start = frame_at(source, row, &size, s)
             if start == NULL:
-                continue
-            s.end = start + size
-            if self.form == REQUEST:
-                trouble = self.read_request(start, s, row, source.n)
-            elif self.form == RESPONSE:
-                trouble = self.read_response(start, s, row, source.n, key_of[row], version_of[row])
-            elif self.form == MESSAGE:
-                trouble = self.read_message(start, s, row, source.n, 0 if key_of == NULL else key_of[row], version_of[row])
-            elif self.form == PREFIXED:
-                trouble = self.read_prefixed(start, s, row, source.n, 0 if key_of == NULL else key_of[row])
-            else:
-                trouble = self.read_typed(start, s, row, source.n)
-            if rare(trouble):
-                if trouble >= OVERFLOW:
-                    return trouble
-                if note(refusals, row, s.at - start, trouble):
-                    return NO_MEMORY
-        return 0
+                return
+            word = 0
+            if self.form == REQUEST or self.form == RESPONSE:
+                if size < 4:
+                    return
+                if self.form == REQUEST:
+                    word = load32(start)
+            elif self.form != MESSAGE:
+                if size < 2:
+                    return
+                word = load16(start)
+            if f.n == 0:
+                first_word = word
+            elif word != first_word:
+                return
+            elif key_of != NULL and key_of[row] != key_of[first]:
+                return
+            elif version_of != NULL and version_of[row] != version_of[first]:
+                return
+            if f.n == 0:
+                s.block_version = version_of[row] if version_of != NULL else 0
+            f.p[f.n] = start
+            f.end[f.n] = start + size
+            f.n += 1
+            row += 1
+
+    cdef inline bint read_block(self, Frames* f, State* s, int64_t n, int64_t key) noexcept nogil:
+        """Read the frames; False where that has to be done one by one, and nothing of them is left in any column."""
+        cdef Message* m
+        cdef Version* v
+        cdef int64_t version = s.block_version
+        cdef bint fine = True
+        cdef int j
+        if self.form == REQUEST:
+            key = <int16_t>load16(f.p[0])
+            version = <int16_t>load16(f.p[0] + 2)
+        elif self.form == PREFIXED:
+            version = <int16_t>load16(f.p[0])
+        elif self.form == TYPED:
+            key = <int16_t>load16(f.p[0])
+        if self.form <= RESPONSE and (key == SHUTDOWN_KEY or key == API_VERSIONS_KEY):
+            return False  # their headers have rules of their own
+        m = NULL if key == NONE_GIVEN else self.message_of(key)
+        if m == NULL:
+            return False
+        version -= m.first
+        if not 0 <= version < m.n_versions:
+            return False
+        v = &m.versions[version]
+        reach(&self.head, f.row)
+        if self.form == REQUEST:
+            fine = walk_block(self.header, f, s)
+        elif self.form == RESPONSE:
+            for j in range(f.n):
+                (<uint32_t*>self.head.column.fields[0].data)[f.row + j] = load32(f.p[j])
+                f.p[j] += 4
+        elif self.form != MESSAGE:
+            for j in range(f.n):
+                (<uint16_t*>self.head.column.fields[0].data)[f.row + j] = load16(f.p[j])
+                f.p[j] += 2
+        if fine and v.tags_before and self.form <= RESPONSE:
+            fine = walk_block(self.header_tags, f, s)
+        if fine and m.column != NULL:
+            if m.rows.capacity == 0 and open_message(m, n):
+                return False
+            reach(m, f.row)
+        if fine:
+            fine = walk_block(v.walk, f, s)
+            if fine and self.strict:
+                for j in range(f.n):
+                    fine = fine and f.p[j] == f.end[j]
+            if m.column != NULL:
+                settle(m, f, fine)
+        settle(&self.head, f, fine)
+        return fine
 
     # Each gives 0, the kind of the refusal, which `s.at` places, or the Trouble.
 
@@ -736,7 +848,7 @@ cdef class Decoder:
         cdef int i
         cdef bint fine
         # A message without a row in this batch is nothing but zeros: all such columns share them.
-        batch.zeros = held(h, calloc(n + 1, 16))
+        batch.zeros = held(h, take_zeros((n + 1) * 16))
         if batch.zeros == NULL:
             raise MemoryError
         h.arrays = 1  # so that nothing is dropped while it is built
@@ -776,10 +888,10 @@ cdef class Decoder:
             offsets.buffers[i] = b.zeros
         if refusals.n == 0:
             return True
-        ends = <int32_t*>held(h, malloc((n + 1) * 4))
-        places = <int64_t*>held(h, calloc(n, 8))
-        valid = <uint8_t*>held(h, calloc(n // 8 + 1, 1))
-        text = <uint8_t*>held(h, malloc(refusals.n * 16))
+        ends = <int32_t*>held(h, take((n + 1) * 4))
+        places = <int64_t*>held(h, take_zeros(n * 8))
+        valid = <uint8_t*>held(h, take_zeros(n // 8 + 1))
+        text = <uint8_t*>held(h, take(refusals.n * 16))
         if ends == NULL or places == NULL or valid == NULL or text == NULL:
             return False
         if refusals.n > MOST // 16:
@@ -884,7 +996,7 @@ cdef inline bint note(Refusals* refusals, int64_t row, int64_t offset, int kind)
     """True where memory is out."""
     cdef Refusal* more
     if refusals.n == refusals.room:
-        more = <Refusal*>realloc(refusals.first, (2 * refusals.room + 64) * sizeof(Refusal))
+        more = <Refusal*>resized(refusals.first, (2 * refusals.room + 64) * sizeof(Refusal))
         if more == NULL:
             return True
         refusals.first = more
@@ -898,7 +1010,7 @@ cdef inline bint note(Refusals* refusals, int64_t row, int64_t offset, int kind)
 
 
 cdef int open_message(Message* m, int64_t n) noexcept nogil:
-    m.present = <uint8_t*>calloc(n // 8 + 1, 1)
+    m.present = <uint8_t*>take_zeros(n // 8 + 1)
     if m.present == NULL or set_capacity(m.rows, n):
         return NO_MEMORY
     return 0
@@ -914,6 +1026,25 @@ cdef inline void reach(Message* m, int64_t row) noexcept nogil:
 cdef inline void mark(Message* m, int64_t row) noexcept nogil:
     set_bit(m.present, row)
     m.n_present += 1
+
+
+cdef inline void settle(Message* m, Frames* f, bint fine) noexcept nogil:
+    """Count the block's rows as read; or take them back."""
+    cdef Column* c
+    cdef int i
+    cdef int j
+    if fine:
+        for j in range(f.n):
+            mark(m, f.row + j)
+        m.filled = f.row + f.n
+        return
+    take_back(m.column, f.row)
+    for i in range(m.rows.n_columns):
+        c = m.rows.columns[i]
+        if c.valid != NULL:
+            for j in range(f.n):
+                set_bit(c.valid, f.row + j)
+    m.filled = f.row
 
 
 cdef void leave_empty(Message* m, int64_t row) noexcept nogil:
@@ -965,7 +1096,7 @@ cdef void limit_level(Level* level, int64_t size) noexcept nogil:
 
 cdef void reset_message(Message* m) noexcept nogil:
     abandon(m.rows)
-    free(m.present)
+    give_back(m.present)
     m.present = NULL
     m.n_present = 0
     m.filled = 0

@@ -9,7 +9,6 @@ Laws:
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from columns_build cimport *
@@ -40,17 +39,17 @@ cdef struct Holder:
 
 
 cdef inline Holder* new_holder() noexcept nogil:
-    return <Holder*>calloc(1, sizeof(Holder))
+    return <Holder*>take_zeros(sizeof(Holder))
 
 
 cdef inline void drop_holder(Holder* h) noexcept nogil:
     cdef int64_t i
     for i in range(h.n_blocks):
-        free(h.blocks[i])
-    free(h.blocks)
+        give_back(h.blocks[i])
+    give_back(h.blocks)
     if h.input.release != NULL:
         h.input.release(&h.input)
-    free(h)
+    give_back(h)
 
 
 cdef inline void* held(Holder* h, void* block) noexcept nogil:
@@ -59,9 +58,9 @@ cdef inline void* held(Holder* h, void* block) noexcept nogil:
     if block == NULL:
         return NULL
     if h.n_blocks == h.room:
-        blocks = <void**>realloc(h.blocks, (2 * h.room + 64) * sizeof(void*))
+        blocks = <void**>resized(h.blocks, (2 * h.room + 64) * sizeof(void*))
         if blocks == NULL:
-            free(block)
+            give_back(block)
             return NULL
         h.blocks = blocks
         h.room = 2 * h.room + 64
@@ -88,12 +87,12 @@ cdef inline bint open_array(ArrowArray* a, Holder* h, int64_t length, int64_t n_
     memset(a, 0, sizeof(ArrowArray))
     a.length = length
     a.n_buffers = n_buffers
-    a.buffers = <const void**>held(h, calloc(n_buffers, sizeof(void*)))
+    a.buffers = <const void**>held(h, take_zeros(n_buffers * sizeof(void*)))
     if a.buffers == NULL:
         return False
     if n_children:
-        a.children = <ArrowArray**>held(h, calloc(n_children, sizeof(ArrowArray*)))
-        children = <ArrowArray*>held(h, calloc(n_children, sizeof(ArrowArray)))
+        a.children = <ArrowArray**>held(h, take_zeros(n_children * sizeof(ArrowArray*)))
+        children = <ArrowArray*>held(h, take_zeros(n_children * sizeof(ArrowArray)))
         if a.children == NULL or children == NULL:
             return False
         for i in range(n_children):
@@ -150,7 +149,7 @@ cdef inline bint give(Column* c, ArrowArray* a, Batch* b, int64_t length, const 
         return False
     if c.form == TEXT:
         c.hint = c.used
-        a.buffers[2] = held(h, trimmed(c.data, c.used, c.room)) if c.data != NULL else <void*>b.zeros
+        a.buffers[2] = held(h, trimmed(c.data, c.used)) if c.data != NULL else <void*>b.zeros
         c.data = NULL
         c.used = 0
         c.room = 0
@@ -168,12 +167,9 @@ cdef inline bint give(Column* c, ArrowArray* a, Batch* b, int64_t length, const 
     return True
 
 
-cdef inline void* trimmed(void* block, int64_t used, int64_t room) noexcept nogil:
-    """The block, without what it has too much of where that is more than half of it."""
-    cdef void* less
-    if room < 4096 or used > room // 2:
-        return block
-    less = realloc(block, used + SLACK)
+cdef inline void* trimmed(void* block, int64_t used) noexcept nogil:
+    """The block, or a smaller one where it is much too large."""
+    cdef void* less = resized(block, used + SLACK) if size_of(block) > 4096 else block
     return block if less == NULL else less
 
 
@@ -183,9 +179,9 @@ cdef inline void abandon(Level* level) noexcept nogil:
     cdef int i
     for i in range(level.n_columns):
         c = level.columns[i]
-        free(c.data)
-        free(c.offsets)
-        free(c.valid)
+        give_back(c.data)
+        give_back(c.offsets)
+        give_back(c.valid)
         c.data = NULL
         c.offsets = NULL
         c.valid = NULL

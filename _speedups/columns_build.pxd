@@ -12,11 +12,15 @@ Laws:
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport malloc, realloc
 from libc.string cimport memcpy, memset
 
 cdef extern from "columns.h":
     bint rare "kcoord_rare"(bint) noexcept nogil
+    void* take "kcoord_take"(size_t) noexcept nogil
+    void* take_zeros "kcoord_take_zeros"(size_t) noexcept nogil
+    void* resized "kcoord_resize"(void*, size_t) noexcept nogil
+    void give_back "kcoord_give"(void*) noexcept nogil
+    size_t size_of "kcoord_size"(const void*) noexcept nogil
 
 cdef enum:
     SLACK = 32  # bytes behind the last that a copy may write
@@ -66,10 +70,6 @@ cdef inline void clear_bit(uint8_t* bits, int64_t i) noexcept nogil:
 
 cdef inline void set_bit(uint8_t* bits, int64_t i) noexcept nogil:
     bits[i >> 3] |= 1 << (i & 7)
-
-
-cdef inline void* resized(void* block, int64_t size) noexcept nogil:
-    return realloc(block, <size_t>(size if size > 0 else 1))
 
 
 cdef inline int grow_column(Column* c, int64_t old, int64_t new) noexcept nogil:
@@ -135,11 +135,11 @@ cdef inline int make_room(Column* c, int64_t n) noexcept nogil:
     if c.used + n > MOST:
         return OVERFLOW
     room = max(c.used + n + SLACK, 2 * c.room, c.hint + SLACK, 256)
-    block = realloc(c.data, room)
+    block = resized(c.data, room)
     if block == NULL:
         return NO_MEMORY
     c.data = <uint8_t*>block
-    c.room = room
+    c.room = size_of(block)
     return 0
 
 
@@ -147,7 +147,7 @@ cdef inline int clear_valid(Column* c, int64_t slot) noexcept nogil:
     cdef int64_t size
     if c.valid == NULL:
         size = c.level.capacity // 8 + 1
-        c.valid = <uint8_t*>malloc(size)
+        c.valid = <uint8_t*>take(size)
         if c.valid == NULL:
             return NO_MEMORY
         memset(c.valid, 0xFF, size)

@@ -12,7 +12,7 @@ Laws:
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from columns_build cimport *
 from cursor cimport LENGTH, NULL_VALUE, RANGE, TAG, TRUNCATED, UTF8, VALUE, VARINT, load16, load32, load64
@@ -25,6 +25,11 @@ cdef extern from "columns.h":
     void copy_bytes "kcoord_copy"(uint8_t*, const uint8_t*, Py_ssize_t, const uint8_t*) noexcept nogil
     void put_view "kcoord_put_view"(uint8_t*, const uint8_t*, int32_t, int32_t, int32_t, const uint8_t*) noexcept nogil
     void copy_swapped "kcoord_copy_swapped"(uint8_t*, const uint8_t*, Py_ssize_t, int) noexcept nogil
+
+
+cdef enum:
+    BLOCK = 64  # frames that are walked side by side
+    CHUNK = 30  # a view's place is an int32: larger inputs are buffers of 2**30 bytes, each reaching to the end
 
 
 cdef enum Code:
@@ -104,6 +109,7 @@ cdef struct State:
     int shift
     int32_t first_buffer
     int32_t constants
+    int64_t block_version  # that the caller told, of the frames that are gathered
 
 
 cdef inline const uint8_t* refuse(State* s, int kind, const uint8_t* at) noexcept nogil:
@@ -187,11 +193,11 @@ cdef inline void point(Column* c, int64_t slot, const uint8_t* p, int64_t n, Sta
     )
 
 
-cdef inline int append(Column* c, int64_t slot, const uint8_t* p, int64_t n, State* s) noexcept nogil:
+cdef inline int append(Column* c, int64_t slot, const uint8_t* p, int64_t n, const uint8_t* safe) noexcept nogil:
     cdef int trouble = make_room(c, n)
     if trouble:
         return trouble
-    copy_bytes(c.data + c.used, p, n, s.safe)
+    copy_bytes(c.data + c.used, p, n, safe)
     c.used += n
     c.offsets[slot + 1] = <int32_t>c.used
     return 0
@@ -248,12 +254,70 @@ cdef inline const uint8_t* read_bytes(Instruction* it, const uint8_t* p, State* 
     if rare(n > s.end - p):
         return refuse(s, TRUNCATED, at)
     if it.code == BYTES_TEXT:
-        trouble = append(c, slot, p, n, s)
+        trouble = append(c, slot, p, n, s.safe)
         if trouble:
             return refuse(s, trouble, at)
     elif it.code == BYTES_VIEW:
         point(c, slot, p, n, s)
     return p + n
+
+
+cdef inline const uint8_t* quick_length(Instruction* it, const uint8_t* p, const uint8_t* end, int64_t* n) noexcept nogil:
+    """A length of one byte of varint, or of an int16: nearly every one there is. -1 is null, -2 any other."""
+    n[0] = -2
+    if it.length == LENGTH_COMPACT:
+        if p < end and p[0] < 0x80:
+            n[0] = <int64_t>p[0] - 1
+            return p + 1
+    elif it.length == LENGTH_INT16 and end - p >= 2:
+        n[0] = <int16_t>load16(p) if p[0] < 0x80 else -2
+        return p + 2
+    return p
+
+
+cdef inline const uint8_t* quick_string(Instruction* it, const uint8_t* p, State* s, int64_t slot) noexcept nogil:
+    """`read_string` where all is plain, without a call."""
+    cdef Column* c = it.column
+    cdef int64_t n = 0
+    cdef const uint8_t* text = quick_length(it, p, s.end, &n)
+    # SAFETY: as in read_string; what is not plain goes there.
+    if 0 <= n <= it.high and n <= s.end - text:
+        if it.code == STRING_TEXT:
+            if c.used + n + SLACK <= c.room and copy_ascii(c.data + c.used, text, n, s.safe):
+                c.used += n
+                c.offsets[slot + 1] = <int32_t>c.used
+                return text + n
+        elif all_ascii(text, n, s.safe):
+            if it.code == STRING_VIEW:
+                point(c, slot, text, n, s)
+            return text + n
+    return read_string(it, p, s, slot)
+
+
+cdef inline const uint8_t* quick_bytes(Instruction* it, const uint8_t* p, State* s, int64_t slot) noexcept nogil:
+    """`read_bytes` where all is plain, without a call."""
+    cdef Column* c = it.column
+    cdef int64_t n = 0
+    cdef const uint8_t* data = p + 1
+    if it.length == LENGTH_COMPACT and s.end - p >= 2:
+        # SAFETY: as in read_bytes; what is not plain goes there.
+        n = p[0]
+        if n >= 0x80 and 0 < p[1] < 0x80:
+            n = (n & 0x7F) | <int64_t>p[1] << 7
+            data = p + 2
+        n -= 1
+        if 0 <= n <= s.end - data and (p[0] < 0x80 or data == p + 2):
+            if it.code == BYTES_PASS:
+                return data + n
+            if it.code == BYTES_VIEW:
+                point(c, slot, data, n, s)
+                return data + n
+            if c.used + n + SLACK <= c.room:
+                copy_bytes(c.data + c.used, data, n, s.safe)
+                c.used += n
+                c.offsets[slot + 1] = <int32_t>c.used
+                return data + n
+    return read_bytes(it, p, s, slot)
 
 
 cdef inline const uint8_t* read_bounded(Instruction* it, const uint8_t* p, State* s, int64_t slot) noexcept nogil:
@@ -443,7 +507,7 @@ cdef inline const uint8_t* write_default(Instruction* it, const uint8_t* p, Stat
         else:
             memcpy(c.data + slot * c.width, &it.fixed, c.width)
     elif c.form == TEXT:
-        trouble = append(c, slot, it.text, it.n_text, s)
+        trouble = append(c, slot, it.text, it.n_text, it.text + it.n_text)
     else:
         put_view(c.data + 16 * slot, it.text, it.n_text, s.constants, it.place, it.text + it.n_text)
     return refuse(s, trouble, p) if trouble else p
@@ -463,11 +527,11 @@ cdef inline const uint8_t* walk_over(Walk* walk, const uint8_t* p, State* s, int
             return short_of(walk, i, p, s)
         # SAFETY: `need` has confirmed the bytes of every fixed width up to LAST_FIXED.
         if code == STRING_TEXT or code == STRING_VIEW or code == STRING_PASS:
-            p = read_string(it, p, s, slot)
+            p = quick_string(it, p, s, slot)
             if p == NULL:
                 return NULL
         elif code == BYTES_TEXT or code == BYTES_VIEW or code == BYTES_PASS:
-            p = read_bytes(it, p, s, slot)
+            p = quick_bytes(it, p, s, slot)
             if p == NULL:
                 return NULL
         elif code == FIXED_4:
@@ -515,7 +579,7 @@ cdef inline const uint8_t* walk_over(Walk* walk, const uint8_t* p, State* s, int
             if p == NULL:
                 return NULL
         elif code == UUID_TEXT:
-            if append(c, slot, p, 16, s):
+            if append(c, slot, p, 16, s.safe):
                 return refuse(s, OVERFLOW if c.used > MOST - 16 else NO_MEMORY, p)
             p += 16
         elif code == UUID_VIEW:
@@ -537,3 +601,169 @@ cdef inline const uint8_t* walk_over(Walk* walk, const uint8_t* p, State* s, int
             if p == NULL:
                 return NULL
     return p
+
+
+# Frames of one message at one version, in rows that follow each other.
+cdef struct Frames:
+    int n
+    int64_t row
+    const uint8_t* p[BLOCK]
+    const uint8_t* end[BLOCK]
+
+
+cdef inline bint read_texts(Instruction* it, Frames* f, State* s) noexcept nogil:
+    """`read_string` for each frame, of a column that copies; False where one is refused."""
+    cdef Column* c = it.column
+    cdef uint8_t* data = c.data
+    cdef int32_t* ends = c.offsets + f.row + 1
+    cdef int64_t used = c.used
+    cdef int64_t room = c.room - SLACK
+    cdef int64_t high = it.high
+    cdef const uint8_t* safe = s.safe
+    cdef const uint8_t* p
+    cdef int64_t n = 0
+    cdef int j
+    for j in range(f.n):
+        p = quick_length(it, f.p[j], f.end[j], &n)
+        # SAFETY: as in read_string; what is not plain goes there.
+        if 0 <= n <= high and n <= f.end[j] - p and used + n <= room and copy_ascii(data + used, p, n, safe):
+            used += n
+            ends[j] = <int32_t>used
+            f.p[j] = p + n
+            continue
+        if n == -1 and it.nullable and c.valid != NULL:
+            clear_bit(c.valid, f.row + j)
+            ends[j] = <int32_t>used
+            f.p[j] = p
+            continue
+        c.used = used
+        s.end = f.end[j]
+        p = read_string(it, f.p[j], s, f.row + j)
+        if p == NULL:
+            return False
+        f.p[j] = p
+        data = c.data
+        used = c.used
+        room = c.room - SLACK
+    c.used = used
+    return True
+
+
+cdef inline bint read_views(Instruction* it, Frames* f, State* s) noexcept nogil:
+    """`read_string` for each frame, of a column that points; False where one is refused."""
+    cdef uint8_t* views = it.column.data + 16 * f.row
+    cdef int64_t high = it.high
+    cdef int64_t place
+    cdef const uint8_t* safe = s.safe
+    cdef const uint8_t* origin = s.origin
+    cdef const uint8_t* p
+    cdef int64_t n = 0
+    cdef int j
+    for j in range(f.n):
+        p = quick_length(it, f.p[j], f.end[j], &n)
+        # SAFETY: as in read_string; what is not plain goes there.
+        if 0 <= n <= high and n <= f.end[j] - p and all_ascii(p, n, safe):
+            place = p - origin
+            # A block's frames are never those of a binary_view: their shift is CHUNK.
+            put_view(views + 16 * j, p, <int32_t>n, <int32_t>(place >> CHUNK), <int32_t>(place & (1 << CHUNK) - 1), safe)
+            f.p[j] = p + n
+            continue
+        if n == -1 and it.nullable and it.column.valid != NULL:
+            clear_bit(it.column.valid, f.row + j)
+            memset(views + 16 * j, 0, 16)
+            f.p[j] = p
+            continue
+        s.end = f.end[j]
+        p = read_string(it, f.p[j], s, f.row + j)
+        if p == NULL:
+            return False
+        f.p[j] = p
+    return True
+
+
+cdef inline bint walk_block(Walk* walk, Frames* f, State* s) noexcept nogil:
+    """`walk_over` for all of the frames, an instruction at a time; False where any of them is refused.
+
+    One frame's positions depend on each other, those of different frames do not: the processor reads them at the same time
+    (JoinGroup requests of 500 bytes, `python -m tests.bench.columns`: half the time).
+    """
+    cdef Instruction* it
+    cdef Column* c
+    cdef Code code
+    cdef Walk one
+    cdef const uint8_t* p
+    cdef int64_t slot
+    cdef int i
+    cdef int j
+    one.n = 1
+    for i in range(walk.n):
+        it = &walk.steps[i]
+        code = it.code
+        c = it.column
+        if it.need:
+            for j in range(f.n):
+                if rare(it.need > f.end[j] - f.p[j]):
+                    return False
+        # SAFETY: as in walk_over, for each frame.
+        if code == STRING_TEXT:
+            if not read_texts(it, f, s):
+                return False
+        elif code == STRING_VIEW:
+            if not read_views(it, f, s):
+                return False
+        elif code == STRING_PASS:
+            for j in range(f.n):
+                s.end = f.end[j]
+                p = read_string(it, f.p[j], s, f.row + j)
+                if rare(p == NULL):
+                    return False
+                f.p[j] = p
+        elif code == BYTES_TEXT or code == BYTES_VIEW or code == BYTES_PASS:
+            for j in range(f.n):
+                s.end = f.end[j]
+                p = quick_bytes(it, f.p[j], s, f.row + j)
+                if rare(p == NULL):
+                    return False
+                f.p[j] = p
+        elif code == FIXED_4:
+            for j in range(f.n):
+                (<uint32_t*>c.data)[f.row + j] = load32(f.p[j])
+                f.p[j] += 4
+        elif code == FIXED_2:
+            for j in range(f.n):
+                (<uint16_t*>c.data)[f.row + j] = load16(f.p[j])
+                f.p[j] += 2
+        elif code == FIXED_8:
+            for j in range(f.n):
+                (<uint64_t*>c.data)[f.row + j] = load64(f.p[j])
+                f.p[j] += 8
+        elif code == PASS:
+            for j in range(f.n):
+                f.p[j] += it.size
+        elif code == TAGS and it.n_tags == 0:
+            for j in range(f.n):
+                p = f.p[j]
+                if rare(p >= f.end[j] or p[0] != 0):
+                    s.end = f.end[j]
+                    p = read_tags(it, p, s, f.row + j)
+                    if p == NULL:
+                        return False
+                    f.p[j] = p
+                else:
+                    f.p[j] = p + 1
+        elif code == ELEMENTS or code == NUMBERS:
+            for j in range(f.n):
+                s.end = f.end[j]
+                p = read_elements(it, f.p[j], s, f.row + j)
+                if rare(p == NULL):
+                    return False
+                f.p[j] = p
+        else:
+            one.steps = it
+            for j in range(f.n):
+                s.end = f.end[j]
+                p = walk_over(&one, f.p[j], s, f.row + j)
+                if rare(p == NULL):
+                    return False
+                f.p[j] = p
+    return True
