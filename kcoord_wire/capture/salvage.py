@@ -79,7 +79,8 @@ class _Classic:
             end = self._end(position, self._near)
             if end is None or not self._continues(end, position):
                 found = self._search(position + 1)
-                if end is None or found < end:
+                # Between two packets there is no room for less than a header: then the length is what is wrong.
+                if end is None or found < end or end < found < min(end + self._size, len(data)):
                     self._on_damage(position, found - position, "no packet's header makes sense here")
                     position = found
                     continue

@@ -1,0 +1,161 @@
+"""Damaged capture files: what is read of them, where the rest lies, and what that costs."""
+
+from __future__ import annotations
+
+import io
+import random
+import struct
+from pathlib import Path
+from time import process_time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kcoord_wire.capture import CaptureError, CaptureReport
+from kcoord_wire.capture.frames import read_raw_frames
+from kcoord_wire.capture.pcap import Packet, read_packets
+from kcoord_wire.capture.raw import RawConversation
+from kcoord_wire.capture.salvage import salvage_packets
+from kcoord_wire.codec.framing import frame
+
+CAPTURES = Path(__file__).parents[1] / "data" / "captures"
+NAMES = ["aiokafka", "cooperative", "eager_range", "static_bounce"]
+
+
+def salvaged(data: bytes) -> tuple[list[Packet], list[tuple[int, int, str]]]:
+    damage: list[tuple[int, int, str]] = []
+    return list(salvage_packets(data, lambda *told: damage.append(told))), damage
+
+
+def sound(data: bytes) -> list[Packet]:
+    return list(read_packets(io.BytesIO(data), lambda _: None))
+
+
+def to_pcapng(data: bytes, order: str = "<") -> bytes:
+    """A classic capture's packets as pcapng, with an option and blocks of other kinds among them."""
+
+    def block(kind: int, body: bytes) -> bytes:
+        body += bytes(-len(body) % 4)
+        size = struct.pack(order + "I", len(body) + 12)
+        return struct.pack(order + "I", kind) + size + body + size
+
+    made = [block(0x0A0D0D0A, struct.pack(order + "IHHq", 0x1A2B3C4D, 1, 0, -1))]
+    made.append(block(1, struct.pack(order + "HHI", 1, 0, 0) + struct.pack(order + "HHB3xHH", 9, 1, 9, 0, 0)))
+    for number, packet in enumerate(sound(data)):
+        high, low = divmod(packet.time_ns, 1 << 32)
+        head = struct.pack(order + "IIIII", 0, high, low, len(packet.data), packet.length)
+        made.append(block(6, head + packet.data))
+        if number % 50 == 0:
+            made.append(block(4, b"names"))
+    return b"".join(made)
+
+
+@pytest.mark.parametrize("order", ["", "<", ">"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_sound_file_gives_its_packets(name: str, order: str) -> None:
+    data = (CAPTURES / f"{name}.pcap").read_bytes()
+    given = to_pcapng(data, order) if order else data
+    packets, damage = salvaged(given)
+    assert damage == []
+    assert packets == sound(data) == sound(given)
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("order", ["", "<", ">"])
+def test_flipped_bits_cost_little_more_than_what_they_hit(seed: int, order: str) -> None:
+    rng = random.Random(seed)
+    data = (CAPTURES / "cooperative.pcap").read_bytes()
+    data = to_pcapng(data, order) if order else data
+    spoiled = bytearray(data)
+    for _ in range(30):
+        spoiled[rng.randrange(60, len(data))] ^= 1 << rng.randrange(8)
+    packets, damage = salvaged(bytes(spoiled))
+    everything = sound(data)
+    assert len([packet for packet in packets if packet in everything]) >= len(everything) - 45
+    ends = [position + size for position, size, _ in damage]
+    assert all(end <= position for end, (position, _, _) in zip(ends, damage[1:], strict=False))
+
+
+def test_a_length_that_is_damaged_costs_one_packet() -> None:
+    data = bytearray((CAPTURES / "aiokafka.pcap").read_bytes())
+    everything = sound(bytes(data))
+    position = 24 + sum(16 + len(packet.data) for packet in everything[:10])
+    struct.pack_into("<I", data, position + 8, len(everything[10].data) - 3)
+    packets, damage = salvaged(bytes(data))
+    assert packets == everything[:10] + everything[11:]
+    assert [(at, size) for at, size, _ in damage] == [(position, 16 + len(everything[10].data))]
+
+
+def test_noise_between_packets_costs_no_packet() -> None:
+    data = (CAPTURES / "aiokafka.pcap").read_bytes()
+    everything = sound(data)
+    position = 24 + sum(16 + len(packet.data) for packet in everything[:10])
+    noise = random.Random(1).randbytes(777)
+    packets, damage = salvaged(data[:position] + noise + data[position:])
+    assert packets == everything
+    assert [(at, size) for at, size, _ in damage] == [(position, 777)]
+
+
+@pytest.mark.parametrize("start", [b"", b"\xd4\xc3\xb2\xa1", b"\x0a\x0d\x0d\x0a" + bytes(20), b"\xff\xd8\xff\xe0"])
+def test_what_is_no_capture_is_refused(start: bytes) -> None:
+    with pytest.raises(CaptureError):
+        salvaged(start)
+
+
+@given(st.binary(max_size=300))
+def test_anything_behind_the_header_is_taken(noise: bytes) -> None:
+    header = struct.pack("<IHHIIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
+    packets, damage = salvaged(header + noise)
+    assert sum(16 + len(packet.data) for packet in packets) + sum(size for _, size, _ in damage) == len(noise)
+    next_generation = to_pcapng(header)
+    salvaged(next_generation + noise)
+    salvaged(next_generation + struct.pack("<II", 6, len(noise) // 4 * 4 + 12) + noise)
+
+
+def test_the_search_is_linear() -> None:
+    """Every place looks like the upper half of a time near the last packet's."""
+    header = struct.pack("<IHHIIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
+    seconds = 0x60606060
+    packet = struct.pack("<IIII", seconds, 0, 4, 4) + b"data"
+    times = []
+    for size in (50_000, 200_000):
+        began = process_time()
+        packets, damage = salvaged(header + packet * 2 + b"\x60" * size)
+        times.append(process_time() - began)
+        assert (len(packets), sum(lost for _, lost, _ in damage)) == (2, size)
+    assert times[1] < 30 * max(times[0], 0.02)
+
+
+# ---- conversations
+
+
+def test_raw_frames_are_those_of_the_decoded_conversation() -> None:
+    report = CaptureReport()
+    frames = list(read_raw_frames(CAPTURES / "eager_range.pcap", report=report))
+    assert report.requests == sum(found.kind == "request" for found in frames) == 147
+    assert report.responses == sum(found.kind == "response" for found in frames) == 143
+    assert report.packets > 400
+    assert [found.position for found in frames] == sorted(found.position for found in frames)
+
+
+def test_every_byte_of_a_conversation_is_in_a_frame_or_lost() -> None:
+    conversation = RawConversation("c", CaptureReport())
+    request = b"\0\x0c\0\0\0\0\0\x01\xff\xff" + b"\0\x01g\0\0\0\x01\0\x01m"
+    sent = frame(request) * 2 + b"\xff\xff\xff\xff" + b"noise" + frame(request) * 2 + frame(request)[:9]
+    found = [*conversation.open(1), *conversation.feed("request", sent, 2), *conversation.close(3)]
+    assert [item.kind for item in found if not item.error] == ["opened", *["request"] * 4, "closed"]
+    cut = found[-2]
+    assert (cut.kind, cut.error, cut.lost) == ("request", "15 of its 20 bytes were not captured", 9)
+    assert sum(item.lost for item in found) + 4 * len(frame(request)) == len(sent)
+
+
+def test_holes_are_told_with_their_size() -> None:
+    conversation = RawConversation("c", CaptureReport())
+    request = frame(b"\0\x0c\0\0\0\0\0\x01\xff\xff" + b"\0\x01g\0\0\0\x01\0\x01m")
+    found = conversation.feed("request", request[:10], 1) + conversation.hole("request", 5, 2)
+    found += conversation.feed("request", request[15:] + request, 3)
+    assert [(item.kind, item.lost) for item in found] == [
+        ("damage", 5), ("request", 10), ("damage", len(request) - 15), ("request", 0),
+    ]  # fmt: skip
+    assert conversation.close(4, seen=False) == []
