@@ -90,7 +90,10 @@ class Witness:
         self._rows = rows
         self._too_large = [row for row in rows.rows if row.api == "JoinGroup" and row.error == TOO_LARGE]
         self._by_connection: dict[str, list[Row]] = {}
+        self._by_member: dict[str, list[Row]] = {}
         for row in rows.rows:
+            if row.who:
+                self._by_member.setdefault(row.who, []).append(row)
             self._by_connection.setdefault(row.connection, []).append(row)
         self._known_partitions: set[Partition] = set()
         self._known_before: set[Partition] = set()  # the same, up to the round before the last
@@ -361,7 +364,7 @@ class Witness:
         return told and end - leave.key[0] >= _CLOSES_WITHIN_NS
 
     def _last_seen(self, peer: Peer) -> Iterator[Evidence]:
-        rows = [row for row in self._rows.rows if row.who == peer.member_id and row.api != "FindCoordinator"]
+        rows = self._by_member.get(peer.member_id, [])
         before = [row for row in rows if peer.left is None or row.key <= peer.left]
         sign = self._rows.signs.last_row(peer.member_id, None if peer.left is None else peer.left[0])
         if sign is not None and (not before or sign[0] > before[-1].key[0]):

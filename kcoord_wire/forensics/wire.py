@@ -138,7 +138,7 @@ def _rebalance(group_id: str, number: int, course: Course, verdict: Verdict, fol
         ended_ns=ended,
         outcome=course.outcome,
         cause=str(verdict.cause),
-        member_id=None if peer is None else peer.member_id,
+        member_id=(peer.member_id if peer is not None else "" if row is None else row.member_id) or None,
         client_id=peer.client_id if peer is not None else None if row is None else row.client_id,
         client_host=(peer.host if peer is not None else "" if row is None else row.host) or None,
         instance_id=peer.instance_id if peer is not None else None if row is None else row.instance_id,

@@ -4,8 +4,8 @@
 
 Theory. The requests are given to a model of the coordinator in the order in which it saw them. Unlike the coordinator,
 the model knows every answer beforehand: which JoinGroup requests waited for which round, who was refused, who was in
-the leader's list. So it computes no outcomes, and only tells what moved the group out of its state: a join, a leave, or
-time that ran out. Where the answers show a rebalance that nothing in the source began, it looks for what fits (`_hidden`).
+the leader's list. It computes no outcomes: it tells what moved the group out of its state, a join, a leave, or time
+that ran out. Where the answers show a rebalance that nothing in the source began, it looks for what fits (`_hidden`).
 
 Laws:
 
@@ -183,6 +183,13 @@ class Replay:
         self._members: dict[str, Peer] = {}
         self._instances: dict[str, str] = {}
         self._pending: set[str] = set()
+        self._lives: dict[str, list[Peer]] = {}  # by member id
+        self._by_connection: dict[str, list[Peer]] = {}
+        self._by_client: dict[tuple[str | None, str], list[Peer]] = {}
+        self._asked_by: dict[str, list[Row]] = {}
+        for row in rows.rows:
+            if row.api in ("JoinGroup", "SyncGroup"):
+                self._asked_by.setdefault(row.member_id, []).append(row)
         self._state = UNKNOWN_STATE
         self._generation: int | None = None
         self._leader: str | None = None
@@ -266,6 +273,12 @@ class Replay:
         sign = self._rows.signs.next(member_id, after_ns)
         return min((time for time in (own, sign) if time is not None), default=None)
 
+    def _alive_before(self, member_id: str, until_ns: int) -> int:
+        times = self._alive.get(member_id, [])
+        at = bisect_right(times, until_ns)
+        sign = self._rows.signs.last_answered_before(member_id, until_ns)
+        return max(times[at - 1] if at else 0, sign or 0)
+
     def _next_round(self, key: Key) -> Round | None:
         at = bisect_right(self._keys, key)
         return self._rounds[at] if at < len(self._rounds) else None
@@ -341,6 +354,7 @@ class Replay:
 
     def _admit(self, peer: Peer) -> None:
         self._members[peer.member_id] = peer
+        self._lives.setdefault(peer.member_id, []).append(peer)
         self.peers.append(peer)
         if peer.instance_id is not None:
             self._instances[peer.instance_id] = peer.member_id
@@ -379,6 +393,11 @@ class Replay:
 
     def _ask_join(self, key: Key, row: Row) -> None:
         home = self._home.get(id(row))
+        if row.error == TOO_LARGE:
+            refused = self._members.get(row.member_id)
+            if refused is not None and not self._listed_later(row.member_id, key):
+                self._remove(refused, key, "group.max.size")
+            return
         if home is None and not self._was_taken(row):
             if row.error is None:
                 self._maybe.append(row)
@@ -471,15 +490,18 @@ class Replay:
         former = peer.joins[-1] if peer.joins else None
         leads = who == self._leader
         changed = former is None or _offered(former) != _offered(row)
-        if not changed and (not leads or self._state == COMPLETING):
+        loaded = self._is_fresh and self._state == STABLE and not _is_follower(row)
+        if not changed and (not leads or self._state == COMPLETING) and not loaded:
             return None
-        if former is None and not leads and self._leader is not None and not peer.gave_up:
+        if former is None and not leads and self._leader is not None and not peer.gave_up and not loaded:
             return None
         trigger = Trigger("rejoined", key, peer, row, None, former, leads, peer.gave_up, peer.gave_up_by, peer.refused)
         last = self._round
         if peer.instance_id is not None and last is not None and last.joined is not None:
             trigger.missed = None if any(each.who == who for each in last.joins) else last
         self._blame_failover(trigger, row, peer)
+        if loaded and trigger.failover is None and not changed and not leads:
+            return None
         return trigger
 
     def _blame_failover(self, trigger: Trigger, row: Row, peer: Peer | None) -> None:
@@ -488,17 +510,14 @@ class Replay:
         failover = self._failover
         if failover is None:
             return
-        before = [life for life in self.peers if life.since <= failover.begin and _same_client(life, row, peer)]
+        lives = [peer] if peer is not None else self._lives_of(row)
+        before = [life for life in lives if life.since <= failover.begin]
         if not before:
             return
         names = {life.member_id for life in before}
-        asked = [
-            other
-            for other in self._rows.rows
-            if other.api in ("JoinGroup", "SyncGroup") and other.member_id in names | {""} and other.due < row.due
-            and _same_sender(other, row, names)
-        ]  # fmt: skip
-        last = asked[-1] if asked else None
+        theirs = [other for name in names for other in self._asked_by.get(name, ())]
+        nameless = [other for other in self._asked_by.get("", ()) if _client(other) == _client(row)]
+        asked = sorted((other for other in (*theirs, *nameless) if other.due < row.due), key=lambda other: other.key)
         since = [other for other in asked if other.due > failover.begin and other.error == 0]
         if since:
             return
@@ -514,12 +533,19 @@ class Replay:
             trigger.failover = failover
             trigger.refused = refused[-1] if refused else trigger.refused
 
+    def _lives_of(self, row: Row) -> list[Peer]:
+        """The lives that the sender of a join without a known id may have had."""
+        found = [*self._by_client.get(_client(row), ()), *self._by_connection.get(row.connection, ())]
+        if row.instance_id is not None:
+            found += [life for life in self.peers if life.instance_id == row.instance_id]
+        return list(dict.fromkeys(found))
+
     def _new_peer(self, row: Row, who: str, key: Key) -> Peer:
         peer = Peer(who, row.instance_id, row.client_id, row.host, key, is_new=True)
-        gone = [life for life in self.peers if life.left is not None and life.connections & {row.connection}]
+        gone = [life for life in self._by_connection.get(row.connection, ()) if life.left is not None]
         if not gone:
-            same = [life for life in self.peers if (life.client_id, life.host) == (row.client_id, row.host)]
-            gone = same if same and all(life.left is not None for life in same) else []
+            same = self._by_client.get(_client(row), [])
+            gone = same if all(life.left is not None for life in same) else []
         peer.former = gone[-1] if gone else None
         return peer
 
@@ -530,9 +556,17 @@ class Replay:
         else:
             peer.held = frozenset()
         peer.joins.append(row)
-        peer.connections.add(row.connection)
         peer.client_id, peer.host = row.client_id or peer.client_id, row.host or peer.host
+        self._connect(peer, row)
         peer.gave_up, peer.gave_up_by, peer.refused = frozenset(), None, None
+
+    def _connect(self, peer: Peer, row: Row) -> None:
+        if row.connection not in peer.connections:
+            peer.connections.add(row.connection)
+            self._by_connection.setdefault(row.connection, []).append(peer)
+            self._by_client.setdefault(_client(row), [])
+            if peer not in self._by_client[_client(row)]:
+                self._by_client[_client(row)].append(peer)
 
     def _join_late(self, key: Key, row: Row, who: str, peer: Peer | None, holder: str | None) -> None:
         """A join that was answered at once: nothing has changed, but for who a static member is."""
@@ -564,6 +598,12 @@ class Replay:
         for member_id, told in home.members.items():
             if member_id not in self._members:
                 asked = next((row for row in home.joins if row.who == member_id), None)
+                unheard = next((row for row in self._maybe if row.member_id == member_id), None)
+                if asked is None and unheard is not None and unheard.api == "JoinGroup":
+                    peer = self._new_peer(unheard, member_id, unheard.due)
+                    self._admit(peer)
+                    self._take_join(peer, unheard)
+                    continue
                 self._admit(
                     Peer(
                         member_id,
@@ -608,13 +648,11 @@ class Replay:
     def _why_absent(self, peer: Peer, key: Key) -> str:
         if any(row.api == "LeaveGroup" and _names(row, peer) for row in self._maybe):
             return "left"
-        session = peer.session_ms
-        if session and peer.parked is None and peer.instance_id is None:
-            heard = max((time for time in self._alive.get(peer.member_id, ()) if time <= key[0]), default=0)
-            sign = self._rows.signs.last_answered_before(peer.member_id, key[0]) or 0
-            if max(heard, sign, peer.alive_ns) + session * _MS <= key[0]:
-                return "session timeout"
-        return "rebalance timeout"
+        if peer.instance_id is not None or (peer.parked is not None and peer.first_generation is None):
+            return "session timeout"  # static members outlive a join, and so does who waits, unless it is new
+        heard = max(self._alive_before(peer.member_id, key[0]), peer.alive_ns)
+        is_over = bool(peer.session_ms) and heard + (peer.session_ms or 0) * _MS <= key[0]
+        return "session timeout" if is_over and peer.parked is None else "rebalance timeout"
 
     # ---- SyncGroup
 
@@ -623,7 +661,7 @@ class Replay:
         peer = self._members.get(row.member_id)
         if home is None or home is not self._round or peer is None:
             return
-        peer.connections.add(row.connection)
+        self._connect(peer, row)
         if row.error != 0 and row.answer_key is not None:
             return
         if self._state == COMPLETING:
@@ -690,7 +728,7 @@ class Replay:
             gone.append((peer, leaver))
         for peer, _ in gone:
             peer.leave = row
-            peer.connections.add(row.connection)
+            self._connect(peer, row)
             self._remove(peer, key, "left")
         if gone:
             peer, leaver = gone[0]
@@ -698,7 +736,7 @@ class Replay:
             self._lose(Trigger("left", key, peer, row, leaver, leads=leads))
 
     def _was_member(self, member_id: str) -> bool:
-        return any(peer.member_id == member_id for peer in self.peers)
+        return member_id in self._lives
 
     # ---- time, and what the answers tell
 
@@ -747,16 +785,11 @@ class Replay:
             self._pending.add(row.given_id)
         elif row.api == "JoinGroup" and row.error == 0:
             self._pending.discard(row.who)
-        elif row.api == "JoinGroup" and row.error == TOO_LARGE:
-            peer = self._members.get(row.member_id)
-            if peer is not None and not self._listed_later(row.member_id, key):
-                self._remove(peer, key, "group.max.size")
         elif row.api == "SyncGroup" and row.error == 0:
             self._told_assignment(key, row)
         elif row.error in (ILLEGAL_GENERATION, UNKNOWN_MEMBER, FENCED):
-            for peer in self.peers:
-                if peer.member_id == row.member_id:
-                    peer.refused = row
+            for peer in self._lives.get(row.member_id, ()):
+                peer.refused = row
 
     def _told_assignment(self, key: Key, row: Row) -> None:
         peer = self._members.get(row.member_id)
@@ -794,9 +827,7 @@ class Replay:
         for peer in self._members.values():
             session = peer.session_ms
             if session and peer.parked is None:
-                heard = [time for time in self._alive.get(peer.member_id, ()) if time <= key[0]]
-                sign = self._rows.signs.last_answered_before(peer.member_id, key[0])
-                last = max([peer.alive_ns, *heard, sign or 0])
+                last = max(peer.alive_ns, self._alive_before(peer.member_id, key[0]))
                 gone = self._last_alive(peer.member_id) <= key[0] and not self._listed_later(peer.member_id, key)
                 if last and gone and last + session * _MS <= soon:
                     self._remove(peer, key, "session timeout")
@@ -854,9 +885,12 @@ class Replay:
 
     def _fail_over(self, key: Key, failover: Failover) -> None:
         home = self._next_round(key)
-        if self._state == COMPLETING and self._round is not None and home is not None and self._round.asked:
-            if home.generation == self._round.generation + 1:  # it had been written down before
-                self._settle(key)
+        last = self._round
+        if self._state == COMPLETING and last is not None:
+            if home is not None and last.asked and home.generation == last.generation + 1:
+                self._settle(key)  # it had been written down before
+            elif any(row.assignments and row.due <= key for rows in last.asked.values() for row in rows):
+                self._end("stable", key)  # the coordinator had the assignment, but nobody got it
         if self._state in (PREPARING, COMPLETING):
             self._end("interrupted", key)
         self._failover = failover
@@ -911,13 +945,5 @@ def _names(row: Row, peer: Peer) -> bool:
     return any(leaver.member_id == peer.member_id for leaver in row.leavers)
 
 
-def _same_sender(other: Row, row: Row, names: set[str]) -> bool:
-    return other.member_id in names or (other.client_id, other.host) == (row.client_id, row.host)
-
-
-def _same_client(life: Peer, row: Row, peer: Peer | None) -> bool:
-    if peer is not None:
-        return life is peer
-    if row.connection in life.connections or (row.instance_id is not None and row.instance_id == life.instance_id):
-        return True
-    return (life.client_id, life.host) == (row.client_id, row.host)
+def _client(row: Row) -> tuple[str | None, str]:
+    return (row.client_id, row.host)
