@@ -91,7 +91,7 @@ class _Tape:
         self._loop = loop
         self._writer = writer
         self._proxy = proxy
-        self._batches: queue.SimpleQueue[list[Batch] | None] = queue.SimpleQueue()
+        self._batches: queue.SimpleQueue[tuple[list[Batch], int] | None] = queue.SimpleQueue()
         self._taken = 0  # bytes given to the thread
         self._written = 0  # by the thread
         self._flushing = self._failed = self._slow = False
@@ -139,18 +139,20 @@ class _Tape:
 
     def _hand_over(self) -> None:
         if not self._failed:
-            self._taken += self._writer.held
-            self._batches.put(self._writer.take())
+            held = self._writer.held
+            self._taken += held
+            self._batches.put((self._writer.take(), held))
 
     def _run(self) -> None:
-        while (batches := self._batches.get()) is not None:
+        while (given := self._batches.get()) is not None:
+            batches, size = given
             try:
                 self._writer.write(batches)
             except OSError as error:
                 with suppress(RuntimeError):  # the loop has ended
                     self._loop.call_soon_threadsafe(self._fail, error)
                 break
-            self._written += sum(batch.size for batch in batches)
+            self._written += size
 
     def _fail(self, error: OSError) -> None:
         if not self._failed:

@@ -366,7 +366,6 @@ class Batch:
 
     number: int
     pieces: list[bytes] = field(default_factory=list)
-    size: int = 0
 
 
 def _lock(folder: Path) -> int:
@@ -396,7 +395,6 @@ class RecordingWriter:
     :param fsync: make each flush durable
     :param flush_at: bytes held before it writes by itself; None leaves it to the caller
     :ivar records: written or held, since it began
-    :ivar size: bytes of these
     :raises OSError: the folder cannot be used, or another writer has it
     :raises MissingLibraryError: the extra ``records`` is not installed
     """
@@ -411,7 +409,7 @@ class RecordingWriter:
         flush_at: int | None = _FLUSH_AT,
     ) -> None:
         self.folder = Path(folder)
-        self.records = self.size = 0
+        self.records = 0
         self._crc32c = _crc32c()
         self._max_file_bytes = max_file_bytes
         self._max_file_ns = None if max_file_seconds is None else int(max_file_seconds * 1e9)
@@ -427,7 +425,8 @@ class RecordingWriter:
         self._writer_ns = self._began_ns = time.time_ns()
         try:
             self._batches = [Batch(_last_number(self.folder) + 1)]
-            self._held = self._file_size = 0
+            self._pieces = self._batches[-1].pieces
+            self._taken = self._held = self._file_size = 0
             self._append_header(self._began_ns)
             self.flush()
         except BaseException:
@@ -443,6 +442,11 @@ class RecordingWriter:
     def held(self) -> int:
         """Bytes that wait to be written."""
         return self._held
+
+    @property
+    def size(self) -> int:
+        """Bytes written or held, since it began."""
+        return self._taken + self._held
 
     def opened(self, connection: int, name: str, time_ns: int) -> None:
         """A connection begins.
@@ -476,6 +480,8 @@ class RecordingWriter:
     def take(self) -> list[Batch]:
         """What is held, to be given to `write`; it is not held any more."""
         taken, self._batches = self._batches, [Batch(self._batches[-1].number)]
+        self._pieces = self._batches[-1].pieces
+        self._taken += self._held
         self._held = 0
         return taken
 
@@ -522,6 +528,7 @@ class RecordingWriter:
         late = self._max_file_ns is not None and time_ns - self._began_ns >= self._max_file_ns
         if (late or self._file_size + whole > self._max_file_bytes) and self._file_size > self._overhead:
             self._batches.append(Batch(self._batches[-1].number + 1))
+            self._pieces = self._batches[-1].pieces
             self._began_ns = time_ns
             self._append_header(time_ns)
         self._append_record(connection, kind, body, time_ns, size)
@@ -530,28 +537,26 @@ class RecordingWriter:
             self.flush()
 
     def _append_header(self, time_ns: int) -> None:
-        self._file_size = 0
         number = self._batches[-1].number
         header = _FILE_HEADER.pack(_MAGIC, _VERSION, 0, number, self._writer_ns, time_ns, 0)[:-4]
-        self._append_bytes(header + _CHECKSUM.pack(self._crc32c(header)))
+        self._pieces.append(header + _CHECKSUM.pack(self._crc32c(header)))
+        self._held += _FILE_HEADER.size
+        self._file_size = _FILE_HEADER.size
         for connection, (name, opened_ns) in self._open.items():
             self._append_record(connection, 1, name, opened_ns, len(name))
         self._overhead = self._file_size  # so that names alone do not fill a file
 
     def _append_record(self, connection: int, kind: int, body: bytes, time_ns: int, size: int) -> None:
-        body = bytes(body[:MAX_BODY])
+        if len(body) > MAX_BODY or type(body) is not bytes:
+            body = bytes(body[:MAX_BODY])
         crc32c = self._crc32c
         head = _HEAD.pack(len(body), size, time_ns, connection, kind)
-        head += _CHECKSUM.pack(crc32c(head))
-        self._append_bytes(_FRONT.pack(_MARKER, crc32c(body, crc32c(head))) + head + body)
-
-    def _append_bytes(self, data: bytes) -> None:
-        batch = self._batches[-1]
-        batch.pieces.append(data)
-        batch.size += len(data)
-        self._held += len(data)
-        self._file_size += len(data)
-        self.size += len(data)
+        of_head = crc32c(head)
+        rest = _CHECKSUM.pack(of_head)
+        record = _FRONT.pack(_MARKER, crc32c(body, crc32c(rest, of_head))) + head + rest + body
+        self._pieces.append(record)
+        self._held += len(record)
+        self._file_size += len(record)
 
     def _open_file(self, number: int) -> None:
         if self._fd >= 0:
