@@ -148,7 +148,7 @@ class ClassicRecords:
             seen.members[member.member_id] = MemberLife(
                 group_id=self._ledger.group_id,
                 member_id=member.member_id,
-                instance_id=member.group_instance_id,
+                instance_id=member.group_instance_id or None,
                 client_id=member.client_id,
                 client_host=host_of(member.client_host),
                 joined_ns=seen.at if seen.joined is None else seen.joined,

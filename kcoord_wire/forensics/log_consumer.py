@@ -129,6 +129,7 @@ class ConsumerRecords:
             return
         names = tuple(sorted(set(value.subscribed_topic_names)))
         regex = value.subscribed_topic_regex or ""
+        assignor = value.server_assignor or None
         classic = value.classic_member_metadata
         supported = [] if classic is None else [protocol.name for protocol in classic.supported_protocols]
         known = self._members.get(member_id)
@@ -136,7 +137,7 @@ class ConsumerRecords:
         life = MemberLife(
             group_id=ledger.group_id,
             member_id=member_id,
-            instance_id=value.instance_id,
+            instance_id=value.instance_id or None,
             client_id=value.client_id,
             client_host=host_of(value.client_host),
             joined_ns=entry.at,
@@ -147,7 +148,7 @@ class ConsumerRecords:
             last_generation_id=self.epoch,
             session_timeout_ms=None if classic is None else classic.session_timeout_ms,
             rebalance_timeout_ms=None if value.rebalance_timeout_ms < 0 else value.rebalance_timeout_ms,
-            assignors=supported or ([] if value.server_assignor is None else [value.server_assignor]),
+            assignors=supported or ([] if assignor is None else [assignor]),
             topics=topics,
             protocol="consumer" if classic is None else "classic",
         )
@@ -155,9 +156,9 @@ class ConsumerRecords:
         life = ledger.see(entry.at, life)
         who = ledger.named(member_id)
         if known is None:
-            self._members[member_id] = _Member(names, regex, value.server_assignor)
+            self._members[member_id] = _Member(names, regex, assignor)
             former = next(
-                (gone.member_id for gone, _ in news.gone.values() if gone.instance_id == value.instance_id is not None),
+                (gone.member_id for gone, _ in news.gone.values() if gone.instance_id == life.instance_id is not None),
                 None,
             )
             if former is None:
@@ -172,10 +173,10 @@ class ConsumerRecords:
         if (known.names, known.regex) != (names, regex) and member_id not in news.new:
             news.subscribed.append(member_id)
             news.evidence.append(entry.evidence(f"{who} subscribes to {', '.join([*names, regex]).strip(', ')}"))
-        elif known.assignor != value.server_assignor:
+        elif known.assignor != assignor:
             news.assignors.append(member_id)
-            news.evidence.append(entry.evidence(f"{who} asks for the assignor {value.server_assignor}"))
-        known.names, known.regex, known.assignor = names, regex, value.server_assignor
+            news.evidence.append(entry.evidence(f"{who} asks for the assignor {assignor}"))
+        known.names, known.regex, known.assignor = names, regex, assignor
 
     def _gone(self, entry: Entry, member_id: str) -> None:
         news = self._news
@@ -396,8 +397,8 @@ class ConsumerRecords:
                 f"the log begins with epoch {epoch}: what was before has been compacted away",
                 None,
             )
-        kinds = [bool(news.new), bool(news.gone), bool(news.replaced), bool(news.topics), bool(news.subscribed)]
-        certain = 1.0 if sum(kinds) == 1 else 0.8
+        kinds = (news.new, news.gone, news.replaced, news.topics, news.subscribed, news.assignors)
+        certain = 1.0 if sum(map(bool, kinds)) == 1 else 0.8
         if news.replaced:
             only = next(iter(news.replaced)) if len(news.replaced) == 1 else None
             return Cause.STATIC_REPLACED, certain, self._listed(news.replaced, "came back with a new member id"), only
