@@ -54,9 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"\nFAILED {name}\n{error}")
     if failed:
         print(f"{len(failed)} scenarios failed: {', '.join(name for name, _ in failed)}")
-    if given.readme:
+    if given.readme and given.origin == "wire":
         other, other_hidden, _, _ = measure(chosen, "log", given.jobs)
-        write_readme(readme(score, other, other_hidden))
+        write_readme(readme(score, hidden, other, other_hidden))
     return 1 if failed else 0
 
 

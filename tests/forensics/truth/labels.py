@@ -68,6 +68,9 @@ _OWN_REASONS = MappingProxyType(
     }
 )
 
+WRITE_MS = 20
+"""More than the coordinator's disk takes for a write (`Cluster`'s sync_ms)."""
+
 _JOINED = (
     Trigger.NEW_MEMBER,
     Trigger.STATIC_REPLACED,
@@ -222,7 +225,13 @@ def _set_ends(labels: Sequence[Label], lives: _Lives) -> None:
                 for at, generation_id in assigned.get(label.group_id, ())
                 if generation_id == label.generation_id and start <= at + EPOCH_MS and at < until
             ]
-            label.ended_ms = max([label.ended_ms or 0, *times])
+            lost = next((at for at, _ in lives.outages if 0 <= at + EPOCH_MS - (label.ended_ms or 0) <= WRITE_MS), None)
+            if lost is not None and not times:  # the answers waited for the disk, and the crash was quicker
+                label.cut = True
+                label.outcome = "interrupted"
+                label.ended_ms = lost + EPOCH_MS
+            else:
+                label.ended_ms = max([label.ended_ms or 0, *times])
         elif label.ended_ms is None or label.outcome == "interrupted":
             end = label.ended_ms or until + EPOCH_MS
             crash = next((at for at, _ in lives.outages if label.started_ms <= at + EPOCH_MS <= end), None)

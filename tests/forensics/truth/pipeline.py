@@ -19,7 +19,7 @@ from tests.forensics.truth.scenarios import Scenario, play
 from tests.forensics.truth.scorer import Tolerance, Verdict, judge
 from tests.forensics.truth.world import log_rows
 
-__all__ = ["Origin", "Outcome", "exchanges_of", "histories_of", "run"]
+__all__ = ["Origin", "Outcome", "exchanges_of", "histories_of", "on_the_wire", "run"]
 
 Origin = Literal["wire", "log"]
 
@@ -58,6 +58,15 @@ def histories_of(exchanges: pa.Table, topics: pa.Table) -> dict[str, GroupHistor
     return {group: wire_history(exchanges.filter(pc.equal(exchanges["group_id"], group)), topics) for group in groups}
 
 
+def on_the_wire(labels: Sequence[Label], exchanges: pa.Table) -> list[Label]:
+    """Those that a frame can show: a group whose last member falls silent becomes empty without one."""
+    last: dict[str, int] = {}
+    times = zip(*(exchanges[name].to_pylist() for name in ("group_id", "asked_ns", "answered_ns")), strict=True)
+    for group_id, asked, answered in times:
+        last[group_id] = max(last.get(group_id, 0), asked, answered or 0)
+    return [label for label in labels if last.get(label.group_id, 0) >= label.started_ms * 1_000_000]
+
+
 def run(scenario: Scenario, origin: Origin = "wire") -> Outcome:
     """Play it and judge what is inferred."""
     sim, recorder = play(scenario)
@@ -74,7 +83,8 @@ def run(scenario: Scenario, origin: Origin = "wire") -> Outcome:
         rows = recorder.rows()
         frames = recorder.frames(scenario.name)
     exchanges, topics, losses = exchanges_of(frames)
+    shown = on_the_wire(labels, exchanges)
     histories = histories_of(exchanges, topics)
     said = b"\n".join(frame for _, _, way, frame in rows if way in ("request", "response"))
-    verdicts = judge(scenario.name, labels, histories, tolerance, lambda member_id: member_id.encode() in said)
-    return Outcome(scenario, labels, 0, histories, verdicts, losses, len(rows))
+    verdicts = judge(scenario.name, shown, histories, tolerance, lambda member_id: member_id.encode() in said)
+    return Outcome(scenario, shown, len(labels) - len(shown), histories, verdicts, losses, len(rows))

@@ -42,8 +42,13 @@ CLASSES: Mapping[Cause, Cause] = MappingProxyType(
 
 
 def in_the_records(labels: Sequence[Label]) -> list[Label]:
-    """Those that have left a record: the leader's assignment was taken, or the group became empty."""
-    return [label for label in labels if label.outcome in ("stable", "empty") and label.generation_id is not None]
+    """Those that have left a record: the leader's assignment was taken, or the group became empty. (Whether it is there
+    if the power failed while it was written, only the log knows.)"""
+    return [
+        label
+        for label in labels
+        if label.generation_id is not None and (label.stable_ms is not None or label.outcome == "empty")
+    ]
 
 
 def is_told(label: Label, former: Label | None) -> bool:
@@ -76,7 +81,11 @@ def log_verdicts(
     for label in labels:
         former[id(label)] = last.get(label.group_id)
         last[label.group_id] = label
-    verdicts = judge(scenario, labels, histories, tolerance, lambda _: True)
+    verdicts = [
+        verdict
+        for verdict in judge(scenario, labels, histories, tolerance, lambda _: True)
+        if verdict.inferred is not None or verdict.truth is None or not verdict.truth.cut
+    ]
     for verdict in verdicts:
         truth, guess = verdict.truth, verdict.inferred
         if truth is None or guess is None:

@@ -72,18 +72,19 @@ def _sentence(score: Score, origin: Origin, hidden: int) -> str:
         f"{score.scenarios} scenarios, {score.true} rebalances, from {source} alone: {score.agreement:.2%} of the "
         f"causes are right; {score.missed} missed, {score.invented} invented."
     )
-    return text if not hidden else f"{text} {hidden} more have left no record."
+    trace = "frame behind them" if origin == "wire" else "record"
+    return text if not hidden else f"{text} {hidden} more have left no {trace}."
 
 
-def readme(wire: Score, log: Score, hidden: int) -> str:
+def readme(wire: Score, unseen: int, log: Score, unrecorded: int) -> str:
     """What stands between the marks of the README."""
     return "\n".join(
         [
-            _sentence(wire, "wire", 0),
+            _sentence(wire, "wire", unseen),
             "",
             *matrix(wire),
             "",
-            _sentence(log, "log", hidden),
+            _sentence(log, "log", unrecorded),
             "",
             "Records cannot tell:",
             "",

@@ -147,9 +147,10 @@ def likeness(truth: Label, guess: Rebalance) -> float:
     apart = abs(start - truth.started_ms)
     near = 1 / (1 + apart / 1_000)
     if truth.joined_ms is not None and joined is not None:
-        if abs(joined - truth.joined_ms) > 400:
+        is_same = guess.generation_id == truth.generation_id
+        if abs(joined - truth.joined_ms) > (5_000 if is_same else 400):  # answers may be held back by a fault
             return 0.0
-        return 4 + near + (2 if guess.generation_id == truth.generation_id else 0)
+        return 4 + near + 2 * is_same
     end = truth.ended_ms if truth.ended_ms is not None else truth.started_ms
     until = guess.ended_ns / MS if guess.ended_ns is not None else start
     if start > end + 3_000 or until < truth.started_ms - 3_000:
@@ -174,6 +175,8 @@ def _checks(
         checks["member"] = guess.member_id == truth.member_id if known else None
         checks["client"] = guess.client_id == truth.client_id
         checks["host"] = guess.client_host == truth.client_host
+        if truth.cause is Cause.COORDINATOR_FAILOVER and guess.member_id is None:
+            checks |= {"member": None, "client": None, "host": None}  # it may as well be nobody's doing
         if truth.reason is not None:
             checks["reason"] = guess.reason == truth.reason
     if truth.joined_ms is not None:
