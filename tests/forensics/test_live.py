@@ -1,0 +1,169 @@
+"""Reading a live topic, from librdkafka's mock broker, which needs no Kafka; what is said where nothing can be read."""
+
+from __future__ import annotations
+
+import _thread
+import socket
+import sys
+import threading
+import time
+
+import confluent_kafka
+import pyarrow as pa
+import pytest
+from confluent_kafka import KafkaError, Producer
+
+from kcoord_wire.extras import MissingLibraryError
+from kcoord_wire.forensics.frames import read_log
+from kcoord_wire.forensics.live import TopicError, _Reader, read_topic
+from kcoord_wire.forensics.log import log_histories
+from kcoord_wire.forensics.model import LogRow, arrow_schema
+from tests.forensics.test_log_kafka import DATA
+
+
+class Mock:
+    """A broker inside a librdkafka producer, whose topics have four partitions."""
+
+    def __init__(self) -> None:
+        self.producer = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "mock", "log_level": 0})
+        (broker,) = self.producer.list_topics(timeout=10).brokers.values()
+        self.address = f"{broker.host}:{broker.port}"
+
+    def produce(self, topic: str, partition: int, key: bytes | None, value: bytes | None, time_ms: int) -> None:
+        self.producer.produce(topic, value=value, key=key, partition=partition, timestamp=time_ms)
+
+    def flush(self) -> None:
+        assert self.producer.flush(20) == 0
+
+
+@pytest.fixture
+def mock() -> Mock:
+    return Mock()
+
+
+def test_a_log_read_live_is_the_log(mock: Mock) -> None:
+    segment = pa.Table.from_batches(read_log(next(DATA.glob("kafka-3.9.2/*/*.log"))))
+    for row in segment.to_pylist():
+        mock.produce("__consumer_offsets", 2, row["key"], row["value"], row["time_ns"] // 1_000_000)
+    mock.flush()
+    told: list[tuple[int, int]] = []
+    batches = list(read_topic(mock.address, batch_rows=50, progress=lambda done, total: told.append((done, total))))
+    assert all(batch.schema == arrow_schema(LogRow) for batch in batches)
+    read = pa.Table.from_batches(batches)
+    for name in ("key", "value", "time_ns"):
+        assert read[name].to_pylist() == segment[name].to_pylist()
+    assert read["offset"].to_pylist() == read["position"].to_pylist() == [*range(segment.num_rows)]
+    assert set(read["source"].to_pylist()) == {"__consumer_offsets-2"}
+    assert told[-1] == (segment.num_rows, segment.num_rows)
+    assert told == sorted(told)
+    causes = [[rebalance.cause for rebalance in history.rebalances] for history in log_histories(read)]
+    assert causes == [[rebalance.cause for rebalance in history.rebalances] for history in log_histories(segment)]
+
+
+def test_all_partitions_and_none_of_what_comes_later(mock: Mock) -> None:
+    for number in range(400):
+        mock.produce("t", number % 3, b"%d" % number, None, 1_000 + number)
+    mock.flush()
+    rows = []
+    reading = read_topic(mock.address, topic="t", batch_rows=10)
+    for batch in reading:
+        if not rows:
+            mock.produce("t", 0, b"late", b"x", 1)
+            mock.flush()
+        rows += batch.to_pylist()
+    assert sorted(int(row["key"]) for row in rows) == [*range(400)]
+    assert {row["partition"] for row in rows} == {0, 1, 2}
+    again = [row for batch in read_topic(mock.address, topic="t") for row in batch.to_pylist()]
+    assert len(again) == 401
+
+
+def test_a_topic_without_records(mock: Mock) -> None:
+    mock.producer.list_topics("empty", timeout=10)  # the mock broker creates it
+    assert list(read_topic(mock.address, topic="empty")) == []
+
+
+def test_going_on_at_the_end(mock: Mock) -> None:
+    mock.produce("t", 0, b"1", None, 1)
+    mock.flush()
+    reading = read_topic(mock.address, topic="t", until_end=False)
+    assert next(reading)["key"].to_pylist() == [b"1"]
+    mock.produce("t", 1, b"2", None, 1)
+    mock.flush()
+    assert next(reading)["key"].to_pylist() == [b"2"]
+    reading.close()
+
+
+def test_interrupted(mock: Mock) -> None:
+    mock.produce("t", 0, b"1", None, 1)
+    mock.flush()
+    reading = read_topic(mock.address, topic="t", until_end=False)
+    next(reading)
+    timer = threading.Timer(0.3, _thread.interrupt_main)
+    timer.start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        next(reading)
+    timer.join()
+    assert time.monotonic() - began < 10
+    assert list(reading) == [], "it is closed"
+
+
+# ---- what cannot be read
+
+
+def test_no_such_topic_and_none_made(mock: Mock) -> None:
+    for _ in range(2):
+        with pytest.raises(TopicError, match=f"{mock.address} shows no topic __consumer_offsets .no group has ever"):
+            next(read_topic(mock.address))
+    with pytest.raises(TopicError, match="shows no topic nowhere"):
+        next(read_topic(mock.address, topic="nowhere"))
+    assert mock.producer.list_topics(timeout=10).topics == {}
+
+
+def test_nobody_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(
+        TopicError, match=rf"no broker answers at 127.0.0.1:{port} within 1 s: .*refused.*see that address"
+    ):
+        next(read_topic(f"127.0.0.1:{port}", patience_s=1))
+
+
+def test_nobody_answers() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        began = time.monotonic()
+        with pytest.raises(TopicError, match=f"no broker answers at {address} within 1 s"):
+            next(read_topic(address, patience_s=1))
+        assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize("config", [{"no.such.thing": "1"}, {"security.protocol": "carrier pigeon"}])
+def test_settings_that_librdkafka_does_not_take(config: dict[str, str]) -> None:
+    with pytest.raises(
+        TopicError, match=r"librdkafka does not take these settings: .*(no.such.thing|security.protocol)"
+    ):
+        next(read_topic("127.0.0.1:1", config))
+
+
+def test_it_stays_a_reader() -> None:
+    reader = _Reader(confluent_kafka, "127.0.0.1:1", {"enable.auto.commit": "true", "group.id": "g"}, "t", 1)
+    consumer = reader._made(lambda config, logger: config, {"enable.auto.commit": False})
+    assert (consumer["enable.auto.commit"], consumer["group.id"]) == (False, "g")
+
+
+def test_refusals_say_what_to_do() -> None:
+    reader = _Reader(confluent_kafka, "127.0.0.1:1", {}, "__consumer_offsets", 1)
+    denied = reader._refused(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    assert str(denied) == "not authorised to read __consumer_offsets: the user needs Describe and Read on that topic"
+    assert "is gone" in str(reader._refused(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
+    assert "cannot be read" in str(reader._refused(KafkaError(KafkaError.OFFSET_OUT_OF_RANGE)))
+    reader._complained(KafkaError(KafkaError._AUTHENTICATION, "wrong password"))
+    reader._complained(KafkaError(KafkaError._TRANSPORT, "closed"))
+    assert "does not let us in: wrong password" in str(reader._unreachable(None))
+
+
+def test_without_confluent_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    with pytest.raises(MissingLibraryError, match=r"kcoord_wire\[kafka\]"):
+        next(read_topic("127.0.0.1:1"))
