@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +27,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kcoord_wire.capture.frames import read_raw_frames
+from kcoord_wire.capture.pcap import CaptureError
 from kcoord_wire.capture.recording import Damage, RecordingError, read_header, read_recording
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.forensics.model import Frame, LogRow, arrow_schema
@@ -51,29 +52,31 @@ _INT64: Final = 2**63 - 1
 _NANOSECONDS: Final = 1_000_000  # in a millisecond
 
 
-class _Rows:
-    """Rows on their way into batches."""
+def _batches_of(
+    row: type, source: str, rows: Iterable[tuple[Any, ...]], batch_rows: int, at: int
+) -> Iterator[pa.RecordBatch]:
+    """Rows in batches.
 
-    def __init__(self, row: type, batch_rows: int) -> None:
-        self._schema = arrow_schema(row)
-        self._batch_rows = batch_rows
-        self._rows: list[tuple[Any, ...]] = []
-        self._bytes = 0
+    :param rows: as of `row`, without the source
+    :param at: where in a row the bytes are that a batch is bounded by
+    """
+    schema = arrow_schema(row)
 
-    def add(self, *row: Any, size: int) -> Iterator[pa.RecordBatch]:
-        """Take in a row of that many bytes; give a batch when it is full."""
-        self._rows.append(row)
-        self._bytes += size
-        if len(self._rows) >= self._batch_rows or self._bytes >= MAX_BATCH_BYTES:
-            yield from self.rest()
+    def batch() -> pa.RecordBatch:
+        columns = zip(*held, strict=True)
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, list(schema)[1:], strict=True)]
+        return pa.RecordBatch.from_arrays([pa.repeat(pa.scalar(source), len(held)), *arrays], schema=schema)
 
-    def rest(self) -> Iterator[pa.RecordBatch]:
-        """What is left, if anything."""
-        if self._rows:
-            columns = zip(*self._rows, strict=True)
-            arrays = [pa.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
-            yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-        self._rows, self._bytes = [], 0
+    held: list[tuple[Any, ...]] = []
+    size = 0
+    for item in rows:
+        held.append(item)
+        size += len(item[at] or b"")
+        if len(held) >= batch_rows or size >= MAX_BATCH_BYTES:
+            yield batch()
+            held, size = [], 0
+    if held:
+        yield batch()
 
 
 def read_frames(
@@ -86,24 +89,24 @@ def read_frames(
     :raises MissingLibraryError: the extra ``capture`` or ``records`` is not installed
     """
     source = os.fspath(path)
-    rows = _Rows(Frame, batch_rows)
+    yield from _batches_of(Frame, source, _frames_of(path, ports), batch_rows, 5)
+
+
+_Row = tuple[int, int, int, str, str, bytes, str | None, int]
+"""A `Frame` without its source."""
+
+
+def _frames_of(path: str | os.PathLike[str], ports: Collection[int] | None) -> Iterator[_Row]:
     try:
-        found = _of_recording(path) if kind_of(path) == "recording" else _of_capture(path, ports)
-        for seq, row in enumerate(found):
-            yield from rows.add(source, seq, *row, size=len(row[4]))
-    except (SourceError, RecordingError) as error:
-        yield from rows.add(source, 0, 0, 0, "", "damage", b"", str(error), Path(path).stat().st_size, size=0)
-    yield from rows.rest()
-
-
-_Row = tuple[int, int, str, str, bytes, str | None, int]
-"""A `Frame` without source and seq."""
+        yield from _of_recording(path) if kind_of(path) == "recording" else _of_capture(path, ports)
+    except (SourceError, CaptureError, RecordingError) as error:
+        yield 0, 0, 0, "", "damage", b"", str(error), Path(path).stat().st_size
 
 
 def _of_capture(path: str | os.PathLike[str], ports: Collection[int] | None) -> Iterator[_Row]:
-    for found in read_raw_frames(path, ports=ports):
+    for seq, found in enumerate(read_raw_frames(path, ports=ports)):
         error, lost = found.error, found.lost
-        yield found.position, found.time_ns, found.connection, found.kind, found.body, error, lost
+        yield seq, found.position, found.time_ns, found.connection, found.kind, found.body, error, lost
 
 
 def _of_recording(path: str | os.PathLike[str]) -> Iterator[_Row]:
@@ -111,26 +114,28 @@ def _of_recording(path: str | os.PathLike[str]) -> Iterator[_Row]:
     began_ns = header.began_ns if header else 0
     names_again = header is not None and header.began_ns != header.writer_ns  # not the first file of its writer
     names: dict[int, str] = {}
-    time_ns = began_ns
+    time_ns, seq = began_ns, -1
     for found in read_recording(path):
+        seq += 1
         if isinstance(found, Damage):
-            yield found.position, time_ns, "", "damage", b"", found.why, found.size
+            yield seq, found.position, time_ns, "", "damage", b"", found.why, found.size
             continue
         position, time_ns, number, direction, body, size = found
-        if direction == "opened":
-            names[number] = body.decode(errors="replace")
-            if not names_again or time_ns >= began_ns:  # else it was opened in an earlier file
-                yield position, time_ns, names[number], direction, b"", None, 0
-            continue
         name = names.get(number) or f"?:0-?:0#{number}"
-        if direction == "closed":
+        if size == len(body) and (direction == "request" or direction == "response"):
+            yield seq, position, time_ns, name, direction, body, None, 0
+        elif direction == "opened":
+            name = names[number] = body.decode(errors="replace")
+            if names_again and time_ns < began_ns:
+                seq -= 1  # it was opened in an earlier file
+            else:
+                yield seq, position, time_ns, name, direction, b"", None, 0
+        elif direction == "closed":
             names.pop(number, None)
-            yield position, time_ns, name, direction, b"", None, 0
-        elif size > len(body):
-            error = f"{size - len(body)} of its {size} bytes were not recorded"
-            yield position, time_ns, name, direction, body, error, len(body)
+            yield seq, position, time_ns, name, direction, b"", None, 0
         else:
-            yield position, time_ns, name, direction, body, None, 0
+            error = f"{size - len(body)} of its {size} bytes were not recorded"
+            yield seq, position, time_ns, name, direction, body, error, len(body)
 
 
 def read_log(path: str | os.PathLike[str], *, batch_rows: int = 8192) -> Iterator[pa.RecordBatch]:
@@ -142,14 +147,11 @@ def read_log(path: str | os.PathLike[str], *, batch_rows: int = 8192) -> Iterato
     source = os.fspath(path)
     name = re.fullmatch(r".*-(\d+)", Path(path).resolve().parent.name)
     partition = int(name[1]) if name and int(name[1]) < 2**31 else -1
-    rows = _Rows(LogRow, batch_rows)
     if not Path(path).stat().st_size:
         return
     with Path(path).open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
-        for offset, position, time_ns, key, value, error, lost in _of_segment(data, _offsets_of(Path(path).name)):
-            size = len(key or b"") + len(value or b"")
-            yield from rows.add(source, partition, offset, position, time_ns, key, value, error, lost, size=size)
-    yield from rows.rest()
+        rows = ((partition, *row) for row in _of_segment(data, _offsets_of(Path(path).name)))
+        yield from _batches_of(LogRow, source, rows, batch_rows, 5)
 
 
 _Record = tuple[int, int, int, bytes | None, bytes | None, str | None, int]

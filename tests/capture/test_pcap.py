@@ -6,6 +6,7 @@ dpkt also dissects the packets here, so of every link type at least one packet i
 from __future__ import annotations
 
 import io
+import random
 import socket
 import struct
 import subprocess
@@ -20,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcoord_wire.capture import CaptureError, CaptureReport, read_capture
-from kcoord_wire.capture.packets import ACK, MAX_HEADERS, Segment, read_segment
+from kcoord_wire.capture.packets import ACK, MAX_HEADERS, Segment, _dissect, _read_plain, read_segment
 from kcoord_wire.capture.pcap import MAX_PACKET, Packet, read_packets
 
 PACKETS = [(1_700_000_000.25, b"first"), (1_700_000_001.5, b""), (1_700_000_002.75, b"x" * 1501)]
@@ -376,3 +377,28 @@ sys.exit(main(["capture", sys.argv[1], "--summary"]))
     done = subprocess.run([sys.executable, "-c", program, str(file)], capture_output=True, text=True, check=False)
     text = "reading packets needs dpkt: pip install 'kcoord_wire[capture]'\n"
     assert (done.returncode, done.stdout, done.stderr) == (1, f"dpkt {text}", f"kcoord: {text}")
+
+
+# ---- plain packets are read without dpkt
+
+
+def test_what_is_read_outright_is_what_dpkt_makes_of_it() -> None:
+    rng = random.Random(3)
+    captures = Path(__file__).parents[1] / "data" / "captures"
+    with (captures / "cooperative.pcap").open("rb") as file:
+        found = list(read_packets(file, lambda _: None))
+    plain = 0
+    for packet in found:
+        assert _read_plain(packet) == _dissect(packet)
+        plain += _read_plain(packet) is not None
+        for _ in range(12):
+            data = bytearray(packet.data)
+            for _ in range(rng.randint(1, 3)):
+                data[rng.randrange(12, min(60, len(data)))] = rng.choice(
+                    (0, 1, 6, 0x45, 0x4F, 0x50, 0xFF, rng.randrange(256))
+                )
+            cut = Packet(1, 1, bytes(data[: rng.choice((len(data), rng.randint(0, 70)))]), len(data))
+            outright = _read_plain(cut)
+            assert outright is None or outright == _dissect(cut)
+            plain += outright is not None
+    assert plain > len(found) * 4
