@@ -11,6 +11,7 @@ const charts = (() => {
     for (const id of IDS) {
       const options = { ast: true, renderer: "svg", actions: false, defaultStyle: false, logLevel: 1, tooltip: tip };
       views[id] = (await vegaEmbed($(id), specs[id], options)).view;
+      $(id).setAttribute("role", "img"); // Vega gives it a role, and a name that says nothing
       $(id).removeAttribute("aria-roledescription");
       views[id].addEventListener("click", (event, item) => {
         if (item && item.datum && item.datum.n && !dragged) open(item.datum.n);
@@ -61,7 +62,7 @@ const charts = (() => {
     drawing = (async () => {
       while (again) {
         again = false;
-        await Promise.all(fill());
+        await Promise.all(fill().map((view) => view.runAsync()));
       }
       drawing = null;
       $("charts").dataset.drawn = `${from} ${to}`;
@@ -69,6 +70,7 @@ const charts = (() => {
     return drawing;
   }
 
+  // Gives every view what is in sight; they are still to run.
   function fill() {
     const width = $("charts").clientWidth;
     const causes = group.causes.map((share) => share[0]);
@@ -100,7 +102,7 @@ const charts = (() => {
       view.signal("t0", first + from).signal("t1", first + to).signal("shade", shade).signal("ticks", Math.max(2, Math.round(plot / 120)));
       if (labels[id]) view.signal("labels", labels[id]).signal("side", left);
       for (const [name, values] of Object.entries(data[id])) view.data(name, values);
-      return view.runAsync();
+      return view;
     });
   }
 
@@ -180,6 +182,14 @@ const charts = (() => {
     return curve.slice(Math.max(0, a - 1), b + 1);
   }
 
+  // Paper does not scroll: every lane is drawn, at once, before the browser takes the picture.
+  function print(starts) {
+    printing = starts;
+    if (ready && group) for (const view of fill()) view.run();
+  }
+
+  function scroll(by) { $("lanes").scrollBy(0, by * ROW); }
+
   function valueAt(curve, moment) {
     let low = 0, high = curve.length;
     while (low < high) {
@@ -245,6 +255,8 @@ const charts = (() => {
       pressed = null;
       $("brush").hidden = true;
     });
+    window.addEventListener("beforeprint", () => print(true));
+    window.addEventListener("afterprint", () => print(false));
     window.addEventListener("pointercancel", () => { pressed = null; $("brush").hidden = true; });
     box.addEventListener("pointermove", hover);
     box.addEventListener("pointerleave", () => { $("hair").hidden = true; $("tip").hidden = true; });
@@ -264,5 +276,5 @@ const charts = (() => {
     show(row.start - span, row.end + span);
   }
 
-  return { start, setGroup, setRebalances, showRebalance, zoom, move, whole, listen, range: () => [from, to] };
+  return { start, setGroup, setRebalances, showRebalance, zoom, move, whole, scroll, listen, range: () => [from, to] };
 })();

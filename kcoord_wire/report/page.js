@@ -161,8 +161,9 @@ function step(by) {
 const ACTIONS = {
   in: () => charts.zoom(0.5), out: () => charts.zoom(2), earlier: () => charts.move(-0.25), later: () => charts.move(0.25),
   all: () => charts.whole(), previous: () => step(-1), next: () => step(1),
+  up: () => charts.scroll(-5), down: () => charts.scroll(5),
 };
-const KEYS = { "+": "in", "=": "in", "-": "out", "_": "out", ArrowLeft: "earlier", ArrowRight: "later", 0: "all", Home: "all", p: "previous", n: "next" };
+const KEYS = { "+": "in", "=": "in", "-": "out", "_": "out", ArrowLeft: "earlier", ArrowRight: "later", ArrowUp: "up", ArrowDown: "down", 0: "all", Home: "all", p: "previous", n: "next" };
 
 function listen() {
   $("groups-select").addEventListener("change", (event) => choose(event.target.selectedIndex));
@@ -186,7 +187,10 @@ losses();
 if (page.groups.length) {
   listen();
   choose(0);
-  charts.start(JSON.parse($("chart-specs").textContent), table.open).then(() => { document.documentElement.dataset.ready = "yes"; });
+  charts.start(JSON.parse($("chart-specs").textContent), table.open).then(() => {
+    describe(page.groups[chosen]);
+    document.documentElement.dataset.ready = "yes";
+  });
 } else {
   $("group").replaceChildren(el("p", { class: "opening" }, "No consumer group was found."));
   document.documentElement.dataset.ready = "yes";

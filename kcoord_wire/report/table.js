@@ -12,12 +12,13 @@ const table = (() => {
     ["paused", "Paused", true, (row) => row.paused ?? -1],
     ["outcome", "Outcome", false, (row) => row.outcome],
   ];
-  let group, order = "n", down = false, opened = new Set(), longest = 1, body;
+  let group, order = "n", down = false, opened = new Set(), longest = 1, body, lines;
 
   function setGroup(chosen) {
     group = chosen;
     [order, down] = ["n", false];
     opened = new Set();
+    lines = new Map();
     longest = Math.max(1, ...group.rebalances.map((row) => row.took || 0));
     $("filter").reset();
     choices($("filter-cause"), "any cause", group.rebalances.map((row) => row.cause));
@@ -73,11 +74,17 @@ const table = (() => {
       if (cell.dataset.key === order) cell.setAttribute("aria-sort", down ? "descending" : "ascending");
       else cell.removeAttribute("aria-sort");
     }
-    body.replaceChildren(...shown.flatMap((row) => (opened.has(row.n) ? [line(row), particulars(row)] : [line(row)])));
+    body.replaceChildren(...shown.flatMap((row) => (opened.has(row.n) ? [kept(row), particulars(row)] : [kept(row)])));
     const total = group.rebalances.length;
     $("found").textContent = rows.length === total ? counted(total, "rebalance") : `${number(rows.length)} of ${counted(total, "rebalance")}; the charts show these`;
     if (!rows.length) body.append(el("tr", {}, el("td", { colspan: COLUMNS.length, class: "quiet" }, total ? "No rebalance matches the filter." : "There was no rebalance.")));
     charts.setRebalances(rows);
+  }
+
+  // Rows are made once: of a thousand, the making is what takes time.
+  function kept(row) {
+    if (!lines.has(row.n)) lines.set(row.n, line(row));
+    return lines.get(row.n);
   }
 
   function line(row) {
@@ -139,6 +146,7 @@ const table = (() => {
     const row = group.rebalances.find((candidate) => candidate.n === n);
     if (old.nextElementSibling && old.nextElementSibling.classList.contains("particulars")) old.nextElementSibling.remove();
     const fresh = line(row);
+    lines.set(n, fresh);
     old.replaceWith(fresh);
     if (opened.has(n)) fresh.after(particulars(row));
     fresh.querySelector("button").focus({ preventScroll: true });
@@ -158,7 +166,8 @@ const table = (() => {
   }
 
   function listen() {
-    for (const id of ["filter-cause", "filter-member", "filter-text"]) $(id).addEventListener("input", fill);
+    for (const id of ["filter-cause", "filter-member"]) $(id).addEventListener("change", fill);
+    $("filter-text").addEventListener("input", fill);
     $("filter").addEventListener("reset", () => setTimeout(fill));
     $("filter").addEventListener("submit", (event) => event.preventDefault());
   }

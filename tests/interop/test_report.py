@@ -1,0 +1,432 @@
+"""The page in headless Chromium: from a file, without a network, by mouse, by keyboard, in both themes, on paper."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium.webdriver import ActionChains, Chrome, ChromeOptions, Keys
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import Select
+
+from kcoord_wire.forensics.model import GroupHistory
+from kcoord_wire.report import write_html
+from tests.report.histories import HOSTILE, bare, empty, hostile, incident, kip_848, losses, storm, typical
+
+FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+         "--disable-background-networking", "--disable-component-update", "--force-color-profile=srgb")  # fmt: skip
+PATIENCE = 30.0
+CHECKS = {path.stem: path.read_text("utf-8") for path in (Path(__file__).parent / "browser").glob("*.js")}
+
+
+class Page:
+    """One report in the browser."""
+
+    def __init__(self, browser: Chrome, folder: Path) -> None:
+        self.browser = browser
+        self.folder = folder
+
+    def open(self, *histories: GroupHistory, width: int = 1400, dark: bool = False, height: int = 1000) -> None:
+        """Write the report, load it from the file, and wait for its charts."""
+        path = self.folder / "report.html"
+        write_html(histories, losses(), path, title="Consumer groups", source="node-1.pcap")
+        self.size(width, height)
+        self.media("screen", dark)
+        for kind in ("browser", "performance"):
+            self.browser.get_log(kind)
+        self.browser.get(path.as_uri())
+        self.wait("document.documentElement.dataset.ready === 'yes'")
+        self.drawn()
+
+    def size(self, width: int, height: int) -> None:
+        """The window's size in CSS pixels."""
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+    def media(self, kind: str, dark: bool) -> None:
+        """The medium, and what the system says of its theme."""
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        still = {"name": "prefers-reduced-motion", "value": "reduce"}
+        self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": kind, "features": [scheme, still]})
+
+    def js(self, script: str, *args: Any) -> Any:
+        """The value of an expression of the page."""
+        return self.browser.execute_script(f"return (\n{script}\n)", *args)
+
+    def wait(self, condition: str) -> None:
+        """Until an expression is true."""
+        end = time.monotonic() + PATIENCE
+        while not self.js(condition):
+            assert time.monotonic() < end, f"this never became true: {condition}"
+            time.sleep(0.02)
+
+    def drawn(self) -> None:
+        """Until the charts show the part of the time that is asked of them."""
+        self.wait("!page.groups.length || document.getElementById('charts').dataset.drawn === charts.range().join(' ')")
+
+    def one(self, selector: str) -> WebElement:
+        """The element of a selector."""
+        return self.browser.find_element(By.CSS_SELECTOR, selector)
+
+    def all(self, selector: str) -> list[WebElement]:
+        """The elements of a selector."""
+        return self.browser.find_elements(By.CSS_SELECTOR, selector)
+
+    def texts(self, selector: str) -> list[str]:
+        """What is written in the elements of a selector."""
+        found: list[str] = self.js(
+            "[...document.querySelectorAll(arguments[0])].map((element) => element.textContent)", selector
+        )
+        return found
+
+    def range(self) -> tuple[float, float]:
+        """The part of the time that the charts show, once they do."""
+        self.drawn()
+        first, last = self.js("charts.range()")
+        return first, last
+
+    def axis(self, chart: str) -> list[str]:
+        """The labels of a chart's time axis."""
+        self.drawn()
+        return [text for text in self.texts(f"#{chart} .role-axis-label text") if ":" in text]
+
+    def numbers(self) -> list[int]:
+        """The rebalances in the table, in its order."""
+        found: list[int] = self.js(
+            "[...document.querySelectorAll('#rebalances tr[data-n]')].map((row) => +row.dataset.n)"
+        )
+        return found
+
+    def complaints(self) -> list[str]:
+        """What the browser has written into its console."""
+        return [entry["message"] for entry in self.browser.get_log("browser")]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
+    """A browser for all tests of this file."""
+    options = ChromeOptions()
+    options.binary_location = "/usr/bin/chromium"
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = Chrome(options=options, service=Service("/usr/bin/chromedriver"))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def page(browser: Chrome, tmp_path: Path) -> Iterator[Page]:
+    """A page that must not complain."""
+    result = Page(browser, tmp_path)
+    yield result
+    assert result.complaints() == []
+
+
+def test_asks_for_its_own_file_and_for_nothing_else(page: Page) -> None:
+    page.open(typical(), kip_848(), incident())
+    events = [json.loads(entry["message"])["message"] for entry in page.browser.get_log("performance")]
+    asked = {event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"}
+    assert asked == {(page.folder / "report.html").as_uri()}
+    assert page.one("#group-title").text == "billing"
+    assert page.one("#opening").text.startswith("7 rebalances in 3 min 20 s: 4 new member")
+    assert "5 pieces at 3 places, 4,933 bytes" in page.one("#lost").text
+    assert page.texts("#blind li") == ["Heartbeats before the capture began are not in it."]
+    assert len(page.all("#findings .finding")) == 3
+
+
+def test_the_policy_stops_what_would_talk(page: Page) -> None:
+    page.open(typical())
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"http://127.0.0.1:{server.getsockname()[1]}/"
+        outcome = page.browser.execute_async_script(
+            "const done = arguments[1]; const image = new Image(); image.src = arguments[0];"
+            "fetch(arguments[0], {mode: 'no-cors'}).then(() => done('sent'), () => done('refused'));",
+            address,
+        )
+        assert outcome == "refused"
+        page.browser.execute_script(
+            "const box = document.createElement('div'); box.innerHTML = '<b onclick=\"window.hacked=1\">x</b>';"
+            "document.body.append(box); box.firstChild.click(); box.remove();"
+        )
+        assert page.js("window.hacked === undefined")
+        server.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            server.accept()
+    assert all("Content Security Policy" in text for text in page.complaints())
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_are_text(page: Page, name: str) -> None:
+    page.open(hostile(name), typical())
+    page.browser.execute_script("choose(page.groups.findIndex((group) => group.id !== 'billing')); table.open(4)")
+    page.drawn()
+    assert page.js("window.hacked === undefined")
+    assert page.js("document.querySelectorAll('img, b img, iframe, main script').length") == 0
+    assert page.js("document.documentElement.scrollWidth <= window.innerWidth")
+    assert len(page.all(".particulars")) == 1
+
+
+def test_the_table_is_filtered_by_cause_member_and_text(page: Page) -> None:
+    page.open(typical())
+    assert page.numbers() == [1, 2, 3, 4, 5, 6, 7]
+    bands = "document.querySelectorAll('#causes .layer_0_marks path').length"
+    page.wait(f"{bands} === 7")
+    Select(page.one("#filter-cause")).select_by_value("new member")
+    assert page.numbers() == [1, 2, 3, 5]
+    assert page.one("#found").text == "4 of 7 rebalances; the charts show these"
+    page.wait(f"{bands} === 4")
+    Select(page.one("#filter-member")).select_by_value("billing-2")
+    assert page.numbers() == [3, 5]
+    page.one("#filter-text").send_keys("10.0.0.4 #5")
+    assert page.numbers() == [5]
+    page.one("#filter-text").send_keys("no such thing")
+    assert page.numbers() == []
+    assert "No rebalance matches" in page.one("#rebalances tbody").text
+    page.one("#filter button").click()
+    page.wait(f"{bands} === 7")
+    assert page.numbers() == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_the_table_is_sorted_by_its_heads(page: Page) -> None:
+    page.open(typical())
+    page.one('th[data-key="took"] button').click()
+    assert page.numbers()[:3] == [5, 2, 7]
+    assert page.one('th[data-key="took"]').get_attribute("aria-sort") == "descending"
+    page.one('th[data-key="took"] button').click()
+    assert page.numbers()[:1] == [6]
+    page.one('th[data-key="cause"] button').send_keys(Keys.ENTER)
+    assert page.numbers()[0] == 4
+    assert len(page.all("#rebalances [aria-sort]")) == 1
+
+
+def test_zooms_and_moves_by_keyboard_and_all_charts_follow(page: Page) -> None:
+    page.open(typical())
+    whole, labels = page.range(), page.axis("causes")
+    assert labels == page.axis("commits")
+    charts = page.one("#charts")
+    charts.send_keys("+")
+    near = page.range()
+    assert near[1] - near[0] == pytest.approx((whole[1] - whole[0]) / 2)
+    assert page.axis("causes") == page.axis("commits") != labels
+    assert page.js("['causes', 'lanes', 'pauses', 'commits'].every((id) => document.querySelector(`#${id} svg`))")
+    charts.send_keys(Keys.ARROW_RIGHT)
+    later = page.range()
+    assert later[0] > near[0]
+    assert later[1] - later[0] == pytest.approx(near[1] - near[0])
+    charts.send_keys(Keys.ARROW_LEFT)
+    assert page.range() == pytest.approx(near)
+    charts.send_keys("-")
+    assert page.range() == pytest.approx(whole)
+    charts.send_keys("+", "+", "0")
+    assert page.range() == pytest.approx(whole)
+    charts.send_keys("n", "n")
+    second = page.range()
+    assert second[0] < 9_900 < 13_000 < second[1]
+    assert second[1] - second[0] < 10_000
+    charts.send_keys("p")
+    assert page.range()[0] < 0
+
+
+def test_zooms_and_moves_by_mouse(page: Page) -> None:
+    page.open(typical())
+    whole, labels = page.range(), page.axis("causes")
+    lanes = page.one("#lanes")
+    page.browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", lanes)
+    ActionChains(page.browser).move_to_element(lanes).click_and_hold().move_by_offset(200, 0).release().perform()
+    part = page.range()
+    assert whole[0] < part[0] < part[1] < whole[1]
+    assert page.axis("causes") == page.axis("commits") != labels
+    ActionChains(page.browser).double_click(page.one("#pauses")).perform()
+    assert page.range() == pytest.approx(whole)
+    box = lanes.rect
+    at = {"x": box["x"] + box["width"] / 2 - page.js("scrollX"), "y": box["y"] + 15 - page.js("scrollY")}
+    wheel = {"type": "mouseWheel", "deltaX": 0, "deltaY": -200, **at}
+    page.browser.execute_cdp_cmd("Input.dispatchMouseEvent", wheel)
+    assert page.range() == pytest.approx(whole), "a wheel alone scrolls the page"
+    page.browser.execute_script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", lanes)
+    at["y"] = page.js("document.getElementById('lanes').getBoundingClientRect().top + 15")
+    page.browser.execute_cdp_cmd("Input.dispatchMouseEvent", {**wheel, **at, "modifiers": 2})
+    page.wait("charts.range()[1] - charts.range()[0] < page.groups[0].span * 0.9")
+    near = page.range()
+    page.browser.execute_cdp_cmd(
+        "Input.dispatchMouseEvent", {**wheel, **at, "modifiers": 8, "deltaX": 120, "deltaY": 0}
+    )
+    page.wait(f"charts.range()[0] > {near[0]}")
+    page.one('[data-do="all"]').click()
+    assert page.range() == pytest.approx(whole)
+
+
+def test_opens_one_rebalance_from_the_table_a_finding_and_a_chart(page: Page) -> None:
+    page.open(typical())
+    page.one('tr[data-n="5"] button').send_keys(Keys.ENTER)
+    particulars = page.one("#particulars-5")
+    for words in ("max.poll" not in particulars.text, "billing-2 (10.0.0.5), 6.5 s after", "joining 7.3 s", "Evidence"):
+        assert words is True or words in particulars.text
+    assert page.one('tr[data-n="5"] button').get_attribute("aria-expanded") == "true"
+    assert page.js("document.activeElement === document.querySelector('tr[data-n=\"5\"] button')")
+    particulars.find_element(By.CSS_SELECTOR, "button").click()
+    first, last = page.range()
+    assert first < 64_200 < 72_300 < last
+    page.one('tr[data-n="5"] button').send_keys(Keys.ENTER)
+    assert page.all(".particulars") == []
+    page.one('#findings button[aria-label="Open rebalance 4"]').click()
+    assert "removed" in page.one("#particulars-4").text.lower()
+    page.one('[data-do="all"]').click()
+    page.drawn()
+    band = page.all("#causes .layer_1_marks path")[4]
+    page.browser.execute_script("document.getElementById('time').scrollIntoView({behavior: 'instant'})")
+    ActionChains(page.browser).move_to_element(band).perform()
+    page.wait("!document.getElementById('tip').hidden")
+    assert page.one("#tip").text.startswith("#5 new member\nbilling-1 (10.0.0.4)\ntook 8.1 s")
+    ActionChains(page.browser).click(band).perform()
+    assert page.one("#particulars-5").is_displayed()
+    page.one("#worst").click()
+    assert page.one("#particulars-5").is_displayed()
+
+
+def test_changes_the_group_and_the_theme(page: Page) -> None:
+    page.open(typical(), incident(), kip_848(), bare(), empty())
+    assert page.texts("#all-table tbody th") == ["billing", "incident-84", "next-gen", "bare", "idle"]
+    Select(page.one("#groups-select")).select_by_index(1)
+    page.drawn()
+    assert page.one("#group-title").text == "incident-84"
+    assert len(page.numbers()) == 40
+    assert len(page.all("#members tbody tr")) == 84
+    page.all("#all-table tbody button")[2].click()
+    page.drawn()
+    assert page.one("#group-title").text == "next-gen"
+    assert "from the records of __consumer_offsets" in page.one("#period").text
+    for at, rows in ((3, 1), (4, 0)):
+        Select(page.one("#groups-select")).select_by_index(at)
+        page.drawn()
+        assert len(page.numbers()) == rows
+    ground = "getComputedStyle(document.body).backgroundColor"
+    assert page.js(ground) == "rgb(255, 255, 255)"
+    page.one("#theme").click()
+    assert page.js(ground) == "rgb(18, 21, 26)"
+    assert page.one("#theme").get_attribute("aria-pressed") == "true"
+    page.media("screen", dark=True)
+    assert page.js(ground) == "rgb(18, 21, 26)"
+    page.media("screen", dark=False)
+    page.wait(f"{ground} === 'rgb(255, 255, 255)'")
+
+
+def test_a_report_of_nothing_says_so(page: Page) -> None:
+    page.open()
+    assert page.one("#group").text == "No consumer group was found."
+
+
+# ---- how it looks
+
+
+@pytest.mark.parametrize("width", [1400, 800, 400])
+def test_no_texts_overlap(page: Page, width: int) -> None:
+    page.open(storm(rebalances=150), typical(), incident(), width=width)
+    for group in range(3):
+        page.browser.execute_script("choose(arguments[0])", group)
+        for keys in ("", "+++", "nn"):
+            page.one("#charts").send_keys("0", *keys)
+            page.drawn()
+            count, found = page.js(CHECKS["overlaps"])
+            assert found == []
+            assert count > 30
+    assert page.js("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def picture(page: Page, of: WebElement) -> tuple[int, float, int, int, list[int]]:
+    """Colours, the part of the most frequent one, different and all strips of 50 pixels, and their sums."""
+    colours, most, different, strips, sums = page.browser.execute_async_script(
+        CHECKS["pixels"], of.screenshot_as_base64
+    )
+    return colours, most, different, strips, sums
+
+
+def test_pictures_are_not_empty_and_themes_differ(page: Page) -> None:
+    sums = []
+    for dark in (False, True):
+        page.open(typical(), storm(rebalances=150), dark=dark)
+        for selector in ("#time", "#group"):
+            colours, most, different, strips, rows = picture(page, page.one(selector))
+            assert colours > 60
+            assert most < 0.95
+            assert different > strips * 0.6
+            sums.append(rows)
+    assert not set(sums[0]) & set(sums[2])
+    assert not set(sums[1]) & set(sums[3])
+
+
+def test_two_hundred_members_and_a_thousand_rebalances_stay_usable(page: Page) -> None:
+    page.open(storm())
+    lanes = page.one("#lanes")
+    high, whole = page.js("[arguments[0].clientHeight, arguments[0].scrollHeight]", lanes)
+    assert high <= 450 < 4000 <= whole
+    assert page.js("document.querySelectorAll('#charts svg *').length") < 20_000
+    assert len(page.numbers()) == 1000
+    assert "clickstream-0" in page.texts("#lanes .role-axis-label text")[0]
+    row = "[...document.querySelectorAll('#lanes .layer_2_marks path')].some((bar) => bar.getBBox().y > 3900)"
+    assert not page.js(row)
+    page.browser.execute_script("arguments[0].scrollTop = 1e6", lanes)
+    page.wait(row)
+    before = page.js("arguments[0].scrollTop", lanes)
+    page.one("#charts").send_keys(Keys.ARROW_UP)
+    page.wait(f"document.getElementById('lanes').scrollTop < {before}")
+    page.one("#filter-text").send_keys("clickstream-26")
+    assert 0 < len(page.numbers()) < 100
+    assert "intervals of ownership" in page.one("#cut").text
+
+
+def test_on_paper_everything_is_there_and_it_is_light(page: Page) -> None:
+    page.open(incident(), dark=True)
+    page.media("print", dark=True)
+    assert page.js("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert not page.one(".toolbar").is_displayed()
+    assert page.js("document.getElementById('lanes').clientHeight >= 84 * 20 * 0.9")
+    page.media("", dark=True)
+    page.browser.execute_script("window.dispatchEvent(new Event('beforeprint'))")
+    assert page.js("document.querySelectorAll('#lanes .layer_1_marks line').length") == 84
+    page.browser.execute_script("window.dispatchEvent(new Event('afterprint'))")
+    paper = base64.b64decode(page.browser.print_page())
+    assert paper.startswith(b"%PDF")
+    assert len(paper) > 30_000
+
+
+# ---- for everybody
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_names_captions_heads_and_contrast(page: Page, dark: bool) -> None:
+    page.open(typical(), incident(), kip_848(), dark=dark)
+    page.browser.execute_script(
+        "table.open(5); document.querySelectorAll('details').forEach((box) => { box.open = true; })"
+    )
+    assert page.js(CHECKS["accessible"]) == []
+    count, low = page.js(CHECKS["contrast"])
+    assert count > 300
+    assert low == []
+    for chart in ("causes", "lanes", "pauses", "commits"):
+        assert len(page.one(f"#{chart}").get_attribute("aria-label") or "") > 30
+
+
+def test_everything_is_reached_by_tab_and_the_focus_is_seen(page: Page) -> None:
+    page.open(typical(), bare())
+    reached: list[str] = []
+    page.one("body").send_keys(Keys.TAB)
+    while "open" not in reached and len(reached) < 80:
+        reached.append(page.js("document.activeElement.id || document.activeElement.className"))
+        kind, width = page.js(
+            "((style) => [style.outlineStyle, style.outlineWidth])(getComputedStyle(document.activeElement))"
+        )
+        assert kind != "none", reached[-1]
+        assert float(width.removesuffix("px")) >= 2
+        page.browser.switch_to.active_element.send_keys(Keys.TAB)
+    order = ["skip", "groups-select", "theme", "worst", "charts", "filter-cause", "filter-text", "open"]
+    assert [place for place in reached if place in order] == order
