@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 
 from kcoord_wire.error_codes import describe_error
 from kcoord_wire.forensics.model import Cause, Evidence
-from kcoord_wire.forensics.wire_replay import TOO_LARGE, UNKNOWN_MEMBER, Course, Peer, Trigger
+from kcoord_wire.forensics.wire_course import Course, Peer, Trigger
+from kcoord_wire.forensics.wire_replay import TOO_LARGE, UNKNOWN_MEMBER
 from kcoord_wire.forensics.wire_rounds import Failover, client_of
 from kcoord_wire.forensics.wire_rows import Key, Partition, Row, Rows, Sighting
 

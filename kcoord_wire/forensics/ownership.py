@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from kcoord_wire.forensics.model import Ownership, Pause
-from kcoord_wire.forensics.wire_replay import Course, Peer, is_cooperative
+from kcoord_wire.forensics.wire_course import Course, Peer, is_cooperative
 from kcoord_wire.forensics.wire_rows import Key, Partition, Row
 
 __all__ = ["Holding", "count_moves", "find_holdings", "find_pauses", "ownership_rows"]

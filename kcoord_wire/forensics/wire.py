@@ -33,8 +33,9 @@ from kcoord_wire.forensics.model import (
     StateInterval,
 )
 from kcoord_wire.forensics.ownership import count_moves, find_holdings, find_pauses, ownership_rows
+from kcoord_wire.forensics.wire_course import Course, Peer
 from kcoord_wire.forensics.wire_members import member_rows
-from kcoord_wire.forensics.wire_replay import Course, Peer, Replay
+from kcoord_wire.forensics.wire_replay import Replay
 from kcoord_wire.forensics.wire_rounds import Round, find_failovers, find_rounds
 from kcoord_wire.forensics.wire_rows import Key, Partition, Rows, read_rows
 
@@ -56,20 +57,20 @@ def wire_history(exchanges: pa.Table, topics: pa.Table) -> GroupHistory:
     replay = Replay(rows, rounds, failovers)
     replay.run()
     witness = Witness(rows)
-    verdicts = [witness.judge(course) for course in replay.courses]
+    verdicts = [witness.judge(course) for course in replay.group.courses]
     given = {id(row): part for home in rounds for row, part in _brought(home)}
-    holdings = find_holdings(replay.peers, rows.rows, given)
-    rebalances = _rebalances(rows, replay.courses, verdicts)
+    holdings = find_holdings(replay.group.peers, rows.rows, given)
+    rebalances = _rebalances(rows, replay.group.courses, verdicts)
     spans = [(rebalance.started_ns, rebalance.ended_ns) for rebalance in rebalances]
     pauses = find_pauses(rows.group_id, holdings, spans)
     _add_pauses(rebalances, pauses, rows.last_ns)
     kinds = {
         id(course.trigger.peer): "poll timeout"
-        for course, verdict in zip(replay.courses, verdicts, strict=True)
+        for course, verdict in zip(replay.group.courses, verdicts, strict=True)
         if verdict.cause is Cause.POLL_TIMEOUT and course.trigger.kind == "left"
     }
-    members = member_rows(rows.group_id, replay.peers, rows, kinds)
-    generations = _generations(rows.group_id, replay.courses)
+    members = member_rows(rows.group_id, replay.group.peers, rows, kinds)
+    generations = _generations(rows.group_id, replay.group.courses)
     types = [home.protocol_type for home in rounds if home.protocol_type]
     types += [row.protocol_type for row in rows.rows if row.protocol_type]
     return GroupHistory(
@@ -89,7 +90,7 @@ def wire_history(exchanges: pa.Table, topics: pa.Table) -> GroupHistory:
         ),
         rebalances=rebalances,
         generations=generations,
-        states=_states(rows.group_id, replay.states),
+        states=_states(rows.group_id, replay.group.states),
         members=members,
         ownership=ownership_rows(rows.group_id, holdings),
         pauses=pauses,
@@ -317,14 +318,12 @@ def _commit_rows(group_id: str, commits: pa.Table) -> list[CommitRow]:
 
 def _blind(rows: Rows, replay: Replay, rounds: list[Round]) -> list[str]:
     said = []
-    if any(not peer.is_new for peer in replay.peers):
-        count = sum(not peer.is_new for peer in replay.peers)
-        said.append(
-            f"{count} of {len(replay.peers)} members had joined before the source began, or their join is missing."
-        )
-    unknown = sum(course.trigger.kind == "hidden" for course in replay.courses)
+    if any(not peer.is_new for peer in replay.group.peers):
+        count, all_ = sum(not peer.is_new for peer in replay.group.peers), len(replay.group.peers)
+        said.append(f"{count} of {all_} members had joined before the source began, or their join is missing.")
+    unknown = sum(course.trigger.kind == "hidden" for course in replay.group.courses)
     if unknown:
-        said.append(f"Nothing in the source set off {unknown} of {len(replay.courses)} rebalances.")
+        said.append(f"Nothing in the source set off {unknown} of {len(replay.group.courses)} rebalances.")
     unseen = [home.generation for home in rounds if home.joined is None]
     if unseen:
         said.append(f"The joins of {len(unseen)} generations are missing: {_few(unseen)}.")
@@ -332,12 +331,12 @@ def _blind(rows: Rows, replay: Replay, rounds: list[Round]) -> list[str]:
     if unlisted:
         said.append(f"Who was in generation {_few(unlisted)} is known by the members' own requests alone: the leader's "
                     f"answer is missing.")  # fmt: skip
-    skipped = _skipped(replay.courses)
+    skipped = _skipped(replay.group.courses)
     if skipped:
         said.append(f"Generations that nobody was seen to join: {_few(skipped)}.")
     if rows.unplaced:
         said.append(f"{rows.unplaced} exchanges have no time and were left out.")
-    if replay.courses and replay.courses[-1].outcome == "open":
+    if replay.group.courses and replay.group.courses[-1].outcome == "open":
         said.append("The source ends in the middle of a rebalance.")
     return said
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from kcoord_wire.forensics.model import MemberLife
-from kcoord_wire.forensics.wire_replay import Peer
+from kcoord_wire.forensics.wire_course import Peer
 from kcoord_wire.forensics.wire_rows import Rows
 
 __all__ = ["library_of", "member_rows"]
