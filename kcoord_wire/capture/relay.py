@@ -46,6 +46,7 @@ TRACKED, RECORDED, REWRITTEN = 1, 2, 4  # what is done with an api
 _PRODUCE, _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 0, 17, 36
 _REQUEST_HEAD: Final = struct.Struct(">IhhIh")  # size, api key, version, correlation id, length of the client id
 _RESPONSE_HEAD: Final = struct.Struct(">II")
+_SIZE: Final = struct.Struct(">I")
 _LARGEST_VERSION: Final = 31
 
 
@@ -263,8 +264,9 @@ class _End(asyncio.Protocol):
 
     # ---- frames
 
-    def begin(self, start: bytes, size: int) -> tuple[int, bool]:
-        """A frame begins: how many of its bytes to keep, and whether to hold it back."""
+    def begin(self, data: bytes, at: int, size: int) -> tuple[int, bool]:
+        """A frame of `size` bytes begins at `at`, its first `HEAD` bytes, or all it has, are in `data`: how many of its
+        bytes to keep, and whether to hold it back."""
         raise NotImplementedError
 
     def end(self, body: bytes, size: int) -> bytes | None:
@@ -276,6 +278,10 @@ class _End(asyncio.Protocol):
         passed: list[bytes] = []
         at, filled = 0, len(data)
         while at < filled:
+            if not self._left and not self._start:
+                at = self._pass_whole(data, at, passed)
+                if at == filled:
+                    break
             if self._left:
                 piece = data[at : at + self._left] if at or filled > self._left else data
                 at += len(piece)
@@ -298,7 +304,7 @@ class _End(asyncio.Protocol):
                 at += len(start) - len(self._start)
                 self._start = b""
                 self._size, self._left = size, 4 + size - len(start)
-                self._keep, self.held_back = self.begin(start, size)
+                self._keep, self.held_back = self.begin(start, 0, size)
                 self._wanted = self._keep > 0
                 self._hold(start[4:])
                 if not self.held_back:
@@ -307,12 +313,35 @@ class _End(asyncio.Protocol):
                 self._finish(passed)
         return passed
 
+    def _pass_whole(self, data: bytes, at: int, passed: list[bytes]) -> int:
+        """Take the frames that are whole, from `at` on: most of all frames. Where they end."""
+        filled, begun, shortest = len(data), at, self.HEAD - 4
+        longest = min(self.LIMIT, self.relay.proxy.limits.max_frame)
+        while at + self.HEAD <= filled:
+            size = _SIZE.unpack_from(data, at)[0]
+            end = at + 4 + size
+            if end > filled or not shortest <= size <= longest:
+                break
+            keep, held_back = self.begin(data, at, size)
+            if held_back:
+                if begun < at:
+                    passed.append(data[begun:at])
+                body = data[at + 4 : end]
+                passed.append(self.end(body, size) or frame(body))
+                begun = end
+            elif keep:
+                self.record(data[at + 4 : end], size)
+            at = end
+        if begun < at:
+            passed.append(data[begun:at])
+        return at
+
     def _finish(self, passed: list[bytes]) -> None:
         if self._wanted:
             body = b"".join(self._kept)
             instead = self.end(body, self._size)
             if self.held_back:
-                passed.append(instead if instead is not None else frame(body))
+                passed.append(instead or frame(body))
         self._forget()
 
     def _hold(self, piece: bytes) -> None:
@@ -341,7 +370,7 @@ class _End(asyncio.Protocol):
 
 
 class _Client(_End):
-    """What clients send: passed on at once, seen afterwards."""
+    """What clients send: passed on as it is."""
 
     __slots__ = ()
     HEAD = _REQUEST_HEAD.size
@@ -371,13 +400,6 @@ class _Client(_End):
             broker.write(data)
             return
         self._time_ns = time.time_ns()
-        if not self._left and not self._start and len(data) >= self.HEAD:
-            size = int.from_bytes(data[:4], "big")
-            if size == len(data) - 4 and size <= proxy.limits.max_frame:  # the whole of one frame: the common case
-                broker.write(data)
-                if self.begin(data, size)[0]:
-                    self.record(data[4:], size)
-                return
         if self.split(data) is not None:
             broker.write(data)
 
@@ -392,13 +414,13 @@ class _Client(_End):
         transport.write_eof()
         return True
 
-    def begin(self, start: bytes, size: int) -> tuple[int, bool]:
+    def begin(self, data: bytes, at: int, size: int) -> tuple[int, bool]:
         relay = self.relay
         proxy = relay.proxy
         proxy.counters.requests += 1
-        if len(start) < self.HEAD:  # a bare SASL token can be as short, a request cannot
+        if size < 10:  # a bare SASL token can be as short, a request cannot
             return 0, False
-        _, api_key, version, correlation_id, client_id = _REQUEST_HEAD.unpack_from(start)
+        _, api_key, version, correlation_id, client_id = _REQUEST_HEAD.unpack_from(data, at)
         if relay.raw:
             if api_key not in API_NAMES or not 0 <= version <= _LARGEST_VERSION or not -1 <= client_id <= size - 10:
                 return 0, False
@@ -445,18 +467,6 @@ class _Upstream(_End):
             client.write(data)
             return
         self._time_ns = time.time_ns()
-        if not self._left and not self._start and len(data) >= self.HEAD:
-            size = int.from_bytes(data[:4], "big")
-            if size == len(data) - 4 and size <= proxy.limits.max_frame:  # the whole of one frame: the common case
-                keep, held_back = self.begin(data, size)
-                if not held_back:
-                    client.write(data)
-                    if keep:
-                        self.record(data[4:], size)
-                else:
-                    instead = self.end(data[4:], size)
-                    client.write(data if instead is None else instead)
-                return
         if proxy.rewrites:
             passed = self.split(data)
             if passed:
@@ -465,14 +475,14 @@ class _Upstream(_End):
             client.write(data)
             self.split(data)
 
-    def begin(self, start: bytes, size: int) -> tuple[int, bool]:
+    def begin(self, data: bytes, at: int, size: int) -> tuple[int, bool]:
         relay = self.relay
         proxy = relay.proxy
         proxy.counters.responses += 1
         self._answered = None
-        if len(start) < self.HEAD:
+        if size < 4:
             return 0, False
-        answered = self._answered = relay.waiting.pop(int.from_bytes(start[4:8], "big"), None)
+        answered = self._answered = relay.waiting.pop(_RESPONSE_HEAD.unpack_from(data, at)[1], None)
         stray = RECORDED if proxy.records_all and not relay.raw else 0
         what = stray if answered is None else answered[2]
         if what & REWRITTEN:

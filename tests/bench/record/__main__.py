@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -40,8 +41,21 @@ RECORD = (
 )
 
 
+@dataclass(frozen=True)
+class Way:
+    """Where clients connect, and the process that takes them."""
+
+    address: str
+    pid: int
+
+    def processor_seconds(self) -> float:
+        """What the process has used so far."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 @contextmanager
-def process(*command: str) -> Iterator[str]:
+def process(*command: str) -> Iterator[Way]:
     """A process that prints its address on its first line, until the end of the block."""
     running = subprocess.Popen([sys.executable, *command], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
@@ -49,7 +63,7 @@ def process(*command: str) -> Iterator[str]:
         line = running.stdout.readline()
         found = re.search(r"127\.0\.0\.1:\d+", line)
         assert found is not None, f"{command} says {line!r}"
-        yield found[0]
+        yield Way(found[0], running.pid)
     finally:
         running.kill()
         running.communicate()
@@ -78,11 +92,11 @@ def round_trips(client: socket.socket, request: bytes, count: int) -> list[int]:
     return taken
 
 
-def latencies(ways: dict[str, str], rounds: int) -> dict[str, dict[str, float]]:
+def latencies(ways: dict[str, Way], rounds: int) -> dict[str, dict[str, float]]:
     """Of each way p50 and p99 in microseconds, and the median of what it adds to the direct one, turn by turn."""
     request = heartbeat()
     with ExitStack() as stack:
-        clients = {name: stack.enter_context(connect(address)) for name, address in ways.items()}
+        clients = {name: stack.enter_context(connect(way.address)) for name, way in ways.items()}
         turns: dict[str, list[list[int]]] = {name: [] for name in ways}
         for client in clients.values():
             round_trips(client, request, 4 * TURN)
@@ -101,9 +115,10 @@ def latencies(ways: dict[str, str], rounds: int) -> dict[str, dict[str, float]]:
     return figures
 
 
-def throughput(address: str, seconds: float) -> float:
-    """Round trips a second of many connections, each with many on their way."""
-    request = heartbeat()
+def throughput(way: Way, seconds: float) -> tuple[float, float]:
+    """Many connections, each with many on their way: round trips a second, and what one costs the way's process in
+    microseconds of processor time."""
+    request, address = heartbeat(), way.address
     with ExitStack() as stack:
         probe = stack.enter_context(connect(address))
         probe.sendall(request)
@@ -114,7 +129,7 @@ def throughput(address: str, seconds: float) -> float:
             client.sendall(request * DEPTH)
             client.setblocking(False)
             ready.register(client, selectors.EVENT_READ, [0])
-        done, began = 0, time.perf_counter()
+        done, used, began = 0, way.processor_seconds(), time.perf_counter()
         until = began + seconds
         while (now := time.perf_counter()) < until:
             for key, _ in ready.select(1):
@@ -122,17 +137,17 @@ def throughput(address: str, seconds: float) -> float:
                 answered, key.data[0] = divmod(key.data[0], answer)
                 done += answered
                 key.fileobj.sendall(request * answered)  # type: ignore[union-attr]
-        return done / (now - began)
+        return done / (now - began), (way.processor_seconds() - used) / done * 1e6
 
 
 def format_speed(count: int = 500_000) -> dict[str, float]:
-    """Records a second, written and read."""
+    """Records a second of processor time, written and read."""
     body = os.urandom(60)
 
     def rate(work: Callable[[], object]) -> float:
-        began = time.perf_counter()
+        began = time.process_time()
         work()
-        return count / (time.perf_counter() - began)
+        return count / (time.process_time() - began)
 
     with tempfile.TemporaryDirectory() as folder:
 
@@ -154,16 +169,14 @@ def measure(rounds: int, seconds: float) -> dict[str, Any]:
         direct = stack.enter_context(process("-m", "kcoord_wire", "serve", "--port", "0"))
         ways = {
             "direct": direct,
-            "moves bytes": stack.enter_context(process("-m", "tests.bench.record.forward", direct)),
-            "recorder": stack.enter_context(process("-c", RECORD, direct, folder)),
+            "moves bytes": stack.enter_context(process("-m", "tests.bench.record.forward", direct.address)),
+            "recorder": stack.enter_context(process("-c", RECORD, direct.address, folder)),
         }
         figures: dict[str, Any] = {"round trips": latencies(ways, rounds)}
-        figures["throughput"] = {
-            name: median(each)
-            for name, each in {
-                name: [throughput(address, seconds) for _ in range(3)] for name, address in ways.items()
-            }.items()
-        }
+        runs = [{name: throughput(way, seconds) for name, way in ways.items()} for _ in range(3)]
+        for name, each in figures["round trips"].items():
+            each["per_second"] = median(run[name][0] for run in runs)
+            each["processor_us"] = median(run[name][1] for run in runs)
         damaged = [
             piece for file in recording_files(folder) for piece in read_recording(file) if not hasattr(piece, "body")
         ]
@@ -173,20 +186,24 @@ def measure(rounds: int, seconds: float) -> dict[str, Any]:
 
 
 def markdown(result: dict[str, Any]) -> str:
-    trips, rates, speed = result["round trips"], result["throughput"], result["format"]
+    trips, speed = result["round trips"], result["format"]
     lines = [
         f"{result['date']}, {result['processor']}, {result['cores']} cores, Python {result['python']}",
         "",
-        "| Heartbeats | p50, us | p99, us | adds to p50, us | a second, 50 connections pipelining |",
-        "|---|--:|--:|--:|--:|",
+        f"| Heartbeats | p50, us | p99, us | adds to p50, us | a second, {CONNECTIONS} connections pipelining "
+        "| of which a process takes, us each |",
+        "|---|--:|--:|--:|--:|--:|",
     ]
     for name, each in trips.items():
         adds = "" if name == "direct" else f"{each['adds_p50_us']:.0f}"
-        lines.append(f"| {name} | {each['p50_us']:.0f} | {each['p99_us']:.0f} | {adds} | {rates[name]:,.0f} |")
+        lines.append(
+            f"| {name} | {each['p50_us']:.0f} | {each['p99_us']:.0f} | {adds} | {each['per_second']:,.0f} "
+            f"| {each['processor_us']:.1f} |"
+        )
     lines += [
         "",
-        f"The format, frames of 60 bytes: {speed['write']:,.0f} written a second, {speed['read']:,.0f} read, "
-        f"{speed['scan']:,.0f} scanned.",
+        f"The format, frames of 60 bytes, a second of processor time: {speed['write']:,.0f} written, "
+        f"{speed['read']:,.0f} read, {speed['scan']:,.0f} scanned.",
     ]
     return "\n".join(lines) + "\n"
 
