@@ -84,11 +84,11 @@ class _Reader:
         self._complaint: Any = None
         self._consumer: Any = None
         self._config: dict[str, Any] = {
-            "group.id": "kcoord-wire-reader",  # librdkafka wants one; nobody joins it
             **config,
             "bootstrap.servers": bootstrap,
             "error_cb": self._complained,
         }
+        self._group = self._config.pop("group.id", "kcoord-wire-reader")  # librdkafka wants one; nobody joins it
 
     def close(self) -> None:
         if self._consumer is not None:
@@ -114,7 +114,7 @@ class _Reader:
             raise TopicError(f"the cluster at {self._bootstrap} shows no topic {self._topic} ({hint})")
         if found.error is not None:
             raise self._refused(found.error)
-        self._consumer = self._made(self._kafka.Consumer, _READS_ONLY)
+        self._consumer = self._made(self._kafka.Consumer, {"group.id": self._group, **_READS_ONLY})
         return sorted(found.partitions)
 
     def _made(self, kind: Any, settings: Mapping[str, Any]) -> Any:

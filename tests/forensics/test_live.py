@@ -146,10 +146,22 @@ def test_settings_that_librdkafka_does_not_take(config: dict[str, str]) -> None:
         next(read_topic("127.0.0.1:1", config))
 
 
-def test_it_stays_a_reader() -> None:
-    reader = _Reader(confluent_kafka, "127.0.0.1:1", {"enable.auto.commit": "true", "group.id": "g"}, "t", 1)
-    consumer = reader._made(lambda config, logger: config, {"enable.auto.commit": False})
-    assert (consumer["enable.auto.commit"], consumer["group.id"]) == (False, "g")
+def test_it_stays_a_reader(monkeypatch: pytest.MonkeyPatch, mock: Mock) -> None:
+    """Whatever the settings say: what would make it commit is overruled."""
+    made: list[dict[str, object]] = []
+    consumer = confluent_kafka.Consumer
+
+    def note(config: dict[str, object], **options: object) -> object:
+        made.append(config)
+        return consumer(config, **options)
+
+    monkeypatch.setattr(confluent_kafka, "Consumer", note)
+    mock.produce("t", 0, b"1", None, 1)
+    mock.flush()
+    (batch,) = read_topic(mock.address, {"enable.auto.commit": "true", "group.id": "g", "client.id": "c"}, topic="t")
+    assert batch.num_rows == 1
+    (config,) = made
+    assert (config["enable.auto.commit"], config["group.id"], config["client.id"]) == (False, "g", "c")
 
 
 def test_refusals_say_what_to_do() -> None:

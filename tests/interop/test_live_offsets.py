@@ -1,0 +1,107 @@
+"""A live Kafka broker: what its clients do is read from ``__consumer_offsets`` while it runs, and explained."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pyarrow as pa
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from kcoord_wire.forensics.live import TopicError, read_topic
+from kcoord_wire.forensics.log import log_histories
+from kcoord_wire.forensics.model import Cause, GroupHistory
+from tests.data.consumer_groups.generate import CLASSIC, PROPERTIES, Stage
+from tests.data.consumer_groups.lives import Consumer
+from tests.interop.kafka_broker import KafkaBroker
+
+PARTITIONS = 4
+ASSIGNORS = {"eager": "range", "cooperative": "cooperative-sticky"}
+SETTINGS = {
+    **PROPERTIES,
+    "offsets.topic.num.partitions": "4",
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
+
+
+def histories_of(address: str) -> dict[str, GroupHistory]:
+    histories = log_histories(pa.Table.from_batches(read_topic(address)))
+    return {history.group.group_id: history for history in histories}
+
+
+def groups_of(admin: AdminClient) -> set[str]:
+    return {group.group_id for group in admin.list_consumer_groups().result(30).valid}
+
+
+def rule(admin: AdminClient, operation: AclOperation, permission: AclPermissionType) -> None:
+    """What everybody may or may not do with the topic of offsets, as soon as it takes effect."""
+    everybody = ("User:*", "*", operation, permission)
+    acl = AclBinding(ResourceType.TOPIC, "__consumer_offsets", ResourcePatternType.LITERAL, *everybody)
+    for future in admin.create_acls([acl]).values():
+        future.result(30)
+
+
+def refusal(address: str, wanted: str) -> None:
+    """Wait until reading is refused in these words."""
+    said = "nothing"
+    for _ in range(50):
+        try:
+            list(read_topic(address, patience_s=5))
+        except TopicError as error:
+            said = str(error)
+            if wanted in said:
+                return
+        time.sleep(0.1)
+    raise AssertionError(f"it said {said}")
+
+
+def test_a_live_broker(tmp_path: Path) -> None:
+    with KafkaBroker(tmp_path / "live-offsets", SETTINGS) as broker, ExitStack() as stack:
+        admin = AdminClient({"bootstrap.servers": broker.address})
+        for future in admin.create_topics([NewTopic("orders", PARTITIONS, 1)]).values():
+            future.result(30)
+        stages = {name: Stage(broker.address, name, [], stack) for name in ASSIGNORS}
+        members: dict[str, list[Consumer]] = {name: [] for name in ASSIGNORS}
+        for number in ("1", "2"):
+            for name, stage in stages.items():
+                options = {**CLASSIC, "partition_assignment_strategy": ASSIGNORS[name]}
+                members[name].append(stage.start(number, ["orders"], **options))
+            for name, stage in stages.items():
+                stage.settle(members[name], PARTITIONS)
+        stages["eager"].leave(members["eager"].pop())
+        stages["eager"].settle(members["eager"], PARTITIONS)
+        groups = groups_of(admin)
+        histories = histories_of(broker.address)
+        assert groups_of(admin) == groups == set(histories) == set(ASSIGNORS), "reading has left nothing"
+        rule(admin, AclOperation.ALL, AclPermissionType.ALLOW)
+        rule(admin, AclOperation.READ, AclPermissionType.DENY)
+        refusal(broker.address, "not authorised to read __consumer_offsets: the user needs Describe and Read")
+        rule(admin, AclOperation.DESCRIBE, AclPermissionType.DENY)
+        refusal(
+            broker.address, "shows no topic __consumer_offsets (no group has ever been used, or you may not see it)"
+        )
+    eager, cooperative = histories["eager"], histories["cooperative"]
+    assert [(item.cause, item.client_id) for item in eager.rebalances] == [
+        (Cause.NEW_MEMBER, "eager-1"),
+        (Cause.NEW_MEMBER, "eager-2"),
+        (Cause.MEMBER_LEFT, "eager-2"),
+    ]
+    assert [(item.cause, item.client_id) for item in cooperative.rebalances] == [
+        (Cause.NEW_MEMBER, "cooperative-1"),
+        (Cause.NEW_MEMBER, "cooperative-2"),
+        (Cause.COOPERATIVE_FOLLOW_UP, None),
+    ]
+    there = {life.client_id for life in cooperative.members if life.left_ns is None}
+    assert there == {"cooperative-1", "cooperative-2"}
+    assert {item.client_id for item in eager.ownership if item.to_ns is None} == {"eager-1"}
+    assert all(item.evidence[-1].source.startswith("__consumer_offsets-") for item in eager.rebalances)
