@@ -4,8 +4,18 @@ Packets are dissected by dpkt, which the extra ``capture`` brings; without it th
 """
 
 from kcoord_wire.capture.conversation import CapturedFrame, CaptureReport, Conversation
-from kcoord_wire.capture.frames import read_capture
+from kcoord_wire.capture.frames import read_capture, read_raw_frames
 from kcoord_wire.capture.pcap import CaptureError
+from kcoord_wire.capture.raw import RawFrame
 from kcoord_wire.extras import MissingLibraryError
 
-__all__ = ["CaptureError", "CaptureReport", "CapturedFrame", "Conversation", "MissingLibraryError", "read_capture"]
+__all__ = [
+    "CaptureError",
+    "CaptureReport",
+    "CapturedFrame",
+    "Conversation",
+    "MissingLibraryError",
+    "RawFrame",
+    "read_capture",
+    "read_raw_frames",
+]

@@ -22,7 +22,7 @@ from typing import BinaryIO, Generic, Protocol, TypeVar
 
 from kcoord_wire.capture.conversation import CapturedFrame, CaptureReport, Conversation, Side
 from kcoord_wire.capture.packets import Endpoint, Segment, read_segment
-from kcoord_wire.capture.pcap import read_packets
+from kcoord_wire.capture.pcap import CaptureError, read_packets
 from kcoord_wire.capture.plausible import LIKELY_REQUEST, judge_request, judge_request_header
 from kcoord_wire.capture.raw import RawConversation, RawFrame
 from kcoord_wire.capture.salvage import salvage_packets
@@ -70,6 +70,8 @@ def read_raw_frames(
 
     :raises OSError: the file cannot be mapped into memory, as no pipe can
     """
+    if not Path(path).stat().st_size:
+        raise CaptureError("neither pcap nor pcapng: the file is empty")
     report = CaptureReport() if report is None else report
     lost: list[RawFrame] = []
     time_ns = 0

@@ -13,7 +13,8 @@ Laws:
   response is an exchange all the same, a response without request is a loss.
 * Only frames of `APIS` are decoded. Of the others the first eight bytes are read, to know what their responses answer.
 * State is bounded for each connection: what waits (matching.MAX_WAITING, MAX_WAITING_BYTES), and the topics and groups
-  it has named (`MAX_NAMES`). A closed connection leaves nothing behind.
+  it has named (`MAX_NAMES`). A closed connection leaves nothing behind. All that waits is bounded as well (`MAX_HELD`);
+  where that gives requests up, the batches do make a difference.
 * A topic is called by the name that the same connection was told for its id before (KIP-516); else ``id:`` and the id
   in hex, which `name_topics` resolves when all is known.
 """
@@ -37,12 +38,23 @@ from kcoord_wire.codec.framing import frame as framed
 from kcoord_wire.forensics.exchange_rows import APIS, METADATA, Decoded, decode_pairs, exchange_rows
 from kcoord_wire.forensics.matching import CLOSED, DAMAGE, OPENED, REQUEST, RESPONSE, match
 from kcoord_wire.forensics.model import Exchange, Frame, Loss, TopicSighting, arrow_schema, table_of
-from kcoord_wire.forensics.nesting import absent, as_type, child, flatten, joined, lists, only_batch, records, take
+from kcoord_wire.forensics.nesting import (
+    absent,
+    as_type,
+    child,
+    filled,
+    flatten,
+    joined,
+    lists,
+    only_batch,
+    records,
+    take,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["MAX_LOSSES", "MAX_NAMES", "Matcher", "client_host", "name_topics"]
+__all__ = ["MAX_HELD", "MAX_LOSSES", "MAX_NAMES", "Matcher", "client_host", "name_topics"]
 
 MAX_NAMES: Final = 10_000
 """Topics, and groups, that are remembered of a connection; those after them are told of each time they are seen."""
@@ -50,6 +62,10 @@ MAX_NAMES: Final = 10_000
 MAX_LOSSES: Final = 100_000
 """Losses that are kept apart; the others are added to the first of their source and kind."""
 
+MAX_HELD: Final = 512 * 1024 * 1024
+"""Bytes of requests that wait on all connections; the oldest are given up."""
+
+_MAX_BATCH_BYTES: Final = 256 * 1024 * 1024
 _KINDS: Final = {"request": REQUEST, "response": RESPONSE, "opened": OPENED, "closed": CLOSED}
 _PEEKED: Final = 8  # api key, version, correlation id
 _CLIENT_ID: Final = 10  # the two bytes of its length end here
@@ -100,13 +116,19 @@ class Matcher:
     def feed(self, frames: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """Take in the next frames; give the rows of `Exchange` and of `TopicSighting` that they complete.
 
+        Calls cost some milliseconds whatever is in them: batches of thousands of frames are best.
+
         :param frames: rows of `Frame`; views and large types are taken as well
+        :return: rows by api; of each in the order of the requests
         """
-        schema = arrow_schema(Frame)
-        if frames.schema != schema:
-            frames = pa.RecordBatch.from_arrays(
-                [frames.column(item.name).cast(item.type) for item in schema], schema=schema
-            )
+        parts = _parts(_as_frames(frames))
+        if len(parts) == 1:
+            return self._feed(parts[0])
+        made = [self._feed(part) for part in parts]
+        exchanges, topics = ([rows[side] for rows in made] for side in (0, 1))
+        return joined(exchanges, arrow_schema(Exchange)), joined(topics, arrow_schema(TopicSighting))
+
+    def _feed(self, frames: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         carried = len(self._waiting)
         batch = _Batch(self, joined([self._waiting, frames], arrow_schema(Frame)), carried)
         batch.introduce()
@@ -119,9 +141,12 @@ class Matcher:
         self.counts.update(dict(zip(("requests", "responses", "opened", "closed", "damage"), kinds, strict=True)))
         self.counts.update(frames=len(frames), bytes=int(batch.lengths[carried:].sum()))
         self.counts.update(stray=len(found.stray), sasl_tokens=len(found.tokens))
-        rows = batch.exchanges(found.requests, found.responses)
+        held = np.cumsum(batch.costs[found.waiting][::-1])[::-1]
+        given_up, waiting = found.waiting[held > MAX_HELD], found.waiting[held <= MAX_HELD]
+        none = np.full(len(given_up), -1)
+        rows = batch.exchanges(np.concatenate([found.requests, given_up]), np.concatenate([found.responses, none]))
         sightings = batch.sightings
-        self._waiting = batch.kept(found.waiting)
+        self._waiting = batch.kept(waiting)
         for row in np.flatnonzero(batch.kinds == CLOSED).tolist():
             sightings.append(batch.sighting(row, "", None, 0))
             self._connections.pop(batch.keys[batch.codes[row]], None)
@@ -232,13 +257,13 @@ class _Batch:
         requests, responses = requests[order], responses[order]
         keys = self.words[requests] >> 16
         made = []
+        hosts = pa.array([connection.host for connection in self.connections], pa.string())
         for key in APIS:
             of_key = np.flatnonzero(keys == key)
             if not len(of_key):
                 continue
             asked, answered = requests[of_key], responses[of_key]
             versions = (self.words[asked] & 0xFFFF).astype(np.uint16).view(np.int16)
-            hosts = pa.array([connection.host for connection in self.connections], pa.string())
             pairs = decode_pairs(key, self.rows, asked, answered, versions, take(hosts, self.codes[asked]), self)
             if key == METADATA:
                 self._note_topics(pairs)
@@ -347,6 +372,27 @@ def _named(column: Any, by_id: dict[str, str]) -> Any:
     parts = {kind.field(index).name: child(flat.values, kind.field(index).name) for index in range(kind.num_fields)}
     parts["topic"] = pa.array([by_id.get(topic, topic) for topic in topics.to_pylist()], pa.string())
     return as_type(lists(records(parts), flat.row, flat.rows, absent(column)), column.type)
+
+
+def _as_frames(frames: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows in the types of `Frame`; what may not be null and is, is empty."""
+    schema = arrow_schema(Frame)
+    if frames.schema == schema and not any(column.null_count for column in frames.columns[:-2]):
+        return frames
+    columns = []
+    for item in schema:
+        known = frames.schema.get_field_index(item.name) >= 0
+        column = frames.column(item.name).cast(item.type) if known else pa.nulls(len(frames), item.type)
+        columns.append(column if item.nullable else filled(column))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _parts(frames: pa.RecordBatch) -> list[pa.RecordBatch]:
+    """Pieces of at most `_MAX_BATCH_BYTES`, or of one row: decoded columns must not outgrow their offsets."""
+    if len(frames) < 2 or pc.sum(pc.binary_length(frames.column("frame"))).as_py() <= _MAX_BATCH_BYTES:
+        return [frames]
+    half = len(frames) // 2
+    return _parts(frames.slice(0, half)) + _parts(frames.slice(half))
 
 
 def _numbers(column: Any) -> NDArray[np.int64]:

@@ -28,10 +28,10 @@ __all__ = ["CLOSED", "DAMAGE", "MAX_WAITING", "MAX_WAITING_BYTES", "OPENED", "RE
 
 REQUEST, RESPONSE, OPENED, CLOSED, DAMAGE = range(5)
 
-MAX_WAITING: Final = 65536
-"""Requests of one connection."""
+MAX_WAITING: Final = 1024
+"""Requests of one connection. They are matched anew with each batch: where responses were not captured, that costs."""
 
-MAX_WAITING_BYTES: Final = 32 * 1024 * 1024
+MAX_WAITING_BYTES: Final = 8 * 1024 * 1024
 """Bytes of the requests of one connection."""
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import kcoord_wire as kw
 from kcoord_wire.api_keys import API_NAMES
 from kcoord_wire.capture import CapturedFrame, read_capture
+from kcoord_wire.forensics import exchanges as exchanges_module
 from kcoord_wire.forensics import matching
 from kcoord_wire.forensics.exchange_rows import APIS, METADATA
 from kcoord_wire.forensics.exchanges import Matcher, client_host, name_topics
@@ -291,6 +292,37 @@ def test_waiting_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         heartbeat(talk, number, answered=False, member="m" * 200)
     matcher = Matcher()
     assert len(matcher.feed(batch(mixed([talk], random.Random(0))))[0]) == 3
+
+
+def test_all_that_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchanges_module, "MAX_HELD", 600)
+    talks = [Talk(number) for number in range(1, 6)]
+    for talk in talks:
+        heartbeat(talk, talk.number, answered=False, member="m" * 200)
+    matcher = Matcher()
+    frames = [talk.frames[0] for talk in talks]
+    given_up = matcher.feed(batch(frames))[0]
+    assert given_up.column("generation_id").to_pylist() == [1, 2, 3]
+    assert matcher.finish()[0].column("generation_id").to_pylist() == [4, 5]
+
+
+def test_large_batches_are_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    talks = [chatter(number, random.Random(number)) for number in range(1, 6)]
+    frames = batch(mixed(talks, random.Random(0)))
+    whole = match_all([frames])
+    monkeypatch.setattr(exchanges_module, "_MAX_BATCH_BYTES", 500)
+    pieces = match_all([frames])
+    assert [canonical(rows) for rows in pieces[:2]] == [canonical(rows) for rows in whole[:2]]
+
+
+def test_nulls_and_missing_columns_are_taken() -> None:
+    talk = Talk(1)
+    heartbeat(talk, 1)
+    frames = batch(mixed([talk], random.Random(0)))
+    assert len(Matcher().feed(frames.drop_columns(["error", "lost"]))[0]) == 1
+    nulls = [pa.nulls(3, item.type) for item in frames.schema]
+    rows = pa.RecordBatch.from_arrays(nulls, names=frames.schema.names)
+    assert len(Matcher().feed(rows)[0]) == 0
 
 
 def test_apis_of_no_interest_wait_as_eight_bytes() -> None:
