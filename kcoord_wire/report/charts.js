@@ -61,6 +61,7 @@ const charts = (() => {
     if (drawing) return drawing;
     drawing = (async () => {
       while (again) {
+        await new Promise(requestAnimationFrame);
         again = false;
         await Promise.all(fill().map((view) => view.runAsync()));
       }

@@ -12,7 +12,7 @@ const table = (() => {
     ["paused", "Paused", true, (row) => row.paused ?? -1],
     ["outcome", "Outcome", false, (row) => row.outcome],
   ];
-  let group, order = "n", down = false, opened = new Set(), longest = 1, body, lines;
+  let group, order = "n", down = false, opened = new Set(), longest = 1, body, lines, typed;
 
   function setGroup(chosen) {
     group = chosen;
@@ -167,7 +167,10 @@ const table = (() => {
 
   function listen() {
     for (const id of ["filter-cause", "filter-member"]) $(id).addEventListener("change", fill);
-    $("filter-text").addEventListener("input", fill);
+    $("filter-text").addEventListener("input", () => {
+      clearTimeout(typed);
+      typed = setTimeout(fill, 80);
+    });
     $("filter").addEventListener("reset", () => setTimeout(fill));
     $("filter").addEventListener("submit", (event) => event.preventDefault());
   }

@@ -117,7 +117,7 @@ def _finding(finding: Finding) -> Any:
     line = text(f"{shown(finding.severity, 12)}: ", STYLES.get(finding.severity, ""))
     line.append(shown(finding.text, 600), "")
     if finding.advice:
-        line.append(f" {shown(finding.advice, 600)}", "dim")
+        line.append(f"\n  {shown(finding.advice, 600)}", "dim")
     return line
 
 

@@ -34,8 +34,9 @@ def test_opens_with_what_happened_and_why() -> None:
     assert "max.poll.interval.ms exceeded" in table[3]
     assert "+0:31.900" in table[3]
     assert rest[8].startswith("critical: billing-1 was put out")
-    assert rest[9].startswith("warning: billing-2 joined 6.5 s after everybody else")
-    assert rest[11] == "cannot be told from this source: Heartbeats before the capture began are not in it."
+    assert rest[9] == "  Raise max.poll.interval.ms above the longest batch, or make batches smaller."
+    assert rest[10].startswith("warning: billing-2 joined 6.5 s after everybody else")
+    assert rest[14] == "cannot be told from this source: Heartbeats before the capture began are not in it."
 
 
 def test_says_of_little_that_it_is_little() -> None:
