@@ -27,6 +27,8 @@ Laws:
 * Damage costs the records that it hit. A header has a checksum of its own, so that a damaged body ends where it should;
   else the next record is looked for by its marker and its checksums. (Of a body whose header is lost, what looks like
   a record is taken for one.)
+* Time is linear in the bytes: where one damaged record after the other has a sound header, their lengths are believed
+  in the end, and what is inside is not looked through again.
 * A length is believed only if the header's checksum is right and it is at most `MAX_BODY`; even then memory grows with
   the bytes that are there.
 * A writer appends to no file but its own: what another has left, torn or whole, stays as it is. One writer has a folder
@@ -86,6 +88,7 @@ _DIRECTIONS: Final[list[Direction | None]] = [None, "opened", "closed", "request
 _NAME: Final = re.compile(r"frames-(\d{6,})\.kcrec")
 _BLOCK: Final = 1 << 20
 _LARGEST_READ: Final = 16 << 20
+_DOUBT: Final = 16
 _FLUSH_AT: Final = 256 << 10  # bytes that a writer holds before it writes by itself
 
 
@@ -266,6 +269,7 @@ class _Window:
     def __init__(self, file: BinaryIO, start: int, crc32c: Callable[..., int]) -> None:
         self.data = b""
         self.base = start
+        self._doubted = 0  # bytes of records whose checksum was wrong
         self._file = file
         self._crc32c = crc32c
 
@@ -304,7 +308,8 @@ class _Window:
         else:
             return position
         self._hold(position, size + _RECORD.size)
-        if self._header_fault(position + size) is None:
+        self._doubted += size
+        if self._header_fault(position + size) is None or self._doubted > _DOUBT * position + _LARGEST_READ:
             return Damage(position, size, why)
         return self._search(position, position + 1, why)
 

@@ -112,6 +112,20 @@ def test_signals_end_it_in_order(record: Start, broker: Coordinator, tmp_path: P
     assert found == ["opened", "request", "response", "request", "response", "closed"]
 
 
+def test_what_a_killed_recorder_leaves_is_whole(record: Start, broker: Coordinator, tmp_path: Path) -> None:
+    recording = record("--upstream", broker.address)
+    with Wire(recording.address) as wire:
+        for _ in range(500):
+            wire.call(HEARTBEAT, 4)
+        time.sleep(0.2)
+        wire.call(HEARTBEAT, 4)
+        recording.process.kill()
+        recording.process.wait()
+    assert len(recorded(tmp_path)) >= 1_001
+    record("--upstream", broker.address).end()
+    assert [path.name for path in recording_files(tmp_path / "out")] == ["frames-000001.kcrec", "frames-000002.kcrec"]
+
+
 def test_everything_at_once(record: Start, tmp_path: Path) -> None:
     """Brokers behind TLS that demand a certificate, small files, counters, durable writes, nothing rewritten."""
     authority = trustme.CA()

@@ -253,6 +253,24 @@ def test_a_claimed_length_allocates_nothing(data: bytes) -> None:
             assert damage(found)[0].at_end, "it may still come"
 
 
+def test_time_is_linear_in_hostile_bytes(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sound headers in a row, each claiming much of the file for a body that its checksum is not of."""
+    head = (1_000_000).to_bytes(4, "big") + bytes(20)
+    fake = b"\xf5KR\n" + bytes(4) + head + bitwise_crc32c(head).to_bytes(4, "big")
+    hostile = data[:FILE_HEADER] + fake * 60_000 + data[FILE_HEADER:]
+    real, checked = recording._crc32c(), 0
+
+    def counting(piece: bytes, before: int = 0) -> int:
+        nonlocal checked
+        checked += len(piece)
+        return real(piece, before)
+
+    monkeypatch.setattr(recording, "_crc32c", lambda: counting)
+    found = read(hostile)
+    assert checked < 50 * len(hostile)
+    expect_all_accounted(hostile, found)
+
+
 def test_a_frame_that_was_cut_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "MAX_BODY", 10)
     with RecordingWriter(tmp_path) as writer:
