@@ -155,7 +155,9 @@ class GroupModel:
             return
         pending = [other for other in asked if other.due <= failover.begin]
         last = pending[-1] if pending else None
-        broken = last is not None and (last.answer_key is None or last.answer_key >= failover.begin) and last.error != 0
+        broken = last is not None and (
+            last.api == "JoinGroup" or last.error != 0 or last.answer_key is None or last.answer_key >= failover.begin
+        )
         refused = [
             other
             for life in before

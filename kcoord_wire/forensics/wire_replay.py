@@ -84,9 +84,11 @@ class Replay:
                 self._at(row.due, 2, ask, row)
             if row.answer_key is not None and row.api != "FindCoordinator":
                 self._at(row.answer_key, 3, self._told, row)
-            if row.error == REBALANCING and row.api in ("Heartbeat", "SyncGroup"):
-                parked = row.api == "SyncGroup" and row.answer_key and row.answer_key[0] - row.due[0] > _PARKED_NS
-                self._at(row.answer_key if parked and row.answer_key else row.due, 4, self._seen_rebalancing, row)
+            if row.error == REBALANCING and row.answer_key is not None:
+                if row.api == "SyncGroup":  # it may have waited until then
+                    self._at(row.answer_key, 4, self._seen_rebalancing, row)
+                elif row.api == "Heartbeat":
+                    self._at(row.due, 4, self._seen_rebalancing, row)
         for home in self._clues.rounds:
             self._at(home.key, 1, self._joined, home)
         for failover in self._clues.failovers:
