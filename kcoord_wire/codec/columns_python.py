@@ -5,7 +5,8 @@ It is what the native decoder is compared with, and runs where that is not built
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from kcoord_wire.codec.columns_shape import Shape, arrow
@@ -55,7 +56,9 @@ class Decoder:
             "typed": self.typed,
         }[form]
         self.heads = [field.name for field in schema][: len(schema) - len(shapes) - 2]
-        self.makers = {shape.name: maker(shape) for shape in shapes}
+        # What is no message is a leaf, of whose shape nothing is asked.
+        of_messages = {shape.name: shape for shape in shapes}
+        self.columns = [of_messages.get(field.name) or Shape(field.name, Op.INT64) for field in schema]
 
     def decode(self, frames: pa.Array, keys: pa.Array | None, versions: pa.Array | None) -> pa.RecordBatch:
         """The columns of `frames`; keys and versions are int64, a row each."""
@@ -76,14 +79,17 @@ class Decoder:
             except DecodeError as error:
                 errors[i], offsets[i] = error.kind, error.offset
                 found = None
-            for column, value in zip(heads, head, strict=False):
-                column[i] = value
+            for rows, value in zip(heads, head, strict=False):
+                rows[i] = value
             if found is not None and found[0].name in structs:
-                structs[found[0].name][i] = self.makers[found[0].name](found[1])
+                structs[found[0].name][i] = found[1]
         pa = arrow()
         values = [*heads, *structs.values(), errors, offsets]
         try:
-            arrays = [pa.array(column, field.type) for column, field in zip(values, self.schema, strict=True)]
+            arrays = [
+                column(shape, rows, field.type)
+                for shape, rows, field in zip(self.columns, values, self.schema, strict=True)
+            ]
         except pa.ArrowCapacityError as error:
             raise OverflowError(f"a column is too large for 32-bit offsets: decode smaller batches ({error})") from None
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
@@ -144,14 +150,26 @@ class Decoder:
         return codec, message
 
 
-def maker(shape: Shape) -> Callable[[Any], Any]:
-    """What turns an attribute's value into what pyarrow makes the column of."""
+def column(shape: Shape, values: Sequence[Any], type_: pa.DataType) -> pa.Array:
+    """The values of an attribute as an array. What is in a null struct is null as well."""
+    pa = arrow()
     if shape.op is Op.ARRAY:
-        item = maker(shape.children[0])
-        return lambda value: None if value is None else [item(one) for one in value]
+        item = shape.children[0]
+        ends = accumulate((0 if value is None else len(value) for value in values), initial=0)
+        starts = [None if value is None else end for value, end in zip([*values, ()], ends, strict=True)]
+        items = [one for value in values if value is not None for one in value]
+        return pa.ListArray.from_arrays(pa.array(starts, pa.int32()), column(item, items, type_.value_type), type=type_)
+    if shape.op is Op.STRUCT and shape.children:
+        fields = [
+            column(
+                child, [None if value is None else getattr(value, child.name) for value in values], type_.field(i).type
+            )
+            for i, child in enumerate(shape.children)
+        ]
+        mask = pa.array([value is None for value in values], pa.bool_())
+        return pa.StructArray.from_arrays(fields, fields=list(type_), mask=mask)
     if shape.op is Op.STRUCT:
-        fields = [(child.name, maker(child)) for child in shape.children]
-        return lambda value: None if value is None else {name: make(getattr(value, name)) for name, make in fields}
+        return pa.array([None if value is None else {} for value in values], type_)
     if shape.op is Op.UUID:
-        return lambda value: None if value is None else value.bytes
-    return lambda value: value
+        values = [None if value is None else value.bytes for value in values]
+    return pa.array(values, type_)
