@@ -205,9 +205,10 @@ def _in_order(records: pa.Table) -> pa.Table:
         rows = rows.set_column(rows.schema.get_field_index(name), name, rows[name].cast(kind))
     rows = rows.combine_chunks()
     places = ["partition", "offset"]
-    again = _repeats(rows.take(_order(rows, places)))
-    if again is None:
-        return rows.take(_order(rows, places))
+    order = _order(rows, places)
+    if _repeats(rows.select(places).take(order)) is None:
+        in_order = pc.all(pc.equal(order, pa.array(range(len(order)), pa.uint64()))).as_py()
+        return rows if in_order else rows.take(order)
     rows = rows.take(_order(rows, [*places, "time_ns", "source", "key", "value"]))
     return rows.filter(pc.invert(_repeats(rows)))
 

@@ -43,6 +43,8 @@ class _Seen:
     :ivar joined: when the joins were answered; None where the record does not tell
     :ivar topics: subscribed by each member; None where the subscription cannot be read
     :ivar claimed: what members said they owned when they joined
+    :ivar joined_from: the generation each member said it came from; None where its client does not say (KIP-429)
+    :ivar absent: static members that the join was completed without
     :ivar gone: members that left without a new generation
     """
 
@@ -56,6 +58,8 @@ class _Seen:
     topics: dict[str, list[str] | None] = field(default_factory=dict)
     claimed: dict[Place, str] = field(default_factory=dict)
     assigned: dict[Place, str] = field(default_factory=dict)
+    joined_from: dict[str, int] = field(default_factory=dict)
+    absent: set[str] = field(default_factory=set)
     gone: dict[str, _Gone] = field(default_factory=dict)
 
     @property
@@ -162,6 +166,8 @@ class ClassicRecords:
                 assignors=[] if value.protocol is None else [value.protocol],
                 topics=topics or [],
             )
+            if subscription is not None and subscription.generation_id >= 0:
+                seen.joined_from[member.member_id] = subscription.generation_id
             owned = () if subscription is None else _places(subscription.owned_partitions)
             seen.claimed.update((place, member.member_id) for place in owned)
             given = () if assignment is None else _places(assignment.assigned_partitions)
@@ -171,8 +177,7 @@ class ClassicRecords:
     def _amend(self, last: _Seen, seen: _Seen) -> None:
         """The same generation told again: a static member has been replaced."""
         ledger = self._ledger
-        seen.joined = last.joined
-        seen.gone = last.gone
+        seen.joined, seen.gone, seen.absent = last.joined, last.gone, last.absent & seen.members.keys()
         instances = {life.instance_id for life in seen.members.values()} - {None}
         for member_id in last.members.keys() - seen.members.keys():
             life = last.members[member_id]
@@ -204,6 +209,8 @@ class ClassicRecords:
         absent = [life for life in ledger.members.values() if life.member_id not in seen.members]
         gone = {} if last is None else dict(last.gone)
         gone |= {life.member_id: self._departed(seen, life) for life in absent if life.instance_id not in kept}
+        if last is not None:
+            seen.absent = _absent(last, seen)
         verdict = self._verdict(last, seen, gone)
         who = seen.members.get(verdict.member_id or "")
         if verdict.member_id in gone:
@@ -324,8 +331,9 @@ class ClassicRecords:
         withheld = self._withheld(last, seen)
         given = sum(place in seen.assigned for place in withheld)
         if given:
+            members = sorted(set(withheld.values()))
             detail = f"{given} of {len(withheld)} partitions that generation {last.generation} revoked are given out"
-            return _Verdict(Cause.COOPERATIVE_FOLLOW_UP, 0.95, detail)
+            return _Verdict(Cause.COOPERATIVE_FOLLOW_UP, 0.95, detail, members[0] if len(members) == 1 else None)
         changed = [
             life
             for life in seen.members.values()
@@ -353,6 +361,10 @@ class ClassicRecords:
         if seen.assignor != last.assignor:
             detail = f"the assignor was {last.assignor} and is {seen.assignor}"
             return _Verdict(Cause.ASSIGNORS_CHANGED, 0.8, detail)
+        back = [seen.members[member_id] for member_id in last.absent - seen.absent if member_id in seen.members]
+        if back:
+            detail = f"{_names(back)}, without whom the join of generation {last.generation} had ended, came back"
+            return _Verdict(Cause.REBALANCE_TIMEOUT, 0.8, detail, _only(back))
         detail = "the same members with the same subscriptions: the leader rejoined"
         if seen.leader != last.leader and leader is not None:
             detail += f", or did not and {leader.client_id or leader.member_id} leads now"
@@ -360,22 +372,34 @@ class ClassicRecords:
             detail += ", or somebody came and went"
         return _Verdict(Cause.LEADER_REJOINED, 0.6 if not missing else 0.4, detail, _only([leader] if leader else []))
 
-    def _withheld(self, last: _Seen, seen: _Seen) -> set[Place]:
+    def _withheld(self, last: _Seen, seen: _Seen) -> dict[Place, str]:
         """What the first round of a cooperative rebalance took from members that are still there, for the next."""
         if not last.cooperative:
-            return set()
+            return {}
         claims = dict(last.claimed)
         for place, pause in self._ledger.paused.items():
             if pause.from_ns == last.at:
                 claims[place] = pause.former_member_id
         return {
-            place
+            place: member_id
             for place, member_id in claims.items()
             if place not in last.assigned
             and member_id in last.members
             and member_id in seen.members
             and any(place[0] in (topics or ()) for topics in last.topics.values())
         }
+
+
+def _absent(last: _Seen, seen: _Seen) -> set[str]:
+    """Static members that have not joined for a generation: they come from an older one than others do, as before."""
+    newest = max(seen.joined_from.values(), default=-1)
+    return {
+        member_id
+        for member_id, joined_from in seen.joined_from.items()
+        if seen.members[member_id].instance_id is not None
+        and joined_from == last.joined_from.get(member_id)
+        and joined_from < newest
+    }
 
 
 def host_of(told: str) -> str:

@@ -32,7 +32,7 @@ BILLING = [
 SHIPPING = [
     (NEW, "shipping-1"),
     (NEW, "shipping-2"),
-    (Cause.COOPERATIVE_FOLLOW_UP, None),
+    (Cause.COOPERATIVE_FOLLOW_UP, "shipping-1"),
     (LEFT, "shipping-2"),
 ]
 AUDIT = [

@@ -99,7 +99,7 @@ def test_a_live_broker(tmp_path: Path) -> None:
     assert [(item.cause, item.client_id) for item in cooperative.rebalances] == [
         (Cause.NEW_MEMBER, "cooperative-1"),
         (Cause.NEW_MEMBER, "cooperative-2"),
-        (Cause.COOPERATIVE_FOLLOW_UP, None),
+        (Cause.COOPERATIVE_FOLLOW_UP, "cooperative-1"),
     ]
     there = {life.client_id for life in cooperative.members if life.left_ns is None}
     assert there == {"cooperative-1", "cooperative-2"}
