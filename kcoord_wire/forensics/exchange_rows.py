@@ -3,8 +3,8 @@
 Laws:
 
 * A row says what the two messages say, no more: what the version lacks, or what has no response, is None.
-* A request that does not decode is a loss and no row, for its group is not known. A response that does not decode is a
-  loss, and a row that was answered with nothing known of the answer. A blob that does not decode is a loss, and None.
+* Where the response does not decode, a row was answered with nothing known of the answer. A blob that does not decode
+  is a loss, and None.
 * Frames with nothing to lose are not looked at one by one; only those of FindCoordinator and LeaveGroup become objects.
 """
 
@@ -13,203 +13,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kcoord_wire.api_keys import API_NAMES
 from kcoord_wire.codec.columns import ColumnDecoder
+from kcoord_wire.forensics.exchange_pairs import Decoded, Knowledge, assembled, note_errors
 from kcoord_wire.forensics.model import Exchange, arrow_schema
-from kcoord_wire.forensics.nesting import Flat, absent, as_type, child, filled, flatten, joined, lists, records, take
+from kcoord_wire.forensics.nesting import Flat, absent, child, flatten, joined, lists, records, take
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["APIS", "METADATA", "Decoded", "Knowledge", "decode_pairs", "exchange_rows"]
-
-METADATA: Final = 3
-_OFFSET_COMMIT, _OFFSET_FETCH, _FIND_COORDINATOR, _JOIN, _HEARTBEAT, _LEAVE, _SYNC = 8, 9, 10, 11, 12, 13, 14
-_CONSUMER_HEARTBEAT: Final = 68
-
-_COLUMNS: Final[Mapping[int, tuple[tuple[str, ...], tuple[str, ...]]]] = {  # of the request, of the response
-    METADATA: ((), ("topics.error_code", "topics.name", "topics.topic_id", "topics.partitions.partition_index")),
-    _OFFSET_COMMIT: (
-        (
-            *("group_id", "generation_id_or_member_epoch", "member_id", "group_instance_id", "topics.name"),
-            *("topics.topic_id", "topics.partitions.partition_index", "topics.partitions.committed_offset"),
-        ),
-        (
-            *("topics.name", "topics.topic_id"),
-            *("topics.partitions.partition_index", "topics.partitions.error_code"),
-        ),
-    ),
-    _OFFSET_FETCH: (
-        ("group_id", "groups.group_id", "groups.member_id", "groups.member_epoch"),
-        (
-            *("error_code", "topics.name", "topics.partitions.partition_index", "topics.partitions.committed_offset"),
-            *("topics.partitions.error_code", "groups.group_id", "groups.error_code", "groups.topics.name"),
-            *("groups.topics.topic_id", "groups.topics.partitions.partition_index"),
-            *("groups.topics.partitions.committed_offset", "groups.topics.partitions.error_code"),
-        ),
-    ),
-    _FIND_COORDINATOR: (
-        ("key", "key_type", "coordinator_keys"),
-        (
-            *("error_code", "host", "port", "coordinators.key", "coordinators.error_code"),
-            *("coordinators.host", "coordinators.port"),
-        ),
-    ),
-    _JOIN: (
-        (
-            *("group_id", "session_timeout_ms", "rebalance_timeout_ms", "member_id", "group_instance_id"),
-            *("protocol_type", "protocols", "reason"),
-        ),
-        (*("error_code", "generation_id", "protocol_name", "leader", "skip_assignment", "member_id", "members"),),
-    ),
-    _HEARTBEAT: (("group_id", "generation_id", "member_id", "group_instance_id"), ("error_code",)),
-    _LEAVE: (("group_id", "member_id", "members"), ("error_code", "members")),
-    _SYNC: (
-        ("group_id", "generation_id", "member_id", "group_instance_id", "protocol_type", "assignments"),
-        ("error_code", "assignment"),
-    ),
-    _CONSUMER_HEARTBEAT: (
-        (
-            *("group_id", "member_id", "member_epoch", "instance_id", "rebalance_timeout_ms", "server_assignor"),
-            *("subscribed_topic_names", "subscribed_topic_regex", "topic_partitions"),
-        ),
-        ("error_code", "member_id", "member_epoch", "assignment"),
-    ),
-}
-# JoinGroup comes before SyncGroup, Metadata before all: what they tell is needed for the others.
-APIS: Final = tuple(sorted(_COLUMNS))
-"""The api keys whose frames are decoded, in the order in which that has to be done."""
+__all__ = ["exchange_rows"]
 
 _NO_ID: Final = bytes(16)
-
-
-class Knowledge(Protocol):
-    """What a matcher remembers and takes note of while rows are made."""
-
-    def lose(self, row: int, what: str) -> None:
-        """The frame of that row, or a blob in it, does not decode."""
-
-    def topic_name(self, row: int, topic_id: bytes) -> str:
-        """What the topic was called on the connection of that row, before that row; else ``id:`` and its hex."""
-
-    def joins_as(self, row: int, group_id: str, protocol_type: str) -> None:
-        """A JoinGroup of that row named the protocol type of a group."""
-
-    def protocol_type(self, row: int, group_id: str) -> str | None:
-        """What was named on the connection of that row, before that row."""
-
-
-@dataclass(slots=True)
-class Decoded:
-    """Requests of one api with their responses.
-
-    :ivar frames: rows of `Frame` that `requests` and `responses` number; -1 where there is no response
-    :ivar hosts: of the client of each request
-    :ivar asked: the struct column of the requests; `answered` of the responses, null where `told` is false
-    """
-
-    api: str
-    frames: pa.RecordBatch
-    requests: NDArray[np.int64]
-    responses: NDArray[np.int64]
-    versions: NDArray[np.int16]
-    hosts: Any
-    client_ids: Any
-    asked: Any
-    answered: Any
-    told: NDArray[np.bool_]
-
-    def __len__(self) -> int:
-        return len(self.requests)
-
-
-@cache
-def _decoders(key: int) -> tuple[ColumnDecoder, ColumnDecoder]:
-    asked, answered = f"{API_NAMES[key]}Request", f"{API_NAMES[key]}Response"
-    request, response = _COLUMNS[key]
-    return (
-        ColumnDecoder([asked], columns=[f"{asked}.{name}" for name in request or ("topics.name",)], strict=False),
-        ColumnDecoder([answered], form="response", columns=[f"{answered}.{name}" for name in response], strict=False),
-    )
-
-
-def decode_pairs(
-    key: int,
-    frames: pa.RecordBatch,
-    requests: NDArray[np.int64],
-    responses: NDArray[np.int64],
-    versions: NDArray[np.int16],
-    hosts: Any,
-    knowledge: Knowledge,
-) -> Decoded:
-    """Decode both sides. Cut frames, whose error is known, are not decoded; Metadata requests neither."""
-    api = API_NAMES[key]
-    request, response = _decoders(key)
-    bodies = frames.column("frame")
-    cut = ~absent(frames.column("error"))
-    client_ids = asked = pa.nulls(len(requests))
-    if key != METADATA:
-        found = request.decode(take(bodies, np.where(cut[requests], -1, requests)))
-        _note(found.column("error"), requests, api, "request", knowledge)
-        asked, client_ids = found.column(f"{api}Request"), found.column("client_id")
-        if asked.null_count:
-            good = ~absent(asked)
-            requests, responses, versions = requests[good], responses[good], versions[good]
-            kept = pa.array(good)
-            asked, client_ids, hosts = asked.filter(kept), client_ids.filter(kept), hosts.filter(kept)
-    whole = np.where(responses < 0, -1, np.where(cut[responses], -1, responses))
-    found = response.decode(take(bodies, whole), keys=key, versions=pa.array(versions))
-    _note(found.column("error"), responses, api, "response", knowledge)
-    answered = found.column(f"{api}Response")
-    return Decoded(api, frames, requests, responses, versions, hosts, client_ids, asked, answered, ~absent(answered))
-
-
-def _note(errors: Any, rows: NDArray[np.int64], api: str, side: str, knowledge: Knowledge) -> None:
-    if errors.null_count == len(errors):
-        return
-    for index in np.flatnonzero(~absent(errors)).tolist():
-        knowledge.lose(int(rows[index]), f"{api} {side} does not decode: {errors[index]}")
 
 
 def exchange_rows(pairs: Decoded, knowledge: Knowledge) -> pa.RecordBatch:
     """The rows of `Exchange` that these pairs make: one each, or one for each group that a request names."""
     return _MAKERS[pairs.api](pairs, knowledge)
-
-
-def _assemble(pairs: Decoded, columns: dict[str, Any], of: NDArray[np.int64] | None = None) -> pa.RecordBatch:
-    """Rows of `columns` and what all exchanges have. `of`: the pair of each row, where it is not one for one."""
-    requests, responses = pairs.requests, pairs.responses
-    hosts, client_ids, versions = pairs.hosts, pairs.client_ids, pairs.versions
-    if of is not None:
-        requests, responses, versions = requests[of], responses[of], versions[of]
-        hosts, client_ids = take(hosts, of), take(client_ids, of)
-    frames = pairs.frames
-    columns |= {
-        "api": pa.repeat(pa.scalar(pairs.api), len(requests)),
-        "api_version": pa.array(versions),
-        "source": take(frames.column("source"), requests),
-        "seq": take(frames.column("seq"), requests),
-        "answer_seq": take(frames.column("seq"), responses),
-        "connection": take(frames.column("connection"), requests),
-        "client_id": client_ids,
-        "client_host": hosts,
-        "asked_ns": take(frames.column("time_ns"), requests),
-        "answered_ns": take(frames.column("time_ns"), responses),
-    }
-    schema = arrow_schema(Exchange)
-    made = []
-    for field in schema:
-        column = columns.get(field.name)
-        if column is None:
-            column = pa.nulls(len(requests), field.type)
-        made.append(as_type(column if field.nullable else filled(column), field.type))
-    return pa.RecordBatch.from_arrays(made, schema=schema)
 
 
 def _where(keep: NDArray[np.bool_], column: Any) -> Any:
@@ -227,7 +52,7 @@ def _not_empty(column: Any) -> Any:
 
 def _heartbeats(pairs: Decoded, _: Knowledge) -> pa.RecordBatch:
     asked = pairs.asked
-    return _assemble(
+    return assembled(
         pairs,
         {
             "group_id": child(asked, "group_id"),
@@ -243,7 +68,7 @@ def _consumer_heartbeats(pairs: Decoded, knowledge: Knowledge) -> pa.RecordBatch
     asked, answered = pairs.asked, pairs.answered
     timeout = child(asked, "rebalance_timeout_ms")
     given = child(child(answered, "assignment"), "topic_partitions")
-    return _assemble(
+    return assembled(
         pairs,
         {
             "group_id": child(asked, "group_id"),
@@ -357,7 +182,7 @@ def _offset_commits(pairs: Decoded, knowledge: Knowledge) -> pa.RecordBatch:
         }
     )
     well = pa.array(np.zeros(len(pairs), np.int16), mask=~pairs.told)
-    return _assemble(
+    return assembled(
         pairs,
         {
             "group_id": child(asked, "group_id"),
@@ -396,7 +221,7 @@ def _offset_fetches(pairs: Decoded, knowledge: Knowledge) -> pa.RecordBatch:
             "error_code": _first_errors(codes, places.row, child(answered, "error_code")),
             "offsets": offsets,
         }
-        made.append(_assemble(pairs, columns, single))
+        made.append(assembled(pairs, columns, single))
     if len(several):
         made.append(_offset_fetches_of_groups(pairs, several, knowledge))
     return joined(made, arrow_schema(Exchange))
@@ -427,7 +252,7 @@ def _offset_fetches_of_groups(pairs: Decoded, several: NDArray[np.int64], knowle
         "error_code": _first_errors(child(places.values, "error_code"), places.row, child(answers, "error_code")),
         "offsets": offsets,
     }
-    return _assemble(pairs, columns, of)
+    return assembled(pairs, columns, of)
 
 
 # ---- joins and syncs, whose blobs are the clients' own
@@ -443,7 +268,7 @@ def _subscriptions(blobs: Any, consumers: NDArray[np.bool_], rows: NDArray[np.in
     name = "ConsumerProtocolSubscription"
     decoder = _blob_decoder(name, ("topics", "owned_partitions", "generation_id", "rack_id"))
     found = decoder.decode(_where(consumers, blobs))
-    _note(found.column("error"), rows, name, "blob", knowledge)
+    note_errors(found.column("error"), rows, name, "blob", knowledge)
     read = found.column(name)
     return records(
         {
@@ -462,7 +287,7 @@ def _assignments(blobs: Any, consumers: NDArray[np.bool_], rows: NDArray[np.int6
     empty = pc.equal(pc.binary_length(blobs), 0)
     given = pc.if_else(empty, pa.scalar(_NO_PARTITIONS, pa.binary()), blobs)
     found = _blob_decoder(name, ("assigned_partitions",)).decode(_where(consumers, given))
-    _note(found.column("error"), rows, name, "blob", knowledge)
+    note_errors(found.column("error"), rows, name, "blob", knowledge)
     return child(found.column(name), "assigned_partitions")
 
 
@@ -492,7 +317,7 @@ def _joins(pairs: Decoded, knowledge: Knowledge) -> pa.RecordBatch:
         }
     )
     session, rebalance = child(asked, "session_timeout_ms"), child(asked, "rebalance_timeout_ms")
-    return _assemble(
+    return assembled(
         pairs,
         {
             "group_id": group_ids,
@@ -529,7 +354,7 @@ def _syncs(pairs: Decoded, knowledge: Knowledge) -> pa.RecordBatch:
     assignments = records({"member_id": child(given.values, "member_id"), "partitions": partitions})
     codes = child(answered, "error_code")
     fine = pc.fill_null(pc.equal(codes, 0), False).to_numpy(zero_copy_only=False)
-    return _assemble(
+    return assembled(
         pairs,
         {
             "group_id": group_ids,
@@ -569,7 +394,7 @@ def _leaves(pairs: Decoded, _: Knowledge) -> pa.RecordBatch:
             ]
         )
     kind = arrow_schema(Exchange).field("departures").type
-    return _assemble(
+    return assembled(
         pairs,
         {
             "group_id": child(pairs.asked, "group_id"),
@@ -607,7 +432,7 @@ def _find_coordinators(pairs: Decoded, _: Knowledge) -> pa.RecordBatch:
         "error_code": pa.array(codes, pa.int16()),
         "coordinator": pa.array(coordinators, pa.string()),
     }
-    return _assemble(pairs, columns, np.array(of, np.int64))
+    return assembled(pairs, columns, np.array(of, np.int64))
 
 
 _MAKERS: Final[Mapping[str, Callable[[Decoded, Knowledge], pa.RecordBatch]]] = {

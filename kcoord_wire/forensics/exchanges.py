@@ -35,7 +35,8 @@ from kcoord_wire.capture.plausible import judge_request_header
 from kcoord_wire.capture.splitter import Verdict
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
 from kcoord_wire.codec.framing import frame as framed
-from kcoord_wire.forensics.exchange_rows import APIS, METADATA, Decoded, decode_pairs, exchange_rows
+from kcoord_wire.forensics.exchange_pairs import APIS, METADATA, Decoded, decode_pairs
+from kcoord_wire.forensics.exchange_rows import exchange_rows
 from kcoord_wire.forensics.matching import CLOSED, DAMAGE, OPENED, REQUEST, RESPONSE, match
 from kcoord_wire.forensics.model import Exchange, Frame, Loss, TopicSighting, arrow_schema, table_of
 from kcoord_wire.forensics.nesting import (

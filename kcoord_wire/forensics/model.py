@@ -124,6 +124,8 @@ class Loss:
 
 @dataclass(slots=True)
 class TopicPartitions:
+    """Partitions of one topic."""
+
     topic: str
     partitions: list[int]
 
@@ -179,6 +181,8 @@ class Departure:
 
 @dataclass(slots=True)
 class OffsetsCommitted:
+    """The offset of one partition, as a group commits or fetches it. `error_code`: None where it was not answered."""
+
     topic: str
     partition: int
     offset: int

@@ -19,7 +19,7 @@ from kcoord_wire.api_keys import API_NAMES
 from kcoord_wire.capture import CapturedFrame, read_capture
 from kcoord_wire.forensics import exchanges as exchanges_module
 from kcoord_wire.forensics import matching
-from kcoord_wire.forensics.exchange_rows import APIS, METADATA
+from kcoord_wire.forensics.exchange_pairs import APIS, METADATA
 from kcoord_wire.forensics.exchanges import Matcher, client_host, name_topics
 from kcoord_wire.forensics.frames import read_frames
 from kcoord_wire.forensics.model import Exchange, Frame, TopicSighting, arrow_schema, table_of
