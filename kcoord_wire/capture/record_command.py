@@ -178,9 +178,10 @@ def run(args: argparse.Namespace) -> None:
     _log_to_stderr()
     _allow_many_connections()
     signal.signal(signal.SIGTERM, _terminate)
-    began = time.monotonic()
+    began: float | None = None
     try:
         recorder.start()
+        began = time.monotonic()
         host = parse_address(args.listen)[0]
         if not _is_loopback(host):
             print(f"kcoord: {host or 'every address'} is reachable from elsewhere: all who connect there pass to the "
@@ -196,7 +197,7 @@ def run(args: argparse.Namespace) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         recorder.stop()
-        if recorder.counters.recorded:
+        if began is not None:
             _print_counters(recorder, began)
     if recorder.failure is not None:
         raise OSError(f"{args.out}: the recording is not complete: {recorder.failure.strerror or recorder.failure}")

@@ -502,13 +502,11 @@ class RecordingWriter:
             for batch in batches:
                 if batch.number != self._fd_number:
                     self._open_file(batch.number)
-                self._write_all(b"".join(batch.pieces))
+                self._write_all(batch.pieces)
                 if self._fsync and batch.pieces:
                     os.fsync(self._fd)
         except OSError as error:
             self._failure = error
-            with suppress(OSError):
-                os.ftruncate(self._fd, self._written)
             raise
 
     def close(self) -> None:
@@ -574,8 +572,19 @@ class RecordingWriter:
         if self._fsync:
             os.fsync(self._folder_fd)
 
-    def _write_all(self, data: bytes) -> None:
-        left = memoryview(data)
-        while left:  # a disk that is almost full takes a part
-            left = left[os.write(self._fd, left) :]
-        self._written += len(data)
+    def _write_all(self, pieces: list[bytes]) -> None:
+        left = memoryview(b"".join(pieces))
+        written = 0
+        try:
+            while written < len(left):  # a disk that is almost full takes a part
+                written += os.write(self._fd, left[written:])
+        except OSError:
+            whole = 0  # what a reader may have seen already
+            for piece in pieces:
+                if whole + len(piece) > written:
+                    break
+                whole += len(piece)
+            with suppress(OSError):
+                os.ftruncate(self._fd, self._written + whole)
+            raise
+        self._written += written

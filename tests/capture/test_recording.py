@@ -429,8 +429,9 @@ def test_a_full_disk_is_told_of_and_leaves_a_sound_file(tmp_path: Path, monkeypa
     writer = RecordingWriter(tmp_path)
     writer.frame(1, "request", b"fits", 1)
     writer.flush()
-    monkeypatch.setattr(recording.os, "write", refusing(40))
-    writer.frame(1, "request", b"does not fit", 2)
+    monkeypatch.setattr(recording.os, "write", refusing(100))
+    writer.frame(1, "request", b"fits, too", 2)
+    writer.frame(1, "request", bytes(100), 2)
     for _ in range(2):
         with pytest.raises(OSError, match="No space left"):
             writer.flush()
@@ -439,7 +440,7 @@ def test_a_full_disk_is_told_of_and_leaves_a_sound_file(tmp_path: Path, monkeypa
         writer.write(writer.take())
     writer.close()
     found = list(read_recording(tmp_path / "frames-000001.kcrec"))
-    assert [piece.body for piece in found if isinstance(piece, Recorded)] == [b"fits"]
+    assert [piece.body for piece in found if isinstance(piece, Recorded)] == [b"fits", b"fits, too"]
     assert not damage(found)
 
 
