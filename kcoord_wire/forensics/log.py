@@ -19,7 +19,10 @@ heartbeats, leaves or reasons. Causes follow from what differs between two gener
 | subscription changed    | told                                           | told                               |
 | assignors changed       | told where another one was chosen              | told of the server's assignor      |
 | leader rejoined         | one of leader rejoined, somebody came and went | there is none                      |
-| rebalance timeout, sync timeout, max.poll exceeded, coordinator failover, group.max.size | not told | not told    |
+| rebalance timeout       | told of a static member that was missing and   | not told                           |
+|                         | says which generation it comes from; a dynamic |                                    |
+|                         | one comes back as a new member                 |                                    |
+| sync timeout, max.poll exceeded, coordinator failover, group.max.size | not told   | not told             |
 
 Laws:
 

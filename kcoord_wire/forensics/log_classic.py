@@ -27,6 +27,7 @@ __all__ = ["ClassicRecords", "host_of"]
 
 _EAGER: Final = {"range", "roundrobin", "sticky"}
 _CONSUMER: Final = "consumer"
+_TELLS_GENERATION: Final = b"\0\2"  # version of a subscription
 _CUT_SHORT: Final = (
     "{} generation{s} ended before the leader had assigned: only the number that is missing tells of them."
 )
@@ -166,7 +167,7 @@ class ClassicRecords:
                 assignors=[] if value.protocol is None else [value.protocol],
                 topics=topics or [],
             )
-            if subscription is not None and subscription.generation_id >= 0:
+            if subscription is not None and member.subscription[:2] >= _TELLS_GENERATION:
                 seen.joined_from[member.member_id] = subscription.generation_id
             owned = () if subscription is None else _places(subscription.owned_partitions)
             seen.claimed.update((place, member.member_id) for place in owned)
@@ -397,7 +398,8 @@ def _absent(last: _Seen, seen: _Seen) -> set[str]:
         member_id
         for member_id, joined_from in seen.joined_from.items()
         if seen.members[member_id].instance_id is not None
-        and joined_from == last.joined_from.get(member_id)
+        and member_id in last.joined_from
+        and joined_from == last.joined_from[member_id]
         and joined_from < newest
     }
 
