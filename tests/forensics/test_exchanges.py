@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ from kcoord_wire.forensics.exchange_pairs import APIS, METADATA
 from kcoord_wire.forensics.exchanges import Matcher, client_host, name_topics
 from kcoord_wire.forensics.frames import read_frames
 from kcoord_wire.forensics.model import Exchange, Frame, TopicSighting, arrow_schema, table_of
+from kcoord_wire.story import tell
 from tests.forensics.wire_samples import Talk, batch, canonical, cut_anywhere, match_all, mixed, pair_rows
 from tests.strategies import filled, messages
 
@@ -62,6 +64,29 @@ def test_captures_hold_the_exchanges_that_their_messages_say(name: str) -> None:
     assert {row["topic"]: row["partitions"] for row in topics} == {"orders": 4, "payments": 4, "": 0}
     assert matcher.counts["closed"] == sum(row["topic"] == "" for row in topics) == matcher.counts["opened"]
     assert matcher.counts["stray"] == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_captures_hold_as_many_exchanges_as_the_dissector_and_the_story_count(name: str) -> None:
+    path = CAPTURES / f"{name}.pcap"
+    exchanges, _, matcher = match_all(read_frames(path))
+    wanted: Counter[tuple[str, str]] = Counter()
+    frames: Counter[str] = Counter()
+    for row in json.loads((CAPTURES / f"{name}.counts.json").read_text())["counts"]:
+        frames[row["direction"]] += row["frames"]
+        if row["api_key"] in GROUP_APIS:
+            wanted[row["direction"], API_NAMES[row["api_key"]]] += row["frames"]
+    found = Counter(("request", row["api"]) for row in exchanges)
+    found.update(("response", row["api"]) for row in exchanges if row["answer_seq"] is not None)
+    assert found == wanted
+    assert (matcher.counts["requests"], matcher.counts["responses"]) == (frames["request"], frames["response"])
+    members = tell(read_capture(path)).members
+    assert sum(member.heartbeats for member in members) == wanted["request", "Heartbeat"]
+    assert sum(member.commits for member in members) == wanted["request", "OffsetCommit"]
+    joined = {row["given_member_id"] for row in exchanges if row["api"] == "JoinGroup" and row["error_code"] == 0}
+    assert joined <= {id_ for member in members for id_ in member.ids}
+    synced = [row for row in exchanges if row["api"] == "SyncGroup" and row["error_code"] == 0]
+    assert sum(member.syncs for member in members) == len(synced)
 
 
 def captured(talk: Talk, direction: str, message: Any, version: int, at: int) -> Any:
