@@ -25,6 +25,9 @@ const charts = (() => {
 
   function setGroup(chosen) {
     group = chosen;
+    // Of groups that commit too rarely to tell how far they came within a minute, how often they commit.
+    group.measure = group.commits.some((point) => point[1] > 0) ? 1 : 2;
+    group.unit = group.measure === 1 ? "records" : "commits";
     rows = group.rebalances;
     $("lanes").scrollTop = 0;
     whole();
@@ -88,9 +91,9 @@ const charts = (() => {
       pauses: { bands, steps: step(group.pauses, 1) },
       commits: {
         bands,
-        steps: step(group.commits, 1),
+        steps: step(group.commits, group.measure),
         refused: around(group.commits).filter((point) => point[3]).map((point) => (
-          { at: first + Math.min(point[0] + 30000, group.span), value: point[1], tip: counted(point[3], "commit") + " refused" })),
+          { at: first + Math.min(point[0] + 30000, group.span), value: point[group.measure], tip: counted(point[3], "commit") + " refused" })),
       },
     };
     const labels = { causes, lanes: names.slice(causes.length) };
@@ -191,13 +194,13 @@ const charts = (() => {
 
   function scroll(by) { $("lanes").scrollBy(0, by * ROW); }
 
-  function valueAt(curve, moment) {
+  function valueAt(curve, moment, at = 1) {
     let low = 0, high = curve.length;
     while (low < high) {
       const middle = (low + high) >> 1;
       if (curve[middle][0] <= moment) low = middle + 1; else high = middle;
     }
-    return low ? curve[low - 1][1] : 0;
+    return low ? curve[low - 1][at] : 0;
   }
 
   // ---- the pointer
@@ -222,7 +225,7 @@ const charts = (() => {
     $("hair").hidden = !inside;
     if (!inside) return;
     $("hair").style.left = `${event.clientX - $("charts").getBoundingClientRect().left}px`;
-    const commits = group.commits.length ? `, ${number(valueAt(group.commits, moment))} records a minute` : "";
+    const commits = group.commits.length ? `, ${number(valueAt(group.commits, moment, group.measure))} ${group.unit} a minute` : "";
     $("reading").textContent = `${clock(group.first + moment, to - from)} (${relative(moment)}): ${counted(valueAt(group.pauses, moment), "partition")} paused${commits}`;
   }
 

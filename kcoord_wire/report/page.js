@@ -25,10 +25,10 @@ function choose(at) {
   findings(group);
   why(group);
   members(group);
-  describe(group);
   $("cut").textContent = [...page.cut, ...group.cut].join(" ");
   listTo($("blind"), group.blind.length ? el("ul", {}, group.blind.map((text) => el("li", {}, text))) : el("p", { class: "quiet" }, "Nothing that this report would have used."));
   charts.setGroup(group);
+  describe(group);
   table.setGroup(group);
 }
 
@@ -96,13 +96,14 @@ function members(group) {
 // What a chart says, for who cannot see it.
 function describe(group) {
   const peak = group.pauses.reduce((top, point) => Math.max(top, point[1]), 0);
-  const busiest = group.commits.reduce((top, point) => Math.max(top, point[1]), 0);
+  const busiest = group.commits.reduce((top, point) => Math.max(top, point[group.measure]), 0);
+  $("commits-unit").textContent = group.unit;
   const refused = group.commits.reduce((sum, point) => sum + point[3], 0);
   const texts = {
     causes: `${counted(group.total, "rebalance")}: ${group.causes.map(([cause, count]) => `${count} ${cause}`).join(", ") || "none"}. The table of rebalances has each.`,
     lanes: `${counted(group.lanes.length, "client")}, a lane each: bars show when it owned partitions, their thickness how many. The table of members has each.`,
     pauses: `Partitions that nobody held over time: at most ${peak}; ${duration(group.paused)} in all.`,
-    commits: group.commits.length ? `Records a minute that commits advanced by: at most ${number(busiest)}; ${counted(refused, "commit")} refused.` : "This source holds no commits.",
+    commits: group.commits.length ? `${group.unit === "records" ? "Records a minute that commits advanced by" : "Commits a minute"}: at most ${number(busiest)}; ${counted(refused, "commit")} refused.` : "This source holds no commits.",
   };
   const notes = {
     causes: "", lanes: group.lanes.length ? `${counted(group.lanes.length, "client")}; × where one went` : "no member is known",

@@ -208,8 +208,13 @@ def _rounded(ms: float | None) -> float | None:
 
 def _evidence(rows: Sequence[Evidence], clock: Clock, limits: Limits) -> list[Any]:
     return [
-        [clock.ms(row.time_ns), shown(row.source, 80), row.seq, shown(row.text, 300)] for row in rows[: limits.evidence]
+        [clock.ms(row.time_ns), _file(row.source), row.seq, shown(row.text, 300)] for row in rows[: limits.evidence]
     ]
+
+
+def _file(source: str) -> str:
+    """The last two parts of a path: ``__consumer_offsets-12/00000000000000000000.log``."""
+    return shown("/".join(source.replace("\\", "/").split("/")[-2:]), 80)
 
 
 def _finding(row: Finding, clock: Clock, limits: Limits) -> dict[str, Any]:

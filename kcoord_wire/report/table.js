@@ -101,7 +101,7 @@ const table = (() => {
       el("td", { class: "figure c-late" }, late),
       el("td", { class: "figure c-moved" }, number(row.moved || 0), row.needless ? el("span", { class: "quiet" }, ` ${number(row.needless)} needless`) : ""),
       el("td", { class: "figure c-paused" }, duration(row.paused)),
-      el("td", { class: `c-outcome ${row.outcome === "stable" ? "" : "odd"}` }, row.outcome || ""));
+      el("td", { class: `c-outcome ${["interrupted", "open"].includes(row.outcome) ? "odd" : ""}` }, row.outcome || ""));
   }
 
   function particulars(row) {

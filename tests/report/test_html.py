@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kcoord_wire.forensics.analysis import analyze
 from kcoord_wire.forensics.model import Cause, GroupHistory, Loss, MemberLife, Ownership
-from kcoord_wire.report import write_html
+from kcoord_wire.report import to_json, write_html
 from kcoord_wire.report.causes import ABOUT, COLOURS, OTHER
 from kcoord_wire.report.charts import chart_specs
 from kcoord_wire.report.clock import Clock
@@ -312,3 +313,16 @@ def test_charts_hold_no_data_and_no_address() -> None:
         assert "values" not in json.dumps([layer["data"] for layer in spec["layer"]])
         addresses = re.findall(r'https?://[^"]*', json.dumps(spec))
         assert addresses == [spec["$schema"]]
+
+
+@pytest.mark.parametrize("name", ["aiokafka", "cooperative", "eager_range", "static_bounce"])
+def test_a_real_capture_becomes_a_page_and_json(name: str, tmp_path: Path) -> None:
+    capture = Path(__file__).parents[1] / "data" / "captures" / f"{name}.pcap"
+    analysis = analyze([capture])
+    [group] = data_of(page(tmp_path, analysis.histories, analysis.losses))["groups"]
+    assert group["id"] == "billing"
+    assert group["total"] == len(group["rebalances"]) > 1
+    assert group["bars"]
+    assert group["clients"] <= group["members"]
+    assert all(row["evidence"][0][1] == f"captures/{name}.pcap" for row in group["rebalances"])
+    assert to_json(analysis.histories, [])["groups"][0]["opening"] == f"billing: {group['sentence']}"
