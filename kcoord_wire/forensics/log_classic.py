@@ -246,6 +246,9 @@ class ClassicRecords:
         for life in absent:
             why = gone[life.member_id][1].why if life.member_id in gone else "replaced"
             ledger.lose(seen.at, life.member_id, why, rebalance.number)
+        for pause in ledger.paused.values():
+            if pause.rebalance is None and pause.former_member_id in gone:
+                pause.rebalance = rebalance.number
         rebalance.removed = ledger.removed(life for life, _ in gone.values())
         for life in seen.members.values():
             ledger.see(seen.at, life)
