@@ -52,6 +52,7 @@ class Group:
         member.join()
         self.members[name] = member
         self.settle()
+        self.work()
 
     def settle(self) -> None:
         """Wait until the members that are left share all partitions."""
@@ -63,6 +64,17 @@ class Group:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the partitions are not shared out after 30 s: {owned}")
             time.sleep(0.02)
+
+    def work(self) -> None:
+        """Some records for all partitions, read and committed."""
+        members = list(self.members.values())
+        before = sum(len(member.records) for member in members)
+        members[0].produce([(partition, "parcel") for partition in range(PARTITIONS)])
+        deadline = time.monotonic() + 5
+        while sum(len(member.records) for member in members) < before + PARTITIONS and time.monotonic() < deadline:
+            time.sleep(0.02)
+        for member in members:
+            member.commit()
 
     def stop(self, name: str, how: Callable[[Member], None]) -> None:
         """End a member; wait until the others have its partitions."""
