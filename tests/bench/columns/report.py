@@ -1,0 +1,146 @@
+"""Markdown of what was measured: `markdown` all, `readme` what the README says between its ``<!-- columns -->`` marks.
+
+`python -m tests.bench.columns.report` prints the README's part, `--readme` writes it into README.md; from latest.json.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from ..report import README, line
+from .cases import CASES
+
+__all__ = ["RESULTS", "markdown", "readme", "targets", "write_readme"]
+
+RESULTS = Path(__file__).parent / "results"
+MARKS = "<!-- columns -->", "<!-- /columns -->"
+TITLES = {"copies": "all columns, copied", "views": "all columns, views", "two": "two columns"}
+NOTES = """\
+* A batch is 8,192 to 16,384 frames (300 of the responses), header and message all decoded and validated, UTF-8
+  included; **two columns** decodes two fields of the message and checks the rest. **views**: string_view and
+  binary_view on the input's bytes.
+* **memcpy**: the frames' bytes copied to memory that is already there, in the same process.
+* **objects**: `decode_request` (`decode_response`) with the native codec, then an array of each attribute's values; all
+  columns, copied. **pure**: the pure-Python decoder with the pure-Python codec, in a process of its own.
+* Processor time of the thread, medians; the ways take turns on one core. A batch is given back before the next is made:
+  the decoder keeps up to 32 MB of large buffers for that.
+"""
+
+
+def seconds(case: dict[str, Any], way: str) -> float:
+    return median(case["seconds"][way])
+
+
+def rate(case: dict[str, Any], way: str) -> float:
+    """GB of frames a second."""
+    return float(case["bytes"]) / seconds(case, way) / 1e9
+
+
+def times(case: dict[str, Any], way: str, other: str) -> float:
+    return seconds(case, other) / seconds(case, way)
+
+
+def targets(made: dict[str, Any]) -> list[tuple[str, bool, str]]:
+    """What was aimed at on 500-byte JoinGroup requests, whether it was met, and by which figures."""
+    join = made["cases"]["join"]
+    return [
+        *(
+            (f"{TITLES[way]}: at least {least} GB/s", rate(join, way) >= least, f"{rate(join, way):.1f} GB/s")
+            for way, least in (("copies", 4), ("views", 6))
+        ),
+        *(
+            (
+                f"{TITLES[way]}: at least {least} times the path through objects",
+                times(join, way, "objects") >= least,
+                f"{times(join, way, 'objects'):.0f} times",
+            )
+            for way, least in (("copies", 12), ("views", 30))
+        ),
+    ]
+
+
+def conditions(made: dict[str, Any]) -> str:
+    versions = made["versions"]
+    quick = " A quick run, which measures nothing." if made["quick"] else ""
+    return (
+        f"{made['date']}, {made['processor']}, one core, {made['system']}, Python {versions['python']}, pyarrow "
+        f"{versions['pyarrow']}; load {made['load']} at the start.{quick}"
+    )
+
+
+def table(made: dict[str, Any]) -> str:
+    heads = ["one core", "frames/s", "GB/s", "memcpy, GB/s", "against objects", "against pure Python"]
+    rows = [line(heads), line(["---", *["---:"] * 5])]
+    for case in CASES:
+        of_case = made["cases"][case.key]
+        for way, title in TITLES.items():
+            cells = [
+                f"{case.title}: {title}",
+                f"{of_case['rows'] / seconds(of_case, way):,.0f}",
+                f"{rate(of_case, way):.2f}",
+                f"{rate(of_case, 'memcpy'):.1f}",
+                f"{times(of_case, way, 'objects'):.0f} times",
+                f"{times(of_case, way, 'pure'):.0f} times",
+            ]
+            rows.append(line(cells))
+    return "\n".join(rows)
+
+
+def verdict(made: dict[str, Any]) -> str:
+    missed = [f"{what} ({figure})" for what, met, figure in targets(made) if not met]
+    if not missed:
+        return "All targets are met."
+    return "Missed: " + "; ".join(missed) + "."
+
+
+def markdown(made: dict[str, Any]) -> str:
+    """The whole report."""
+    aims = [line(["target, JoinGroup requests of 500 bytes", "met", "measured"]), line(["---", "---", "---:"])]
+    aims += [line([what, "yes" if met else "no", figure]) for what, met, figure in targets(made)]
+    others = [line(["through objects, or in pure Python", "frames/s", "GB/s"]), line(["---", "---:", "---:"])]
+    for case in CASES:
+        of_case = made["cases"][case.key]
+        for way in ("objects", "pure"):
+            cells = [
+                f"{case.title}: {way}",
+                f"{of_case['rows'] / seconds(of_case, way):,.0f}",
+                f"{rate(of_case, way):.3f}",
+            ]
+            others.append(line(cells))
+    parts = [
+        "# Frames to Arrow columns",
+        conditions(made),
+        table(made),
+        "\n".join(aims),
+        "\n".join(others),
+        NOTES.strip(),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def readme(made: dict[str, Any]) -> str:
+    """What the README says."""
+    link = "[How, and all targets](tests/bench/columns/results/latest.md)."
+    return f"{conditions(made)}\n\n{table(made)}\n\n{verdict(made)}\n{link}"
+
+
+def write_readme() -> None:
+    """Put it there, from latest.json. ValueError where the README has no marks for it."""
+    text = readme(json.loads((RESULTS / "latest.json").read_text("utf-8")))
+    before, rest = README.read_text("utf-8").split(MARKS[0])
+    README.write_text(f"{before}{MARKS[0]}\n\n{text}\n\n{MARKS[1]}{rest.split(MARKS[1])[1]}", "utf-8")
+
+
+def main() -> None:
+    if sys.argv[1:] == ["--readme"]:
+        write_readme()
+    else:
+        print(readme(json.loads((RESULTS / "latest.json").read_text("utf-8"))))
+
+
+if __name__ == "__main__":
+    main()
