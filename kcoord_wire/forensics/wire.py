@@ -34,6 +34,7 @@ from kcoord_wire.forensics.model import (
 )
 from kcoord_wire.forensics.ownership import count_moves, find_holdings, find_pauses, ownership_rows
 from kcoord_wire.forensics.wire_course import Course, Peer
+from kcoord_wire.forensics.wire_epochs import Epochs, read_epochs
 from kcoord_wire.forensics.wire_members import member_rows
 from kcoord_wire.forensics.wire_replay import Replay
 from kcoord_wire.forensics.wire_rounds import Round, find_failovers, find_rounds
@@ -56,23 +57,29 @@ def wire_history(exchanges: pa.Table, topics: pa.Table) -> GroupHistory:
     rounds = find_rounds(rows.rows, failovers)
     replay = Replay(rows, rounds, failovers)
     replay.run()
+    epochs = read_epochs(rows)
+    courses = replay.group.courses
     witness = Witness(rows)
-    verdicts = [witness.judge(course) for course in replay.group.courses]
+    verdicts = [witness.judge(course) for course in courses]
     given = {id(row): part for home in rounds for row, part in _brought(home)}
-    holdings = find_holdings(replay.group.peers, rows.rows, given)
-    rebalances = _rebalances(rows, replay.group.courses, verdicts)
+    holdings = [*find_holdings(replay.group.peers, rows.rows, given), *epochs.holdings]
+    holdings.sort(key=lambda holding: (holding.partition, *holding.order))
+    rebalances = _in_order([*_rebalances(rows, courses, verdicts), *epochs.rebalances])
     spans = [(rebalance.started_ns, rebalance.ended_ns) for rebalance in rebalances]
     pauses = find_pauses(rows.group_id, holdings, spans)
     _add_pauses(rebalances, pauses, rows.last_ns)
     kinds = {
         id(course.trigger.peer): "poll timeout"
-        for course, verdict in zip(replay.group.courses, verdicts, strict=True)
+        for course, verdict in zip(courses, verdicts, strict=True)
         if verdict.cause is Cause.POLL_TIMEOUT and course.trigger.kind == "left"
     }
-    members = member_rows(rows.group_id, replay.group.peers, rows, kinds)
-    generations = _generations(rows.group_id, replay.group.courses)
+    members = [*member_rows(rows.group_id, replay.group.peers, rows, kinds), *epochs.members]
+    members.sort(key=lambda member: member.joined_ns)
+    generations = [*_generations(rows.group_id, courses), *epochs.generations]
+    generations.sort(key=lambda generation: generation.joined_ns)
     types = [home.protocol_type for home in rounds if home.protocol_type]
     types += [row.protocol_type for row in rows.rows if row.protocol_type]
+    types += ["consumer"] * bool(epochs.members)
     return GroupHistory(
         group=GroupSummary(
             group_id=rows.group_id,
@@ -86,16 +93,24 @@ def wire_history(exchanges: pa.Table, topics: pa.Table) -> GroupHistory:
             exchanges=rows.count,
             commits=rows.commit_count,
             paused_ms=sum(rebalance.paused_ms or 0.0 for rebalance in rebalances),
-            blind=_blind(rows, replay, rounds),
+            blind=_blind(rows, replay, rounds, epochs),
         ),
         rebalances=rebalances,
         generations=generations,
-        states=_states(rows.group_id, replay.group.states),
+        states=sorted([*_states(rows.group_id, replay.group.states), *epochs.states], key=lambda state: state.from_ns),
         members=members,
         ownership=ownership_rows(rows.group_id, holdings),
         pauses=pauses,
         commits=_commit_rows(rows.group_id, rows.commits),
     )
+
+
+def _in_order(rebalances: list[Rebalance]) -> list[Rebalance]:
+    """Numbered anew, where members of both protocols are in the group."""
+    rebalances.sort(key=lambda rebalance: (rebalance.started_ns, rebalance.number))
+    for number, rebalance in enumerate(rebalances, start=1):
+        rebalance.number = number
+    return rebalances
 
 
 def _brought(home: Round) -> list[tuple[object, frozenset[Partition]]]:
@@ -316,8 +331,17 @@ def _commit_rows(group_id: str, commits: pa.Table) -> list[CommitRow]:
 # ---- what stays dark
 
 
-def _blind(rows: Rows, replay: Replay, rounds: list[Round]) -> list[str]:
+def _blind(rows: Rows, replay: Replay, rounds: list[Round], epochs: Epochs) -> list[str]:
     said = []
+    if epochs.members:
+        said.append("The coordinator assigns in this group (KIP-848): epochs that no member was told, and the session "
+                    "timeout, are not on the wire.")  # fmt: skip
+    if epochs.members and replay.group.peers:
+        said.append(
+            "Members of both protocols are in the group: what was made of them together is not seen."
+        )
+    if epochs.unknown:
+        said.append(f"Nothing in the source raised {epochs.unknown} of {len(epochs.generations)} epochs.")
     if any(not peer.is_new for peer in replay.group.peers):
         count, all_ = sum(not peer.is_new for peer in replay.group.peers), len(replay.group.peers)
         said.append(f"{count} of {all_} members had joined before the source began, or their join is missing.")

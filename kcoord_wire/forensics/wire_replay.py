@@ -93,7 +93,11 @@ class Replay:
             self._at(home.key, 1, self._joined, home)
         for failover in self._clues.failovers:
             self._at(failover.begin, 0, self._fail_over, failover)
+        modern = {row.who for row in self._clues.rows.rows if row.api == "ConsumerGroupHeartbeat"}
+        modern |= self._clues.rows.signs.modern
         for member_id, sign in self._clues.rows.signs.first.items():
+            if member_id in modern:
+                continue
             self._at((sign.time_ns, sign.source, sign.seq), 0, self._heard, member_id)
         session_ns = {
             member_id: row.session_ms * _MS for member_id, row in self._clues.last_joins().items() if row.session_ms

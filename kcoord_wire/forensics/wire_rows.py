@@ -151,6 +151,7 @@ class FirstSign(NamedTuple):
 class Signs:
     """Heartbeats and commits that went well (`answered`), and those that nobody answered (`faint`).
 
+    :ivar modern: members of KIP-848 among them
     :ivar versions: member, api and the highest version of it that the member sent
     :ivar calm: times of heartbeats of the classic protocol that were answered without error, sorted
     """
@@ -166,6 +167,7 @@ class Signs:
         self.first = _first_signs(heard)
         self.connections = _connections(heard)
         self.versions = _highest(heard)
+        self.modern = {member_id for member_id, api, _ in self.versions if api == "ConsumerGroupHeartbeat"}
 
     def last(self, member_id: str) -> int | None:
         """When the member was last seen, answered or not."""

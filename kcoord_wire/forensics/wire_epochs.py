@@ -1,0 +1,536 @@
+"""Groups of KIP-848: what ConsumerGroupHeartbeat tells of epochs, members and owners.
+
+The coordinator assigns here, and says so to each member in the answer to its next heartbeat. A rebalance is the way
+from one group epoch to the next: from what raised it to the moment when every member has the new epoch and has said
+that it owns what it was given. Epochs that no member was ever told are not seen, and not counted.
+
+Laws:
+
+* A member joins with epoch 0 and leaves with -1, or -2 if it is static and will be back (then nothing is given away).
+* It owns a partition from the answer that assigns it to the first heartbeat that no longer names it.
+* The session timeout is the broker's (``group.consumer.session.timeout.ms``) and not on the wire: a member that is
+  heard of no more is said to have run out of it, with less confidence.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from dataclasses import dataclass, field
+from math import ceil
+
+from kcoord_wire.forensics.causes import describe_peer, evidence_of
+from kcoord_wire.forensics.model import (
+    Cause,
+    Evidence,
+    Generation,
+    MemberLife,
+    Rebalance,
+    RemovedMember,
+    StateInterval,
+)
+from kcoord_wire.forensics.ownership import Holding
+from kcoord_wire.forensics.wire_course import Peer
+from kcoord_wire.forensics.wire_rows import Key, Partition, Row, Rows
+
+__all__ = ["Epochs", "read_epochs"]
+
+API = "ConsumerGroupHeartbeat"
+JOINS, LEAVES, LEAVES_FOR_NOW = 0, -1, -2
+UNKNOWN_MEMBER, FENCED_EPOCH, UNRELEASED_INSTANCE = 25, 110, 111
+_MS = 1e6
+_SOON_NS = 1_000_000_000
+_SILENT_NS = 15 * _SOON_NS  # three heartbeats of the default 5 s
+
+
+@dataclass(slots=True, eq=False)
+class _Life(Peer):
+    """A member id of the new protocol.
+
+    :ivar told: when it was told an epoch first: epoch, key, what it was then assigned
+    :ivar stated: what it said that it owns, and when
+    """
+
+    topics: tuple[str, ...] = ()
+    regex: str | None = None
+    assignor: str | None = None
+    epoch: int = 0
+    told: list[tuple[int, Key, frozenset[Partition] | None]] = field(default_factory=list)
+    stated: list[tuple[Key, frozenset[Partition]]] = field(default_factory=list)
+    timeout_ms: int | None = None
+
+
+@dataclass(slots=True)
+class _Spark:
+    """What may raise the epoch of a group."""
+
+    key: Key
+    cause: Cause
+    life: _Life
+    row: Row | None
+    text: str
+    confidence: float
+
+
+@dataclass(slots=True)
+class Epochs:
+    """What comes of it; each list in order of time."""
+
+    rebalances: list[Rebalance] = field(default_factory=list)
+    generations: list[Generation] = field(default_factory=list)
+    states: list[StateInterval] = field(default_factory=list)
+    members: list[MemberLife] = field(default_factory=list)
+    holdings: list[Holding] = field(default_factory=list)
+    unknown: int = 0
+
+
+def read_epochs(rows: Rows) -> Epochs:
+    """The history of a group as its ConsumerGroupHeartbeat exchanges tell it; empty where there are none."""
+    reader = _Reader(rows)
+    for key, row, answered in _moments(rows.rows):
+        if answered:
+            reader.take_answer(key, row)
+        else:
+            reader.take_request(key, row)
+    return reader.finish()
+
+
+def _moments(rows: list[Row]) -> list[tuple[Key, Row, bool]]:
+    moments = []
+    for row in rows:
+        if row.api == API:
+            moments.append((row.due, row, False))
+            if row.answer_key is not None:
+                moments.append((row.answer_key, row, True))
+    return sorted(moments, key=lambda moment: (moment[0], moment[2]))
+
+
+class _Reader:
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._group_id = rows.group_id
+        self._members: dict[str, _Life] = {}
+        self._lives: list[_Life] = []
+        self._sparks: list[_Spark] = []
+        self._bumps: list[tuple[int, Key, Row]] = []  # an epoch, and when a member was told of it first
+        self._ends: list[tuple[Key, int]] = []  # how many members there are, whenever that changes
+        self._asked: dict[int, _Life] = {}
+
+    # ---- what is said
+
+    def take_request(self, key: Key, row: Row) -> None:
+        if row.generation is None:
+            return
+        life = self._members.get(row.member_id) if row.member_id else None
+        if row.generation in (LEAVES, LEAVES_FOR_NOW):
+            if life is not None and not row.error:
+                self._leave(key, row, life)
+            return
+        if row.generation == JOINS:
+            if not row.error:
+                self._join(key, row, life)
+            return
+        if row.error in (UNKNOWN_MEMBER, FENCED_EPOCH):
+            return
+        if life is None and row.member_id:
+            life = self._begin(key, row, row.member_id, is_new=False)
+        if life is None:
+            return
+        self._asked[id(row)] = life
+        life.epoch = max(life.epoch, row.generation)
+        if row.owned is not None:
+            life.stated.append((key, row.owned))
+        if not row.error:
+            self._compare(key, row, life)
+
+    def take_answer(self, key: Key, row: Row) -> None:
+        life = self._asked.get(id(row)) or self._members.get(row.who)
+        if life is None:
+            return
+        if row.error in (UNKNOWN_MEMBER, FENCED_EPOCH):
+            life.refused = row
+            self._end(life, key, "session timeout" if row.error == UNKNOWN_MEMBER else "rebalance timeout")
+            return
+        epoch = row.new_generation
+        if row.error or epoch is None or epoch <= 0:
+            return
+        if not self._bumps or epoch > self._bumps[-1][0]:
+            self._bumps.append((epoch, key, row))
+        if not life.told or life.told[-1][0] != epoch or row.assignment is not None:
+            life.told.append((epoch, key, row.assignment))
+        life.first_generation = epoch if life.first_generation is None else life.first_generation
+        life.last_generation = epoch
+        life.epoch = epoch
+
+    # ---- members
+
+    def _begin(self, key: Key, row: Row, member_id: str, *, is_new: bool) -> _Life:
+        life = _Life(member_id, row.instance_id, row.client_id, row.host, key, is_new)
+        life.topics, life.regex, life.assignor = row.topics or (), row.topic_regex, row.assignor
+        life.timeout_ms = row.rebalance_ms if row.rebalance_ms is not None and row.rebalance_ms >= 0 else None
+        life.connections.add(row.connection)
+        life.joins.append(row)
+        self._members[member_id] = life
+        self._lives.append(life)
+        self._count(key)
+        return life
+
+    def _count(self, key: Key) -> None:
+        self._ends.append((key, len(self._members)))
+
+    def _end(self, life: _Life, key: Key, why: str) -> None:
+        if life.left is None:
+            life.left, life.why = key, why
+        if self._members.get(life.member_id) is life:
+            del self._members[life.member_id]
+            self._count(key)
+
+    def _join(self, key: Key, row: Row, life: _Life | None) -> None:
+        member_id = row.member_id or row.given_id
+        if not member_id:
+            return
+        former = life or next((old for old in reversed(self._lives) if old.member_id == member_id), None)
+        holder = None
+        if row.instance_id is not None:
+            holder = next((old for old in reversed(self._lives) if old.instance_id == row.instance_id), None)
+        if life is not None:
+            self._end(life, key, "session timeout" if life.refused is None else "rebalance timeout")
+        fresh = self._begin(key, row, member_id, is_new=True)
+        fresh.former = former
+        self._asked[id(row)] = fresh
+        who = describe_peer(fresh, row)
+        if former is not None and former.why == "left" and former.leave is not None:
+            former.why = "poll timeout"
+            for spark in self._sparks:
+                if spark.row is former.leave:
+                    spark.cause, spark.confidence = Cause.POLL_TIMEOUT, 0.7
+                    spark.text = f"{who} left, and came back as the same process: it had not polled in time"
+            self._spark(key, Cause.NEW_MEMBER, fresh, row, f"{who} is back after it had left", 1.0)
+        elif former is not None and former.refused is not None:
+            cause = Cause.REBALANCE_TIMEOUT if former.refused.error == FENCED_EPOCH else Cause.NEW_MEMBER
+            self._spark(key, cause, fresh, row, f"{who} had been removed and joined again", 0.8)
+        elif holder is not None and holder is not former:
+            if holder.left is None:
+                self._end(holder, key, "replaced")
+            else:
+                holder.why = "replaced"
+            text = f"{who} took the place of its former self"
+            self._spark(key, Cause.STATIC_REPLACED, fresh, row, text, 0.9)
+        else:
+            self._spark(key, Cause.NEW_MEMBER, fresh, row, f"{who} joined as a new member", 1.0)
+
+    def _leave(self, key: Key, row: Row, life: _Life) -> None:
+        life.leave = row
+        who = describe_peer(life)
+        if row.generation == LEAVES_FOR_NOW:
+            self._end(life, key, "left")
+            return  # a static member that will be back: its partitions stay its own
+        self._end(life, key, "left")
+        self._spark(key, Cause.MEMBER_LEFT, life, row, f"{who} left", 1.0 if row.answer_key is not None else 0.9)
+
+    def _compare(self, key: Key, row: Row, life: _Life) -> None:
+        who = describe_peer(life)
+        if row.topics is not None or row.topic_regex is not None:
+            now = (row.topics if row.topics is not None else life.topics, row.topic_regex or life.regex)
+            if now != (life.topics, life.regex):
+                if life.topics or life.regex or life.is_new:
+                    names = ", ".join(now[0]) or now[1] or "nothing"
+                    self._spark(key, Cause.SUBSCRIPTION_CHANGED, life, row, f"{who} subscribes to {names} now", 1.0)
+                life.topics, life.regex = now
+        if row.assignor is not None and row.assignor != life.assignor:
+            if life.assignor is not None:
+                self._spark(key, Cause.ASSIGNORS_CHANGED, life, row, f"{who} asks for {row.assignor} now", 0.9)
+            life.assignor = row.assignor
+
+    def _spark(self, key: Key, cause: Cause, life: _Life, row: Row, text: str, confidence: float) -> None:
+        self._sparks.append(_Spark(key, cause, life, row, text, confidence))
+
+    # ---- epochs
+
+    def finish(self) -> Epochs:
+        """All that follows."""
+        result = Epochs()
+        sparks = sorted([*self._sparks, *self._silent()], key=lambda spark: spark.key)
+        starts: list[tuple[Key, list[_Spark]]] = []
+        used = 0
+        keys = [spark.key for spark in sparks]
+        for _, key, _ in self._bumps:
+            end = bisect_right(keys, key)
+            fresh = sparks[used:end]
+            used = max(used, end)
+            starts.append((fresh[0].key if fresh else key, fresh))
+        owners: dict[Partition, _Life] = {}
+        result.holdings = sorted(
+            (holding for life in self._lives for holding in self._holdings(life)),
+            key=lambda holding: (holding.partition, *holding.order),
+        )
+        for index, ((epoch, key, row), (start, fresh)) in enumerate(zip(self._bumps, starts, strict=True)):
+            following = starts[index + 1][0] if index + 1 < len(starts) else None
+            rebalance = self._rebalance(index + 1, epoch, key, row, start, fresh, following)
+            self._count_moves(rebalance, result.holdings, owners, following)
+            result.rebalances.append(rebalance)
+            result.unknown += rebalance.cause == Cause.UNKNOWN
+            result.generations.append(self._generation(rebalance, epoch, key, following))
+        last = self._last_empty(len(result.rebalances) + 1, sparks, used)
+        if last is not None:
+            if result.rebalances and result.rebalances[-1].outcome == "open":
+                result.rebalances[-1].outcome = "interrupted"
+            result.rebalances.append(last)
+        result.states = self._states(result.rebalances)
+        result.members = [self._member(life) for life in self._lives]
+        return result
+
+    def _silent(self) -> list[_Spark]:
+        """Members that are heard of no more although the source goes on, or are refused when they come back."""
+        sparks = []
+        for life in self._lives:
+            if life.left is not None and life.refused is not None:
+                last = self._last_seen(life, life.left[0] - 1)
+                fenced = life.refused.error == FENCED_EPOCH
+                cause = Cause.REBALANCE_TIMEOUT if fenced else Cause.SESSION_EXPIRED
+                text = f"{describe_peer(life)} was removed: it is refused when it is heard of again"
+                gone = next((key for _, key, _ in self._bumps if last < key[0] <= life.left[0]), life.left)
+                sparks.append(_Spark(min(gone, life.left), cause, life, life.refused, text, 0.7))
+            elif life.left is None:
+                last = self._last_seen(life, None)
+                bump = next((key for _, key, _ in self._bumps if key[0] > last + _SOON_NS), None)
+                others = [self._last_seen(other, None) for other in self._lives if other is not life]
+                if bump is not None and max(others, default=0) > last + _SILENT_NS:
+                    life.left, life.why = bump, "session timeout"
+                    text = f"{describe_peer(life)} was not heard of any more"
+                    sparks.append(_Spark(bump, Cause.SESSION_EXPIRED, life, None, text, 0.6))
+        return sparks
+
+    def _last_seen(self, life: _Life, until_ns: int | None) -> int:
+        sign = self._rows.signs.last(life.member_id) if until_ns is None else None
+        if until_ns is not None:
+            sign = self._rows.signs.last_answered_before(life.member_id, until_ns)
+        seen = [key[0] for _, key, _ in life.told] + [key[0] for key, _ in life.stated] + [life.since[0]]
+        return max([sign or 0, *(time for time in seen if until_ns is None or time <= until_ns)])
+
+    def _rebalance(
+        self, number: int, epoch: int, key: Key, row: Row, start: Key, fresh: list[_Spark], following: Key | None
+    ) -> Rebalance:
+        spark = fresh[0] if fresh else None
+        acks = self._acks(epoch, start, following)
+        waiting = [life for life, at in acks if at is None]
+        done = max((at for _, at in acks if at is not None), default=key)
+        is_over = not waiting and (following is None or done <= following)
+        outcome = "stable" if is_over else "interrupted" if following is not None else "open"
+        end = done[0] if is_over else None if following is None else following[0]
+        facts: list[Evidence] = [
+            evidence_of(item.row, item.text, answer=item.row.error is not None and item.row.error != 0)
+            for item in fresh
+            if item.row is not None
+        ]
+        facts.append(evidence_of(row, f"epoch {epoch} is told first to {describe_peer(None, row)}", answer=True))
+        life = None if spark is None else spark.life
+        cause, detail, confidence = Cause.UNKNOWN, "nothing in the source set it off", 0.2
+        if spark is not None:
+            cause, detail, confidence = spark.cause, spark.text, spark.confidence
+            if len(fresh) > 1:
+                detail += "; with it: " + ", ".join(item.text for item in fresh[1:9])
+        else:
+            changed = self._changed_topics(start, number)
+            if changed is not None:
+                cause, detail, confidence = Cause.TOPICS_CHANGED, changed.text, 0.8
+                facts.insert(0, changed)
+        joined = max(key[0], start[0])
+        ordered = sorted(((at, who) for who, at in acks if at is not None), key=lambda item: item[0])
+        rebalance = Rebalance(
+            group_id=self._group_id,
+            number=number,
+            generation_id=epoch,
+            started_ns=start[0],
+            joined_ns=joined,
+            ended_ns=end,
+            outcome=outcome,
+            cause=str(cause),
+            member_id=None if life is None else life.member_id,
+            client_id=None if life is None else life.client_id,
+            client_host=None if life is None else life.host or None,
+            instance_id=None if life is None else life.instance_id,
+            reason=None,
+            detail=detail,
+            confidence=confidence,
+            evidence=facts,
+            protocol_type="consumer",
+            assignor=next((life.assignor for life in self._lives if life.assignor is not None), None),
+            cooperative=True,
+            duration_ms=None if end is None else (end - start[0]) / _MS,
+            joining_ms=(joined - start[0]) / _MS,
+            syncing_ms=(end - joined) / _MS if end is not None and is_over else None,
+            members_before=self._members_at(start, before=True),
+            members_after=len(acks),
+            removed=[
+                RemovedMember(item.life.member_id, item.life.client_id, item.life.host or None, item.life.why or "left")
+                for item in fresh
+                if item.cause in (Cause.MEMBER_LEFT, Cause.SESSION_EXPIRED, Cause.POLL_TIMEOUT)
+            ],
+        )
+        if ordered:
+            at, who = ordered[-1]
+            rebalance.last_member_id, rebalance.last_client_id = who.member_id, who.client_id
+            rebalance.last_client_host = who.host or None
+            rebalance.late_ms = (at[0] - ordered[-2][0][0]) / _MS if len(ordered) > 1 else None
+        return rebalance
+
+    def _acks(self, epoch: int, start: Key, following: Key | None) -> list[tuple[_Life, Key | None]]:
+        """When each member that there was had the epoch, and had said that it owns what came with it."""
+        found: list[tuple[_Life, Key | None]] = []
+        for life in self._lives:
+            if life.since > (following or (1 << 62, "", 0)) or (life.left is not None and life.left <= start):
+                continue
+            until = following or (1 << 62, "", 0)
+            known = [(key, part) for number, key, part in life.told if number >= epoch]
+            later = [(key, part) for key, part in known if key < until]  # it may be given more when others let go
+            told = later[-1] if later else known[0] if known else None
+            if told is None:
+                gone = life.left is not None and (following is None or life.left <= following)
+                if not gone and (life.since <= start or life.told):
+                    found.append((life, None))
+                continue
+            key, assignment = told
+            if following is not None and key > following and life.since > start:
+                continue
+            if assignment is not None:
+                said = next((at for at, owned in life.stated if at >= key and owned == assignment), None)
+                key = key if said is None else said
+            found.append((life, key))
+        return found
+
+    def _members_at(self, key: Key, *, before: bool) -> int:
+        count = 0
+        for at, members in self._ends:
+            if at > key or (before and at == key):
+                break
+            count = members
+        return count
+
+    def _changed_topics(self, start: Key, number: int) -> Evidence | None:
+        """A topic of which a client learnt, since the epoch before, that its size is another."""
+        since = self._bumps[number - 2][1][0] if number > 1 else 0
+        sizes: dict[str, int] = {}
+        for sighting in self._rows.sightings:
+            before = sizes.get(sighting.topic)
+            if since < sighting.key[0] <= start[0] + 300 * _SOON_NS and before not in (None, sighting.partitions):
+                text = f"topic {sighting.topic} has {sighting.partitions} partitions and had {before} before"
+                return Evidence(sighting.key[0], sighting.key[1], sighting.key[2], text)
+            sizes[sighting.topic] = sighting.partitions
+        return None
+
+    def _last_empty(self, number: int, sparks: list[_Spark], used: int) -> Rebalance | None:
+        """The last members have left: nobody is told the epoch that follows."""
+        rest = [
+            spark
+            for spark in sparks[used:]
+            if spark.cause in (Cause.MEMBER_LEFT, Cause.SESSION_EXPIRED, Cause.POLL_TIMEOUT)
+        ]
+        if not rest or self._members:
+            return None
+        spark, end = rest[0], rest[-1].key
+        return Rebalance(
+            self._group_id, number, None, spark.key[0], None, end[0], "empty", str(spark.cause), spark.life.member_id,
+            spark.life.client_id, spark.life.host or None, spark.life.instance_id, None, spark.text, spark.confidence,
+            [evidence_of(item.row, item.text) for item in rest if item.row is not None],
+            protocol_type="consumer", cooperative=True, duration_ms=(end[0] - spark.key[0]) / _MS,
+            members_before=self._members_at(spark.key, before=True),
+            removed=[RemovedMember(item.life.member_id, item.life.client_id, item.life.host or None,
+                                   item.life.why or "left") for item in rest],
+        )  # fmt: skip
+
+    # ---- rows
+
+    def _holdings(self, life: _Life) -> list[Holding]:
+        held: dict[Partition, Holding] = {}
+        done: list[Holding] = []
+        moments = [(key, 1, part, epoch) for epoch, key, part in life.told if part is not None]
+        moments += [(key, 0, owned, 0) for key, owned in life.stated]
+        for key, kind, partitions, epoch in sorted(moments, key=lambda moment: moment[:2]):
+            if kind == 0:
+                for partition in [name for name in held if name not in partitions and held[name].from_ns < key[0]]:
+                    held[partition].to_ns = key[0]
+                    held[partition].revoked = True
+                    done.append(held.pop(partition))
+            for partition in sorted(partitions):
+                if partition not in held and (kind == 1 or not life.is_new):
+                    held[partition] = Holding(partition, life, epoch or life.first_generation, key[0])
+        if life.left is not None and not (life.leave is not None and life.leave.generation == LEAVES_FOR_NOW):
+            for holding in held.values():
+                holding.to_ns = max(life.left[0], holding.from_ns)
+        elif life.left is not None:
+            back = next((other.since[0] for other in self._lives if other.instance_id == life.instance_id
+                         and other.instance_id is not None and other.since > life.since), None)  # fmt: skip
+            for holding in held.values():
+                holding.to_ns = max(back if back is not None else life.left[0], holding.from_ns)
+        return done + list(held.values())
+
+    def _count_moves(
+        self, rebalance: Rebalance, holdings: list[Holding], owners: dict[Partition, _Life], following: Key | None
+    ) -> None:
+        """Partitions whose owner is another than before, from this epoch's beginning to the next."""
+        until = 1 << 62 if following is None else following[0]
+        fresh = [holding for holding in holdings if rebalance.started_ns <= holding.from_ns < until]
+        had: dict[str, int] = defaultdict(int)
+        for life in owners.values():
+            had[life.identity] += 1
+        staying = {life.identity for life in self._lives if life.left is None or life.left[0] > rebalance.started_ns}
+        share = ceil(len(owners) / max(len(staying), 1))
+        for holding in sorted(fresh, key=lambda holding: holding.from_ns):
+            former = owners.get(holding.partition)
+            life = next(item for item in self._lives if item is holding.peer)
+            if former is not None and former.identity != life.identity:
+                rebalance.moved += 1
+                rebalance.moved_needlessly += former.identity in staying and had[former.identity] <= share
+            owners[holding.partition] = life
+
+    def _generation(self, rebalance: Rebalance, epoch: int, key: Key, following: Key | None) -> Generation:
+        assigned = {
+            partition
+            for life in self._lives
+            for number, _, part in life.told
+            if number == epoch and part is not None
+            for partition in part
+        }
+        stable = rebalance.ended_ns if rebalance.outcome == "stable" else None
+        end = None if following is None else following[0]
+        return Generation(
+            self._group_id, epoch, key[0], stable, end, rebalance.assignor, None, rebalance.members_after, len(assigned)
+        )
+
+    def _states(self, rebalances: list[Rebalance]) -> list[StateInterval]:
+        moves: list[tuple[str, int, int | None]] = []
+        for rebalance in rebalances:
+            if rebalance.outcome == "empty":
+                moves.append(("Empty", rebalance.ended_ns or rebalance.started_ns, None))
+                continue
+            if rebalance.joined_ns is not None and rebalance.joined_ns > rebalance.started_ns:
+                moves.append(("Assigning", rebalance.started_ns, rebalance.generation_id))
+            moves.append(("Reconciling", rebalance.joined_ns or rebalance.started_ns, rebalance.generation_id))
+            if rebalance.outcome == "stable" and rebalance.ended_ns is not None:
+                moves.append(("Stable", rebalance.ended_ns, rebalance.generation_id))
+        return [
+            StateInterval(self._group_id, state, at, end, epoch)
+            for index, (state, at, epoch) in enumerate(moves)
+            if (end := moves[index + 1][1] if index + 1 < len(moves) else None) != at
+        ]
+
+    def _member(self, life: _Life) -> MemberLife:
+        return MemberLife(
+            group_id=self._group_id,
+            member_id=life.member_id,
+            instance_id=life.instance_id,
+            client_id=life.client_id,
+            client_host=life.host or None,
+            joined_ns=life.since[0],
+            left_ns=None if life.left is None else life.left[0],
+            why_left=life.why,
+            last_seen_ns=self._last_seen(life, None),
+            first_generation_id=life.first_generation,
+            last_generation_id=life.last_generation,
+            session_timeout_ms=None,
+            rebalance_timeout_ms=life.timeout_ms,
+            assignors=[] if life.assignor is None else [life.assignor],
+            topics=list(life.topics) if life.topics else [life.regex] if life.regex else [],
+            protocol="consumer",
+        )
