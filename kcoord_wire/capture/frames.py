@@ -76,40 +76,38 @@ def read_raw_frames(
     lost: list[RawFrame] = []
     time_ns = 0
 
-    def lose(error: str, size: int, connection: str = "") -> None:
-        lost.append(RawFrame(time_ns, report.packets, connection, "damage", error=error, lost=size))
+    def lose(error: str, size: int) -> None:
+        lost.append(RawFrame(time_ns, report.packets, "", "damage", error=error, lost=size))
 
     with Path(path).open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
         reader = _Reader(RawConversation, ports, max_frame_size, report)
         for packet in salvage_packets(data, lambda at, size, why: lose(f"byte {at} of the file: {why}", size)):
-            if lost:
-                yield from lost
-                lost.clear()
             time_ns = packet.time_ns
-            report.packets += 1
             segment = read_segment(packet)
             if isinstance(segment, Segment):
                 stray = reader.stray_bytes
                 for found in reader.push(segment):
-                    found.position = report.packets - 1
+                    found.position = report.packets
                     yield found
                 if reader.stray_bytes > stray:
-                    error = "payload that fits nowhere into its connection"
-                    yield RawFrame(
-                        time_ns, report.packets - 1, "", "damage", error=error, lost=reader.stray_bytes - stray
-                    )
+                    lose("payload that fits nowhere into its connection", reader.stray_bytes - stray)
             else:
                 report.unread_packets[segment] = report.unread_packets.get(segment, 0) + 1
                 if segment in _LOST:
-                    error = f"a packet that could not be read: {segment}"
-                    yield RawFrame(time_ns, report.packets - 1, "", "damage", error=error, lost=len(packet.data))
-        yield from lost
+                    lose(f"a packet that could not be read: {segment}", len(packet.data))
+            yield from lost
+            lost.clear()
+            report.packets += 1
         for found in reader.finish():
             found.position = report.packets
             yield found
+        if report.packets and not report.connections:
+            hint = "encrypted, or not Kafka's" if ports is None else f"none to the ports {sorted(ports)}"
+            lose(f"no Kafka connection in {report.packets} packets: {hint}", 0)
+        yield from lost
 
 
-_LOST = ("link type", "fragment", "short")
+_LOST = ("link type", "fragment", "short")  # of `Unread`: what may have been of a Kafka connection
 
 
 def _read_segments(file: BinaryIO, report: CaptureReport) -> Iterator[Segment]:
