@@ -6,7 +6,8 @@
 Laws:
 
 * It reads and does nothing else: it joins no group, commits nothing, and asks for nothing that a broker would create.
-* What is read ends where the log ended when reading began; what is written meanwhile is left out.
+* What is read ends where the log ended when reading began; what is written meanwhile is left out. Transactions count
+  once they are committed; one that is open ends its partition, for what is behind it is not settled (read_committed).
 * Whatever keeps it from reading is a `TopicError` in words that say what to look at, in bounded time.
 * Ctrl-C, or dropping the iterator, closes the connection at once.
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from itertools import pairwise
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -141,6 +142,19 @@ def test_parts_of_the_log_are_as_good_as_their_whole() -> None:
         names = group_of(segment["key"])
         apart = [log_history(segment.filter(pa.compute.equal(names, history.group.group_id))) for history in whole]
         assert apart == whole
+
+
+@pytest.mark.parametrize("version", ["3.9.2", "4.0.0", "4.1.0"])
+def test_order_and_chunks_do_not_matter(version: str) -> None:
+    records = pa.Table.from_batches(read_log(next(DATA.glob(f"kafka-{version}/*/*.log"))))
+    expected = log_histories(records)
+    random = Random(version)
+    for _ in range(17):
+        order = random.sample(range(records.num_rows), records.num_rows)
+        order += random.sample(order, 20)  # read twice
+        cuts = sorted(random.sample(range(1, len(order)), random.randint(1, 9)))
+        pieces = [records.take(order[a:b]) for a, b in pairwise([0, *cuts, len(order)])]
+        assert log_histories(pa.concat_tables(pieces)) == expected
 
 
 # ---- commits

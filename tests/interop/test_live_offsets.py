@@ -6,6 +6,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+import confluent_kafka
 import pyarrow as pa
 from confluent_kafka.admin import (
     AclBinding,
@@ -29,6 +30,9 @@ ASSIGNORS = {"eager": "range", "cooperative": "cooperative-sticky"}
 SETTINGS = {
     **PROPERTIES,
     "offsets.topic.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
 }
@@ -65,6 +69,20 @@ def refusal(address: str, wanted: str) -> None:
     raise AssertionError(f"it said {said}")
 
 
+def commit_in_transactions(address: str) -> None:
+    """Three commits by transactions: one committed, one aborted, one that is never ended."""
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": address, "group.id": "transactions"})
+    producer = confluent_kafka.Producer({"bootstrap.servers": address, "transactional.id": "t"})
+    producer.init_transactions(30)
+    for offset, end in ((1, producer.commit_transaction), (2, producer.abort_transaction), (3, None)):
+        producer.begin_transaction()
+        place = confluent_kafka.TopicPartition("orders", 0, offset)
+        producer.send_offsets_to_transaction([place], consumer.consumer_group_metadata(), 30)
+        if end is not None:
+            end(30)
+    consumer.close()
+
+
 def test_a_live_broker(tmp_path: Path) -> None:
     with KafkaBroker(tmp_path / "live-offsets", SETTINGS) as broker, ExitStack() as stack:
         admin = AdminClient({"bootstrap.servers": broker.address})
@@ -83,6 +101,9 @@ def test_a_live_broker(tmp_path: Path) -> None:
         groups = groups_of(admin)
         histories = histories_of(broker.address)
         assert groups_of(admin) == groups == set(histories) == set(ASSIGNORS), "reading has left nothing"
+        commit_in_transactions(broker.address)
+        (row,) = histories_of(broker.address)["transactions"].commits
+        assert (row.first_offset, row.commits) == (1, 1), "an open transaction does not hold up reading"
         rule(admin, AclOperation.ALL, AclPermissionType.ALLOW)
         rule(admin, AclOperation.READ, AclPermissionType.DENY)
         refusal(broker.address, "not authorised to read __consumer_offsets: the user needs Describe and Read")
