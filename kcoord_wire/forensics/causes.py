@@ -362,7 +362,7 @@ class Witness:
         closed = self._rows.closed
         end = closed.get(leave.connection, self._rows.horizon_ns)
         told = bool(closed or self._rows.sightings)
-        return told and end - leave.key[0] >= _CLOSES_WITHIN_NS
+        return told and end - (leave.answer_key or leave.due)[0] >= _CLOSES_WITHIN_NS
 
     def _last_seen(self, peer: Peer) -> Iterator[Evidence]:
         rows = self._by_member.get(peer.member_id, [])

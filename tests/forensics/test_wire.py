@@ -1,0 +1,329 @@
+"""Histories of the captured clients, as their README tells them; and that no order, chunk, loss or hole breaks one."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kcoord_wire.forensics.exchanges import Matcher
+from kcoord_wire.forensics.frames import read_frames
+from kcoord_wire.forensics.model import Cause, Exchange, GroupHistory, TopicSighting, arrow_schema, table_of
+from kcoord_wire.forensics.wire import wire_history
+from tests.forensics.test_wire_scripts import Script, at
+
+CAPTURES = Path(__file__).parent.parent / "data" / "captures"
+NAMES = ("eager_range", "cooperative", "static_bounce", "aiokafka")
+ALL = {"orders": range(4), "payments": range(4)}
+
+
+@cache
+def captured(name: str) -> tuple[pa.Table, pa.Table]:
+    matcher = Matcher()
+    told = [matcher.feed(frames) for frames in read_frames(CAPTURES / f"{name}.pcap")]
+    told.append(matcher.finish())
+    exchanges = pa.Table.from_batches([batch for batch, _ in told], schema=arrow_schema(Exchange))
+    topics = pa.Table.from_batches([batch for _, batch in told], schema=arrow_schema(TopicSighting))
+    return exchanges, topics
+
+
+@cache
+def history_of(name: str) -> GroupHistory:
+    return wire_history(*captured(name))
+
+
+def told(name: str) -> list[tuple[int | None, str, str | None, str, int]]:
+    """Of each rebalance: generation, cause, who, outcome, members afterwards."""
+    return [
+        (each.generation_id, each.cause, each.client_id, each.outcome, each.members_after)
+        for each in history_of(name).rebalances
+    ]
+
+
+def owners(history: GroupHistory, generation: int) -> dict[str | None, set[tuple[str, int]]]:
+    found: dict[str | None, set[tuple[str, int]]] = {}
+    for row in history.ownership:
+        if row.generation_id == generation:
+            found.setdefault(row.client_id, set()).add((row.topic, row.partition))
+    return found
+
+
+# ---- the four captures
+
+
+def test_eager_range() -> None:
+    """c1 joins, 6 s later c2, 3 s later c3; c2 and c3 leave, then c1, whose LeaveGroup comes behind its own join."""
+    assert told("eager_range") == [
+        (2, Cause.NEW_MEMBER, "c1", "stable", 1),
+        (3, Cause.NEW_MEMBER, "c2", "stable", 3),
+        (4, Cause.MEMBER_LEFT, "c2", "interrupted", 2),
+        (5, Cause.MEMBER_LEFT, "c1", "interrupted", 1),
+        (6, Cause.MEMBER_LEFT, "c3", "empty", 0),
+    ]
+    history = history_of("eager_range")
+    first, second = history.rebalances[:2]
+    assert (second.started_ns - first.started_ns) // 10**8 == 59
+    assert "c3 (127.0.0.1) joined" in second.detail
+    assert (second.last_client_id, round((second.late_ms or 0) / 1000)) == ("c3", 3)
+    assert (second.cooperative, second.assignor, second.moved, second.moved_needlessly) == (False, "range", 4, 0)
+    assert owners(history, 3) == {
+        "c1": {("orders", 0), ("orders", 1), ("payments", 0), ("payments", 1)},
+        "c2": {("orders", 2), ("payments", 2), ("payments", 3)},
+        "c3": {("orders", 3)},
+    }
+    assert len([pause for pause in history.pauses if pause.rebalance == 2]) == 8  # eager: all of them
+    assert [life.topics for life in history.members] == [["orders", "payments"]] * 2 + [["orders"]]
+    assert {life.library for life in history.members} == {"librdkafka"}
+    assert history.group.blind == []
+
+
+def test_cooperative() -> None:
+    """Each rebalance takes two rounds; then c2 leaves, then c3 and c1."""
+    assert told("cooperative") == [
+        (2, Cause.NEW_MEMBER, "c1", "stable", 1),
+        (3, Cause.NEW_MEMBER, "c2", "stable", 3),
+        (4, Cause.COOPERATIVE_FOLLOW_UP, "c1", "stable", 3),
+        (5, Cause.MEMBER_LEFT, "c2", "stable", 2),
+        (6, Cause.MEMBER_LEFT, "c3", "empty", 0),
+    ]
+    history = history_of("cooperative")
+    assert [each.cooperative for each in history.rebalances] == [True] * 4 + [None]
+    assert [each.moved for each in history.rebalances] == [0, 0, 5, 3, 0]
+    assert all(each.moved_needlessly == 0 for each in history.rebalances)
+    kept = [row for row in history.ownership if row.client_id == "c1" and (row.topic, row.partition) == ("payments", 1)]
+    assert len(kept) == 1, "what a cooperative member keeps, it holds all the time"
+    follow_up = history.rebalances[2]
+    assert "gave up 5 partitions" in follow_up.detail
+    assert len(follow_up.evidence) == 2
+
+
+def test_static_bounce() -> None:
+    """c2 closes and is back as c2b with the same instance id; the mock cluster rebalances for that."""
+    assert told("static_bounce") == [
+        (2, Cause.NEW_MEMBER, "c2", "stable", 2),
+        (3, Cause.STATIC_REPLACED, "c2b", "stable", 2),
+    ]
+    history = history_of("static_bounce")
+    assert history.rebalances[1].instance_id == "inst-2"
+    assert history.rebalances[1].moved == 0, "the same instance is the same owner"
+    assert [(life.client_id, life.why_left) for life in history.members] == [
+        ("c2", "replaced"), ("c1", None), ("c2b", None),
+    ]  # fmt: skip
+
+
+def test_aiokafka() -> None:
+    """aio1 joins, 4 s later aio2, which leaves 8 s later; then aio1 leaves."""
+    assert told("aiokafka") == [
+        (2, Cause.NEW_MEMBER, "aio1", "stable", 1),
+        (3, Cause.NEW_MEMBER, "aio2", "stable", 2),
+        (4, Cause.MEMBER_LEFT, "aio2", "stable", 1),
+        (5, Cause.MEMBER_LEFT, "aio1", "empty", 0),
+    ]
+    history = history_of("aiokafka")
+    assert [life.library for life in history.members] == ["aiokafka", "aiokafka"]
+    assert [each.moved for each in history.rebalances] == [0, 4, 4, 0]
+    assert history.group.protocol_type == "consumer"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_partition_has_one_owner_at_a_time(name: str) -> None:
+    history = history_of(name)
+    for topic, partitions in ALL.items():
+        for partition in partitions:
+            spans = [
+                (row.from_ns, row.to_ns)
+                for row in history.ownership
+                if (row.topic, row.partition) == (topic, partition)
+            ]
+            assert spans
+            for (_, end), (begin, _) in pairwise(spans):
+                assert end is not None
+                assert end <= begin
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_evidence_points_at_frames_of_the_capture(name: str) -> None:
+    exchanges, _ = captured(name)
+    frames = {*exchanges["seq"].to_pylist(), *exchanges["answer_seq"].to_pylist()}
+    for rebalance in history_of(name).rebalances:
+        assert rebalance.evidence
+        assert {fact.seq for fact in rebalance.evidence} <= frames
+        assert {fact.source for fact in rebalance.evidence} <= set(exchanges["source"].to_pylist())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_history_fits_the_tables(name: str) -> None:
+    history = history_of(name)
+    for rows in (history.rebalances, history.generations, history.states, history.members, history.ownership,
+                 history.pauses, history.commits):  # fmt: skip
+        if rows:
+            assert table_of(type(rows[0]), rows).num_rows == len(rows)
+
+
+# ---- any order, any chunks
+
+
+def shuffled(table: pa.Table, luck: random.Random) -> pa.Table:
+    order = list(range(table.num_rows))
+    luck.shuffle(order)
+    mixed = table.take(pa.array(order, pa.int64()))
+    cuts = sorted({0, table.num_rows, *(luck.randint(0, table.num_rows) for _ in range(luck.randint(0, 9)))})
+    chunks = [mixed.slice(start, end - start) for start, end in pairwise(cuts)]
+    return pa.concat_tables(chunks) if chunks else mixed
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_order_and_chunks_have_no_effect(name: str) -> None:
+    exchanges, topics = captured(name)
+    for seed in range(50):
+        luck = random.Random(seed)
+        assert wire_history(shuffled(exchanges, luck), shuffled(topics, luck)) == history_of(name)
+
+
+def test_sources_of_several_brokers_are_one_story() -> None:
+    """The same exchanges, told by two captures."""
+    script = Script()
+    script.form("c1", "c2", owners={"c1": {"orders": [0]}, "c2": {"orders": [1]}})
+    whole = script.history()
+    for row in script.rows:
+        if row.client_id == "c2":
+            row.source = "other"
+    assert [each.cause for each in script.history().rebalances] == [each.cause for each in whole.rebalances]
+    assert len(script.history().ownership) == len(whole.ownership) == 2
+
+
+# ---- what is missing
+
+
+def with_holes(rows: list[dict[str, Any]], luck: random.Random, dropped: float, cut: float, nulls: float) -> pa.Table:
+    """Some of the rows, some without their answers, with fields missing anywhere."""
+    kept = []
+    for row in rows:
+        if luck.random() < dropped:
+            continue
+        row = dict(row)
+        if luck.random() < cut:
+            row |= dict.fromkeys(
+                ("answered_ns", "answer_seq", "error_code", "given_member_id", "new_generation_id", "assignment")
+            )
+            row["members"] = None
+        for name, value in row.items():
+            if luck.random() < nulls:
+                row[name] = None
+            elif isinstance(value, list):
+                row[name] = [
+                    {key: None if luck.random() < nulls else part for key, part in item.items()}
+                    if isinstance(item, dict)
+                    else item
+                    for item in value
+                ]
+        kept.append(row)
+    return pa.Table.from_pylist(kept, schema=nullable(arrow_schema(Exchange)))
+
+
+def nullable(schema: pa.Schema) -> pa.Schema:
+    def loose(kind: Any) -> Any:
+        if pa.types.is_list(kind):
+            return pa.list_(loose(kind.value_type))
+        if pa.types.is_struct(kind):
+            return pa.struct([pa.field(part.name, loose(part.type)) for part in kind])
+        return kind
+
+    return pa.schema([pa.field(part.name, loose(part.type)) for part in schema])
+
+
+@cache
+def all_rows() -> list[dict[str, Any]]:
+    """A life with everything in it, classic and KIP-848."""
+    script = Script()
+    script.form("c1", "c2", owners={"c1": {"orders": [0]}, "c2": {"orders": [1]}})
+    script.beats("c1", 1_000, 9_000, 1)
+    script.beat("c1", 9_000, 1, error=27)
+    script.join("c3", 9_100, 9_500, 2, member_id="", instance_id="i3", assignors=("range", "roundrobin"))
+    script.join("c1", 9_400, 9_500, 2, members=["c1", "c3"], owned={"orders": [0]})
+    script.sync("c1", 9_501, 9_502, 2, {"orders": [0]}, {"c1": {"orders": [0]}, "c3": {"orders": [1]}})
+    script.sync("c3", 9_501, 9_502, 2, {"orders": [1]}, instance_id="i3")
+    script.join("c3", 11_000, 11_001, 2, member_id="", instance_id="i3", given_member_id="c3-b", connection="x")
+    script.leave("c1", 12_000, 12_001, "consumer poll timeout has expired.")
+    script.join("c2", 13_000, 13_001, error_code=25)
+    script.add("Heartbeat", "c3", 14_000, 14_000, error_code=16, generation_id=2)
+    script.add("FindCoordinator", "c3", 14_100, 14_101, coordinator="b:1")
+    script.join("c3", 15_000, 15_100, 2, leader="c3", members=["c3"], member_id="c3-b", given_member_id="c3-b")
+    script.consumer("c8", 20_000, 0, 5, {"orders": [0]}, topics=["orders"], owned={})
+    script.consumer("c9", 21_000, 0, 6, {}, topics=["orders"], owned={}, instance_id="i9")
+    script.consumer("c8", 22_000, 5, 6, {"orders": []}, owned={"orders": [0]})
+    script.consumer("c9", 23_000, -2, -2, instance_id="i9")
+    script.consumer("c8", 24_000, 6, None, error_code=110)
+    exchanges: list[dict[str, Any]] = script.tables()[0].to_pylist()
+    for name in NAMES:
+        exchanges += captured(name)[0].to_pylist()[::3]
+    return exchanges
+
+
+@given(
+    seed=st.integers(0, 1 << 32),
+    dropped=st.sampled_from([0.0, 0.1, 0.5, 0.9]),
+    cut=st.sampled_from([0.0, 0.1, 0.6, 1.0]),
+    nulls=st.sampled_from([0.0, 0.02, 0.2]),
+)
+@settings(max_examples=60, deadline=None)
+def test_any_part_of_a_capture_gives_a_history(seed: int, dropped: float, cut: float, nulls: float) -> None:
+    luck = random.Random(seed)
+    history = wire_history(with_holes(all_rows(), luck, dropped, cut, nulls), captured("cooperative")[1])
+    assert [each.number for each in history.rebalances] == list(range(1, len(history.rebalances) + 1))
+    for each in history.rebalances:
+        assert 0 <= each.confidence <= 1
+        assert each.ended_ns is None or each.ended_ns >= each.started_ns
+        assert each.outcome in ("stable", "empty", "interrupted", "open")
+        assert Cause(each.cause)
+        assert each.detail
+    for row in history.ownership:
+        assert row.to_ns is None or row.to_ns >= row.from_ns
+    for pause in history.pauses:
+        assert pause.to_ns is None or pause.to_ns > pause.from_ns
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_capture_cut_anywhere_gives_a_history(name: str) -> None:
+    exchanges, topics = captured(name)
+    count = exchanges.num_rows
+    for place in range(0, count, 5):
+        late = wire_history(exchanges.slice(place), topics)
+        early = wire_history(exchanges.slice(0, place), topics)
+        assert len(early.rebalances) + len(late.rebalances) >= len(history_of(name).rebalances) - 1
+
+
+def test_a_row_without_its_time_is_left_out_and_told_of() -> None:
+    script = Script()
+    script.form("c1")
+    rows = script.tables()[0].to_pylist()
+    rows[0]["asked_ns"] = None
+    history = wire_history(pa.Table.from_pylist(rows, schema=nullable(arrow_schema(Exchange))), script.tables()[1])
+    assert any("1 exchanges have no time" in said for said in history.group.blind)
+
+
+# ---- weight
+
+
+def test_heartbeats_stay_columns() -> None:
+    """Two hundred thousand of them, and as many commits, beside the few rows that say something."""
+    script = Script()
+    script.form("c1", "c2", owners={"c1": {"orders": [0]}, "c2": {"orders": [1]}})
+    few, topics = script.tables()
+    count = 200_000
+    beat = script.beat("c1", 1_000, 1)
+    many = table_of(Exchange, [beat]).take(pa.array([0] * count, pa.int64()))
+    times = pa.array([at(1_000 + number * 10) for number in range(count)], pa.int64())
+    for name in ("asked_ns", "answered_ns"):
+        many = many.set_column(many.column_names.index(name), many.schema.field(name), times)
+    history = wire_history(pa.concat_tables([few, many]), topics)
+    assert history.group.exchanges == count + 4
+    assert history.members[0].last_seen_ns == at(1_000 + (count - 1) * 10)
+    assert [each.cause for each in history.rebalances] == [Cause.NEW_MEMBER, Cause.SESSION_EXPIRED]
