@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import StructField, StructType
 
 import kcoord_wire as kw
@@ -301,7 +301,7 @@ def from_kafka_wire(
         raise ValueError(f"the form {form} needs the option version, or a column of versions")
     key = kw.registry[messages[0]].api_key if form == "response" and keys is None and len(messages) == 1 else None
     function = _expression(plan, key, version, keys is not None, versions is not None)
-    decode = arrow_udf(function, plan.schema, ArrowUDFType.SCALAR)
+    decode = arrow_udf(function, plan.schema)  # type: ignore[call-overload]  # its overloads know no StructType here
     return decode(*(c for c in (col, keys, versions) if c is not None))
 
 

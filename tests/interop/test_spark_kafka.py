@@ -1,0 +1,239 @@
+"""``__consumer_offsets`` of a real Kafka as a stream: killed in the middle, gone on from its checkpoint, nothing lost.
+
+Spark's Kafka source is fetched with Maven: the release of this pyspark, or one that the repository has.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyspark
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from kcoord_wire.forensics.log import group_of, log_histories
+from kcoord_wire.forensics.model import LogRow, table_of
+from tests.interop.kafka_broker import KAFKA, KafkaBroker, create_topics, tool
+
+JARS = Path(__file__).resolve().parents[2] / "build" / "interop" / "jars"
+RELEASES = [(pyspark.__version__, pyspark.__version__), ("4.2.0", "4.0.0")]
+"""Of Spark's Kafka source and of its token provider: not every repository has every release of both."""
+
+POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>kcoord_wire</groupId><artifactId>spark</artifactId><version>1</version><packaging>pom</packaging>
+  <dependencies>{}</dependencies>
+</project>
+"""
+DEPENDENCY = """
+    <dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>
+      <exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions></dependency>"""
+
+JOB = '''
+"""Writes the topic's records to Parquet until told to stop; then tells what is there, and what groups it tells of."""
+import json, os, sys, time
+from pyspark.sql import functions as F
+from kcoord_wire.spark import from_kafka_wire, group_timeline, session
+
+address, folder, jars = sys.argv[1:]
+spark = session("local[2]", **{"spark.jars": jars, "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"})
+topic = spark.readStream.format("kafka").options(**{
+    "kafka.bootstrap.servers": address, "startingOffsets": "earliest",
+    "assign": json.dumps({"__consumer_offsets": [0]}),  # "subscribe" leaves out internal topics
+    "maxOffsetsPerTrigger": "150"}).load()
+rows = topic.select(
+    F.concat_ws("-", "topic", "partition").alias("source"), "partition", "offset", F.col("offset").alias("position"),
+    (F.unix_millis("timestamp") * 1_000_000).alias("time_ns"), "key", "value",
+    F.lit(None).cast("string").alias("error"), F.lit(0).cast("long").alias("lost"),
+)
+options = {"message": "OffsetCommitKey,GroupMetadataKey", "form": "prefixed", "mode": "PERMISSIVE"}
+named = rows.withColumn("k", from_kafka_wire("key", options))
+written = named.writeStream.format("parquet").option("checkpointLocation", folder + "/checkpoint")
+query = written.trigger(processingTime="300 milliseconds").start(folder + "/rows")
+while not os.path.exists(folder + "/stop"):
+    assert query.isActive, query.exception()
+    time.sleep(0.1)
+query.processAllAvailable()
+query.stop()
+read = spark.read.parquet(folder + "/rows")
+told = read.select("partition", "offset", F.hex("key"), F.hex("value"), "k.OffsetCommitKey.group", "k._error").collect()
+timeline = group_timeline(read.drop("k"))
+groups = [[h.group.group_id, h.group.commits, h.group.rebalances] for h in timeline.collect()]
+with open(folder + "/told.json", "w") as file:
+    json.dump({"rows": [list(row) for row in told], "groups": groups}, file)
+spark.stop()
+'''
+
+
+def spark_jars() -> str:
+    """Spark's Kafka source and what it needs beside pyspark, for the setting spark.jars."""
+    folder = JARS / f"spark-sql-kafka-{pyspark.__version__}"
+    said = ""
+    for source, tokens in RELEASES:
+        if folder.exists():
+            break
+        scratch = folder.with_suffix(".part")
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(parents=True)
+        wanted = [
+            ("org.apache.spark", "spark-sql-kafka-0-10_2.13", source),
+            ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", tokens),
+            ("org.apache.kafka", "kafka-clients", KAFKA),
+            ("org.apache.commons", "commons-pool2", "2.12.0"),
+        ]
+        pom = scratch / "pom.xml"
+        pom.write_text(POM.format("".join(DEPENDENCY.format(*each) for each in wanted)))
+        command = [tool("mvn", "maven"), "--quiet", "--batch-mode", "--file", str(pom)]
+        command += ["dependency:copy-dependencies", f"-DoutputDirectory={scratch}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        if done.returncode == 0:
+            scratch.rename(folder)
+        said += done.stdout[-2000:]
+    assert folder.exists(), said
+    return ",".join(str(path) for path in sorted(folder.glob("*.jar")))
+
+
+class Job:
+    """The query in a session of processes of its own."""
+
+    def __init__(self, address: str, folder: Path) -> None:
+        script = folder / "job.py"
+        script.write_text(JOB)
+        self.log = folder / "job.log"
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, str(script), address, str(folder), spark_jars()],
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def kill(self) -> None:
+        """All of it at once: driver, JVM, workers."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def until(self, condition: Callable[[], Any], seconds: float = 100) -> None:
+        """Wait while the job runs."""
+        end = time.monotonic() + seconds
+        while not condition():
+            assert self.process.poll() is None, self.log.read_text(errors="replace")[-6000:]
+            assert time.monotonic() < end, self.log.read_text(errors="replace")[-6000:]
+            time.sleep(0.02)
+
+
+class Clients:
+    """Consumers that join, commit and leave, one after the other and two at a time, until the block is left."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.commits = 0
+        self._over = threading.Event()
+        self._threads = [threading.Thread(target=self._live, args=(f"group-{n}",)) for n in range(2)]
+
+    def __enter__(self) -> Clients:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _live(self, group: str) -> None:
+        settings = {"bootstrap.servers": self.address, "group.id": group, "enable.auto.commit": False}
+        while not self._over.is_set():
+            consumer = Consumer(settings)
+            consumer.subscribe(["orders"])
+            try:
+                for _ in range(40):
+                    consumer.poll(0.03)
+                    if consumer.assignment():
+                        consumer.commit(offsets=[TopicPartition("orders", 0, 0)], asynchronous=False)
+                        self.commits += 1
+                    if self._over.is_set():
+                        break
+            finally:
+                consumer.close()
+
+
+def read_plainly(address: str) -> list[LogRow]:
+    """Every record of the topic, by a plain consumer."""
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "reader", "enable.auto.commit": False})
+    try:
+        _, end = consumer.get_watermark_offsets(TopicPartition("__consumer_offsets", 0), timeout=10)
+        consumer.assign([TopicPartition("__consumer_offsets", 0, 0)])
+        rows: list[LogRow] = []
+        while not rows or rows[-1].offset < end - 1:
+            message = consumer.poll(10)
+            assert message is not None
+            assert message.error() is None
+            time_ns = message.timestamp()[1] * 1_000_000
+            at = message.offset()
+            rows.append(LogRow("__consumer_offsets-0", 0, at, at, time_ns, message.key(), message.value()))
+        return rows
+    finally:
+        consumer.close()
+
+
+def as_hex(data: bytes | None) -> str | None:
+    return None if data is None else data.hex().upper()
+
+
+@pytest.mark.slow
+def test_a_killed_query_goes_on_where_it_was(tmp_path: Path) -> None:
+    commits = tmp_path / "checkpoint" / "commits"
+
+    def committed() -> int:
+        return len(list(commits.glob("[0-9]*"))) if commits.exists() else 0
+
+    properties = {"auto.create.topics.enable": "true", "group.initial.rebalance.delay.ms": "0"}
+    with KafkaBroker(tmp_path / "kafka", properties) as broker:
+        create_topics(broker.address, ["orders"])
+        with Clients(broker.address) as clients:
+            job = Job(broker.address, tmp_path)
+            try:
+                job.until(lambda: committed() >= 3)
+                # In the middle of a batch: it is planned, and not committed.
+                offsets = tmp_path / "checkpoint" / "offsets"
+                job.until(lambda: len(list(offsets.glob("[0-9]*"))) > committed())
+            finally:
+                job.kill()
+            killed_at, before = committed(), clients.commits
+            job = Job(broker.address, tmp_path)
+            try:
+                job.until(lambda: committed() >= killed_at + 2)
+                clients.__exit__()
+                (tmp_path / "stop").touch()
+                job.process.wait(60)
+            finally:
+                job.kill()
+        assert job.process.returncode == 0, job.log.read_text(errors="replace")[-6000:]
+        expected = read_plainly(broker.address)
+    told = json.loads((tmp_path / "told.json").read_text())
+    rows = sorted(told["rows"], key=lambda row: row[1])
+    assert [row[:4] for row in rows] == [[0, row.offset, as_hex(row.key), as_hex(row.value)] for row in expected]
+    assert clients.commits > before > 0
+    names = group_of(pa.array([row.key for row in expected], pa.binary())).to_pylist()
+    for (*_, group, error), row, name in zip(rows, expected, names, strict=True):
+        assert error is None
+        assert group == (name if row.key is not None and row.key[:2] == b"\0\1" else None)
+    histories = log_histories(table_of(LogRow, expected))
+    assert told["groups"] == [[h.group.group_id, h.group.commits, h.group.rebalances] for h in histories]
+    assert sum(h.group.commits for h in histories) >= clients.commits
