@@ -67,9 +67,9 @@ _FORGOTTEN: Final = "{} committed offset{s} forgotten: expired or deleted, the l
 _CLASSIC_BLIND: Final = (
     "When a rebalance began, who joined last and how late is not in the log: times count from the answer to the joins.",
     "Members of eager assignors stop while they rejoin; the log does not show that, only pauses between generations.",
-    "A member that left, timed out or was removed leaves the same records; its commits may tell which.",
+    _GONE_BLIND := "A member that left, timed out or was removed leaves the same records; its commits may tell which.",
 )
-_CONSUMER_BLIND: Final = ("A member that left, timed out or was removed leaves the same records.",)
+_CONSUMER_BLIND: Final = (_GONE_BLIND,)
 _NO_GROUP: Final = ("Only offsets are in the log: the group has no members there, as one that assigns by hand.",)
 
 

@@ -284,7 +284,8 @@ class ClassicRecords:
     def _verdict(self, last: _Seen | None, seen: _Seen, gone: Mapping[str, _Gone]) -> _Verdict:
         if last is None:
             if seen.generation == 1:
-                return _Verdict(Cause.NEW_MEMBER, 1.0, "the group's first generation", seen.leader)
+                detail = f"{_names(list(seen.members.values()))} joined: the group's first generation"
+                return _Verdict(Cause.NEW_MEMBER, 1.0, detail, seen.leader)
             detail = f"the log begins with generation {seen.generation}: what was before has been compacted away"
             return _Verdict(Cause.UNKNOWN, 0.0, detail)
         missing = seen.generation - last.generation - 1

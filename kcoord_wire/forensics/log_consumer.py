@@ -285,7 +285,7 @@ class ConsumerRecords:
         if value is None:
             self._forget()
             return
-        hash_changed = value.metadata_hash != self._hash and 0 not in (value.metadata_hash, self._hash)
+        hash_changed = value.metadata_hash != self._hash and self.epoch is not None
         self._hash = value.metadata_hash
         if value.epoch == self.epoch:
             return

@@ -209,6 +209,8 @@ def test_a_hash_tells_of_topics_where_no_record_names_them() -> None:
     log = Log().member("a").epoch(1, 77).target(1, a={"t": [0]}).has("a", 1, {"t": [0]})
     assert log.history().ownership[0].topic == "t", "the one topic it subscribes to"
     assert last_cause(log.at(1_000).epoch(2, 78)) == (Cause.TOPICS_CHANGED, None, 1.0)
+    early = Log().member("a").epoch(1).target(1, a={}).has("a", 1, {}).at(400).epoch(2, 77)
+    assert last_cause(early) == (Cause.TOPICS_CHANGED, None, 1.0), "the broker has come to know the topic"
     both = Log().member("a", "t", "u").epoch(1, 77).target(1, a={"t": [0], "u": [0]}).has("a", 1, {"t": [0], "u": [0]})
     assert {item.topic for item in both.history().ownership} == {f"id:{IDS[name].hex}" for name in "tu"}
     assert "2 topic ids without a name: no record tells it." in both.history().group.blind

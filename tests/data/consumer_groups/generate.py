@@ -249,6 +249,7 @@ def play(version: str) -> None:
             admin = AdminClient({"bootstrap.servers": broker.address})
             for future in admin.create_topics([NewTopic(name, count, 1) for name, count in TOPICS.items()]).values():
                 future.result(30)
+            time.sleep(PAUSE)  # else the coordinator may not know them when the first consumer asks
             ended = threading.Event()
             producing = threads.submit(produce, broker.address, ended)
             try:
