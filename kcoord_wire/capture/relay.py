@@ -185,7 +185,7 @@ class Relay:
         text = f"{self.name}: the {side} does not speak Kafka: {why}{_guess(data)}"
         if self.proxy.rewrites:
             self.proxy.complain(f"{text}; closed")
-            self.close(at_once=True)
+            end.close(at_once=True)  # and the other one, when what came before has been written
             return False
         self.proxy.complain(f"{text}; it goes through, and is not recorded any more")
         return True
@@ -294,6 +294,7 @@ class _End(asyncio.Protocol):
                 size = int.from_bytes(start[:4], "big")
                 if len(start) >= 4 and size > self.LIMIT:
                     if not self.relay.refuse(self, f"a frame of {size} bytes", start):
+                        self.other.write(b"".join(passed))
                         return None
                     self.in_step = self.other.in_step = False
                     return [*passed, self._start + data[at:]]

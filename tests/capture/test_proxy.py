@@ -466,6 +466,22 @@ def test_a_broker_that_is_none_is_closed(caplog: pytest.LogCaptureFixture) -> No
     assert "the broker does not speak Kafka" in caplog.text
 
 
+def test_what_came_before_is_passed_on_and_recorded(tmp_path: Path) -> None:
+    got: list[bytes] = []
+    whole = kw.frame(kw.encode_request(HEARTBEAT, 4))
+    with (
+        Broker(lambda client: got.append(receive(client, 1 << 20))) as broker,
+        Recorder(broker.address, folder=tmp_path) as recorder,
+        connect(recorder.address) as client,
+    ):
+        client.sendall(whole * 3 + b"GET / HTTP/1.1")
+        with suppress(ConnectionError):
+            assert client.recv(1) == b""
+        soon(lambda: bool(got))
+    assert got == [whole * 3]
+    assert frames(tmp_path) == [whole[4:]] * 3
+
+
 def test_complaints_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
     with coordinator() as served, Recorder(served.address) as recorder:
         for _ in range(30):
