@@ -64,10 +64,11 @@ _UNREAD: Final = {
 }
 _BAD: Final = "{} record{s} whose value could not be read."
 _FORGOTTEN: Final = "{} committed offset{s} forgotten: expired or deleted, the log does not tell which."
+_GONE_BLIND: Final = "A member that left, timed out or was removed leaves the same records; its commits may tell which."
 _CLASSIC_BLIND: Final = (
     "When a rebalance began, who joined last and how late is not in the log: times count from the answer to the joins.",
     "Members of eager assignors stop while they rejoin; the log does not show that, only pauses between generations.",
-    _GONE_BLIND := "A member that left, timed out or was removed leaves the same records; its commits may tell which.",
+    _GONE_BLIND,
 )
 _CONSUMER_BLIND: Final = (_GONE_BLIND,)
 _NO_GROUP: Final = ("Only offsets are in the log: the group has no members there, as one that assigns by hand.",)
