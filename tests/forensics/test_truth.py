@@ -453,7 +453,8 @@ def test_causes_from_the_wire_alone_agree_with_the_truth() -> None:
     assert score.true > 100
     assert score.agreement >= 0.98, complaints(score)
     assert score.missed + score.invented <= score.true // 100, complaints(score)
-    assert all(outcome.losses == [] for outcome in outcomes)
+    lost = {loss.what for outcome in outcomes for loss in outcome.losses}
+    assert lost <= {"its request was not seen"}, "a fault of the network sends some responses twice"
     hidden = sum(outcome.hidden for outcome in outcomes)
     assert hidden <= 3, "only a last member that falls silent leaves no frame"
 
