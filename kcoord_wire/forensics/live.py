@@ -31,6 +31,7 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 _LOGGER: Final = logging.getLogger("kcoord_wire.live")
 _LOGGER.addHandler(logging.NullHandler())  # what librdkafka says of a broker that is down is said by the error, once
 _POLL_SECONDS: Final = 0.2
+_CONNECT_SECONDS: Final = 10.0  # a broker that is there has answered long before
 _READS_ONLY: Final = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -62,7 +63,7 @@ def read_topic(
     :param bootstrap: ``host:port``, several with commas
     :param config: settings of librdkafka, for security above all; those that make it a reader stay as they are
     :param until_end: stop where the log ends now; else go on until the iterator is closed
-    :param patience_s: how long to wait for an answer, or for the next record
+    :param patience_s: how long to wait for an answer, or for the next record; for the first answer ten seconds at most
     :param progress: is told how many offsets are done and how many there were at the start
     :raises MissingLibraryError: while iterating, as all of these: the extra ``kafka`` is not installed
     :raises TopicError: no broker answers, it does not let us in, there is no such topic, it may not be read, or it
@@ -126,14 +127,15 @@ class _Reader:
 
     def _metadata(self, admin: Any) -> Any:
         """All topics: to ask for one by name makes a broker create it."""
-        end = time.monotonic() + self._patience
+        wait = min(self._patience, _CONNECT_SECONDS)
+        end = time.monotonic() + wait
         error: Any = None
         while time.monotonic() < end:
             admin.poll(0)
             if self._complaint is not None and self._is_final(self._complaint):
                 break
             try:
-                return admin.list_topics(timeout=min(2.0, self._patience))
+                return admin.list_topics(timeout=min(2.0, wait))
             except self._kafka.KafkaException as failure:
                 error = failure.args[0]
                 if self._is_final(error):
@@ -152,7 +154,7 @@ class _Reader:
             return TopicError(
                 f"the broker at {self._bootstrap} does not let us in: {reason}; see the security settings"
             )
-        what = f"no broker answers at {self._bootstrap} within {self._patience:g} s"
+        what = f"no broker answers at {self._bootstrap} within {min(self._patience, _CONNECT_SECONDS):g} s"
         return TopicError(f"{what}: {reason}; see that address, port and security.protocol are right")
 
     def _refused(self, error: Any) -> TopicError:
