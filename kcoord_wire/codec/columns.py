@@ -102,6 +102,7 @@ class ColumnDecoder:
         codecs = [registry[name] for name in dict.fromkeys(messages)]
         whole = [shape_of(codec) for codec in codecs]
         self._walk, self._by_key = _routes(codecs, form)
+        self._several = len(codecs) > 1
         shapes = chosen(whole, columns)
         text = pa.string_view() if views else pa.string()
         heads = {
@@ -127,7 +128,7 @@ class ColumnDecoder:
 
         :param frames: binary, large_binary or binary_view; null gives a row of nulls
         :param keys: of each row, or of all, the api key (``response``) or what tells the messages apart: api key or
-            record type. Null: the row is not decoded
+            record type; one message alone may do without. Null, or the key of none of them: the row is not decoded
         :param versions: of each row, or of all, the version (``response``, ``message``). Null: the row is not decoded
         :raises TypeError: `frames` is no such array, or keys or versions are missing, too many, or no integers
         :raises ValueError: keys or versions are not as many as frames
@@ -141,19 +142,18 @@ class ColumnDecoder:
         ):
             what = frames.type if isinstance(frames, pa.Array) else type(frames).__name__
             raise TypeError(f"frames is an array of binary, large_binary or binary_view, not {what}")
-        needs_keys = self.form == "response" or (self.form in ("message", "prefixed") and self._by_key is not None)
-        if self._walk == "typed":
-            needs_keys = False
+        needs_keys = self._walk == "response" or (self._walk in ("message", "prefixed") and self._several)
+        takes_keys = needs_keys or (self._walk in ("message", "prefixed") and bool(self._by_key))
         needs_versions = self.form in ("response", "message")
         return self._decoder.decode(
             frames,
-            self._numbers("keys", keys, needs_keys, len(frames)),
-            self._numbers("versions", versions, needs_versions, len(frames)),
+            self._numbers("keys", keys, needs_keys, takes_keys, len(frames)),
+            self._numbers("versions", versions, needs_versions, needs_versions, len(frames)),
         )
 
-    def _numbers(self, name: str, given: pa.Array | int | None, needed: bool, n: int) -> pa.Array | None:
+    def _numbers(self, name: str, given: pa.Array | int | None, needed: bool, taken: bool, n: int) -> pa.Array | None:
         pa = arrow()
-        if (given is None) == needed:
+        if (given is None and needed) or (given is not None and not taken):
             raise TypeError(f"decode of the form {self.form!r} {'needs' if needed else 'takes no'} {name} here")
         if given is None:
             return None
@@ -167,8 +167,8 @@ class ColumnDecoder:
         return given.cast(pa.int64())
 
 
-def _routes(codecs: Sequence[MessageCodec], form: str) -> tuple[str, Mapping[int, MessageCodec] | None]:
-    """How a row is walked, and which message a key chooses: None where it is always the one message."""
+def _routes(codecs: Sequence[MessageCodec], form: str) -> tuple[str, Mapping[int, MessageCodec]]:
+    """How a row is walked, and which message a key chooses; none where the one message has no key."""
     if form not in ("request", "response", "message", "prefixed"):
         raise ValueError(f"form is request, response, message or prefixed, not {form!r}")
     if not codecs:
@@ -181,9 +181,9 @@ def _routes(codecs: Sequence[MessageCodec], form: str) -> tuple[str, Mapping[int
         if codec.api_key is None:
             if len(codecs) > 1:
                 raise ValueError(f"{codec.name} has no key that could tell it from the other messages")
-            return form, None
+            return form, {}
         if by_key.setdefault(codec.api_key, codec) is not codec:
             raise ValueError(f"{codec.name} and {by_key[codec.api_key].name} have the same key, {codec.api_key}")
     if form == "prefixed" and all(codec.type == "coordinator-key" for codec in codecs):
         return "typed", by_key
-    return form, by_key if framed or len(codecs) > 1 else None
+    return form, by_key

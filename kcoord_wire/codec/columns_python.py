@@ -26,7 +26,7 @@ class Decoder:
 
     :param codecs: the messages
     :param shapes: of each message that has a column, that column
-    :param by_key: which message a key chooses; None where there is one message and it is always that
+    :param by_key: which message a key chooses; where no keys are told, it is the one message
     :param schema: of what `decode` gives
     :param views: said by `schema` too, for pyarrow
     """
@@ -35,7 +35,7 @@ class Decoder:
         self,
         codecs: Sequence[MessageCodec],
         shapes: Sequence[Shape],
-        by_key: Mapping[int, MessageCodec] | None,
+        by_key: Mapping[int, MessageCodec],
         form: str,
         schema: pa.Schema,
         strict: bool,
@@ -72,7 +72,7 @@ class Decoder:
         for i, body in enumerate(frames.to_pylist()):
             if body is None:
                 continue
-            codec = self.codecs[0] if self.by_key is None else self.of_key(key_of[i])
+            codec = self.codecs[0] if keys is None else self.of_key(key_of[i])
             head: list[Any] = []
             try:
                 found = self.row(body, codec, key_of[i], version_of[i], head)
@@ -95,7 +95,7 @@ class Decoder:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def of_key(self, key: int | None) -> MessageCodec | None:
-        return None if key is None or self.by_key is None else self.by_key.get(key)
+        return None if key is None else self.by_key.get(key)
 
     # Each gives the codec and the message, or None where the row is none of ours; what stands before the message goes
     # into `head`, also where the message then fails.

@@ -209,6 +209,20 @@ def test_rows_that_are_not_ours_are_null(backend: str) -> None:
     assert again.to_pylist() == batch.to_pylist()[2:]
 
 
+def test_one_message_may_be_told_its_keys_or_not(backend: str) -> None:
+    """A value's record type chooses; where nobody tells it, the one message is meant."""
+    made = decoder(backend, ["OffsetCommitValue"], form="prefixed", columns=["offset"])
+    value = kw.encode_prefixed(kw.OffsetCommitValue(offset=5), 3)
+    frames = pa.array([value] * 9)
+    keys = pa.array([1, 1, 1, 1, 1, 0, 2, None, 1], pa.int16())
+    found = [row and row["offset"] for row in made.decode(frames, keys=keys).column(1).to_pylist()]
+    assert found == [5, 5, 5, 5, 5, None, None, None, 5]
+    assert [row["offset"] for row in made.decode(frames).column(1).to_pylist()] == [5] * 9
+    header = decoder(backend, ["RequestHeader"], form="message")
+    with pytest.raises(TypeError, match="takes no keys"):
+        header.decode(frames, keys=1, versions=1)
+
+
 def test_headers_stay_where_the_message_fails(backend: str) -> None:
     good, unknown = frame(), b"\x03\xe7\0\x01\0\0\0\x07\0\x01c" + b"rest"
     rows = [good[:-1], unknown, good[:3], b"\0\x0b\0\x63" + good[4:], None]
