@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kcoord_wire.forensics.detectors import detect
-from kcoord_wire.forensics.exchanges import Matcher
+from kcoord_wire.forensics.exchanges import Matcher, name_topics
 from kcoord_wire.forensics.frames import find_sources, read_frames, read_log
 from kcoord_wire.forensics.log import group_of, log_history
 from kcoord_wire.forensics.model import (
@@ -150,8 +150,7 @@ class Collected:
     def add_records(self, records: pa.RecordBatch) -> None:
         """A batch of `LogRow`."""
         for row in records.filter(pc.is_valid(records["error"])).to_pylist():
-            size = len(row["key"] or b"") + len(row["value"] or b"")
-            self._losses.append(Loss(row["source"], row["position"], row["error"], size))
+            self._losses.append(Loss(row["source"], row["position"], row["error"], row["lost"]))
         self._records.append(records.filter(pc.is_null(records["error"])))
 
     def analysis(self) -> Analysis:
@@ -159,7 +158,7 @@ class Collected:
         histories = []
         exchanges = pa.Table.from_batches(self._exchanges, arrow_schema(Exchange))
         topics = pa.Table.from_batches(self._topics, arrow_schema(TopicSighting))
-        for rows in by_group(exchanges, exchanges["group_id"]):
+        for rows in by_group(name_topics(exchanges, topics), exchanges["group_id"]):
             history = wire_history(rows, topics)
             history.findings = detect(history, rows)
             histories.append(history)
