@@ -542,11 +542,9 @@ class Replay:
     def _fail_over(self, key: Key, failover: Failover) -> None:
         home = self._clues.next_round(key)
         last = self.group.round
-        if self.group.state == COMPLETING and last is not None:
-            if home is not None and last.asked and home.generation == last.generation + 1:
+        if self.group.state == COMPLETING and last is not None and home is not None:
+            if last.asked and home.generation == last.generation + 1:
                 self._settle(key)  # it had been written down before
-            elif any(row.assignments and row.due <= key for rows in last.asked.values() for row in rows):
-                self.group.end("stable", key)  # the coordinator had the assignment, but nobody got it
         if self.group.state in (PREPARING, COMPLETING):
             self.group.end("interrupted", key)
         self.group.failover = failover
