@@ -129,7 +129,7 @@ const charts = (() => {
   }
 
   function lanesOf(first) {
-    const bars = [], lives = [], ends = [];
+    const bars = [], figures = [], lives = [], ends = [];
     const most = Math.max(1, ...group.bars.map((flat) => flat.reduce((top, value, at) => (at % 4 === 2 ? Math.max(top, value) : top), 0)));
     const [top, bottom] = inSight();
     group.lanes.forEach((lane, row) => {
@@ -145,15 +145,15 @@ const charts = (() => {
         const half = 0.24 + 0.2 * held / most;
         const count = Number.isInteger(held) ? number(held) : held.toFixed(1);
         const visible = (Math.min(end, to) - Math.max(start, from)) / pixel();
+        const middle = (Math.max(start, from) + Math.min(end, to)) / 2;
         bars.push({
-          from: first + start, to: first + end, middle: first + (Math.max(start, from) + Math.min(end, to)) / 2,
-          row: row + 0.5, top: row + 0.5 - half, bottom: row + 0.5 + half,
-          text: half * 2 * ROW >= 10.5 && visible > 10 + 7 * count.length ? count : "",
+          from: first + start, to: first + end, top: row + 0.5 - half, bottom: row + 0.5 + half,
           tip: `${person(lane.label, lane.host)}\n${count} ${held === 1 ? "partition" : "partitions"}${which < 0 ? "" : `: ${group.held[which]}`}\n${relative(start)} to ${relative(end)}`,
         });
+        if (half * 2 * ROW >= 10.5 && visible > 10 + 7 * count.length) figures.push({ middle: first + middle, row: row + 0.5, text: count });
       }
     });
-    return { bars, lives, ends };
+    return { bars, figures, lives, ends };
   }
 
   // The lanes that are scrolled to, and some more; all of them on paper.
@@ -162,9 +162,9 @@ const charts = (() => {
     return printing ? [0, Infinity] : [box.scrollTop / ROW - 8, (box.scrollTop + box.clientHeight) / ROW + 8];
   }
 
-  // The bars in sight; those narrower than a pixel become one with their neighbour, with the mean of their counts.
+  // The bars in sight; those narrower than two pixels become one with their neighbour, with the mean of their counts.
   function narrowed(flat) {
-    const least = pixel(), result = [];
+    const least = 2 * pixel(), result = [];
     for (let at = 0; at < flat.length; at += 4) {
       const [start, end, held, which] = flat.slice(at, at + 4);
       if (end < from || start > to) continue;

@@ -75,7 +75,7 @@ def _lanes() -> list[Any]:
     alt = _altair()
     x, y = _time("from", axis=None), _row("top")
     bars = _mark("bars", "rect", color=BAR, cornerRadius=1).encode(x=x, x2="to", y=y, y2="bottom:Q", tooltip="tip:N")
-    texts = _mark("bars", "text", color="#ffffff", fontSize=10, baseline="middle").encode(
+    texts = _mark("figures", "text", color="#ffffff", fontSize=10, baseline="middle").encode(
         x=_time("middle", axis=None), y=_row("row"), text="text:N"
     )
     lives = _mark("lives", "rule", strokeWidth=1.5, color=STILL).encode(x=x, x2="to", y=_row("row"), tooltip="tip:N")

@@ -109,7 +109,7 @@ def ownership_of(
     steps = [_steps(owned, clock) for owned in rows]
     count, width = sum(map(len, steps)), 0.0
     while sum(map(len, steps)) > room:
-        width = 2 * width or max(1.0, clock.ms(clock.last) / 5000)
+        width = 1.4 * width or max(1.0, clock.ms(clock.last) / 5000)
         steps = [_coarser(lane, width) for lane in steps]
     if width:
         cut.append(
