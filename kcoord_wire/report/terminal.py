@@ -9,6 +9,7 @@ Laws:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TextIO
 
 from kcoord_wire.extras import require
@@ -38,7 +39,7 @@ def print_summary(
     :param width: in columns; that of the terminal by default, and without end where there is none
     :raises MissingLibraryError: rich is not installed
     """
-    console_module = require("rich.console", "cli", "the summary")
+    console_module = _rich("console")
     console = console_module.Console(file=file, width=width, highlight=False, emoji=False, markup=False)
     if width is None and not console.is_terminal:
         console.width = PLAIN
@@ -52,8 +53,13 @@ def print_summary(
         console.print(line)
 
 
+def _rich(module: str) -> Any:
+    require("rich", "cli", "the summary")
+    return import_module(f"rich.{module}")
+
+
 def _group(digest: Digest) -> Iterator[Any]:
-    text = require("rich.text", "cli", "the summary").Text
+    text = _rich("text").Text
     history = digest.history
     yield text(digest.opening, STYLES.get(digest.severity, "") if digest.severity != "quiet" else "bold")
     if history.rebalances:
@@ -72,7 +78,7 @@ def _group(digest: Digest) -> Iterator[Any]:
 
 
 def _table(digest: Digest) -> Table:
-    rich_table, text = require("rich.table", "cli", "the summary"), require("rich.text", "cli", "the summary").Text
+    rich_table, text = _rich("table"), _rich("text").Text
     table: Table = rich_table.Table(box=None, pad_edge=False)
     for name, right in (
         ("#", True), ("start", True), ("cause", False), ("who", False), ("took", True), ("last to join", False),
@@ -113,7 +119,7 @@ def _who(client_id: str | None, member_id: str | None, instance_id: str | None, 
 
 
 def _finding(finding: Finding) -> Any:
-    text = require("rich.text", "cli", "the summary").Text
+    text = _rich("text").Text
     line = text(f"{shown(finding.severity, 12)}: ", STYLES.get(finding.severity, ""))
     line.append(shown(finding.text, 600), "")
     if finding.advice:
@@ -122,7 +128,7 @@ def _finding(finding: Finding) -> Any:
 
 
 def _losses(losses: Sequence[Loss]) -> Iterator[Any]:
-    text = require("rich.text", "cli", "the summary").Text
+    text = _rich("text").Text
     if losses:
         count, lost = sum(loss.count for loss in losses), sum(loss.bytes for loss in losses)
         yield text(f"could not be read: {counted(count, 'piece')}, {counted(lost, 'byte')}", "bold yellow")

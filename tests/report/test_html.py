@@ -6,6 +6,8 @@ import base64
 import hashlib
 import json
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -326,3 +328,29 @@ def test_a_real_capture_becomes_a_page_and_json(name: str, tmp_path: Path) -> No
     assert group["clients"] <= group["members"]
     assert all(row["evidence"][0][1] == f"captures/{name}.pcap" for row in group["rebalances"])
     assert to_json(analysis.histories, [])["groups"][0]["opening"] == f"billing: {group['sentence']}"
+
+
+@pytest.mark.slow
+def test_only_what_is_asked_for_needs_its_library(tmp_path: Path) -> None:
+    """Without altair, vl-convert and rich there is still JSON, and the others say what to install."""
+    program = """
+import sys
+for name in ("altair", "vl_convert", "rich", "pyarrow"):
+    sys.modules[name] = None
+from kcoord_wire.extras import MissingLibraryError
+from kcoord_wire.report import print_summary, to_json, write_html
+assert to_json([], [])["groups"] == []
+for call in (lambda: print_summary([], []), lambda: write_html([], [], sys.argv[1])):
+    try:
+        call()
+    except MissingLibraryError as error:
+        print(error)
+"""
+    command = [sys.executable, "-c", program, str(tmp_path / "report.html")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=FOLDER.parent.parent)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "the summary needs rich: pip install 'kcoord_wire[cli]'",
+        "the HTML report needs vl_convert: pip install 'kcoord_wire[analyze]'",
+    ]
+    assert not (tmp_path / "report.html").exists()
