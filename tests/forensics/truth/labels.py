@@ -266,7 +266,7 @@ def _cause(account: Rebalance, former: Sequence[Rebalance], lives: _Lives) -> tu
             return "missed the join", Cause.REBALANCE_TIMEOUT
         return "new", Cause.NEW_MEMBER
     own: Any = joins[-1].detail if joins else None
-    if own in _OWN_REASONS:
+    if own in _OWN_REASONS and not _is_used_up(name, joins[-1], former, lives):
         return _OWN_REASONS[own]
     last = next((each for each in reversed(former) if each.joined_at is not None), None)
     joined = None if last is None else {member_id for member_id, _ in last.joins}
@@ -275,6 +275,21 @@ def _cause(account: Rebalance, former: Sequence[Rebalance], lives: _Lives) -> tu
     if trigger is Trigger.LEADER_REJOINED or (last is not None and last.leader_id == account.member_id):
         return "leader", Cause.LEADER_REJOINED
     return "metadata", Cause.SUBSCRIPTION_CHANGED
+
+
+def _is_used_up(name: str, wish: Happening, former: Sequence[Rebalance], lives: _Lives) -> bool:
+    """Whether a rebalance has already heard that JoinGroup, so that what repeats it has no reason but a lost answer; or
+    whether it was the first of its process, which every process begins with."""
+    began = lives.last(name, wish.at, "starts")
+    later = (line for line in lives.by_name[name] if began is not None and line.at >= began.at and line.what == "joins")
+    if next(later, None) is wish:
+        return True
+    return any(
+        account.started_at + ms - EPOCH_MS >= wish.at
+        for account in former
+        for member_id, ms in account.joins
+        if lives.names.get(member_id) == name
+    )
 
 
 def _why_left(name: str, at: int, lives: _Lives) -> tuple[str, Cause]:
