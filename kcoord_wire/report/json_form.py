@@ -10,6 +10,7 @@ Laws:
 
 * Rows have the keys of `kcoord_wire.forensics.model`, all of them, in its order; so a key means what is said there.
 * A time ``x_ns`` stands twice: ``x_ns``, an integer, and ``x``, the same in ISO 8601 with nanoseconds, UTC.
+* A number that is none (infinite, not a number) is null.
 * Groups come worst first. ``severity`` is that of the worst finding, or ``quiet``.
 * Strings are exactly those of the source; the text of the file is ASCII, so that no peer's string reaches a terminal.
 * A key may be added within a version; one that goes or changes its meaning makes a new one.
@@ -20,9 +21,10 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
+import math
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TextIO
 
 from kcoord_wire.forensics.model import GroupHistory, Loss
 from kcoord_wire.report.digest import digests
@@ -72,6 +74,8 @@ def _row(row: Any) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, enum.Enum):
         return value.value
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     if isinstance(value, list):
         return [_plain(item) for item in value]
     if isinstance(value, Mapping):

@@ -60,7 +60,7 @@ function findings(group) {
     cards.length > FIRST ? el("details", {}, el("summary", {}, counted(cards.length - FIRST, "more finding")), el("ul", { class: "findings" }, cards.slice(FIRST))) : null);
 }
 
-const figure = (value) => number(Math.round(value * 100) / 100);
+const figure = (value) => value === null ? "without end" : number(Math.round(value * 100) / 100);
 
 function why(group) {
   const most = Math.max(1, ...group.causes.map((share) => share[1]));
@@ -181,7 +181,7 @@ function listen() {
 }
 
 $("title").textContent = page.title;
-$("source").textContent = page.source;
+$("source").textContent = page.source === page.title ? "" : page.source;
 theme();
 allGroups();
 losses();

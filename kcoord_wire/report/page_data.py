@@ -9,6 +9,7 @@ Laws:
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -203,7 +204,7 @@ def _named(row: Rebalance) -> bool:
 
 
 def _rounded(ms: float | None) -> float | None:
-    return None if ms is None else round(ms, 1)
+    return None if ms is None or not math.isfinite(ms) else round(ms, 1)
 
 
 def _evidence(rows: Sequence[Evidence], clock: Clock, limits: Limits) -> list[Any]:
@@ -226,8 +227,8 @@ def _finding(row: Finding, clock: Clock, limits: Limits) -> dict[str, Any]:
         "subject": shown(row.subject or ""),
         "text": shown(row.text, 600),
         "advice": shown(row.advice, 600),
-        "value": row.value,
-        "threshold": row.threshold,
+        "value": row.value if math.isfinite(row.value) else None,
+        "threshold": row.threshold if math.isfinite(row.threshold) else None,
         "rebalances": row.rebalances[:40],
         "more": max(0, len(row.rebalances) - 40),
         "evidence": _evidence(row.evidence, clock, limits),

@@ -218,6 +218,8 @@ def test_times_beyond_the_calendar_are_no_harm(tmp_path: Path) -> None:
     history = bare()
     history.group.last_ns = history.rebalances[0].started_ns = 2**63 - 1
     history.group.first_ns = -(2**63)
+    history.findings = typical().findings
+    history.findings[0].value = float("inf")
     assert data_of(page(tmp_path, [history]))["groups"][0]["total"] == 1
 
 

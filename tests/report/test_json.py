@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -97,3 +98,12 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
     for at, histories in enumerate((HISTORIES, HISTORIES[::-1])):
         write_json(histories, losses(), tmp_path / str(at), indent=1)
     assert (tmp_path / "0").read_bytes() == (tmp_path / "1").read_bytes()
+
+
+def test_a_number_that_is_none_is_null() -> None:
+    history = typical()
+    history.findings[0].value, history.findings[1].threshold = float("inf"), float("nan")
+    file = io.StringIO()
+    write_json([history], [], file)
+    [group] = json.loads(file.getvalue())["groups"]
+    assert (group["findings"][0]["value"], group["findings"][1]["threshold"]) == (None, None)
