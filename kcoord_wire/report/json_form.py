@@ -51,14 +51,20 @@ def to_json(histories: Iterable[GroupHistory], losses: Iterable[Loss]) -> dict[s
 def write_json(
     histories: Iterable[GroupHistory],
     losses: Iterable[Loss],
-    path: str | os.PathLike[str],
+    to: str | os.PathLike[str] | TextIO,
     *,
     indent: int | None = None,
 ) -> None:
-    """Write the report; the same input gives the same bytes."""
-    text = json.dumps(to_json(histories, losses), indent=indent, allow_nan=False).replace("\x7f", "\\u007f")
-    with open(path, "w", encoding="ascii", newline="\n") as file:
-        file.write(text + "\n")
+    """Write the report; the same input gives the same bytes.
+
+    :param to: a path, or a file that is open for text
+    """
+    text = json.dumps(to_json(histories, losses), indent=indent, allow_nan=False).replace("\x7f", "\\u007f") + "\n"
+    if isinstance(to, str | os.PathLike):
+        with open(to, "w", encoding="ascii", newline="\n") as file:
+            file.write(text)
+    else:
+        to.write(text)
 
 
 def _row(row: Any) -> dict[str, Any]:
