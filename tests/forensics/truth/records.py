@@ -61,15 +61,21 @@ def is_told(label: Label, former: Label | None) -> bool:
         return False
     if label.cause is Cause.ASSIGNORS_CHANGED and label.assignor == former.assignor:
         return False
-    before = {member_id for member_id, _ in former.joins}
-    after = {member_id for member_id, _ in label.joins} - {member_id for member_id, _ in label.removed}
-    is_more, is_less = bool(after - before), bool(before - after)
+    came, went = _changes(label, former)
+    is_more, is_less = bool(came), bool(went)
     kind = CLASSES.get(label.cause, label.cause)
     if kind is Cause.NEW_MEMBER:
         return is_more and not is_less
     if kind is Cause.MEMBER_LEFT:
         return is_less and not is_more
     return not is_more and not is_less
+
+
+def _changes(label: Label, former: Label) -> tuple[set[str], set[str]]:
+    """The members that came and those that went."""
+    before = {member_id for member_id, _ in former.joins}
+    after = {member_id for member_id, _ in label.joins} - {member_id for member_id, _ in label.removed}
+    return after - before, before - after
 
 
 def log_verdicts(
@@ -92,9 +98,10 @@ def log_verdicts(
             continue
         inferred = Cause(guess.cause)
         is_right = CLASSES.get(inferred, inferred) is CLASSES.get(truth.cause, truth.cause)
-        told = is_told(truth, former[id(truth)])
+        before = former[id(truth)]
+        told = is_told(truth, before)
         kept = {name: verdict.checks.get(name) for name in ("generation", "assignor", "leader")}
-        if CLASSES.get(truth.cause) is not None or truth.cause is Cause.NEW_MEMBER:
+        if before is not None and sum(map(len, _changes(truth, before))) == 1:  # of several, it does not tell the first
             kept |= {name: verdict.checks.get(name) for name in ("member", "client", "host")}
         verdict.checks = {"cause": is_right if told else None, **(kept if told else {})}
     return verdicts

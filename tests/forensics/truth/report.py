@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from kcoord_wire.forensics.model import Cause, Rebalance
 from kcoord_wire.group.cluster import EPOCH_MS
 from tests.forensics.truth.labels import RULES, Label
 from tests.forensics.truth.pipeline import Origin, Outcome
-from tests.forensics.truth.records import CANNOT_TELL
+from tests.forensics.truth.records import CANNOT_TELL, CLASSES
 from tests.forensics.truth.scorer import Score, Verdict
 
 __all__ = ["markdown", "matrix", "readme", "side_by_side", "write_readme"]
@@ -17,8 +18,11 @@ README = Path(__file__).parents[3] / "README.md"
 MARKS = "<!-- causes -->", "<!-- /causes -->"
 
 
-def matrix(score: Score) -> list[str]:
-    """The confusion matrix as a markdown table: what was down, what was inferred across."""
+def matrix(score: Score, classes: Mapping[Cause, Cause] | None = None) -> list[str]:
+    """The confusion matrix as a markdown table: what was down, what was inferred across.
+
+    :param classes: causes that count as one, as of `CLASSES`
+    """
     order = [cause.name for cause in Cause]
     rows = [name for name in (*order, "invented") if any(truth == name for truth, _ in score.matrix)]
     columns = [name for name in (*order, "missed") if any(guess == name for _, guess in score.matrix)]
@@ -32,9 +36,18 @@ def matrix(score: Score) -> list[str]:
         cells = [
             f"**{count}**" if column == row else str(count or "") for column, count in zip(columns, counts, strict=True)
         ]
-        share = "" if row == "invented" else f"{score.matrix[row, row] / sum(counts):.1%}"
+        right = sum(
+            count for column, count in zip(columns, counts, strict=True) if _is_same(row, column, classes or {})
+        )
+        share = "" if row == "invented" else f"{right / sum(counts):.1%}"
         lines.append(f"| {_title(row)} | " + " | ".join(cells) + f" | {share} |")
     return lines
+
+
+def _is_same(truth: str, guess: str, classes: Mapping[Cause, Cause]) -> bool:
+    if truth == guess or truth not in Cause.__members__ or guess not in Cause.__members__:
+        return truth == guess
+    return classes.get(Cause[truth], Cause[truth]) is classes.get(Cause[guess], Cause[guess])
 
 
 def _title(name: str) -> str:
@@ -50,7 +63,7 @@ def markdown(score: Score, origin: Origin, hidden: int = 0) -> str:
     lines = [
         _sentence(score, origin, hidden),
         "",
-        *matrix(score),
+        *matrix(score, CLASSES if origin == "log" else None),
         "",
         "| of those matched | right | of | |",
         "|---|--:|--:|--:|",
@@ -72,8 +85,12 @@ def _sentence(score: Score, origin: Origin, hidden: int) -> str:
         f"{score.scenarios} scenarios, {score.true} rebalances, from {source} alone: {score.agreement:.2%} of the "
         f"causes are right; {score.missed} missed, {score.invented} invented."
     )
-    trace = "frame behind them" if origin == "wire" else "record"
-    return text if not hidden else f"{text} {hidden} more have left no {trace}."
+    if origin == "log":
+        text += (
+            f" Causes that leave the same records count as one; {score.untold} more left records that tell no cause."
+        )
+    trace = "frame behind them" if origin == "wire" else "record at all"
+    return text if not hidden else f"{text} {hidden} have left no {trace}."
 
 
 def readme(wire: Score, unseen: int, log: Score, unrecorded: int) -> str:
