@@ -119,7 +119,8 @@ cdef inline int add_slots(Level* level, int64_t n) noexcept nogil:
     if rare(capacity > level.capacity):
         if capacity > MOST:
             return OVERFLOW
-        trouble = set_capacity(level, max(capacity, 2 * level.capacity, level.hint, 16))
+        # Never more than may be: within the capacity nobody looks again.
+        trouble = set_capacity(level, min(max(capacity, 2 * level.capacity, level.hint, 16), MOST))
         if trouble:
             return trouble
     level.length += n
@@ -134,12 +135,13 @@ cdef inline int make_room(Column* c, int64_t n) noexcept nogil:
         return 0
     if c.used + n > MOST:
         return OVERFLOW
-    room = max(c.used + n + SLACK, 2 * c.room, c.hint + SLACK, 256)
+    room = min(max(c.used + n + SLACK, 2 * c.room, c.hint + SLACK, 256), <int64_t>MOST + SLACK)
     block = resized(c.data, room)
     if block == NULL:
         return NO_MEMORY
     c.data = <uint8_t*>block
-    c.room = size_of(block)
+    # Never more than may be: within the room nobody looks again.
+    c.room = min(<int64_t>size_of(block), <int64_t>MOST + SLACK)
     return 0
 
 
