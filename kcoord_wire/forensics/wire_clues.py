@@ -115,7 +115,7 @@ class Clues:
 
     def name_in(self, row: Row, home: Round | None) -> str:
         """The member id that a join is about, as far as it is known."""
-        who = row.given_id if row.error == 0 and row.given_id else row.member_id
+        who = row.given_id if row.error == 0 and row.given_id else row.member_id or row.given_id
         if who or home is None or row.instance_id is None:
             return who
         return next((name for name, told in home.members.items() if told.instance_id == row.instance_id), "")

@@ -232,7 +232,7 @@ class Replay:
             return not self._clues.is_closed_after(row) and bool(row.member_id) and self._clues.ends_waiting(row)
         waited = row.answer_key is not None and row.answer_key[0] - row.due[0] > _PARKED_NS
         taken = row.error in (UNKNOWN_MEMBER, FENCED, NOT_COORDINATOR, REBALANCING)
-        return waited and taken and bool(row.member_id)
+        return waited and taken and bool(row.who)
 
     def _join_late(self, key: Key, row: Row, who: str, peer: Peer | None, holder: str | None) -> None:
         """A join that was answered at once: nothing has changed, but for who a static member is."""

@@ -221,7 +221,9 @@ def _home(
             if home.joined < item.begin < key and not _kept(home, syncs.get(home.generation, ()), item.begin)
         ]
         if lost and not _joins_anew(answered, row):
-            failovers[:] = [item for item in failovers if item not in lost]  # what it answers, it cannot have forgotten
+            # What it answers, it cannot have forgotten: it had written that down, or was never lost.
+            spurious = [item for item in lost if not any(sign.error in REFUSALS for sign in item.signs)]
+            failovers[:] = [item for item in failovers if item not in spurious]
             lost = []
         return None if lost or home is not rounds[-1] else home
     return None
