@@ -7,7 +7,7 @@
 Theory. The requests are given to a model of the coordinator in the order in which it saw them. Unlike the coordinator,
 the model knows every answer beforehand: which JoinGroup requests waited for which round, who was refused, who was in
 the leader's list. It computes no outcomes: it tells what moved the group out of its state, a join, a leave, or time
-that ran out. Where the answers show a rebalance that nothing in the source began, it looks for what fits (`_hidden`).
+that ran out. Where the answers show a rebalance that nothing in the source began, wire_suspects.py looks for what fits.
 
 Laws:
 
@@ -36,6 +36,7 @@ from kcoord_wire.forensics.wire_course import (
 from kcoord_wire.forensics.wire_group import GroupModel, is_follower
 from kcoord_wire.forensics.wire_rounds import NOT_COORDINATOR, Failover, Round
 from kcoord_wire.forensics.wire_rows import Key, Leaver, Row, Rows, last_key
+from kcoord_wire.forensics.wire_suspects import Suspects
 
 __all__ = ["Replay"]
 
@@ -54,9 +55,7 @@ class Replay:
     def __init__(self, rows: Rows, rounds: list[Round], failovers: list[Failover]) -> None:
         self._clues = Clues(rows, rounds, failovers)
         self.group = GroupModel(self._clues)
-        self._pending: set[str] = set()
-        self._maybe: list[Row] = []
-        self._sync_due: tuple[int, Round] | None = None
+        self._suspects = Suspects(self._clues, self.group)
         self._kept: tuple[Round, dict[str, Peer]] | None = None
         self._loaded_ns = 0
         self._events: list[tuple[Key, int, int, Any, tuple[Any, ...]]] = []
@@ -175,13 +174,13 @@ class Replay:
             return
         if home is None and not self._was_taken(row):
             if row.error is None:
-                self._maybe.append(row)
+                self._suspects.maybe.append(row)
             return
         who = self._clues.name_in(row, home)
         if not who and self._clues.is_cut_off(row):
             who = f"?{row.connection}"  # nobody was told the id
         if not who:
-            self._maybe.append(row)
+            self._suspects.maybe.append(row)
             return
         peer = self.group.members.get(who)
         holder = self.group.instances.get(row.instance_id or "") if row.instance_id is not None else None
@@ -192,7 +191,7 @@ class Replay:
         trigger = self.group.join_trigger(key, row, who, peer, is_return)
         if self.group.state != PREPARING:
             if trigger is None or (trigger.kind == "rejoined" and is_follower(row)):
-                trigger = self._hidden(key, trigger)
+                trigger = self._suspects.find(key, trigger)
             self._start(trigger, row if trigger.kind == "hidden" else None)
             if trigger.kind != "hidden" and trigger.row is not row and self.group.course is not None:
                 own = self.group.join_trigger(key, row, who, self.group.members.get(who), is_return)
@@ -257,13 +256,13 @@ class Replay:
         if self.group.state != PREPARING:
             sign = min(home.joins, key=lambda row: row.due, default=None)
             at = key if home.joined is not None else min(row.due for rows in home.asked.values() for row in rows)
-            self._start(self._hidden(at, None), sign)
+            self._start(self._suspects.find(at, None), sign)
         course = self.group.course
         assert course is not None, "there is one since _start"
         for member_id, told in home.members.items():
             if member_id not in self.group.members:
                 asked = next((row for row in home.joins if row.who == member_id), None)
-                unheard = next((row for row in self._maybe if row.member_id == member_id), None)
+                unheard = next((row for row in self._suspects.maybe if row.member_id == member_id), None)
                 if asked is None and unheard is not None and unheard.api == "JoinGroup":
                     peer = self.group.new_peer(unheard, member_id, unheard.due)
                     self.group.admit(peer)
@@ -287,7 +286,7 @@ class Replay:
         course.after = dict(self.group.members)
         self.group.leader = home.leader_id
         self.group.round = home
-        self._maybe.clear()
+        self._suspects.maybe.clear()
         timeouts = []
         for peer in self.group.members.values():
             peer.parked = None
@@ -300,7 +299,7 @@ class Replay:
         known = [timeout for timeout in timeouts if timeout is not None]
         if home.joined is not None and known and len(known) == len(timeouts):
             end = key[0] + max(known) * _MS
-            self._sync_due = (end, home)
+            self._suspects.sync_due = (end, home)
             self._at(last_key(end), 5, self._sync_late, home)
 
     def _is_absent(self, peer: Peer, home: Round, key: Key) -> bool:
@@ -311,7 +310,7 @@ class Replay:
         return peer.parked is None and peer.instance_id is None and self._clues.last_alive(peer.member_id) <= key[0]
 
     def _why_absent(self, peer: Peer, key: Key) -> str:
-        if any(row.api == "LeaveGroup" and _names(row, peer) for row in self._maybe):
+        if any(row.api == "LeaveGroup" and _names(row, peer) for row in self._suspects.maybe):
             return "left"
         if peer.instance_id is not None or (peer.parked is not None and peer.first_generation is None):
             return "session timeout"  # static members outlive a join, and so does who waits, unless it is new
@@ -348,15 +347,11 @@ class Replay:
                 peer.waits_sync = None
                 self._revive(peer, key[0])
 
-    def _late(self, home: Round, key: Key) -> list[Peer]:
-        """Who has not sent SyncGroup by then, and does not come again."""
-        return [peer for peer in self.group.unsynced(home, key) if not self._clues.is_listed_later(peer.member_id, key)]
-
     def _sync_late(self, key: Key, home: Round) -> None:
         """The time to send SyncGroup is over."""
         if self.group.round is not home or self.group.state not in (COMPLETING, STABLE):
             return
-        late = self._late(home, key)
+        late = self._suspects.late(home, key)
         late = [peer for peer in late if self._clues.last_alive(peer.member_id) <= key[0] + CALM_NS]
         if not late or key[0] > self._clues.rows.horizon_ns:
             return
@@ -370,8 +365,8 @@ class Replay:
         gone: list[tuple[Peer, Leaver]] = []
         for leaver in row.leavers:
             who = leaver.member_id or self.group.instances.get(leaver.instance_id or "", "")
-            if who in self._pending:
-                self._pending.discard(who)
+            if who in self._suspects.pending:
+                self._suspects.pending.discard(who)
                 continue
             if leaver.error_code or row.error or not who:
                 continue
@@ -382,7 +377,7 @@ class Replay:
                 peer = Peer(who, leaver.instance_id, row.client_id, row.host, key, is_new=False)
                 self.group.admit(peer)
             if row.answer_key is None and self._clues.last_alive(who) > key[0] + _TOLERANCE_NS:
-                self._maybe.append(row)
+                self._suspects.maybe.append(row)
                 continue
             gone.append((peer, leaver))
         for peer, _ in gone:
@@ -422,7 +417,7 @@ class Replay:
 
     def _heard(self, key: Key, member_id: str) -> None:
         """A member of which the source shows no join."""
-        if member_id in self.group.members or member_id in self._pending or self.group.was_member(member_id):
+        if member_id in self.group.members or member_id in self._suspects.pending or self.group.was_member(member_id):
             return
         sign = self._clues.rows.signs.first[member_id]
         peer = Peer(member_id, sign.instance_id, sign.client_id, sign.host, key, is_new=False)
@@ -435,9 +430,9 @@ class Replay:
     def _told(self, key: Key, row: Row) -> None:
         """An answer has gone out."""
         if row.api == "JoinGroup" and row.error == MEMBER_ID_REQUIRED and row.given_id:
-            self._pending.add(row.given_id)
+            self._suspects.pending.add(row.given_id)
         elif row.api == "JoinGroup" and row.error == 0:
-            self._pending.discard(row.who)
+            self._suspects.pending.discard(row.who)
         elif row.api == "SyncGroup" and row.error == 0:
             self._told_assignment(key, row)
         elif row.error in (ILLEGAL_GENERATION, UNKNOWN_MEMBER, FENCED):
@@ -473,84 +468,22 @@ class Replay:
             return  # the leader's SyncGroup is taken after this: nobody was joining, the request was sent twice
         if self.group.state in (PREPARING, EMPTY) or row.generation not in (None, self.group.generation):
             return
-        self._start(self._hidden(key, None), row)
-
-    def _hidden(self, key: Key, fallback: Trigger | None) -> Trigger:
-        """What may have set off a rebalance that has shown itself by `key`."""
-        soon = key[0] + _TOLERANCE_NS
-        for peer in self.group.members.values():
-            session = peer.session_ms
-            if session and peer.parked is None:
-                last = max(peer.alive_ns, self._clues.alive_before(peer.member_id, key[0]))
-                gone = self._clues.last_alive(peer.member_id) <= key[0]
-                gone = gone and not self._clues.is_listed_later(peer.member_id, key)
-                if last and gone and last + session * _MS <= soon:
-                    self.group.remove(peer, key, "session timeout")
-                    return Trigger("session", key, peer, leads=peer.member_id == self.group.leader, inferred=True)
-        due = self._sync_due
-        if due is not None and due[1] is self.group.round and due[0] <= soon:
-            late = self._late(due[1], key)
-            if late:
-                leads = late[0].member_id == self.group.leader
-                for peer in late:
-                    self.group.remove(peer, key, "sync timeout")
-                return Trigger("sync", key, late[0], leads=leads, inferred=True)
-        for row in self._maybe:
-            found = self._hidden_request(row, key)
-            if found is not None:
-                return found
-        if fallback is not None:
-            return fallback
-        home = self._clues.next_round(key)
-        if home is not None and home.is_listed:
-            for peer in self.group.members.values():
-                silent = self._clues.last_alive(peer.member_id) <= key[0]
-                if peer.member_id not in home.members and peer.session_ms is None and silent:
-                    return Trigger("vanished", key, peer, inferred=True)
-        trigger = Trigger("hidden", key, inferred=True)
-        failover, last_round = self.group.failover, self.group.round
-        if failover is not None and (last_round is None or last_round.key < failover.begin):
-            trigger.failover = failover
-        return trigger
-
-    def _hidden_request(self, row: Row, key: Key) -> Trigger | None:
-        """Whether a request without an answer was taken, and has begun this."""
-        if row.due > key or self._clues.rows.signs.is_calm(row.due[0] + CALM_NS, key[0]):
-            return None
-        if row.api == "LeaveGroup":
-            leaver = next((item for item in row.leavers if item.member_id in self.group.members), None)
-            if leaver is None or self._clues.is_listed_later(leaver.member_id, key):
-                return None
-            peer = self.group.members[leaver.member_id]
-            peer.leave = row
-            self.group.remove(peer, row.due, "left")
-            return Trigger("left", row.due, peer, row, leaver, inferred=True)
-        if row.api != "JoinGroup":
-            return None
-        found = self.group.members.get(row.member_id)
-        if found is None:
-            if row.member_id not in self._pending and (row.member_id or (row.version >= 4 and row.instance_id is None)):
-                return None
-            return Trigger("joined", row.due, None, row, inferred=True)
-        trigger = self.group.join_trigger(row.due, row, row.member_id, found, is_return=False)
-        if trigger is not None:
-            trigger.inferred = True
-        return trigger
+        self._start(self._suspects.find(key, None), row)
 
     # ---- the coordinator is lost
 
     def _fail_over(self, key: Key, failover: Failover) -> None:
         home = self._clues.next_round(key)
         last = self.group.round
-        if self.group.state == COMPLETING and last is not None and home is not None:
-            if last.asked and home.generation == last.generation + 1:
-                self._settle(key)  # it had been written down before
+        waits = self.group.state == COMPLETING and last is not None and bool(last.asked)
+        if waits and last is not None and home is not None and home.generation == last.generation + 1:
+            self._settle(key)  # it had been written down before
         if self.group.state in (PREPARING, COMPLETING):
             self.group.end("interrupted", key)
         self.group.failover = failover
         self.group.is_fresh = True
-        self._pending.clear()
-        self._maybe.clear()
+        self._suspects.pending.clear()
+        self._suspects.maybe.clear()
         self.group.lost = []
         rows = self._clues.rows.rows
         after = [row.answer_key[0] for row in rows if row.error == 0 and row.answer_key and row.due > key]
