@@ -10,8 +10,8 @@ SEEDS ?= 0:1000
 DEMO := build/demo
 ROWS ?= 50000000
 
-# command:package of Debian
-PEERS := tshark:tshark javac:default-jdk-headless mvn:maven node:nodejs npm:npm go:golang-go chromium:chromium chromedriver:chromium-driver
+# command:packages of Debian
+PEERS := tshark:tshark javac:default-jdk-headless mvn:maven node:nodejs npm:npm go:golang-go chromium:chromium+fonts-dejavu-core chromedriver:chromium-driver
 
 SPEEDUPS := $(wildcard _speedups/*.pyx _speedups/*.pxd _speedups/*.h)
 INSTALLED := $(VENV)/.installed
@@ -89,7 +89,7 @@ $(FUZZER)/.installed: fuzz/requirements.txt | $(PY)
 	@touch $@
 
 interop: setup ## compare with other implementations: brokers, clients, dissectors; installs what is missing
-	@missing=; for pair in $(PEERS); do command -v $${pair%%:*} >/dev/null || missing="$$missing $${pair##*:}"; done; \
+	@missing=; for pair in $(PEERS); do command -v $${pair%%:*} >/dev/null || missing="$$missing $$(echo $${pair##*:} | tr + " ")"; done; \
 	if [ -n "$$missing" ]; then \
 		sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
 		$$sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -qq -y --no-install-recommends $$missing; fi

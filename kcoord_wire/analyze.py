@@ -11,11 +11,11 @@ Laws:
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -95,14 +95,12 @@ def _run(args: argparse.Namespace) -> None:
     if not analysis.histories:
         wanted = f" called {', '.join(args.group)}" if args.group else ""
         raise ValueError(f"no consumer group{wanted} is in {args.kafka or ', '.join(args.source)}")
-    title = args.kafka or ", ".join(Path(source).name for source in args.source[:3])
     if args.out is not None:
-        _write(analysis, args.out, title)
+        _write(analysis, args)
     if args.format == "json":
-        from kcoord_wire.report import to_json
+        from kcoord_wire.report import write_json
 
-        json.dump(to_json(analysis.histories, analysis.losses), sys.stdout, ensure_ascii=True)
-        sys.stdout.write("\n")
+        write_json(analysis.histories, analysis.losses, sys.stdout)
     else:
         from kcoord_wire.report import print_summary
 
@@ -139,15 +137,30 @@ def _analyze(args: argparse.Namespace, meter: _Meter) -> Analysis:
     return analyze(args.source, ports=args.port, groups=args.group, progress=meter.tell)
 
 
-def _write(analysis: Analysis, folder: Path, title: str) -> None:
+def _write(analysis: Analysis, args: argparse.Namespace) -> None:
     from kcoord_wire.forensics.analysis import write_tables
     from kcoord_wire.report import write_html, write_json
 
+    folder: Path = args.out
+    title = args.kafka or ", ".join(Path(source).name for source in args.source[:3])
+    told = {name: analysis.counts.get(name, 0) for name in ("sources", "frames", "records")}
+    source = ", ".join(f"{count:,} {name if count != 1 else name[:-1]}" for name, count in told.items() if count)
     write_tables(analysis.histories, analysis.losses, folder)
-    part = folder / "report.json.part"
-    write_json(analysis.histories, analysis.losses, part)
-    os.replace(part, folder / "report.json")
-    write_html(analysis.histories, analysis.losses, folder / "report.html", title=title, source=title)
+    with _whole(folder / "report.json") as path:
+        write_json(analysis.histories, analysis.losses, path)
+    with _whole(folder / "report.html") as path:
+        write_html(analysis.histories, analysis.losses, path, title=title, source=source)
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[Path]:
+    """A place beside `path`, from where the file is moved when it is complete."""
+    part = path.with_name(f"{path.name}.part")
+    try:
+        yield part
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 class _Meter:
