@@ -146,13 +146,15 @@ class KafkaBroker:
         """The segments of its one partition of ``__consumer_offsets``, oldest first."""
         return sorted((self.folder / "__consumer_offsets-0").glob("*.log"))
 
-    def start(self) -> None:
+    def start(self, *, port: int = 0) -> None:
         """Start on what the folder holds, or on a new one; also again after `stop`.
 
+        :param port: for clients; 0 takes a free one
         :raises RuntimeError: it does not start, with the end of its log
         """
         LOGS.mkdir(parents=True, exist_ok=True)
-        port, controller = free_ports(2)
+        free, controller = free_ports(2)
+        port = port or free
         self.address = f"127.0.0.1:{port}"
         listening = {
             "log.dirs": str(self.folder),
@@ -173,6 +175,14 @@ class KafkaBroker:
         except BaseException:
             self.stop()
             raise
+
+    def restart(self, properties: Mapping[str, str] | None = None) -> None:
+        """Kill it and start it at the same port, on what it has written, with these properties over its own."""
+        self._properties |= properties or {}
+        assert self._process is not None, "it runs"
+        self._process.kill()
+        self._process.wait()
+        self.start(port=int(self.address.rpartition(":")[2]))
 
     def stop(self) -> None:
         """Stop it as an operator would, and make sure that it has ended."""

@@ -41,20 +41,27 @@ class AiokafkaMember(Member):
         self.runner.run(self.start())
 
     async def start(self) -> None:
-        self.consumer = AIOKafkaConsumer(
-            bootstrap_servers=self.settings.bootstrap,
-            client_id=self.settings.client_id,
-            group_id=self.settings.group,
-            group_instance_id=self.settings.instance_id,
-            partition_assignment_strategy=[ASSIGNORS[self.settings.assignor]],
-            session_timeout_ms=self.settings.session_timeout_ms,
-            heartbeat_interval_ms=self.settings.heartbeat_interval_ms,
-            rebalance_timeout_ms=self.settings.rebalance_timeout_ms,
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-        )
-        self.consumer.subscribe([self.settings.topic], listener=Listener(self))
+        options = {
+            "bootstrap_servers": self.settings.bootstrap,
+            "client_id": self.settings.client_id,
+            "group_id": self.settings.group,
+            "group_instance_id": self.settings.instance_id,
+            "partition_assignment_strategy": [ASSIGNORS[self.settings.assignor]],
+            "session_timeout_ms": self.settings.session_timeout_ms,
+            "heartbeat_interval_ms": self.settings.heartbeat_interval_ms,
+            "rebalance_timeout_ms": self.settings.rebalance_timeout_ms,
+            "auto_offset_reset": "earliest",
+            "enable_auto_commit": False,
+        }
+        self.consumer = AIOKafkaConsumer(**self.settings.over(options))
+        self.subscribe([self.settings.topic])
         await self.consumer.start()
+
+    def subscribe(self, topics: list[str]) -> None:
+        self.consumer.subscribe(topics, listener=Listener(self))
+
+    def stall(self, seconds: float) -> None:
+        self.runner.run(asyncio.sleep(seconds))
 
     def poll(self) -> list[tuple[int, int, str]]:
         polled = self.runner.run(self.consumer.getmany(timeout_ms=50))

@@ -32,8 +32,11 @@ class ConfluentMember(Member):
         }
         if self.settings.instance_id is not None:
             options["group.instance.id"] = self.settings.instance_id
-        self.consumer = Consumer(options, logger=LOGGER)
-        self.consumer.subscribe([self.settings.topic], on_assign=self.assigned, on_revoke=self.revoked)
+        self.consumer = Consumer(self.settings.over(options), logger=LOGGER)
+        self.subscribe([self.settings.topic])
+
+    def subscribe(self, topics: list[str]) -> None:
+        self.consumer.subscribe(topics, on_assign=self.assigned, on_revoke=self.revoked)
 
     def assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self.own(self.owned | {partition.partition for partition in partitions})

@@ -36,18 +36,21 @@ class KafkaPythonMember(Member):
         return {"bootstrap_servers": self.settings.bootstrap, "client_id": self.settings.client_id}
 
     def join(self) -> None:
-        self.consumer = KafkaConsumer(
-            **self.options(),
-            group_id=self.settings.group,
-            group_instance_id=self.settings.instance_id,
-            partition_assignment_strategy=[ASSIGNORS[self.settings.assignor]],
-            session_timeout_ms=self.settings.session_timeout_ms,
-            heartbeat_interval_ms=self.settings.heartbeat_interval_ms,
-            max_poll_interval_ms=self.settings.rebalance_timeout_ms,
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-        )
-        self.consumer.subscribe([self.settings.topic], listener=Listener(self))
+        options = self.options() | {
+            "group_id": self.settings.group,
+            "group_instance_id": self.settings.instance_id,
+            "partition_assignment_strategy": [ASSIGNORS[self.settings.assignor]],
+            "session_timeout_ms": self.settings.session_timeout_ms,
+            "heartbeat_interval_ms": self.settings.heartbeat_interval_ms,
+            "max_poll_interval_ms": self.settings.rebalance_timeout_ms,
+            "auto_offset_reset": "earliest",
+            "enable_auto_commit": False,
+        }
+        self.consumer = KafkaConsumer(**self.settings.over(options))
+        self.subscribe([self.settings.topic])
+
+    def subscribe(self, topics: list[str]) -> None:
+        self.consumer.subscribe(topics, listener=Listener(self))
 
     def poll(self) -> list[tuple[int, int, str]]:
         return [

@@ -10,7 +10,11 @@ Commands, and the event that answers each (`event` is the command's name):
 * ``{"do": "produce", "records": [[partition, value], ...]}``: produce with all acknowledgements; answered with the same
   list as ``records: [[partition, offset, value], ...]`` when all have been acknowledged.
 * ``{"do": "commit"}``: commit synchronously behind the last record that was told; answered with
-  ``offsets: [[partition, offset], ...]``, only of partitions of which a record was told since they were assigned.
+  ``offsets: [[partition, offset], ...]``, only of partitions of which a record was told since they were assigned. With
+  ``offsets`` of its own it commits just those, whatever the member owns.
+* ``{"do": "subscribe", "topics": [...]}``: subscribe to these instead; partitions are told without their topic then.
+* ``{"do": "stall", "ms": n}``: do not poll for so long; answered when that is over.
+* ``{"do": "rebalance", "reason": ...}``: ask for a rebalance, where the library can do that.
 * ``{"do": "leave"}``: close the consumer as the library closes it; answered when that is done.
 * end of input: the program ends, closing nothing first.
 
@@ -32,9 +36,10 @@ import os
 import queue
 import sys
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 __all__ = ["Member", "Settings", "complain", "serve"]
@@ -49,6 +54,7 @@ class Settings:
     :ivar bootstrap: ``host:port``
     :ivar assignor: ``range``, ``roundrobin``, ``sticky``, ``cooperative-sticky`` or the library's own name of one
     :ivar instance_id: makes the member a static one
+    :ivar options: of the consumer, by the names that its library gives them, over all others; None takes one away
     """
 
     bootstrap: str
@@ -60,6 +66,11 @@ class Settings:
     session_timeout_ms: int
     heartbeat_interval_ms: int
     rebalance_timeout_ms: int
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def over(self, options: dict[str, Any]) -> dict[str, Any]:
+        """The options of a consumer with those of the test over them."""
+        return {name: value for name, value in {**options, **self.options}.items() if value is not None}
 
 
 def tell(event: str, **fields: Any) -> None:
@@ -111,6 +122,14 @@ class Member(ABC):
     def produce(self, records: list[tuple[int, str]]) -> list[int]:
         """Produce values, each with its partition before it; give their offsets."""
 
+    @abstractmethod
+    def subscribe(self, topics: list[str]) -> None:
+        """Subscribe to these topics instead."""
+
+    def stall(self, seconds: float) -> None:
+        """Do not poll for so long; what the library does by itself goes on."""
+        time.sleep(seconds)
+
     def answer(self, do: str, command: dict[str, Any]) -> dict[str, Any]:
         """Do what a command says and give the fields of its answer."""
         match do:
@@ -119,10 +138,17 @@ class Member(ABC):
             case "leave":
                 self.leave()
             case "commit":
-                positions = sorted(self._next.items())
+                told = [(partition, offset) for partition, offset in command.get("offsets", ())]
+                positions = told or sorted(self._next.items())
                 if positions:
                     self.commit(positions)
                 return {"offsets": positions}
+            case "subscribe":
+                self.subscribe(command["topics"])
+            case "stall":
+                self.stall(command["ms"] / 1000)
+            case "rebalance":
+                raise NotImplementedError("this library cannot be asked for a rebalance")
             case "produce":
                 offsets = self.produce(command["records"])
                 pairs = zip(command["records"], offsets, strict=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -138,6 +139,14 @@ class Member:
         for pipe in self._process.stdin, self._process.stdout:
             assert pipe is not None
             pipe.close()
+
+    def stop(self) -> None:
+        """Stop the process by SIGSTOP, as a virtual machine does that is moved, or a debugger."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let it run again."""
+        self._process.send_signal(signal.SIGCONT)
 
     # ---- waiting
 

@@ -97,7 +97,10 @@ public final class JavaMember implements ConsumerRebalanceListener {
             tell(what, switch (what) {
                 case "join" -> join();
                 case "produce" -> produce(command.get("records"));
-                case "commit" -> commit();
+                case "commit" -> commit(command.get("offsets"));
+                case "subscribe" -> subscribe(command.get("topics"));
+                case "stall" -> stall(command.get("ms").asLong());
+                case "rebalance" -> rebalance(command.get("reason").asText());
                 case "leave" -> leave();
                 default -> throw new IllegalArgumentException(what);
             });
@@ -119,13 +122,24 @@ public final class JavaMember implements ConsumerRebalanceListener {
         if (!settings.get("instance_id").isNull()) {
             options.put("group.instance.id", settings.get("instance_id").asText());
         }
-        String assignor = ASSIGNORS.get(settings.get("assignor").asText());
-        options.put("partition.assignment.strategy", "org.apache.kafka.clients.consumer." + assignor);
+        var assignors = new ArrayList<String>();
+        for (String name : settings.get("assignor").asText().split(",")) {
+            assignors.add("org.apache.kafka.clients.consumer." + ASSIGNORS.get(name));
+        }
+        options.put("partition.assignment.strategy", assignors);
         options.put("session.timeout.ms", settings.get("session_timeout_ms").asText());
         options.put("heartbeat.interval.ms", settings.get("heartbeat_interval_ms").asText());
         options.put("max.poll.interval.ms", settings.get("rebalance_timeout_ms").asText());
         options.put("auto.offset.reset", "earliest");
         options.put("enable.auto.commit", "false");
+        JsonNode more = settings.path("options");
+        more.fieldNames().forEachRemaining(name -> {
+            if (more.get(name).isNull()) {
+                options.remove(name);
+            } else {
+                options.put(name, more.get(name).asText());
+            }
+        });
         consumer = new KafkaConsumer<>(options, new StringDeserializer(), new StringDeserializer());
         consumer.subscribe(List.of(topic), this);
         return Map.of();
@@ -146,14 +160,35 @@ public final class JavaMember implements ConsumerRebalanceListener {
         return Map.of("records", told);
     }
 
-    private Map<String, ?> commit() {
+    private Map<String, ?> subscribe(JsonNode topics) {
+        var names = new ArrayList<String>();
+        topics.forEach(name -> names.add(name.asText()));
+        consumer.subscribe(names, this);
+        return Map.of();
+    }
+
+    private Map<String, ?> stall(long milliseconds) throws InterruptedException {
+        Thread.sleep(milliseconds);
+        return Map.of();
+    }
+
+    private Map<String, ?> rebalance(String reason) {
+        consumer.enforceRebalance(reason);
+        return Map.of();
+    }
+
+    private Map<String, ?> commit(JsonNode wanted) {
         var offsets = new TreeMap<Integer, OffsetAndMetadata>();
-        next.forEach((partition, offset) -> offsets.put(partition, new OffsetAndMetadata(offset)));
+        if (wanted == null) {
+            next.forEach((partition, offset) -> offsets.put(partition, new OffsetAndMetadata(offset)));
+        } else {
+            wanted.forEach(pair -> offsets.put(pair.get(0).asInt(), new OffsetAndMetadata(pair.get(1).asLong())));
+        }
         var named = new java.util.HashMap<TopicPartition, OffsetAndMetadata>();
         offsets.forEach((partition, offset) -> named.put(new TopicPartition(topic, partition), offset));
         consumer.commitSync(named);
         var told = new ArrayList<List<Long>>();
-        next.forEach((partition, offset) -> told.add(List.of((long) partition, offset)));
+        offsets.forEach((partition, offset) -> told.add(List.of((long) partition, offset.offset())));
         return Map.of("offsets", told);
     }
 
