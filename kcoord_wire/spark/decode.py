@@ -30,7 +30,7 @@ from pyspark.sql.types import StructField, StructType
 
 import kcoord_wire as kw
 from kcoord_wire.codec.columns import ColumnDecoder, Form
-from kcoord_wire.spark.rows import as_spark, spark_type
+from kcoord_wire.spark.rows import as_arrow, as_spark, spark_type
 
 __all__ = ["GROUP_APIS", "BadFrameError", "decode_frames", "from_kafka_wire"]
 
@@ -130,6 +130,11 @@ class _Plan:
             fields += [pa.field(name, kind) for name, kind in _FAULTS.items()]
         return spark_type(pa.schema(fields))
 
+    @cached_property
+    def given(self) -> pa.Schema:
+        """The same as Arrow's."""
+        return as_arrow(self.schema)
+
     def _flat_fields(self) -> list[pa.Field]:
         fields = []
         for name, places in self.paths.items():
@@ -152,15 +157,16 @@ class _Plan:
         """
         batch = self.decoder.decode(frames, keys=keys, versions=versions)
         bad = batch["error"].is_valid()
-        if not self.permissive and batch["error"].null_count < len(batch):
+        all_sound = batch["error"].null_count == len(batch)
+        if not self.permissive and not all_sound:
             row = pc.index(bad, pa.scalar(True)).as_py()
             raise BadFrameError(self._says(frames[row].as_py(), batch, row))
         columns = [batch[name] for name in self.heads]
         columns += [self._coalesced(batch, places) for places in self.paths.values()] if self.flat else []
         columns += [] if self.flat else [batch[name] for name in self.structs]
         if self.permissive:
-            no_bytes = pa.scalar(None, frames.type)
-            columns += [batch["error"], batch["error_offset"], pc.if_else(bad, frames, no_bytes)]
+            none = pa.nulls(len(batch), frames.type)
+            columns += [batch["error"], batch["error_offset"], none if all_sound else pc.if_else(bad, frames, none)]
         return columns
 
     def _coalesced(self, batch: pa.RecordBatch, places: list[tuple[str, list[int]]]) -> pa.Array:
@@ -239,7 +245,7 @@ def _decode_batches(
         decoded = plan.decoded(batch[column], _per_row(batch, keys), _per_row(batch, versions))
         names = [name for name in batch.schema.names if name != column]
         arrays = [batch[name] for name in names]
-        columns = as_spark(pa.RecordBatch.from_arrays(decoded, names=plan.schema.names), plan.schema)
+        columns = as_spark(pa.RecordBatch.from_arrays(decoded, names=plan.given.names), plan.given)
         yield pa.RecordBatch.from_arrays([*arrays, *columns.columns], names=[*names, *columns.schema.names])
 
 
@@ -302,7 +308,8 @@ def from_kafka_wire(
     key = kw.registry[messages[0]].api_key if form == "response" and keys is None and len(messages) == 1 else None
     function = _expression(plan, key, version, keys is not None, versions is not None)
     decode = arrow_udf(function, plan.schema)  # type: ignore[call-overload]  # its overloads know no StructType here
-    return decode(*(c for c in (col, keys, versions) if c is not None))
+    made: Column = decode(*(c for c in (col, keys, versions) if c is not None))
+    return made
 
 
 def _expression(
@@ -313,8 +320,8 @@ def _expression(
         rest = list(columns[1:])
         keys = rest.pop(0) if has_keys else key
         versions = rest.pop(0) if has_versions else version
-        batch = pa.RecordBatch.from_arrays(known.decoded(columns[0], keys, versions), names=known.schema.names)
-        return as_spark(batch, known.schema).to_struct_array()
+        batch = pa.RecordBatch.from_arrays(known.decoded(columns[0], keys, versions), names=known.given.names)
+        return as_spark(batch, known.given).to_struct_array()
 
     from_kafka_wire.__annotations__ = {"columns": pa.Array, "return": pa.Array}
     return from_kafka_wire

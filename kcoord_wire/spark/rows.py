@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from kcoord_wire.forensics.model import arrow_schema
 
-__all__ = ["as_spark", "instances", "spark_schema", "spark_type"]
+__all__ = ["as_arrow", "as_spark", "instances", "spark_schema", "spark_type", "wire_schema"]
 
 T = TypeVar("T")
 
@@ -37,10 +37,22 @@ def spark_type(schema: pa.Schema) -> StructType:
     return from_arrow_schema(pa.schema([_nullable(field) for field in schema]))
 
 
-def as_spark(batch: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:
-    """The columns that `schema` names, in the Arrow types that Spark wants for it."""
-    wanted = to_arrow_schema(schema, timezone="UTC")
-    return pa.RecordBatch.from_arrays([batch[field.name].cast(field.type) for field in wanted], schema=wanted)
+@cache
+def wire_schema(row: type) -> pa.Schema:
+    """The Arrow schema in which Spark takes and gives a row type."""
+    return as_arrow(spark_schema(row))
+
+
+def as_arrow(schema: StructType) -> pa.Schema:
+    """The Arrow schema in which Spark takes and gives rows of `schema`."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def as_spark(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+    """The columns that `wanted` names, in its types."""
+    columns = (batch[field.name] for field in wanted)
+    cast = [c if c.type == field.type else c.cast(field.type) for c, field in zip(columns, wanted, strict=True)]
+    return pa.RecordBatch.from_arrays(cast, schema=wanted)
 
 
 def instances(row: type[T], table: pa.Table) -> list[T]:

@@ -82,6 +82,9 @@ def spark_conf(master: str = "local[*]") -> dict[str, str]:
         "spark.driver.memory": f"{_driver_memory() >> 20}m",
         "spark.log.level": "ERROR",
         "spark.pyspark.python": sys.executable,
+        # Larger batches cost less for each row; what one holds is bounded by its bytes.
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "32768",
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

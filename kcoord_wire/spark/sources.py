@@ -28,7 +28,7 @@ from pyspark.sql.types import StructType
 
 from kcoord_wire.forensics.frames import find_sources, read_frames, read_log
 from kcoord_wire.forensics.model import Frame, LogRow
-from kcoord_wire.spark.rows import as_spark, spark_schema
+from kcoord_wire.spark.rows import as_arrow, as_spark, spark_schema
 from kcoord_wire.spark.stream import OPTIONS as STREAM_OPTIONS
 from kcoord_wire.spark.stream import RecordingStream
 
@@ -101,11 +101,12 @@ class _Reader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _File)
+        wanted = as_arrow(self.schema)
         is_log = partition.kind == "log"
         for batch in read_log(partition.path) if is_log else read_frames(partition.path, ports=self.ports):
             if self.fails and batch["error"].null_count < len(batch):
                 raise UnreadableError(_says(batch))
-            yield as_spark(batch, self.schema)
+            yield as_spark(batch, wanted)
 
 
 def _says(batch: pa.RecordBatch) -> str:

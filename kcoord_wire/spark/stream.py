@@ -41,7 +41,7 @@ from kcoord_wire.capture.recording import (
     recording_files,
 )
 from kcoord_wire.forensics.model import Frame, table_of
-from kcoord_wire.spark.rows import as_spark
+from kcoord_wire.spark.rows import as_arrow, as_spark
 
 __all__ = ["OPTIONS", "DataLossError", "RecordingStream"]
 
@@ -158,7 +158,7 @@ class RecordingStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield self._batch(rows)
 
     def _batch(self, rows: list[Frame]) -> pa.RecordBatch:
-        return as_spark(table_of(Frame, rows).combine_chunks().to_batches()[0], self.schema)
+        return as_spark(table_of(Frame, rows).combine_chunks().to_batches()[0], as_arrow(self.schema))
 
     def _ends(self, start: Mapping[str, _Place], limit: ReadLimit) -> dict[str, _Place]:
         """How far each file can be read, at most `limit` beyond `start`."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Final
 
 import pyarrow as pa
@@ -39,11 +39,10 @@ from kcoord_wire.forensics.model import (
     Loss,
     Rebalance,
     TopicSighting,
-    arrow_schema,
     table_of,
 )
 from kcoord_wire.forensics.wire import wire_history
-from kcoord_wire.spark.rows import as_spark, instances, spark_schema
+from kcoord_wire.spark.rows import as_arrow, as_spark, instances, spark_schema, wire_schema
 
 __all__ = ["Matched", "Timeline", "explain_rebalances", "group_timeline", "match_exchanges"]
 
@@ -149,24 +148,19 @@ def _match(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _told(kind: str, rows: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch]:
     """The rows in the one column that is theirs, the other columns null."""
+    schema = _matched_arrow()
     for batch in rows.to_batches() if isinstance(rows, pa.Table) else [rows]:
         if batch.num_rows:
-            if kind == "frames":
-                column = batch.column(0)
-            else:
-                inner = _MATCHED[kind].dataType
-                assert isinstance(inner, StructType)
-                column = as_spark(batch, inner).to_struct_array()
-            names = _MATCHED.names
-            wanted = {name: column if name == kind else None for name in names}
-            columns = [_nulls(name, batch.num_rows) if wanted[name] is None else column for name in names]
-            yield as_spark(pa.RecordBatch.from_arrays(columns, names=names), _MATCHED)
+            inner = schema.field(kind).type
+            is_struct = pa.types.is_struct(inner)
+            column = as_spark(batch, pa.schema(list(inner))).to_struct_array() if is_struct else batch.column(0)
+            columns = [column if field.name == kind else pa.nulls(batch.num_rows, field.type) for field in schema]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _nulls(name: str, rows: int) -> pa.Array:
-    kinds = {"exchange": Exchange, "topic": TopicSighting, "loss": Loss}
-    kind = pa.struct(list(arrow_schema(kinds[name]))) if name in kinds else pa.int64()
-    return pa.nulls(rows, kind)
+@cache
+def _matched_arrow() -> pa.Schema:
+    return as_arrow(_MATCHED)
 
 
 def group_timeline(rows: DataFrame | Matched, *, groups: Collection[str] | None = None) -> Timeline:
@@ -230,7 +224,7 @@ def _of_log(records: pa.Table) -> pa.Table:
 
 def _one(history: GroupHistory) -> pa.Table:
     batches = table_of(GroupHistory, [history]).to_batches()
-    return pa.Table.from_batches([as_spark(batch, spark_schema(GroupHistory)) for batch in batches])
+    return pa.Table.from_batches([as_spark(batch, wire_schema(GroupHistory)) for batch in batches])
 
 
 def _only(rows: DataFrame, groups: Collection[str] | None) -> DataFrame:

@@ -196,6 +196,12 @@ def read_plainly(address: str) -> list[LogRow]:
         consumer.close()
 
 
+def names_of(rows: list[LogRow]) -> list[str]:
+    """The group of each record."""
+    names: list[str] = group_of(pa.array([row.key for row in rows], pa.binary())).to_pylist()
+    return names
+
+
 def as_hex(data: bytes | None) -> str | None:
     return None if data is None else data.hex().upper()
 
@@ -229,15 +235,18 @@ def test_a_killed_query_goes_on_where_it_was(tmp_path: Path) -> None:
             finally:
                 job.kill()
         assert job.process.returncode == 0, job.log.read_text(errors="replace")[-6000:]
-        expected = read_plainly(broker.address)
+        every = read_plainly(broker.address)
     told = json.loads((tmp_path / "told.json").read_text())
     rows = sorted(told["rows"], key=lambda row: row[1])
+    expected, later = every[: len(rows)], every[len(rows) :]
     assert [row[:4] for row in rows] == [[0, row.offset, as_hex(row.key), as_hex(row.value)] for row in expected]
     assert clients.commits > before > 0
-    names = group_of(pa.array([row.key for row in expected], pa.binary())).to_pylist()
+    names = names_of(expected)
     for (*_, group, error), row, name in zip(rows, expected, names, strict=True):
         assert error is None
         assert group == (name if row.key is not None and row.key[:2] == b"\0\1" else None)
+    # After its end there is but the leave of the group that the query itself asked for offsets with.
+    assert all(name.startswith("spark-kafka-source-") for name in names_of(later))
     histories = log_histories(table_of(LogRow, expected))
     assert told["groups"] == [[h.group.group_id, h.group.commits, h.group.rebalances] for h in histories]
     assert sum(h.group.commits for h in histories) >= clients.commits
