@@ -809,6 +809,7 @@ class Cluster:
     def _refresh(self, process: Process) -> None:
         if self._tap is not None and process.is_alive:
             self._tell_topics(process)
+        self._time.note(process.name, "learns", dict(self._topics.counts))
         self._deliver(process, TopicsKnown(dict(self._topics.counts)))
 
     def _commit_time(self, process: Process) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from kcoord_wire.forensics.model import Cause
 from kcoord_wire.group.cluster import EPOCH_MS, Cluster, Happening
 from kcoord_wire.group.events import Rebalance, Trigger
-from kcoord_wire.messages import JoinGroupResponse, LeaveGroupRequest
+from kcoord_wire.messages import JoinGroupResponse, LeaveGroupRequest, SyncGroupRequest
 
 __all__ = ["RULES", "Label", "labels_of"]
 
@@ -35,7 +35,7 @@ RULES = MappingProxyType(
         "replaced": "A JoinGroup without member id, with an instance id that is in the group.",
         "too large": "A group was loaded that has more members than group.max.size.",
         "gave up partitions": "The member joins again because the last assignment took partitions from it.",
-        "topics": "The leader joins again because topics are not what it assigned for.",
+        "topics": "The leader joins again, and topics are not what it assigned for.",
         "subscription": "The member joins again because its user wants other topics.",
         "assignors": "The member joins again because it offers other assignors.",
         "leader": "The leader joins again, for any other reason.",
@@ -273,6 +273,8 @@ def _cause(account: Rebalance, former: Sequence[Rebalance], lives: _Lives) -> tu
     if account.group_instance_id is not None and joined is not None and account.member_id not in joined:
         return "missed, not removed", Cause.REBALANCE_TIMEOUT
     if trigger is Trigger.LEADER_REJOINED or (last is not None and last.leader_id == account.member_id):
+        if joins and _knows_other_topics(name, joins[0].at, lives):
+            return "topics", Cause.TOPICS_CHANGED
         return "leader", Cause.LEADER_REJOINED
     return "metadata", Cause.SUBSCRIPTION_CHANGED
 
@@ -290,6 +292,21 @@ def _is_used_up(name: str, wish: Happening, former: Sequence[Rebalance], lives: 
         for member_id, ms in account.joins
         if lives.names.get(member_id) == name
     )
+
+
+def _knows_other_topics(name: str, at: int, lives: _Lives) -> bool:
+    """Whether a leader has learned of topics since it last assigned, though what made it join may be something else."""
+    lines = [line for line in lives.by_name.get(name, ()) if line.at <= at]
+    assigned = [place for place, line in enumerate(lines) if line.what == "sends" and _is_assigning(line.detail)]
+    if not assigned:
+        return False
+    learned = [line.detail for line in lines[: assigned[-1]] if line.what == "learns"]
+    since = [line.detail for line in lines[assigned[-1] :] if line.what == "learns"]
+    return bool(learned and since) and learned[-1] != since[-1]
+
+
+def _is_assigning(message: object) -> bool:
+    return isinstance(message, SyncGroupRequest) and bool(message.assignments)
 
 
 def _why_left(name: str, at: int, lives: _Lives) -> tuple[str, Cause]:
