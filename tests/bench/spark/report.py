@@ -58,8 +58,10 @@ class Report:
 
     def targets(self) -> Iterator[tuple[str, bool, str]]:
         """Each target, whether it is met, and the figures."""
-        times = self.times(self.largest, "flat")
-        yield f"flat decoding to Parquet in at most {MOST_TIMES_THE_FLOOR:g}x the floor", times <= 4, f"{times:.2f}x"
+        for variant, what in (("flat-nowhere", ""), ("flat", ", written to Parquet,")):
+            times = self.times(self.largest, variant)
+            text = f"flat decoding{what} in at most {MOST_TIMES_THE_FLOOR:g}x the floor"
+            yield text, times <= MOST_TIMES_THE_FLOOR, f"{times:.2f}x"
         for variant in ("flat", "plain"):
             rates = [self.rate(size, variant) for size in (self.sizes[0], self.largest)]
             figures = " and ".join(f"{rate / 1e6:.2f} million rows/s" for rate in rates)
