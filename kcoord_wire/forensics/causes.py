@@ -7,7 +7,7 @@ Laws:
 * Confidence 1 is what the source says outright: a member id given and joined with, a LeaveGroup that was answered, a
   reason that the client states (KIP-800). Time that ran out is inferred from silence (0.9), what no frame shows is
   less, and `Cause.UNKNOWN` has 0.2 or less.
-* Every claim about a frame has that frame in its evidence.
+* Every claim about a frame has that frame in its evidence; what a client learnt of topics has no number (-1).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kcoord_wire.error_codes import describe_error
 from kcoord_wire.forensics.model import Cause, Evidence
 from kcoord_wire.forensics.wire_course import Course, Peer, Trigger
 from kcoord_wire.forensics.wire_replay import TOO_LARGE, UNKNOWN_MEMBER
-from kcoord_wire.forensics.wire_rounds import Failover, client_of
+from kcoord_wire.forensics.wire_rounds import REFUSALS, Failover, client_of
 from kcoord_wire.forensics.wire_rows import Key, Partition, Row, Rows, Sighting
 
 __all__ = ["Verdict", "Witness", "describe_peer", "evidence_of"]
@@ -89,6 +89,7 @@ class Witness:
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
+        self._joins = [row for row in rows.rows if row.api == "JoinGroup"]
         self._too_large = [row for row in rows.rows if row.api == "JoinGroup" and row.error == TOO_LARGE]
         self._by_connection: dict[str, list[Row]] = {}
         self._by_member: dict[str, list[Row]] = {}
@@ -299,6 +300,12 @@ class Witness:
         return Verdict(Cause.SESSION_EXPIRED, 0.5, detail, facts)
 
     def _hidden(self, course: Course, trigger: Trigger) -> Verdict:
+        if course.loaded is not None and course.sign is not None and self._began_by_itself(course.loaded, course.sign):
+            detail = (
+                "the coordinator made the group rebalance as soon as it was back: "
+                "most likely group.max.size is below the size of the group"
+            )
+            return Verdict(Cause.GROUP_TOO_LARGE, 0.5, detail, [])
         if trigger.failover is not None:
             return _failover(trigger.failover, "the group rebalanced after it", [], 0.5)
         return Verdict(Cause.UNKNOWN, 0.2 if course.sign is not None else 0.1, "nothing in the source set it off", [])
@@ -319,6 +326,11 @@ class Witness:
         ]
         detail = "the coordinator came back with a group.max.size below the size of the group"
         return Verdict(Cause.GROUP_TOO_LARGE, 0.8, detail, facts)
+
+    def _began_by_itself(self, loaded: Failover, sign: Row) -> bool:
+        """Whether a heartbeat showed the rebalance of a group that had just been loaded, and nobody had joined."""
+        joins = [row for row in self._joins if loaded.begin < row.due < sign.due and row.error not in REFUSALS]
+        return sign.api == "Heartbeat" and not joins
 
     # ---- what else was seen
 
@@ -446,7 +458,7 @@ def _refusal(row: Row) -> Evidence:
 def _sighted(sighting: Sighting, before: int | None) -> tuple[str, Evidence]:
     was = "was not there before" if before is None else f"had {before} partitions before"
     text = f"topic {sighting.topic} has {sighting.partitions} partitions and {was}"
-    return text, Evidence(sighting.key[0], sighting.key[1], sighting.key[2], text)
+    return text, Evidence(sighting.key[0], sighting.key[1], -1, text)
 
 
 def _says(reason: str | None, *words: str) -> bool:

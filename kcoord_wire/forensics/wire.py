@@ -337,9 +337,7 @@ def _blind(rows: Rows, replay: Replay, rounds: list[Round], epochs: Epochs) -> l
         said.append("The coordinator assigns in this group (KIP-848): epochs that no member was told, and the session "
                     "timeout, are not on the wire.")  # fmt: skip
     if epochs.members and replay.group.peers:
-        said.append(
-            "Members of both protocols are in the group: what was made of them together is not seen."
-        )
+        said.append("Members of both protocols are in the group: what was made of them together is not seen.")
     if epochs.unknown:
         said.append(f"Nothing in the source raised {epochs.unknown} of {len(epochs.generations)} epochs.")
     if any(not peer.is_new for peer in replay.group.peers):

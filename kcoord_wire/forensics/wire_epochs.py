@@ -415,7 +415,7 @@ class _Reader:
             before = sizes.get(sighting.topic)
             if since < sighting.key[0] <= start[0] + 300 * _SOON_NS and before not in (None, sighting.partitions):
                 text = f"topic {sighting.topic} has {sighting.partitions} partitions and had {before} before"
-                return Evidence(sighting.key[0], sighting.key[1], sighting.key[2], text)
+                return Evidence(sighting.key[0], sighting.key[1], -1, text)
             sizes[sighting.topic] = sighting.partitions
         return None
 

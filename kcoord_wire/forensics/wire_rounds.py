@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from kcoord_wire.error_codes import describe_error
 from kcoord_wire.forensics.wire_rows import Key, Partition, Row, Rows, Told, last_key
 
-__all__ = ["Failover", "Round", "client_of", "find_failovers", "find_rounds"]
+__all__ = ["NOT_COORDINATOR", "REFUSALS", "Failover", "Round", "client_of", "find_failovers", "find_rounds"]
 
 LOADING, NOT_AVAILABLE, NOT_COORDINATOR = 14, 15, 16
 REFUSALS = {LOADING, NOT_AVAILABLE, NOT_COORDINATOR}
