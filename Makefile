@@ -105,5 +105,5 @@ regen: setup ## write the generated files anew from schemas/
 	$(PY) -m kcoord_wire.schema.generate
 
 clean: ## remove .venv and everything built
-	rm -rf $(VENV) $(RIVALS) $(FUZZER) build dist *.egg-info kcoord_wire/_native*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(RIVALS) $(FUZZER) build dist *.egg-info kcoord_wire/_*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find kcoord_wire tests fuzz -name __pycache__ -type d -prune -exec rm -rf {} +

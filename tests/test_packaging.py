@@ -67,7 +67,8 @@ def test_a_wheel_is_complete_and_runs_on_its_own(tmp_path: Path) -> None:
     assert {f"kcoord_wire/_schemas/{name}" for name in SCHEMAS} <= names
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "kcoord_wire").rglob("*.py")}
     assert modules | {"kcoord_wire/py.typed"} <= names
-    assert [name for name in names if name.startswith("kcoord_wire/_native") and name.endswith((".so", ".pyd"))]
+    for module in ("_native", "_columns"):
+        assert [name for name in names if name.startswith(f"kcoord_wire/{module}") and name.endswith((".so", ".pyd"))]
     assert {name.split("/")[0] for name in names} == {"kcoord_wire", f"{'-'.join(wheel.name.split('-')[:2])}.dist-info"}
     assert run_alone(wheel, tmp_path / "alone") == "native"
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-CODEC, COORDINATOR = re.findall(r"```python\n(.*?)```", README, re.S)
+CODEC, SPARK, COORDINATOR = re.findall(r"```python\n(.*?)```", README, re.S)
 
 
 def run(block: str) -> dict[str, object]:
@@ -37,6 +41,20 @@ def test_the_coordinator_example_runs(capsys: pytest.CaptureFixture[str]) -> Non
     out = capsys.readouterr().out
     assert "new member rdkafka /127.0.0.1 stable" in out
     assert "session timeout" in out
+
+
+@pytest.mark.xdist_group("spark")
+def test_the_spark_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(ROOT / "tests" / "data" / "captures", tmp_path / "tests" / "data" / "captures")
+    (tmp_path / "recording").mkdir()
+    monkeypatch.chdir(tmp_path)
+    program = tmp_path / "readme.py"
+    program.write_text(SPARK)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, env=environment, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "second round of a cooperative rebalance" in done.stdout
+    assert "|orders" in done.stdout
 
 
 @pytest.mark.parametrize("line", re.findall(r"^    kcoord (.*)$", README, re.M))
