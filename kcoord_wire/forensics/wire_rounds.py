@@ -13,6 +13,7 @@ Laws:
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -24,7 +25,7 @@ __all__ = ["NOT_COORDINATOR", "REFUSALS", "Failover", "Round", "client_of", "fin
 LOADING, NOT_AVAILABLE, NOT_COORDINATOR = 14, 15, 16
 REFUSALS = {LOADING, NOT_AVAILABLE, NOT_COORDINATOR}
 _APART_NS = 10_000_000_000  # signs of one failover are not further apart
-_AT_ONCE_NS = 200_000_000  # connections that end within this time end together
+_AT_ONCE_NS = 100_000_000  # connections that end within this time end together
 _BACK_NS = 60_000_000_000  # a client that has lost its connection is back within this time
 _MS = 1_000_000
 _PARKED_NS = 20 * _MS  # an answer that took longer had to wait for others
@@ -91,7 +92,7 @@ class Failover:
 def find_failovers(rows: Rows) -> list[Failover]:
     """The times at which the coordinator was lost, as far as refusals and connections that end together tell."""
     refused = list(_by_refusals(rows.rows))
-    found = _merged([*refused, *_by_connections(rows, refused)])
+    found = _merged([*refused, *_by_connections(rows, refused)], rows.rows)
     return [failover for failover in found if not _is_survived(rows.rows, failover)]
 
 
@@ -138,10 +139,16 @@ def client_of(connection: str) -> str:
     return connection.partition("-")[0].rpartition(":")[0].strip("[]")
 
 
-def _merged(found: Iterable[Failover]) -> list[Failover]:
+def _merged(found: Iterable[Failover], rows: list[Row]) -> list[Failover]:
+    """Signs that are close to each other, without a member being served in between, are of one loss."""
+    served = sorted(
+        row.answer_key for row in rows if row.error == 0 and row.api in _DURING and row.answer_key is not None
+    )
     merged: list[Failover] = []
     for failover in sorted(found, key=lambda item: item.begin):
-        if merged and failover.begin[0] - merged[-1].end[0] <= _APART_NS:
+        at = bisect_right(served, merged[-1].end) if merged else 0
+        is_served = at < len(served) and served[at] < failover.begin
+        if merged and failover.begin[0] - merged[-1].end[0] <= _APART_NS and not is_served:
             merged[-1].end = max(merged[-1].end, failover.end)
             merged[-1].signs += failover.signs
         else:

@@ -208,7 +208,7 @@ def read_rows(exchanges: pa.Table, topics: pa.Table) -> Rows:
 def _is_calm(table: pa.Table) -> pa.Array:
     """Heartbeats and commits that change nothing, and those of which it is not known whether they do."""
     well = pc.fill_null(pc.equal(table["error_code"], 0), True)
-    classic = pc.is_in(table["api"], value_set=pa.array([*_CALM_APIS, "OffsetFetch"]))
+    classic = pc.is_in(table["api"], value_set=pa.array([*_CALM_APIS, "OffsetFetch"], table["api"].type))
     said = [table[name] for name in ("assignment", "owned", "topics", "topic_regex")]
     silent = pc.is_null(said[0])
     for column in said[1:]:

@@ -166,7 +166,7 @@ def _numbered(table: pa.Table, chosen: pa.Array) -> tuple[dict[str, list[str]], 
     names, columns = {}, {}
     for name in _NAMED:
         names[name] = sorted(pc.drop_null(pc.unique(table[name])).to_pylist())
-        columns[name] = pc.index_in(table[name], value_set=pa.array(names[name], pa.string())).filter(chosen)
+        columns[name] = pc.index_in(table[name], value_set=pa.array(names[name], table[name].type)).filter(chosen)
     for name in ("asked_ns", "seq", "api_version", "generation_id"):
         columns[name] = table[name].filter(chosen)
     columns["answered"] = pc.is_valid(table["error_code"]).filter(chosen)
