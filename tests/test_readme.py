@@ -54,7 +54,7 @@ def test_the_spark_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     done = subprocess.run([sys.executable, program], capture_output=True, text=True, env=environment, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "second round of a cooperative rebalance" in done.stdout
-    assert "|orders" in done.stdout
+    assert "orders" in done.stdout
 
 
 @pytest.mark.parametrize("line", re.findall(r"^    kcoord (.*)$", README, re.M))
