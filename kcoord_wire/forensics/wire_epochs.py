@@ -87,11 +87,18 @@ class Epochs:
 def read_epochs(rows: Rows) -> Epochs:
     """The history of a group as its ConsumerGroupHeartbeat exchanges tell it; empty where there are none."""
     reader = _Reader(rows)
+    signs = rows.signs.first
+    heard = [((signs[name].time_ns, signs[name].source, signs[name].seq), name) for name in rows.signs.modern]
+    unheard = sorted(heard, reverse=True)
     for key, row, answered in _moments(rows.rows):
+        while unheard and unheard[-1][0] < key:
+            reader.take_sign(*unheard.pop())
         if answered:
             reader.take_answer(key, row)
         else:
             reader.take_request(key, row)
+    while unheard:
+        reader.take_sign(*unheard.pop())
     return reader.finish()
 
 
@@ -115,8 +122,28 @@ class _Reader:
         self._bumps: list[tuple[int, Key, Row]] = []  # an epoch, and when a member was told of it first
         self._ends: list[tuple[Key, int]] = []  # how many members there are, whenever that changes
         self._asked: dict[int, _Life] = {}
+        self._base = 0  # the epoch at which the source began
+        self._began: Key | None = None
 
     # ---- what is said
+
+    def take_sign(self, key: Key, member_id: str) -> None:
+        """A heartbeat of a member that said nothing before it."""
+        if member_id in self._members or any(life.member_id == member_id for life in self._lives):
+            return
+        sign = self._rows.signs.first[member_id]
+        life = _Life(member_id, sign.instance_id, sign.client_id, sign.host, key, is_new=False)
+        life.first_generation = life.last_generation = sign.generation
+        self._members[member_id] = life
+        self._lives.append(life)
+        self._count(key)
+        self._begin_at(key, sign.generation or 0)
+
+    def _begin_at(self, key: Key, epoch: int) -> None:
+        """The source begins with a group that has an epoch."""
+        if not self._bumps and epoch > self._base:
+            self._base = epoch
+            self._began = self._began or key
 
     def take_request(self, key: Key, row: Row) -> None:
         if row.generation is None:
@@ -137,6 +164,8 @@ class _Reader:
         if life is None:
             return
         self._asked[id(row)] = life
+        if not life.is_new:
+            self._begin_at(key, row.generation)
         life.epoch = max(life.epoch, row.generation)
         if row.owned is not None:
             life.stated.append((key, row.owned))
@@ -154,7 +183,7 @@ class _Reader:
         epoch = row.new_generation
         if row.error or epoch is None or epoch <= 0:
             return
-        if not self._bumps or epoch > self._bumps[-1][0]:
+        if epoch > (self._bumps[-1][0] if self._bumps else self._base):
             self._bumps.append((epoch, key, row))
         if not life.told or life.told[-1][0] != epoch or row.assignment is not None:
             life.told.append((epoch, key, row.assignment))
@@ -500,6 +529,8 @@ class _Reader:
 
     def _states(self, rebalances: list[Rebalance]) -> list[StateInterval]:
         moves: list[tuple[str, int, int | None]] = []
+        if self._began is not None:
+            moves.append(("Stable", self._began[0], self._base))
         for rebalance in rebalances:
             if rebalance.outcome == "empty":
                 moves.append(("Empty", rebalance.ended_ns or rebalance.started_ns, None))

@@ -527,3 +527,17 @@ def test_the_same_process_back_after_its_leave_had_not_polled() -> None:
     script.consumer("c2", 301_000, 2, 3, {"orders": [0, 1]})
     script.consumer("c1", 310_000, 0, 4, {}, topics=["orders"], owned={})
     assert script.causes()[2:] == [Cause.POLL_TIMEOUT, Cause.NEW_MEMBER]
+
+
+def test_a_source_that_begins_in_the_middle_of_epochs() -> None:
+    script = Script()
+    for ms in range(0, 20_000, 5_000):
+        script.consumer("c1", ms, 7, 7)
+        script.consumer("c2", ms + 10, 7, 7)
+    script.consumer("c2", 21_000, -1, -1)
+    script.consumer("c1", 22_000, 7, 8, {"orders": [0, 1]})
+    history = script.history()
+    (only,) = history.rebalances
+    assert (only.generation_id, only.cause, only.client_id, only.members_before) == (8, Cause.MEMBER_LEFT, "c2", 2)
+    assert [(life.member_id, life.first_generation_id) for life in history.members] == [("c1-id", 7), ("c2-id", 7)]
+    assert (history.states[0].state, history.states[0].generation_id) == ("Stable", 7)
