@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 from collections import Counter
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -510,6 +511,20 @@ def test_the_matrix_shows_what_is_called_what() -> None:
     row = next(line for line in lines if line.startswith(f"| {known()[0][0].cause.value} |"))
     assert " 1 " in row
     assert len({line.count("|") for line in lines}) == 1
+
+
+def test_the_readme_gets_its_part_and_keeps_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "README.md"
+    path.write_text("before\n<!-- causes -->\nold\n<!-- /causes -->\nafter\n", "utf-8")
+    monkeypatch.setattr(report, "README", path)
+    text = report.readme(judged(right()), 1, judged(right()), 2)
+    report.write_readme(text)
+    report.write_readme(text)
+    before, part, after = path.read_text("utf-8").partition(text)
+    assert (before, after) == ("before\n<!-- causes -->\n\n", "\n\n<!-- /causes -->\nafter\n")
+    assert "| it was" in part
+    assert "1 have left no frame behind them" in part
+    assert "2 have left no record at all" in part
 
 
 def test_the_command_line_measures_and_shows(capsys: pytest.CaptureFixture[str]) -> None:
