@@ -30,46 +30,14 @@ from kcoord_wire.forensics.model import (
     StateInterval,
 )
 from kcoord_wire.forensics.ownership import Holding
-from kcoord_wire.forensics.wire_course import Peer
+from kcoord_wire.forensics.wire_heartbeats import FENCED_EPOCH, LEAVES_FOR_NOW, EpochLife, EpochReader, Spark, hear
 from kcoord_wire.forensics.wire_rows import Key, Partition, Row, Rows
 
 __all__ = ["Epochs", "read_epochs"]
 
-API = "ConsumerGroupHeartbeat"
-JOINS, LEAVES, LEAVES_FOR_NOW = 0, -1, -2
-UNKNOWN_MEMBER, FENCED_EPOCH, UNRELEASED_INSTANCE = 25, 110, 111
 _MS = 1e6
 _SOON_NS = 1_000_000_000
 _SILENT_NS = 15 * _SOON_NS  # three heartbeats of the default 5 s
-
-
-@dataclass(slots=True, eq=False)
-class _Life(Peer):
-    """A member id of the new protocol.
-
-    :ivar told: when it was told an epoch first: epoch, key, what it was then assigned
-    :ivar stated: what it said that it owns, and when
-    """
-
-    topics: tuple[str, ...] = ()
-    regex: str | None = None
-    assignor: str | None = None
-    epoch: int = 0
-    told: list[tuple[int, Key, frozenset[Partition] | None]] = field(default_factory=list)
-    stated: list[tuple[Key, frozenset[Partition]]] = field(default_factory=list)
-    timeout_ms: int | None = None
-
-
-@dataclass(slots=True)
-class _Spark:
-    """What may raise the epoch of a group."""
-
-    key: Key
-    cause: Cause
-    life: _Life
-    row: Row | None
-    text: str
-    confidence: float
 
 
 @dataclass(slots=True)
@@ -86,214 +54,31 @@ class Epochs:
 
 def read_epochs(rows: Rows) -> Epochs:
     """The history of a group as its ConsumerGroupHeartbeat exchanges tell it; empty where there are none."""
-    reader = _Reader(rows)
-    signs = rows.signs.first
-    heard = [((signs[name].time_ns, signs[name].source, signs[name].seq), name) for name in rows.signs.modern]
-    unheard = sorted(heard, reverse=True)
-    for key, row, answered in _moments(rows.rows):
-        while unheard and unheard[-1][0] < key:
-            reader.take_sign(*unheard.pop())
-        if answered:
-            reader.take_answer(key, row)
-        else:
-            reader.take_request(key, row)
-    while unheard:
-        reader.take_sign(*unheard.pop())
-    return reader.finish()
+    return _Teller(hear(rows)).tell()
 
 
-def _moments(rows: list[Row]) -> list[tuple[Key, Row, bool]]:
-    moments = []
-    for row in rows:
-        if row.api == API:
-            moments.append((row.due, row, False))
-            if row.answer_key is not None:
-                moments.append((row.answer_key, row, True))
-    return sorted(moments, key=lambda moment: (moment[0], moment[2]))
+class _Teller:
+    def __init__(self, said: EpochReader) -> None:
+        self._said = said
 
-
-class _Reader:
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
-        self._group_id = rows.group_id
-        self._members: dict[str, _Life] = {}
-        self._lives: list[_Life] = []
-        self._sparks: list[_Spark] = []
-        self._bumps: list[tuple[int, Key, Row]] = []  # an epoch, and when a member was told of it first
-        self._ends: list[tuple[Key, int]] = []  # how many members there are, whenever that changes
-        self._asked: dict[int, _Life] = {}
-        self._base = 0  # the epoch at which the source began
-        self._began: Key | None = None
-
-    # ---- what is said
-
-    def take_sign(self, key: Key, member_id: str) -> None:
-        """A heartbeat of a member that said nothing before it."""
-        if member_id in self._members or any(life.member_id == member_id for life in self._lives):
-            return
-        sign = self._rows.signs.first[member_id]
-        life = _Life(member_id, sign.instance_id, sign.client_id, sign.host, key, is_new=False)
-        life.first_generation = life.last_generation = sign.generation
-        self._members[member_id] = life
-        self._lives.append(life)
-        self._count(key)
-        self._begin_at(key, sign.generation or 0)
-
-    def _begin_at(self, key: Key, epoch: int) -> None:
-        """The source begins with a group that has an epoch."""
-        if not self._bumps and epoch > self._base:
-            self._base = epoch
-            self._began = self._began or key
-
-    def take_request(self, key: Key, row: Row) -> None:
-        if row.generation is None:
-            return
-        life = self._members.get(row.member_id) if row.member_id else None
-        if row.generation in (LEAVES, LEAVES_FOR_NOW):
-            if life is not None and not row.error:
-                self._leave(key, row, life)
-            return
-        if row.generation == JOINS:
-            if not row.error:
-                self._join(key, row, life)
-            return
-        if row.error in (UNKNOWN_MEMBER, FENCED_EPOCH):
-            return
-        if life is None and row.member_id:
-            life = self._begin(key, row, row.member_id, is_new=False)
-        if life is None:
-            return
-        self._asked[id(row)] = life
-        if not life.is_new:
-            self._begin_at(key, row.generation)
-        life.epoch = max(life.epoch, row.generation)
-        if row.owned is not None:
-            life.stated.append((key, row.owned))
-        if not row.error:
-            self._compare(key, row, life)
-
-    def take_answer(self, key: Key, row: Row) -> None:
-        life = self._asked.get(id(row)) or self._members.get(row.who)
-        if life is None:
-            return
-        if row.error in (UNKNOWN_MEMBER, FENCED_EPOCH):
-            life.refused = row
-            self._end(life, key, "session timeout" if row.error == UNKNOWN_MEMBER else "rebalance timeout")
-            return
-        epoch = row.new_generation
-        if row.error or epoch is None or epoch <= 0:
-            return
-        if epoch > (self._bumps[-1][0] if self._bumps else self._base):
-            self._bumps.append((epoch, key, row))
-        if not life.told or life.told[-1][0] != epoch or row.assignment is not None:
-            life.told.append((epoch, key, row.assignment))
-        life.first_generation = epoch if life.first_generation is None else life.first_generation
-        life.last_generation = epoch
-        life.epoch = epoch
-
-    # ---- members
-
-    def _begin(self, key: Key, row: Row, member_id: str, *, is_new: bool) -> _Life:
-        life = _Life(member_id, row.instance_id, row.client_id, row.host, key, is_new)
-        life.topics, life.regex, life.assignor = row.topics or (), row.topic_regex, row.assignor
-        life.timeout_ms = row.rebalance_ms if row.rebalance_ms is not None and row.rebalance_ms >= 0 else None
-        life.connections.add(row.connection)
-        life.joins.append(row)
-        self._members[member_id] = life
-        self._lives.append(life)
-        self._count(key)
-        return life
-
-    def _count(self, key: Key) -> None:
-        self._ends.append((key, len(self._members)))
-
-    def _end(self, life: _Life, key: Key, why: str) -> None:
-        if life.left is None:
-            life.left, life.why = key, why
-        if self._members.get(life.member_id) is life:
-            del self._members[life.member_id]
-            self._count(key)
-
-    def _join(self, key: Key, row: Row, life: _Life | None) -> None:
-        member_id = row.member_id or row.given_id
-        if not member_id:
-            return
-        former = life or next((old for old in reversed(self._lives) if old.member_id == member_id), None)
-        holder = None
-        if row.instance_id is not None:
-            holder = next((old for old in reversed(self._lives) if old.instance_id == row.instance_id), None)
-        if life is not None:
-            self._end(life, key, "session timeout" if life.refused is None else "rebalance timeout")
-        fresh = self._begin(key, row, member_id, is_new=True)
-        fresh.former = former
-        self._asked[id(row)] = fresh
-        who = describe_peer(fresh, row)
-        if former is not None and former.why == "left" and former.leave is not None:
-            former.why = "poll timeout"
-            for spark in self._sparks:
-                if spark.row is former.leave:
-                    spark.cause, spark.confidence = Cause.POLL_TIMEOUT, 0.7
-                    spark.text = f"{who} left, and came back as the same process: it had not polled in time"
-            self._spark(key, Cause.NEW_MEMBER, fresh, row, f"{who} is back after it had left", 1.0)
-        elif former is not None and former.refused is not None:
-            cause = Cause.REBALANCE_TIMEOUT if former.refused.error == FENCED_EPOCH else Cause.NEW_MEMBER
-            self._spark(key, cause, fresh, row, f"{who} had been removed and joined again", 0.8)
-        elif holder is not None and holder is not former:
-            if holder.left is None:
-                self._end(holder, key, "replaced")
-            else:
-                holder.why = "replaced"
-            text = f"{who} took the place of its former self"
-            self._spark(key, Cause.STATIC_REPLACED, fresh, row, text, 0.9)
-        else:
-            self._spark(key, Cause.NEW_MEMBER, fresh, row, f"{who} joined as a new member", 1.0)
-
-    def _leave(self, key: Key, row: Row, life: _Life) -> None:
-        life.leave = row
-        who = describe_peer(life)
-        if row.generation == LEAVES_FOR_NOW:
-            self._end(life, key, "left")
-            return  # a static member that will be back: its partitions stay its own
-        self._end(life, key, "left")
-        self._spark(key, Cause.MEMBER_LEFT, life, row, f"{who} left", 1.0 if row.answer_key is not None else 0.9)
-
-    def _compare(self, key: Key, row: Row, life: _Life) -> None:
-        who = describe_peer(life)
-        if row.topics is not None or row.topic_regex is not None:
-            now = (row.topics if row.topics is not None else life.topics, row.topic_regex or life.regex)
-            if now != (life.topics, life.regex):
-                if life.topics or life.regex or life.is_new:
-                    names = ", ".join(now[0]) or now[1] or "nothing"
-                    self._spark(key, Cause.SUBSCRIPTION_CHANGED, life, row, f"{who} subscribes to {names} now", 1.0)
-                life.topics, life.regex = now
-        if row.assignor is not None and row.assignor != life.assignor:
-            if life.assignor is not None:
-                self._spark(key, Cause.ASSIGNORS_CHANGED, life, row, f"{who} asks for {row.assignor} now", 0.9)
-            life.assignor = row.assignor
-
-    def _spark(self, key: Key, cause: Cause, life: _Life, row: Row, text: str, confidence: float) -> None:
-        self._sparks.append(_Spark(key, cause, life, row, text, confidence))
-
-    # ---- epochs
-
-    def finish(self) -> Epochs:
+    def tell(self) -> Epochs:
         """All that follows."""
         result = Epochs()
-        sparks = sorted([*self._sparks, *self._silent()], key=lambda spark: spark.key)
-        starts: list[tuple[Key, list[_Spark]]] = []
+        sparks = sorted([*self._said.sparks, *self._silent()], key=lambda spark: spark.key)
+        starts: list[tuple[Key, list[Spark]]] = []
         used = 0
         keys = [spark.key for spark in sparks]
-        for _, key, _ in self._bumps:
+        for _, key, _ in self._said.bumps:
             end = bisect_right(keys, key)
             fresh = sparks[used:end]
             used = max(used, end)
             starts.append((fresh[0].key if fresh else key, fresh))
-        owners: dict[Partition, _Life] = {}
+        owners: dict[Partition, EpochLife] = {}
         result.holdings = sorted(
-            (holding for life in self._lives for holding in self._holdings(life)),
+            (holding for life in self._said.lives for holding in self._holdings(life)),
             key=lambda holding: (holding.partition, *holding.order),
         )
-        for index, ((epoch, key, row), (start, fresh)) in enumerate(zip(self._bumps, starts, strict=True)):
+        for index, ((epoch, key, row), (start, fresh)) in enumerate(zip(self._said.bumps, starts, strict=True)):
             following = starts[index + 1][0] if index + 1 < len(starts) else None
             rebalance = self._rebalance(index + 1, epoch, key, row, start, fresh, following)
             self._count_moves(rebalance, result.holdings, owners, following)
@@ -306,39 +91,39 @@ class _Reader:
                 result.rebalances[-1].outcome = "interrupted"
             result.rebalances.append(last)
         result.states = self._states(result.rebalances)
-        result.members = [self._member(life) for life in self._lives]
+        result.members = [self._member(life) for life in self._said.lives]
         return result
 
-    def _silent(self) -> list[_Spark]:
+    def _silent(self) -> list[Spark]:
         """Members that are heard of no more although the source goes on, or are refused when they come back."""
         sparks = []
-        for life in self._lives:
+        for life in self._said.lives:
             if life.left is not None and life.refused is not None:
                 last = self._last_seen(life, life.left[0] - 1)
                 fenced = life.refused.error == FENCED_EPOCH
                 cause = Cause.REBALANCE_TIMEOUT if fenced else Cause.SESSION_EXPIRED
                 text = f"{describe_peer(life)} was removed: it is refused when it is heard of again"
-                gone = next((key for _, key, _ in self._bumps if last < key[0] <= life.left[0]), life.left)
-                sparks.append(_Spark(min(gone, life.left), cause, life, life.refused, text, 0.7))
+                gone = next((key for _, key, _ in self._said.bumps if last < key[0] <= life.left[0]), life.left)
+                sparks.append(Spark(min(gone, life.left), cause, life, life.refused, text, 0.7))
             elif life.left is None:
                 last = self._last_seen(life, None)
-                bump = next((key for _, key, _ in self._bumps if key[0] > last + _SOON_NS), None)
-                others = [self._last_seen(other, None) for other in self._lives if other is not life]
+                bump = next((key for _, key, _ in self._said.bumps if key[0] > last + _SOON_NS), None)
+                others = [self._last_seen(other, None) for other in self._said.lives if other is not life]
                 if bump is not None and max(others, default=0) > last + _SILENT_NS:
                     life.left, life.why = bump, "session timeout"
                     text = f"{describe_peer(life)} was not heard of any more"
-                    sparks.append(_Spark(bump, Cause.SESSION_EXPIRED, life, None, text, 0.6))
+                    sparks.append(Spark(bump, Cause.SESSION_EXPIRED, life, None, text, 0.6))
         return sparks
 
-    def _last_seen(self, life: _Life, until_ns: int | None) -> int:
-        sign = self._rows.signs.last(life.member_id) if until_ns is None else None
+    def _last_seen(self, life: EpochLife, until_ns: int | None) -> int:
+        sign = self._said.rows.signs.last(life.member_id) if until_ns is None else None
         if until_ns is not None:
-            sign = self._rows.signs.last_answered_before(life.member_id, until_ns)
+            sign = self._said.rows.signs.last_answered_before(life.member_id, until_ns)
         seen = [key[0] for _, key, _ in life.told] + [key[0] for key, _ in life.stated] + [life.since[0]]
         return max([sign or 0, *(time for time in seen if until_ns is None or time <= until_ns)])
 
     def _rebalance(
-        self, number: int, epoch: int, key: Key, row: Row, start: Key, fresh: list[_Spark], following: Key | None
+        self, number: int, epoch: int, key: Key, row: Row, start: Key, fresh: list[Spark], following: Key | None
     ) -> Rebalance:
         spark = fresh[0] if fresh else None
         acks = self._acks(epoch, start, following)
@@ -367,7 +152,7 @@ class _Reader:
         joined = max(key[0], start[0])
         ordered = sorted(((at, who) for who, at in acks if at is not None), key=lambda item: item[0])
         rebalance = Rebalance(
-            group_id=self._group_id,
+            group_id=self._said.rows.group_id,
             number=number,
             generation_id=epoch,
             started_ns=start[0],
@@ -384,7 +169,7 @@ class _Reader:
             confidence=confidence,
             evidence=facts,
             protocol_type="consumer",
-            assignor=next((life.assignor for life in self._lives if life.assignor is not None), None),
+            assignor=next((life.assignor for life in self._said.lives if life.assignor is not None), None),
             cooperative=True,
             duration_ms=None if end is None else (end - start[0]) / _MS,
             joining_ms=(joined - start[0]) / _MS,
@@ -404,10 +189,10 @@ class _Reader:
             rebalance.late_ms = (at[0] - ordered[-2][0][0]) / _MS if len(ordered) > 1 else None
         return rebalance
 
-    def _acks(self, epoch: int, start: Key, following: Key | None) -> list[tuple[_Life, Key | None]]:
+    def _acks(self, epoch: int, start: Key, following: Key | None) -> list[tuple[EpochLife, Key | None]]:
         """When each member that there was had the epoch, and had said that it owns what came with it."""
-        found: list[tuple[_Life, Key | None]] = []
-        for life in self._lives:
+        found: list[tuple[EpochLife, Key | None]] = []
+        for life in self._said.lives:
             if life.since > (following or (1 << 62, "", 0)) or (life.left is not None and life.left <= start):
                 continue
             until = following or (1 << 62, "", 0)
@@ -430,7 +215,7 @@ class _Reader:
 
     def _members_at(self, key: Key, *, before: bool) -> int:
         count = 0
-        for at, members in self._ends:
+        for at, members in self._said.ends:
             if at > key or (before and at == key):
                 break
             count = members
@@ -438,9 +223,9 @@ class _Reader:
 
     def _changed_topics(self, start: Key, number: int) -> Evidence | None:
         """A topic of which a client learnt, since the epoch before, that its size is another."""
-        since = self._bumps[number - 2][1][0] if number > 1 else 0
+        since = self._said.bumps[number - 2][1][0] if number > 1 else 0
         sizes: dict[str, int] = {}
-        for sighting in self._rows.sightings:
+        for sighting in self._said.rows.sightings:
             before = sizes.get(sighting.topic)
             if since < sighting.key[0] <= start[0] + 300 * _SOON_NS and before not in (None, sighting.partitions):
                 text = f"topic {sighting.topic} has {sighting.partitions} partitions and had {before} before"
@@ -448,18 +233,19 @@ class _Reader:
             sizes[sighting.topic] = sighting.partitions
         return None
 
-    def _last_empty(self, number: int, sparks: list[_Spark], used: int) -> Rebalance | None:
+    def _last_empty(self, number: int, sparks: list[Spark], used: int) -> Rebalance | None:
         """The last members have left: nobody is told the epoch that follows."""
         rest = [
             spark
             for spark in sparks[used:]
             if spark.cause in (Cause.MEMBER_LEFT, Cause.SESSION_EXPIRED, Cause.POLL_TIMEOUT)
         ]
-        if not rest or self._members:
+        if not rest or self._said.members:
             return None
         spark, end = rest[0], rest[-1].key
         return Rebalance(
-            self._group_id, number, None, spark.key[0], None, end[0], "empty", str(spark.cause), spark.life.member_id,
+            self._said.rows.group_id, number, None, spark.key[0], None, end[0], "empty", str(spark.cause),
+            spark.life.member_id,
             spark.life.client_id, spark.life.host or None, spark.life.instance_id, None, spark.text, spark.confidence,
             [evidence_of(item.row, item.text) for item in rest if item.row is not None],
             protocol_type="consumer", cooperative=True, duration_ms=(end[0] - spark.key[0]) / _MS,
@@ -470,7 +256,7 @@ class _Reader:
 
     # ---- rows
 
-    def _holdings(self, life: _Life) -> list[Holding]:
+    def _holdings(self, life: EpochLife) -> list[Holding]:
         held: dict[Partition, Holding] = {}
         done: list[Holding] = []
         moments = [(key, 1, part, epoch) for epoch, key, part in life.told if part is not None]
@@ -488,14 +274,14 @@ class _Reader:
             for holding in held.values():
                 holding.to_ns = max(life.left[0], holding.from_ns)
         elif life.left is not None:
-            back = next((other.since[0] for other in self._lives if other.instance_id == life.instance_id
+            back = next((other.since[0] for other in self._said.lives if other.instance_id == life.instance_id
                          and other.instance_id is not None and other.since > life.since), None)  # fmt: skip
             for holding in held.values():
                 holding.to_ns = max(back if back is not None else life.left[0], holding.from_ns)
         return done + list(held.values())
 
     def _count_moves(
-        self, rebalance: Rebalance, holdings: list[Holding], owners: dict[Partition, _Life], following: Key | None
+        self, rebalance: Rebalance, holdings: list[Holding], owners: dict[Partition, EpochLife], following: Key | None
     ) -> None:
         """Partitions whose owner is another than before, from this epoch's beginning to the next."""
         until = 1 << 62 if following is None else following[0]
@@ -503,11 +289,13 @@ class _Reader:
         had: dict[str, int] = defaultdict(int)
         for life in owners.values():
             had[life.identity] += 1
-        staying = {life.identity for life in self._lives if life.left is None or life.left[0] > rebalance.started_ns}
+        staying = {
+            life.identity for life in self._said.lives if life.left is None or life.left[0] > rebalance.started_ns
+        }
         share = ceil(len(owners) / max(len(staying), 1))
         for holding in sorted(fresh, key=lambda holding: holding.from_ns):
             former = owners.get(holding.partition)
-            life = next(item for item in self._lives if item is holding.peer)
+            life = next(item for item in self._said.lives if item is holding.peer)
             if former is not None and former.identity != life.identity:
                 rebalance.moved += 1
                 rebalance.moved_needlessly += former.identity in staying and had[former.identity] <= share
@@ -516,7 +304,7 @@ class _Reader:
     def _generation(self, rebalance: Rebalance, epoch: int, key: Key, following: Key | None) -> Generation:
         assigned = {
             partition
-            for life in self._lives
+            for life in self._said.lives
             for number, _, part in life.told
             if number == epoch and part is not None
             for partition in part
@@ -524,13 +312,21 @@ class _Reader:
         stable = rebalance.ended_ns if rebalance.outcome == "stable" else None
         end = None if following is None else following[0]
         return Generation(
-            self._group_id, epoch, key[0], stable, end, rebalance.assignor, None, rebalance.members_after, len(assigned)
+            self._said.rows.group_id,
+            epoch,
+            key[0],
+            stable,
+            end,
+            rebalance.assignor,
+            None,
+            rebalance.members_after,
+            len(assigned),
         )
 
     def _states(self, rebalances: list[Rebalance]) -> list[StateInterval]:
         moves: list[tuple[str, int, int | None]] = []
-        if self._began is not None:
-            moves.append(("Stable", self._began[0], self._base))
+        if self._said.began is not None:
+            moves.append(("Stable", self._said.began[0], self._said.base))
         for rebalance in rebalances:
             if rebalance.outcome == "empty":
                 moves.append(("Empty", rebalance.ended_ns or rebalance.started_ns, None))
@@ -541,14 +337,14 @@ class _Reader:
             if rebalance.outcome == "stable" and rebalance.ended_ns is not None:
                 moves.append(("Stable", rebalance.ended_ns, rebalance.generation_id))
         return [
-            StateInterval(self._group_id, state, at, end, epoch)
+            StateInterval(self._said.rows.group_id, state, at, end, epoch)
             for index, (state, at, epoch) in enumerate(moves)
             if (end := moves[index + 1][1] if index + 1 < len(moves) else None) != at
         ]
 
-    def _member(self, life: _Life) -> MemberLife:
+    def _member(self, life: EpochLife) -> MemberLife:
         return MemberLife(
-            group_id=self._group_id,
+            group_id=self._said.rows.group_id,
             member_id=life.member_id,
             instance_id=life.instance_id,
             client_id=life.client_id,
