@@ -36,9 +36,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     chosen = scenarios(given.scenarios, given.seed)
     if given.show:
-        named = [scenario for scenario in chosen if scenario.name == given.show]
+        among = scenarios(max(given.scenarios, 3_000), given.seed)
+        named = [scenario for scenario in among if scenario.name == given.show]
         if not named:
-            parser.error(f"no scenario is called {given.show!r} among {len(chosen)} of seed {given.seed}")
+            parser.error(f"no scenario is called {given.show!r} among {len(among)} of seed {given.seed}")
         print(side_by_side(run(named[0], given.origin)))
         return 0
     if given.only:
@@ -49,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if sys.stderr.isatty():
         print(file=sys.stderr)
     print(markdown(score, given.origin, hidden))
+    if score.wrong:
+        print(f"\nTo see one: python -m tests.forensics.truth --from {given.origin} --seed {given.seed} --show NAME")
     print(f"\n{rows:,} {'frames' if given.origin == 'wire' else 'records'}, {took:.0f} s")
     for name, error in failed[:5]:
         print(f"\nFAILED {name}\n{error}")

@@ -74,7 +74,7 @@ def markdown(score: Score, origin: Origin, hidden: int = 0) -> str:
     if origin == "log":
         lines += ["", "What records cannot tell:", "", *(f"* {text}" for text in CANNOT_TELL)]
     if worst := score.worst():
-        lines += ["", "Scenarios with wrong causes (`--show NAME` for both sides):", ""]
+        lines += ["", "Scenarios with wrong causes:", ""]
         lines += [f"* {name}: {count}" for name, count in worst[:25]]
     return "\n".join(lines)
 
