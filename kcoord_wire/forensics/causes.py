@@ -339,12 +339,17 @@ class Witness:
         if former is None or former.key in self._completed:
             return None
         reason = former.reason
+        has_assigned = any(
+            other.assignments and former.key < other.key < row.key for other in self._by_member.get(former.who, ())
+        )
         if _says(reason, "metadata has changed", "topics have changed"):
-            return former, Cause.TOPICS_CHANGED
+            return None if has_assigned else (former, Cause.TOPICS_CHANGED)
         if _says(reason, "revoke partitions", "partitions were given up"):
             return former, Cause.COOPERATIVE_FOLLOW_UP
         cause = self._causes.get(former.key)
-        return None if cause not in _OWN else (former, cause)
+        if cause not in _OWN or (cause is Cause.TOPICS_CHANGED and has_assigned):
+            return None  # what it had seen of the topics is in what it has assigned
+        return former, cause
 
     def _tell_others(self, course: Course, verdict: Verdict) -> None:
         """What would have set it off, had it not begun already."""
