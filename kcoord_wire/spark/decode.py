@@ -32,7 +32,7 @@ import kcoord_wire as kw
 from kcoord_wire.codec.columns import ColumnDecoder, Form
 from kcoord_wire.spark.rows import as_arrow, as_spark, spark_type
 
-__all__ = ["GROUP_APIS", "BadFrameError", "decode_frames", "from_kafka_wire"]
+__all__ = ["GROUP_APIS", "BadFrameError", "DecodePlan", "decode_frames", "decode_plan", "from_kafka_wire"]
 
 GROUP_APIS: Final = (
     "OffsetCommit",
@@ -58,7 +58,7 @@ class BadFrameError(ValueError):
 
 
 @dataclass(frozen=True)
-class _Plan:
+class DecodePlan:
     """What a worker is told: it makes its decoder of that once and keeps it.
 
     :ivar columns: None: all
@@ -73,7 +73,7 @@ class _Plan:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Without the decoder: a worker makes its own."""
-        return _Plan, (self.messages, self.form, self.columns, self.strict, self.flat, self.permissive)
+        return DecodePlan, (self.messages, self.form, self.columns, self.strict, self.flat, self.permissive)
 
     @cached_property
     def decoder(self) -> ColumnDecoder:
@@ -184,7 +184,7 @@ class _Plan:
 
 
 @cache
-def _kept(plan: _Plan) -> _Plan:
+def _kept(plan: DecodePlan) -> DecodePlan:
     """The equal plan whose decoder is made already."""
     return plan
 
@@ -220,13 +220,7 @@ def decode_frames(
     :param strict: as of `kcoord_wire.decode`
     :raises ValueError: an argument is wrong, or a decoded column has the name of one of `df`
     """
-    named = GROUP_APIS if apis is None else apis
-    messages = tuple(_message(api, form) for api in ([named] if isinstance(named, str | int) else named))
-    if flat and not columns:
-        raise ValueError("flat=True needs the columns: it gives a column for each")
-    if isinstance(columns, str):
-        raise ValueError(f"columns is a list of paths, not the string {columns!r}")
-    plan = _checked(messages, form, columns, strict, flat, mode)
+    plan = decode_plan(apis, columns, mode, form=form, flat=flat, strict=strict)
     if column not in df.columns:
         raise ValueError(f"there is no column {column!r}, only {', '.join(df.columns)}")
     rows = _asked_for(df, column, plan, keys)
@@ -237,8 +231,27 @@ def decode_frames(
     return rows.mapInArrow(partial(_decode_batches, plan, column, keys, versions), schema)
 
 
+def decode_plan(
+    apis: Sequence[str | int] | None,
+    columns: Sequence[str] | None,
+    mode: str,
+    *,
+    form: str = "request",
+    flat: bool = False,
+    strict: bool = True,
+) -> DecodePlan:
+    """The plan that the arguments of `decode_frames` make. ValueError where one is wrong."""
+    named = GROUP_APIS if apis is None else apis
+    messages = tuple(_message(api, form) for api in ([named] if isinstance(named, str | int) else named))
+    if flat and not columns:
+        raise ValueError("flat=True needs the columns: it gives a column for each")
+    if isinstance(columns, str):
+        raise ValueError(f"columns is a list of paths, not the string {columns!r}")
+    return _checked(messages, form, columns, strict, flat, mode)
+
+
 def _decode_batches(
-    plan: _Plan, column: str, keys: str | int | None, versions: str | int | None, batches: Iterator[pa.RecordBatch]
+    plan: DecodePlan, column: str, keys: str | int | None, versions: str | int | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     plan = _kept(plan)
     for batch in batches:
@@ -253,7 +266,7 @@ def _per_row(batch: pa.RecordBatch, given: str | int | None) -> Any:
     return batch[given] if isinstance(given, str) else given
 
 
-def _asked_for(df: DataFrame, column: str, plan: _Plan, keys: str | int | None) -> DataFrame:
+def _asked_for(df: DataFrame, column: str, plan: DecodePlan, keys: str | int | None) -> DataFrame:
     """The rows that may be of the messages asked for."""
     if plan.form not in ("request", "response"):
         return df
@@ -313,7 +326,7 @@ def from_kafka_wire(
 
 
 def _expression(
-    plan: _Plan, key: int | None, version: int | None, has_keys: bool, has_versions: bool
+    plan: DecodePlan, key: int | None, version: int | None, has_keys: bool, has_versions: bool
 ) -> Callable[..., Any]:
     def from_kafka_wire(*columns: pa.Array) -> pa.Array:
         known = _kept(plan)
@@ -329,12 +342,12 @@ def _expression(
 
 def _checked(
     messages: tuple[str, ...], form: str, columns: Sequence[str] | None, strict: bool, flat: bool, mode: Any
-) -> _Plan:
+) -> DecodePlan:
     """The plan, with a decoder that could be made: wrong names are told here, not by a worker."""
     if str(mode).upper() not in MODES:
         raise ValueError(f"mode is FAILFAST or PERMISSIVE, not {mode!r}")
     paths = None if columns is None else tuple(columns)
-    plan = _Plan(messages, cast(Form, form), paths, strict, flat, str(mode).upper() == "PERMISSIVE")
+    plan = DecodePlan(messages, cast(Form, form), paths, strict, flat, str(mode).upper() == "PERMISSIVE")
     if not plan.schema:
         raise ValueError(f"none of the columns {', '.join(paths or ())} is one of {', '.join(messages)}")
     return plan

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 import kcoord_wire as kw
-from kcoord_wire.spark import decode_frames, from_kafka_wire
+from kcoord_wire.spark import decode_frames, decode_parquet, from_kafka_wire
 
 JOIN = kw.JoinGroupRequest(
     group_id="billing",
@@ -192,3 +195,31 @@ def test_an_expression_with_columns_of_keys_and_versions(spark: SparkSession) ->
 def test_wrong_options_are_named(spark: SparkSession, options: dict[str, str], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         from_kafka_wire("frame", options)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"apis": ["JoinGroup"], "columns": ["group_id"], "flat": True}], ids=repr)
+def test_files_that_workers_read_give_the_same(spark: SparkSession, tmp_path: Path, arguments: dict[str, Any]) -> None:
+    table = pa.table({"n": range(8), "frame": pa.array([*SOUND, TORN, b"", None, b"\0"], pa.large_binary())})
+    paths = [str(tmp_path / f"{number}.parquet") for number in range(2)]
+    for path, half in zip(paths, (table.slice(0, 3), table.slice(3)), strict=True):
+        pq.write_table(half, path)
+    read = decode_parquet(spark, paths, beside=["n"], **arguments)
+    plain = decode_frames(spark.read.parquet(*paths).select("n", "frame"), **arguments)
+    assert read.schema == plain.schema
+    assert read.orderBy("n").collect() == plain.orderBy("n").collect()
+    assert read.count() > 2
+
+
+def test_wrong_files_are_told_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "x.parquet")
+    with pytest.raises(FileNotFoundError):
+        decode_parquet(spark, [path])
+    pq.write_table(pa.table({"n": [1], "api_key": [2], "frame": [b""]}), path)
+    for arguments, says in (
+        ({"column": "value"}, "has no column 'value', only n, api_key, frame"),
+        ({"beside": ["api_key"]}, "decoding gives columns of these names: api_key"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            decode_parquet(spark, [path], **arguments)
+    with pytest.raises(ValueError, match="paths is a list of files"):
+        decode_parquet(spark, path)

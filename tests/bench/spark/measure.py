@@ -30,6 +30,7 @@ VARIANTS: Final = {
     "floor": "counting the bytes, `sum(octet_length(frame))`",
     "flat-nowhere": "flat columns, output discarded",
     "flat": "flat columns to Parquet",
+    "files": "flat columns to Parquet, workers read the files (`decode_parquet`)",
     "nested": "all fields, nested, to Parquet",
     "plain": "flat columns to Parquet, plain Python without Spark",
 }
@@ -41,7 +42,7 @@ def _on_spark(variant: str) -> Callable[[list[str], Path], int]:
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
 
-    from kcoord_wire.spark import decode_frames, session
+    from kcoord_wire.spark import decode_frames, decode_parquet, session
 
     spark = session(f"local[{os.cpu_count()}]", **{"spark.driver.memory": "2g"})
 
@@ -51,6 +52,9 @@ def _on_spark(variant: str) -> Callable[[list[str], Path], int]:
         return decode_frames(df, columns=COLUMNS, flat=True)
 
     def run(files: list[str], out: Path) -> int:
+        if variant == "files":
+            decode_parquet(spark, files, columns=COLUMNS, flat=True).write.mode("overwrite").parquet(str(out))
+            return 0
         df = spark.read.parquet(*files)
         if variant == "floor":
             return int(df.agg(F.sum(F.octet_length("frame"))).collect()[0][0])
