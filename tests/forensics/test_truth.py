@@ -376,6 +376,7 @@ def test_one_wrong_cause_is_one_wrong_cause() -> None:
         guesses[place].cause = other
         score = judged(guesses)
         assert score.right == score.true - 1
+        assert (score.without_new_members < 1) is (truth != Cause.NEW_MEMBER)
         assert score.matrix[Cause(truth).name, other.name] == 1
         assert score.worst() == [("overlap-3", 1)]
 
@@ -453,6 +454,7 @@ def test_causes_from_the_wire_alone_agree_with_the_truth() -> None:
     score, outcomes = measured("wire")
     assert score.true > 100
     assert score.agreement >= 0.98, complaints(score)
+    assert score.without_new_members >= 0.96, complaints(score)
     assert score.missed + score.invented <= score.true // 100, complaints(score)
     lost = {loss.what for outcome in outcomes for loss in outcome.losses}
     assert lost <= {"its request was not seen"}, "a fault of the network sends some responses twice"

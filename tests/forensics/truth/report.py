@@ -83,7 +83,8 @@ def _sentence(score: Score, origin: Origin, hidden: int) -> str:
     source = "frames on the wire" if origin == "wire" else "records of the log"
     text = (
         f"{score.scenarios} scenarios, {score.true} rebalances, from {source} alone: {score.agreement:.2%} of the "
-        f"causes are right; {score.missed} missed, {score.invented} invented."
+        f"causes are right, {score.without_new_members:.2%} of those other than new members; {score.missed} missed, "
+        f"{score.invented} invented."
     )
     if origin == "log":
         text += (

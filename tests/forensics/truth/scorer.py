@@ -270,6 +270,12 @@ class Score:
         of = sum(count for (truth, _), count in self.matrix.items() if truth == cause.name)
         return self.matrix[cause.name, cause.name], of
 
+    @property
+    def without_new_members(self) -> float:
+        """The agreement on all else: new members are most of what happens, and the easiest."""
+        right, true = self.recall(Cause.NEW_MEMBER)
+        return (self.right - right) / max(self.true - true + self.invented, 1)
+
     def worst(self) -> list[tuple[str, int]]:
         """Scenarios by the number of wrong causes, the worst first."""
         return Counter(verdict.scenario for verdict in self.wrong).most_common()
