@@ -233,6 +233,21 @@ def test_commit_after_revoke_refused_and_accepted() -> None:
     assert of("commit_after_revoke", history, []) == []
 
 
+def test_commit_after_revoke_of_what_another_holds_when_the_group_is_stable() -> None:
+    """A worker goes on with a partition that its member has lost; a cooperative member commits what it gives up."""
+    history = group(
+        members=[life("c1"), life("c2")],
+        ownership=[held("c1", 0, 0, 100), held("c1", 1, 0), held("c2", 2, 0), held("c2", 0, 105, 200)],
+    )
+    gives_up, own, late, freed = commit(101, 0), commit(150, 1), commit(151, 0), commit(201, 0)
+    nothing = exchange("OffsetCommit", 152, offsets=[])
+    (found,) = of("commit_after_revoke", history, [gives_up, own, late, freed, nothing])
+    assert (found.subject, found.severity, found.value) == ("c1", "critical", 1)
+    assert [item.time_ns for item in found.evidence] == [151 * SECOND]
+    never_held = commit(160, 2)
+    assert of("commit_after_revoke", history, [gives_up, own, freed, never_held]) == []
+
+
 def test_detect_gives_the_worst_first_and_needs_no_exchanges() -> None:
     everything = group(
         rebalances=[rebalance(n, n * 3.0, Cause.POLL_TIMEOUT) for n in range(1, 60)],

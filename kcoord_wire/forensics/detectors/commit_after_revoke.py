@@ -2,7 +2,8 @@
 
 Either the coordinator refuses it (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID,
 FENCED or STALE_MEMBER_EPOCH): then the records since the last commit come twice. Or it accepts it, because the group is
-still joining: then it may set back what the next owner has committed.
+still joining, or because the member is in the new generation: nobody asks what it holds there. Then it may set back
+what the next owner has committed.
 
 Normal is none: a consumer commits in onPartitionsRevoked, before it rejoins. Threshold: 1 refused commit of a member
 that had lost its place (told as info where it was only too early: REBALANCE_IN_PROGRESS), 1 accepted one of a lost
@@ -19,11 +20,13 @@ from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.model import Evidence, Finding, GroupHistory
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
 
 __all__ = ["REFUSALS", "THRESHOLD", "find"]
 
 THRESHOLD: Final = 1
+_LATER: Final = 1 << 62
 REFUSALS: Final = frozenset({22, 25, 27, 82, 110, 113})
 
 
@@ -86,7 +89,8 @@ class _Held:
 
 
 def _suspects(history: GroupHistory, exchanges: pa.Table) -> list[dict[str, Any]]:
-    """Commits that were refused, and those that fell into a rebalance: nobody loses a partition elsewhere."""
+    """Commits that were refused, those that fell into a rebalance, and those of a partition that another holds. Between
+    its assignment and its next join a cooperative member commits what it gives up, which nobody holds then."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -99,8 +103,45 @@ def _suspects(history: GroupHistory, exchanges: pa.Table) -> list[dict[str, Any]
             pc.greater_equal(commits["asked_ns"], rebalance.started_ns), pc.less_equal(commits["asked_ns"], end)
         )
         suspicious = pc.or_(suspicious, inside)
+    suspicious = pc.or_(suspicious, pa.array(_held_by_others(history, commits)))
     rows: list[dict[str, Any]] = commits.filter(suspicious).to_pylist()
     return sorted(rows, key=lambda row: (row["asked_ns"], row["source"], row["seq"]))
+
+
+def _held_by_others(history: GroupHistory, commits: pa.Table) -> np.ndarray[Any, Any]:
+    """By commit, whether it names a partition that another member holds at that time.
+
+    Holdings and commits are sorted into one column by partition and time: what stands last before a commit holds it.
+    """
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = np.zeros(len(commits), dtype=bool)
+    held = history.ownership
+    lists = pc.fill_null(commits["offsets"].combine_chunks(), [])
+    flat = pc.list_flatten(lists)
+    if not held or not len(flat):
+        return found
+    parents = pc.list_parent_indices(lists).to_numpy()
+    topics = pa.chunked_array([pa.array([row.topic for row in held]), pc.fill_null(flat.field("topic"), "")])
+    members = pa.chunked_array(
+        [pa.array([row.member_id for row in held]), commits["member_id"].take(parents).cast("string").combine_chunks()]
+    )
+    numbers = [np.array([row.partition for row in held]), pc.fill_null(flat.field("partition"), -1).to_numpy()]
+    place = pc.dictionary_encode(topics).combine_chunks().indices.to_numpy().astype(np.int64) << 32 | np.concatenate(
+        numbers
+    )
+    who = pc.dictionary_encode(members).combine_chunks().indices.to_numpy()
+    at = np.concatenate([np.array([row.from_ns for row in held]), commits["asked_ns"].to_numpy()[parents]])
+    ends = np.array([_LATER if row.to_ns is None else row.to_ns for row in held])
+    order = np.lexsort((np.arange(len(at)), at, place))
+    last = np.maximum.accumulate(np.where(order < len(held), np.arange(len(order)), -1))
+    holder, commit = order[last], order
+    taken = (commit >= len(held)) & (last >= 0) & (place[holder] == place[commit]) & (who[holder] != who[commit])
+    taken &= ends[np.minimum(holder, len(held) - 1)] > at[commit]
+    found[parents[commit[taken] - len(held)]] = True
+    return found
 
 
 def _evidence(row: dict[str, Any], text: str) -> Evidence:
@@ -112,6 +153,7 @@ def _finding(
 ) -> Finding:
     evidence = [item for item, _ in commits]
     times, offsets = len(commits), sum(count for _, count in commits)
+    were = "were" if times > 1 else "was"
     return Finding(
         history.group.group_id,
         "commit_after_revoke",
@@ -119,7 +161,7 @@ def _finding(
         evidence[0].time_ns,
         evidence[-1].time_ns,
         name,
-        f"{times} commit{'s' * (times > 1)} of {name} ({offsets} offset{'s' * (offsets > 1)}) {'were' if times > 1 else 'was'} {told}",
+        f"{times} commit{'s' * (times > 1)} of {name} ({offsets} offset{'s' * (offsets > 1)}) {were} {told}",
         "Commit in onPartitionsRevoked and nowhere later; stop the work on a partition before it is given up. A client "
         "that is refused was too slow: see why it lost its place.",
         float(len(commits)),
