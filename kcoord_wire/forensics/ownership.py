@@ -34,7 +34,6 @@ class Holding:
     generation: int | None
     from_ns: int
     to_ns: int | None = None
-    revoked: bool = False  # the member itself lived on
 
     @property
     def order(self) -> tuple[int, int, str]:
@@ -55,12 +54,11 @@ class _Hands:
                 self._held[partition] = holding = Holding(partition, self._peer, generation, now_ns)
                 self.all.append(holding)
 
-    def keep(self, partitions: frozenset[Partition], now_ns: int, *, lives: bool = True) -> None:
+    def keep(self, partitions: frozenset[Partition], now_ns: int) -> None:
         """Let go of all others."""
         for partition in [held for held in self._held if held not in partitions]:
             holding = self._held.pop(partition)
             holding.to_ns = max(now_ns, holding.from_ns)
-            holding.revoked = lives
 
 
 def find_holdings(peers: Sequence[Peer], rows: Sequence[Row], given: dict[int, frozenset[Partition]]) -> list[Holding]:
@@ -95,7 +93,7 @@ def _holdings_of(peer: Peer, rows: list[Row], given: dict[int, frozenset[Partiti
         elif row.error in _LOST:
             hands.keep(nothing, key[0])
     if peer.left is not None:
-        hands.keep(nothing, peer.left[0], lives=False)
+        hands.keep(nothing, peer.left[0])
     return hands.all
 
 

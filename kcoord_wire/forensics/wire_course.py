@@ -66,10 +66,6 @@ class Peer:
                 return row.rebalance_ms
         return self.session_ms
 
-    @property
-    def is_cooperative(self) -> bool:
-        return bool(self.joins) and is_cooperative(self.joins[-1].offers)
-
 
 def is_cooperative(offers: Iterable[Offer]) -> bool:
     """Whether a client that offers these keeps its partitions while it rejoins: it does if all of them allow it."""
@@ -117,7 +113,7 @@ class Course:
     :ivar others: what would have set it off, had it not been going on already
     :ivar before: the members when it began
     :ivar from_empty: there were none
-    :ivar leaders: the leader and the round before
+    :ivar former_round: the round before
     """
 
     trigger: Trigger

@@ -265,7 +265,6 @@ class _Teller:
             if kind == 0:
                 for partition in [name for name in held if name not in partitions and held[name].from_ns < key[0]]:
                     held[partition].to_ns = key[0]
-                    held[partition].revoked = True
                     done.append(held.pop(partition))
             for partition in sorted(partitions):
                 if partition not in held and (kind == 1 or not life.is_new):

@@ -23,6 +23,7 @@ from kcoord_wire.forensics.wire_rows import Key, Row
 __all__ = ["GroupModel", "is_follower"]
 
 _OUTLIVED = (None, "coordinator failover")
+_IN_FLIGHT_NS = 50_000_000  # a request may be on its way while the coordinator is lost
 
 
 class GroupModel:
@@ -146,14 +147,14 @@ class GroupModel:
         before = [life for life in lives if life.since <= failover.begin]
         if not before:
             return
-        names = {life.member_id for life in before}
+        names = {life.member_id for life in lives}
         theirs = [other for name in names for other in self._clues.asked_by.get(name, ())]
         nameless = [other for other in self._clues.asked_by.get("", ()) if _client(other) == _client(row)]
         asked = sorted((other for other in (*theirs, *nameless) if other.due < row.due), key=lambda other: other.key)
         since = [other for other in asked if other.due > failover.begin and other.error == 0]
         if since:
             return
-        pending = [other for other in asked if other.due <= failover.begin]
+        pending = [other for other in asked if other.due[0] <= failover.begin[0] + _IN_FLIGHT_NS]
         last = pending[-1] if pending else None
         broken = last is not None and (
             last.api == "JoinGroup" or last.error != 0 or last.answer_key is None or last.answer_key >= failover.begin

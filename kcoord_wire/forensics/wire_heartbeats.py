@@ -33,7 +33,6 @@ class EpochLife(Peer):
     topics: tuple[str, ...] = ()
     regex: str | None = None
     assignor: str | None = None
-    epoch: int = 0
     told: list[tuple[int, Key, frozenset[Partition] | None]] = field(default_factory=list)
     stated: list[tuple[Key, frozenset[Partition]]] = field(default_factory=list)
     timeout_ms: int | None = None
@@ -142,7 +141,6 @@ class EpochReader:
         self._asked[id(row)] = life
         if not life.is_new:
             self._begin_at(key, row.generation)
-        life.epoch = max(life.epoch, row.generation)
         if row.owned is not None:
             life.stated.append((key, row.owned))
         if not row.error:
@@ -166,7 +164,6 @@ class EpochReader:
             life.told.append((epoch, key, row.assignment))
         life.first_generation = epoch if life.first_generation is None else life.first_generation
         life.last_generation = epoch
-        life.epoch = epoch
 
     # ---- members
 

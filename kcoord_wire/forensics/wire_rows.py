@@ -28,7 +28,6 @@ __all__ = [
     "Row",
     "Rows",
     "Told",
-    "first_key",
     "last_key",
     "read_rows",
 ]
@@ -339,11 +338,6 @@ def _bounds(column: pa.ChunkedArray) -> list[int]:
         return []
     bounds = pc.min_max(column).as_py()
     return [bounds["min"], bounds["max"]]
-
-
-def first_key(time_ns: int) -> Key:
-    """Before everything at that time."""
-    return (time_ns, "", -1)
 
 
 def last_key(time_ns: int) -> Key:
