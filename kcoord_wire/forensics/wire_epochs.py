@@ -14,7 +14,7 @@ Laws:
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
 from math import ceil
@@ -30,6 +30,7 @@ from kcoord_wire.forensics.model import (
     StateInterval,
 )
 from kcoord_wire.forensics.ownership import Holding
+from kcoord_wire.forensics.wire_course import Peer
 from kcoord_wire.forensics.wire_heartbeats import FENCED_EPOCH, LEAVES_FOR_NOW, EpochLife, EpochReader, Spark, hear
 from kcoord_wire.forensics.wire_rows import Key, Partition, Row, Rows
 
@@ -60,6 +61,10 @@ def read_epochs(rows: Rows) -> Epochs:
 class _Teller:
     def __init__(self, said: EpochReader) -> None:
         self._said = said
+        self._assigned: dict[int, set[Partition]] = defaultdict(set)
+        for life in said.lives:
+            for epoch, _, part in life.told:
+                self._assigned[epoch] |= part or frozenset()
 
     def tell(self) -> Epochs:
         """All that follows."""
@@ -73,15 +78,16 @@ class _Teller:
             fresh = sparks[used:end]
             used = max(used, end)
             starts.append((fresh[0].key if fresh else key, fresh))
-        owners: dict[Partition, EpochLife] = {}
+        owners: dict[Partition, Peer] = {}
         result.holdings = sorted(
             (holding for life in self._said.lives for holding in self._holdings(life)),
             key=lambda holding: (holding.partition, *holding.order),
         )
+        by_time = sorted(result.holdings, key=_held_from)
         for index, ((epoch, key, row), (start, fresh)) in enumerate(zip(self._said.bumps, starts, strict=True)):
             following = starts[index + 1][0] if index + 1 < len(starts) else None
             rebalance = self._rebalance(index + 1, epoch, key, row, start, fresh, following)
-            self._count_moves(rebalance, result.holdings, owners, following)
+            self._count_moves(rebalance, by_time, owners, following)
             result.rebalances.append(rebalance)
             result.unknown += rebalance.cause == Cause.UNKNOWN
             result.generations.append(self._generation(rebalance, epoch, key, following))
@@ -97,6 +103,7 @@ class _Teller:
     def _silent(self) -> list[Spark]:
         """Members that are heard of no more although the source goes on, or are refused when they come back."""
         sparks = []
+        latest = max((self._last_seen(life, None) for life in self._said.lives), default=0)
         for life in self._said.lives:
             if life.left is not None and life.refused is not None:
                 last = self._last_seen(life, life.left[0] - 1)
@@ -108,8 +115,7 @@ class _Teller:
             elif life.left is None:
                 last = self._last_seen(life, None)
                 bump = next((key for _, key, _ in self._said.bumps if key[0] > last + _SOON_NS), None)
-                others = [self._last_seen(other, None) for other in self._said.lives if other is not life]
-                if bump is not None and max(others, default=0) > last + _SILENT_NS:
+                if bump is not None and latest > last + _SILENT_NS:
                     life.left, life.why = bump, "session timeout"
                     text = f"{describe_peer(life)} was not heard of any more"
                     sparks.append(Spark(bump, Cause.SESSION_EXPIRED, life, None, text, 0.6))
@@ -196,30 +202,27 @@ class _Teller:
             if life.since > (following or (1 << 62, "", 0)) or (life.left is not None and life.left <= start):
                 continue
             until = following or (1 << 62, "", 0)
-            known = [(key, part) for number, key, part in life.told if number >= epoch]
-            later = [(key, part) for key, part in known if key < until]  # it may be given more when others let go
-            told = later[-1] if later else known[0] if known else None
-            if told is None:
+            first = bisect_left(life.told, epoch, key=_epoch)
+            last = bisect_left(life.told, until, lo=first, key=_told_at) - 1  # it may be given more when others let go
+            if first == len(life.told):
                 gone = life.left is not None and (following is None or life.left <= following)
                 if not gone and (life.since <= start or life.told):
                     found.append((life, None))
                 continue
-            key, assignment = told
+            _, key, assignment = life.told[max(first, last)]
             if following is not None and key > following and life.since > start:
                 continue
             if assignment is not None:
-                said = next((at for at, owned in life.stated if at >= key and owned == assignment), None)
+                later = life.stated[bisect_left(life.stated, key, key=_stated_at) :]
+                said = next((at for at, owned in later if owned == assignment), None)
                 key = key if said is None else said
             found.append((life, key))
         return found
 
     def _members_at(self, key: Key, *, before: bool) -> int:
-        count = 0
-        for at, members in self._said.ends:
-            if at > key or (before and at == key):
-                break
-            count = members
-        return count
+        ends = self._said.ends
+        at = bisect_left(ends, key, key=_count_at) if before else bisect_right(ends, key, key=_count_at)
+        return ends[at - 1][1] if at else 0
 
     def _changed_topics(self, start: Key, number: int) -> Evidence | None:
         """A topic of which a client learnt, since the epoch before, that its size is another."""
@@ -280,11 +283,12 @@ class _Teller:
         return done + list(held.values())
 
     def _count_moves(
-        self, rebalance: Rebalance, holdings: list[Holding], owners: dict[Partition, EpochLife], following: Key | None
+        self, rebalance: Rebalance, holdings: list[Holding], owners: dict[Partition, Peer], following: Key | None
     ) -> None:
         """Partitions whose owner is another than before, from this epoch's beginning to the next."""
         until = 1 << 62 if following is None else following[0]
-        fresh = [holding for holding in holdings if rebalance.started_ns <= holding.from_ns < until]
+        first = bisect_left(holdings, rebalance.started_ns, key=_held_from)
+        fresh = holdings[first : bisect_left(holdings, until, lo=first, key=_held_from)]
         had: dict[str, int] = defaultdict(int)
         for life in owners.values():
             had[life.identity] += 1
@@ -292,22 +296,15 @@ class _Teller:
             life.identity for life in self._said.lives if life.left is None or life.left[0] > rebalance.started_ns
         }
         share = ceil(len(owners) / max(len(staying), 1))
-        for holding in sorted(fresh, key=lambda holding: holding.from_ns):
+        for holding in fresh:
             former = owners.get(holding.partition)
-            life = next(item for item in self._said.lives if item is holding.peer)
-            if former is not None and former.identity != life.identity:
+            if former is not None and former.identity != holding.peer.identity:
                 rebalance.moved += 1
                 rebalance.moved_needlessly += former.identity in staying and had[former.identity] <= share
-            owners[holding.partition] = life
+            owners[holding.partition] = holding.peer
 
     def _generation(self, rebalance: Rebalance, epoch: int, key: Key, following: Key | None) -> Generation:
-        assigned = {
-            partition
-            for life in self._said.lives
-            for number, _, part in life.told
-            if number == epoch and part is not None
-            for partition in part
-        }
+        assigned = self._assigned.get(epoch, set())
         stable = rebalance.ended_ns if rebalance.outcome == "stable" else None
         end = None if following is None else following[0]
         return Generation(
@@ -360,3 +357,23 @@ class _Teller:
             topics=list(life.topics) if life.topics else [life.regex] if life.regex else [],
             protocol="consumer",
         )
+
+
+def _epoch(told: tuple[int, Key, frozenset[Partition] | None]) -> int:
+    return told[0]
+
+
+def _told_at(told: tuple[int, Key, frozenset[Partition] | None]) -> Key:
+    return told[1]
+
+
+def _stated_at(stated: tuple[Key, frozenset[Partition]]) -> Key:
+    return stated[0]
+
+
+def _count_at(count: tuple[Key, int]) -> Key:
+    return count[0]
+
+
+def _held_from(holding: Holding) -> int:
+    return holding.from_ns
