@@ -21,10 +21,11 @@ SPARKS_OWN = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All in one process where several run, and Spark's own warnings are none of ours."""
+    """What shares the session runs in one process where there are several; Spark's own warnings are none of ours."""
     for item in items:
         if item.path.is_relative_to(FOLDER):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            if "spark" in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.xdist_group("spark"))
             for warning in SPARKS_OWN:
                 item.add_marker(pytest.mark.filterwarnings(warning))
 
