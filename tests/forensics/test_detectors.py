@@ -224,12 +224,26 @@ def test_commit_after_revoke_refused_and_accepted() -> None:
         members=[life("c1"), life("c2")],
         ownership=[held("c1", 0, 0, 100), held("c1", 1, 0, None), held("c2", 0, 102)],
     )
-    rows = [commit(50, 0), commit(101, 0), commit(101.5, 1), commit(150, 0, 22), commit(160, 0, 22, member_id="")]
+    rejoins = [exchange("JoinGroup", at) for at in (1, 100)]
+    rows = [
+        *rejoins,
+        commit(50, 0),
+        commit(100, 0),
+        commit(101, 0),
+        commit(101.5, 1),
+        commit(150, 0, 22),
+        commit(160, 0, 22, member_id=""),
+    ]
     found = of("commit_after_revoke", history, rows)
     assert [(f.subject, f.severity, f.value) for f in found] == [("c1", "warning", 1), ("c1", "critical", 1)]
     assert found[1].evidence[0].text == "c1 commits orders-0, which it has lost"
     assert found[1].rebalances == [1]
-    assert of("commit_after_revoke", history, [commit(99, 0), commit(150, 1)]) == []
+    assert of("commit_after_revoke", history, [*rejoins, commit(99, 0), commit(150, 1)]) == []
+    giving_up = [
+        exchange("JoinGroup", at) for at in (1, 101.2)
+    ]  # cooperative: the assignment took it, then it rejoined
+    assert of("commit_after_revoke", history, [*giving_up, commit(100.5, 0)]) == []
+    assert len(of("commit_after_revoke", history, [*giving_up, commit(101.5, 0)])) == 1
     assert of("commit_after_revoke", history, []) == []
 
 

@@ -5,19 +5,20 @@ FENCED or STALE_MEMBER_EPOCH): then the records since the last commit come twice
 still joining, or because the member is in the new generation: nobody asks what it holds there. Then it may set back
 what the next owner has committed.
 
-Normal is none: a consumer commits in onPartitionsRevoked, before it rejoins. Threshold: 1 refused commit of a member
-that had lost its place (told as info where it was only too early: REBALANCE_IN_PROGRESS), 1 accepted one of a lost
-partition.
+Normal is none: a consumer commits in onPartitionsRevoked, before it rejoins, and so a partition counts as lost from the
+member's next JoinGroup on, or once another member holds it, not from the assignment that takes it away. Threshold: 1
+refused commit of a member that had lost its place (told as info where it was only too early: REBALANCE_IN_PROGRESS), 1
+accepted one of a lost partition.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from kcoord_wire.error_codes import ErrorCode
-from kcoord_wire.forensics.model import Evidence, Finding, GroupHistory
+from kcoord_wire.forensics.model import Evidence, Finding, GroupHistory, Ownership
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +39,7 @@ def find(history: GroupHistory, exchanges: pa.Table | None = None) -> Iterator[F
     refused: dict[str, list[tuple[Evidence, int]]] = {}
     accepted: dict[str, list[tuple[Evidence, int]]] = {}
     patient: set[str] = set()  # who was only told that a rebalance is under way, and kept its place
-    held = _Held(history)
+    held = _Held(history, _joins(exchanges))
     for row in _suspects(history, exchanges):
         member = row["member_id"]
         if not member:
@@ -67,25 +68,38 @@ def find(history: GroupHistory, exchanges: pa.Table | None = None) -> Iterator[F
         yield _finding(history, name, commits, "critical", told)
 
 
+def _joins(exchanges: pa.Table) -> dict[str, list[int]]:
+    """When each member sent its JoinGroups."""
+    import pyarrow.compute as pc
+
+    joins: dict[str, list[int]] = {}
+    rows = exchanges.filter(pc.equal(exchanges["api"], "JoinGroup")).select(["member_id", "asked_ns"])
+    for row in rows.sort_by("asked_ns").to_pylist():
+        joins.setdefault(row["member_id"], []).append(row["asked_ns"])
+    return joins
+
+
 class _Held:
     """Who held what, and until when."""
 
-    def __init__(self, history: GroupHistory) -> None:
-        self._spans: dict[tuple[str, str, int], list[tuple[int, int | None]]] = {}
-        for row in history.ownership:
-            key = (row.member_id, row.topic, row.partition)
-            self._spans.setdefault(key, []).append((row.from_ns, row.to_ns))
-        for spans in self._spans.values():
-            spans.sort(key=lambda span: span[0])
+    def __init__(self, history: GroupHistory, joins: dict[str, list[int]]) -> None:
+        self._joins = joins
+        self._spans: dict[tuple[str, int], list[Ownership]] = {}
+        for row in sorted(history.ownership, key=lambda row: row.from_ns):
+            self._spans.setdefault((row.topic, row.partition), []).append(row)
 
     def was_lost(self, member_id: str, topic: str, partition: int, at_ns: int) -> bool:
-        """Whether the member had held the partition before, and did not at that time."""
-        spans = self._spans.get((member_id, topic, partition), [])
-        index = bisect_right(spans, at_ns, key=lambda span: span[0]) - 1
-        if index < 0:
+        """Whether the member had held the partition before, and has rejoined without it, or another holds it."""
+        spans = self._spans.get((topic, partition), [])
+        begun = spans[: bisect_right(spans, at_ns, key=lambda span: span.from_ns)]
+        last = next((span for span in reversed(begun) if span.member_id == member_id), None)
+        if last is None or last.to_ns is None:
             return False
-        end = spans[index][1]
-        return end is not None and end <= at_ns
+        if begun[-1].member_id != member_id and (begun[-1].to_ns is None or begun[-1].to_ns > at_ns):
+            return True
+        joins = self._joins.get(member_id, [])
+        rejoined = bisect_left(joins, last.to_ns)
+        return rejoined < len(joins) and joins[rejoined] < at_ns
 
 
 def _suspects(history: GroupHistory, exchanges: pa.Table) -> list[dict[str, Any]]:
