@@ -42,6 +42,7 @@ __all__ = ["Replay"]
 
 _MS = 1_000_000
 _PARKED_NS = 20 * _MS  # an answer that took longer had to wait for others
+_SHORTLY_NS = 5 * _MS  # a refusal that took longer was none at first
 _TOLERANCE_NS = 1_000 * _MS  # timers of brokers run late, captures are taken at the other end
 REBALANCING, ILLEGAL_GENERATION, UNKNOWN_MEMBER, MEMBER_ID_REQUIRED, FENCED, TOO_LARGE = 27, 22, 25, 79, 82, 81
 
@@ -229,7 +230,10 @@ class Replay:
                 told = home.members.get(row.member_id)
                 return home.is_listed and told is not None and not known
             return not self._clues.is_closed_after(row) and bool(row.member_id) and self._clues.ends_waiting(row)
-        waited = row.answer_key is not None and row.answer_key[0] - row.due[0] > _PARKED_NS
+        if row.error == NOT_COORDINATOR and row.given_id and not row.member_id:
+            return True  # it had an id by then
+        wait_ns = 0 if row.answer_key is None else row.answer_key[0] - row.due[0]
+        waited = wait_ns > (_SHORTLY_NS if row.error == NOT_COORDINATOR else _PARKED_NS)
         taken = row.error in (UNKNOWN_MEMBER, FENCED, NOT_COORDINATOR, REBALANCING)
         return waited and taken and bool(row.who)
 
