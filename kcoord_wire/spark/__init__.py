@@ -18,7 +18,7 @@ require("pandas", "spark", "kcoord_wire.spark")
 
 from kcoord_wire.spark.archive import package_archive, submit_conf  # noqa: E402
 from kcoord_wire.spark.decode import BadFrameError, decode_frames, from_kafka_wire  # noqa: E402
-from kcoord_wire.spark.files import decode_parquet  # noqa: E402
+from kcoord_wire.spark.files import convert_parquet, decode_parquet  # noqa: E402
 from kcoord_wire.spark.session import session, spark_conf  # noqa: E402
 from kcoord_wire.spark.sources import register  # noqa: E402
 from kcoord_wire.spark.timelines import (  # noqa: E402
@@ -33,6 +33,7 @@ __all__ = [
     "BadFrameError",
     "Matched",
     "Timeline",
+    "convert_parquet",
     "decode_frames",
     "decode_parquet",
     "explain_rebalances",

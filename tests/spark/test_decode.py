@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 import kcoord_wire as kw
-from kcoord_wire.spark import decode_frames, decode_parquet, from_kafka_wire
+from kcoord_wire.spark import convert_parquet, decode_frames, decode_parquet, from_kafka_wire
 
 JOIN = kw.JoinGroupRequest(
     group_id="billing",
@@ -208,6 +208,20 @@ def test_files_that_workers_read_give_the_same(spark: SparkSession, tmp_path: Pa
     assert read.schema == plain.schema
     assert read.orderBy("n").collect() == plain.orderBy("n").collect()
     assert read.count() > 2
+    out = tmp_path / "out"
+    assert convert_parquet(spark, paths, out, beside=["n"], **arguments) == read.count()
+    assert sorted(path.name for path in out.iterdir()) == ["_SUCCESS", "part-00000.parquet", "part-00001.parquet"]
+    assert spark.read.parquet(str(out)).orderBy("n").collect() == plain.orderBy("n").collect()
+    with pytest.raises(FileExistsError, match="is not empty"):
+        convert_parquet(spark, paths, out, beside=["n"], **arguments)
+
+
+def test_a_file_that_fails_leaves_no_half_of_it(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "x.parquet")
+    pq.write_table(pa.table({"frame": pa.array([*SOUND, TORN], pa.binary())}), path)
+    with pytest.raises(Exception, match="truncated"):
+        convert_parquet(spark, [path], tmp_path / "out", mode="FAILFAST")
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_wrong_files_are_told_at_once(spark: SparkSession, tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ VARIANTS: Final = {
     "flat-nowhere": "flat columns, output discarded",
     "flat": "flat columns to Parquet",
     "files": "flat columns to Parquet, workers read the files (`decode_parquet`)",
+    "converted": "flat columns to Parquet, workers read and write the files (`convert_parquet`)",
     "nested": "all fields, nested, to Parquet",
     "plain": "flat columns to Parquet, plain Python without Spark",
 }
@@ -42,7 +43,7 @@ def _on_spark(variant: str) -> Callable[[list[str], Path], int]:
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
 
-    from kcoord_wire.spark import decode_frames, decode_parquet, session
+    from kcoord_wire.spark import convert_parquet, decode_frames, decode_parquet, session
 
     spark = session(f"local[{os.cpu_count()}]", **{"spark.driver.memory": "2g"})
 
@@ -55,6 +56,8 @@ def _on_spark(variant: str) -> Callable[[list[str], Path], int]:
         if variant == "files":
             decode_parquet(spark, files, columns=COLUMNS, flat=True).write.mode("overwrite").parquet(str(out))
             return 0
+        if variant == "converted":
+            return convert_parquet(spark, files, out, columns=COLUMNS, flat=True)
         df = spark.read.parquet(*files)
         if variant == "floor":
             return int(df.agg(F.sum(F.octet_length("frame"))).collect()[0][0])

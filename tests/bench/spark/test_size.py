@@ -46,7 +46,8 @@ def made_up() -> dict[str, Any]:
     """A report in which flat decoding misses its target at the largest size."""
     sizes = []
     for rows in (10**6, 5 * 10**7):
-        rates = {"floor": 4e6, "flat-nowhere": 1.2e6, "flat": 0.8e6, "files": 1.6e6, "nested": 0.3e6, "plain": 2e6}
+        rates = {"floor": 4e6, "flat-nowhere": 1.2e6, "flat": 0.8e6, "files": 1.6e6, "nested": 0.3e6}
+        rates |= {"converted": 2e6, "plain": 2e6}
         seconds = {name: rows / rates[name] for name in VARIANTS}
         memory = {"driver": 80 << 20, "jvm": 900 << 20, "workers": 300 << 20}
         figures = {
