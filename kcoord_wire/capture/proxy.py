@@ -25,7 +25,6 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -33,9 +32,9 @@ from os import PathLike
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
+from kcoord_wire.background import Background
 from kcoord_wire.capture.recording import Batch, Direction, RecordingWriter
 from kcoord_wire.capture.relay import Limits, Relay, address_text, api_text, plan_of
-from kcoord_wire.extras import MissingLibraryError, require
 
 __all__ = ["Counters", "Limits", "Proxy", "Recorder"]
 
@@ -43,7 +42,6 @@ FLUSH_SECONDS: Final = 0.005
 HELD_FOR_DISK: Final = 64 << 20  # bytes; frames beyond are not recorded
 MAX_BROKERS: Final = 1000
 BACKLOG: Final = 1024
-STOP_SECONDS: Final = 30.0
 GRACE_SECONDS: Final = 1.0
 LINES, LINES_SECONDS = 20, 10.0  # what peers make us say must not fill a disk
 WILDCARDS: Final = frozenset(("", "0.0.0.0", "::"))
@@ -408,40 +406,20 @@ class Recorder:
 
     def __init__(self, upstream: str, **options: Any) -> None:
         self.proxy = Proxy(upstream, **options)
-        self._thread: threading.Thread | None = None
-        self._ended = threading.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop = asyncio.Event()
+        self._life = Background("recorder", self._serve, thread="kcoord-record")
 
     def start(self) -> Self:
         """Open the port and the recording. Errors as `Proxy.start`; RuntimeError: it was started before."""
-        if self._thread is not None:
-            raise RuntimeError("a recorder can be started once")
-        started: Future[None] = Future()
-        self._thread = threading.Thread(target=self._run, args=(started,), name="kcoord-record", daemon=True)
-        self._thread.start()
-        try:
-            started.result()
-        except BaseException:  # an interrupt of who waits here, too
-            self.stop()
-            raise
+        self._life.start()
         return self
 
     def stop(self) -> None:
         """Close everything in order. A second call does nothing. RuntimeError: it does not end."""
-        thread, loop = self._thread, self._loop
-        if thread is None:
-            return
-        if loop is not None:
-            with suppress(RuntimeError):  # it has ended
-                loop.call_soon_threadsafe(self._stop.set)
-        if not self._ended.wait(STOP_SECONDS):
-            raise RuntimeError(f"the recorder has not stopped within {STOP_SECONDS:.0f} seconds")
-        thread.join()
+        self._life.stop()
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until it has been stopped, from another thread or by a signal's exception; whether it has."""
-        return self._ended.wait(seconds)
+        return self._life.wait(seconds)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -464,23 +442,11 @@ class Recorder:
         """Why nothing is recorded any more."""
         return self.proxy.failure
 
-    def _run(self, started: Future[None]) -> None:
-        try:
-            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-                runner.run(self._serve(started))
-        except BaseException as error:
-            if started.done():
-                raise
-            started.set_exception(error)
-        finally:
-            self._ended.set()
-
-    async def _serve(self, started: Future[None]) -> None:
-        self._loop = asyncio.get_running_loop()
+    async def _serve(self, ready: Callable[[], None], stopping: asyncio.Event) -> None:
         await self.proxy.start()
         try:
-            started.set_result(None)
-            await self._stop.wait()
+            ready()
+            await stopping.wait()
         finally:
             await self.proxy.close()
 
@@ -491,12 +457,3 @@ def parse_address(text: str) -> tuple[str, int]:
     if not colon or not port.isdecimal() or int(port) > 65_535:
         raise ValueError(f"{text!r} is not of the form HOST:PORT")
     return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    try:
-        uvloop = require("uvloop", "serve", "a faster event loop")
-    except MissingLibraryError:
-        return asyncio.new_event_loop
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory

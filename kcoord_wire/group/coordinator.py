@@ -16,16 +16,13 @@ import asyncio
 import base64
 import socket
 import ssl
-import threading
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
-from concurrent.futures import Future
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from kcoord_wire.extras import MissingLibraryError, require
+from kcoord_wire.background import Background
 from kcoord_wire.group.blobs import subscribed_topics
 from kcoord_wire.group.config import Endpoint, GroupConfig
 from kcoord_wire.group.disk import FileDisk, MemoryDisk
@@ -41,7 +38,6 @@ from kcoord_wire.group.topics import Topics
 
 __all__ = ["Coordinator"]
 
-STOP_SECONDS = 30.0
 WILDCARDS = ("", "0.0.0.0", "::")
 
 T = TypeVar("T")
@@ -109,10 +105,7 @@ class Coordinator:
         )
         self._machine = GroupMachine(unknown, self._topics, subscribed_topics, config)
         self._users, self._permissions, self._faults, self._limits = users, permissions, faults, limits
-        self._thread: threading.Thread | None = None
-        self._ended = threading.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop = asyncio.Event()
+        self._life = Background("coordinator", self._serve, thread="kcoord")
         self._server: Server | None = None
 
     # ---- life
@@ -124,16 +117,7 @@ class Coordinator:
         :raises CorruptLogError: the log is damaged in a way that a crash does not explain
         :raises RuntimeError: it was started before
         """
-        if self._thread is not None:
-            raise RuntimeError("a coordinator can be started once")
-        started: Future[None] = Future()
-        self._thread = threading.Thread(target=self._run, args=(started,), name="kcoord", daemon=True)
-        self._thread.start()
-        try:
-            started.result()
-        except BaseException:  # an interrupt of who waits here, too
-            self.stop()
-            raise
+        self._life.start()
         return self
 
     def stop(self) -> None:
@@ -141,15 +125,7 @@ class Coordinator:
 
         :raises RuntimeError: it does not end
         """
-        thread, loop = self._thread, self._loop
-        if thread is None:
-            return
-        if loop is not None:
-            with suppress(RuntimeError):  # it has ended
-                loop.call_soon_threadsafe(self._stop.set)
-        if not self._ended.wait(STOP_SECONDS):
-            raise RuntimeError(f"the coordinator has not stopped within {STOP_SECONDS:.0f} seconds")
-        thread.join()
+        self._life.stop()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -167,9 +143,8 @@ class Coordinator:
 
     def wait(self) -> None:
         """Wait until it has been stopped, from another thread or by a signal's exception."""
-        # Not Thread.join: a signal's exception out of that makes CPython 3.11 take the thread for ended.
-        if self._thread is not None:
-            self._ended.wait()
+        if self._life.started:
+            self._life.wait()
 
     # ---- while it runs
 
@@ -217,38 +192,14 @@ class Coordinator:
 
     def _call(self, what: Callable[[Server], T]) -> T:
         """Do something in the loop's thread, where everything lives."""
-        loop, server = self._loop, self._server
-        if loop is None or server is None:
+        server = self._server
+        if server is None:
             raise RuntimeError("the coordinator does not run")
-        done: Future[T] = Future()
-
-        def run() -> None:
-            try:
-                done.set_result(what(server))
-            except BaseException as error:
-                done.set_exception(error)
-
-        if threading.current_thread() is self._thread:
-            run()
-        else:
-            loop.call_soon_threadsafe(run)
-        return done.result(STOP_SECONDS)
+        return self._life.call(lambda: what(server))
 
     # ---- in its thread
 
-    def _run(self, started: Future[None]) -> None:
-        try:
-            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-                runner.run(self._serve(started))
-        except BaseException as error:
-            if started.done():
-                raise
-            started.set_exception(error)
-        finally:
-            self._ended.set()
-
-    async def _serve(self, started: Future[None]) -> None:
-        self._loop = asyncio.get_running_loop()
+    async def _serve(self, ready: Callable[[], None], stopping: asyncio.Event) -> None:
         disk = MemoryDisk() if self._data_dir is None else FileDisk(self._data_dir)
         server = Server(
             self._machine,
@@ -265,41 +216,33 @@ class Coordinator:
             self.port = await server.listen(self.host, self.port, self._tls)
             host, port = self._advertise or (socket.gethostname() if self.host in WILDCARDS else self.host, self.port)
             self._machine.endpoint = self._topics.endpoint = Endpoint(0, host, port)
-            if not await self._done_before_stop(server.load()):
+            if not await _done_before(stopping, server.load()):
                 return
             if self.metrics_port is not None:
                 metrics = server.metrics.serve(self.host or "0.0.0.0", self.metrics_port)
                 self.metrics_port = metrics.port
             self._server = server
-            started.set_result(None)
-            await self._stop.wait()
+            ready()
+            await stopping.wait()
         finally:
             self._server = None
             await server.close()
             if metrics is not None:
                 await asyncio.to_thread(metrics.stop)
 
-    async def _done_before_stop(self, work: Coroutine[Any, Any, None]) -> bool:
-        working, stopped = asyncio.ensure_future(work), asyncio.ensure_future(self._stop.wait())
-        await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        if working.done():
-            working.result()
-            return True
-        working.cancel()
-        return False
+
+async def _done_before(stopping: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+    working, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stopping.wait())
+    await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if working.done():
+        working.result()
+        return True
+    working.cancel()
+    return False
 
 
 def _cluster_id(data_dir: Path | None) -> str:
     """Kafka's form of a cluster id: the same for the same folder."""
     known = uuid.uuid4() if data_dir is None else uuid.uuid5(uuid.NAMESPACE_URL, data_dir.resolve().as_uri())
     return base64.urlsafe_b64encode(known.bytes).rstrip(b"=").decode()
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    try:
-        uvloop = require("uvloop", "serve", "a faster event loop")
-    except MissingLibraryError:
-        return asyncio.new_event_loop
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory

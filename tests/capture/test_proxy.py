@@ -22,6 +22,7 @@ import pytest
 import trustme
 
 import kcoord_wire as kw
+from kcoord_wire import background
 from kcoord_wire.capture import CaptureReport, Conversation, proxy, recording
 from kcoord_wire.capture.proxy import Limits, Proxy, Recorder
 from kcoord_wire.capture.recording import Damage, Recorded, read_recording, recording_files
@@ -177,7 +178,7 @@ def loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     """The event loop of the test's recorders."""
     name: str = request.param
     if name == "asyncio":
-        monkeypatch.setattr(proxy, "_loop_factory", lambda: asyncio.new_event_loop)
+        monkeypatch.setattr(background, "_loop_factory", lambda: asyncio.new_event_loop)
     return name
 
 

@@ -18,8 +18,8 @@ import pytest
 import trustme
 
 import kcoord_wire as kw
+from kcoord_wire import background
 from kcoord_wire.error_codes import ErrorCode
-from kcoord_wire.group import coordinator as coordinator_module
 from kcoord_wire.group.config import GroupConfig
 from kcoord_wire.group.coordinator import Coordinator
 from kcoord_wire.group.disk import LogInUseError
@@ -39,7 +39,7 @@ SOON = 20.0  # seconds: far more than anything here takes
 @pytest.fixture(params=["uvloop", "asyncio"])
 def each_loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "asyncio":
-        monkeypatch.setattr(coordinator_module, "_loop_factory", lambda: asyncio.new_event_loop)
+        monkeypatch.setattr(background, "_loop_factory", lambda: asyncio.new_event_loop)
 
 
 def join_request(group: str, member_id: str = "", **fields: Any) -> kw.JoinGroupRequest:

@@ -1,0 +1,128 @@
+"""What serves in the background: a coroutine in a thread and an event loop of its own, which blocking code may start
+and stop.
+
+Laws:
+
+* The loop of whoever starts it is never blocked, and never needed.
+* What goes wrong before it is ready is raised by `Background.start`; what does later ends the thread, which says so.
+* After `Background.stop` there is no thread any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+from kcoord_wire.extras import MissingLibraryError, require
+
+__all__ = ["Background"]
+
+STOP_SECONDS: Final = 30.0
+
+T = TypeVar("T")
+
+
+class Background:
+    """Runs ``serve(ready, stopping)`` once: it calls `ready` when it serves, and ends in order when `stopping` is set.
+
+    Everything here may be called from any thread.
+
+    :param what: runs, as errors call it
+    :param thread: its name
+    """
+
+    def __init__(
+        self,
+        what: str,
+        serve: Callable[[Callable[[], None], asyncio.Event], Coroutine[Any, Any, None]],
+        *,
+        thread: str,
+    ) -> None:
+        self._what = what
+        self._serve = serve
+        self._name = thread
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping = asyncio.Event()
+        self._ended = threading.Event()
+
+    def start(self) -> None:
+        """Wait until it is ready. Its own errors; RuntimeError: it was started before."""
+        if self._thread is not None:
+            raise RuntimeError(f"a {self._what} can be started once")
+        started: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, args=(started,), name=self._name, daemon=True)
+        self._thread.start()
+        try:
+            started.result()
+        except BaseException:  # an interrupt of who waits here, too
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Have it end, and wait for that. A second call does nothing. RuntimeError: it does not end."""
+        thread, loop = self._thread, self._loop
+        if thread is None:
+            return
+        if loop is not None:
+            with suppress(RuntimeError):  # it has ended
+                loop.call_soon_threadsafe(self._stopping.set)
+        if not self._ended.wait(STOP_SECONDS):
+            raise RuntimeError(f"the {self._what} has not stopped within {STOP_SECONDS:.0f} seconds")
+        thread.join()
+
+    @property
+    def started(self) -> bool:
+        """Whether it has been, however it went on."""
+        return self._thread is not None
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until it has ended, or for so long; whether it has."""
+        # Not Thread.join: a signal's exception out of that makes CPython 3.11 take the thread for ended.
+        return self._ended.wait(seconds)
+
+    def call(self, what: Callable[[], T]) -> T:
+        """Do something in its thread, and give what comes of it. RuntimeError: it does not run."""
+        if self._loop is None:
+            raise RuntimeError(f"the {self._what} does not run")
+        done: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(what())
+            except BaseException as error:
+                done.set_exception(error)
+
+        if threading.current_thread() is self._thread:
+            run()
+        else:
+            self._loop.call_soon_threadsafe(run)
+        return done.result(STOP_SECONDS)
+
+    def _run(self, started: Future[None]) -> None:
+        try:
+            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+                runner.run(self._live(lambda: started.set_result(None)))
+        except BaseException as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+        finally:
+            self._ended.set()
+
+    async def _live(self, ready: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        await self._serve(ready, self._stopping)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        uvloop = require("uvloop", "serve", "a faster event loop")
+    except MissingLibraryError:
+        return asyncio.new_event_loop
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
