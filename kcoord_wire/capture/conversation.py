@@ -18,13 +18,7 @@ from typing import Any, Final, Literal
 
 from kcoord_wire.api_keys import api_name
 from kcoord_wire.capture.answers import Asked, Waiting, is_known
-from kcoord_wire.capture.plausible import (
-    LIKELY_REQUEST,
-    LIKELY_RESPONSE,
-    judge_request,
-    judge_request_header,
-    judge_response,
-)
+from kcoord_wire.capture.plausible import judge_request_header, request_splitter, response_splitter
 from kcoord_wire.capture.splitter import FrameSplitter, Skipped, SplitFrame, Verdict
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE, frame
 from kcoord_wire.codec.headers import decode_request, decode_response, peek_request
@@ -158,18 +152,8 @@ class Conversation:
         self._waiting = Waiting()
         self._sasl_tokens = False
         self._splitters: dict[Side, FrameSplitter] = {
-            "request": FrameSplitter(
-                max_frame_size,
-                lambda buffer, start: judge_request(buffer, start, max_frame_size),
-                LIKELY_REQUEST,
-                in_step=in_step[0],
-            ),
-            "response": FrameSplitter(
-                max_frame_size,
-                lambda buffer, start: judge_response(buffer, start, max_frame_size, self._waiting),
-                LIKELY_RESPONSE,
-                in_step=in_step[1],
-            ),
+            "request": request_splitter(max_frame_size, in_step=in_step[0]),
+            "response": response_splitter(max_frame_size, self._waiting, in_step=in_step[1]),
         }
         report.connections += 1
 

@@ -23,10 +23,10 @@ from typing import BinaryIO, Generic, Protocol, TypeVar
 from kcoord_wire.capture.conversation import CapturedFrame, CaptureReport, Conversation, Side
 from kcoord_wire.capture.packets import Endpoint, Segment, read_segment
 from kcoord_wire.capture.pcap import CaptureError, read_packets
-from kcoord_wire.capture.plausible import LIKELY_REQUEST, judge_request, judge_request_header
+from kcoord_wire.capture.plausible import judge_request_header, request_splitter
 from kcoord_wire.capture.raw import RawConversation, RawFrame
 from kcoord_wire.capture.salvage import salvage_packets
-from kcoord_wire.capture.splitter import SEARCH_WINDOW, FrameSplitter, SplitFrame, Verdict
+from kcoord_wire.capture.splitter import SEARCH_WINDOW, SplitFrame, Verdict
 from kcoord_wire.capture.tcp import Closed, Connection, Hole, Reassembler, StreamEvent
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
 
@@ -128,19 +128,13 @@ class _Introduction:
     """A connection of which it is not known yet who is the broker."""
 
     def __init__(self, connection: Connection, max_frame_size: int) -> None:
-        def probe() -> FrameSplitter:
-            def judge(buffer: bytearray, start: int) -> Verdict:
-                return judge_request(buffer, start, max_frame_size)
-
-            return FrameSplitter(max_frame_size, judge, LIKELY_REQUEST, in_step=False)
-
         self.events: list[StreamEvent] = []
         self.hopeless = False
         self._max_frame_size = max_frame_size
         self._size = 0
         self._client = connection.initiator
         self._opening = bytearray()
-        self._probes = (probe(), probe())
+        self._probes = [request_splitter(max_frame_size, in_step=False) for _ in range(2)]
 
     def hear(self, event: StreamEvent) -> int | None:
         """Take in the next event; give the index of the broker once it is known."""

@@ -18,7 +18,7 @@ from typing import Literal
 
 from kcoord_wire.capture.answers import Asked, Waiting
 from kcoord_wire.capture.conversation import CaptureReport, Side
-from kcoord_wire.capture.plausible import LIKELY_REQUEST, LIKELY_RESPONSE, judge_request, judge_response
+from kcoord_wire.capture.plausible import request_splitter, response_splitter
 from kcoord_wire.capture.splitter import FrameSplitter, Skipped, SplitFrame
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE, SIZE_BYTES
 
@@ -62,18 +62,8 @@ class RawConversation:
         self._report = report
         self._waiting = Waiting()
         self._splitters: dict[Side, FrameSplitter] = {
-            "request": FrameSplitter(
-                max_frame_size,
-                lambda buffer, start: judge_request(buffer, start, max_frame_size),
-                LIKELY_REQUEST,
-                in_step=in_step[0],
-            ),
-            "response": FrameSplitter(
-                max_frame_size,
-                lambda buffer, start: judge_response(buffer, start, max_frame_size, self._waiting),
-                LIKELY_RESPONSE,
-                in_step=in_step[1],
-            ),
+            "request": request_splitter(max_frame_size, in_step=in_step[0]),
+            "response": response_splitter(max_frame_size, self._waiting, in_step=in_step[1]),
         }
         report.connections += 1
 
