@@ -35,6 +35,7 @@ from typing import Any, Final, Literal, Self
 from kcoord_wire.background import Background
 from kcoord_wire.capture.recording import Batch, Direction, RecordingWriter
 from kcoord_wire.capture.relay import Limits, Relay, address_text, api_text, plan_of
+from kcoord_wire.serving import parse_address
 
 __all__ = ["Counters", "Limits", "Proxy", "Recorder"]
 
@@ -449,11 +450,3 @@ class Recorder:
             await stopping.wait()
         finally:
             await self.proxy.close()
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of ``HOST:PORT``, the host in brackets or not. ValueError: it is not of that form."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65_535:
-        raise ValueError(f"{text!r} is not of the form HOST:PORT")
-    return host.removeprefix("[").removesuffix("]"), int(port)

@@ -11,14 +11,13 @@ Laws:
 from __future__ import annotations
 
 import argparse
-import logging
-import signal
 import socket
 import sys
 import time
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
+
+from kcoord_wire.serving import allow_many_connections, argument, log_to_stderr, parse_address, until_terminated
 
 if TYPE_CHECKING:
     import ssl
@@ -57,12 +56,12 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     )
     command.add_argument(
         "--listen",
-        type=_address,
+        type=argument(_address),
         default="127.0.0.1:19092",
         metavar="HOST:PORT",
         help="where clients connect; port 0 takes a free one (default: %(default)s)",
     )
-    command.add_argument("--upstream", type=_address, required=True, metavar="HOST:PORT", help="a broker")
+    command.add_argument("--upstream", type=argument(_address), required=True, metavar="HOST:PORT", help="a broker")
     command.add_argument(
         "--out",
         type=Path,
@@ -115,12 +114,7 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
 
 
 def _address(text: str) -> str:
-    from kcoord_wire.capture.proxy import parse_address
-
-    try:
-        parse_address(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    parse_address(text)
     return text
 
 
@@ -148,10 +142,6 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-class _Terminated(BaseException):
-    """SIGTERM has come."""
-
-
 def run(args: argparse.Namespace) -> None:
     """Record until a signal comes.
 
@@ -159,7 +149,7 @@ def run(args: argparse.Namespace) -> None:
     :raises ValueError: the arguments do not go together, or a host is unknown
     :raises KeyboardInterrupt: after Ctrl-C, when all is in order
     """
-    from kcoord_wire.capture.proxy import Limits, Recorder, parse_address
+    from kcoord_wire.capture.proxy import Limits, Recorder
 
     recorder = Recorder(
         args.upstream,
@@ -175,36 +165,28 @@ def run(args: argparse.Namespace) -> None:
         max_file_seconds=args.max_file_seconds,
         fsync=args.fsync,
     )
-    _log_to_stderr()
-    _allow_many_connections()
-    signal.signal(signal.SIGTERM, _terminate)
+    log_to_stderr()
+    allow_many_connections()
     began: float | None = None
     try:
-        recorder.start()
-        began = time.monotonic()
-        host = parse_address(args.listen)[0]
-        if not _is_loopback(host):
-            print(f"kcoord: {host or 'every address'} is reachable from elsewhere: all who connect there pass to the "
-                  "brokers, and what they say is not encrypted on the way here", file=sys.stderr)  # fmt: skip
-        print(f"kcoord records on {recorder.address} what goes to {args.upstream}, in {args.out}", flush=True)
-        while not recorder.wait(args.progress):
-            _print_counters(recorder, began)
+        with until_terminated():
+            recorder.start()
+            began = time.monotonic()
+            host = parse_address(args.listen)[0]
+            if not _is_loopback(host):
+                print(f"kcoord: {host or 'every address'} is reachable from elsewhere: all who connect there pass to "
+                      "the brokers, and what they say is not encrypted on the way here", file=sys.stderr)  # fmt: skip
+            print(f"kcoord records on {recorder.address} what goes to {args.upstream}, in {args.out}", flush=True)
+            while not recorder.wait(args.progress):
+                _print_counters(recorder, began)
     except socket.gaierror as error:
         raise ValueError(f"--listen {args.listen}: {error.strerror}") from error
-    except _Terminated:
-        pass
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)
         recorder.stop()
         if began is not None:
             _print_counters(recorder, began)
     if recorder.failure is not None:
         raise OSError(f"{args.out}: the recording is not complete: {recorder.failure.strerror or recorder.failure}")
-
-
-def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    raise _Terminated
 
 
 def _is_loopback(host: str) -> bool:
@@ -253,19 +235,3 @@ def _tls(args: argparse.Namespace) -> ssl.SSLContext | None:
         except ssl.SSLError as error:
             raise ValueError(f"{args.upstream_cert}: no certificate with its key: {error}") from None
     return context
-
-
-def _allow_many_connections() -> None:
-    """A client takes two open files, and the soft limit of these is 1024 on many systems."""
-    import resource
-
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _log_to_stderr() -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    log = logging.getLogger("kcoord_wire")
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)

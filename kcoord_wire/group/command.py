@@ -13,12 +13,18 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import signal
 import socket
-import sys
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
+
+from kcoord_wire.serving import (
+    allow_many_connections,
+    argument,
+    log_to_stderr,
+    parse_address,
+    parse_port,
+    until_terminated,
+)
 
 if TYPE_CHECKING:
     import ssl
@@ -103,10 +109,12 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
         help="create the topics that clients ask for, with so many",
     )
     command.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    command.add_argument("--port", type=_port, default=9092, help="0 takes a free one (default: %(default)s)")
+    command.add_argument(
+        "--port", type=argument(parse_port), default=9092, help="0 takes a free one (default: %(default)s)"
+    )
     command.add_argument(
         "--advertise",
-        type=_endpoint,
+        type=argument(_endpoint),
         metavar="HOST:PORT",
         help="where clients are told to connect (default: there; the machine's name where HOST is 0.0.0.0 or ::)",
     )
@@ -125,7 +133,9 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     command.add_argument("--sasl-users", type=Path, metavar="FILE", help="TOML (below): who may connect")
     command.add_argument("--permissions", type=Path, metavar="FILE", help="TOML (below): who may do what")
     command.add_argument("--faults", type=Path, metavar="FILE", help="TOML (below): what is to go wrong")
-    command.add_argument("--metrics-port", type=_port, metavar="PORT", help="serve Prometheus metrics over HTTP here")
+    command.add_argument(
+        "--metrics-port", type=argument(parse_port), metavar="PORT", help="serve Prometheus metrics over HTTP here"
+    )
     command.add_argument(
         "--log-format", choices=("text", "json"), default="text", help="of the log on stderr (default: %(default)s)"
     )
@@ -148,19 +158,13 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > 65_535:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port")
-    return int(text)
-
-
 def _endpoint(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or not host:
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form HOST:PORT")
-    if _port(port) == 0:
-        raise argparse.ArgumentTypeError("nobody can connect to port 0")
-    return host.strip("[]"), _port(port)
+    host, port = parse_address(text)
+    if not host:
+        raise ValueError(f"{text!r} is not of the form HOST:PORT")
+    if port == 0:
+        raise ValueError("nobody can connect to port 0")
+    return host, port
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -174,10 +178,6 @@ def _setting(text: str) -> tuple[str, str]:
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return name, value
-
-
-class _Terminated(BaseException):
-    """SIGTERM has come."""
 
 
 def run(args: argparse.Namespace) -> None:
@@ -214,31 +214,23 @@ def run(args: argparse.Namespace) -> None:
         auto_create_partitions=args.auto_create,
         metrics_port=args.metrics_port,
     )
-    _log_to_stderr(args.log_format)
-    _allow_many_connections()
-    signal.signal(signal.SIGTERM, _terminate)
+    log_to_stderr(_JsonLines() if args.log_format == "json" else None)
+    allow_many_connections()
     try:
-        coordinator.start()
-        metrics = "" if coordinator.metrics_port is None else f", metrics on port {coordinator.metrics_port}"
-        kept = "in memory" if args.data_dir is None else f"in {args.data_dir}"
-        print(f"kcoord serves on {coordinator.address}, groups {kept}{metrics}", flush=True)
-        coordinator.wait()
+        with until_terminated():
+            coordinator.start()
+            metrics = "" if coordinator.metrics_port is None else f", metrics on port {coordinator.metrics_port}"
+            kept = "in memory" if args.data_dir is None else f"in {args.data_dir}"
+            print(f"kcoord serves on {coordinator.address}, groups {kept}{metrics}", flush=True)
+            coordinator.wait()
     except socket.gaierror as error:
         raise ValueError(f"--host {args.host}: {error.strerror}") from error
     except LogInUseError as error:
         raise ValueError(str(error)) from error
     except CorruptLogError as error:
         raise ValueError(f"{args.data_dir}: {error}; nothing was changed, another folder begins anew") from error
-    except _Terminated:
-        pass
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)
         coordinator.stop()
-
-
-def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    raise _Terminated
 
 
 def _tls(args: argparse.Namespace) -> ssl.SSLContext | None:
@@ -261,14 +253,6 @@ def _tls(args: argparse.Namespace) -> ssl.SSLContext | None:
     return context
 
 
-def _allow_many_connections() -> None:
-    """A connection is an open file, and the soft limit of these is 1024 on many systems."""
-    import resource
-
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
 class _JsonLines(logging.Formatter):
     """A log line as a JSON object: a rebalance with all that is known of it, anything else with its text."""
 
@@ -281,11 +265,3 @@ class _JsonLines(logging.Formatter):
         else:
             what = {"event": "log", "text": super().format(record)}
         return json.dumps({"time": round(record.created * 1000), "level": record.levelname.lower(), **what})
-
-
-def _log_to_stderr(form: str) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonLines() if form == "json" else logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    log = logging.getLogger("kcoord_wire")
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
