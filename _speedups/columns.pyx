@@ -26,27 +26,14 @@ from columns_rows cimport *
 from cursor cimport LENGTH, NULL_VALUE, RANGE, TAG, TRAILING, TRUNCATED, UTF8, VALUE, VARINT, VERSION, load16, load32
 from plan cimport (
     ABSENT, ARRAY, BOOL, BYTES, FLOAT64, INT8, INT16, INT32, INT64, LENGTH_NONE, PLAIN, REMAINING, STRING, STRUCT, TAGGED,
-    UINT16, UINT32, UNION, UUID,
+    UINT16, UINT32, UNION, UUID, plan_format,
 )
 from libc.stdint cimport INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 __all__ = ["PLAN_FORMAT", "Decoder"]
 
-PLAN_FORMAT = {
-    "Op": {
-        "BOOL": <int>BOOL, "INT8": <int>INT8, "INT16": <int>INT16, "INT32": <int>INT32, "INT64": <int>INT64,
-        "UINT16": <int>UINT16, "UINT32": <int>UINT32, "FLOAT64": <int>FLOAT64, "UUID": <int>UUID,
-        "STRING": <int>STRING, "BYTES": <int>BYTES, "ARRAY": <int>ARRAY, "STRUCT": <int>STRUCT, "UNION": <int>UNION,
-    },
-    "Length": {
-        "NONE": <int>LENGTH_NONE, "INT8": <int>LENGTH_INT8, "INT16": <int>LENGTH_INT16,
-        "INT32": <int>LENGTH_INT32, "COMPACT": <int>LENGTH_COMPACT,
-    },
-    "Presence": {
-        "PLAIN": <int>PLAIN, "TAGGED": <int>TAGGED, "ABSENT": <int>ABSENT, "REMAINING": <int>REMAINING,
-    },
-}
+PLAN_FORMAT = plan_format()
 
 cdef dict KINDS = {
     <int>TRUNCATED: b"truncated", <int>LENGTH: b"length", <int>NULL_VALUE: b"null", <int>UTF8: b"utf8",

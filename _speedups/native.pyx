@@ -36,20 +36,7 @@ from writing cimport write_struct
 
 __all__ = ["PLAN_FORMAT", "Dispatch", "Program"]
 
-PLAN_FORMAT = {
-    "Op": {
-        "BOOL": <int>BOOL, "INT8": <int>INT8, "INT16": <int>INT16, "INT32": <int>INT32, "INT64": <int>INT64,
-        "UINT16": <int>UINT16, "UINT32": <int>UINT32, "FLOAT64": <int>FLOAT64, "UUID": <int>UUID,
-        "STRING": <int>STRING, "BYTES": <int>BYTES, "ARRAY": <int>ARRAY, "STRUCT": <int>STRUCT, "UNION": <int>UNION,
-    },
-    "Length": {
-        "NONE": <int>LENGTH_NONE, "INT8": <int>LENGTH_INT8, "INT16": <int>LENGTH_INT16,
-        "INT32": <int>LENGTH_INT32, "COMPACT": <int>LENGTH_COMPACT,
-    },
-    "Presence": {
-        "PLAIN": <int>PLAIN, "TAGGED": <int>TAGGED, "ABSENT": <int>ABSENT, "REMAINING": <int>REMAINING,
-    },
-}
+PLAN_FORMAT = plan_format()
 
 cdef tuple KINDS = (
     "", "truncated", "length", "null", "utf8", "varint", "tag", "value", "range", "trailing", "type", "version",

@@ -2,7 +2,7 @@
 """The plan in C: kcoord_wire.schema.plan's StructPlan and Step with classes, slots and defaults resolved.
 
 Laws: a Program owns every array and holds a reference to every Python object named here; all of it is read-only once built.
-The numbers of the enums are those of the Python enums (backend.py compares them before it loads this module).
+The numbers of the enums are those of the Python enums (who loads a native module compares them by `plan_format` first).
 """
 
 from cpython.object cimport PyObject, PyTypeObject
@@ -39,6 +39,25 @@ cdef enum Presence:
     TAGGED = 1
     ABSENT = 2
     REMAINING = 3
+
+
+cdef inline dict plan_format():
+    """The numbers of the enums, by the names that they have in Python."""
+    return {
+        "Op": {
+            "BOOL": <int>BOOL, "INT8": <int>INT8, "INT16": <int>INT16, "INT32": <int>INT32, "INT64": <int>INT64,
+            "UINT16": <int>UINT16, "UINT32": <int>UINT32, "FLOAT64": <int>FLOAT64, "UUID": <int>UUID,
+            "STRING": <int>STRING, "BYTES": <int>BYTES, "ARRAY": <int>ARRAY, "STRUCT": <int>STRUCT,
+            "UNION": <int>UNION,
+        },
+        "Length": {
+            "NONE": <int>LENGTH_NONE, "INT8": <int>LENGTH_INT8, "INT16": <int>LENGTH_INT16,
+            "INT32": <int>LENGTH_INT32, "COMPACT": <int>LENGTH_COMPACT,
+        },
+        "Presence": {
+            "PLAIN": <int>PLAIN, "TAGGED": <int>TAGGED, "ABSENT": <int>ABSENT, "REMAINING": <int>REMAINING,
+        },
+    }
 
 
 cdef enum Default:
