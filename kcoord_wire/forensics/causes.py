@@ -25,7 +25,8 @@ from kcoord_wire.forensics.wire_rows import Key, Partition, Row, Rows, Sighting
 __all__ = ["Verdict", "Witness", "describe_peer", "evidence_of"]
 
 _MAX_OTHERS = 8
-_JUST_NS = 1_000_000_000
+_MS = 1_000_000
+_JUST_NS = 1_000 * _MS
 _CLOSES_WITHIN_NS = 2_000_000_000
 _RETRIES = (
     "connection was lost",
@@ -258,15 +259,14 @@ class Witness:
             return Verdict(Cause.POLL_TIMEOUT, sure, f"{who} left because its application did not poll", facts)
         if (leaver is not None and not leaver.member_id) or (row.client_id != peer.client_id and peer.client_id):
             return Verdict(Cause.MEMBER_LEFT, sure, f"{who} was removed by {row.client_id or 'an operator'}", facts)
-        if not reason:
+        if self.did_not_poll(peer):
             later = self._goes_on(row)
             if later is not None:
                 facts.append(evidence_of(later, "the same connection goes on afterwards"))
                 detail = f"{who} left, but did not close: most likely its application did not poll in time"
                 return Verdict(Cause.POLL_TIMEOUT, 0.6, detail, facts)
-            if self._stays_open(row):
-                detail = f"{who} left, but kept its connection open: most likely its application did not poll in time"
-                return Verdict(Cause.POLL_TIMEOUT, 0.5, detail, facts)
+            detail = f"{who} left, but kept its connection open: most likely its application did not poll in time"
+            return Verdict(Cause.POLL_TIMEOUT, 0.5, detail, facts)
         more = f": {reason}" if reason else ""
         return Verdict(Cause.MEMBER_LEFT, sure, f"{who} left{more}", facts)
 
@@ -366,6 +366,21 @@ class Witness:
             told = ", ".join(verdict.others[:_MAX_OTHERS])
             more = f" and {len(verdict.others) - _MAX_OTHERS} more" if len(verdict.others) > _MAX_OTHERS else ""
             verdict.detail += f"; while the members joined: {told}{more}"
+
+    def did_not_poll(self, peer: Peer) -> bool:
+        """Whether a member that left did so because its application did not poll: it says so, or it says nothing and
+        its process goes on. Who leaves sooner after it came than its max.poll.interval.ms has only unsubscribed.
+        """
+        row = peer.leave
+        leaver = None if row is None else next((one for one in row.leavers if one.member_id == peer.member_id), None)
+        if row is None or leaver is None:
+            return False
+        if leaver.reason:
+            return _says_poll_timeout(leaver.reason)
+        limit = peer.rebalance_ms  # where a client sends its max.poll.interval.ms
+        if peer.is_new and limit is not None and row.due[0] - peer.since[0] < limit * _MS:
+            return False
+        return self._goes_on(row) is not None or self._stays_open(row)
 
     def _goes_on(self, leave: Row) -> Row | None:
         """A later join on the connection of a LeaveGroup: whoever closes a consumer closes its connection."""

@@ -15,6 +15,7 @@ Laws:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 
 import pyarrow as pa
@@ -22,7 +23,6 @@ import pyarrow.compute as pc
 
 from kcoord_wire.forensics.causes import Verdict, Witness
 from kcoord_wire.forensics.model import (
-    Cause,
     CommitRow,
     Generation,
     GroupHistory,
@@ -42,6 +42,7 @@ from kcoord_wire.forensics.wire_rows import Key, Partition, Rows, read_rows
 
 __all__ = ["wire_history"]
 
+_AT_ONCE_NS = 1_000_000_000  # a static member that is back within this time belongs to the same rebalance
 _MINUTE_NS = 60_000_000_000
 _MS = 1e6
 
@@ -64,15 +65,12 @@ def wire_history(exchanges: pa.Table, topics: pa.Table) -> GroupHistory:
     given = {id(row): part for home in rounds for row, part in _brought(home)}
     holdings = [*find_holdings(replay.group.peers, rows.rows, given), *epochs.holdings]
     holdings.sort(key=lambda holding: (holding.partition, *holding.order))
-    rebalances = _in_order([*_rebalances(rows, courses, verdicts), *epochs.rebalances])
+    peers = replay.group.peers
+    kinds = {id(peer): "poll timeout" for peer in peers if peer.why == "left" and witness.did_not_poll(peer)}
+    rebalances = _in_order([*_rebalances(rows, courses, verdicts, kinds), *epochs.rebalances])
     spans = [(rebalance.started_ns, rebalance.ended_ns) for rebalance in rebalances]
     pauses = find_pauses(rows.group_id, holdings, spans)
     _add_pauses(rebalances, pauses, rows.last_ns)
-    kinds = {
-        id(course.trigger.peer): "poll timeout"
-        for course, verdict in zip(courses, verdicts, strict=True)
-        if verdict.cause is Cause.POLL_TIMEOUT and course.trigger.kind == "left"
-    }
     members = [*member_rows(rows.group_id, replay.group.peers, rows, kinds), *epochs.members]
     members.sort(key=lambda member: member.joined_ns)
     generations = [*_generations(rows.group_id, courses), *epochs.generations]
@@ -127,19 +125,23 @@ def _brought(home: Round) -> list[tuple[object, frozenset[Partition]]]:
 # ---- rebalances
 
 
-def _rebalances(rows: Rows, courses: list[Course], verdicts: list[Verdict]) -> list[Rebalance]:
+def _rebalances(
+    rows: Rows, courses: list[Course], verdicts: list[Verdict], kinds: Mapping[int, str]
+) -> list[Rebalance]:
     owners: dict[Partition, Peer] = {}
     revoked: set[Partition] = set()
     rebalances = []
     for number, (course, verdict) in enumerate(zip(courses, verdicts, strict=True), start=1):
         following = courses[number].started if number < len(courses) else None
-        rebalance = _rebalance(rows.group_id, number, course, verdict, following)
+        rebalance = _rebalance(rows.group_id, number, course, verdict, following, kinds)
         rebalance.moved, rebalance.moved_needlessly = count_moves(course, owners, revoked)
         rebalances.append(rebalance)
     return rebalances
 
 
-def _rebalance(group_id: str, number: int, course: Course, verdict: Verdict, following: Key | None) -> Rebalance:
+def _rebalance(
+    group_id: str, number: int, course: Course, verdict: Verdict, following: Key | None, kinds: Mapping[int, str]
+) -> Rebalance:
     home, trigger = course.round, course.trigger
     peer, row = trigger.peer, trigger.row
     started = course.started[0]
@@ -172,7 +174,9 @@ def _rebalance(group_id: str, number: int, course: Course, verdict: Verdict, fol
         members_before=len(course.before),
         members_after=len(course.after),
         removed=[
-            RemovedMember(gone.member_id, gone.client_id, gone.host or None, _why(course, verdict, gone, why))
+            RemovedMember(
+                gone.member_id, gone.client_id, gone.host or None, kinds.get(id(gone), why) if why == "left" else why
+            )
             for gone, why in course.removed
         ],
     )
@@ -180,19 +184,25 @@ def _rebalance(group_id: str, number: int, course: Course, verdict: Verdict, fol
     return rebalance
 
 
-def _why(course: Course, verdict: Verdict, gone: Peer, why: str) -> str:
-    by_itself = verdict.cause is Cause.POLL_TIMEOUT and gone is course.trigger.peer and why == "left"
-    return "poll timeout" if by_itself else why
-
-
 def _ended(course: Course, following: Key | None) -> int | None:
     if course.over is None:
         return None
     end = course.over
     if course.outcome == "stable" and course.round is not None:
-        answers = [row.answer_key for row in course.round.syncs.values() if row.answer_key is not None]
-        end = max([end, *(key for key in answers if following is None or key < following)])
+        for key, is_member in _answers_of(course.round):
+            if (following is None or key < following) and (is_member or key[0] - end[0] <= _AT_ONCE_NS):
+                end = max(end, key)
     return max(end[0], course.started[0])
+
+
+def _answers_of(home: Round) -> list[tuple[Key, bool]]:
+    """When the members of a round were told their assignments, then those who took a static member's place."""
+    answers = [
+        (row.answer_key, member_id in home.members)
+        for member_id, row in home.syncs.items()
+        if row.answer_key is not None
+    ]
+    return sorted(answers, key=lambda answer: (not answer[1], answer[0]))
 
 
 def _tell_last(course: Course, rebalance: Rebalance) -> None:

@@ -92,11 +92,11 @@ class Clues:
         home = self.next_round(key)
         return home is not None and member_id in home.members
 
-    def is_calm_until_next_sign(self, now_ns: int) -> bool:
-        """Whether heartbeats say that nobody joins, until a sign that somebody does."""
+    def calm_until_next_sign(self, now_ns: int) -> int | None:
+        """The last heartbeat that says that nobody joins, before a sign that somebody does; None: there is none."""
         at = bisect_right(self._signs, now_ns)
         until = self._signs[at] if at < len(self._signs) else self.rows.horizon_ns + 1
-        return self.rows.signs.is_calm(now_ns + CALM_NS, until)
+        return self.rows.signs.last_calm(now_ns + CALM_NS, until)
 
     def is_cut_off(self, row: Row) -> bool:
         """Whether it was waiting when the coordinator was lost."""

@@ -38,7 +38,8 @@ __all__ = ["Epochs", "read_epochs"]
 
 _MS = 1e6
 _SOON_NS = 1_000_000_000
-_SILENT_NS = 15 * _SOON_NS  # three heartbeats of the default 5 s
+_MISSED = 3  # heartbeats, after which a member is silent; its session lasts for nine by default
+_WITNESSES = 16  # members that are asked whether they were heard of since
 
 
 @dataclass(slots=True)
@@ -61,6 +62,7 @@ def read_epochs(rows: Rows) -> Epochs:
 class _Teller:
     def __init__(self, said: EpochReader) -> None:
         self._said = said
+        self._silenced: list[Key] = []  # when members had gone that said nothing of it
         self._assigned: dict[int, set[Partition]] = defaultdict(set)
         for life in said.lives:
             for epoch, _, part in life.told:
@@ -103,7 +105,7 @@ class _Teller:
     def _silent(self) -> list[Spark]:
         """Members that are heard of no more although the source goes on, or are refused when they come back."""
         sparks = []
-        latest = max((self._last_seen(life, None) for life in self._said.lives), default=0)
+        latest = sorted(self._said.lives, key=lambda life: -self._last_seen(life, None))[:_WITNESSES]
         for life in self._said.lives:
             if life.left is not None and life.refused is not None:
                 last = self._last_seen(life, life.left[0] - 1)
@@ -114,12 +116,23 @@ class _Teller:
                 sparks.append(Spark(min(gone, life.left), cause, life, life.refused, text, 0.7))
             elif life.left is None:
                 last = self._last_seen(life, None)
-                bump = next((key for _, key, _ in self._said.bumps if key[0] > last + _SOON_NS), None)
-                if bump is not None and latest > last + _SILENT_NS:
+                heard = [self._third_sign(other, last) for other in latest if other is not life]
+                missed = min((time for time in heard if time is not None), default=None)
+                bumps = self._said.bumps
+                bump = next((key for _, key, _ in bumps if missed is not None and key[0] >= missed), None)
+                if bump is not None:
                     life.left, life.why = bump, "session timeout"
+                    self._silenced.append(bump)
                     text = f"{describe_peer(life)} was not heard of any more"
                     sparks.append(Spark(bump, Cause.SESSION_EXPIRED, life, None, text, 0.6))
         return sparks
+
+    def _third_sign(self, life: EpochLife, after_ns: int) -> int | None:
+        """The third heartbeat of a member after that moment: all members have the same interval, whatever it is."""
+        at: int | None = after_ns
+        for _ in range(_MISSED):
+            at = None if at is None else self._said.rows.signs.next(life.member_id, at)
+        return at
 
     def _last_seen(self, life: EpochLife, until_ns: int | None) -> int:
         sign = self._said.rows.signs.last(life.member_id) if until_ns is None else None
@@ -222,13 +235,18 @@ class _Teller:
     def _members_at(self, key: Key, *, before: bool) -> int:
         ends = self._said.ends
         at = bisect_left(ends, key, key=_count_at) if before else bisect_right(ends, key, key=_count_at)
-        return ends[at - 1][1] if at else 0
+        silenced = sum(gone < key if before else gone <= key for gone in self._silenced)
+        return ends[at - 1][1] - silenced if at else 0
 
     def _changed_topics(self, start: Key, number: int) -> Evidence | None:
         """A topic of which a client learnt, since the epoch before, that its size is another."""
         since = self._said.bumps[number - 2][1][0] if number > 1 else 0
+        topics = {topic for life in self._said.lives for topic in life.topics}
+        topics |= {topic for assigned in self._assigned.values() for topic, _ in assigned}  # by a pattern
         sizes: dict[str, int] = {}
         for sighting in self._said.rows.sightings:
+            if sighting.topic not in topics:
+                continue
             before = sizes.get(sighting.topic)
             if since < sighting.key[0] <= start[0] + 300 * _SOON_NS and before not in (None, sighting.partitions):
                 text = f"topic {sighting.topic} has {sighting.partitions} partitions and had {before} before"
@@ -243,7 +261,7 @@ class _Teller:
             for spark in sparks[used:]
             if spark.cause in (Cause.MEMBER_LEFT, Cause.SESSION_EXPIRED, Cause.POLL_TIMEOUT)
         ]
-        if not rest or self._said.members:
+        if not rest or any(life.left is None for life in self._said.lives):
             return None
         spark, end = rest[0], rest[-1].key
         return Rebalance(

@@ -235,6 +235,8 @@ class Replay:
         wait_ns = 0 if row.answer_key is None else row.answer_key[0] - row.due[0]
         waited = wait_ns > (_SHORTLY_NS if row.error == NOT_COORDINATOR else _PARKED_NS)
         taken = row.error in (UNKNOWN_MEMBER, FENCED, NOT_COORDINATOR, REBALANCING)
+        if row.error == UNKNOWN_MEMBER and self.group.state != UNKNOWN_STATE:  # without waiting, if nobody knows the id
+            taken = row.member_id in self.group.members or row.member_id in self._suspects.pending
         return waited and taken and bool(row.who)
 
     def _join_late(self, key: Key, row: Row, who: str, peer: Peer | None, holder: str | None) -> None:
@@ -410,11 +412,14 @@ class Replay:
         if start_ns < self._loaded_ns:
             self._revive(peer, self._loaded_ns)
             return
-        if self._clues.is_calm_until_next_sign(key[0]):
+        calm = self._clues.calm_until_next_sign(key[0])
+        if calm is not None:
             faint = self._clues.rows.signs.faint_before(member_id, start_ns, key[0])
             if faint is not None and faint + session > key[0]:
                 self._at(last_key(faint + session), 5, self._silent, member_id, start_ns)
                 return
+            self._at(last_key(calm), 5, self._silent, member_id, start_ns)  # nobody was joining until then
+            return
         leads = peer.member_id == self.group.leader
         self.group.remove(peer, key, "session timeout")
         self._lose(Trigger("session", key, peer, leads=leads, inferred=True))
@@ -472,7 +477,11 @@ class Replay:
             return  # the leader's SyncGroup is taken after this: nobody was joining, the request was sent twice
         if self.group.state in (PREPARING, EMPTY) or row.generation not in (None, self.group.generation):
             return
-        self._start(self._suspects.find(key, None), row)
+        trigger = self._suspects.find(key, None)
+        if trigger.kind == "hidden" and row.answer_key is not None and key < row.answer_key:
+            self._at(row.answer_key, 4, self._seen_rebalancing, row)  # what began it may have come with this heartbeat
+            return
+        self._start(trigger, row)
 
     # ---- the coordinator is lost
 

@@ -14,7 +14,7 @@ Laws:
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kcoord_wire.error_codes import describe_error
@@ -106,8 +106,11 @@ def _by_refusals(rows: list[Row]) -> Iterable[Failover]:
 def _by_connections(rows: Rows, refused: list[Failover]) -> Iterable[Failover]:
     """Connections that end together, although their clients go on, and no other connection goes on."""
     last: dict[str, Row] = {}
+    spoken = {member_id: set(places) for member_id, places in rows.signs.connections.items()}
     for row in rows.rows:
         last[row.connection] = row
+        if row.who:
+            spoken.setdefault(row.who, set()).add(row.connection)
     ended = sorted(
         (at, connection)
         for connection, at in rows.closed.items()
@@ -127,11 +130,18 @@ def _by_connections(rows: Rows, refused: list[Failover]) -> Iterable[Failover]:
             if end <= first <= end + _BACK_NS and (client := client_of(name)) in clients
         }
         is_refused = any(0 <= item.begin[0] - end <= _APART_NS for item in refused)
-        if not goes_on and (len(back) >= 2 or (back and is_refused)):
+        if not goes_on and (len(back) >= 2 or (back and is_refused) or _came_back(rows, spoken, together, end) >= 2):
             signs = [last[name] for name in together if name in last]
             count = len(together)
             text = "its connection ended" if count == 1 else f"{count} connections ended at once"
             yield Failover(last_key(begin), last_key(end), signs[:4], text)
+
+
+def _came_back(rows: Rows, spoken: Mapping[str, set[str]], together: Iterable[str], end_ns: int) -> int:
+    """How many members that spoke over these connections did so over others later: their processes had not ended."""
+    ended = set(together)
+    fresh = {name for name, (first, _) in rows.answered.items() if end_ns <= first <= end_ns + _BACK_NS} - ended
+    return sum(bool(places & ended and places & fresh) for places in spoken.values())
 
 
 def client_of(connection: str) -> str:

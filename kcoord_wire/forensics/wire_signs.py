@@ -90,6 +90,11 @@ class Signs:
         at = bisect_right(self.calm, from_ns)
         return at < len(self.calm) and self.calm[at] < to_ns
 
+    def last_calm(self, from_ns: int, to_ns: int) -> int | None:
+        """The last heartbeat in between that was answered without error."""
+        at = bisect_left(self.calm, to_ns) - 1
+        return self.calm[at] if at >= 0 and self.calm[at] > from_ns else None
+
     def silences(
         self, alive: Mapping[str, Iterable[int]], session_ns: Mapping[str, int], horizon_ns: int
     ) -> list[tuple[str, int, int]]:

@@ -9,9 +9,10 @@ from kcoord_wire.forensics.wire_members import library_of
 from tests.forensics.test_wire_scripts import Script, at
 
 
-def two(**more: object) -> Script:
+def two(rebalance_ms: int | None = None) -> Script:
     """c1, which leads, and c2, stable in generation 1 with a partition each."""
     script = Script()
+    script.rebalance_ms = rebalance_ms or script.rebalance_ms
     script.form("c1", "c2", owners={"c1": {"orders": [0]}, "c2": {"orders": [1]}})
     return script
 
@@ -72,7 +73,7 @@ def test_poll_timeout_by_its_reason() -> None:
 
 
 def test_poll_timeout_by_a_connection_that_goes_on() -> None:
-    script = two()
+    script = two(rebalance_ms=4_000)
     script.leave("c2", 5_000, 5_001)
     script.join("c1", 5_500, 5_500, 2, members=["c1"])
     script.sync("c1", 5_501, 5_502, 2, {}, {"c1": {}})
@@ -84,12 +85,19 @@ def test_poll_timeout_by_a_connection_that_goes_on() -> None:
 
 
 def test_poll_timeout_by_a_connection_that_stays_open() -> None:
-    script = two()
+    script = two(rebalance_ms=4_000)
     script.leave("c2", 5_000, 5_001)
     script.closed("c1", 60_000)
     assert (script.last().cause, script.last().confidence) == (Cause.POLL_TIMEOUT, 0.5)
     script.closed("c2", 5_002)
     assert script.last().cause == Cause.MEMBER_LEFT
+
+
+def test_who_leaves_sooner_than_its_max_poll_interval_has_unsubscribed() -> None:
+    script = two(rebalance_ms=6_000)
+    script.leave("c2", 5_000, 5_001)
+    script.closed("c1", 60_000)
+    assert (script.last().cause, script.last().removed[0].why) == (Cause.MEMBER_LEFT, "left")
 
 
 # ---- who comes

@@ -1,0 +1,117 @@
+"""What real clients did to real brokers, as it was recorded: cases that only they have shown.
+
+The recordings are described in tests/data/recordings/README.md.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from kcoord_wire.forensics.exchanges import Matcher
+from kcoord_wire.forensics.frames import read_frames
+from kcoord_wire.forensics.model import Cause, Exchange, GroupHistory, Rebalance, TopicSighting, arrow_schema, table_of
+from kcoord_wire.forensics.wire import wire_history
+
+RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
+
+
+def tables(name: str) -> tuple[pa.Table, pa.Table]:
+    """The exchanges of a recording, and what it tells of topics."""
+    matcher = Matcher()
+    told = [matcher.feed(batch) for batch in read_frames(RECORDINGS / f"{name}.kcrec")]
+    told.append(matcher.finish())
+    assert matcher.losses == []
+    exchanges = pa.Table.from_batches([batch for batch, _ in told], arrow_schema(Exchange))
+    return exchanges, pa.Table.from_batches([batch for _, batch in told], arrow_schema(TopicSighting))
+
+
+def history(name: str) -> GroupHistory:
+    return wire_history(*tables(name))
+
+
+def told(rebalances: list[Rebalance]) -> list[tuple[str, str | None, str | None, str]]:
+    return [(r.cause, r.client_id, r.removed[0].why if r.removed else None, r.outcome) for r in rebalances]
+
+
+def test_a_heartbeat_that_was_on_its_way_when_the_join_came() -> None:
+    """Nothing has begun by the time at which it was sent, but by the time at which it was answered."""
+    rebalances = history("late-confluent").rebalances
+    assert told(rebalances)[2] == (Cause.COOPERATIVE_FOLLOW_UP, "first", None, "stable")
+    assert Cause.UNKNOWN not in {r.cause for r in rebalances}
+
+
+def test_the_restart_of_a_static_member_does_not_prolong_the_rebalance_before_it() -> None:
+    second = history("static-java").rebalances[1]
+    assert (second.cause, second.client_id, second.outcome) == (Cause.NEW_MEMBER, "restarted", "stable")
+    assert second.duration_ms == pytest.approx(250, abs=250)
+
+
+def test_a_broker_is_lost_under_clients_of_one_host() -> None:
+    """Its members come back under the ids that they had: they have not been restarted."""
+    assert told(history("lost-join-confluent").rebalances) == [
+        (Cause.NEW_MEMBER, "first", None, "stable"),
+        (Cause.NEW_MEMBER, "second", None, "interrupted"),
+        (Cause.COORDINATOR_FAILOVER, "second", None, "stable"),
+        (Cause.MEMBER_LEFT, "second", "left", "stable"),
+        (Cause.MEMBER_LEFT, "first", "left", "empty"),
+    ]
+
+
+def test_a_session_does_not_run_out_while_heartbeats_say_that_nobody_joins() -> None:
+    """As here, where the broker comes back and begins all sessions anew: were another member back before that ends."""
+    exchanges, topics = tables("lost-member")
+    expired = wire_history(exchanges, topics).rebalances[2]
+    assert (expired.cause, expired.client_id) == (Cause.SESSION_EXPIRED, "second")
+    beats = exchanges.filter(
+        pc.and_(pc.equal(exchanges["api"], "Heartbeat"), pc.equal(exchanges["client_id"], "first"))
+    )
+    beat = beats.filter(pc.equal(beats["error_code"], 0)).to_pylist()[-1]
+    times = [expired.joined_ns - back * 100_000_000 for back in range(20, 1, -1)]
+    added = [{**beat, "asked_ns": at, "answered_ns": at + 1000, "seq": 1_000_000 + at % 1_000_000} for at in times]
+    later = wire_history(pa.concat_tables([exchanges, pa.Table.from_pylist(added, exchanges.schema)]), topics)
+    assert told(later.rebalances)[2] == (Cause.SESSION_EXPIRED, "second", "session timeout", "stable")
+    assert later.rebalances[2].started_ns == times[-1]
+
+
+def test_a_member_that_does_not_poll_leaves_while_others_join() -> None:
+    rebalances = history("poll-kafka-python").rebalances
+    assert told(rebalances)[3] == (Cause.LEADER_REJOINED, "first", "poll timeout", "stable")
+    lives = [life for life in history("poll-kafka-python").members if life.client_id == "second"]
+    assert [life.why_left for life in lives] == ["poll timeout", "left"]
+
+
+def test_to_unsubscribe_is_to_leave() -> None:
+    """Sooner than its max.poll.interval.ms it cannot have exceeded it, although its connection stays."""
+    assert told(history("unsubscribed").rebalances)[2] == (Cause.MEMBER_LEFT, "second", "left", "stable")
+
+
+@pytest.mark.parametrize("name", ["modern-java", "modern-confluent"])
+def test_a_member_of_the_consumer_protocol_is_killed(name: str) -> None:
+    """However long the interval of its heartbeats is, which is the broker's."""
+    rebalances = history(name).rebalances
+    assert told(rebalances)[3:] == [
+        (Cause.NEW_MEMBER, "third", None, "stable"),
+        (Cause.SESSION_EXPIRED, "third", "session timeout", "stable"),
+        (Cause.MEMBER_LEFT, "first", "left", "empty"),
+    ]
+    assert [(r.members_before, r.members_after) for r in rebalances] == [(0, 1), (1, 2), (2, 1), (1, 2), (2, 1), (1, 0)]
+
+
+def test_topics_of_others_raise_no_epoch() -> None:
+    exchanges, topics = tables("modern-confluent")
+    unexplained = exchanges.filter(pc.not_equal(pc.fill_null(exchanges["generation_id"], 0), -1))  # second's leave
+    third = history("modern-confluent").rebalances[2]
+
+    def with_sizes(topic: str) -> Rebalance:
+        seen = [
+            TopicSighting(at, "frames", "127.0.0.1:1-127.0.0.1:2#9", "first", topic, None, size)
+            for at, size in ((third.started_ns - 3_000_000_000, 4), (third.started_ns, 6))
+        ]
+        return wire_history(unexplained, pa.concat_tables([topics, table_of(TopicSighting, seen)])).rebalances[2]
+
+    assert with_sizes("orders-of-others").cause != Cause.TOPICS_CHANGED
+    assert with_sizes("orders-modern-confluent").cause == Cause.TOPICS_CHANGED
