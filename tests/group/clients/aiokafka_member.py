@@ -58,6 +58,9 @@ class AiokafkaMember(Member):
         await self.consumer.start()
 
     def subscribe(self, topics: list[str]) -> None:
+        if not topics:
+            self.consumer.unsubscribe()
+            return
         self.consumer.subscribe(topics, listener=Listener(self))
 
     def stall(self, seconds: float) -> None:

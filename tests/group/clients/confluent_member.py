@@ -36,6 +36,9 @@ class ConfluentMember(Member):
         self.subscribe([self.settings.topic])
 
     def subscribe(self, topics: list[str]) -> None:
+        if not topics:
+            self.consumer.unsubscribe()
+            return
         self.consumer.subscribe(topics, on_assign=self.assigned, on_revoke=self.revoked)
 
     def assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:

@@ -50,6 +50,9 @@ class KafkaPythonMember(Member):
         self.subscribe([self.settings.topic])
 
     def subscribe(self, topics: list[str]) -> None:
+        if not topics:
+            self.consumer.unsubscribe()
+            return
         self.consumer.subscribe(topics, listener=Listener(self))
 
     def poll(self) -> list[tuple[int, int, str]]:

@@ -12,7 +12,8 @@ Commands, and the event that answers each (`event` is the command's name):
 * ``{"do": "commit"}``: commit synchronously behind the last record that was told; answered with
   ``offsets: [[partition, offset], ...]``, only of partitions of which a record was told since they were assigned. With
   ``offsets`` of its own it commits just those, whatever the member owns.
-* ``{"do": "subscribe", "topics": [...]}``: subscribe to these instead; partitions are told without their topic then.
+* ``{"do": "subscribe", "topics": [...]}``: subscribe to these instead, or to none; partitions are told without
+  their topic then.
 * ``{"do": "stall", "ms": n}``: do not poll for so long; answered when that is over.
 * ``{"do": "rebalance", "reason": ...}``: ask for a rebalance, where the library can do that.
 * ``{"do": "leave"}``: close the consumer as the library closes it; answered when that is done.
@@ -124,7 +125,7 @@ class Member(ABC):
 
     @abstractmethod
     def subscribe(self, topics: list[str]) -> None:
-        """Subscribe to these topics instead."""
+        """Subscribe to these topics instead; to none at all where there are none."""
 
     def stall(self, seconds: float) -> None:
         """Do not poll for so long; what the library does by itself goes on."""

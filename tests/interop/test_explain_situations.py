@@ -1,0 +1,711 @@
+"""What goes wrong with real clients on a real Kafka broker, recorded on the way, and what the pipeline says of it.
+
+Each situation is one group, played by programs of the client libraries and told as a list of rebalances: the cause,
+whose it was, and what that client states itself. They are played side by side; the last ones live through the loss of
+the coordinator, for which all others have ended.
+
+Law: a step has to show at the broker before the next one is taken: what happened is known, whatever is told of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from threading import Barrier, BrokenBarrierError, Event
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+import kcoord_wire as kw
+from kcoord_wire.capture.proxy import Recorder
+from kcoord_wire.forensics.analysis import analyze
+from kcoord_wire.forensics.model import Cause, GroupHistory
+from tests.group.clients.life_cycle import Figures, at_once
+from tests.group.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, PATIENCE, Client, Member
+from tests.group.wire import Wire
+from tests.interop.kafka_broker import KAFKA, KafkaBroker, class_path, compile_java, create_topics, java
+from tests.interop.test_java_clients import ALLOWED, LOGGER, SOURCE
+
+PARTITIONS = 4
+NEWER_KAFKA = "4.1.0"
+PROPERTIES = {
+    "auto.create.topics.enable": "true",
+    "num.partitions": str(PARTITIONS),
+    "group.min.session.timeout.ms": "1000",
+    "group.initial.rebalance.delay.ms": "200",
+    "group.max.size": "3",
+    "group.consumer.heartbeat.interval.ms": "500",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.session.timeout.ms": "4000",
+    "group.consumer.min.session.timeout.ms": "4000",
+}
+
+
+# ---- the stage
+
+
+@dataclass
+class Stage:
+    """Where a situation is played: a group and a topic of its own."""
+
+    name: str
+    broker: str
+    recorder: str
+    clients: Mapping[str, Client]
+    members: list[Member] = field(default_factory=list)
+
+    @property
+    def topic(self) -> str:
+        return f"orders-{self.name}"
+
+    @property
+    def more(self) -> str:
+        return f"bills-{self.name}"
+
+    @contextmanager
+    def played(self) -> Iterator[None]:
+        """At the end all programs that are left are killed."""
+        try:
+            yield
+        finally:
+            for member in self.members:
+                with suppress(ValueError, OSError):
+                    member.kill()
+
+    def joins(
+        self,
+        library: str,
+        name: str,
+        assignor: str = "range",
+        *,
+        session_ms: int = 4000,
+        poll_ms: int = 60_000,
+        static: bool = False,
+        **options: Any,
+    ) -> Member:
+        """A program that joins the group; options with ``_`` for ``.``, except in Python's libraries."""
+        dotted = library in ("java", "confluent")
+        if dotted:
+            options.setdefault("reconnect_backoff_max_ms", 200)  # else some are not back while their session lasts
+        member = Member(
+            self.clients[library],
+            bootstrap=self.recorder,
+            topic=self.topic,
+            group=self.name,
+            client_id=name,
+            assignor=assignor,
+            instance_id=name if static else None,
+            session_timeout_ms=session_ms,
+            heartbeat_interval_ms=500,
+            rebalance_timeout_ms=poll_ms,
+            options={key.replace("_", ".") if dotted else key: value for key, value in options.items()},
+        )
+        self.members.append(member)
+        member.join()
+        return member
+
+    def settles(self, **shares: int) -> None:
+        """Wait until the broker has the group stable with these clients, each with so many partitions, for good."""
+        end = time.monotonic() + PATIENCE
+        while (seen := self.described()) != ("Stable" if shares else "Empty", shares) or not self.is_calm():
+            told = [(member.name, member.owned[-3:], member.complaints[-3:]) for member in self.members]
+            assert time.monotonic() < end, f"{self.name}: the broker has {seen}, not {shares}; {told}"
+            time.sleep(0.05)
+
+    def is_calm(self) -> bool:
+        """Whether no member may be about to join once more of its own, as some libraries do."""
+        return all(time.monotonic() > member.changed + 2 * member.client.settles for member in self.members)
+
+    def described(self) -> tuple[str, dict[str, int]]:
+        with Wire(self.broker) as wire:
+            group = wire.call(kw.DescribeGroupsRequest(groups=[self.name]), 0).groups[0]
+        return group.group_state, {member.client_id: _count(member.member_assignment) for member in group.members}
+
+    def waits(self, condition: Callable[[], bool], what: str) -> None:
+        end = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < end, f"{self.name}: {what}; {self.described()}"
+            time.sleep(0.02)
+
+    def again(self, member: Member, act: Callable[[], Any]) -> None:
+        """Do something after which the member is assigned its partitions anew, and wait for that."""
+        before = len(member.owned)
+        act()
+        self.waits(lambda: len(member.owned) >= before + 2 and bool(member.now_owned), "it is not assigned anew")
+
+    def has(self, *names: str) -> bool:
+        """Whether the broker has the group stable, with just these clients."""
+        state, shares = self.described()
+        return state == "Stable" and sorted(shares) == sorted(names)
+
+    def part(self, *leaving: Member) -> None:
+        """All leave, one after the other."""
+        for number, member in enumerate(leaving, 1):
+            member.leave()
+            names = [other.name for other in leaving[number:]]
+            if names:
+                self.waits(lambda names=names: self.has(*names), f"{names} are not alone")
+            else:
+                self.settles()
+
+
+def _count(assignment: bytes) -> int:
+    if not assignment:
+        return 0
+    _, decoded = kw.decode_prefixed(kw.ConsumerProtocolAssignment, assignment)
+    return sum(len(topic.partitions) for topic in decoded.assigned_partitions)
+
+
+def _add_partitions(address: str, topic: str, count: int) -> None:
+    admin = AdminClient({"bootstrap.servers": address})
+    for done in admin.create_partitions([NewPartitions(topic, count)]).values():
+        done.result(PATIENCE)
+
+
+# ---- what is told
+
+
+@dataclass(frozen=True)
+class Told:
+    """A rebalance as it has to be told. `reason`: a part of what the client states; None: it states nothing."""
+
+    cause: Cause
+    client: str | None
+    why: str | None = None
+    reason: str | None = None
+    outcome: str = "stable"
+    cooperative: bool | None = False
+
+
+# ---- situations
+
+
+def polls_too_late(stage: Stage, library: str) -> Figures:
+    first = stage.joins(library, "first")
+    stage.settles(first=4)
+    own = {"max_poll_interval_ms": 4000} if library == "aiokafka" else {}  # apart from the time to join, there
+    second = stage.joins(library, "second", poll_ms=4000, **own)
+    stage.settles(first=2, second=2)
+    with ThreadPoolExecutor(1) as thread:
+        stalled = thread.submit(second.tell, "stall", ms=9000)
+        stage.settles(first=4)
+        stalled.result()
+    stage.settles(first=2, second=2)
+    stage.part(second, first)
+    return {}
+
+
+def stands_still(stage: Stage, library: str) -> Figures:
+    first = stage.joins(library, "first")
+    stage.settles(first=4)
+    second = stage.joins(library, "second", session_ms=3000)
+    stage.settles(first=2, second=2)
+    second.stop()
+    stage.settles(first=4)
+    second.go_on()
+    stage.settles(first=2, second=2)
+    stage.part(second, first)
+    return {}
+
+
+def static(stage: Stage, library: str) -> Figures:
+    other = stage.joins(library, "other", "roundrobin,range", static=True, session_ms=20_000)
+    stage.settles(other=4)
+    at = {"static": True, "session_ms": 6000}
+    one = stage.joins(library, "restarted", "roundrobin,range", **at)
+    stage.settles(other=2, restarted=2)
+    one.kill()
+    two = stage.joins(library, "restarted", "roundrobin,range", **at)
+    stage.waits(lambda: len(two.now_owned) == 2, "it has not its partitions again")
+    two.leave()  # which a static member does without a LeaveGroup
+    three = stage.joins(library, "restarted", "range", **at)  # no roundrobin any more: another assignor is chosen
+    stage.waits(lambda: len(three.now_owned) == 2, "it has not its partitions again")
+    stage.waits(lambda: len(other.owned) >= 4, "the other one has not joined again")
+    three.kill()
+    stage.settles(other=4)
+    four = stage.joins(library, "restarted", "range", **at)
+    stage.settles(other=2, restarted=2)
+    _remove(stage, "restarted")
+    four.kill()
+    stage.settles(other=4)
+    _remove(stage, "other")
+    stage.settles()
+    return {}
+
+
+def _remove(stage: Stage, instance_id: str) -> None:
+    """As an operator does."""
+    gone = kw.LeaveGroupRequestMemberIdentity(group_instance_id=instance_id, reason="the host is taken out of service")
+    with Wire(stage.recorder, client_id="admin") as wire:
+        answer = wire.call(kw.LeaveGroupRequest(group_id=stage.name, members=[gone]), 5)
+    assert [member.error_code for member in answer.members] == [0], answer
+
+
+def changes(stage: Stage, library: str) -> Figures:
+    key = "metadata_max_age_ms" if library == "java" else "topic_metadata_refresh_interval_ms"
+    first = stage.joins(library, "first", **{key: 1000})
+    stage.settles(first=4)
+    second = stage.joins(library, "second", **{key: 1000})
+    stage.settles(first=2, second=2)
+    second.tell("subscribe", topics=[stage.topic, stage.more])
+    stage.settles(first=2, second=6)
+    _add_partitions(stage.broker, stage.topic, 6)
+    stage.settles(first=3, second=7)
+    if library == "java":
+        stage.again(second, lambda: first.tell("rebalance", reason="the leader wants it"))
+        stage.again(first, lambda: second.tell("rebalance", reason="the follower wants it"))
+        stage.settles(first=3, second=7)
+    stage.part(second, first)
+    return {}
+
+
+def unsubscribes(stage: Stage, library: str) -> Figures:
+    """It leaves as one whose application does not poll does: without a word, and its connection stays."""
+    first = stage.joins(library, "first")
+    stage.settles(first=4)
+    second = stage.joins(library, "second")
+    stage.settles(first=2, second=2)
+    second.tell("subscribe", topics=[])
+    stage.settles(first=4)
+    second.tell("subscribe", topics=[stage.topic])
+    stage.settles(first=2, second=2)
+    stage.part(second, first)
+    return {}
+
+
+def migrates(stage: Stage, library: str) -> Figures:
+    """Range, then both, then cooperative-sticky; librdkafka with one of them alone cannot join in between."""
+    both = "cooperative-sticky,range"
+    one = stage.joins("java", "one", "range")
+    stage.settles(one=4)
+    _is_refused(stage, "cooperative-sticky")
+    two = stage.joins("java", "two", both)
+    stage.settles(one=2, two=2)
+    one.leave()
+    stage.settles(two=4)
+    three = stage.joins("java", "three", "cooperative-sticky")
+    stage.settles(two=2, three=2)
+    _is_refused(stage, "range")
+    two.leave()
+    stage.settles(three=4)
+    four = stage.joins("confluent", "four", "cooperative-sticky")
+    stage.settles(three=2, four=2)
+    stage.part(four, three)
+    return {}
+
+
+def _is_refused(stage: Stage, assignor: str) -> None:
+    member = stage.joins("confluent", "outsider", assignor)
+    stage.waits(lambda: bool(member.complaints), "it was not refused")
+    member.kill()
+
+
+def commits_late(stage: Stage, library: str) -> Figures:
+    """A worker that goes on with a partition after its member has given it up."""
+    first = stage.joins(library, "first", "cooperative-sticky")
+    stage.settles(first=4)
+    stage.waits(lambda: len(first.now_owned) == 4, "it does not know")
+    first.tell("commit", offsets=[[partition, 0] for partition in range(4)])
+    second = stage.joins(library, "second", "cooperative-sticky")
+    stage.settles(first=2, second=2)
+    stage.waits(lambda: len(first.now_owned) == 2 == len(second.now_owned), "they do not know")
+    time.sleep(0.3)
+    lost = second.now_owned[0]
+    first.tell("commit", offsets=[[lost, 0]])
+    stage.part(second, first)
+    return {}
+
+
+def overflows(stage: Stage, library: str) -> Figures:
+    members = _three(stage, library)
+    fourth = stage.joins(library, "fourth", "roundrobin")
+    stage.waits(lambda: bool(fourth.complaints), "it was not refused")
+    fourth.kill()
+    stage.part(*members)
+    return {}
+
+
+def _three(stage: Stage, library: str, **options: int) -> list[Member]:
+    names = ["first", "second", "third"]
+    members = []
+    for number, name in enumerate(names, 1):
+        members.append(stage.joins(library, name, "roundrobin", **options))
+        stage.waits(lambda number=number: stage.has(*names[:number]), f"{name} is not in")
+    return members
+
+
+MODERN = {"group_protocol": "consumer", "partition_assignment_strategy": None}
+MODERN |= {"session_timeout_ms": None, "heartbeat_interval_ms": None}
+
+
+def modern(stage: Stage, library: str) -> Figures:
+    first = stage.joins(library, "first", **MODERN)
+    stage.waits(lambda: first.now_owned == [0, 1, 2, 3], f"the first has {first.owned}, {first.complaints}")
+    second = stage.joins(library, "second", **MODERN)
+    stage.waits(lambda: len(first.now_owned) == 2 == len(second.now_owned), "they do not share")
+    second.leave()
+    stage.waits(lambda: first.now_owned == [0, 1, 2, 3], "the first has not all")
+    third = stage.joins(library, "third", **MODERN)
+    stage.waits(lambda: len(first.now_owned) == 2 == len(third.now_owned), "they do not share")
+    third.kill()
+    stage.waits(lambda: first.now_owned == [0, 1, 2, 3], "the first has not all")
+    first.leave()
+    return {}
+
+
+# ---- situations that live through the loss of the coordinator
+
+
+@dataclass
+class Loss:
+    """The coordinator is lost when all have come to that, and is back when `back` is set."""
+
+    near: Barrier
+    back: Event = field(default_factory=Event)
+
+    def pass_by(self) -> None:
+        self.near.wait(120)
+        assert self.back.wait(120)
+
+
+def loss_of_a_stable_group(stage: Stage, library: str, loss: Loss) -> Figures:
+    first = stage.joins(library, "first", session_ms=30_000)
+    stage.settles(first=4)
+    loss.pass_by()
+    stage.settles(first=4)
+    second = stage.joins(library, "second")
+    stage.settles(first=2, second=2)
+    stage.part(second, first)
+    return {}
+
+
+def loss_of_members(stage: Stage, library: str, loss: Loss) -> Figures:
+    """One dies while there is no coordinator."""
+    first = stage.joins(library, "first", session_ms=30_000)
+    stage.settles(first=4)
+    second = stage.joins(library, "second", session_ms=5000)
+    stage.settles(first=2, second=2)
+    loss.near.wait(120)
+    second.kill()
+    assert loss.back.wait(120)
+    stage.settles(first=4)
+    stage.part(first)
+    return {}
+
+
+def loss_of_a_join(stage: Stage, library: str, loss: Loss) -> Figures:
+    """It is lost while a join waits for a member that stands still."""
+    first = stage.joins(library, "first", session_ms=30_000)
+    stage.settles(first=4)
+    first.stop()
+    second = stage.joins(library, "second", session_ms=30_000)
+    stage.waits(lambda: stage.described()[0] == "PreparingRebalance", "nobody joins")
+    loss.pass_by()
+    first.go_on()
+    stage.settles(first=2, second=2)
+    stage.part(second, first)
+    return {}
+
+
+def loss_with_a_smaller_limit(stage: Stage, library: str, loss: Loss) -> Figures:
+    """It comes back with a group.max.size that the group exceeds: it refuses one, and waits for it all the same."""
+    members = _three(stage, library, session_ms=30_000, poll_ms=10_000)
+    loss.pass_by()
+    stage.waits(lambda: len(stage.described()[1]) == 2 and stage.described()[0] == "Stable", "it is not smaller")
+    refused = next(member for member in members if member.name not in stage.described()[1])
+    refused.kill()
+    stage.part(*(member for member in members if member is not refused))
+    return {}
+
+
+# ---- all of them, with what has to be told
+
+
+ANY = "whoever comes last"
+
+
+def stated(library: str, text: str) -> str | None:
+    """The reason that a client gives, if its library gives any (KIP-800)."""
+    return text if library == "java" else None
+
+
+def comes(library: str, client: str, **more: Any) -> Told:
+    return Told(Cause.NEW_MEMBER, client, reason=stated(library, "need to re-join with the given member-id"), **more)
+
+
+def goes(library: str, client: str, **more: Any) -> Told:
+    return Told(Cause.MEMBER_LEFT, client, "left", stated(library, "the consumer is being closed"), **more)
+
+
+def ends(library: str, *clients: str, **more: Any) -> list[Told]:
+    last = goes(library, clients[-1], outcome="empty", cooperative=None)
+    return [*(goes(library, client, **more) for client in clients[:-1]), last]
+
+
+def late_poll(library: str) -> list[Told]:
+    why = Told(Cause.POLL_TIMEOUT, "second", "poll timeout", stated(library, "consumer poll timeout has expired"))
+    start = [comes(library, "first"), comes(library, "second"), why, comes(library, "second")]
+    return [*start, *ends(library, "second", "first")]
+
+
+def standstill(library: str) -> list[Told]:
+    expired = Told(Cause.SESSION_EXPIRED, "second", "session timeout")
+    start = [comes(library, "first"), comes(library, "second"), expired, comes(library, "second")]
+    return [*start, *ends(library, "second", "first")]
+
+
+def statics() -> list[Told]:
+    """A static member needs no second join for its id, so that even Java's states no reason."""
+    removed = partial(Told, Cause.MEMBER_LEFT, why="left", reason="the host is taken out of service")
+    return [
+        Told(Cause.NEW_MEMBER, "other"),
+        Told(Cause.NEW_MEMBER, "restarted"),
+        Told(Cause.STATIC_REPLACED, "restarted"),
+        Told(Cause.SESSION_EXPIRED, "restarted", "session timeout"),
+        Told(Cause.NEW_MEMBER, "restarted"),
+        removed("restarted"),
+        removed("other", outcome="empty", cooperative=None),
+    ]
+
+
+def changed(library: str) -> list[Told]:
+    told = [
+        comes(library, "first"),
+        comes(library, "second"),
+        Told(Cause.SUBSCRIPTION_CHANGED, "second", reason=stated(library, "subscription has changed")),
+        Told(Cause.TOPICS_CHANGED, "first", reason=stated(library, "cached metadata has changed")),
+    ]
+    if library == "java":
+        told.append(Told(Cause.LEADER_REJOINED, "first", reason="the leader wants it"))
+        told.append(
+            Told(Cause.SUBSCRIPTION_CHANGED, "second", reason="the follower wants it")
+        )  # its generation, at least
+    return [*told, *ends(library, "second", "first")]
+
+
+FOLLOWS = partial(Told, Cause.COOPERATIVE_FOLLOW_UP, cooperative=True)
+REVOKES = "need to revoke partitions and re-join"
+MIGRATION = [
+    comes("java", "one"),
+    comes("java", "two"),
+    goes("java", "one"),
+    comes("java", "three"),
+    goes("java", "two", cooperative=True),
+    comes("confluent", "four", cooperative=True),
+    FOLLOWS("three", reason=REVOKES),
+    goes("confluent", "four", cooperative=True),
+    goes("java", "three", outcome="empty", cooperative=None),
+]
+
+
+def late_commit(library: str) -> list[Told]:
+    start = [comes(library, name, cooperative=True) for name in ("first", "second")]
+    return [
+        *start,
+        FOLLOWS("first", reason=stated(library, REVOKES)),
+        *ends(library, "second", "first", cooperative=True),
+    ]
+
+
+THREE = [Told(Cause.NEW_MEMBER, name) for name in ("first", "second", "third")]
+
+
+RESUMED = [
+    comes("confluent", "first"),
+    comes("confluent", "second"),
+    goes("confluent", "second"),
+    comes("confluent", "second"),
+]
+
+
+def modern_life(library: str) -> list[Told]:
+    return [
+        Told(Cause.NEW_MEMBER, "first", cooperative=True),
+        Told(Cause.NEW_MEMBER, "second", cooperative=True),
+        Told(Cause.MEMBER_LEFT, "second", "left", cooperative=True),
+        Told(Cause.NEW_MEMBER, "third", cooperative=True),
+        Told(Cause.SESSION_EXPIRED, "third", "session timeout", cooperative=True),
+        Told(Cause.MEMBER_LEFT, "first", "left", outcome="empty", cooperative=True),
+    ]
+
+
+def survived(library: str) -> list[Told]:
+    return [comes(library, "first"), comes(library, "second"), *ends(library, "second", "first")]
+
+
+LIBRARIES = ("java", "confluent", "kafka-python", "aiokafka")
+Situation = tuple[Callable[..., Figures], str, list[Told]]
+PLAYED: dict[str, Situation] = {
+    **{f"poll-{library}": (polls_too_late, library, late_poll(library)) for library in LIBRARIES},
+    **{f"stop-{library}": (stands_still, library, standstill(library)) for library in LIBRARIES},
+    **{f"static-{library}": (static, library, statics()) for library in ("java", "confluent")},
+    **{f"changes-{library}": (changes, library, changed(library)) for library in ("java", "confluent")},
+    **{f"late-{library}": (commits_late, library, late_commit(library)) for library in ("java", "confluent")},
+    "unsubscribed": (unsubscribes, "confluent", [*RESUMED, *ends("confluent", "second", "first")]),
+    "migration": (migrates, "java", MIGRATION),
+    "full": (overflows, "confluent", [*THREE, *ends("confluent", "first", "second", "third")]),
+    "modern-java": (modern, "java", modern_life("java")),
+    "modern-confluent": (modern, "confluent", modern_life("confluent")),
+}
+NEWER = {"modern-confluent"}
+"""Played on a newer broker: librdkafka speaks ConsumerGroupHeartbeat from version 1, which Kafka 3.9 does not have; it
+sends nothing at all there, and says nothing."""
+LOST: dict[str, Situation] = {
+    **{f"lost-stable-{x}": (loss_of_a_stable_group, x, survived(x)) for x in ("java", "confluent")},
+    **{
+        f"lost-join-{library}": (
+            loss_of_a_join,
+            library,
+            [
+                comes(library, "first"),
+                comes(library, "second", outcome="interrupted", cooperative=None),
+                Told(
+                    Cause.COORDINATOR_FAILOVER,
+                    "second",
+                    reason=stated(library, "need to re-join with the given member-id"),
+                ),
+                *ends(library, "second", "first"),
+            ],
+        )
+        for library in ("java", "confluent")
+    },
+    "lost-member": (
+        loss_of_members,
+        "confluent",
+        [
+            comes("confluent", "first"),
+            comes("confluent", "second"),
+            Told(Cause.SESSION_EXPIRED, "second", "session timeout"),
+            *ends("confluent", "first"),
+        ],
+    ),
+    "lost-size": (
+        loss_with_a_smaller_limit,
+        "java",
+        [
+            *(comes("java", name) for name in ("first", "second", "third")),
+            Told(Cause.GROUP_TOO_LARGE, None, "group.max.size"),
+            *ends("java", ANY, ANY),
+        ],
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Explained:
+    """Histories by group: of the recording, and of the broker's own log."""
+
+    wire: dict[str, GroupHistory]
+    log: dict[str, GroupHistory]
+    losses: list[str]
+
+
+def play(folder: Path, classes: Path, names: Sequence[str]) -> Explained:
+    """Play situations by name, on one broker or, where it has to be, on a newer one."""
+    path = compile_java(SOURCE, classes, class_path("kafka-clients"))
+    clients = {
+        "java": Client("kafka-clients", java(path, *LOGGER, "JavaMember"), ALLOWED),
+        "confluent": CONFLUENT,
+        "kafka-python": KAFKA_PYTHON,
+        "aiokafka": AIOKAFKA,
+    }
+    losing = [name for name in names if name in LOST]
+    loss = Loss(Barrier(len(losing) + 1))
+    with ExitStack() as stack:
+        stages: dict[str, Stage] = {}
+        brokers: dict[str, KafkaBroker] = {}
+        for version in (KAFKA, NEWER_KAFKA):
+            here = [name for name in names if (name in NEWER) == (version == NEWER_KAFKA)]
+            if not here:
+                continue
+            brokers[version] = one = stack.enter_context(
+                KafkaBroker(folder / f"situations-{version}", PROPERTIES, version)
+            )
+            recorder = stack.enter_context(Recorder(upstream=one.address, folder=folder / f"recording-{version}"))
+            create_topics(one.address, [f"{kind}-{name}" for kind in ("orders", "bills") for name in here])
+            stages |= {name: Stage(name, one.address, recorder.address, clients) for name in here}
+
+        def whole(name: str, *about: Any) -> Figures:
+            act, library, _ = {**PLAYED, **LOST}[name]
+            began = time.monotonic()
+            with stages[name].played():
+                try:
+                    act(stages[name], library, *about)
+                except BaseException:
+                    loss.near.abort()  # nobody waits for who does not come
+                    raise
+            return {"seconds": time.monotonic() - began}
+
+        playing = {name: partial(whole, name) for name in names if name in PLAYED}
+        if playing:
+            print(at_once(playing))
+        if losing:
+            with ThreadPoolExecutor(1) as thread:
+                ended = thread.submit(at_once, {name: partial(whole, name, loss) for name in losing})
+                with suppress(BrokenBarrierError):
+                    loss.near.wait(PATIENCE)
+                    brokers[KAFKA].restart({"group.max.size": "2"})
+                loss.back.set()
+                print(ended.result())
+    wire = analyze(sorted(folder.glob("recording-*")))
+    log = analyze(sorted(folder.glob("situations-*/__consumer_offsets-0")))
+    losses = [f"{loss.source} {loss.position}: {loss.what}" for loss in [*wire.losses, *log.losses]]
+    return Explained(
+        {history.group.group_id: history for history in wire.histories},
+        {history.group.group_id: history for history in log.histories},
+        losses,
+    )
+
+
+@pytest.fixture(scope="module")
+def explained(tmp_path_factory: pytest.TempPathFactory) -> Explained:
+    return play(tmp_path_factory.mktemp("explained"), tmp_path_factory.mktemp("classes"), [*PLAYED, *LOST])
+
+
+def test_nothing_was_lost(explained: Explained) -> None:
+    assert explained.losses == []
+
+
+@pytest.mark.parametrize("name", [*PLAYED, *LOST])
+def test_the_recording_tells_what_was_done(name: str, explained: Explained) -> None:
+    _, library, expected = {**PLAYED, **LOST}[name]
+    told = [
+        Told(Cause(r.cause), r.client_id, r.removed[0].why if r.removed else None, r.reason, r.outcome, r.cooperative)
+        for r in explained.wire[name].rebalances
+        if not (library == "kafka-python" and r.cause == Cause.LEADER_REJOINED)  # of its own, after it was assigned
+    ]
+    for index, (one, other) in enumerate(zip(told, expected, strict=False)):
+        if one.reason is not None and other.reason is not None and other.reason in one.reason:
+            told[index] = replace(told[index], reason=other.reason)
+        if other.client == ANY:
+            told[index] = replace(told[index], client=ANY)
+    assert told == expected
+
+
+@pytest.mark.parametrize("name", [*PLAYED, *LOST])
+def test_the_log_tells_of_the_same_generations(name: str, explained: Explained) -> None:
+    wire = {
+        g.generation_id: g.members for g in explained.wire[name].generations if g.stable_ns is not None and g.members
+    }
+    log = {g.generation_id: g.members for g in explained.log[name].generations if g.members}
+    assert log == wire
+
+
+def test_findings(explained: Explained) -> None:
+    found = {
+        (name, finding.detector, finding.subject)
+        for name, history in explained.wire.items()
+        for finding in history.findings
+        if finding.severity == "critical"
+    }
+    assert found == {
+        ("migration", "mixed_assignors", "outsider"),
+        ("late-java", "commit_after_revoke", "first"),
+        ("late-confluent", "commit_after_revoke", "first"),
+    }
