@@ -401,8 +401,8 @@ class MemberLife:
 
     :ivar left_ns: when it left or was removed; `why_left` as of `RemovedMember.why`; None: it was there to the end
     :ivar why_left: ``left``, ``poll timeout``, ``session timeout``, ``rebalance timeout``, ``sync timeout``,
-        ``replaced`` (static), ``group.max.size``, ``coordinator failover`` (an id that the lost coordinator had not written down); ``left or
-        timed out`` where a log does not tell
+        ``replaced`` (static), ``group.max.size``, ``coordinator failover`` (an id that the lost coordinator had not
+        written down); ``left or timed out`` where a log does not tell
     :ivar assignors: that it offers, best first
     :ivar protocol: ``classic`` or ``consumer`` (KIP-848)
     :ivar library: what the versions and blobs it sends tell of its client library; None: nothing certain
