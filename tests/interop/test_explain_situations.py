@@ -25,7 +25,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 import kcoord_wire as kw
 from kcoord_wire.capture.proxy import Recorder
 from kcoord_wire.forensics.analysis import analyze
-from kcoord_wire.forensics.model import Cause, GroupHistory
+from kcoord_wire.forensics.model import Cause, GroupHistory, Rebalance
 from tests.group.clients.life_cycle import Figures, at_once
 from tests.group.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, PATIENCE, Client, Member
 from tests.group.wire import Wire
@@ -193,7 +193,7 @@ def polls_too_late(stage: Stage, library: str) -> Figures:
     second = stage.joins(library, "second", poll_ms=4000, **own)
     stage.settles(first=2, second=2)
     with ThreadPoolExecutor(1) as thread:
-        stalled = thread.submit(second.tell, "stall", ms=9000)
+        stalled = thread.submit(second.tell, "stall", ms=8000)
         stage.settles(first=4)
         stalled.result()
     stage.settles(first=2, second=2)
@@ -672,19 +672,30 @@ def test_nothing_was_lost(explained: Explained) -> None:
     assert explained.losses == []
 
 
+def is_extra(rebalance: Rebalance, before: Rebalance | None, library: str) -> bool:
+    """What clients may do of their own, as it happens: kafka-python's leader joins once more after it was assigned; a
+    leader that learns of a topic by another's subscription sees its metadata change a moment later."""
+    if rebalance.cause == Cause.TOPICS_CHANGED:
+        return before is not None and before.cause in (Cause.TOPICS_CHANGED, Cause.SUBSCRIPTION_CHANGED)
+    return library == "kafka-python" and rebalance.cause == Cause.LEADER_REJOINED
+
+
 @pytest.mark.parametrize("name", [*PLAYED, *LOST])
 def test_the_recording_tells_what_was_done(name: str, explained: Explained) -> None:
     _, library, expected = {**PLAYED, **LOST}[name]
+    rebalances = explained.wire[name].rebalances
+    spare = len(rebalances) - len(expected)
+    told = []
+    for before, r in zip([None, *rebalances], rebalances, strict=False):
+        if spare and is_extra(r, before, library):
+            spare -= 1
+            continue
+        reason = next((one.reason for one in expected if one.reason and one.reason in (r.reason or "")), r.reason)
+        why = r.removed[0].why if r.removed else None
+        told.append(Told(Cause(r.cause), r.client_id, why, reason, r.outcome, r.cooperative))
     told = [
-        Told(Cause(r.cause), r.client_id, r.removed[0].why if r.removed else None, r.reason, r.outcome, r.cooperative)
-        for r in explained.wire[name].rebalances
-        if not (library == "kafka-python" and r.cause == Cause.LEADER_REJOINED)  # of its own, after it was assigned
-    ]
-    for index, (one, other) in enumerate(zip(told, expected, strict=False)):
-        if one.reason is not None and other.reason is not None and other.reason in one.reason:
-            told[index] = replace(told[index], reason=other.reason)
-        if other.client == ANY:
-            told[index] = replace(told[index], client=ANY)
+        replace(one, client=ANY) if other.client == ANY else one for one, other in zip(told, expected, strict=False)
+    ] + told[len(expected) :]
     assert told == expected
 
 
