@@ -236,7 +236,7 @@ class ClassicRecords:
             protocol_type=seen.protocol_type,
             assignor=seen.assignor,
             leader_id=seen.leader,
-            cooperative=seen.cooperative,
+            cooperative=_is_cooperative(last, seen),
             syncing_ms=None if seen.joined is None else (seen.at - seen.joined) / MS,
             members_before=0 if last is None else len(last.members),
             members_after=len(seen.members),
@@ -393,6 +393,15 @@ class ClassicRecords:
             and member_id in seen.members
             and any(place[0] in (topics or ()) for topics in last.topics.values())
         }
+
+
+def _is_cooperative(last: _Seen | None, seen: _Seen) -> bool | None:
+    """By the assignor, unless members that had partitions joined without any: they offer an eager assignor as well, as
+    in the midst of a migration, and so give everything up when they join."""
+    if last is None or not seen.cooperative:
+        return seen.cooperative
+    held = {member_id for member_id in last.assigned.values() if seen.topics.get(member_id) is not None}
+    return not held - set(seen.claimed.values()) - seen.absent
 
 
 def _absent(last: _Seen, seen: _Seen) -> set[str]:

@@ -244,6 +244,15 @@ def test_causes_between_the_same_members() -> None:
         assert rebalances(start, record)[1].cause is cause
 
 
+def test_members_that_join_without_what_they_had_are_not_cooperative() -> None:
+    """They offer an eager assignor, too."""
+    start = generation(1, {"a-1": [0, 1]}, protocol="cooperative-sticky")
+    both = generation(2, {"a-1": [0], "b-1": [1]}, protocol="cooperative-sticky")
+    alone = generation(2, {"b-1": [1]}, protocol="cooperative-sticky")
+    assert [r.cooperative for r in rebalances(start, both)] == [True, False]
+    assert [r.cooperative for r in rebalances(start, alone)] == [True, True]
+
+
 def test_the_end_of_a_group() -> None:
     deleted = (generation(1, {})[0], None)
     history = log_history(table([generation(0, {}), generation(1, {"a-1": [0]}), generation(2, {}), deleted]))
