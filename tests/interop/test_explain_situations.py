@@ -708,6 +708,17 @@ def test_the_log_tells_of_the_same_generations(name: str, explained: Explained) 
     assert log == wire
 
 
+@pytest.mark.parametrize("name", [*PLAYED, *LOST])
+def test_the_log_tells_the_same_where_it_can(name: str, explained: Explained) -> None:
+    """It cannot tell of a coordinator that was lost; how a member went it tells with little confidence."""
+    wire = {r.generation_id: r for r in explained.wire[name].rebalances if r.cause != Cause.COORDINATOR_FAILOVER}
+    certain = [r for r in explained.log[name].rebalances if r.confidence >= 0.8 and r.generation_id in wire]
+    assert certain
+    for told in certain:
+        seen = wire[told.generation_id]
+        assert (told.cause, told.client_id, told.cooperative) == (seen.cause, seen.client_id, seen.cooperative)
+
+
 def test_findings(explained: Explained) -> None:
     found = {
         (name, finding.detector, finding.subject)
