@@ -6,13 +6,18 @@ Laws:
 * With --out, the tables (Parquet), report.json and report.html are there when the command has ended well; each file is
   written beside its place and then moved into it, so that an interrupt leaves none half.
 * A source with damage is read as far as it can be, with status 0; only one that has nothing at all is an error.
+* Whether --out can be written to is known before anything is read. What comes through a pipe is a file first.
 """
 
 from __future__ import annotations
 
 import argparse
+import errno
 import os
+import shutil
+import stat
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -34,11 +39,17 @@ examples:
       from a broker's own log: who came and went, who had what; the wire tells more
   kcoord analyze --kafka broker:9092 --kafka-config security.protocol=SSL
       the same from the live topic; only reads, joins no group, commits nothing
+  zcat trace.pcap.gz | kcoord analyze - --out report
+      from standard input, by way of a temporary file
   kcoord analyze 'captures/*.pcap' --spark-master 'local[8]' --out report
       on Spark, for what does not fit one process
 
-tables: groups rebalances generations states members ownership pauses commits findings losses
+tables in DIR: groups rebalances generations states members ownership pauses commits findings losses
 """
+
+
+_GAP = "not captured"
+"""In what is said of a loss, where packets were cut or dropped."""
 
 
 def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
@@ -55,7 +66,7 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
         "source",
         nargs="*",
         help="captures (pcap, pcapng), recordings of `kcoord record`, segments of __consumer_offsets; "
-        "files, folders or patterns",
+        "files, folders or patterns; - for standard input",
     )
     command.add_argument("--kafka", metavar="HOST:PORT", help="read __consumer_offsets of this cluster instead")
     command.add_argument(
@@ -64,11 +75,14 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
         default=[],
         type=_setting,
         metavar="NAME=VALUE",
-        help="a setting of librdkafka, as in sasl.username=me; may be repeated",
+        help="a setting of librdkafka for --kafka, as in sasl.username=me; may be repeated",
     )
-    command.add_argument("--group", action="append", help="only this group; may be repeated")
+    command.add_argument("--group", action="append", metavar="ID", help="only this group; may be repeated")
     command.add_argument(
-        "--port", type=int, action="append", help="only this port of a broker, in captures; may be repeated"
+        "--port",
+        type=int,
+        action="append",
+        help="only this port of a broker, in captures; may be repeated; found in the bytes if not given",
     )
     command.add_argument("--spark-master", metavar="URL", help="run on Spark, as in local[4] or spark://host:7077")
     command.add_argument("--out", type=Path, metavar="DIR", help="write tables, report.json and report.html here")
@@ -87,16 +101,64 @@ def _setting(text: str) -> tuple[str, str]:
 def _run(args: argparse.Namespace) -> None:
     if bool(args.source) == bool(args.kafka):
         raise ValueError("give either files or --kafka HOST:PORT (see kcoord analyze --help)")
+    if args.out is not None:
+        _make_ready(args.out)
     meter = _Meter(sys.stderr, silent=args.quiet or not sys.stderr.isatty())
-    try:
-        analysis = _analyze(args, meter)
-    finally:
-        meter.clear()
+    with tempfile.TemporaryDirectory(prefix="kcoord-") as folder:
+        sources = [_file_of(source, Path(folder, f"stdin-{at}")) for at, source in enumerate(args.source)]
+        try:
+            analysis = _analyze(args, sources, meter)
+        finally:
+            meter.clear()
     if not analysis.histories:
-        wanted = f" called {', '.join(args.group)}" if args.group else ""
-        raise ValueError(f"no consumer group{wanted} is in {args.kafka or ', '.join(args.source)}")
+        raise ValueError(_why_nothing(analysis, args))
     if args.out is not None:
         _write(analysis, args)
+    _print(analysis, args)
+    gaps = sum(loss.count for loss in analysis.losses if _GAP in loss.what)
+    if gaps:
+        print(
+            f"kcoord: bytes are missing from the capture in {gaps:,} places, and rebalances may be missing with them: "
+            "capture whole packets (tcpdump -s 0) and drop none (tcpdump -B 65536)",
+            file=sys.stderr,
+        )
+
+
+def _make_ready(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+
+
+def _file_of(source: str, place: Path) -> str:
+    """A file with what `source` has: itself, or `place`, where it can be read only once."""
+    if source != "-" and not (os.path.exists(source) and stat.S_ISFIFO(os.stat(source).st_mode)):
+        return source
+    with place.open("wb") as file:
+        if source == "-":
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        else:
+            with open(source, "rb") as pipe:
+                shutil.copyfileobj(pipe, file)
+    return str(place)
+
+
+def _why_nothing(analysis: Analysis, args: argparse.Namespace) -> str:
+    where = args.kafka or ", ".join(args.source)
+    if args.group:
+        return (
+            f"no consumer group called {', '.join(args.group)} is in {where}; without --group all that are there show"
+        )
+    if analysis.counts.get("exchanges") or analysis.counts.get("records"):
+        return f"no consumer group is in {where}, though other Kafka traffic is"
+    text = f"no consumer group is in {where}: a capture needs the brokers' traffic, in whole packets and without TLS"
+    if analysis.losses:
+        first = analysis.losses[0]
+        text += f"; what could not be read begins at {first.position:,} of {first.source}: {first.what}"
+    return text
+
+
+def _print(analysis: Analysis, args: argparse.Namespace) -> None:
     if args.format == "json":
         from kcoord_wire.report import write_json
 
@@ -106,10 +168,11 @@ def _run(args: argparse.Namespace) -> None:
 
         print_summary(analysis.histories, analysis.losses, sys.stdout)
         if args.out is not None:
-            print(f"\n{args.out / 'report.html'}", flush=True)
+            print(f"\n{args.out / 'report.html'}")
+    sys.stdout.flush()
 
 
-def _analyze(args: argparse.Namespace, meter: _Meter) -> Analysis:
+def _analyze(args: argparse.Namespace, sources: list[str], meter: _Meter) -> Analysis:
     from kcoord_wire.extras import require
 
     require("pyarrow", "analyze", "analyze")
@@ -117,15 +180,16 @@ def _analyze(args: argparse.Namespace, meter: _Meter) -> Analysis:
         require("pyspark", "spark", "--spark-master")
         from kcoord_wire.spark.analysis import analyze as analyze_on_spark
 
-        return analyze_on_spark(
-            args.source,
-            kafka=args.kafka,
-            kafka_config=dict(args.kafka_config),
-            master=args.spark_master,
-            ports=args.port,
-            groups=args.group,
-            progress=meter.tell,
-        )
+        with _spark_said(args.spark_master):
+            return analyze_on_spark(
+                sources,
+                kafka=args.kafka,
+                kafka_config=dict(args.kafka_config),
+                master=args.spark_master,
+                ports=args.port,
+                groups=args.group,
+                progress=meter.tell,
+            )
     from kcoord_wire.forensics.analysis import analyze, analyze_records
 
     if args.kafka is not None:
@@ -134,7 +198,19 @@ def _analyze(args: argparse.Namespace, meter: _Meter) -> Analysis:
         config: Mapping[str, str] = dict(args.kafka_config)
         batches = read_topic(args.kafka, config, progress=lambda done, total: meter.tell(args.kafka, done, total))
         return analyze_records(batches, groups=args.group)
-    return analyze(args.source, ports=args.port, groups=args.group, progress=meter.tell)
+    return analyze(sources, ports=args.port, groups=args.group, progress=meter.tell)
+
+
+@contextmanager
+def _spark_said(master: str) -> Iterator[None]:
+    """An error of Spark's as one line."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+            raise
+        lines = [line.strip(" :") for line in str(error).splitlines() if line.strip()]
+        raise ValueError(f"Spark at {master} failed: {' '.join(lines[:2])}") from error
 
 
 def _write(analysis: Analysis, args: argparse.Namespace) -> None:
@@ -142,7 +218,7 @@ def _write(analysis: Analysis, args: argparse.Namespace) -> None:
     from kcoord_wire.report import write_html, write_json
 
     folder: Path = args.out
-    title = args.kafka or ", ".join(Path(source).name for source in args.source[:3])
+    title = args.kafka or ", ".join("stdin" if source == "-" else Path(source).name for source in args.source[:3])
     told = {name: analysis.counts.get(name, 0) for name in ("sources", "frames", "records")}
     source = ", ".join(f"{count:,} {name if count != 1 else name[:-1]}" for name, count in told.items() if count)
     write_tables(analysis.histories, analysis.losses, folder)

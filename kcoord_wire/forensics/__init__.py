@@ -1,8 +1,40 @@
 """Why a consumer group rebalanced: from frames or the records of ``__consumer_offsets`` to histories and causes.
 
-No Spark here: what this folder does to one group, kcoord_wire.spark does to many.
+    from kcoord_wire.forensics import analyze
+
+    for history in analyze(["trace.pcap"]).histories:
+        for rebalance in history.rebalances:
+            print(rebalance.cause, rebalance.client_id, rebalance.duration_ms)
+
+No Spark here: what this folder does to one group, kcoord_wire.spark does to many. What a history consists of is
+declared in `kcoord_wire.forensics.model`. Names are imported when they are first used:
+`analyze` needs the extra ``analyze``.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from kcoord_wire.extras import require
 from kcoord_wire.forensics.model import Cause, GroupHistory
 
-__all__ = ["Cause", "GroupHistory"]
+if TYPE_CHECKING:
+    from kcoord_wire.forensics.analysis import Analysis, analyze, analyze_records, tables_of, write_tables
+
+__all__ = ["Analysis", "Cause", "GroupHistory", "analyze", "analyze_records", "tables_of", "write_tables"]
+
+_LAZY = ("Analysis", "analyze", "analyze_records", "tables_of", "write_tables")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    require("pyarrow", "analyze", f"kcoord_wire.forensics.{name}")
+    value = getattr(import_module(f"{__name__}.analysis"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -199,13 +199,20 @@ def tables_of(histories: Iterable[GroupHistory], losses: Iterable[Loss] = ()) ->
 
 
 def write_tables(histories: Iterable[GroupHistory], losses: Iterable[Loss], folder: Path) -> list[Path]:
-    """Write each table as ``NAME.parquet``, replacing what was there; the files."""
+    """Write each table as ``NAME.parquet``, replacing what was there; the files.
+
+    :raises OSError: one cannot be written; those before it are there, and of this one nothing
+    """
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for name, table in tables_of(histories, losses).items():
         path = folder / f"{name}.parquet"
         part = path.with_suffix(".part")
-        pq.write_table(table, part)
-        part.replace(path)
+        try:
+            with part.open("wb") as file:  # Python's errors name the file; Arrow's are sentences of their own
+                pq.write_table(table, file)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
         written.append(path)
     return written

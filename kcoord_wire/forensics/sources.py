@@ -108,8 +108,9 @@ def _is_text(start: bytes) -> bool:
 def find_sources(paths: Sequence[str | os.PathLike[str]]) -> list[Source]:
     """The files that paths stand for: files, folders with all that is below them, patterns (``captures/*.pcap``).
 
-    Of a folder those count that are named ``*.pcap``, ``*.pcapng``, ``*.cap`` or ``*.kcrec``, and the segments
-    (20 digits ``.log``) in folders ``__consumer_offsets-N`` or in the folder itself; empty segments are left out.
+    Of a folder those count that are named ``*.pcap``, ``*.pcapng``, ``*.cap`` or ``*.kcrec``, a number behind it or
+    not, and the segments (20 digits ``.log``) in folders ``__consumer_offsets-N`` or in the folder itself; empty
+    segments are left out.
 
     :return: each file once, in order of their paths, numbers in them by value
     :raises SourceError: a path does not exist, or has nothing that can be read
@@ -145,7 +146,7 @@ def _in_folder(folder: Path) -> Iterator[Source]:
         segments = bool(_OFFSETS.fullmatch(Path(parent).resolve().name)) or (Path(parent) == folder and own_segments)
         for name in names:
             path = Path(parent, name)
-            kind = _SUFFIXES.get(path.suffix)
+            kind = _SUFFIXES.get(path.suffix.rstrip("0123456789"))  # tcpdump -C numbers its files: trace.pcap1
             if kind is not None:
                 yield Source(path, kind)
             elif segments and _SEGMENT.fullmatch(name) and path.stat().st_size:

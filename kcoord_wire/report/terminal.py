@@ -4,6 +4,7 @@ Laws:
 
 * No control character of a peer's string reaches the terminal, and none is taken for markup.
 * A long report stays a screenful a group: of many rebalances those that took longest, said so.
+* Where a table would be too narrow to read, each rebalance is two lines with the same particulars.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ STYLES = {"critical": "bold red", "warning": "yellow", "info": "cyan", "quiet": 
 FAULTS = {
     Cause.POLL_TIMEOUT, Cause.SESSION_EXPIRED, Cause.SYNC_EXPIRED, Cause.REBALANCE_TIMEOUT, Cause.COORDINATOR_FAILOVER,
 }  # fmt: skip
+NARROW = 100  # columns below which the table's cells would be cut into syllables
 PLAIN = 1 << 16  # columns of what is no terminal: nothing is wrapped there
 
 
@@ -47,7 +49,7 @@ def print_summary(
     if not found:
         console.print("no consumer group was found")
     for digest in found:
-        for part in _group(digest):
+        for part in _group(digest, console.width < NARROW):
             console.print(part, soft_wrap=not console.is_terminal and width is None)
     for line in _losses(list(losses)):
         console.print(line)
@@ -58,11 +60,13 @@ def _rich(module: str) -> Any:
     return import_module(f"rich.{module}")
 
 
-def _group(digest: Digest) -> Iterator[Any]:
+def _group(digest: Digest, narrow: bool) -> Iterator[Any]:
     text = _rich("text").Text
     history = digest.history
     yield text(digest.opening, STYLES.get(digest.severity, "") if digest.severity != "quiet" else "bold")
-    if history.rebalances:
+    if narrow:
+        yield from _list(digest)
+    elif history.rebalances:
         yield _table(digest)
     if len(history.rebalances) > ROWS:
         rest = len(history.rebalances) - ROWS
@@ -86,22 +90,40 @@ def _table(digest: Digest) -> Table:
     ):  # fmt: skip
         table.add_column(name, header_style="dim", justify="right" if right else "left", overflow="fold", no_wrap=right)
     for row in _longest(digest):
-        took = digest.lengths[row.number]
-        cells = (
-            str(row.number),
-            ago(row.started_ns, digest.history.group.first_ns),
-            shown(str(row.cause), 60) + (f" ({row.confidence:.0%})" if row.confidence < 1 else ""),
-            _who(row.client_id, row.member_id, row.instance_id, row.client_host),
-            "" if took is None else duration(took),
-            _who(row.last_client_id, row.last_member_id, None, row.last_client_host),
-            "" if row.late_ms is None else duration(row.late_ms),
-            f"{row.moved:,}" + (f" ({row.moved_needlessly:,} needless)" if row.moved_needlessly else ""),
-            "" if row.paused_ms is None else duration(row.paused_ms),
-            shown(row.outcome, 20),
-        )
         styles = {2: "red" if row.cause in FAULTS else "", 9: "" if row.outcome == "stable" else "yellow"}
-        table.add_row(*(text(cell, styles.get(at, "")) for at, cell in enumerate(cells)))
+        table.add_row(*(text(cell, styles.get(at, "")) for at, cell in enumerate(_cells(digest, row))))
     return table
+
+
+def _cells(digest: Digest, row: Rebalance) -> tuple[str, ...]:
+    took = digest.lengths[row.number]
+    return (
+        str(row.number),
+        ago(row.started_ns, digest.history.group.first_ns),
+        shown(str(row.cause), 60) + (f" ({row.confidence:.0%})" if row.confidence < 1 else ""),
+        _who(row.client_id, row.member_id, row.instance_id, row.client_host),
+        "" if took is None else duration(took),
+        _who(row.last_client_id, row.last_member_id, None, row.last_client_host),
+        "" if row.late_ms is None else duration(row.late_ms),
+        f"{row.moved:,}" + (f" ({row.moved_needlessly:,} needless)" if row.moved_needlessly else ""),
+        "" if row.paused_ms is None else duration(row.paused_ms),
+        shown(row.outcome, 20),
+    )
+
+
+def _list(digest: Digest) -> Iterator[Any]:
+    text = _rich("text").Text
+    for row in _longest(digest):
+        number, start, cause, who, took, last, late, moved, paused, outcome = _cells(digest, row)
+        line = text(f"#{number} {start} ")
+        line.append(cause, "red" if row.cause in FAULTS else "bold")
+        line.append(f", {who}" if who else "")
+        yield line
+        told = (
+            took and f"took {took}", last and f"last to join {last}", late and f"late {late}", f"moved {moved}",
+            paused and f"paused {paused}", outcome,
+        )  # fmt: skip
+        yield text(f"  {', '.join(filter(None, told))}", "dim" if row.outcome == "stable" else "yellow")
 
 
 def _longest(digest: Digest) -> Sequence[Rebalance]:

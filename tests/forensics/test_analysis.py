@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kcoord_wire import forensics
 from kcoord_wire.capture.recording import RecordingWriter
 from kcoord_wire.forensics.analysis import TABLES, analyze, analyze_records, by_group, tables_of, write_tables
 from kcoord_wire.forensics.frames import read_frames, read_log
 from kcoord_wire.forensics.model import GroupHistory, Loss, Rebalance, arrow_schema
-from kcoord_wire.forensics.sources import SourceError
+from kcoord_wire.forensics.sources import SourceError, find_sources
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 CAPTURES = sorted((DATA / "captures").glob("*.pcap"))
@@ -104,6 +107,31 @@ def test_tables_are_parquet_files_of_the_declared_schemas(tmp_path: Path) -> Non
     assert tables["rebalances"].num_rows == len(analysis.histories[0].rebalances) > 0
     write_tables([], [], tmp_path / "report")
     assert pq.read_table(tmp_path / "report" / "rebalances.parquet").num_rows == 0
+
+
+def test_the_numbered_files_of_tcpdump_count_in_a_folder(tmp_path: Path) -> None:
+    for name in ("trace.pcap", "trace.pcap1", "trace.pcap10", "trace.pcap2", "notes.txt1"):
+        (tmp_path / name).write_bytes(CAPTURES[0].read_bytes()[:24])
+    names = [source.path.name for source in find_sources([tmp_path])]
+    assert names == ["trace.pcap", "trace.pcap1", "trace.pcap2", "trace.pcap10"]
+
+
+def test_the_package_gives_its_names_when_they_are_used() -> None:
+    code = (
+        "import sys, kcoord_wire.forensics as f; assert 'pyarrow' not in sys.modules; "
+        "assert set(f.__all__) <= set(dir(f)); from kcoord_wire.forensics import analyze, write_tables; "
+        f"print(len(analyze([{str(CAPTURES[0])!r}]).histories))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "1\n"
+    with pytest.raises(AttributeError, match="nothing"):
+        forensics.nothing  # noqa: B018
+
+
+def test_a_table_that_cannot_be_written_is_named_and_leaves_no_part(tmp_path: Path) -> None:
+    (tmp_path / "members.parquet").mkdir()
+    with pytest.raises(OSError, match=r"members\.parquet"):
+        write_tables([], [], tmp_path)
+    assert not list(tmp_path.glob("*.part"))
 
 
 @pytest.mark.parametrize("wrong", ["missing.pcap", "empty.pcap", "picture.pcap", "folder"])

@@ -76,6 +76,14 @@ def test_fits_the_width_that_it_is_given() -> None:
         assert max(map(len, summary(typical(), incident(), lost=losses(), width=width).splitlines())) <= width
 
 
+def test_a_narrow_terminal_gets_two_lines_a_rebalance_and_no_table() -> None:
+    narrow = " ".join(summary(typical(), width=80).split())
+    for row in typical().rebalances:
+        assert f"#{row.number} +" in narrow
+    assert "last to join" in narrow
+    assert "took 8.1 s, last to join" in narrow
+
+
 def test_groups_come_worst_first() -> None:
     histories = [empty(), kip_848(), bare(), typical(), incident()]
     order = [digest.history.group.group_id for digest in digests(histories)]
