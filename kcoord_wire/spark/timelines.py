@@ -29,7 +29,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from kcoord_wire.forensics.analysis import TABLES
 from kcoord_wire.forensics.detectors import detect
-from kcoord_wire.forensics.exchanges import Matcher
+from kcoord_wire.forensics.exchanges import Matcher, name_topics
 from kcoord_wire.forensics.log import group_of, log_history
 from kcoord_wire.forensics.model import (
     Exchange,
@@ -189,7 +189,9 @@ def _of_wire(topics: pa.Table) -> Callable[[pa.Table], pa.Table]:
     told = sink.getvalue().to_pybytes()
 
     def of_wire(exchanges: pa.Table) -> pa.Table:
-        history = wire_history(exchanges, pa.ipc.open_stream(told).read_all())
+        topics = pa.ipc.open_stream(told).read_all()
+        exchanges = name_topics(exchanges, topics)
+        history = wire_history(exchanges, topics)
         history.findings = detect(history, exchanges)
         return _one(history)
 

@@ -29,6 +29,7 @@ from kcoord_wire.spark.analysis import analyze
 DATA = Path(__file__).parents[1] / "data"
 CAPTURES = sorted((DATA / "captures").glob("*.pcap"))
 CAPTURE = DATA / "captures" / "static_bounce.pcap"
+MODERN = [DATA / "recordings" / f"modern-{client}.kcrec" for client in ("confluent", "java")]
 [SEGMENT] = (DATA / "consumer_groups" / "kafka-4.1.0").rglob("*.log")
 MIXTURES = range(50)
 ON_SPARK = range(8)
@@ -157,6 +158,17 @@ def test_records_however_spread_give_the_same_histories(
     only = group_timeline(spread(spark, records, random.Random(3)), groups=[of_log[1].group.group_id])
     assert only.collect() == of_log[1:2]
     only.unpersist()
+
+
+@pytest.mark.parametrize("path", MODERN, ids=lambda path: path.stem)
+def test_topics_that_go_by_their_ids_have_names_on_spark_too(spark: SparkSession, path: Path) -> None:
+    timeline = group_timeline(spark.read.format("kcoord").load(str(path)))
+    histories = timeline.collect()
+    assert histories == analyze_plainly([path]).histories
+    topics = {row.topic for history in histories for row in [*history.ownership, *history.commits]}
+    assert topics
+    assert not any(topic.startswith("id:") for topic in topics)
+    timeline.unpersist()
 
 
 def test_the_tables_and_the_causes(spark: SparkSession, plain: Analysis) -> None:
