@@ -55,7 +55,7 @@ from kcoord_wire.forensics.nesting import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["MAX_HELD", "MAX_LOSSES", "MAX_NAMES", "Matcher", "client_host", "name_topics"]
+__all__ = ["MAX_HELD", "MAX_LOSSES", "MAX_NAMES", "RECORDING_FILE", "Matcher", "client_host", "name_topics"]
 
 MAX_NAMES: Final = 10_000
 """Topics, and groups, that are remembered of a connection; those after them are told of each time they are seen."""
@@ -65,6 +65,9 @@ MAX_LOSSES: Final = 100_000
 
 MAX_HELD: Final = 512 * 1024 * 1024
 """Bytes of requests that wait on all connections; the oldest are given up."""
+
+RECORDING_FILE: Final = r"frames-\d{6,}\.kcrec$"
+"""What the name of a source ends in that is one of the files of a recording, whose connections go on in the next."""
 
 _MAX_BATCH_BYTES: Final = 256 * 1024 * 1024
 _KINDS: Final = {"request": REQUEST, "response": RESPONSE, "opened": OPENED, "closed": CLOSED}
@@ -302,9 +305,12 @@ class _Batch:
         rows = pairs.responses[topics.row].tolist()
         sizes = pc.list_value_length(child(topics.values, "partitions")).to_pylist()
         columns = [child(topics.values, name).to_pylist() for name in ("error_code", "name", "topic_id")]
+        last, place, first = -1, ("", 0), TopicSighting(0, "", "", None, "", None, 0)
         for row, size, error, name, id_ in zip(rows, sizes, *columns, strict=True):
             if not name or error not in (0, _UNKNOWN_TOPIC):
                 continue
+            if row != last:  # one response may name a million topics: what they share is looked up once
+                last, place, first = row, self._place(row), self.sighting(row, "", None, 0)
             connection = self.connections[self.codes[row]]
             seen = (0 if error else size, id_ if id_ != _NO_ID else None)
             if connection.topics.get(name) == seen:
@@ -312,8 +318,10 @@ class _Batch:
             if len(connection.topics) < MAX_NAMES:
                 connection.topics[name] = seen
                 if seen[1] is not None:
-                    connection.topic_ids.setdefault(seen[1], (self._place(row), name))
-            self.sightings.append(self.sighting(row, name, seen[1], seen[0]))
+                    connection.topic_ids.setdefault(seen[1], (place, name))
+            hex_id = seen[1].hex() if seen[1] else None
+            where = (first.time_ns, first.source, first.connection, first.client_id)
+            self.sightings.append(TopicSighting(*where, name, hex_id, seen[0]))
 
     # Knowledge, for exchange_rows
 
@@ -401,7 +409,7 @@ def _numbers(column: Any) -> NDArray[np.int64]:
     return found
 
 
-_FILE_OF_RECORDING: Final = re.compile(r"frames-\d{6,}\.kcrec$")
+_FILE_OF_RECORDING: Final = re.compile(RECORDING_FILE)
 
 
 def _connection_codes(rows: pa.RecordBatch) -> tuple[NDArray[np.int64], list[tuple[str, str]]]:

@@ -4,8 +4,9 @@
 
 Laws:
 
-* A row in is a row out, but for rows whose api is not asked for: those are left out by built-in SQL on the first two
-  bytes (the key column for responses), before any byte goes to Python.
+* A row in is a row out, but for rows whose api is not asked for, or that are null: those are left out by built-in SQL
+  on the first two bytes (the key column for responses), before any byte goes to Python. The source's rows of damage
+  are no frames and are left out too: they are in the DataFrame that was given.
 * A row holds what `kcoord_wire.codec.columns` gives for it, whatever the batches and partitions.
 * FAILFAST ends the job at the first bad row and says which one. PERMISSIVE gives nulls for it, its fault in `_error`
   (the kind, as of `DecodeError`) and `_error_offset`, and its bytes in `_corrupt_record`; those of sound rows do not
@@ -290,7 +291,7 @@ def from_kafka_wire(
     """An expression that decodes a binary column, with the conventions of Spark's from_avro and from_protobuf.
 
     It gives a struct: the header's columns, a struct for each message, and in PERMISSIVE `_error`, `_error_offset` and
-    `_corrupt_record`. For whole DataFrames `decode_frames` is faster.
+    `_corrupt_record`; null for null. For whole DataFrames `decode_frames` is faster.
 
     :param options:
         ``message``: name of the message, or several, with commas (needed);
@@ -334,7 +335,10 @@ def _expression(
         keys = rest.pop(0) if has_keys else key
         versions = rest.pop(0) if has_versions else version
         batch = pa.RecordBatch.from_arrays(known.decoded(columns[0], keys, versions), names=known.given.names)
-        return as_spark(batch, known.given).to_struct_array()
+        fields = list(known.given)
+        return pa.StructArray.from_arrays(
+            as_spark(batch, known.given).columns, fields=fields, mask=pc.is_null(columns[0])
+        )
 
     from_kafka_wire.__annotations__ = {"columns": pa.Array, "return": pa.Array}
     return from_kafka_wire

@@ -7,8 +7,8 @@
 Laws:
 
 * What is done here is done by the functions of `kcoord_wire.forensics`; Spark brings together what belongs together:
-  the frames of a connection in their order, the exchanges or records of a group. Partitions, batches and the order of
-  the rows have no effect on any table.
+  the frames of a connection in their order (through all files of a recording), the exchanges or records of a group.
+  Partitions, batches and the order of the rows have no effect on any table.
 * Frames cross to Python once, and so do exchanges: both results are kept (persisted) until `unpersist`.
 * A connection's requests without answer, and a group's exchanges, have to fit a worker's memory; the topics that all
   Metadata responses named have to fit the driver's, and go to every group.
@@ -29,7 +29,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from kcoord_wire.forensics.analysis import TABLES
 from kcoord_wire.forensics.detectors import detect
-from kcoord_wire.forensics.exchanges import Matcher, name_topics
+from kcoord_wire.forensics.exchanges import RECORDING_FILE, Matcher, name_topics
 from kcoord_wire.forensics.log import group_of, log_history
 from kcoord_wire.forensics.model import (
     Exchange,
@@ -128,9 +128,11 @@ def match_exchanges(frames: DataFrame) -> Matched:
 
     :param frames: rows of `Frame`, as the source ``kcoord`` gives them; more columns do no harm
     """
-    apart = frames.select(spark_schema(_row_type(frames, "frame")).names).repartition("source", "connection")
-    in_order = apart.sortWithinPartitions("source", "connection", "seq")
-    return Matched(in_order.mapInArrow(_match, _MATCHED).persist(StorageLevel.MEMORY_AND_DISK))
+    names = spark_schema(_row_type(frames, "frame")).names
+    recording = F.regexp_replace("source", RECORDING_FILE, "")  # a connection goes on in the next file of it
+    apart = frames.select(*names, recording.alias("_recording")).repartition("_recording", "connection")
+    in_order = apart.sortWithinPartitions("_recording", "connection", F.length("source"), "source", "seq")
+    return Matched(in_order.select(names).mapInArrow(_match, _MATCHED).persist(StorageLevel.MEMORY_AND_DISK))
 
 
 def _match(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

