@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import logging
 import os
 import shutil
 import stat
@@ -203,7 +204,9 @@ def _analyze(args: argparse.Namespace, sources: list[str], meter: _Meter) -> Ana
 
 @contextmanager
 def _spark_said(master: str) -> Iterator[None]:
-    """An error of Spark's as one line."""
+    """An error of Spark's as one line, and an interrupt as none."""
+    root = logging.getLogger()
+    root.addFilter(_is_no_interrupt)
     try:
         yield
     except Exception as error:
@@ -211,6 +214,12 @@ def _spark_said(master: str) -> Iterator[None]:
             raise
         lines = [line.strip(" :") for line in str(error).splitlines() if line.strip()]
         raise ValueError(f"Spark at {master} failed: {' '.join(lines[:2])}") from error
+    finally:
+        root.removeFilter(_is_no_interrupt)
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and record.exc_info[0] is KeyboardInterrupt)
 
 
 def _write(analysis: Analysis, args: argparse.Namespace) -> None:

@@ -7,22 +7,29 @@ Laws:
 * The workers' Python is the driver's own: another one would lack the libraries, or be another version.
 * What is given is stronger than what is chosen here. A local session listens on the loopback alone, without a UI, and
   says nothing below ERROR.
+* Nothing is left behind: no temporary file, and no Java by a Ctrl-C while it starts.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 __all__ = ["java_home", "session", "spark_conf"]
@@ -72,8 +79,33 @@ def session(master: str = "local[*]", **conf: str) -> SparkSession:
         settings["spark.driver.extraJavaOptions"] = f"{options} {quiet}".strip()
     for name, value in settings.items():
         builder = builder.config(name, value)
-    spark: SparkSession = builder.getOrCreate()
+    with _java_started_whole():
+        spark: SparkSession = builder.getOrCreate()
     return spark
+
+
+@contextmanager
+def _java_started_whole() -> Iterator[None]:
+    """Until Python and Java know each other, the first Ctrl-C waits: Java would stay behind for good."""
+    is_ours = threading.current_thread() is threading.main_thread()
+    if not is_ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    waiting = False
+
+    def interrupt(number: int, frame: Any) -> None:
+        nonlocal waiting
+        if waiting or getattr(SparkContext, "_gateway", None) is not None:
+            raise KeyboardInterrupt
+        waiting = True
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if waiting:
+        raise KeyboardInterrupt
 
 
 def spark_conf(master: str = "local[*]") -> dict[str, str]:
@@ -121,7 +153,7 @@ def java_home() -> Path:
 
 def _without_vectors(home: Path) -> Path:
     """A JAVA_HOME whose java is that of `home`, less the option that it would refuse to start with."""
-    program = Path(tempfile.mkdtemp(prefix="kcoord-java-"), "bin", "java")
+    program = _folder("kcoord-java-") / "bin" / "java"
     program.parent.mkdir()
     program.write_text(_WITHOUT_VECTORS.format(java=shlex.quote(str(home / "bin" / "java"))))
     program.chmod(0o755)
@@ -154,8 +186,15 @@ def _threads(master: str) -> int:
     return 1 if master == "local" else os.cpu_count() or 1
 
 
+def _folder(prefix: str) -> Path:
+    """A temporary folder that goes with this process."""
+    path = tempfile.mkdtemp(prefix=prefix)
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return Path(path)
+
+
 def _quiet_logging() -> Path:
     """Logging has to be settled before Spark's own first words."""
-    path = Path(tempfile.mkdtemp(prefix="kcoord-spark-"), "log4j2.properties")
+    path = _folder("kcoord-spark-") / "log4j2.properties"
     path.write_text(_QUIET)
     return path
