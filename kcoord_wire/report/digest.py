@@ -9,8 +9,9 @@ Laws:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from kcoord_wire.forensics.model import Finding, GroupHistory, Rebalance
@@ -102,6 +103,7 @@ def worst_findings(findings: Iterable[Finding]) -> list[Finding]:
 
 def digest_of(history: GroupHistory) -> Digest:
     """What a reader must know of this group first."""
+    history = replace(history, rebalances=[_with_numbers(row) for row in history.rebalances])
     group, rebalances = history.group, history.rebalances
     lengths = _lengths(history)
     worst = max(rebalances, key=lambda r: (lengths[r.number] or 0.0, r.paused_ms or 0.0, -r.number), default=None)
@@ -114,7 +116,7 @@ def digest_of(history: GroupHistory) -> Digest:
         lengths=lengths,
         span_ms=_span_ms(history),
         rebalancing_ms=_covered_ms(rebalances, lengths),
-        paused_ms=group.paused_ms,
+        paused_ms=group.paused_ms if math.isfinite(group.paused_ms) else 0.0,
         moved=sum(r.moved for r in rebalances),
         needless=sum(r.moved_needlessly for r in rebalances),
         unfinished=sum(r.outcome in ("interrupted", "open") for r in rebalances),
@@ -122,6 +124,13 @@ def digest_of(history: GroupHistory) -> Digest:
         culprits=_culprits(rebalances),
         worst=worst,
     )
+
+
+def _with_numbers(row: Rebalance) -> Rebalance:
+    """Not known, where a time is no number: a table that somebody else has written may say so."""
+    names = ("duration_ms", "joining_ms", "syncing_ms", "late_ms", "paused_ms")
+    wrong = {name: None for name in names if (ms := getattr(row, name)) is not None and not math.isfinite(ms)}
+    return replace(row, **wrong) if wrong else row  # type: ignore[arg-type]  # mypy takes the names for any field
 
 
 def _lengths(history: GroupHistory) -> dict[int, float | None]:

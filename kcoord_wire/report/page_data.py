@@ -168,7 +168,7 @@ def _rebalance(row: Rebalance, length: float | None, clock: Clock, limits: Limit
         "host": shown(row.client_host or "", 60),
         "reason": shown(row.reason or "", 300),
         "detail": shown(row.detail, 400),
-        "sure": round(row.confidence, 3),
+        "sure": round(row.confidence, 3) if math.isfinite(row.confidence) else 0.0,
         "evidence": _evidence(row.evidence, clock, limits),
         "assignor": shown(row.assignor or "", 60),
         "leader": shown(row.leader_id or ""),

@@ -9,6 +9,7 @@ Laws:
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime, timedelta
 
 from kcoord_wire.fields import printable
@@ -35,7 +36,9 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 
 
 def duration(ms: float) -> str:
-    """``340 ms``, ``8.1 s``, ``42 s``, ``12 min 5 s``, ``3 h 4 min``, ``2 d 3 h``."""
+    """``340 ms``, ``8.1 s``, ``42 s``, ``12 min 5 s``, ``3 h 4 min``, ``2 d 3 h``; of what is no number: ``?``."""
+    if not math.isfinite(ms):
+        return "?"
     if ms < 0:
         return f"-{duration(-ms)}"
     if ms < 999.5:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcoord_wire.forensics.model import GroupHistory, GroupSummary, Loss
-from kcoord_wire.report import to_json, write_json
+from kcoord_wire.report import print_summary, to_json, write_html, write_json
 from kcoord_wire.report.wording import iso
 from tests.report.histories import HOSTILE, START, bare, empty, hostile, incident, kip_848, losses, typical
 
@@ -107,3 +107,19 @@ def test_a_number_that_is_none_is_null() -> None:
     write_json([history], [], file)
     [group] = json.loads(file.getvalue())["groups"]
     assert (group["findings"][0]["value"], group["findings"][1]["threshold"]) == (None, None)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_times_that_are_no_numbers_are_not_known(value: float, tmp_path: Path) -> None:
+    history = typical()
+    history.group.paused_ms = value
+    for name in ("confidence", "duration_ms", "joining_ms", "syncing_ms", "late_ms", "paused_ms"):
+        for row in history.rebalances:
+            setattr(row, name, value)
+    [group] = to_json([history], [])["groups"]
+    assert {row["duration_ms"] for row in group["rebalances"]} == {None}
+    assert {row["confidence"] for row in group["rebalances"]} == {None}
+    assert group["group"]["paused_ms"] is None
+    write_html([history], [], tmp_path / "report.html")
+    assert "nan" not in group["opening"]
+    print_summary([history], [], io.StringIO())
