@@ -542,3 +542,15 @@ def test_the_command_line_measures_and_shows(capsys: pytest.CaptureFixture[str])
     assert "inferred #1 NEW_MEMBER" in out
     with pytest.raises(SystemExit):
         main(["--show", "no such one"])
+
+
+def test_what_fails_is_in_no_readme(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def measured_in_part(chosen: list[Scenario], origin: Origin, jobs: int) -> tuple[Score, int, int, Any]:
+        return judged(right()), 0, 1, [("broken", "why")] if origin == "log" else []
+
+    written: list[str] = []
+    monkeypatch.setattr("tests.forensics.truth.__main__.measure", measured_in_part)
+    monkeypatch.setattr("tests.forensics.truth.__main__.write_readme", written.append)
+    assert main(["--scenarios", "1", "--readme"]) == 1
+    assert written == []
+    assert "FAILED broken" in capsys.readouterr().out

@@ -53,13 +53,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if score.wrong:
         print(f"\nTo see one: python -m tests.forensics.truth --from {given.origin} --seed {given.seed} --show NAME")
     print(f"\n{rows:,} {'frames' if given.origin == 'wire' else 'records'}, {took:.0f} s")
+    if given.readme and given.origin == "wire":
+        other, other_hidden, _, other_failed = measure(chosen, "log", given.jobs)
+        failed += other_failed
+        if not failed:  # what failed is in no figure
+            write_readme(readme(score, hidden, other, other_hidden))
     for name, error in failed[:5]:
         print(f"\nFAILED {name}\n{error}")
     if failed:
         print(f"{len(failed)} scenarios failed: {', '.join(name for name, _ in failed)}")
-    if given.readme and given.origin == "wire":
-        other, other_hidden, _, _ = measure(chosen, "log", given.jobs)
-        write_readme(readme(score, hidden, other, other_hidden))
     return 1 if failed else 0
 
 
