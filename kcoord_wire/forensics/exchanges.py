@@ -23,7 +23,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -360,9 +362,13 @@ def name_topics(exchanges: pa.Table, topics: pa.Table) -> pa.Table:
     :param exchanges: rows of `Exchange`
     :param topics: rows of `TopicSighting`
     """
-    told = topics.filter(pc.is_valid(topics.column("topic_id")))
-    ids, names = told.column("topic_id").to_pylist(), told.column("topic").to_pylist()
-    by_id = {f"id:{id_}": name for id_, name in zip(ids, names, strict=True)}
+
+    @cache
+    def by_id() -> dict[str, str]:
+        told = topics.filter(pc.is_valid(topics.column("topic_id")))
+        ids, names = told.column("topic_id").to_pylist(), told.column("topic").to_pylist()
+        return {f"id:{id_}": name for id_, name in zip(ids, names, strict=True)}
+
     for name in ("assignment", "offsets", "owned"):
         index = exchanges.schema.get_field_index(name)
         chunks = [_named(chunk, by_id) for chunk in exchanges.column(index).chunks]
@@ -372,14 +378,14 @@ def name_topics(exchanges: pa.Table, topics: pa.Table) -> pa.Table:
     return exchanges
 
 
-def _named(column: Any, by_id: dict[str, str]) -> Any:
+def _named(column: Any, by_id: Callable[[], dict[str, str]]) -> Any:
     flat = flatten(column)
     topics = child(flat.values, "topic")
     if not pc.any(pc.starts_with(topics, "id:")).as_py():
         return column
     kind = flat.values.type
     parts = {kind.field(index).name: child(flat.values, kind.field(index).name) for index in range(kind.num_fields)}
-    parts["topic"] = pa.array([by_id.get(topic, topic) for topic in topics.to_pylist()], pa.string())
+    parts["topic"] = pa.array([by_id().get(topic, topic) for topic in topics.to_pylist()], pa.string())
     return as_type(lists(records(parts), flat.row, flat.rows, absent(column)), column.type)
 
 

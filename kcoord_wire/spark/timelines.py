@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -191,13 +191,19 @@ def _of_wire(topics: pa.Table) -> Callable[[pa.Table], pa.Table]:
     told = sink.getvalue().to_pybytes()
 
     def of_wire(exchanges: pa.Table) -> pa.Table:
-        topics = pa.ipc.open_stream(told).read_all()
+        topics = _read_topics(told)
         exchanges = name_topics(exchanges, topics)
         history = wire_history(exchanges, topics)
         history.findings = detect(history, exchanges)
         return _one(history)
 
     return of_wire
+
+
+@lru_cache(maxsize=1)
+def _read_topics(told: bytes) -> pa.Table:
+    """The same table for all groups that a worker has."""
+    return pa.ipc.open_stream(told).read_all()
 
 
 def _log_timeline(records: DataFrame, groups: Collection[str] | None) -> Timeline:
