@@ -70,7 +70,7 @@ bench: setup $(RIVALS)/.installed ## the codec next to other libraries, the colu
 	$(PY) -m tests.bench.record
 
 bench-size: setup ## ROWS frames (50 million) through Spark to Parquet, next to counting their bytes; needs 20 GB of disk
-	$(PY) -m tests.bench.spark --rows $(ROWS) --readme
+	$(PY) -m tests.bench.spark --rows $(ROWS) --variants floor flat-nowhere flat files converted plain --readme
 
 bench-scale: setup ## the coordinator with thousands of members, next to Kafka's broker and librdkafka's mock cluster
 	$(PY) -m tests.bench.scale --readme

@@ -45,6 +45,8 @@ class Report:
     def rows(self) -> Iterator[list[str]]:
         """A variant each: rows a second at each size, times the floor at the largest, memory there."""
         for variant, what in VARIANTS.items():
+            if variant not in self.largest["variants"]:
+                continue
             rates = [f"{self.rate(size, variant) / 1e6:.2f}" for size in self.sizes]
             memory = self.largest["variants"][variant]["memory"]
             held = " / ".join(f"{memory[kind] / 2**20:,.0f}" for kind in ("driver", "jvm", "workers"))
