@@ -13,7 +13,16 @@ from typing import Any, Protocol
 
 from kcoord_wire.schema.plan import Length, Op, Presence, StructPlan
 
-__all__ = ["Dispatch", "DispatchClass", "Program", "ProgramClass", "backend", "dispatch_class", "program_class"]
+__all__ = [
+    "Dispatch",
+    "DispatchClass",
+    "Program",
+    "ProgramClass",
+    "backend",
+    "dispatch_class",
+    "load_native",
+    "program_class",
+]
 
 REBUILD = "make native (in a checkout) or pip install --force-reinstall kcoord_wire"
 
@@ -54,32 +63,38 @@ class DispatchClass(Protocol):
     def __call__(self, find: Find) -> Dispatch: ...
 
 
-def _native() -> tuple[ProgramClass, DispatchClass] | None:
+def load_native(name: str) -> Any | None:
+    """The extension of that name where it is built and `KCOORD_WIRE_BACKEND` allows it; else None.
+
+    :raises ImportError: the variable is wrong; or the extension is asked for and not built, does not load, or was built
+        for another plan format
+    """
+    wanted = os.environ.get("KCOORD_WIRE_BACKEND", "auto")
+    if wanted not in ("auto", "native", "python"):
+        raise ImportError(f"KCOORD_WIRE_BACKEND is auto, native or python, not {wanted!r}")
+    if wanted == "python":
+        return None
     try:
-        native: Any = import_module("kcoord_wire._native")
+        native: Any = import_module(name)
     except ModuleNotFoundError as error:
-        if error.name != "kcoord_wire._native":
+        if error.name != name:
             raise
+        if wanted == "native":
+            raise ImportError(f"KCOORD_WIRE_BACKEND=native, but {name} is not built: {REBUILD}") from None
         return None
     except ImportError as error:  # it is there and does not load: built for another Python, or in a subinterpreter
         error.add_note("KCOORD_WIRE_BACKEND=python does without it")
         raise
     ours = {kind.__name__: {member.name: member.value for member in kind} for kind in (Op, Length, Presence)}
     if ours != native.PLAN_FORMAT:
-        raise ImportError(f"kcoord_wire._native was built for another plan format: rebuild it with {REBUILD}")
-    return native.Program, native.Dispatch
+        raise ImportError(f"{name} was built for another plan format: rebuild it with {REBUILD}")
+    return native
 
 
 def _choose() -> tuple[str, ProgramClass, DispatchClass]:
-    wanted = os.environ.get("KCOORD_WIRE_BACKEND", "auto")
-    if wanted not in ("auto", "native", "python"):
-        raise ImportError(f"KCOORD_WIRE_BACKEND is auto, native or python, not {wanted!r}")
-    if wanted != "python":
-        native = _native()
-        if native is not None:
-            return "native", *native
-        if wanted == "native":
-            raise ImportError(f"KCOORD_WIRE_BACKEND=native, but kcoord_wire._native is not built: {REBUILD}")
+    native = load_native("kcoord_wire._native")
+    if native is not None:
+        return "native", native.Program, native.Dispatch
     from kcoord_wire.codec.dispatch import Dispatch as PythonDispatch
     from kcoord_wire.codec.python import Program as PythonProgram
 

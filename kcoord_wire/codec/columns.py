@@ -18,16 +18,13 @@ The native decoder runs where `KCOORD_WIRE_BACKEND` lets it, see `codec.backend`
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
-from kcoord_wire.codec.backend import REBUILD
+from kcoord_wire.codec.backend import load_native
 from kcoord_wire.codec.columns_python import Decoder as PythonDecoder
 from kcoord_wire.codec.columns_shape import arrow, arrow_type, chosen, shape_of
 from kcoord_wire.codec.registry import MessageCodec, Registry, registry
-from kcoord_wire.schema.plan import Length, Op, Presence
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,26 +37,10 @@ Form = Literal["request", "response", "message", "prefixed"]
 def decoder_class() -> Any:
     """The native decoder where it is built and `KCOORD_WIRE_BACKEND` allows it, else the pure one.
 
-    :raises ImportError: the native one is asked for and not built, does not load, or was built for another plan format
+    :raises ImportError: as of `load_native`
     """
-    wanted = os.environ.get("KCOORD_WIRE_BACKEND", "auto")
-    if wanted == "python":
-        return PythonDecoder
-    try:
-        native: Any = import_module("kcoord_wire._columns")
-    except ModuleNotFoundError as error:
-        if error.name != "kcoord_wire._columns":
-            raise
-        if wanted == "native":
-            raise ImportError(f"KCOORD_WIRE_BACKEND=native, but kcoord_wire._columns is not built: {REBUILD}") from None
-        return PythonDecoder
-    except ImportError as error:  # it is there and does not load: built for another Python, or in a subinterpreter
-        error.add_note("KCOORD_WIRE_BACKEND=python does without it")
-        raise
-    ours = {kind.__name__: {member.name: member.value for member in kind} for kind in (Op, Length, Presence)}
-    if ours != native.PLAN_FORMAT:
-        raise ImportError(f"kcoord_wire._columns was built for another plan format: rebuild it with {REBUILD}")
-    return native.Decoder
+    native = load_native("kcoord_wire._columns")
+    return PythonDecoder if native is None else native.Decoder
 
 
 class ColumnDecoder:
