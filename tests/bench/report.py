@@ -13,11 +13,12 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
+from tests.readme_part import fill_readme
+
 from .libraries import LIBRARIES
 from .rows import ROWS
 
 RESULTS = Path(__file__).parent / "results"
-README = Path(__file__).parent.parent.parent / "README.md"
 VERSIONS = {row.key: row.version for row in ROWS}
 TITLES = {row.key: f"{row.title} (v{row.version})" for row in ROWS}
 LARGE = 10_000  # bytes: from here on a message counts as large
@@ -270,9 +271,7 @@ def readme(report: dict[str, Any]) -> str:
 def main() -> None:
     text = readme(json.loads((RESULTS / "latest.json").read_text("utf-8")))
     if sys.argv[1:] == ["--readme"]:
-        start, end = "<!-- bench -->", "<!-- /bench -->"
-        before, rest = README.read_text("utf-8").split(start)
-        README.write_text(f"{before}{start}\n\n{text}\n\n{end}{rest.split(end)[1]}", "utf-8")
+        fill_readme("bench", text)
     else:
         print(text)
 

@@ -11,13 +11,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ..report import README, line
+from tests.readme_part import fill_readme
+
+from ..report import line
 from .cases import CASES
 
 __all__ = ["RESULTS", "markdown", "readme", "targets", "write_readme"]
 
 RESULTS = Path(__file__).parent / "results"
-MARKS = "<!-- columns -->", "<!-- /columns -->"
 TITLES = {"copies": "all columns, copied", "views": "all columns, views", "two": "two columns"}
 NOTES = """\
 * A batch is 8,192 to 16,384 frames (300 of the responses), header and message all decoded and validated, UTF-8
@@ -130,9 +131,7 @@ def readme(made: dict[str, Any]) -> str:
 
 def write_readme() -> None:
     """Put it there, from latest.json. ValueError where the README has no marks for it."""
-    text = readme(json.loads((RESULTS / "latest.json").read_text("utf-8")))
-    before, rest = README.read_text("utf-8").split(MARKS[0])
-    README.write_text(f"{before}{MARKS[0]}\n\n{text}\n\n{MARKS[1]}{rest.split(MARKS[1])[1]}", "utf-8")
+    fill_readme("columns", readme(json.loads((RESULTS / "latest.json").read_text("utf-8"))))
 
 
 def main() -> None:

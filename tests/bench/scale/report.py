@@ -12,12 +12,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ..report import README, line
+from tests.readme_part import fill_readme
+
+from ..report import line
 
 __all__ = ["RESULTS", "Report", "markdown", "readme", "write_readme"]
 
 RESULTS = Path(__file__).parent / "results"
-MARKS = "<!-- scale -->", "<!-- /scale -->"
 BYTES_A_MEMBER = 20_000
 NOTES = """\
 One run, one server after the other, each in a process of its own on one core; the load comes from another core, by
@@ -173,9 +174,7 @@ def readme(report: dict[str, Any]) -> str:
 
 def write_readme() -> None:
     """Put it there, from latest.json. ValueError where the README has no marks for it."""
-    text = readme(json.loads((RESULTS / "latest.json").read_text("utf-8")))
-    before, rest = README.read_text("utf-8").split(MARKS[0])
-    README.write_text(f"{before}{MARKS[0]}\n\n{text}\n\n{MARKS[1]}{rest.split(MARKS[1])[1]}", "utf-8")
+    fill_readme("scale", readme(json.loads((RESULTS / "latest.json").read_text("utf-8"))))
 
 
 def main() -> None:

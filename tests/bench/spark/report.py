@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from ..report import README, line
+from tests.readme_part import fill_readme
+
+from ..report import line
 from .measure import COLUMNS, VARIANTS
 
 __all__ = ["RESULTS", "markdown", "readme", "write_readme"]
 
 RESULTS: Final = Path(__file__).parent / "results"
-MARKS: Final = "<!-- size -->", "<!-- /size -->"
 MOST_TIMES_THE_FLOOR: Final = 4.0
 STEADY: Final = 0.75  # of the rate at the smallest size, at the largest: what is called linear here
 NOTES: Final = f"""\
@@ -123,6 +124,4 @@ def readme(report: dict[str, Any]) -> str:
 
 def write_readme() -> None:
     """Put it there, from latest.json. ValueError where the README has no marks for it."""
-    text = readme(json.loads((RESULTS / "latest.json").read_text("utf-8")))
-    before, rest = README.read_text("utf-8").split(MARKS[0])
-    README.write_text(f"{before}{MARKS[0]}\n\n{text}\n\n{MARKS[1]}{rest.split(MARKS[1])[1]}", "utf-8")
+    fill_readme("size", readme(json.loads((RESULTS / "latest.json").read_text("utf-8"))))

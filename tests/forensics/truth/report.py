@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from kcoord_wire.forensics.model import Cause, Rebalance
 from kcoord_wire.group.cluster import EPOCH_MS
@@ -11,11 +10,9 @@ from tests.forensics.truth.labels import RULES, Label
 from tests.forensics.truth.pipeline import Origin, Outcome
 from tests.forensics.truth.records import CANNOT_TELL, CLASSES
 from tests.forensics.truth.scorer import Score, Verdict
+from tests.readme_part import README, fill_readme
 
 __all__ = ["markdown", "matrix", "readme", "side_by_side", "write_readme"]
-
-README = Path(__file__).parents[3] / "README.md"
-MARKS = "<!-- causes -->", "<!-- /causes -->"
 
 
 def matrix(score: Score, classes: Mapping[Cause, Cause] | None = None) -> list[str]:
@@ -113,8 +110,7 @@ def readme(wire: Score, unseen: int, log: Score, unrecorded: int) -> str:
 
 def write_readme(text: str) -> None:
     """Put it there. ValueError where the README has no marks for it."""
-    before, rest = README.read_text("utf-8").split(MARKS[0])
-    README.write_text(f"{before}{MARKS[0]}\n\n{text}\n\n{MARKS[1]}{rest.split(MARKS[1])[1]}", "utf-8")
+    fill_readme("causes", text, README)
 
 
 # ---- one scenario
