@@ -59,10 +59,10 @@ lint: setup ## ruff, mypy, and whether the generated files are those that the sc
 	$(PY) -m kcoord_wire.schema.generate --check
 
 simulate: setup ## random schedules of faults on the virtual cluster (SEEDS=first:last, or how many)
-	$(PY) -m kcoord_wire.group.simulate --seeds $(SEEDS)
+	$(PY) -m kcoord_wire.simulation.group.script --seeds $(SEEDS)
 
 truth: setup ## how often the causes agree with the coordinator's own account, over hundreds of labelled scenarios
-	$(PY) -m tests.forensics.truth --readme
+	$(PY) -m tests.truth --readme
 
 bench: setup $(RIVALS)/.installed ## the codec next to other libraries, the column decoder, the recorder
 	$(RIVALS)/bin/python -m tests.bench

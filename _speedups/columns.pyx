@@ -155,7 +155,7 @@ cdef class Decoder:
 
     cdef int build_head(self) except -1:
         """The columns of what stands before the message, and the walks that fill them."""
-        from kcoord_wire.codec.columns_shape import Shape
+        from kcoord_wire.codec.columns.shape import Shape
 
         cdef list columns = []
         names = {

@@ -15,7 +15,7 @@ from types import MemberDescriptorType
 from uuid import UUID as PyUUID
 from uuid import SafeUUID
 
-from kcoord_wire.codec.faults import explain_value
+from kcoord_wire.codec.diagnose import explain_value
 from kcoord_wire.errors import DecodeError, EncodeError, decode_detail, encode_detail
 
 cimport cython

@@ -12,7 +12,7 @@ import pyarrow as pa
 import kcoord_wire as kw
 from fuzz.shapes import choose
 from kcoord_wire.codec.columns import ColumnDecoder, Form
-from kcoord_wire.codec.columns_shape import shape_of
+from kcoord_wire.codec.columns.shape import shape_of
 from kcoord_wire.errors import DecodeError
 
 REQUESTS = [f"{name}Request" for name in ("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "Fetch")]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import kcoord_wire as kw
-from kcoord_wire.group.blobs import subscribed_topics
-from kcoord_wire.group.config import Endpoint, GroupConfig
-from kcoord_wire.group.events import Append, Event, Load, LogRecord, Reply, Request, Resign, Tick
-from kcoord_wire.group.machine import GroupMachine
-from kcoord_wire.group.refusals import can_refuse
-from kcoord_wire.group.topics import SERVED, TopicLimits, Topics
+from kcoord_wire.consumer.blobs import subscribed_topics
+from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
+from kcoord_wire.coordinator.core.error_responses import can_refuse
+from kcoord_wire.coordinator.core.events import Append, Event, Load, LogRecord, Reply, Request, Resign, Tick
+from kcoord_wire.coordinator.core.machine import GroupMachine
+from kcoord_wire.coordinator.topics.topics import SERVED, TopicLimits, Topics
 from kcoord_wire.records import encode_offsets_record
 
 ENDPOINT = Endpoint(0, "localhost", 9092)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from kcoord_wire import messages as m
-from kcoord_wire.group.disk import MemoryDisk
-from kcoord_wire.group.events import LogRecord
-from kcoord_wire.group.offsets import replay
-from kcoord_wire.group.store import CorruptLogError, Store
+from kcoord_wire.coordinator.core.events import LogRecord
+from kcoord_wire.coordinator.core.offsets import replay
+from kcoord_wire.coordinator.log.disk import MemoryDisk
+from kcoord_wire.coordinator.log.store import CorruptLogError, Store
 from kcoord_wire.records.batch import HEADER_SIZE, crc32c
 
 SEGMENT = f"{0:020}.log"

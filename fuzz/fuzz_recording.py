@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 
-from kcoord_wire.capture.recording import Damage, Recorded, RecordingError, read_recording, scan_recording
+from kcoord_wire.recorder.recording import Damage, Recorded, RecordingError, read_recording, scan_recording
 from kcoord_wire.records.batch import crc32c
 
 FILE_HEADER, RECORD = 36, 36

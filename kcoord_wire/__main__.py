@@ -1,5 +1,5 @@
 """`python -m kcoord_wire`: the command `kcoord`."""
 
-from kcoord_wire.cli import main
+from kcoord_wire.cli.main import main
 
 raise SystemExit(main())

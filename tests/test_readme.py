@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kcoord_wire.cli import _parser, main
+from kcoord_wire.cli.main import _parser, main
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

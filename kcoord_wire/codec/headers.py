@@ -14,7 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.codec.registry import Buffer, MessageCodec, Registry, registry
+from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.messages.request_header import RequestHeader
 from kcoord_wire.messages.response_header import ResponseHeader
@@ -30,10 +32,6 @@ __all__ = [
     "encode_response",
     "peek_request",
 ]
-
-API_VERSIONS = 18
-CONTROLLED_SHUTDOWN = 7
-UNSUPPORTED_VERSION = 35
 
 _REQUEST_HEADER = registry["RequestHeader"]
 _RESPONSE_HEADER = registry["ResponseHeader"]
@@ -55,7 +53,7 @@ def peek_request(body: Buffer, *, strict: bool = True) -> RequestHeader:
     :raises DecodeError: the bytes end inside it, or the client id is not a string
     """
     body = _as_bytes(body)
-    version = 0 if _int16(body, 0) == CONTROLLED_SHUTDOWN and _int16(body, 2) == 0 else 1
+    version = 0 if _int16(body, 0) == ApiKey.CONTROLLED_SHUTDOWN and _int16(body, 2) == 0 else 1
     header: RequestHeader = _REQUEST_HEADER.decode_prefix(body, version, strict=strict)[0]
     return header
 
@@ -84,7 +82,7 @@ def decode_request(
     codec = _find(registry, "request", peeked.request_api_key, family, "RequestHeader.request_api_key")
     version = peeked.request_api_version
     _check_version(codec, version, 2)
-    header, offset = _REQUEST_HEADER.decode_prefix(body, _request_header_version(codec, version), strict=strict)
+    header, offset = _REQUEST_HEADER.decode_prefix(body, codec.header_version(version), strict=strict)
     return header, _whole(codec, body, offset, version, strict)
 
 
@@ -112,7 +110,7 @@ def encode_request(
             correlation_id=correlation_id,
             client_id=client_id,
         )
-        return _REQUEST_HEADER.encode(header, _request_header_version(codec, version)) + body
+        return _REQUEST_HEADER.encode(header, codec.header_version(version)) + body
     return _type_id_bytes(codec) + body if codec.header == "typeId" else body
 
 
@@ -133,8 +131,8 @@ def decode_response(
         codec = _find(registry, "response", api, "kafka", "ResponseHeader")
     else:
         codec = _codec_of(registry, api, "response")
-    is_api_versions = codec.family == "kafka" and codec.api_key == API_VERSIONS
-    if version and is_api_versions and _int16(body, 4) == UNSUPPORTED_VERSION:
+    is_api_versions = codec.family == "kafka" and codec.api_key == ApiKey.API_VERSIONS
+    if version and is_api_versions and _int16(body, 4) == ErrorCode.UNSUPPORTED_VERSION:
         with suppress(DecodeError):
             return decode_response(body, api, 0, strict=strict, registry=registry)
     _check_version(codec, version, 0)
@@ -146,7 +144,7 @@ def decode_response(
         if type_id != codec.api_key:
             raise DecodeError("api", 0, path, f"type id {type_id} is not that of {codec.name}, {codec.api_key}")
         return TypeIdHeader(type_id), _whole(codec, body, 2, version, strict)
-    header, offset = _RESPONSE_HEADER.decode_prefix(body, _response_header_version(codec, version), strict=strict)
+    header, offset = _RESPONSE_HEADER.decode_prefix(body, codec.header_version(version), strict=strict)
     return header, _whole(codec, body, offset, version, strict)
 
 
@@ -160,7 +158,7 @@ def encode_response(response: object, version: int, *, correlation_id: int = 0, 
     body = codec.encode(response, version)
     if codec.header == "kafka":
         header = ResponseHeader(correlation_id=correlation_id)
-        return _RESPONSE_HEADER.encode(header, _response_header_version(codec, version)) + body
+        return _RESPONSE_HEADER.encode(header, codec.header_version(version)) + body
     return (_type_id_bytes(codec) if codec.header == "typeId" else b"") + body
 
 
@@ -195,18 +193,6 @@ def _whole(codec: MessageCodec, body: Buffer, offset: int, version: int, strict:
     if strict and end != len(body):
         raise DecodeError("trailing", end, codec.name, f"{len(body) - end} bytes are left after the message")
     return message
-
-
-def _request_header_version(codec: MessageCodec, version: int) -> int:
-    if codec.family == "kafka" and codec.api_key == CONTROLLED_SHUTDOWN and version == 0:
-        return 0
-    return 2 if version in codec.flexible_versions else 1
-
-
-def _response_header_version(codec: MessageCodec, version: int) -> int:
-    if codec.family == "kafka" and codec.api_key == API_VERSIONS:
-        return 0
-    return 1 if version in codec.flexible_versions else 0
 
 
 def _as_bytes(data: Buffer) -> Buffer:

@@ -3,7 +3,7 @@
 Laws:
 
 * Generated source knows one way to say no: it raises, anything. What was wrong, and where, is found afterwards by a
-  slow walk over the same bytes or value (`kcoord_wire.codec.faults`): a message without fault pays nothing for paths.
+  slow walk over the same bytes or value (`kcoord_wire.codec.diagnose`): a message without fault pays nothing for paths.
 * Nothing is made that is larger than the bytes that are left: a count is compared with them first, and a slice ends
   where they do. A position past the end, which too long a slice leaves, is refused by the next read or at the end.
 * Fixed-width neighbours, length prefixes included, are one run: one call of `struct` reads or writes them.
@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from itertools import repeat
 from typing import Any, Final
 
-from kcoord_wire.codec.faults import MAX_BYTES, MAX_TAG, explain_bytes, explain_value
+from kcoord_wire.codec.diagnose import MAX_BYTES, MAX_TAG, explain_bytes, explain_value
 from kcoord_wire.schema.plan import MAX_STRING, Length, Op, Presence, Step, StructPlan
 
 __all__ = ["Program"]

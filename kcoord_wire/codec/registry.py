@@ -15,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.codec import text
 from kcoord_wire.codec.backend import Program, ProgramClass, dispatch_class, program_class
 from kcoord_wire.codec.classes import make_classes
@@ -130,6 +131,26 @@ class MessageCodec:
             program = self._program_class(plan, self.classes)
         self._programs[version] = program
         return program
+
+    def header_version(self, version: int) -> int:
+        """Return the version of the request or response header that precedes this message at `version`.
+
+        Flexible messages have request header 2 and response header 1, others 1 and 0 (KIP-482). Two exceptions: the
+        response to ApiVersions always has header 0, because the client may not know the broker's versions yet
+        (KIP-511), and ControlledShutdown v0 has request header 0. Source: Kafka's ApiMessageType.
+
+        :raises ValueError: the message is neither a request nor a response of Kafka, so it has no such header
+        """
+        if self.header != "kafka" or self.type not in ("request", "response"):
+            raise ValueError(f"{self.name} has no Kafka header")
+        is_kafka = self.family == "kafka"
+        if self.type == "request":
+            if is_kafka and self.api_key == ApiKey.CONTROLLED_SHUTDOWN and version == 0:
+                return 0
+            return 2 if version in self.flexible_versions else 1
+        if is_kafka and self.api_key == ApiKey.API_VERSIONS:
+            return 0
+        return 1 if version in self.flexible_versions else 0
 
     def no_version(self, version: int) -> str:
         """What errors say of a version that the message does not have."""

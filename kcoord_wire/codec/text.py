@@ -18,7 +18,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
-from kcoord_wire.codec.faults import is_default
+from kcoord_wire.codec.diagnose import is_default
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.schema.model import Message
 from kcoord_wire.schema.plan import MAX_STRING, Op, Presence, Step, StructPlan

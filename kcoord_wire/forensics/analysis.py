@@ -25,9 +25,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kcoord_wire.forensics.detectors import detect
-from kcoord_wire.forensics.exchanges import Matcher, name_topics
-from kcoord_wire.forensics.frames import find_sources, read_frames, read_log
-from kcoord_wire.forensics.log import group_of, log_history
+from kcoord_wire.forensics.exchanges.matcher import Matcher, name_topics
+from kcoord_wire.forensics.log.history import group_of, log_history
 from kcoord_wire.forensics.model import (
     CommitRow,
     Exchange,
@@ -46,7 +45,8 @@ from kcoord_wire.forensics.model import (
     arrow_schema,
     table_of,
 )
-from kcoord_wire.forensics.wire import wire_history
+from kcoord_wire.forensics.sources.frames import find_sources, read_frames, read_log
+from kcoord_wire.forensics.wire.history import wire_history
 
 __all__ = ["TABLES", "Analysis", "Progress", "analyze", "analyze_records", "by_group", "tables_of", "write_tables"]
 

@@ -304,7 +304,7 @@ class Evidence:
 
 @dataclass(slots=True)
 class RemovedMember:
-    """A member that a rebalance has cost. `why`: as of `kcoord_wire.group.Removal`."""
+    """A member that a rebalance has cost. `why`: as of `kcoord_wire.coordinator.Removal`."""
 
     member_id: str
     client_id: str | None

@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 
 from kcoord_wire.forensics.analysis import Analysis, Progress
 from kcoord_wire.forensics.model import LogRow, Loss, arrow_schema
-from kcoord_wire.forensics.sources import Source, find_sources
+from kcoord_wire.forensics.sources.files import Source, find_sources
 from kcoord_wire.spark.rows import instances
 from kcoord_wire.spark.session import session
 from kcoord_wire.spark.sources import register
@@ -121,7 +121,7 @@ def _add(analysis: Analysis, timeline: Timeline) -> None:
 
 def _stage(kafka: str, config: Mapping[str, str], path: Path, progress: Progress | None) -> None:
     """The records of a live topic as a file."""
-    from kcoord_wire.forensics.live import read_topic
+    from kcoord_wire.forensics.sources.live import read_topic
 
     tell = None if progress is None else partial(progress, kafka)
     with pq.ParquetWriter(path, arrow_schema(LogRow)) as writer:

@@ -26,8 +26,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from kcoord_wire.forensics.frames import find_sources, read_frames, read_log
 from kcoord_wire.forensics.model import Frame, LogRow
+from kcoord_wire.forensics.sources.frames import find_sources, read_frames, read_log
 from kcoord_wire.spark.rows import as_arrow, as_spark, spark_schema
 from kcoord_wire.spark.stream import OPTIONS as STREAM_OPTIONS
 from kcoord_wire.spark.stream import RecordingStream

@@ -33,14 +33,14 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from kcoord_wire.capture.recording import (
+from kcoord_wire.forensics.model import Frame, table_of
+from kcoord_wire.recorder.recording import (
     Damage,
     Recorded,
     read_header,
     read_recording,
     recording_files,
 )
-from kcoord_wire.forensics.model import Frame, table_of
 from kcoord_wire.spark.rows import as_arrow, as_spark
 
 __all__ = ["OPTIONS", "DataLossError", "RecordingStream"]

@@ -29,8 +29,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from kcoord_wire.forensics.analysis import TABLES
 from kcoord_wire.forensics.detectors import detect
-from kcoord_wire.forensics.exchanges import RECORDING_FILE, Matcher, name_topics
-from kcoord_wire.forensics.log import group_of, log_history
+from kcoord_wire.forensics.exchanges.matcher import RECORDING_FILE, Matcher, name_topics
+from kcoord_wire.forensics.log.history import group_of, log_history
 from kcoord_wire.forensics.model import (
     Exchange,
     Frame,
@@ -41,7 +41,7 @@ from kcoord_wire.forensics.model import (
     TopicSighting,
     table_of,
 )
-from kcoord_wire.forensics.wire import wire_history
+from kcoord_wire.forensics.wire.history import wire_history
 from kcoord_wire.spark.rows import as_arrow, as_spark, instances, spark_schema, wire_schema
 
 __all__ = ["Matched", "Timeline", "explain_rebalances", "group_timeline", "match_exchanges"]

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
-from tests.readme_part import fill_readme
+from tests.support.readme_part import fill_readme
 
 from .libraries import LIBRARIES
 from .rows import ROWS

@@ -370,7 +370,7 @@ try:
     list(read_capture(sys.argv[1]))
 except MissingLibraryError as error:
     print(error.name, error)
-from kcoord_wire.cli import main
+from kcoord_wire.cli.main import main
 sys.exit(main(["capture", sys.argv[1], "--summary"]))
 """
     file = Path(__file__).parents[1] / "data" / "captures" / "cooperative.pcap"

@@ -16,7 +16,7 @@ import kcoord_wire as kw
 from kcoord_wire.codec.columns import ColumnDecoder
 from kcoord_wire.codec.registry import compile_schemas
 from kcoord_wire.schema.plan import Length, Op, Presence
-from tests.codec.column_rows import BACKENDS, DATA, KAFKA, damaged, decoder, expected, frames_of
+from tests.support.column_rows import BACKENDS, DATA, KAFKA, damaged, decoder, expected, frames_of
 
 JOIN = kw.JoinGroupRequest(
     group_id="group",
@@ -332,9 +332,9 @@ def run(wanted: str, program: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("wanted", "before", "told"),
     [
-        ("python", "", "kcoord_wire.codec.columns_python"),
-        ("python", STALE, "kcoord_wire.codec.columns_python"),
-        ("auto", ABSENT, "kcoord_wire.codec.columns_python"),
+        ("python", "", "kcoord_wire.codec.columns.pure"),
+        ("python", STALE, "kcoord_wire.codec.columns.pure"),
+        ("auto", ABSENT, "kcoord_wire.codec.columns.pure"),
         ("native", ABSENT, "kcoord_wire._columns is not built: make native"),
         ("auto", STALE, "built for another plan format: rebuild it with make native"),
     ],

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 import kcoord_wire as kw
-from tests.codec.column_rows import BACKENDS, KAFKA, decoder, everything
+from tests.support.column_rows import BACKENDS, KAFKA, decoder, everything
 
 WORST = 160
 ROW = 16 * 16  # bytes of a row of JoinGroupResponse where it holds nothing

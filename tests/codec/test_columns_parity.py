@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kcoord_wire as kw
-from kcoord_wire.codec.columns_shape import shape_of
+from kcoord_wire.codec.columns.shape import shape_of
 from kcoord_wire.codec.registry import MessageCodec, Registry, compile_schemas
-from tests.codec.column_rows import (
+from tests.support.column_rows import (
     BACKENDS,
     KAFKA,
     bodies,
@@ -30,7 +30,7 @@ from tests.codec.column_rows import (
     frames_of,
     rows_of,
 )
-from tests.strategies import messages
+from tests.support.strategies import messages
 
 UNIONS = compile_schemas(Path(__file__).parent.parent / "data" / "parity")
 MOST = 12  # places of a long sample that are damaged

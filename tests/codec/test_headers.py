@@ -8,7 +8,7 @@ import pytest
 
 import kcoord_wire as kw
 from kcoord_wire.codec.registry import MessageCodec
-from tests.strategies import filled
+from tests.support.strategies import filled
 
 KAFKA = [c for c in kw.registry.values() if c.header == "kafka" and c.type in ("request", "response")]
 CENTRAL = [c for c in kw.registry.values() if c.family == "central"]

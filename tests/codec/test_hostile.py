@@ -25,7 +25,7 @@ from kcoord_wire.codec.backend import Program, ProgramClass
 from kcoord_wire.codec.registry import MessageCodec, compile_schemas, registry
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.schema.plan import Op, Presence, Step, StructPlan
-from tests.strategies import filled
+from tests.support.strategies import filled
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 EVERYTHING = compile_schemas(ROOT / "tests" / "data" / "parity")["Everything"]

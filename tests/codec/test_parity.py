@@ -28,7 +28,7 @@ from kcoord_wire.codec.registry import MessageCodec, compile_schemas, registry
 from kcoord_wire.codec.text import TextProgram
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.schema.construct_model import construct_model
-from tests.strategies import filled, messages
+from tests.support.strategies import filled, messages
 
 DATA = Path(__file__).parent.parent / "data"
 CODECS = [*registry.values(), *compile_schemas(DATA / "parity").values()]

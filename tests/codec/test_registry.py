@@ -13,7 +13,7 @@ import kcoord_wire as kw
 from kcoord_wire import messages
 from kcoord_wire.codec.registry import MessageCodec
 from kcoord_wire.schema.files import load_messages, schema_root
-from tests.strategies import filled
+from tests.support.strategies import filled
 
 GOLDEN = Path(__file__).resolve().parents[1] / "data" / "golden" / "kafka.jsonl"
 CODECS = list(kw.registry.values())

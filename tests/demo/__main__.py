@@ -17,10 +17,10 @@ from pathlib import Path
 
 from confluent_kafka import Consumer
 
-from kcoord_wire.capture.proxy import Recorder
-from kcoord_wire.cli import main as kcoord
-from kcoord_wire.group import Coordinator, GroupConfig
-from tests.group.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, Client, Member
+from kcoord_wire.cli.main import main as kcoord
+from kcoord_wire.coordinator import Coordinator, GroupConfig
+from kcoord_wire.recorder.proxy import Recorder
+from tests.support.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, Client, Member
 
 SESSION_MS = 2_000
 CONFIG = GroupConfig(min_session_timeout_ms=1_000, initial_rebalance_delay_ms=500)

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcoord_wire import forensics
-from kcoord_wire.capture.recording import RecordingWriter
 from kcoord_wire.forensics.analysis import TABLES, analyze, analyze_records, by_group, tables_of, write_tables
-from kcoord_wire.forensics.frames import read_frames, read_log
 from kcoord_wire.forensics.model import GroupHistory, Loss, Rebalance, arrow_schema
-from kcoord_wire.forensics.sources import SourceError, find_sources
+from kcoord_wire.forensics.sources.files import SourceError, find_sources
+from kcoord_wire.forensics.sources.frames import read_frames, read_log
+from kcoord_wire.recorder.recording import RecordingWriter
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 CAPTURES = sorted((DATA / "captures").glob("*.pcap"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire.forensics.model import Cause, Rebalance
-from kcoord_wire.forensics.wire_members import library_of
+from kcoord_wire.forensics.wire.members import library_of
 from tests.forensics.test_wire_scripts import Script, at
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from kcoord_wire.capture.recording import RecordingWriter, recording_files
 from kcoord_wire.capture.salvage import salvage_packets
-from kcoord_wire.forensics.frames import read_frames, read_log
+from kcoord_wire.forensics.sources.frames import read_frames, read_log
+from kcoord_wire.recorder.recording import RecordingWriter, recording_files
 from kcoord_wire.records import Record, RecordBatch, SegmentReader, encode_batch
 from tests.forensics.test_frames import commit, rows
-from tests.forensics.wire_samples import match_all
+from tests.support.wire_samples import match_all
 
 CAPTURE = Path(__file__).parents[1] / "data" / "captures" / "cooperative.pcap"
 PACKET, RECORD, FILE_HEADER, RECORDING_HEADER = 16, 36, 24, 36

@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 import kcoord_wire as kw
 from kcoord_wire.api_keys import API_NAMES
 from kcoord_wire.capture import CapturedFrame, read_capture
-from kcoord_wire.forensics import exchanges as exchanges_module
-from kcoord_wire.forensics import matching
-from kcoord_wire.forensics.exchange_pairs import APIS, METADATA
-from kcoord_wire.forensics.exchanges import Matcher, client_host, name_topics
-from kcoord_wire.forensics.frames import read_frames
+from kcoord_wire.forensics.exchanges import matcher as exchanges_module
+from kcoord_wire.forensics.exchanges import pairing as matching
+from kcoord_wire.forensics.exchanges.decode import APIS, METADATA
+from kcoord_wire.forensics.exchanges.matcher import Matcher, client_host, name_topics
 from kcoord_wire.forensics.model import Exchange, Frame, TopicSighting, arrow_schema, table_of
+from kcoord_wire.forensics.sources.frames import read_frames
 from kcoord_wire.story import tell
-from tests.forensics.wire_samples import Talk, batch, canonical, cut_anywhere, match_all, mixed, pair_rows
-from tests.strategies import filled, messages
+from tests.support.strategies import filled, messages
+from tests.support.wire_samples import Talk, batch, canonical, cut_anywhere, match_all, mixed, pair_rows
 
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 NAMES = ["aiokafka", "cooperative", "eager_range", "static_bounce"]

@@ -11,10 +11,10 @@ import pytest
 
 import kcoord_wire as kw
 from kcoord_wire.capture import read_capture
-from kcoord_wire.capture.recording import RecordingWriter, recording_files
-from kcoord_wire.forensics import frames as frames_module
-from kcoord_wire.forensics.frames import Source, SourceError, find_sources, kind_of, read_frames, read_log
 from kcoord_wire.forensics.model import Frame, LogRow, arrow_schema
+from kcoord_wire.forensics.sources import frames as frames_module
+from kcoord_wire.forensics.sources.frames import Source, SourceError, find_sources, kind_of, read_frames, read_log
+from kcoord_wire.recorder.recording import RecordingWriter, recording_files
 from kcoord_wire.records import (
     Compression,
     ControlType,
@@ -24,7 +24,7 @@ from kcoord_wire.records import (
     encode_offsets_record,
     end_transaction_record,
 )
-from tests.forensics.wire_samples import canonical, match_all
+from tests.support.wire_samples import canonical, match_all
 
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 NAMES = ["aiokafka", "cooperative", "eager_range", "static_bounce"]

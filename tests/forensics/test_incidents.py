@@ -11,12 +11,12 @@ import pytest
 
 from kcoord_wire.forensics.detectors import detect
 from kcoord_wire.forensics.model import Cause, Finding, GroupHistory
-from kcoord_wire.group.cluster import Cluster
-from tests.forensics.truth import incidents
-from tests.forensics.truth.labels import labels_of
-from tests.forensics.truth.pipeline import exchanges_of, histories_of
-from tests.forensics.truth.scorer import Score, Tolerance, judge
-from tests.forensics.truth.world import Recorder
+from kcoord_wire.simulation.group.cluster import Cluster
+from tests.truth import incidents
+from tests.truth.labels import labels_of
+from tests.truth.pipeline import exchanges_of, histories_of
+from tests.truth.scorer import Score, Tolerance, judge
+from tests.truth.world import Recorder
 
 MS = 1_000_000
 Played = tuple[Cluster, GroupHistory, pa.Table, dict[str, list[Finding]]]

@@ -14,10 +14,10 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 
 from kcoord_wire.extras import MissingLibraryError
-from kcoord_wire.forensics.frames import read_log
-from kcoord_wire.forensics.live import TopicError, _Reader, read_topic
-from kcoord_wire.forensics.log import log_histories
+from kcoord_wire.forensics.log.history import log_histories
 from kcoord_wire.forensics.model import LogRow, arrow_schema
+from kcoord_wire.forensics.sources.frames import read_log
+from kcoord_wire.forensics.sources.live import TopicError, _Reader, read_topic
 from tests.forensics.test_log_kafka import DATA
 
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from kcoord_wire import messages as m
 from kcoord_wire.codec.headers import encode_prefixed
-from kcoord_wire.forensics.frames import read_log
-from kcoord_wire.forensics.log import group_of, log_histories, log_history
+from kcoord_wire.forensics.log.history import group_of, log_histories, log_history
 from kcoord_wire.forensics.model import Cause, LogRow, Rebalance, table_of
+from kcoord_wire.forensics.sources.frames import read_log
 from kcoord_wire.records import encode_offsets_record
 from tests.forensics.test_log_kafka import DATA
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from kcoord_wire import messages as m
-from kcoord_wire.forensics.log import log_history
+from kcoord_wire.forensics.log.history import log_history
 from kcoord_wire.forensics.model import Cause, GroupHistory, LogRow, table_of
 from kcoord_wire.records import encode_offsets_record
 

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kcoord_wire.forensics.frames import read_log
-from kcoord_wire.forensics.log import log_histories
+from kcoord_wire.forensics.log.history import log_histories
 from kcoord_wire.forensics.model import Cause, GroupHistory
+from kcoord_wire.forensics.sources.frames import read_log
 
 DATA = Path(__file__).parents[1] / "data" / "consumer_groups"
 MS = 1_000_000

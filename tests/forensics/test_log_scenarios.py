@@ -10,14 +10,14 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from kcoord_wire.forensics.log import log_histories, log_history
+from kcoord_wire.coordinator.core.config import GroupConfig
+from kcoord_wire.coordinator.core.events import Rebalance, Trigger
+from kcoord_wire.forensics.log.history import log_histories, log_history
 from kcoord_wire.forensics.model import Cause, GroupHistory, LogRow, table_of
 from kcoord_wire.forensics.model import Rebalance as Told
-from kcoord_wire.group.cluster import Cluster
-from kcoord_wire.group.config import GroupConfig
-from kcoord_wire.group.events import Rebalance, Trigger
-from kcoord_wire.group.simulate import random_script
 from kcoord_wire.records import SegmentReader
+from kcoord_wire.simulation.group.cluster import Cluster
+from kcoord_wire.simulation.group.script import random_script
 
 QUICK = GroupConfig(initial_rebalance_delay_ms=0)
 EVERYTHING = 1 << 40  # bytes before which nothing is compacted

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from kcoord_wire.forensics.exchanges import Matcher
-from kcoord_wire.forensics.frames import read_frames
+from kcoord_wire.forensics.exchanges.matcher import Matcher
 from kcoord_wire.forensics.model import Cause, Exchange, GroupHistory, Rebalance, TopicSighting, arrow_schema, table_of
-from kcoord_wire.forensics.wire import wire_history
+from kcoord_wire.forensics.sources.frames import read_frames
+from kcoord_wire.forensics.wire.history import wire_history
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
 

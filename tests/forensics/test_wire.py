@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kcoord_wire.forensics.exchanges import Matcher
-from kcoord_wire.forensics.frames import read_frames
+from kcoord_wire.forensics.exchanges.matcher import Matcher
 from kcoord_wire.forensics.model import Cause, Exchange, GroupHistory, TopicSighting, arrow_schema, table_of
-from kcoord_wire.forensics.wire import wire_history
+from kcoord_wire.forensics.sources.frames import read_frames
+from kcoord_wire.forensics.wire.history import wire_history
 from tests.forensics.test_wire_scripts import Script, at
 
 CAPTURES = Path(__file__).parent.parent / "data" / "captures"

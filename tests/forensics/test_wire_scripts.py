@@ -24,7 +24,7 @@ from kcoord_wire.forensics.model import (
     TopicSighting,
     table_of,
 )
-from kcoord_wire.forensics.wire import wire_history
+from kcoord_wire.forensics.wire.history import wire_history
 
 MS = 1_000_000
 START = 1_700_000_000_000 * MS

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kcoord_wire.group import Coordinator, GroupConfig
+from kcoord_wire.coordinator import Coordinator, GroupConfig
 from tests.interop.exchanges import SCRIPTS, SETTINGS, TOPICS, Exchange, Script
-from tests.interop.kafka_broker import KafkaBroker, create_topics
+from tests.support.kafka_broker import KafkaBroker, create_topics
 
 Outcome = list[Exchange] | Exception
 """What one play of a script has recorded, or why it did not come to its end."""

@@ -11,13 +11,13 @@ from functools import partial
 
 import pytest
 
-from kcoord_wire.capture.proxy import Recorder
 from kcoord_wire.forensics.analysis import analyze
 from kcoord_wire.forensics.model import Cause, GroupHistory
-from tests.group.clients.life_cycle import Figures, Place, at_once
-from tests.group.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, Client
-from tests.interop.kafka_broker import KafkaBroker, class_path, compile_java, create_topics, java
+from kcoord_wire.recorder.proxy import Recorder
 from tests.interop.test_java_clients import ALLOWED, LOGGER, SOURCE
+from tests.support.clients.life_cycle import Figures, Place, at_once
+from tests.support.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, Client
+from tests.support.kafka_broker import KafkaBroker, class_path, compile_java, create_topics, java
 
 PROPERTIES = {
     "auto.create.topics.enable": "true",

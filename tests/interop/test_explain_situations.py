@@ -23,14 +23,14 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 import kcoord_wire as kw
-from kcoord_wire.capture.proxy import Recorder
 from kcoord_wire.forensics.analysis import analyze
 from kcoord_wire.forensics.model import Cause, GroupHistory, Rebalance
-from tests.group.clients.life_cycle import Figures, at_once
-from tests.group.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, PATIENCE, Client, Member
-from tests.group.wire import Wire
-from tests.interop.kafka_broker import KAFKA, KafkaBroker, class_path, compile_java, create_topics, java
+from kcoord_wire.recorder.proxy import Recorder
 from tests.interop.test_java_clients import ALLOWED, LOGGER, SOURCE
+from tests.support.clients.life_cycle import Figures, at_once
+from tests.support.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, PATIENCE, Client, Member
+from tests.support.kafka_broker import KAFKA, KafkaBroker, class_path, compile_java, create_topics, java
+from tests.support.wire import Wire
 
 PARTITIONS = 4
 LONG_MS = 120_000

@@ -1,6 +1,6 @@
 """Unmodified KafkaConsumer and KafkaProducer of kafka-clients live a life on the coordinator, without a warning.
 
-The life itself is that of all client libraries, in tests/group/clients/life_cycle.py.
+The life itself is that of all client libraries, in tests/support/clients/life_cycle.py.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from kcoord_wire.group import Coordinator
-from tests.group.clients.life_cycle import CONFIG, Figures, Place, at_once, life_cycle, mixed, static
-from tests.group.clients.members import Client
-from tests.interop.kafka_broker import class_path, compile_java, java
+from kcoord_wire.coordinator import Coordinator
+from tests.support.clients.life_cycle import CONFIG, Figures, Place, at_once, life_cycle, mixed, static
+from tests.support.clients.members import Client
+from tests.support.kafka_broker import class_path, compile_java, java
 
 SOURCE = Path(__file__).parent / "java" / "JavaMember.java"
 VERSIONS = ("3.9.2", "4.4.0")

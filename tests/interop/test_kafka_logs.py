@@ -17,15 +17,15 @@ from typing import Any
 import pytest
 
 import kcoord_wire as kw
-from kcoord_wire.group import Coordinator, GroupConfig
-from kcoord_wire.group.disk import FileDisk
-from kcoord_wire.group.events import LogRecord
-from kcoord_wire.group.store import Store
+from kcoord_wire.coordinator import Coordinator, GroupConfig
+from kcoord_wire.coordinator.core.events import LogRecord
+from kcoord_wire.coordinator.log.disk import FileDisk
+from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.records import OffsetsRecord, SegmentReader, read_offsets
-from tests.group.wire import Wire
 from tests.interop.conftest import Played
 from tests.interop.exchanges import SETTINGS, TOPICS
-from tests.interop.kafka_broker import KafkaBroker, class_path, create_topics, run_java
+from tests.support.kafka_broker import KafkaBroker, class_path, create_topics, run_java
+from tests.support.wire import Wire
 
 BATCH = re.compile(
     r"baseOffset: (?P<first>\d+) lastOffset: (?P<last>\d+) count: (?P<count>\d+) .* position: (?P<at>\d+) "

@@ -18,12 +18,12 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from kcoord_wire.forensics.live import TopicError, read_topic
-from kcoord_wire.forensics.log import log_histories
+from kcoord_wire.forensics.log.history import log_histories
 from kcoord_wire.forensics.model import Cause, GroupHistory
+from kcoord_wire.forensics.sources.live import TopicError, read_topic
 from tests.data.consumer_groups.generate import CLASSIC, PROPERTIES, Stage
 from tests.data.consumer_groups.lives import Consumer
-from tests.interop.kafka_broker import KafkaBroker
+from tests.support.kafka_broker import KafkaBroker
 
 PARTITIONS = 4
 ASSIGNORS = {"eager": "range", "cooperative": "cooperative-sticky"}

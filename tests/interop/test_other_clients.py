@@ -1,7 +1,7 @@
 """Clients in other languages live the same life on the coordinator: kafkajs, franz-go and sarama, alone and mixed.
 
 Their programs are in node/ and go/, at the newest versions there were; the scripts are those of the Python clients
-(tests/group/clients). Needs ``node`` 14 or newer with ``npm``, and ``go``. Debian's packages will do: where go is older
+(tests/support/clients). Needs ``node`` 14 or newer with ``npm``, and ``go``. Debian's packages do: where go is older
 than go.mod asks for, the one that it names is fetched as the Go module that it is (`go_command`). What is fetched and
 built lies under build/interop.
 """
@@ -22,11 +22,11 @@ import pytest
 
 import kcoord_wire as kw
 from kcoord_wire.error_codes import ErrorCode
-from tests.group.clients.life_cycle import Figures, Place, at_once, life_cycle, mixed, static
-from tests.group.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, ROOT, Client
-from tests.group.clients.served import Served
-from tests.group.wire import Wire
-from tests.interop.kafka_broker import KafkaBroker, create_topics, tool
+from tests.support.clients.life_cycle import Figures, Place, at_once, life_cycle, mixed, static
+from tests.support.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, ROOT, Client
+from tests.support.clients.served import Served
+from tests.support.kafka_broker import KafkaBroker, create_topics, tool
+from tests.support.wire import Wire
 
 HERE = Path(__file__).parent
 BUILD = ROOT / "build" / "interop"

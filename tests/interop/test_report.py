@@ -19,7 +19,7 @@ from selenium.webdriver.support.ui import Select
 
 from kcoord_wire.forensics.model import GroupHistory
 from kcoord_wire.report import write_html
-from tests.report.histories import HOSTILE, bare, empty, hostile, incident, kip_848, losses, storm, typical
+from tests.support.histories import HOSTILE, bare, empty, hostile, incident, kip_848, losses, storm, typical
 
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
          "--disable-background-networking", "--disable-component-update", "--force-color-profile=srgb")  # fmt: skip

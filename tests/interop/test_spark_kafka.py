@@ -23,9 +23,9 @@ import pyspark
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from kcoord_wire.forensics.log import group_of, log_histories
+from kcoord_wire.forensics.log.history import group_of, log_histories
 from kcoord_wire.forensics.model import LogRow, table_of
-from tests.interop.kafka_broker import KAFKA, KafkaBroker, create_topics, tool
+from tests.support.kafka_broker import KAFKA, KafkaBroker, create_topics, tool
 
 JARS = Path(__file__).resolve().parents[2] / "build" / "interop" / "jars"
 RELEASES = [(pyspark.__version__, pyspark.__version__), ("4.2.0", "4.0.0")]

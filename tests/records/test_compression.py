@@ -18,7 +18,7 @@ from kcoord_wire.records import Compression, MissingLibraryError, Record, encode
 from kcoord_wire.records.compression import compress, decompress
 from kcoord_wire.records.lz4_header import with_kafka_checksum, with_specified_checksum
 
-BOMB = Path(__file__).parent / "bomb.py"
+BOMB = Path(__file__).parents[1] / "support" / "bomb.py"
 CODECS = [codec for codec in Compression if codec]
 PAIRS = [(codec, magic) for codec in CODECS for magic in (0, 1, 2) if codec is not Compression.ZSTD or magic == 2]
 BODIES = [b"", b"x", b"abc" * 30_000, bytes(range(256)) * 700]

@@ -26,7 +26,7 @@ from kcoord_wire.report.clock import Clock
 from kcoord_wire.report.lanes import lanes_of, ownership_of
 from kcoord_wire.report.page import FOLDER, SCRIPTS
 from kcoord_wire.report.page_data import Limits, page_data
-from tests.report.histories import (
+from tests.support.histories import (
     HOSTILE,
     MS,
     SECOND,

@@ -12,7 +12,7 @@ from kcoord_wire.forensics.model import Cause, GroupHistory, Loss
 from kcoord_wire.report import print_summary
 from kcoord_wire.report.digest import digest_of, digests
 from kcoord_wire.report.wording import ago, counted, duration, name_of, shown
-from tests.report.histories import HOSTILE, MS, SECOND, START, bare, empty, hostile, incident, kip_848, losses, typical
+from tests.support.histories import HOSTILE, MS, SECOND, START, bare, empty, hostile, incident, kip_848, losses, typical
 
 
 def summary(*histories: GroupHistory, lost: list[Loss] | None = None, width: int | None = None) -> str:

@@ -12,10 +12,10 @@ import pytest
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import SparkSession
 
-from kcoord_wire.capture.recording import RecordingWriter
 from kcoord_wire.forensics.analysis import analyze as analyze_plainly
-from kcoord_wire.forensics.frames import read_frames, read_log
 from kcoord_wire.forensics.model import Frame, LogRow
+from kcoord_wire.forensics.sources.frames import read_frames, read_log
+from kcoord_wire.recorder.recording import RecordingWriter
 from kcoord_wire.spark import decode_frames, session
 from kcoord_wire.spark.analysis import analyze
 from kcoord_wire.spark.rows import instances, spark_schema

@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxFiles, ReadMaxRows
 
-from kcoord_wire.capture.recording import RecordingWriter, recording_files
-from kcoord_wire.forensics.frames import read_frames
 from kcoord_wire.forensics.model import Frame
+from kcoord_wire.forensics.sources.frames import read_frames
+from kcoord_wire.recorder.recording import RecordingWriter, recording_files
 from kcoord_wire.spark.rows import spark_schema
 from kcoord_wire.spark.stream import DataLossError, RecordingStream
 

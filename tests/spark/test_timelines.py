@@ -18,11 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 from kcoord_wire.forensics.analysis import TABLES, Analysis
 from kcoord_wire.forensics.analysis import analyze as analyze_plainly
 from kcoord_wire.forensics.detectors import detect
-from kcoord_wire.forensics.exchanges import Matcher
-from kcoord_wire.forensics.frames import read_frames, read_log
-from kcoord_wire.forensics.log import log_histories
+from kcoord_wire.forensics.exchanges.matcher import Matcher
+from kcoord_wire.forensics.log.history import log_histories
 from kcoord_wire.forensics.model import Exchange, Frame, GroupHistory, LogRow, TopicSighting, arrow_schema
-from kcoord_wire.forensics.wire import wire_history
+from kcoord_wire.forensics.sources.frames import read_frames, read_log
+from kcoord_wire.forensics.wire.history import wire_history
 from kcoord_wire.spark import explain_rebalances, group_timeline, match_exchanges
 from kcoord_wire.spark.analysis import analyze
 

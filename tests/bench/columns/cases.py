@@ -14,8 +14,8 @@ import pyarrow as pa
 
 import kcoord_wire as kw
 from kcoord_wire.codec.columns import ColumnDecoder
-from kcoord_wire.codec.columns_python import column
-from kcoord_wire.codec.columns_shape import arrow_type, shape_of
+from kcoord_wire.codec.columns.pure import column
+from kcoord_wire.codec.columns.shape import arrow_type, shape_of
 
 __all__ = ["CASES", "WAYS", "Case", "Way"]
 

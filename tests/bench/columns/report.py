@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.readme_part import fill_readme
+from tests.support.readme_part import fill_readme
 
 from ..report import line
 from .cases import CASES

@@ -29,14 +29,14 @@ from statistics import median
 from typing import Any
 
 import kcoord_wire as kw
-from kcoord_wire.capture.recording import RecordingWriter, read_recording, recording_files, scan_recording
+from kcoord_wire.recorder.recording import RecordingWriter, read_recording, recording_files, scan_recording
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 RESULTS = Path(__file__).parent / "results"
 CONNECTIONS, DEPTH = 50, 32
 TURN = 250  # round trips
 RECORD = (
-    "import sys; from kcoord_wire.capture.proxy import Recorder; "
+    "import sys; from kcoord_wire.recorder.proxy import Recorder; "
     "r = Recorder(sys.argv[1], folder=sys.argv[2]).start(); print(r.address, flush=True); r.wait()"
 )
 

@@ -92,7 +92,7 @@ def _ours(folder: Path) -> Iterator[Running]:
 
 @contextmanager
 def _kafka(folder: Path) -> Iterator[Running]:
-    from tests.interop.kafka_broker import KafkaBroker
+    from tests.support.kafka_broker import KafkaBroker
 
     before = os.environ.get("_JAVA_OPTIONS")
     os.environ["_JAVA_OPTIONS"] = KAFKA_JVM  # stands after the command line, and wins over it
@@ -121,7 +121,7 @@ def _librdkafka_version() -> str:
 
 
 def _kafka_version() -> str:
-    from tests.interop.kafka_broker import KAFKA
+    from tests.support.kafka_broker import KAFKA
 
     return KAFKA
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from tests.readme_part import fill_readme
+from tests.support.readme_part import fill_readme
 
 from ..report import line
 from .measure import COLUMNS, VARIANTS

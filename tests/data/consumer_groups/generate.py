@@ -2,7 +2,7 @@
 
     python -m tests.data.consumer_groups.generate
 
-Needs what tests/interop/kafka_broker.py needs. Takes two minutes.
+Needs what tests/support/kafka_broker.py needs. Takes two minutes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from tests.data.consumer_groups.lives import Consumer, all_owned
-from tests.interop.kafka_broker import KafkaBroker
+from tests.support.kafka_broker import KafkaBroker
 
 __all__ = ["PROPERTIES", "Stage", "main"]
 

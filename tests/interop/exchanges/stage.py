@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import kcoord_wire as kw
 from kcoord_wire.error_codes import ErrorCode
-from tests.group.wire import Wire
+from tests.support.wire import Wire
 
 __all__ = ["CONSUMER", "Answer", "Connection", "Exchange", "Member", "Pending", "Stage", "assignment", "subscription"]
 

@@ -28,7 +28,7 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
-/** A member by kafka-clients. It speaks the line protocol of tests/group/clients/lines.py. */
+/** A member by kafka-clients. It speaks the line protocol of tests/support/clients/lines.py. */
 public final class JavaMember implements ConsumerRebalanceListener {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final String END = "";

@@ -1,4 +1,4 @@
-// A member by kafkajs. It speaks the line protocol of tests/group/clients/lines.py.
+// A member by kafkajs. It speaks the line protocol of tests/support/clients/lines.py.
 'use strict'
 
 const readline = require('node:readline')

@@ -1,4 +1,4 @@
-// A member by franz-go. It speaks the line protocol of tests/group/clients/lines.py.
+// A member by franz-go. It speaks the line protocol of tests/support/clients/lines.py.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Package lines is the program's side of the line protocol of tests/group/clients/lines.py.
+// Package lines is the program's side of the line protocol of tests/support/clients/lines.py.
 package lines
 
 import (

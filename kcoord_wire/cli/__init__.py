@@ -1,0 +1,3 @@
+"""The ``kcoord`` command: one module a command."""
+
+__all__: list[str] = []

@@ -1,0 +1,278 @@
+"""`kcoord analyze`: from a capture, log segments or a live topic to why a group rebalanced.
+
+Laws:
+
+* What was found goes to stdout, as text for people or as one JSON object; how far it is, and what was lost, to stderr.
+* With --out, the tables (Parquet), report.json and report.html are there when the command has ended well; each file is
+  written beside its place and then moved into it, so that an interrupt leaves none half.
+* A source with damage is read as far as it can be, with status 0; only one that has nothing at all is an error.
+* Whether --out can be written to is known before anything is read. What comes through a pipe is a file first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import logging
+import os
+import shutil
+import stat
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from kcoord_wire.forensics.analysis import Analysis
+
+__all__ = ["add_parser"]
+
+EXAMPLES = """\
+examples:
+  kcoord analyze trace.pcap
+      why each group in the capture rebalanced, on the terminal
+  kcoord analyze recording/ --out report
+      the same of what `kcoord record` wrote; report/report.html to look at, report/*.parquet to query
+  kcoord analyze data/__consumer_offsets-12 data/__consumer_offsets-40 --group billing
+      from a broker's own log: who came and went, who had what; the wire tells more
+  kcoord analyze --kafka broker:9092 --kafka-config security.protocol=SSL
+      the same from the live topic; only reads, joins no group, commits nothing
+  zcat trace.pcap.gz | kcoord analyze - --out report
+      from standard input, by way of a temporary file
+  kcoord analyze 'captures/*.pcap' --spark-master 'local[8]' --out report
+      on Spark, for what does not fit one process
+
+tables in DIR: groups rebalances generations states members ownership pauses commits findings losses
+"""
+
+
+_GAP = "not captured"
+"""In what is said of a loss, where packets were cut or dropped."""
+
+
+def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
+    """Add the command to those of `kcoord`."""
+    about = "tell why consumer groups rebalanced, from captures or from __consumer_offsets"
+    command = commands.add_parser(
+        "analyze",
+        help=about,
+        description=f"{about[0].upper()}{about[1:]}.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument(
+        "source",
+        nargs="*",
+        help="captures (pcap, pcapng), recordings of `kcoord record`, segments of __consumer_offsets; "
+        "files, folders or patterns; - for standard input",
+    )
+    command.add_argument("--kafka", metavar="HOST:PORT", help="read __consumer_offsets of this cluster instead")
+    command.add_argument(
+        "--kafka-config",
+        action="append",
+        default=[],
+        type=_setting,
+        metavar="NAME=VALUE",
+        help="a setting of librdkafka for --kafka, as in sasl.username=me; may be repeated",
+    )
+    command.add_argument("--group", action="append", metavar="ID", help="only this group; may be repeated")
+    command.add_argument(
+        "--port",
+        type=int,
+        action="append",
+        help="only this port of a broker, in captures; may be repeated; found in the bytes if not given",
+    )
+    command.add_argument("--spark-master", metavar="URL", help="run on Spark, as in local[4] or spark://host:7077")
+    command.add_argument("--out", type=Path, metavar="DIR", help="write tables, report.json and report.html here")
+    command.add_argument("--format", choices=("text", "json"), default="text")
+    command.add_argument("--quiet", action="store_true", help="do not tell how far it is")
+    command.set_defaults(run=_run)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name.strip(), value.strip()
+
+
+def _run(args: argparse.Namespace) -> None:
+    if bool(args.source) == bool(args.kafka):
+        raise ValueError("give either files or --kafka HOST:PORT (see kcoord analyze --help)")
+    if args.out is not None:
+        _make_ready(args.out)
+    meter = _Meter(sys.stderr, silent=args.quiet or not sys.stderr.isatty())
+    with tempfile.TemporaryDirectory(prefix="kcoord-") as folder:
+        sources = [_file_of(source, Path(folder, f"stdin-{at}")) for at, source in enumerate(args.source)]
+        try:
+            analysis = _analyze(args, sources, meter)
+        finally:
+            meter.clear()
+    if not analysis.histories:
+        raise ValueError(_why_nothing(analysis, args))
+    if args.out is not None:
+        _write(analysis, args)
+    _print(analysis, args)
+    gaps = sum(loss.count for loss in analysis.losses if _GAP in loss.what)
+    if gaps:
+        print(
+            f"kcoord: bytes are missing from the capture in {gaps:,} places, and rebalances may be missing with them: "
+            "capture whole packets (tcpdump -s 0) and drop none (tcpdump -B 65536)",
+            file=sys.stderr,
+        )
+
+
+def _make_ready(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+
+
+def _file_of(source: str, place: Path) -> str:
+    """A file with what `source` has: itself, or `place`, where it can be read only once."""
+    if source != "-" and not (os.path.exists(source) and stat.S_ISFIFO(os.stat(source).st_mode)):
+        return source
+    with place.open("wb") as file:
+        if source == "-":
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        else:
+            with open(source, "rb") as pipe:
+                shutil.copyfileobj(pipe, file)
+    return str(place)
+
+
+def _why_nothing(analysis: Analysis, args: argparse.Namespace) -> str:
+    where = args.kafka or ", ".join(args.source)
+    if args.group:
+        return (
+            f"no consumer group called {', '.join(args.group)} is in {where}; without --group all that are there show"
+        )
+    if analysis.counts.get("exchanges") or analysis.counts.get("records"):
+        return f"no consumer group is in {where}, though other Kafka traffic is"
+    text = f"no consumer group is in {where}: a capture needs the brokers' traffic, in whole packets and without TLS"
+    if analysis.losses:
+        first = analysis.losses[0]
+        text += f"; what could not be read begins at {first.position:,} of {first.source}: {first.what}"
+    return text
+
+
+def _print(analysis: Analysis, args: argparse.Namespace) -> None:
+    if args.format == "json":
+        from kcoord_wire.report import write_json
+
+        write_json(analysis.histories, analysis.losses, sys.stdout)
+    else:
+        from kcoord_wire.report import print_summary
+
+        print_summary(analysis.histories, analysis.losses, sys.stdout)
+        if args.out is not None:
+            print(f"\n{args.out / 'report.html'}")
+    sys.stdout.flush()
+
+
+def _analyze(args: argparse.Namespace, sources: list[str], meter: _Meter) -> Analysis:
+    from kcoord_wire.extras import require
+
+    require("pyarrow", "analyze", "analyze")
+    if args.spark_master is not None:
+        require("pyspark", "spark", "--spark-master")
+        from kcoord_wire.spark.analysis import analyze as analyze_on_spark
+
+        with _spark_said(args.spark_master):
+            return analyze_on_spark(
+                sources,
+                kafka=args.kafka,
+                kafka_config=dict(args.kafka_config),
+                master=args.spark_master,
+                ports=args.port,
+                groups=args.group,
+                progress=meter.tell,
+            )
+    from kcoord_wire.forensics.analysis import analyze, analyze_records
+
+    if args.kafka is not None:
+        from kcoord_wire.forensics.sources.live import read_topic
+
+        config: Mapping[str, str] = dict(args.kafka_config)
+        batches = read_topic(args.kafka, config, progress=lambda done, total: meter.tell(args.kafka, done, total))
+        return analyze_records(batches, groups=args.group)
+    return analyze(sources, ports=args.port, groups=args.group, progress=meter.tell)
+
+
+@contextmanager
+def _spark_said(master: str) -> Iterator[None]:
+    """An error of Spark's as one line, and an interrupt as none."""
+    root = logging.getLogger()
+    root.addFilter(_is_no_interrupt)
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+            raise
+        lines = [line.strip(" :") for line in str(error).splitlines() if line.strip()]
+        raise ValueError(f"Spark at {master} failed: {' '.join(lines[:2])}") from error
+    finally:
+        root.removeFilter(_is_no_interrupt)
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and record.exc_info[0] is KeyboardInterrupt)
+
+
+def _write(analysis: Analysis, args: argparse.Namespace) -> None:
+    from kcoord_wire.forensics.analysis import write_tables
+    from kcoord_wire.report import write_html, write_json
+
+    folder: Path = args.out
+    title = args.kafka or ", ".join("stdin" if source == "-" else Path(source).name for source in args.source[:3])
+    told = {name: analysis.counts.get(name, 0) for name in ("sources", "frames", "records")}
+    source = ", ".join(f"{count:,} {name if count != 1 else name[:-1]}" for name, count in told.items() if count)
+    write_tables(analysis.histories, analysis.losses, folder)
+    with _whole(folder / "report.json") as path:
+        write_json(analysis.histories, analysis.losses, path)
+    with _whole(folder / "report.html") as path:
+        write_html(analysis.histories, analysis.losses, path, title=title, source=source)
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[Path]:
+    """A place beside `path`, from where the file is moved when it is complete."""
+    part = path.with_name(f"{path.name}.part")
+    try:
+        yield part
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+class _Meter:
+    """How far it is, in one line of a terminal, written over four times a second."""
+
+    def __init__(self, file: TextIO, *, silent: bool) -> None:
+        self._file = file
+        self._silent = silent
+        self._next = 0.0
+        self._began = time.monotonic()
+        self._told = False
+
+    def tell(self, what: str, done: int, total: int) -> None:
+        """`done` of `total`, in bytes or records."""
+        now = time.monotonic()
+        if self._silent or now < self._next:
+            return
+        self._next = now + 0.25
+        self._told = True
+        share = 100 * done / total if total else 100.0
+        from kcoord_wire.fields import printable
+
+        self._file.write(f"\r\x1b[K{share:5.1f} %  {now - self._began:.0f} s  {printable(what)}")
+        self._file.flush()
+
+    def clear(self) -> None:
+        """Leave the line as it was."""
+        if self._told:
+            self._file.write("\r\x1b[K")
+            self._file.flush()

@@ -1,0 +1,267 @@
+"""`kcoord serve`: the group coordinator as a program.
+
+Laws:
+
+* One line on stdout when it serves, with its address; everything else is the log's, on stderr: rebalances, and what was
+  closed and why, as lines for people or as one JSON object a line.
+* SIGTERM and Ctrl-C end it in order: what is parked is answered, what is to be kept is on disk. The status is 0 after
+  SIGTERM and 130 after Ctrl-C; a second signal ends it at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kcoord_wire.cli.arguments import (
+    allow_many_connections,
+    argument,
+    log_to_stderr,
+    parse_address,
+    parse_port,
+    until_terminated,
+)
+
+if TYPE_CHECKING:
+    import ssl
+
+__all__ = ["add_parser"]
+
+EXAMPLES = """\
+examples:
+  kcoord serve --topics orders:12
+      any Kafka client, at 127.0.0.1:9092; groups and offsets are gone when it ends
+  kcoord serve --topics orders:12,payments:8 --port 0 --data-dir ./data --metrics-port 9100
+      on a free port, which it prints; groups and offsets live in ./data
+  kcoord serve --topics orders:12 --config group.initial.rebalance.delay.ms=0 --faults faults.toml
+      for tests: the first member need not wait for more, and heartbeats go wrong by script
+  kcoord serve --host 0.0.0.0 --advertise kafka.local:9093 --port 9093 --topics orders:12 \\
+      --tls-cert cert.pem --tls-key key.pem --sasl-users users.toml --permissions permissions.toml
+
+--config (defaults are Kafka's):
+  group.initial.rebalance.delay.ms=3000       group.max.size=2147483647
+  group.min.session.timeout.ms=6000           group.max.session.timeout.ms=1800000
+  group.new.member.join.timeout.ms=300000     offset.metadata.max.bytes=4096
+  offsets.retention.minutes=10080             offsets.retention.check.interval.ms=600000
+
+--sasl-users: a password does for PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512
+  [users.alice]
+  password = "secret"
+  [users.bob]
+  SCRAM-SHA-512 = "salt=...,stored_key=...,server_key=...,iterations=8192"    # as Kafka keeps it
+
+--permissions: what no rule allows is refused, deny wins; * may end a name; without SASL all are User:ANONYMOUS
+  [[allow]]
+  principals = ["User:alice"]
+  groups = ["billing-*"]
+  topics = ["orders"]
+  operations = ["read", "write"]    # or describe (which these two allow as well), delete, all
+  [[deny]]
+  principals = ["*"]
+  topics = ["secret-*"]
+  operations = ["all"]
+
+--faults: only action is needed (delay, drop, duplicate, error, disconnect); keys: pydoc kcoord_wire.coordinator.Fault
+  [[fault]]                         # the third heartbeat of all that come, and the two after it, fail
+  api = "Heartbeat"
+  action = "error"
+  error = "REBALANCE_IN_PROGRESS"
+  after = 2
+  count = 3
+  [[fault]]                         # of the answers to billing's commits, one in ten is 5 s late
+  api = "OffsetCommit"
+  on = "response"
+  group = "billing"
+  action = "delay"
+  delay_ms = 5000
+  every = 10
+
+topics are in memory, a restart begins with empty ones; SIGTERM ends with status 0, Ctrl-C with 130
+"""
+
+
+def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
+    """Add the command to those of `kcoord`."""
+    about = "run a group coordinator that any Kafka client can join"
+    command = commands.add_parser(
+        "serve",
+        help=about,
+        description=f"{about[0].upper()}{about[1:]}.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument(
+        "--topics",
+        type=_topics,
+        action="append",
+        default=[],
+        metavar="NAME:PARTITIONS,...",
+        help="the topics there are, as in orders:12,payments:8; may be repeated",
+    )
+    command.add_argument(
+        "--auto-create",
+        type=_positive,
+        metavar="PARTITIONS",
+        help="create the topics that clients ask for, with so many",
+    )
+    command.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    command.add_argument(
+        "--port", type=argument(parse_port), default=9092, help="0 takes a free one (default: %(default)s)"
+    )
+    command.add_argument(
+        "--advertise",
+        type=argument(_endpoint),
+        metavar="HOST:PORT",
+        help="where clients are told to connect (default: there; the machine's name where HOST is 0.0.0.0 or ::)",
+    )
+    command.add_argument("--data-dir", type=Path, metavar="DIR", help="keep groups and offsets here; made if missing")
+    command.add_argument(
+        "--config",
+        type=_setting,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of a Kafka broker (below), as in group.initial.rebalance.delay.ms=0; may be repeated",
+    )
+    command.add_argument("--tls-cert", type=Path, metavar="FILE", help="PEM certificate chain: speak TLS alone")
+    command.add_argument("--tls-key", type=Path, metavar="FILE", help="its PEM key, if not in the same file")
+    command.add_argument("--tls-client-ca", type=Path, metavar="FILE", help="demand client certificates that it signed")
+    command.add_argument("--sasl-users", type=Path, metavar="FILE", help="TOML (below): who may connect")
+    command.add_argument("--permissions", type=Path, metavar="FILE", help="TOML (below): who may do what")
+    command.add_argument("--faults", type=Path, metavar="FILE", help="TOML (below): what is to go wrong")
+    command.add_argument(
+        "--metrics-port", type=argument(parse_port), metavar="PORT", help="serve Prometheus metrics over HTTP here"
+    )
+    command.add_argument(
+        "--log-format", choices=("text", "json"), default="text", help="of the log on stderr (default: %(default)s)"
+    )
+    command.set_defaults(run=run)
+
+
+def _topics(text: str) -> list[tuple[str, int]]:
+    topics = []
+    for part in text.split(","):
+        name, colon, count = part.strip().rpartition(":")
+        if not colon or not name or not count.isdecimal():
+            raise argparse.ArgumentTypeError(f"{part!r} is not of the form NAME:PARTITIONS")
+        topics.append((name, int(count)))
+    return topics
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 up")
+    return int(text)
+
+
+def _endpoint(text: str) -> tuple[str, int]:
+    host, port = parse_address(text)
+    if not host:
+        raise ValueError(f"{text!r} is not of the form HOST:PORT")
+    if port == 0:
+        raise ValueError("nobody can connect to port 0")
+    return host, port
+
+
+def _setting(text: str) -> tuple[str, str]:
+    from kcoord_wire.coordinator.core.config import GroupConfig
+
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
+    try:
+        GroupConfig.from_properties({name: value})
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return name, value
+
+
+def run(args: argparse.Namespace) -> None:
+    """Serve until a signal comes.
+
+    :raises OSError: the port, the folder or a file cannot be had
+    :raises ValueError: a file or the log says what cannot be meant
+    :raises KeyboardInterrupt: after Ctrl-C, when all is in order
+    """
+    from kcoord_wire.coordinator.coordinator import Coordinator
+    from kcoord_wire.coordinator.core.config import GroupConfig
+    from kcoord_wire.coordinator.fault_injection import Faults
+    from kcoord_wire.coordinator.log.disk import LogInUseError
+    from kcoord_wire.coordinator.log.store import CorruptLogError
+    from kcoord_wire.coordinator.permissions import Permissions
+    from kcoord_wire.coordinator.security import Users
+
+    topics: dict[str, int] = {}
+    for name, count in (topic for given in args.topics for topic in given):
+        if name in topics:
+            raise ValueError(f"--topics: {name!r} is there twice")
+        topics[name] = count
+    coordinator = Coordinator(
+        topics,
+        host=args.host,
+        port=args.port,
+        data_dir=args.data_dir,
+        config=GroupConfig.from_properties(dict(args.config)),
+        faults=args.faults and Faults.from_file(args.faults),
+        tls=_tls(args),
+        users=args.sasl_users and Users.from_file(args.sasl_users),
+        permissions=args.permissions and Permissions.from_file(args.permissions),
+        advertise=args.advertise,
+        auto_create_partitions=args.auto_create,
+        metrics_port=args.metrics_port,
+    )
+    log_to_stderr(_JsonLines() if args.log_format == "json" else None)
+    allow_many_connections()
+    try:
+        with until_terminated():
+            coordinator.start()
+            metrics = "" if coordinator.metrics_port is None else f", metrics on port {coordinator.metrics_port}"
+            kept = "in memory" if args.data_dir is None else f"in {args.data_dir}"
+            print(f"kcoord serves on {coordinator.address}, groups {kept}{metrics}", flush=True)
+            coordinator.wait()
+    except socket.gaierror as error:
+        raise ValueError(f"--host {args.host}: {error.strerror}") from error
+    except LogInUseError as error:
+        raise ValueError(str(error)) from error
+    except CorruptLogError as error:
+        raise ValueError(f"{args.data_dir}: {error}; nothing was changed, another folder begins anew") from error
+    finally:
+        coordinator.stop()
+
+
+def _tls(args: argparse.Namespace) -> ssl.SSLContext | None:
+    if args.tls_cert is None:
+        if args.tls_key is not None or args.tls_client_ca is not None:
+            raise ValueError("--tls-key and --tls-client-ca need --tls-cert")
+        return None
+    import ssl
+
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    for path in filter(None, (args.tls_cert, args.tls_key, args.tls_client_ca)):
+        path.open("rb").close()  # so that what is missing is named
+    try:
+        context.load_cert_chain(args.tls_cert, args.tls_key, password="")
+        if args.tls_client_ca is not None:
+            context.load_verify_locations(args.tls_client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except ssl.SSLError as error:
+        raise ValueError(f"{args.tls_cert}: no certificate with its key: {error}") from None
+    return context
+
+
+class _JsonLines(logging.Formatter):
+    """A log line as a JSON object: a rebalance with all that is known of it, anything else with its text."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        from kcoord_wire.coordinator.metrics import rebalance_to_json
+
+        account = getattr(record, "account", None)
+        if account is not None:
+            what = rebalance_to_json(account.rebalance, account.phase)
+        else:
+            what = {"event": "log", "text": super().format(record)}
+        return json.dumps({"time": round(record.created * 1000), "level": record.levelname.lower(), **what})

@@ -1,0 +1,65 @@
+"""The group coordinator: JoinGroup, SyncGroup and all around them, on a socket and on a virtual clock.
+
+    async with Coordinator(topics={"orders": 12}) as c:  # a real socket, for any client
+        consumer = KafkaConsumer("orders", bootstrap_servers=c.address, group_id="billing")
+
+`kcoord_wire.simulation` runs the same machine on a virtual clock.
+
+Names are imported when they are first used: the machine needs Python alone, the server the extra ``serve``.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kcoord_wire.coordinator.coordinator import Coordinator
+    from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
+    from kcoord_wire.coordinator.core.events import Rebalance, Trigger
+    from kcoord_wire.coordinator.core.machine import GroupMachine
+    from kcoord_wire.coordinator.fault_injection import Fault, Faults
+    from kcoord_wire.coordinator.log.store import CorruptLogError
+    from kcoord_wire.coordinator.permissions import Permissions
+    from kcoord_wire.coordinator.security import Users
+    from kcoord_wire.coordinator.server import Limits
+
+__all__ = [
+    "Coordinator",
+    "CorruptLogError",
+    "Endpoint",
+    "Fault",
+    "Faults",
+    "GroupConfig",
+    "GroupMachine",
+    "Limits",
+    "Permissions",
+    "Rebalance",
+    "Trigger",
+    "Users",
+]
+
+_MODULES = {
+    "core.config": ("Endpoint", "GroupConfig"),
+    "coordinator": ("Coordinator",),
+    "core.events": ("Rebalance", "Trigger"),
+    "fault_injection": ("Fault", "Faults"),
+    "core.machine": ("GroupMachine",),
+    "permissions": ("Permissions",),
+    "security": ("Users",),
+    "server": ("Limits",),
+    "log.store": ("CorruptLogError",),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,138 @@
+"""What operators ask of a coordinator: where it is, which groups there are, how they are, and to delete them.
+
+Source: KIP-222 (DeleteGroups), KIP-518 and KIP-848 (filters), KIP-699 (batched FindCoordinator), KIP-1043 (groups that
+do not exist); Kafka's `GroupMetadataManager.java`, `KafkaApis.scala`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kcoord_wire import messages as m
+from kcoord_wire.coordinator.core import offsets
+from kcoord_wire.coordinator.core.config import Endpoint
+from kcoord_wire.coordinator.core.error_responses import refusal
+from kcoord_wire.coordinator.core.events import Request
+from kcoord_wire.coordinator.core.groups import Group, State, Turn
+from kcoord_wire.error_codes import ErrorCode
+
+__all__ = ["delete_groups", "describe", "find_coordinator", "list_groups"]
+
+GROUP_KEY, TRANSACTION_KEY, SHARE_KEY = 0, 1, 2  # key types of FindCoordinator
+BATCH_FIND_FROM: Final = 4
+SHARE_GROUPS_FROM: Final = 6
+OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8  # read, delete and describe, as KIP-430 counts them
+NOT_FOUND_FROM: Final = 6  # version of DescribeGroups
+CLASSIC: Final = "classic"
+
+
+def find_coordinator(turn: Turn, endpoint: Endpoint, request: Request, message: m.FindCoordinatorRequest) -> None:
+    """Answer FindCoordinator: this coordinator has every group. It has no transactions and no share groups."""
+    if message.key_type != GROUP_KEY:
+        error = ErrorCode.INVALID_REQUEST
+        if message.key_type == TRANSACTION_KEY:
+            error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED  # what makes producers give up at once
+        elif message.key_type == SHARE_KEY and request.version >= SHARE_GROUPS_FROM:
+            error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return turn.reply(request, refusal(message, request.version, error))
+    if request.version < BATCH_FIND_FROM:
+        answer = m.FindCoordinatorResponse(
+            error_message="NONE", node_id=endpoint.node_id, host=endpoint.host, port=endpoint.port
+        )
+    else:
+        answer = m.FindCoordinatorResponse(
+            coordinators=[
+                m.FindCoordinatorResponseCoordinator(
+                    key=key, node_id=endpoint.node_id, host=endpoint.host, port=endpoint.port
+                )
+                for key in message.coordinator_keys
+            ]
+        )
+    return turn.reply(request, answer)
+
+
+def list_groups(turn: Turn, groups: Mapping[str, Group], request: Request, message: m.ListGroupsRequest) -> None:
+    """Answer ListGroups; states and types are compared without regard to case."""
+    states = {state.lower() for state in message.states_filter}
+    types = {kind.lower() for kind in message.types_filter}
+    listed = [
+        m.ListGroupsResponseListedGroup(
+            group_id=group.group_id,
+            protocol_type=group.protocol_type or "",
+            group_state=group.state.value if request.version >= 4 else "",
+            group_type=CLASSIC if request.version >= 5 else "",
+        )
+        for group in groups.values()
+        if (not states or group.state.lower() in states) and (not types or CLASSIC in types)
+    ]
+    after = max([turn.deleted, *(group.written for group in groups.values())])
+    turn.reply(request, m.ListGroupsResponse(groups=listed), after)
+
+
+def describe(turn: Turn, groups: Mapping[str, Group], request: Request, message: m.DescribeGroupsRequest) -> None:
+    """Answer DescribeGroups; protocol and metadata are shown while the group is Stable.
+
+    A group with members is described once, and refused with INVALID_REQUEST (42) where the request names it again: a
+    short request would be answered with more than there is memory for.
+    """
+    answers = []
+    told = set()
+    after = 0
+    for group_id in message.groups:
+        group = groups.get(group_id)
+        if group is None:
+            answer = m.DescribeGroupsResponseDescribedGroup(group_id=group_id, group_state=State.DEAD.value)
+            if request.version >= NOT_FOUND_FROM:
+                answer.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+                answer.error_message = f"Group {group_id} not found."
+        elif group_id in told:
+            answer = m.DescribeGroupsResponseDescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_REQUEST)
+        else:
+            answer = _described(group)
+            if group.members:
+                told.add(group_id)
+        after = max(after, turn.written(group))
+        if message.include_authorized_operations:
+            answer.authorized_operations = OPERATIONS
+        answers.append(answer)
+    turn.reply(request, m.DescribeGroupsResponse(groups=answers), after)
+
+
+def _described(group: Group) -> m.DescribeGroupsResponseDescribedGroup:
+    stable = group.state is State.STABLE
+    return m.DescribeGroupsResponseDescribedGroup(
+        group_id=group.group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=(group.protocol or "") if stable else "",
+        members=[
+            m.DescribeGroupsResponseDescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata(group.protocol) if stable else b"",
+                member_assignment=member.assignment,
+            )
+            for member in group.members.values()
+        ],
+    )
+
+
+def delete_groups(turn: Turn, groups: dict[str, Group], request: Request, message: m.DeleteGroupsRequest) -> None:
+    """Answer DeleteGroups: groups without members go, and their offsets with them."""
+    results = []
+    after = 0
+    for group_id in dict.fromkeys(message.groups_names):
+        error = ErrorCode.NONE
+        group = groups.get(group_id)
+        if group is None:
+            error = ErrorCode.GROUP_ID_NOT_FOUND
+        elif group.state is not State.EMPTY:
+            error = ErrorCode.NON_EMPTY_GROUP
+        else:
+            turn.delete(group, groups, offsets.tombstones(group))
+        after = max(after, turn.written(group))
+        results.append(m.DeleteGroupsResponseDeletableGroupResult(group_id=group_id, error_code=error))
+    turn.reply(request, m.DeleteGroupsResponse(results=results), after)

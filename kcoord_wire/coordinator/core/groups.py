@@ -1,0 +1,458 @@
+"""A group, its members and its states: what the coordinator knows, and the moves it may make.
+
+The states, with the names they had in "Kafka Client-side Assignment Proposal", section "Coordinator State Machine":
+
+    Empty                Down, or Stable without members; offsets may be there
+    PreparingRebalance   Joining: waits for the members to (re)join
+    CompletingRebalance  AwaitingSync: JoinGroup is answered, the leader's SyncGroup is awaited
+    Stable               Stable: every member can have its assignment
+    Dead                 the group is deleted or its coordinator has resigned
+
+The proposal's Initialize (the log is being read) is a state of the whole coordinator, not of a group.
+
+Laws:
+
+* `TRANSITIONS` holds every legal move; `Group.move` refuses all others by name.
+* Members are kept in the order in which they were added. Where Kafka leaves an order open (who leads after the leader
+  has gone, which of two protocols with equal votes wins, in which order members are listed), that order decides.
+* Counts that decide whether a join is complete are kept up to date, never recounted: a join costs the same in a group
+  of ten and of ten thousand.
+"""
+
+from __future__ import annotations
+
+import enum
+import uuid
+from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple, Protocol
+
+from kcoord_wire.coordinator.core.events import Account, Append, Effect, LogRecord, Rebalance, Removal, Reply, Request
+from kcoord_wire.coordinator.core.timers import Timer
+from kcoord_wire.error_codes import ErrorCode
+
+__all__ = [
+    "CONSUMER",
+    "TRANSITIONS",
+    "Committed",
+    "Group",
+    "IllegalMoveError",
+    "Member",
+    "Move",
+    "Protocols",
+    "State",
+    "Subscribed",
+    "TopicNames",
+    "Turn",
+]
+
+CONSUMER: Final = "consumer"
+"""The protocol type of consumers; the coordinator looks into subscriptions of such groups alone."""
+
+Protocols = tuple[tuple[str, bytes], ...]
+"""Names and metadata of the protocols that a member can follow, most preferred first."""
+
+
+class State(enum.StrEnum):
+    """State of a group, by the name that DescribeGroups and ListGroups give it."""
+
+    EMPTY = "Empty"
+    PREPARING = "PreparingRebalance"
+    COMPLETING = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class Move(enum.StrEnum):
+    """What can happen to a group."""
+
+    PREPARE = "prepare a rebalance"
+    COMPLETE_JOIN = "complete the join"
+    LOSE_ALL = "complete the join with no members"
+    ASSIGN = "take the leader's assignment"
+    LOAD_STABLE = "load with members"
+    DELETE = "delete"
+    RESIGN = "resign"
+
+
+TRANSITIONS: Final[Mapping[tuple[State, Move], State]] = MappingProxyType(
+    {
+        (State.EMPTY, Move.PREPARE): State.PREPARING,
+        (State.STABLE, Move.PREPARE): State.PREPARING,
+        (State.COMPLETING, Move.PREPARE): State.PREPARING,
+        (State.PREPARING, Move.COMPLETE_JOIN): State.COMPLETING,
+        (State.PREPARING, Move.LOSE_ALL): State.EMPTY,
+        (State.COMPLETING, Move.ASSIGN): State.STABLE,
+        (State.EMPTY, Move.LOAD_STABLE): State.STABLE,
+        (State.EMPTY, Move.DELETE): State.DEAD,
+        (State.EMPTY, Move.RESIGN): State.DEAD,
+        (State.PREPARING, Move.RESIGN): State.DEAD,
+        (State.COMPLETING, Move.RESIGN): State.DEAD,
+        (State.STABLE, Move.RESIGN): State.DEAD,
+    }
+)
+"""Every legal move, and where it leads."""
+
+
+class IllegalMoveError(RuntimeError):
+    """A move that `TRANSITIONS` does not have: a fault of the coordinator, never of a client."""
+
+    def __init__(self, group_id: str, state: State, move: Move) -> None:
+        super().__init__(f"group {group_id!r} cannot {move} in state {state}")
+        self.state = state
+        self.move = move
+
+
+class TopicNames(Protocol):
+    """What the coordinator asks of the topics: which there are, and their ids."""
+
+    def partitions(self, name: str) -> int | None:
+        """Number of partitions; None where there is no such topic."""
+
+    def id_of(self, name: str) -> uuid.UUID | None:
+        """The topic's id; None where there is no such topic."""
+
+    def name_of(self, topic_id: uuid.UUID) -> str | None:
+        """The topic's name; None where there is no such id."""
+
+
+class Subscribed(Protocol):
+    """The topics that a subscription names; None if the bytes are none. The codec stays outside of the machine."""
+
+    def __call__(self, metadata: bytes, /) -> frozenset[str] | None: ...
+
+
+class Committed(NamedTuple):
+    """A committed offset, as the log has it.
+
+    :ivar commit_timestamp: ms
+    :ivar expire_timestamp: ms at which it is forgotten; -1 where the retention of the coordinator decides
+    """
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp: int
+    expire_timestamp: int
+
+
+class Member:
+    """A member of a group.
+
+    :ivar protocols: what it offered in its last JoinGroup
+    :ivar assignment: what the leader of the present generation gave it
+    :ivar join: its JoinGroup, while that is not answered
+    :ivar sync: its SyncGroup, while that is not answered
+    :ivar is_new: its first JoinGroup has not been answered yet
+    :ivar session: fires when it has not been heard of for too long; has no effect while a request of its waits
+    """
+
+    __slots__ = (
+        "assignment",
+        "client_host",
+        "client_id",
+        "group_instance_id",
+        "is_new",
+        "join",
+        "member_id",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session",
+        "session_timeout_ms",
+        "sync",
+    )
+
+    def __init__(
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        client_id: str,
+        client_host: str,
+        session_timeout_ms: int,
+        rebalance_timeout_ms: int,
+        protocols: Protocols,
+    ) -> None:
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.session_timeout_ms = session_timeout_ms
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.protocols = protocols
+        self.assignment = b""
+        self.join: Request | None = None
+        self.sync: Request | None = None
+        self.is_new = False
+        self.session: Timer | None = None
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """What it offered for `protocol`; empty if nothing."""
+        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+
+
+class Group:
+    """A group of the classic protocol.
+
+    :ivar protocol_type: None for a group that never had a member (offsets only)
+    :ivar protocol: the assignor of the present generation; None in a group without members
+    :ivar leader_id: who computes the assignment; None in a group without members
+    :ivar members: by id, in the order in which they were added
+    :ivar instances: group instance id to member id
+    :ivar pending: ids given out with MEMBER_ID_REQUIRED (79) that nobody has joined with yet (KIP-394)
+    :ivar unsynced: members of this generation whose SyncGroup has not come
+    :ivar waiting: how many members have a JoinGroup that is not answered
+    :ivar filling: the first join after Empty is going on, which the initial delay ends and not the last join
+    :ivar filling_grew: a member has come since the delay began, which makes it begin again
+    :ivar join_timer: ends the join, or the initial delay
+    :ivar sync_timer: ends the wait for SyncGroup
+    :ivar state_since: ms of the last move
+    :ivar offsets: topic to partition to what is committed
+    :ivar written: number of the last `Append` that concerns this group
+    :ivar subscribed: topics of all members; None if it is not a consumer group or a subscription cannot be read
+    :ivar rebalance: the account of the rebalance that goes on
+    :ivar removed: members lost since the last rebalance ended
+    """
+
+    __slots__ = (
+        "_offered",
+        "filling",
+        "filling_grew",
+        "generation_id",
+        "group_id",
+        "instances",
+        "join_timer",
+        "leader_id",
+        "members",
+        "offsets",
+        "pending",
+        "protocol",
+        "protocol_type",
+        "rebalance",
+        "removed",
+        "state",
+        "state_since",
+        "subscribed",
+        "sync_timer",
+        "unsynced",
+        "waiting",
+        "written",
+    )
+
+    def __init__(self, group_id: str, now: int) -> None:
+        self.group_id = group_id
+        self.state = State.EMPTY
+        self.state_since = now
+        self.generation_id = 0
+        self.protocol_type: str | None = None
+        self.protocol: str | None = None
+        self.leader_id: str | None = None
+        self.members: dict[str, Member] = {}
+        self.instances: dict[str, str] = {}
+        self.pending: dict[str, Timer] = {}
+        self.unsynced: set[str] = set()
+        self.waiting = 0
+        self.filling = False
+        self.filling_grew = False
+        self.join_timer: Timer | None = None
+        self.sync_timer: Timer | None = None
+        self.offsets: dict[str, dict[int, Committed]] = {}
+        self.written = 0
+        self.subscribed: frozenset[str] | None = None
+        self.rebalance: Rebalance | None = None
+        self.removed: list[Removal] = []
+        self._offered: Counter[str] = Counter()  # protocol name to how many members offer it
+
+    def move(self, move: Move, now: int) -> None:
+        """Change the state.
+
+        :raises IllegalMoveError: `TRANSITIONS` has no such move
+        """
+        state = TRANSITIONS.get((self.state, move))
+        if state is None:
+            raise IllegalMoveError(self.group_id, self.state, move)
+        self.state = state
+        self.state_since = now
+
+    @property
+    def all_joined(self) -> bool:
+        """Every member has sent its JoinGroup, and nobody holds a member id that he has not joined with."""
+        return self.waiting == len(self.members) and not self.pending
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest rebalance timeout of any member."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    # ---- members
+
+    def add(self, member: Member) -> None:
+        """Take in a member; the first one leads."""
+        self.members[member.member_id] = member
+        if member.group_instance_id is not None:
+            self.instances[member.group_instance_id] = member.member_id
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self._offered.update(name for name, _ in member.protocols)
+
+    def remove(self, member_id: str) -> Member | None:
+        """Forget a member or a pending id; if it led, the member added first of those left leads."""
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            self._withdraw(member)
+            if member.group_instance_id is not None:
+                del self.instances[member.group_instance_id]
+            if member.session is not None:
+                member.session.cancel()
+                member.session = None
+            if self.leader_id == member_id:
+                self.leader_id = next(iter(self.members), None)
+        self.drop_pending(member_id)
+        self.unsynced.discard(member_id)
+        return member
+
+    def rename(self, member: Member, member_id: str) -> None:
+        """Give a static member another id; its place in the order is the last."""
+        old = member.member_id
+        del self.members[old]
+        self.members[member_id] = member
+        member.member_id = member_id
+        assert member.group_instance_id is not None, "only static members are renamed"
+        self.instances[member.group_instance_id] = member_id
+        if self.leader_id == old:
+            self.leader_id = member_id
+        if old in self.unsynced:
+            self.unsynced.remove(old)
+            self.unsynced.add(member_id)
+
+    def offer(self, member: Member, protocols: Protocols) -> None:
+        """Replace what a member can follow."""
+        self._withdraw(member)
+        member.protocols = protocols
+        self._offered.update(name for name, _ in protocols)
+
+    def drop_pending(self, member_id: str) -> bool:
+        """Forget an id that was given out; whether it was one."""
+        timer = self.pending.pop(member_id, None)
+        if timer is not None:
+            timer.cancel()
+        return timer is not None
+
+    def _withdraw(self, member: Member) -> None:
+        self._offered.subtract(name for name, _ in member.protocols)
+        for name, _ in member.protocols:
+            if not self._offered[name]:
+                del self._offered[name]
+
+    def verdict_on(self, member_id: str, group_instance_id: str | None, generation_id: int | None = None) -> ErrorCode:
+        """Whether a request may speak for this member: NONE, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID (KIP-345).
+
+        With a generation, which must be the present one, also ILLEGAL_GENERATION.
+        """
+        if group_instance_id is not None:
+            holder = self.instances.get(group_instance_id)
+            if holder is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if holder != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        if member_id not in self.members:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE if generation_id in (None, self.generation_id) else ErrorCode.ILLEGAL_GENERATION
+
+    # ---- protocols
+
+    def accepts(self, protocol_type: str, names: list[str]) -> bool:
+        """Whether a member that offers these protocols can be in one group with the members there are."""
+        if self.state is State.EMPTY:
+            return bool(protocol_type and names)
+        everyone = len(self.members)
+        return self.protocol_type == protocol_type and any(self._offered[name] == everyone for name in names)
+
+    def select_protocol(self) -> str:
+        """The protocol that most members put first, of those that all can follow.
+
+        Every member votes for the first such protocol in its list. Between equal votes the present protocol stays, else
+        the one that the member added first prefers wins (Kafka leaves this open).
+        """
+        everyone = len(self.members)
+        votes: Counter[str] = Counter()
+        for member in self.members.values():
+            votes[next(name for name, _ in member.protocols if self._offered[name] == everyone)] += 1
+        most = max(votes.values())
+        if self.protocol is not None and votes[self.protocol] == most:
+            return self.protocol
+        first = next(iter(self.members.values()))
+        return next(
+            (name for name, _ in first.protocols if votes.get(name) == most),
+            next(name for name, count in votes.items() if count == most),
+        )
+
+    def read_subscriptions(self, subscribed: Subscribed) -> None:
+        """Set `subscribed` from what the members offered for the chosen protocol."""
+        self.subscribed = None
+        if self.protocol_type != CONSUMER or (self.members and self.protocol is None):
+            return
+        topics: set[str] = set()
+        seen: set[bytes] = set()
+        for member in self.members.values():
+            metadata = member.metadata(self.protocol)
+            if metadata in seen:
+                continue
+            seen.add(metadata)
+            named = subscribed(metadata)
+            if named is None:
+                return
+            topics |= named
+        self.subscribed = frozenset(topics)
+
+    def is_subscribed(self, topic: str) -> bool:
+        """Whether a member may read the topic; as long as a consumer's subscription cannot be read, every topic."""
+        return self.protocol_type == CONSUMER if self.subscribed is None else topic in self.subscribed
+
+
+class Turn:
+    """One call of a machine's `handle`: the time it was given and the effects it gathers.
+
+    :ivar now: ms
+    :ivar appended: how many `Append` the machine has given in its life
+    :ivar deleted: number of the last one that deleted a group
+    """
+
+    __slots__ = ("appended", "deleted", "effects", "now")
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.appended = 0
+        self.deleted = 0
+        self.effects: list[Effect] = []
+
+    def begin(self, now: int) -> list[Effect]:
+        """Start the next call; its effects go into the list returned."""
+        self.now = now
+        self.effects = []
+        return self.effects
+
+    def reply(self, request: Request, message: object, after: int = 0) -> None:
+        """Answer `request` once append number `after` is on disk."""
+        self.effects.append(Reply(request.token, message, after, request))
+
+    def append(self, group: Group, records: list[LogRecord]) -> None:
+        """Write records of `group` to the log."""
+        self.appended += 1
+        group.written = self.appended
+        self.effects.append(Append(records))
+
+    def delete(self, group: Group, groups: dict[str, Group], records: list[LogRecord]) -> None:
+        """Take an empty group out of `groups`, and out of the log with these records."""
+        group.move(Move.DELETE, self.now)
+        del groups[group.group_id]
+        self.append(group, records)
+        self.deleted = self.appended
+
+    def written(self, group: Group | None) -> int:
+        """Which `Append` must be on disk before anyone is told of the group, or that there is no such group."""
+        return self.deleted if group is None else group.written
+
+    def account(self, account: Account) -> None:
+        """Tell how far a rebalance has come."""
+        self.effects.append(account)

@@ -1,0 +1,691 @@
+"""The group coordinator as a pure object: the classic protocol, every version of it.
+
+    machine = GroupMachine(endpoint, topics, subscribed, config)
+    machine.handle(Load([]), now)
+    effects = machine.handle(Request(1, JoinGroupRequest(...), version=9, client_id="c1", unique=...), now)
+
+Theory of operation ("Kafka Client-side Assignment Proposal"). Members join: their JoinGroup requests wait until all who
+were in the last generation have sent one, or the longest rebalance timeout has passed. Then the generation goes up by
+one, a protocol that all can follow is chosen, and everyone is answered; the leader alone learns who is in. It computes
+the assignment and sends it with its SyncGroup; the SyncGroup requests of the others wait for that. What the leader
+assigned goes to the log, and everyone is answered again: the group is Stable. A member that is not heard of for its
+session timeout, that leaves, or that comes new or changed, starts this over.
+
+What each request does in each state is in `_JOIN`, `_SYNC` and `_HEARTBEAT`, and in `model.TRANSITIONS`.
+
+Laws (besides those of events.py):
+
+* A member whose request waits is alive: its session may run out without effect, and begins anew with the answer ("Kafka
+  0.9 Consumer Rewrite Design", section "Heartbeats during rebalance"). A new member, which has no id to send heartbeats
+  with, is kept for the join timeout of new members instead.
+* A generation is in the log before anybody is told its assignment; a committed offset before the commit is answered;
+  what a read answers is in the log as well.
+* Whoever is removed while a request of his waits gets an answer (UNKNOWN_MEMBER_ID).
+
+Source: KIP-62, 134, 345, 389, 394, 559, 800, 814; Kafka's `GroupMetadataManager.java`, `ClassicGroup.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from kcoord_wire import messages as m
+from kcoord_wire.coordinator.core import admin, offsets
+from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
+from kcoord_wire.coordinator.core.error_responses import refusal
+from kcoord_wire.coordinator.core.events import (
+    Account,
+    Effect,
+    Event,
+    Load,
+    LogRecord,
+    Phase,
+    Rebalance,
+    Removal,
+    Request,
+    Tick,
+    Trigger,
+)
+from kcoord_wire.coordinator.core.groups import Group, Member, Move, Protocols, State, Subscribed, TopicNames, Turn
+from kcoord_wire.coordinator.core.timers import Timers
+from kcoord_wire.error_codes import ErrorCode
+
+__all__ = ["GroupMachine"]
+
+MEMBER_ID_REQUIRED_FROM: Final = 4  # version of JoinGroup (KIP-394)
+PROTOCOL_NAMED_FROM: Final = 5  # version of SyncGroup (KIP-559)
+SKIP_ASSIGNMENT_FROM: Final = 9  # KIP-814
+BATCH_LEAVE_FROM: Final = 3  # version of LeaveGroup (KIP-345)
+GENERATIONS: Final = 1 << 31  # negative ones mean that there is none
+LEAST_REPEATED_WAIT_MS: Final = 1_000  # members may have a rebalance timeout of 0
+
+_ALIVE = m.HeartbeatResponse()  # most of what a coordinator says; nobody changes it
+
+
+class GroupMachine:
+    """All groups of one coordinator. It answers COORDINATOR_LOAD_IN_PROGRESS (14) until the first `Load`.
+
+    :param endpoint: what FindCoordinator answers
+    :param topics: the topics there are; commits to others are refused
+    :param subscribed: reads the topics out of a subscription
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, topics: TopicNames, subscribed: Subscribed, config: GroupConfig | None = None
+    ) -> None:
+        self.endpoint = endpoint
+        self.topics = topics
+        self.config = config or GroupConfig()
+        self.groups: dict[str, Group] = {}
+        self._subscribed = subscribed
+        self._timers = Timers()
+        self._turn = Turn()
+        self._unavailable: ErrorCode | None = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        self._handlers: dict[type, Callable[[Request, Any], None]] = {
+            m.HeartbeatRequest: self._heartbeat,
+            m.JoinGroupRequest: self._join,
+            m.SyncGroupRequest: self._sync,
+            m.LeaveGroupRequest: self._leave,
+            m.OffsetCommitRequest: self._commit,
+            m.OffsetFetchRequest: partial(offsets.fetch, self._turn, self.groups, topics),
+            m.OffsetDeleteRequest: partial(offsets.delete, self._turn, self.groups, topics),
+            m.DescribeGroupsRequest: partial(admin.describe, self._turn, self.groups),
+            m.ListGroupsRequest: partial(admin.list_groups, self._turn, self.groups),
+            m.DeleteGroupsRequest: partial(admin.delete_groups, self._turn, self.groups),
+        }
+        self.serves = frozenset({m.FindCoordinatorRequest, *self._handlers})
+
+    @property
+    def deadline(self) -> int | None:
+        """When the next `Tick` is wanted, in ms; None if nothing is due."""
+        return self._timers.next
+
+    @property
+    def appended(self) -> int:
+        """How many `Append` effects there have been."""
+        return self._turn.appended
+
+    def handle(self, event: Event, now: int) -> list[Effect]:
+        """What follows from `event` at the time `now` (ms).
+
+        :raises TypeError: a request of an api that a group coordinator does not serve
+        """
+        effects = self._turn.begin(now)
+        if isinstance(event, Request):
+            self._request(event)
+        elif isinstance(event, Tick):
+            self._timers.run_due(now)
+        elif isinstance(event, Load):
+            self._load(event.records)
+        else:
+            self._resign()
+        return effects
+
+    def _request(self, request: Request) -> None:
+        message = request.message
+        handler = self._handlers.get(type(message))
+        if handler is None:
+            if not isinstance(message, m.FindCoordinatorRequest):
+                raise TypeError(f"a group coordinator does not serve {type(message).__name__}")
+            admin.find_coordinator(self._turn, self.endpoint, request, message)
+        elif self._unavailable is None:
+            handler(request, message)
+        elif isinstance(message, m.HeartbeatRequest) and self._unavailable is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            self._turn.reply(request, _ALIVE)  # Kafka keeps members calm while it loads
+        else:
+            self._turn.reply(request, refusal(message, request.version, self._unavailable))
+
+    def _refuse(self, request: Request, error: ErrorCode) -> None:
+        self._turn.reply(request, refusal(request.message, request.version, error))
+
+    # ---- JoinGroup
+
+    def _join(self, request: Request, message: m.JoinGroupRequest) -> None:
+        config = self.config
+        if not message.group_id:
+            return self._refuse(request, ErrorCode.INVALID_GROUP_ID)
+        if not config.min_session_timeout_ms <= message.session_timeout_ms <= config.max_session_timeout_ms:
+            return self._refuse(request, ErrorCode.INVALID_SESSION_TIMEOUT)
+        group = self.groups.get(message.group_id)
+        if group is None:
+            if message.member_id:
+                return self._refuse(request, ErrorCode.UNKNOWN_MEMBER_ID)
+            group = Group(message.group_id, self._turn.now)
+            self.groups[group.group_id] = group
+            self._turn.append(group, [offsets.group_record(group)])
+        if not self._has_room(group, message.member_id):
+            self._remove(group, message.member_id, "group.max.size")
+            self._maybe_complete_join(group)
+            return self._refuse_join(request, ErrorCode.GROUP_MAX_SIZE_REACHED)
+        if not group.accepts(message.protocol_type, [protocol.name for protocol in message.protocols]):
+            return self._refuse_join(request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, message.member_id)
+        if not message.member_id:
+            return self._join_unknown(request, message, group)
+        if message.member_id in group.pending:
+            if message.group_instance_id is not None:  # ids are given out to dynamic members alone
+                return self._refuse_join(request, ErrorCode.UNKNOWN_SERVER_ERROR)
+            return self._admit(request, message, group, message.member_id)
+        error = group.verdict_on(message.member_id, message.group_instance_id)
+        if error:
+            return self._refuse(request, error)
+        return _JOIN[group.state](self, request, message, group, group.members[message.member_id])
+
+    def _has_room(self, group: Group, member_id: str) -> bool:
+        if group.state is State.EMPTY:
+            return True
+        member = group.members.get(member_id)
+        if group.state is State.PREPARING:
+            return (member is not None and member.join is not None) or group.waiting < self.config.max_size
+        return member is not None or len(group.members) < self.config.max_size
+
+    def _refuse_join(self, request: Request, error: ErrorCode, member_id: str = "", after: int = 0) -> None:
+        answer = refusal(request.message, request.version, error)
+        answer.member_id = member_id
+        self._turn.reply(request, answer, after)
+
+    def _join_unknown(self, request: Request, message: m.JoinGroupRequest, group: Group) -> None:
+        instance = message.group_instance_id
+        new_id = f"{request.client_id if instance is None else instance}-{request.unique}"
+        if instance is not None:
+            if instance in group.instances:
+                return self._replace_static(request, message, group, new_id)
+            return self._admit(request, message, group, new_id)
+        if request.version < MEMBER_ID_REQUIRED_FROM:
+            return self._admit(request, message, group, new_id)
+        until = self._turn.now + message.session_timeout_ms
+        group.pending[new_id] = self._timers.start(until, partial(self._pending_expired, group, new_id))
+        return self._refuse_join(request, ErrorCode.MEMBER_ID_REQUIRED, new_id, group.written)
+
+    def _admit(self, request: Request, message: m.JoinGroupRequest, group: Group, member_id: str) -> None:
+        """Take in a new member, whose request then waits."""
+        member = Member(
+            member_id,
+            message.group_instance_id,
+            request.client_id,
+            request.client_host,
+            message.session_timeout_ms,
+            _rebalance_timeout(request, message),
+            _protocols(message),
+        )
+        group.drop_pending(member_id)
+        if not group.members:
+            group.protocol_type = message.protocol_type
+        if group.state is State.PREPARING and group.filling:
+            group.filling_grew = True
+        group.add(member)
+        member.is_new = True
+        self._park_join(group, member, request)
+        self._keep_for(group, member, self.config.new_member_join_timeout_ms)
+        self._rebalance(group, Trigger.NEW_MEMBER, member, message.reason)
+
+    def _rejoin(self, request: Request, message: m.JoinGroupRequest, group: Group, member: Member) -> None:
+        """A known member joins (again), perhaps with other protocols; its request then waits."""
+        protocols = _protocols(message)
+        if member.protocols == protocols:
+            trigger = Trigger.LEADER_REJOINED
+        elif [name for name, _ in member.protocols] == [name for name, _ in protocols]:
+            trigger = Trigger.SUBSCRIPTION_CHANGED
+        else:
+            trigger = Trigger.PROTOCOLS_CHANGED
+        self._update(member, request, message)
+        group.offer(member, protocols)
+        self._park_join(group, member, request)
+        self._rebalance(group, trigger, member, message.reason)
+
+    def _rejoin_completing(self, request: Request, message: m.JoinGroupRequest, group: Group, member: Member) -> None:
+        if member.protocols == _protocols(message):  # its answer got lost
+            self._answer_join(group, member, request)
+        else:
+            self._rejoin(request, message, group, member)
+
+    def _rejoin_stable(self, request: Request, message: m.JoinGroupRequest, group: Group, member: Member) -> None:
+        # The leader joins again when it has seen a reason to assign anew, with the same subscription or another.
+        if group.leader_id == member.member_id or member.protocols != _protocols(message):
+            self._rejoin(request, message, group, member)
+        else:
+            self._answer_join(group, member, request, group.written)
+
+    def _replace_static(self, request: Request, message: m.JoinGroupRequest, group: Group, new_id: str) -> None:
+        """A static member has restarted: it takes the place of its former self (KIP-345)."""
+        old_id = group.instances[message.group_instance_id or ""]
+        member = group.members[old_id]
+        old_leader = group.leader_id or ""
+        self._answer_waiting(group, member, ErrorCode.FENCED_INSTANCE_ID, old_id)
+        group.rename(member, new_id)
+        member.is_new = False
+        member.client_id = request.client_id
+        member.client_host = request.client_host
+        self._keep_alive(group, member)
+        self._update(member, request, message)
+        group.offer(member, _protocols(message))
+        if group.state is not State.STABLE or group.select_protocol() != group.protocol:
+            self._park_join(group, member, request)
+            return self._rebalance(group, Trigger.STATIC_REPLACED, member, message.reason)
+        self._turn.append(group, [offsets.group_record(group)])
+        skip = request.version >= SKIP_ASSIGNMENT_FROM and group.leader_id == new_id
+        answer = self._join_response(group, member, members=skip)
+        answer.skip_assignment = skip
+        if request.version < SKIP_ASSIGNMENT_FROM:
+            answer.leader = old_leader  # it must not take itself for the leader and assign
+        return self._turn.reply(request, answer, group.written)
+
+    @staticmethod
+    def _update(member: Member, request: Request, message: m.JoinGroupRequest) -> None:
+        member.session_timeout_ms = message.session_timeout_ms
+        member.rebalance_timeout_ms = _rebalance_timeout(request, message)
+
+    def _park_join(self, group: Group, member: Member, request: Request) -> None:
+        if member.join is not None:  # sent again over another connection: the former has no reader any more
+            self._refuse(member.join, ErrorCode.REBALANCE_IN_PROGRESS)
+        else:
+            group.waiting += 1
+            if group.state is State.PREPARING and group.rebalance is not None:
+                group.rebalance.joins.append((member.member_id, self._turn.now - group.rebalance.started_at))
+        member.join = request
+
+    def _answer_join(self, group: Group, member: Member, request: Request, after: int = 0) -> None:
+        leads = group.leader_id == member.member_id and group.state is State.COMPLETING
+        self._turn.reply(request, self._join_response(group, member, members=leads), after)
+
+    def _join_response(self, group: Group, member: Member, *, members: bool) -> m.JoinGroupResponse:
+        return m.JoinGroupResponse(
+            generation_id=group.generation_id,
+            protocol_type=group.protocol_type,
+            protocol_name=group.protocol,
+            leader=group.leader_id or "",
+            member_id=member.member_id,
+            members=[
+                m.JoinGroupResponseMember(
+                    member_id=other.member_id,
+                    group_instance_id=other.group_instance_id,
+                    metadata=other.metadata(group.protocol),
+                )
+                for other in group.members.values()
+            ]
+            if members
+            else [],
+        )
+
+    # ---- the rebalance
+
+    def _rebalance(self, group: Group, trigger: Trigger, who: Member, reason: str | None = None) -> None:
+        """Start a rebalance, or see whether the one that goes on can be completed."""
+        if group.state is not State.PREPARING:
+            self._prepare(group, trigger, who, reason)
+        else:
+            self._maybe_complete_join(group)
+
+    def _prepare(self, group: Group, trigger: Trigger, who: Member, reason: str | None) -> None:
+        now = self._turn.now
+        if group.state is State.COMPLETING:
+            for member in group.members.values():
+                member.assignment = b""
+                if member.sync is not None:
+                    self._answer_sync(group, member, ErrorCode.REBALANCE_IN_PROGRESS)
+        if group.sync_timer is not None:
+            group.sync_timer.cancel()
+        self._end_account(group, "interrupted")
+        self._start_account(group, trigger, who, reason)
+        from_empty = group.state is State.EMPTY
+        group.move(Move.PREPARE, now)
+        if from_empty:
+            delay = self.config.initial_rebalance_delay_ms
+            group.filling = True
+            group.filling_grew = False
+            self._fill(group, delay, max(group.rebalance_timeout_ms - delay, 0))
+        elif group.all_joined:
+            self._complete_join(group)
+        else:
+            self._await_joins(group)
+
+    def _fill(self, group: Group, delay: int, remaining: int) -> None:
+        """Wait for more members of a group that was empty (KIP-134)."""
+        action = partial(self._filled, group, delay, remaining)
+        if delay:
+            group.join_timer = self._timers.start(self._turn.now + delay, action)
+        else:
+            group.join_timer = None
+            action()
+
+    def _filled(self, group: Group, delay: int, remaining: int) -> None:
+        if group.filling_grew and remaining:
+            group.filling_grew = False
+            self._fill(group, min(self.config.initial_rebalance_delay_ms, remaining), max(remaining - delay, 0))
+        else:
+            self._complete_join(group)
+
+    def _await_joins(self, group: Group, least_ms: int = 0) -> None:
+        until = self._turn.now + max(group.rebalance_timeout_ms, least_ms)
+        group.join_timer = self._timers.start(until, partial(self._complete_join, group))
+
+    def _maybe_complete_join(self, group: Group) -> None:
+        if group.state is State.PREPARING and not group.filling and group.all_joined:
+            self._complete_join(group)
+
+    def _complete_join(self, group: Group) -> None:
+        """All have joined, or time is up: the next generation begins."""
+        now = self._turn.now
+        if group.join_timer is not None:
+            group.join_timer.cancel()
+            group.join_timer = None
+        absent = [member for member in group.members.values() if member.join is None]
+        for member in absent:
+            if member.group_instance_id is None:
+                self._remove(group, member.member_id, "rebalance timeout")
+        if group.members and not self._elect(group):
+            # Static members alone, none of them back: give them as long again.
+            return self._await_joins(group, LEAST_REPEATED_WAIT_MS)
+        group.filling = False
+        group.generation_id = (group.generation_id + 1) % GENERATIONS
+        group.unsynced.clear()
+        if not group.members:
+            group.protocol = None
+            group.leader_id = None
+            group.move(Move.LOSE_ALL, now)
+            group.read_subscriptions(self._subscribed)
+            self._turn.append(group, [offsets.group_record(group)])
+            if group.rebalance is not None:
+                group.rebalance.generation_id = group.generation_id
+            return self._end_account(group, "empty")
+        group.protocol = group.select_protocol()
+        group.move(Move.COMPLETE_JOIN, now)
+        group.read_subscriptions(self._subscribed)
+        if group.rebalance is not None:
+            rebalance = group.rebalance
+            rebalance.generation_id = group.generation_id
+            rebalance.protocol = group.protocol
+            rebalance.leader_id = group.leader_id
+            rebalance.joined_at = now
+            self._turn.account(Account(Phase.JOINED, rebalance))
+        for member in group.members.values():
+            request, member.join = member.join, None
+            if request is not None:
+                self._answer_join(group, member, request)
+            member.is_new = False
+            self._keep_alive(group, member)
+        group.waiting = 0
+        group.unsynced.update(group.members)
+        until = now + group.rebalance_timeout_ms
+        group.sync_timer = self._timers.start(until, partial(self._sync_expired, group))
+        return None
+
+    def _elect(self, group: Group) -> bool:
+        """Make somebody lead who has joined; False if nobody has."""
+        leader = group.members.get(group.leader_id or "")
+        if leader is None or leader.join is None:
+            leader = next((member for member in group.members.values() if member.join is not None), None)
+        if leader is not None:
+            group.leader_id = leader.member_id
+        return leader is not None
+
+    # ---- SyncGroup
+
+    def _sync(self, request: Request, message: m.SyncGroupRequest) -> None:
+        if request.version >= PROTOCOL_NAMED_FROM and None in (message.protocol_type, message.protocol_name):
+            return self._refuse(request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        group = self._find(request, message.group_id)
+        if group is None:
+            return
+        error = group.verdict_on(message.member_id, message.group_instance_id, message.generation_id)
+        if not error and (
+            message.protocol_type not in (None, group.protocol_type)
+            or message.protocol_name not in (None, group.protocol)
+        ):
+            error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if error:
+            return self._refuse(request, error)
+        return _SYNC[group.state](self, request, message, group, group.members[message.member_id])
+
+    def _sync_preparing(self, request: Request, message: m.SyncGroupRequest, group: Group, member: Member) -> None:
+        self._refuse(request, ErrorCode.REBALANCE_IN_PROGRESS)
+
+    def _sync_completing(self, request: Request, message: m.SyncGroupRequest, group: Group, member: Member) -> None:
+        if member.sync is not None:  # sent again over another connection
+            self._answer_sync(group, member, ErrorCode.REBALANCE_IN_PROGRESS)
+        member.sync = request
+        self._synced(group, member)
+        if group.leader_id != member.member_id:
+            return
+        assigned = {item.member_id: item.assignment for item in message.assignments}
+        for other in group.members.values():
+            other.assignment = assigned.get(other.member_id, b"")
+        group.move(Move.ASSIGN, self._turn.now)
+        self._turn.append(group, [offsets.group_record(group)])
+        for other in group.members.values():
+            if other.sync is not None:
+                self._answer_sync(group, other, ErrorCode.NONE)
+        self._end_account(group, "stable")
+
+    def _sync_stable(self, request: Request, message: m.SyncGroupRequest, group: Group, member: Member) -> None:
+        member.sync = request
+        self._synced(group, member)
+        self._answer_sync(group, member, ErrorCode.NONE)
+
+    def _synced(self, group: Group, member: Member) -> None:
+        group.unsynced.discard(member.member_id)
+        if not group.unsynced and group.sync_timer is not None:
+            group.sync_timer.cancel()
+
+    def _answer_sync(self, group: Group, member: Member, error: ErrorCode) -> None:
+        request, member.sync = member.sync, None
+        assert request is not None, "only what waits is answered"
+        if error:
+            self._refuse(request, error)
+        else:
+            answer = m.SyncGroupResponse(
+                protocol_type=group.protocol_type, protocol_name=group.protocol, assignment=member.assignment
+            )
+            self._turn.reply(request, answer, group.written)
+        if member.member_id in group.members:
+            self._keep_alive(group, member)
+
+    def _sync_expired(self, group: Group) -> None:
+        """Some have not fetched what the leader assigned, or the leader has not sent it."""
+        late = [member for member in group.members.values() if member.member_id in group.unsynced]
+        for member in late:
+            self._remove(group, member.member_id, "sync timeout")
+        self._prepare(group, Trigger.SYNC_EXPIRED, late[0], None)
+
+    # ---- Heartbeat, LeaveGroup, OffsetCommit
+
+    def _heartbeat(self, request: Request, message: m.HeartbeatRequest) -> None:
+        group = self._find(request, message.group_id)
+        if group is None:
+            return
+        error = group.verdict_on(message.member_id, message.group_instance_id, message.generation_id)
+        if not error:
+            error = _HEARTBEAT[group.state]
+            self._keep_alive(group, group.members[message.member_id])
+        if error:
+            self._refuse(request, error)
+        else:
+            self._turn.reply(request, _ALIVE)
+
+    def _leave(self, request: Request, message: m.LeaveGroupRequest) -> None:
+        if not message.group_id:
+            return self._refuse(request, ErrorCode.INVALID_GROUP_ID)
+        group = self.groups.get(message.group_id)
+        leavers: Sequence[m.LeaveGroupRequestMemberIdentity] = message.members
+        if request.version < BATCH_LEAVE_FROM:
+            leavers = [m.LeaveGroupRequestMemberIdentity(member_id=message.member_id)]
+        gone: list[tuple[Member, str | None]] = []
+        answers = []
+        for leaver in leavers:
+            error = ErrorCode.UNKNOWN_MEMBER_ID
+            if group is not None:
+                error, member = self._let_go(group, leaver)
+                if member is not None:
+                    gone.append((member, leaver.reason))
+            answers.append(
+                m.LeaveGroupResponseMemberResponse(
+                    member_id=leaver.member_id, group_instance_id=leaver.group_instance_id, error_code=error
+                )
+            )
+        if gone and group is not None:
+            self._rebalance(group, Trigger.MEMBER_LEFT, *gone[0])
+        elif group is not None:
+            self._maybe_complete_join(group)
+        if request.version < BATCH_LEAVE_FROM:
+            answer = m.LeaveGroupResponse(error_code=answers[0].error_code)
+        else:
+            answer = m.LeaveGroupResponse(members=answers)
+        return self._turn.reply(request, answer, self._turn.written(group))
+
+    def _let_go(self, group: Group, leaver: m.LeaveGroupRequestMemberIdentity) -> tuple[ErrorCode, Member | None]:
+        member_id = leaver.member_id
+        if not member_id and leaver.group_instance_id in group.instances:  # an operator removes a static member
+            member_id = group.instances[leaver.group_instance_id or ""]
+        elif group.drop_pending(member_id):
+            return ErrorCode.NONE, None
+        elif error := group.verdict_on(member_id, leaver.group_instance_id):
+            return error, None
+        return ErrorCode.NONE, self._remove(group, member_id, "left")
+
+    def _commit(self, request: Request, message: m.OffsetCommitRequest) -> None:
+        group = offsets.commit(self._turn, self.groups, self.topics, self.config, request, message)
+        member = None if group is None else group.members.get(message.member_id)
+        if group is not None and member is not None:
+            self._keep_alive(group, member)
+
+    # ---- members come to life, and die
+
+    def _find(self, request: Request, group_id: str) -> Group | None:
+        """The group; if there is none, the request is refused."""
+        group = self.groups.get(group_id)
+        if group is None:
+            self._refuse(request, ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID)
+        return group
+
+    def _keep_alive(self, group: Group, member: Member) -> None:
+        self._keep_for(group, member, member.session_timeout_ms)
+
+    def _keep_for(self, group: Group, member: Member, timeout_ms: int) -> None:
+        """Give the member so long from now to be heard of again."""
+        until = self._turn.now + timeout_ms
+        if member.session is None or not member.session.live:
+            member.session = self._timers.start(until, partial(self._session_expired, group, member))
+        else:
+            member.session = self._timers.move(member.session, until)
+
+    def _session_expired(self, group: Group, member: Member) -> None:
+        member.session = None
+        if not member.is_new and (member.join is not None or member.sync is not None):
+            return  # it waits for us; the answer starts the timer anew
+        self._remove(group, member.member_id, "session timeout")
+        self._rebalance(group, Trigger.SESSION_EXPIRED, member)
+
+    def _pending_expired(self, group: Group, member_id: str) -> None:
+        del group.pending[member_id]
+        self._maybe_complete_join(group)
+
+    def _remove(self, group: Group, member_id: str, why: str) -> Member | None:
+        """Take a member out of its group; a request of its that waits is answered UNKNOWN_MEMBER_ID."""
+        member = group.members.get(member_id)
+        if member is not None:
+            self._answer_waiting(group, member, ErrorCode.UNKNOWN_MEMBER_ID)  # Kafka names nobody here
+            joining = group.rebalance if group.state is State.PREPARING else None
+            removed = group.removed if joining is None else joining.removed
+            removed.append(Removal(member_id, member.client_id, member.client_host, why))
+        return group.remove(member_id)
+
+    def _answer_waiting(self, group: Group, member: Member, error: ErrorCode, member_id: str = "") -> None:
+        """Refuse what waits of a member that is about to go; a JoinGroup's answer has this member id."""
+        if member.join is not None:
+            group.waiting -= 1
+            self._refuse_join(member.join, error, member_id)
+        if member.sync is not None:
+            self._refuse(member.sync, error)
+        member.join = member.sync = None
+
+    # ---- accounts
+
+    def _start_account(self, group: Group, trigger: Trigger, who: Member, reason: str | None) -> None:
+        group.rebalance = Rebalance(
+            group_id=group.group_id,
+            generation_id=group.generation_id,
+            trigger=trigger,
+            member_id=who.member_id,
+            client_id=who.client_id,
+            client_host=who.client_host,
+            group_instance_id=who.group_instance_id,
+            reason=reason or None,
+            started_at=self._turn.now,
+            joins=[(member.member_id, 0) for member in group.members.values() if member.join is not None],
+            removed=group.removed,
+        )
+        group.removed = []
+        self._turn.account(Account(Phase.STARTED, group.rebalance))
+
+    def _end_account(self, group: Group, outcome: str) -> None:
+        rebalance, group.rebalance = group.rebalance, None
+        if rebalance is None:
+            return
+        rebalance.outcome = outcome
+        rebalance.ended_at = self._turn.now
+        self._turn.account(Account(Phase.ENDED, rebalance))
+
+    # ---- the whole coordinator
+
+    def _load(self, records: Sequence[LogRecord]) -> None:
+        self._timers.clear()
+        self.groups.clear()
+        self.groups.update(offsets.replay(records, self._turn.now))
+        self._unavailable = None
+        for group in self.groups.values():
+            group.read_subscriptions(self._subscribed)
+            for member in group.members.values():
+                self._keep_alive(group, member)
+            if len(group.members) > self.config.max_size:
+                self._prepare(group, Trigger.GROUP_TOO_LARGE, next(reversed(group.members.values())), None)
+        self._expire_offsets_later()
+
+    def _resign(self) -> None:
+        self._unavailable = ErrorCode.NOT_COORDINATOR
+        for group in self.groups.values():
+            for member in group.members.values():
+                self._answer_waiting(group, member, ErrorCode.NOT_COORDINATOR, member.member_id)
+            self._end_account(group, "interrupted")
+            group.move(Move.RESIGN, self._turn.now)
+        self.groups.clear()
+        self._timers.clear()
+
+    def _expire_offsets_later(self) -> None:
+        until = self._turn.now + self.config.offsets_retention_check_interval_ms
+        self._timers.start(until, self._expire_offsets)
+
+    def _expire_offsets(self) -> None:
+        offsets.expire(self._turn, self.groups, self.config.offsets_retention_ms)
+        self._expire_offsets_later()
+
+
+def _rebalance_timeout(request: Request, message: m.JoinGroupRequest) -> int:
+    told = request.version >= 1 and message.rebalance_timeout_ms >= 0
+    return message.rebalance_timeout_ms if told else message.session_timeout_ms
+
+
+def _protocols(message: m.JoinGroupRequest) -> Protocols:
+    """What is offered; of a protocol that stands there twice, the first."""
+    offered: dict[str, bytes] = {}
+    for protocol in message.protocols:
+        offered.setdefault(protocol.name, bytes(protocol.metadata))
+    return tuple(offered.items())
+
+
+# An Empty group has no members: who says that it is one was refused before.
+_JOIN: Mapping[State, Callable[[GroupMachine, Request, m.JoinGroupRequest, Group, Member], None]] = {
+    State.PREPARING: GroupMachine._rejoin,
+    State.COMPLETING: GroupMachine._rejoin_completing,
+    State.STABLE: GroupMachine._rejoin_stable,
+}
+_SYNC: Mapping[State, Callable[[GroupMachine, Request, m.SyncGroupRequest, Group, Member], None]] = {
+    State.PREPARING: GroupMachine._sync_preparing,
+    State.COMPLETING: GroupMachine._sync_completing,
+    State.STABLE: GroupMachine._sync_stable,
+}
+_HEARTBEAT: Mapping[State, ErrorCode] = {
+    State.PREPARING: ErrorCode.REBALANCE_IN_PROGRESS,
+    State.COMPLETING: ErrorCode.NONE,
+    State.STABLE: ErrorCode.NONE,
+}

@@ -1,0 +1,435 @@
+"""The coordinator's log: the segments of ``__consumer_offsets``, durable before anyone is told, repaired after a crash.
+
+A file is named after the offset of its first record and holds record batches (magic 2), as a Kafka broker writes them
+and its dump tool reads them. Each batch begins at the offset where the one before it ended, over all files.
+
+Laws:
+
+* One write is one batch and one fsync, and the next begins when that has succeeded. So in a whole log all batches but
+  the last are durable, and may have been acknowledged.
+* A crash leaves a damaged last batch: it is cut off. Damage that anything follows is no crash's work: it raises
+  `CorruptLogError`, and no file is touched.
+* After a failed write or fsync nothing is written until `Store.recover` has cut the file back to what was durable
+  before; the bytes are never synced a second time, for a disk that has failed once calls them clean.
+* Compaction keeps offsets and every key's last record; of the closed segments it makes one, the first. A tombstone in
+  there has nothing older left to hide, and goes too. The batches cover the offsets of what has gone as well. A
+  crash at any step of it leaves the log as it was, or what `Store.recover` makes the new log of.
+
+Source: kafka/storage `UnifiedLog.java`, `LogCleaner.java`, `LogLoader.java` (``.cleaned`` and ``.swap`` files); KIP-98.
+Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from errno import EIO
+from itertools import chain
+from threading import Lock
+from typing import NamedTuple
+
+from kcoord_wire.coordinator.core.events import LogRecord
+from kcoord_wire.coordinator.log.disk import Disk, DiskFile
+from kcoord_wire.coordinator.log.segments import (
+    LEADER_EPOCH,
+    MAX_OFFSET_DELTA,
+    CorruptLogError,
+    base_offset,
+    read_batches,
+    read_records,
+)
+from kcoord_wire.errors import DecodeError
+from kcoord_wire.records import (
+    OffsetsRecord,
+    Record,
+    decode_offsets_record,
+    encode_batch,
+    encode_offsets_record,
+)
+from kcoord_wire.records.model import MAX_INT64
+
+__all__ = ["CorruptLogError", "Recovered", "Store", "Sync"]
+
+_SEGMENT = re.compile(r"(\d{20})\.log")
+_FIRST = f"{0:020}.log"
+_CLEANED = f"{0:020}.cleaned"  # compaction at work
+_SWAP = f"{0:020}.swap"  # compaction done, its result on the way to its name
+
+
+class Recovered(NamedTuple):
+    """What `Store.recover` has found.
+
+    :ivar records: keys that have a value
+    :ivar ignored: keys of types that are not known, which have a value
+    :ivar bytes: size of the log
+    :ivar truncated: bytes of the damaged batch that was cut off
+    """
+
+    records: int = 0
+    ignored: int = 0
+    bytes: int = 0
+    truncated: int = 0
+
+
+class Sync:
+    """Appends on their way to the disk.
+
+    :ivar batches: their records
+    :ivar last: the number of the last append
+    """
+
+    __slots__ = ("_store", "batches", "last")
+
+    def __init__(self, store: Store, batches: list[list[Record]], last: int) -> None:
+        self._store = store
+        self.batches = batches
+        self.last = last
+
+    def run(self) -> None:
+        """Write and fsync. In any thread, beside `Store.append`.
+
+        :raises OSError: nothing more is written before `Store.recover`
+        """
+        self._store._write(self)
+
+
+class Store:
+    """The log in a folder. All calls come from one thread, but for `Sync.run` and `compact`, which may have their own.
+
+    :param segment_bytes: a file that would grow beyond this is followed by another
+    :param batch_bytes: appends that wait for the same write share a batch up to this size; one append is never divided
+    :param min_compaction_bytes: so many bytes must have been written since the last compaction, and as many as the
+        log had after it
+    :ivar recovered: what the last `recover` has found
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        *,
+        segment_bytes: int = 100 * 1024 * 1024,
+        batch_bytes: int = 1024 * 1024,
+        min_compaction_bytes: int = 16 * 1024 * 1024,
+    ) -> None:
+        self.recovered = Recovered()
+        self._disk = disk
+        self._segment_bytes = segment_bytes
+        self._batch_bytes = batch_bytes
+        self._min_compaction_bytes = min_compaction_bytes
+        self._writing = Lock()  # held while files, sizes and ends change
+        self._compacting = Lock()
+        self._file: DiskFile | None = None  # the active segment
+        self._closed: list[str] = []
+        self._name = ""
+        self._size = 0  # durable bytes of the active segment
+        self._base = 0  # offset it begins at
+        self._end = 0  # offset after the last durable record
+        self._next_offset = 0
+        self._bytes = 0  # of all segments
+        self._compact_at = 0  # bytes at which to compact next
+        self._usable = False
+        self._forget()
+
+    def _forget(self) -> None:
+        self._waiting: list[list[Record]] = []
+        self._waiting_bytes = 0
+        self._appended = self._taken = 0
+        self._under_way: Sync | None = None
+
+    # ---- writing
+
+    def append(self, records: Sequence[LogRecord], now: int) -> None:
+        """Take records for the next write, all or none. This is append number 1, 2, 3 ... since `recover`.
+
+        :param now: their timestamp, ms
+        :raises EncodeError: nothing was taken
+        """
+        encoded = [encode_offsets_record(key, value) for key, value in records]
+        self._appended += 1
+        if not encoded:
+            return
+        size = sum(len(key) + len(value or b"") for key, value in encoded)
+        if not self._waiting or self._waiting_bytes + size > self._batch_bytes:
+            self._waiting.append([])
+            self._waiting_bytes = 0
+        self._waiting_bytes += size
+        batch, offset = self._waiting[-1], self._next_offset
+        for key, value in encoded:
+            batch.append(Record(key, value, now, offset))
+            offset += 1
+        self._next_offset = offset
+
+    def begin_sync(self) -> Sync | None:
+        """What was appended since the last one; None if there is nothing, or the last one has not ended."""
+        if self._under_way is not None or self._taken == self._appended:
+            return None
+        self._under_way = Sync(self, self._waiting, self._appended)
+        self._taken = self._appended
+        self._waiting = []
+        return self._under_way
+
+    def end_sync(self, sync: Sync) -> None:
+        """`sync` has succeeded."""
+        assert sync is self._under_way, "one sync at a time"
+        self._under_way = None
+
+    def _write(self, sync: Sync) -> None:
+        with self._writing:
+            file = self._active()
+            if sync is not self._under_way:
+                raise OSError(EIO, "the log was recovered without this sync")
+            try:
+                for records in sync.batches:
+                    data = encode_batch(records, partition_leader_epoch=LEADER_EPOCH)
+                    if self._size and self._size + len(data) > self._segment_bytes:
+                        file = self._roll()
+                    file.append(data)
+                    file.sync()
+                    self._size += len(data)
+                    self._bytes += len(data)
+                    self._end = records[-1].offset + 1
+            except BaseException:
+                self._usable = False
+                with suppress(OSError):  # so that a process that dies now does not leave what was not acknowledged
+                    file.truncate(self._size)
+                raise
+
+    def _active(self) -> DiskFile:
+        if self._file is None or not self._usable:
+            raise OSError(EIO, "the log takes no writes until it is recovered")
+        return self._file
+
+    def _roll(self) -> DiskFile:
+        """Begin a new segment; all that was written to the old one is durable."""
+        old = self._active()
+        name = f"{self._end:020}.log"
+        file = self._disk.open(name, new=True)
+        try:
+            self._disk.sync_names()
+        except OSError:
+            file.close()
+            raise
+        old.close()
+        self._closed.append(self._name)
+        self._file, self._name, self._base, self._size = file, name, self._end, 0
+        return file
+
+    # ---- reading
+
+    def recover(self) -> list[LogRecord]:
+        """Read the log, repair what a crash or a failed write has left, and be ready to append.
+
+        All that was appended and not synced is forgotten. Takes as much memory as the keys that have a value.
+
+        :returns: the last record of every key, in the order of their writing, without tombstones
+        :raises CorruptLogError: no file was touched
+        :raises OSError: may be called again
+        """
+        with self._compacting, self._writing:
+            self._usable = False
+            self._forget()
+            if self._file is not None:
+                self._file.truncate(self._size)
+                self._file.close()
+                self._file = None
+            return self._recover()
+
+    def _recover(self) -> list[LogRecord]:
+        sizes = self._disk.sizes()
+        logs = sorted(name for name in sizes if _SEGMENT.fullmatch(name))
+        obsolete: list[str] = []
+        replay = _Replay(self._disk)
+        if _SWAP in sizes:
+            replay.read(_SWAP, 0, last=False)
+            obsolete = [name for name in logs if base_offset(name) < replay.end]
+            logs = logs[len(obsolete) :]
+            if not logs:
+                raise CorruptLogError(_SWAP, sizes[_SWAP], f"no segment follows, where one begins at {replay.end}")
+        for name in logs:
+            replay.read(name, base_offset(name), last=name == logs[-1])
+        found, ignored = replay.records()
+
+        # All is understood; from here on files are touched.
+        if _CLEANED in sizes:
+            self._disk.remove(_CLEANED)
+        if _SWAP in sizes:
+            self._replace(obsolete)
+            logs.insert(0, _FIRST)
+        name = logs[-1] if logs else _FIRST
+        truncated = sizes.get(name, 0) - replay.size
+        file = self._disk.open(name)
+        try:
+            if truncated:
+                file.truncate(replay.size)
+            file.sync()  # what a process has written and not synced is about to be relied on
+            self._disk.sync_names()
+            sizes = self._disk.sizes()
+        except OSError:
+            file.close()
+            raise
+        self._closed = logs[:-1]
+        self._file, self._name, self._base, self._size = file, name, base_offset(name), replay.size
+        self._end = self._next_offset = replay.end
+        self._bytes = sum(sizes[name] for name in (*self._closed, name))
+        self._compact_at = replay.live + max(self._min_compaction_bytes, replay.live)
+        self.recovered = Recovered(len(found), ignored, self._bytes, truncated)
+        self._usable = True
+        return found
+
+    # ---- compaction
+
+    def compaction_due(self) -> bool:
+        """Whether `compact` would be worth it."""
+        return self._bytes > self._compact_at
+
+    def compact(self) -> None:
+        """Make one segment, with the last record of every key, of all that has been written so far.
+
+        In any thread, beside appends and syncs. Takes as much memory as the keys in the log.
+
+        :raises OSError: the disk fails; where that leaves the log in between, the next sync fails too
+        :raises CorruptLogError: what was read back is not what was written; no file was touched
+        """
+        with self._compacting:
+            with self._writing:
+                self._active()
+                self._compact_at = self._bytes + max(self._min_compaction_bytes, self._bytes)  # not again at once
+                if self._size:
+                    with self._unusable_on_error():
+                        self._roll()
+                closed, end = list(self._closed), self._base
+            if not closed:
+                return
+            sizes = self._disk.sizes()
+            try:
+                size = self._write_cleaned(closed, end)
+            except BaseException:
+                with suppress(OSError):
+                    self._disk.remove(_CLEANED)
+                raise
+            with self._writing, self._unusable_on_error():
+                self._disk.rename(_CLEANED, _SWAP)
+                self._disk.sync_names()
+                self._replace(closed)
+                self._closed = [_FIRST, *self._closed[len(closed) :]]
+                self._bytes += size - sum(sizes[name] for name in closed)
+                self._compact_at = self._bytes + max(self._min_compaction_bytes, size)
+
+    def _write_cleaned(self, closed: list[str], end: int) -> int:
+        """What is to be kept of the `closed` segments, durable in a file of its own; gives its size."""
+        last = {record.key: record.offset for record in read_records(self._disk, closed, end)}
+        kept = (
+            record
+            for record in read_records(self._disk, closed, end)
+            if record.value is not None and record.offset == last[record.key]
+        )
+        size = 0
+        file = self._disk.open(_CLEANED, new=True)
+        try:
+            for data in _batches_without_gap(kept, end, self._batch_bytes):
+                file.append(data)
+                size += len(data)
+            file.sync()
+        finally:
+            file.close()
+        return size
+
+    def _replace(self, obsolete: list[str]) -> None:
+        """Put the swap file in the place of segments. Without it there must be none of them, or a log might begin with
+        new records and go on with those that they replace."""
+        for name in obsolete:
+            self._disk.remove(name)
+        self._disk.sync_names()
+        self._disk.rename(_SWAP, _FIRST)
+
+    @contextmanager
+    def _unusable_on_error(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self._usable = False
+            raise
+
+    def close(self) -> None:
+        """Close all files, after what goes on in other threads has ended. What was not synced is lost."""
+        with self._compacting, self._writing:
+            self._usable = False
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+            self._disk.close()
+
+
+class _Replay:
+    """What the batches come to, one file after another.
+
+    :ivar live: bytes of the last records of all keys
+    :ivar end: offset after the last batch
+    :ivar size: bytes of the last file up to there
+    """
+
+    def __init__(self, disk: Disk) -> None:
+        self.live = self.end = self.size = 0
+        self._disk = disk
+        self._latest: dict[bytes, tuple[bytes, tuple[str, int]]] = {}  # key -> value, file and position
+        self._kinds: set[bytes] = set()  # record types with the versions of their values
+
+    def read(self, name: str, base: int, *, last: bool) -> None:
+        """The next file. Errors as `read_batches`, and for a record that is not one of ``__consumer_offsets``."""
+        if base != self.end:
+            raise CorruptLogError(name, 0, f"begins at offset {base} where {self.end} is due")
+        self.size = 0
+        for batch in read_batches(self._disk, name, self.end, last=last):
+            at = name, batch.position
+            for record in batch.records:
+                self._apply(record, at)
+            self.end = batch.last_offset + 1
+            self.size = batch.position + batch.size
+
+    def _apply(self, record: Record, at: tuple[str, int]) -> None:
+        key, value = record.key or b"", record.value
+        kind = key[:2] + (value or b"")[:2]
+        if kind not in self._kinds:  # of what is replaced later, the version alone must be known: twice as fast
+            _decoded(record.key, value, at)
+            self._kinds.add(kind)
+        old = self._latest.pop(key, None)
+        if old is not None:
+            self.live -= len(key) + len(old[0])
+        if value is not None:
+            self._latest[key] = value, at
+            self.live += len(key) + len(value)
+
+    def records(self) -> tuple[list[LogRecord], int]:
+        """The last record of each key that has a value, and how many there are of types that are not known."""
+        decoded = [_decoded(key, value, at) for key, (value, at) in self._latest.items()]
+        known = [LogRecord(record.key, record.value) for record in decoded if record.key is not None]
+        return known, len(decoded) - len(known)
+
+
+def _decoded(key: bytes | None, value: bytes | None, at: tuple[str, int]) -> OffsetsRecord:
+    try:
+        return decode_offsets_record(key, value)
+    except DecodeError as error:
+        raise CorruptLogError(*at, str(error)) from error
+
+
+def _near(record: Record, first: Record) -> bool:
+    """Whether a batch can hold both: it keeps the difference of their timestamps as an int64."""
+    return abs(record.timestamp - first.timestamp) <= MAX_INT64
+
+
+def _batches_without_gap(records: Iterable[Record], end: int, batch_bytes: int) -> Iterator[bytes]:
+    """Batches of `records` that cover all offsets from 0 up to `end`, those included that no record has."""
+    base = size = 0
+    batch: list[Record] = []
+    for record in chain(records, [None]):
+        until = end if record is None else record.offset
+        full = record is None or size >= batch_bytes or (batch != [] and not _near(record, batch[0]))
+        while base < until and (full or until - base > MAX_OFFSET_DELTA):
+            last = min(until - 1, base + MAX_OFFSET_DELTA)
+            yield encode_batch(batch, base_offset=base, last_offset=last, partition_leader_epoch=LEADER_EPOCH)
+            base, size, batch, full = last + 1, 0, [], record is None
+        if record is not None:
+            batch.append(record)
+            size += len(record.key or b"") + len(record.value or b"")

@@ -1,0 +1,428 @@
+"""What the coordinator counts, for Prometheus and for the log.
+
+Laws:
+
+* Counting costs an addition or a dict entry and takes no lock: one thread counts, the scraping thread reads copies.
+  Samples, labels and text are made when somebody scrapes.
+* Counting needs Python alone; prometheus-client, of the extra ``serve``, is imported when samples are asked for.
+* Text that came from a client is bounded and free of control characters in the log's line, and bounded in its JSON: a
+  member cannot write lines of the log, nor fill it.
+
+========================================  =========================================================================
+sample                                    what it is
+========================================  =========================================================================
+kcoord_connections                        connections that are open
+kcoord_connections_accepted_total         connections that were taken
+kcoord_connections_closed_total           connections that the server has closed, by ``reason``
+kcoord_received_bytes_total               bytes of requests
+kcoord_sent_bytes_total                   bytes of responses
+kcoord_requests_total                     responses, by ``api`` and ``error``: heartbeats are those of api Heartbeat
+kcoord_request_seconds                    from a request to its response, by ``api``; JoinGroup, SyncGroup and Fetch
+                                          wait for others
+kcoord_groups                             groups by ``state``
+kcoord_members                            members of all groups
+kcoord_rebalances_total                   rebalances that have ended, by ``trigger`` and ``outcome``
+kcoord_rebalance_seconds                  their duration, by ``phase``: join, sync, whole
+kcoord_members_removed_total              members that rebalances have cost, by ``why``
+kcoord_sync_seconds                       duration of one write to the log and its fsync
+kcoord_sync_appends                       appends that one such write has taken along
+kcoord_log_bytes                          size of the log
+kcoord_faults_total                       faults injected, by ``action``
+========================================  =========================================================================
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property, partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+from kcoord_wire.api_keys import api_name
+from kcoord_wire.coordinator.core.events import Account, Phase, Rebalance
+from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.extras import require
+
+if TYPE_CHECKING:
+    from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.metrics_core import Metric
+
+__all__ = [
+    "GroupCounts",
+    "Histogram",
+    "Metrics",
+    "MetricsServer",
+    "describe_rebalance",
+    "first_error",
+    "rebalance_to_json",
+]
+
+_SECONDS: Final = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0)
+_COUNTS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
+_MOST_REMOVED: Final = 100  # named in one JSON object; a group can lose thousands at once
+SCRAPE_SECONDS: Final = 10.0
+_MAX_TEXT: Final = 255  # as Kafka's clients cut the reason of a JoinGroup
+
+# The lists of a response whose parts have errors of their own; what is not here has its error at the top alone.
+_PARTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "ProduceResponse": ("responses", "partition_responses"),
+    "FetchResponse": ("responses", "partitions"),
+    "ListOffsetsResponse": ("topics", "partitions"),
+    "MetadataResponse": ("topics",),
+    "OffsetCommitResponse": ("topics", "partitions"),
+    "FindCoordinatorResponse": ("coordinators",),
+    "LeaveGroupResponse": ("members",),
+    "DescribeGroupsResponse": ("groups",),
+    "OffsetForLeaderEpochResponse": ("topics", "partitions"),
+    "DeleteGroupsResponse": ("results",),
+    "OffsetDeleteResponse": ("topics", "partitions"),
+}
+
+
+def first_error(response: Any) -> int:
+    """The error code that a response counts under: the one at its top, else the first that one of its parts has."""
+    code: int = getattr(response, "error_code", 0)
+    name = type(response).__name__
+    if code:
+        return code
+    if name == "OffsetFetchResponse":
+        return _first_error_of(response.topics, ("partitions",)) or _first_error_of(
+            response.groups, ("topics", "partitions")
+        )
+    path = _PARTS.get(name)
+    return 0 if path is None else _first_error_of(getattr(response, path[0]), path[1:])
+
+
+def _first_error_of(parts: Sequence[Any], path: tuple[str, ...]) -> int:
+    for part in parts:
+        code: int = getattr(part, "error_code", 0)
+        code = code or (_first_error_of(getattr(part, path[0]), path[1:]) if path else 0)
+        if code:
+            return code
+    return 0
+
+
+class Histogram:
+    """How often values fell where.
+
+    :ivar bounds: the greatest value of each bucket but the last, ascending
+    :ivar counts: how many values each bucket has, the last one for those above all bounds
+    :ivar total: the sum of the values
+    """
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...] = _SECONDS) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count a value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Cumulative counts by upper bound, as Prometheus wants them."""
+        so_far, buckets = 0, []
+        for bound, count in zip((*map(str, self.bounds), "+Inf"), list(self.counts), strict=True):
+            so_far += count
+            buckets.append((bound, float(so_far)))
+        return buckets
+
+
+class GroupCounts(NamedTuple):
+    """The groups at one moment: how many by the name of their state, and the members of all."""
+
+    groups: Mapping[str, int]
+    members: int
+
+
+class Metrics:
+    """The counters of one coordinator. The server adds to the plain numbers itself.
+
+    :ivar connections: open now
+    :ivar accepted: taken so far
+    :ivar received_bytes: of requests; :ivar sent_bytes: of responses
+    :ivar log_bytes: size of the log now
+    :ivar closed: connections that the server has closed, by a few fixed reasons
+    :ivar faults: injected, by action
+    :ivar read_groups: counts the groups. It is called at each scrape, in the scraping thread
+    """
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self.accepted = 0
+        self.received_bytes = 0
+        self.sent_bytes = 0
+        self.log_bytes = 0
+        self.closed: defaultdict[str, int] = defaultdict(int)
+        self.faults: defaultdict[str, int] = defaultdict(int)
+        self.read_groups: Callable[[], GroupCounts] = lambda: GroupCounts({}, 0)
+        self._requests: defaultdict[tuple[int, int], int] = defaultdict(int)
+        self._latencies: defaultdict[int, Histogram] = defaultdict(Histogram)
+        self._rebalances: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self._removed: defaultdict[str, int] = defaultdict(int)
+        self._durations = {phase: Histogram() for phase in ("join", "sync", "whole")}
+        self._sync_seconds = Histogram()
+        self._sync_appends = Histogram(_COUNTS)
+
+    def count_request(self, api_key: int, error_code: int, seconds: float) -> None:
+        """Count a response.
+
+        :param error_code: see `first_error`
+        :param seconds: since the request's last byte came
+        """
+        self._requests[api_key, error_code] += 1
+        self._latencies[api_key].observe(seconds)
+
+    def count_sync(self, seconds: float, appends: int) -> None:
+        """Count a write to the log."""
+        self._sync_seconds.observe(seconds)
+        self._sync_appends.observe(appends)
+
+    def count_account(self, account: Account) -> None:
+        """Count a rebalance, if it has ended."""
+        if account.phase is not Phase.ENDED:
+            return
+        rebalance = account.rebalance
+        self._rebalances[str(rebalance.trigger), rebalance.outcome or ""] += 1
+        for removal in rebalance.removed:
+            self._removed[removal.why] += 1
+        durations = zip(self._durations.values(), _durations(rebalance), strict=True)
+        for histogram, milliseconds in durations:
+            if milliseconds is not None:
+                histogram.observe(milliseconds / 1000)
+
+    # ---- samples
+
+    @cached_property
+    def registry(self) -> CollectorRegistry:
+        """A registry of these metrics alone.
+
+        :raises MissingLibraryError: prometheus-client is not installed
+        """
+        registry: CollectorRegistry = _prometheus("registry").CollectorRegistry()
+        registry.register(self)
+        return registry
+
+    def describe(self) -> list[Metric]:
+        """No names ahead of time: they are all in `collect`, which must not run before there is a server."""
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        """The samples of this moment."""
+        core = _prometheus("metrics_core")
+
+        def family(kind: str, name: str, text: str, values: Mapping[Any, float | Histogram], *labels: str) -> Metric:
+            metric: Any = getattr(core, f"{kind}MetricFamily")(f"kcoord_{name}", text, labels=labels)
+            for label_values, value in values.items():
+                sample = (value.buckets(), value.total) if isinstance(value, Histogram) else (value,)
+                metric.add_metric(label_values, *sample)
+            made: Metric = metric
+            return made
+
+        counter, gauge, histogram = (partial(family, kind) for kind in ("Counter", "Gauge", "Histogram"))
+        groups, members = self.read_groups()
+        yield gauge("connections", "Connections that are open", {(): self.connections})
+        yield counter("connections_accepted", "Connections that were taken", {(): self.accepted})
+        yield counter("connections_closed", "Connections closed by the server", _labelled(self.closed), "reason")
+        yield counter("received_bytes", "Bytes of requests", {(): self.received_bytes})
+        yield counter("sent_bytes", "Bytes of responses", {(): self.sent_bytes})
+        requests = {(api_name(key), _error_name(code)): count for (key, code), count in list(self._requests.items())}
+        yield counter("requests", "Responses", requests, "api", "error")
+        latencies = {(api_name(key),): latency for key, latency in list(self._latencies.items())}
+        yield histogram("request_seconds", "From a request to its response", latencies, "api")
+        yield gauge("groups", "Groups", {(state,): count for state, count in groups.items()}, "state")
+        yield gauge("members", "Members of all groups", {(): members})
+        yield counter("rebalances", "Rebalances that have ended", dict(self._rebalances), "trigger", "outcome")
+        durations = {(phase,): duration for phase, duration in self._durations.items()}
+        yield histogram("rebalance_seconds", "Duration of rebalances", durations, "phase")
+        yield counter("members_removed", "Members that rebalances have cost", _labelled(self._removed), "why")
+        yield histogram("sync_seconds", "Duration of a write to the log and its fsync", {(): self._sync_seconds})
+        yield histogram("sync_appends", "Appends in one write to the log", {(): self._sync_appends})
+        yield gauge("log_bytes", "Size of the log", {(): self.log_bytes})
+        yield counter("faults", "Faults injected", _labelled(self.faults), "action")
+
+    def exposition(self) -> bytes:
+        """All samples in Prometheus's text format."""
+        text: bytes = _prometheus("exposition").generate_latest(self.registry)
+        return text
+
+    def serve(self, host: str = "127.0.0.1", port: int = 0) -> MetricsServer:
+        """Answer scrapes over HTTP until the server is stopped. Anybody who reaches the port can read; who asks nothing
+        for `SCRAPE_SECONDS` is let go, since each takes a thread and an open file.
+
+        :param port: 0 takes a free one
+        :raises OSError: the port cannot be had
+        """
+        server, thread = _prometheus("exposition").start_http_server(port, host, self.registry)
+        server.RequestHandlerClass = _impatient(server.RequestHandlerClass)
+        return MetricsServer(server, thread)
+
+
+class MetricsServer:
+    """The HTTP server of `Metrics.serve`, in a thread of its own.
+
+    :ivar port: where it listens
+    """
+
+    def __init__(self, server: WSGIServer, thread: threading.Thread) -> None:
+        self._server = server
+        self._thread = thread
+        self.port: int = server.server_port
+
+    def stop(self) -> None:
+        """Stop listening, and wait until it has ended."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _impatient(handler: type[WSGIRequestHandler]) -> type[WSGIRequestHandler]:
+    class Impatient(handler):  # type: ignore[valid-type,misc]  # a class of prometheus-client
+        timeout = SCRAPE_SECONDS
+
+        def handle(self) -> None:
+            with suppress(OSError):  # TimeoutError among them; socketserver would print a traceback
+                super().handle()
+
+    return Impatient
+
+
+def _prometheus(module: str) -> Any:
+    require("prometheus_client", "serve", "the metrics port")
+    return require(f"prometheus_client.{module}", "serve", "the metrics port")
+
+
+def _labelled(counts: Mapping[str, int]) -> dict[tuple[str], int]:
+    return {(label,): count for label, count in list(counts.items())}
+
+
+def _error_name(code: int) -> str:
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return str(code)
+
+
+# ---- rebalances in the log
+
+
+def _durations(rebalance: Rebalance) -> tuple[int | None, int | None, int | None]:
+    """Milliseconds of the join phase, the sync phase and the whole; None for what has not ended."""
+    started, joined, ended = rebalance.started_at, rebalance.joined_at, rebalance.ended_at
+    return (
+        None if joined is None else joined - started,
+        None if joined is None or ended is None else ended - joined,
+        None if ended is None else ended - started,
+    )
+
+
+def _last_to_join(rebalance: Rebalance) -> tuple[str, int] | None:
+    """Who came last, and how many ms after the one before, or after the start if alone."""
+    if rebalance.joined_at is None or not rebalance.joins:
+        return None
+    member_id, at = rebalance.joins[-1]
+    return member_id, at - (rebalance.joins[-2][1] if len(rebalance.joins) > 1 else 0)
+
+
+def rebalance_to_json(rebalance: Rebalance, phase: Phase) -> dict[str, Any]:
+    """A rebalance at one of its phases, for a log of JSON objects. Durations are in milliseconds, null until over.
+
+    ::
+
+        {"event": "rebalance", "phase": "ended", "group": "billing", "generation": 7, "outcome": "stable",
+         "trigger": "new member", "member": "c2-6f...", "client": "c2", "host": "/10.0.0.7", "instance": null,
+         "reason": null, "protocol": "range", "leader": "c1-0a...", "members": 2, "started_at": 1760000000000,
+         "join_ms": 812, "sync_ms": 9, "whole_ms": 821, "last": {"member": "c1-0a...", "ms_after_the_one_before": 640},
+         "lost": 1, "removed": [{"member": "c3-77...", "client": "c3", "host": "/10.0.0.8", "why": "session timeout"}]}
+
+    ``lost`` counts all that were removed; ``removed`` names the first hundred.
+    """
+    join_ms, sync_ms, whole_ms = _durations(rebalance)
+    last = _last_to_join(rebalance)
+    return {
+        "event": "rebalance",
+        "phase": str(phase),
+        "group": _cut(rebalance.group_id),
+        "generation": rebalance.generation_id,
+        "outcome": rebalance.outcome,
+        "trigger": str(rebalance.trigger),
+        "member": _cut(rebalance.member_id),
+        "client": _cut(rebalance.client_id),
+        "host": rebalance.client_host,
+        "instance": None if rebalance.group_instance_id is None else _cut(rebalance.group_instance_id),
+        "reason": None if rebalance.reason is None else _cut(rebalance.reason),
+        "protocol": None if rebalance.protocol is None else _cut(rebalance.protocol),
+        "leader": None if rebalance.leader_id is None else _cut(rebalance.leader_id),
+        "members": len({member_id for member_id, _ in rebalance.joins}),
+        "started_at": rebalance.started_at,
+        "join_ms": join_ms,
+        "sync_ms": sync_ms,
+        "whole_ms": whole_ms,
+        "last": None if last is None else {"member": _cut(last[0]), "ms_after_the_one_before": last[1]},
+        "lost": len(rebalance.removed),
+        "removed": [
+            {"member": _cut(gone.member_id), "client": _cut(gone.client_id), "host": gone.client_host, "why": gone.why}
+            for gone in rebalance.removed[:_MOST_REMOVED]
+        ],
+    }
+
+
+def describe_rebalance(rebalance: Rebalance) -> str:
+    """The same in one line for people, as far as the rebalance has come."""
+    join_ms, sync_ms, whole_ms = _durations(rebalance)
+    if whole_ms is not None:
+        phases = "" if join_ms is None else f" (join {join_ms}, sync {sync_ms})"
+        head = f"{rebalance.outcome} at generation {rebalance.generation_id} after {whole_ms} ms{phases}"
+    elif join_ms is not None:
+        head = f"joined to generation {rebalance.generation_id} after {join_ms} ms"
+    else:
+        head = f"rebalance of generation {rebalance.generation_id} has begun"
+    who = _member(rebalance.member_id, rebalance.client_id, rebalance.client_host)
+    instance = "" if rebalance.group_instance_id is None else f", instance {_shown(rebalance.group_instance_id)}"
+    reason = f", who says: {_shown(rebalance.reason)}" if rebalance.reason else ""
+    parts = [f"group {_shown(rebalance.group_id)}: {head}", f"{rebalance.trigger}: {who}{instance}{reason}"]
+    last = _last_to_join(rebalance)
+    if last is not None:
+        count = len({member_id for member_id, _ in rebalance.joins})
+        before = "the one before" if count > 1 else "the start"
+        parts.append(f"{count} joined, the last {_shown(last[0])}, {last[1]} ms after {before}")
+    if rebalance.protocol is not None and rebalance.leader_id is not None:
+        parts.append(f"{_shown(rebalance.protocol)}, led by {_shown(rebalance.leader_id)}")
+    for gone in rebalance.removed[:5]:
+        parts.append(f"lost {_member(gone.member_id, gone.client_id, gone.client_host)}: {gone.why}")
+    if len(rebalance.removed) > 5:
+        parts.append(f"and {len(rebalance.removed) - 5} more")
+    return "; ".join(parts)
+
+
+def _member(member_id: str, client_id: str, host: str) -> str:
+    return f"{_shown(member_id)} (client {_shown(client_id)}, {_shown(host)})"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
+
+
+def _shown(text: str) -> str:
+    """A client's text within a line: bounded, and with its control characters escaped."""
+    text = _cut(text)
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return text or '""'

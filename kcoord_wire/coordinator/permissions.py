@@ -1,0 +1,542 @@
+"""Who may do what with which group and topic: rules from a file, applied around the machines as Kafka's broker does it.
+
+Laws:
+
+* What no rule allows is refused; a rule that denies wins over any that allows. Allowing read, write or delete allows
+  describe; denying them does not deny it.
+* The machines see only what is allowed. What is not is answered here, with GROUP_AUTHORIZATION_FAILED (30),
+  TOPIC_AUTHORIZATION_FAILED (29) or CLUSTER_AUTHORIZATION_FAILED (31), and put into the answer in the order of the
+  request. Where everything was asked for ("all topics", ListGroups) it is left out instead.
+* A topic that is not allowed is refused before anybody asks whether it exists.
+
+====================================================  ========  ==================
+api                                                   group     topic
+====================================================  ========  ==================
+JoinGroup, SyncGroup, Heartbeat, LeaveGroup           read
+OffsetCommit                                          read      read
+OffsetFetch                                           describe  describe
+FindCoordinator, DescribeGroups, ListGroups           describe
+DeleteGroups                                          delete
+OffsetDelete                                          delete    read
+Produce                                                         write
+Fetch                                                           read
+Metadata, ListOffsets, OffsetForLeaderEpoch                     describe
+InitProducerId                                                  write (any topic)
+====================================================  ========  ==================
+
+Sources: Kafka's KafkaApis.scala, AclAuthorizer and StandardAuthorizer; KIP-11, 430.
+"""
+
+from __future__ import annotations
+
+import enum
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self
+
+from kcoord_wire import messages as m
+from kcoord_wire.coordinator.core.config import read_tables
+from kcoord_wire.coordinator.core.error_responses import refusal
+from kcoord_wire.error_codes import ErrorCode
+
+__all__ = ["ANONYMOUS", "Finish", "Operation", "Permissions", "PermissionsError", "Rule"]
+
+ANONYMOUS: Final = "User:ANONYMOUS"
+"""Who a connection without SASL belongs to."""
+
+_NO_GROUP = ErrorCode.GROUP_AUTHORIZATION_FAILED
+_NO_TOPIC = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+_REMEMBERED = 8192  # judgements kept; names come from clients, so there must be an end
+
+Finish = Callable[[Any | None], Any]
+"""Makes the whole answer of the machine's, which is None where the machine was not asked."""
+_Split = tuple[Any | None, Finish | None]
+
+
+class PermissionsError(ValueError):
+    """A file of permissions says something that cannot be meant.
+
+    :ivar where: the file and the place in it, ``permissions.toml: allow[2].operations`` (counted from 1)
+    """
+
+    def __init__(self, where: str, what: str) -> None:
+        super().__init__(f"{where}: {what}")
+        self.where = where
+
+
+class Operation(enum.IntEnum):
+    """What can be done, with Kafka's number of it (AclOperation), which is its bit in "authorized operations"."""
+
+    READ = 3
+    WRITE = 4
+    DELETE = 6
+    DESCRIBE = 8
+
+
+_OPERATIONS = {operation.name.lower(): operation for operation in Operation}
+_OF_GROUPS = (Operation.READ, Operation.DELETE, Operation.DESCRIBE)
+_OF_TOPICS = (Operation.READ, Operation.WRITE, Operation.DESCRIBE)
+_IMPLIED_BY = {Operation.DESCRIBE: frozenset(Operation)}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Some principals, some operations, and the groups and topics that they concern.
+
+    :ivar principals: ``User:NAME``; this and the next two may end in ``*``, which stands for any text
+    :ivar groups: group ids
+    :ivar topics: topic names
+    :ivar operations: what is allowed or denied
+    """
+
+    principals: tuple[str, ...]
+    operations: frozenset[Operation]
+    groups: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+
+
+class Permissions:
+    """Rules in force.
+
+    ::
+
+        [[allow]]
+        principals = ["User:billing"]       # or User:billing-*, or *; User:ANONYMOUS where there is no SASL
+        groups = ["billing", "billing-*"]
+        topics = ["orders", "payments"]
+        operations = ["read"]               # read, write, describe, delete, or all
+
+        [[deny]]
+        principals = ["*"]
+        topics = ["payments-secret*"]
+        operations = ["all"]
+    """
+
+    def __init__(self, allow: Iterable[Rule], deny: Iterable[Rule] = ()) -> None:
+        self._allow = tuple(allow)
+        self._deny = tuple(deny)
+        self._judge = lru_cache(_REMEMBERED)(self._judge_afresh)
+
+    @classmethod
+    def from_file(cls, path: Path | str) -> Self:
+        """Read a TOML file.
+
+        :raises PermissionsError: it is not TOML, or does not say what is shown above
+        :raises OSError: it cannot be read
+        """
+        document = read_tables(path, {"allow": "[[allow]]", "deny": "[[deny]]"}, PermissionsError)
+        rules = {}
+        for kind in ("allow", "deny"):
+            tables = document.get(kind, [])
+            if not isinstance(tables, list):
+                raise PermissionsError(f"{path}: {kind}", f"rules are written [[{kind}]]")
+            rules[kind] = [_read_rule(table, f"{path}: {kind}[{n}]") for n, table in enumerate(tables, 1)]
+        return cls(**rules)
+
+    # ---- judgement
+
+    def allows_group(self, principal: str, operation: Operation, group_id: str) -> bool:
+        """Whether the principal may do this with the group."""
+        return self._judge(principal, operation, "groups", group_id)
+
+    def allows_topic(self, principal: str, operation: Operation, name: str) -> bool:
+        """Whether the principal may do this with the topic."""
+        return self._judge(principal, operation, "topics", name)
+
+    def allows_some_topic(self, principal: str, operation: Operation) -> bool:
+        """Whether there can be a topic with which the principal may do this."""
+        # No topic name holds a NUL, so it stands for a name that only a pattern can cover.
+        names = (name.replace("*", "\0") for rule in self._allow for name in rule.topics)
+        return any(self._judge(principal, operation, "topics", name) for name in names)
+
+    def _judge_afresh(self, principal: str, operation: Operation, kind: str, name: str) -> bool:
+        if _covers(self._deny, principal, frozenset((operation,)), kind, name):
+            return False
+        return _covers(self._allow, principal, _IMPLIED_BY.get(operation, frozenset((operation,))), kind, name)
+
+    # ---- requests
+
+    def split(
+        self, request: Any, version: int, principal: str, name_of: Callable[[uuid.UUID], str | None]
+    ) -> tuple[Any | None, Finish | None]:
+        """Take from a request what the principal may not ask.
+
+        :param principal: ``User:NAME``, or `ANONYMOUS`
+        :param name_of: the name of the topic with an id; what it does not know is left to the machine to refuse
+        :return: what is left to ask, None if nothing is; and how the whole answer is made of the machine's answer to
+            that (of None if nothing was asked), or None if it needs no change. Of Produce with acks 0, which is never
+            answered, the second not being None says that something was refused: Kafka closes the connection then.
+        """
+        apply = _SPLITS.get(type(request))
+        return (request, None) if apply is None else apply(_Asker(self, principal, name_of), request, version)
+
+
+def _read_rule(table: Any, where: str) -> Rule:
+    known = ("principals", "groups", "topics", "operations")
+    if not isinstance(table, dict):
+        raise PermissionsError(where, "must be a table")
+    if unknown := table.keys() - set(known):
+        raise PermissionsError(f"{where}.{min(unknown)}", f"unknown; {', '.join(known)} are known")
+    texts: dict[str, tuple[str, ...]] = {}
+    for key in known:
+        value = table.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(text, str) and text for text in value):
+            raise PermissionsError(f"{where}.{key}", "must be a list of texts that are not empty")
+        if any("*" in text[:-1] for text in value):
+            raise PermissionsError(f"{where}.{key}", "* may stand at the end only")
+        texts[key] = tuple(value)
+    for key in ("principals", "operations"):
+        if not texts[key]:
+            raise PermissionsError(f"{where}.{key}", "missing, or empty")
+    for principal in texts["principals"]:
+        if principal != "*" and not principal.startswith("User:"):
+            raise PermissionsError(f"{where}.principals", f"{principal!r} does not begin with User:")
+    if not texts["groups"] and not texts["topics"]:
+        raise PermissionsError(where, "names neither groups nor topics")
+    possible = {*(_OF_GROUPS if texts["groups"] else ()), *(_OF_TOPICS if texts["topics"] else ())}
+    operations: set[Operation] = set()
+    for text in texts["operations"]:
+        named = possible if text == "all" else {_OPERATIONS[text]} if text in _OPERATIONS else set()
+        if not named or not named <= possible:
+            names = ", ".join(operation.name.lower() for operation in sorted(possible))
+            raise PermissionsError(f"{where}.operations", f"{text!r} is none of {names} and all")
+        operations |= named
+    return Rule(texts["principals"], frozenset(operations), texts["groups"], texts["topics"])
+
+
+def _covers(rules: Sequence[Rule], principal: str, operations: frozenset[Operation], kind: str, name: str) -> bool:
+    return any(
+        not operations.isdisjoint(rule.operations)
+        and _matches(rule.principals, principal)
+        and _matches(rule.groups if kind == "groups" else rule.topics, name)
+        for rule in rules
+    )
+
+
+def _matches(patterns: tuple[str, ...], name: str) -> bool:
+    return any(name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern for pattern in patterns)
+
+
+class _Asker(NamedTuple):
+    """Who asks, of what rules."""
+
+    permissions: Permissions
+    principal: str
+    name_of: Callable[[uuid.UUID], str | None]
+
+    def may_group(self, operation: Operation, group_id: str) -> bool:
+        return self.permissions.allows_group(self.principal, operation, group_id)
+
+    def may_topic(self, operation: Operation, topic: Any) -> bool:
+        """:param topic: a part of a request or response that names a topic, by name or id"""
+        name: str | None = getattr(topic, "topic", None) or getattr(topic, "name", None)
+        if not name and getattr(topic, "topic_id", None):
+            name = self.name_of(topic.topic_id)
+            if name is None:
+                return True
+        return self.permissions.allows_topic(self.principal, operation, name or "")
+
+    def bits_of_group(self, group_id: str) -> int:
+        return sum(1 << operation for operation in _OF_GROUPS if self.may_group(operation, group_id))
+
+    def bits_of_topic(self, topic: Any) -> int:
+        return sum(1 << operation for operation in _OF_TOPICS if self.may_topic(operation, topic))
+
+
+# ---- splitting and merging
+
+
+def _refuse(response: Any) -> _Split:
+    return None, lambda _: response
+
+
+def _merge(verdicts: Sequence[bool], refused: Sequence[Any], answered: Sequence[Any]) -> list[Any]:
+    """The answers to the parts of a request in their order; more answers than parts come last."""
+    refusals, answers = iter(refused), iter(answered)
+    merged = [next(answers if verdict else refusals, None) for verdict in verdicts]
+    return [part for part in merged if part is not None] + list(answers)
+
+
+class _Parts(NamedTuple):
+    """An api whose request is a list of parts and whose response has one part for each.
+
+    :ivar asked: the request's list; :ivar answered: the response's
+    :ivar refuse: the response's parts to a request of refused parts only
+    """
+
+    asked: str
+    response: type
+    answered: str
+    refuse: Callable[[Any, int], list[Any]]
+
+    def split(self, request: Any, version: int, verdicts: Sequence[bool], *, ask_always: bool = False) -> _Split:
+        if all(verdicts):
+            return request, None
+        parts = list(zip(getattr(request, self.asked), verdicts, strict=True))
+        refused_request = replace(request, **{self.asked: [part for part, allowed in parts if not allowed]})
+        refused = self.refuse(refused_request, version)
+        if not any(verdicts):
+            if not ask_always:
+                return _refuse(self.response(**{self.answered: refused}))
+            return replace(request, **{self.asked: []}), lambda response: replace(response, **{self.answered: refused})
+
+        def finish(response: Any) -> Any:
+            if getattr(response, "error_code", 0):
+                return response
+            merged = _merge(verdicts, refused, getattr(response, self.answered))
+            return replace(response, **{self.answered: merged})
+
+        return replace(request, **{self.asked: [part for part, allowed in parts if allowed]}), finish
+
+
+def _by_refusal(asked: str, response: type, answered: str, error: ErrorCode) -> _Parts:
+    return _Parts(
+        asked, response, answered, lambda request, version: getattr(refusal(request, version, error), answered)
+    )
+
+
+_FOUND = _by_refusal("coordinator_keys", m.FindCoordinatorResponse, "coordinators", _NO_GROUP)
+_DESCRIBED = _by_refusal("groups", m.DescribeGroupsResponse, "groups", _NO_GROUP)
+_DELETED = _by_refusal("groups_names", m.DeleteGroupsResponse, "results", _NO_GROUP)
+_COMMITTED = _by_refusal("topics", m.OffsetCommitResponse, "topics", _NO_TOPIC)
+_PRODUCED = _by_refusal("topic_data", m.ProduceResponse, "responses", _NO_TOPIC)
+_LISTED = _by_refusal("topics", m.ListOffsetsResponse, "topics", _NO_TOPIC)
+_EPOCHS = _by_refusal("topics", m.OffsetForLeaderEpochResponse, "topics", _NO_TOPIC)
+
+
+def _refuse_fetch(request: m.FetchRequest, version: int) -> list[Any]:
+    return [
+        m.FetchResponseFetchableTopicResponse(
+            topic=topic.topic,
+            topic_id=topic.topic_id,
+            partitions=[
+                m.FetchResponsePartitionData(
+                    partition_index=asked.partition, error_code=_NO_TOPIC, high_watermark=-1, records=b""
+                )
+                for asked in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+
+
+def _refuse_metadata(request: m.MetadataRequest, version: int) -> list[Any]:
+    # As Kafka has it, what was asked for by id does not learn the name, and the other way round.
+    return [
+        m.MetadataResponseTopic(error_code=_NO_TOPIC, name=topic.name)
+        if topic.name
+        else m.MetadataResponseTopic(error_code=_NO_TOPIC, name=None if version >= 12 else "", topic_id=topic.topic_id)
+        for topic in request.topics or ()
+    ]
+
+
+def _refuse_offset_delete(request: m.OffsetDeleteRequest, version: int) -> list[Any]:
+    return [
+        m.OffsetDeleteResponseTopic(
+            name=topic.name,
+            partitions=[
+                m.OffsetDeleteResponsePartition(partition_index=asked.partition_index, error_code=_NO_TOPIC)
+                for asked in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+
+
+_FETCHED = _Parts("topics", m.FetchResponse, "responses", _refuse_fetch)
+_METADATA = _Parts("topics", m.MetadataResponse, "topics", _refuse_metadata)
+_OFFSETS_DELETED = _Parts("topics", m.OffsetDeleteResponse, "topics", _refuse_offset_delete)
+
+
+# ---- the apis
+
+
+def _split_member(asker: _Asker, request: Any, version: int) -> _Split:
+    if asker.may_group(Operation.READ, request.group_id):
+        return request, None
+    return _refuse(refusal(request, version, _NO_GROUP))
+
+
+def _split_find_coordinator(asker: _Asker, request: m.FindCoordinatorRequest, version: int) -> _Split:
+    if request.key_type != 0:
+        return request, None
+    if version >= 4:
+        verdicts = [asker.may_group(Operation.DESCRIBE, key) for key in request.coordinator_keys]
+        return _FOUND.split(request, version, verdicts)
+    if asker.may_group(Operation.DESCRIBE, request.key):
+        return request, None
+    return _refuse(refusal(request, version, _NO_GROUP))
+
+
+def _split_describe_groups(asker: _Asker, request: m.DescribeGroupsRequest, version: int) -> _Split:
+    verdicts = [asker.may_group(Operation.DESCRIBE, group_id) for group_id in request.groups]
+    allowed, finish = _DESCRIBED.split(request, version, verdicts)
+    if allowed is None or version < 3 or not request.include_authorized_operations:
+        return allowed, finish
+
+    def finish_with_bits(response: Any) -> Any:
+        whole = response if finish is None else finish(response)
+        groups = [
+            group if group.error_code else replace(group, authorized_operations=asker.bits_of_group(group.group_id))
+            for group in whole.groups
+        ]
+        return replace(whole, groups=groups)
+
+    return allowed, finish_with_bits
+
+
+def _split_list_groups(asker: _Asker, request: m.ListGroupsRequest, version: int) -> _Split:
+    def finish(response: Any) -> Any:
+        groups = [group for group in response.groups if asker.may_group(Operation.DESCRIBE, group.group_id)]
+        return replace(response, groups=groups)
+
+    return request, finish
+
+
+def _split_delete_groups(asker: _Asker, request: m.DeleteGroupsRequest, version: int) -> _Split:
+    return _DELETED.split(request, version, [asker.may_group(Operation.DELETE, name) for name in request.groups_names])
+
+
+def _split_offset_commit(asker: _Asker, request: m.OffsetCommitRequest, version: int) -> _Split:
+    if not asker.may_group(Operation.READ, request.group_id):
+        return _refuse(refusal(request, version, _NO_GROUP))
+    return _COMMITTED.split(request, version, [asker.may_topic(Operation.READ, topic) for topic in request.topics])
+
+
+def _split_offset_delete(asker: _Asker, request: m.OffsetDeleteRequest, version: int) -> _Split:
+    if not asker.may_group(Operation.DELETE, request.group_id):
+        return _refuse(refusal(request, version, _NO_GROUP))
+    return _OFFSETS_DELETED.split(
+        request, version, [asker.may_topic(Operation.READ, topic) for topic in request.topics]
+    )
+
+
+def _split_offset_fetch(asker: _Asker, request: m.OffsetFetchRequest, version: int) -> _Split:
+    if version < 8:
+        if not asker.may_group(Operation.DESCRIBE, request.group_id):
+            return _refuse(refusal(request, version, _NO_GROUP))
+        return _split_fetched(asker, request, m.OffsetFetchResponseTopic, m.OffsetFetchResponsePartition)
+    verdicts = [asker.may_group(Operation.DESCRIBE, group.group_id) for group in request.groups]
+    refused = [
+        m.OffsetFetchResponseGroup(group_id=group.group_id, error_code=_NO_GROUP)
+        for group, allowed in zip(request.groups, verdicts, strict=True)
+        if not allowed
+    ]
+    if refused and not any(verdicts):
+        return _refuse(m.OffsetFetchResponse(groups=refused))
+    splits = [
+        _split_fetched(asker, group, m.OffsetFetchResponseTopics, m.OffsetFetchResponsePartitions)
+        for group, allowed in zip(request.groups, verdicts, strict=True)
+        if allowed
+    ]
+    if not refused and all(finish is None for _, finish in splits):
+        return request, None
+
+    asked: list[Any] = [group for group, _ in splits]
+
+    def finish(response: Any) -> Any:
+        finishes = [finish for _, finish in splits]
+        answered = [
+            group if finish is None else finish(group) for group, finish in zip(response.groups, finishes, strict=True)
+        ]
+        return replace(response, groups=_merge(verdicts, refused, answered))
+
+    return replace(request, groups=asked), finish
+
+
+def _split_fetched(asker: _Asker, group: Any, topic_class: type, partition_class: type) -> _Split:
+    """Split one group's part of OffsetFetch, of which versions 0 to 7 consist. The machine is asked for the group even
+    if no topic is left: what is wrong with the group goes before what is wrong with its topics."""
+    if group.topics is None:
+
+        def leave_out(answer: Any) -> Any:
+            topics = [topic for topic in answer.topics if asker.may_topic(Operation.DESCRIBE, topic)]
+            return replace(answer, topics=topics)
+
+        return group, leave_out
+    verdicts = [asker.may_topic(Operation.DESCRIBE, topic) for topic in group.topics]
+    if all(verdicts):
+        return group, None
+    refused = []
+    for topic, allowed in zip(group.topics, verdicts, strict=True):
+        if not allowed:
+            partitions = [
+                partition_class(partition_index=index, committed_offset=-1, error_code=_NO_TOPIC)
+                for index in topic.partition_indexes
+            ]
+            part = topic_class(name=topic.name, partitions=partitions)
+            if hasattr(part, "topic_id"):
+                part.topic_id = topic.topic_id
+            refused.append(part)
+
+    def finish(answer: Any) -> Any:
+        return answer if answer.error_code else replace(answer, topics=_merge(verdicts, refused, answer.topics))
+
+    topics = [topic for topic, allowed in zip(group.topics, verdicts, strict=True) if allowed]
+    return replace(group, topics=topics), finish
+
+
+def _split_metadata(asker: _Asker, request: m.MetadataRequest, version: int) -> _Split:
+    allowed: Any = request
+    finish: Finish | None
+    if request.topics is None or (version == 0 and not request.topics):
+
+        def leave_out(response: Any) -> Any:
+            topics = [topic for topic in response.topics if asker.may_topic(Operation.DESCRIBE, topic)]
+            return replace(response, topics=topics)
+
+        finish = leave_out
+    else:
+        verdicts = [asker.may_topic(Operation.DESCRIBE, topic) for topic in request.topics]
+        # The answer names the brokers too, so the machine is asked even if no topic is left.
+        allowed, finish = _METADATA.split(request, version, verdicts, ask_always=True)
+    if version < 8 or not request.include_topic_authorized_operations:
+        return allowed, finish
+
+    def finish_with_bits(response: Any) -> Any:
+        whole = response if finish is None else finish(response)
+        topics = [
+            topic if topic.error_code else replace(topic, topic_authorized_operations=asker.bits_of_topic(topic))
+            for topic in whole.topics
+        ]
+        return replace(whole, topics=topics)
+
+    return allowed, finish_with_bits
+
+
+def _split_init_producer_id(asker: _Asker, request: m.InitProducerIdRequest, version: int) -> _Split:
+    if asker.permissions.allows_some_topic(asker.principal, Operation.WRITE):
+        return request, None
+    return _refuse(refusal(request, version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+
+
+def _by_topic(parts: _Parts, operation: Operation) -> Callable[[_Asker, Any, int], _Split]:
+    def split(asker: _Asker, request: Any, version: int) -> _Split:
+        topics = getattr(request, parts.asked)
+        return parts.split(request, version, [asker.may_topic(operation, topic) for topic in topics])
+
+    return split
+
+
+_SPLITS: dict[type, Callable[[_Asker, Any, int], _Split]] = {
+    m.ProduceRequest: _by_topic(_PRODUCED, Operation.WRITE),
+    m.FetchRequest: _by_topic(_FETCHED, Operation.READ),
+    m.ListOffsetsRequest: _by_topic(_LISTED, Operation.DESCRIBE),
+    m.MetadataRequest: _split_metadata,
+    m.OffsetCommitRequest: _split_offset_commit,
+    m.OffsetFetchRequest: _split_offset_fetch,
+    m.FindCoordinatorRequest: _split_find_coordinator,
+    m.JoinGroupRequest: _split_member,
+    m.HeartbeatRequest: _split_member,
+    m.LeaveGroupRequest: _split_member,
+    m.SyncGroupRequest: _split_member,
+    m.DescribeGroupsRequest: _split_describe_groups,
+    m.ListGroupsRequest: _split_list_groups,
+    m.InitProducerIdRequest: _split_init_producer_id,
+    m.OffsetForLeaderEpochRequest: _by_topic(_EPOCHS, Operation.DESCRIBE),
+    m.DeleteGroupsRequest: _split_delete_groups,
+    m.OffsetDeleteRequest: _split_offset_delete,
+}

@@ -1,0 +1,111 @@
+"""The coordinator's machine beside its log: what was appended goes to disk, what depends on it waits until it is there.
+
+The server and the virtual cluster both run this, so that a crash in the one is a crash in the other.
+
+Laws:
+
+* No clock, no thread, no socket: the caller says what time it is, when to write and when the write has ended.
+* What the machine appends is with the store before anyone is told anything of it, so that both count alike.
+* A reply leaves through `send` no earlier than the append it names is on disk. All that was appended while one write
+  went on goes into the next: one fsync for many requests.
+* After a write has failed nothing that was in memory counts: what waits is answered NOT_COORDINATOR (16), and
+  `recover` begins anew from what the disk has.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kcoord_wire.coordinator.core.error_responses import refusal
+from kcoord_wire.coordinator.core.events import Account, Append, Event, Load, LogRecord, Reply, Resign
+from kcoord_wire.coordinator.core.machine import GroupMachine
+from kcoord_wire.coordinator.log.store import Store, Sync
+from kcoord_wire.error_codes import ErrorCode
+
+__all__ = ["Runtime"]
+
+
+class Runtime:
+    """A `GroupMachine` with the log that it writes to.
+
+    :param send: called with the token of a request and the response to it, once for each request
+    :param account: called for each phase of each rebalance
+    """
+
+    def __init__(
+        self,
+        machine: GroupMachine,
+        store: Store,
+        send: Callable[[int, Any], None],
+        account: Callable[[Account], None] | None = None,
+    ) -> None:
+        self.machine = machine
+        self.store = store
+        self._send = send
+        self._account = account
+        self._durable = 0  # number of the last append on disk, as the machine counts
+        self._base = 0  # what the machine had appended when the store began to count
+        self._held: list[tuple[int, int, Reply]] = []  # a heap: by append, then by age
+        self._age = 0
+
+    @property
+    def deadline(self) -> int | None:
+        """When to submit a `Tick`, in ms; None if nothing is due."""
+        return self.machine.deadline
+
+    @property
+    def held(self) -> int:
+        """How many replies wait for the disk."""
+        return len(self._held)
+
+    def recover(self, now: int) -> None:
+        """Read the log, repair its end, and begin to serve.
+
+        :raises CorruptLogError: the log is damaged in a way that a crash does not explain
+        :raises OSError: the disk fails
+        """
+        self.load(self.store.recover(), now)
+
+    def load(self, records: Sequence[LogRecord], now: int) -> None:
+        """Begin to serve with what the store's `recover` has given; for who calls that in another thread."""
+        self._base = self._durable = self.machine.appended
+        self.submit(Load(records), now)
+
+    def submit(self, event: Event, now: int) -> None:
+        """Give the machine an event, and carry out what it says."""
+        effects = self.machine.handle(event, now)
+        for effect in effects:
+            if isinstance(effect, Append):
+                self.store.append(effect.records, now)
+        for effect in effects:
+            if isinstance(effect, Reply):
+                if effect.after <= self._durable:
+                    self._send(effect.token, effect.message)
+                else:
+                    self._age += 1
+                    heapq.heappush(self._held, (effect.after, self._age, effect))
+            elif isinstance(effect, Account) and self._account is not None:
+                self._account(effect)
+
+    def begin_sync(self) -> Sync | None:
+        """What is to be written next; None if there is nothing. Its `run` may be called in another thread."""
+        return self.store.begin_sync()
+
+    def end_sync(self, sync: Sync) -> None:
+        """The write has succeeded: send what has waited for it."""
+        self.store.end_sync(sync)
+        self._durable = self._base + sync.last
+        while self._held and self._held[0][0] <= self._durable:
+            reply = heapq.heappop(self._held)[2]
+            self._send(reply.token, reply.message)
+
+    def sync_failed(self, now: int) -> None:
+        """The write has failed, or the coordinator gives up: refuse all that waits. `recover` makes it serve again."""
+        held, self._held = sorted(self._held), []
+        for _, _, reply in held:
+            assert reply.request is not None, "what waits for the disk names its request"
+            request = reply.request
+            self._send(reply.token, refusal(request.message, request.version, ErrorCode.NOT_COORDINATOR))
+        self.submit(Resign(), now)

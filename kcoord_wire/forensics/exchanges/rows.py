@@ -1,0 +1,447 @@
+"""Requests and responses of one api as `Exchange` rows: decoded by column, put together by column.
+
+Laws:
+
+* A row says what the two messages say, no more: what the version lacks, or what has no response, is None.
+* Where the response does not decode, a row was answered with nothing known of the answer. A blob that does not decode
+  is a loss, and None.
+* Frames with nothing to lose are not looked at one by one; only those of FindCoordinator and LeaveGroup become objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kcoord_wire.codec.columns import ColumnDecoder
+from kcoord_wire.forensics.exchanges.arrow import Flat, absent, child, flatten, joined, lists, records, take
+from kcoord_wire.forensics.exchanges.decode import Decoded, Knowledge, assembled, note_errors
+from kcoord_wire.forensics.model import Exchange, arrow_schema
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["exchange_rows"]
+
+_NO_ID: Final = bytes(16)
+
+
+def exchange_rows(pairs: Decoded, knowledge: Knowledge) -> pa.RecordBatch:
+    """The rows of `Exchange` that these pairs make: one each, or one for each group that a request names."""
+    return _MAKERS[pairs.api](pairs, knowledge)
+
+
+def _where(keep: NDArray[np.bool_], column: Any) -> Any:
+    """The column, null where not `keep`."""
+    return column if keep.all() else pc.if_else(pa.array(keep), column, pa.nulls(len(column), column.type))
+
+
+def _not_empty(column: Any) -> Any:
+    """The strings of a column, null for the empty one."""
+    return pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
+
+
+# ---- heartbeats
+
+
+def _heartbeats(pairs: Decoded, _: Knowledge) -> pa.RecordBatch:
+    asked = pairs.asked
+    return assembled(
+        pairs,
+        {
+            "group_id": child(asked, "group_id"),
+            "member_id": child(asked, "member_id"),
+            "instance_id": child(asked, "group_instance_id"),
+            "generation_id": child(asked, "generation_id"),
+            "error_code": child(pairs.answered, "error_code"),
+        },
+    )
+
+
+def _consumer_heartbeats(pairs: Decoded, knowledge: Knowledge) -> pa.RecordBatch:
+    asked, answered = pairs.asked, pairs.answered
+    timeout = child(asked, "rebalance_timeout_ms")
+    given = child(child(answered, "assignment"), "topic_partitions")
+    return assembled(
+        pairs,
+        {
+            "group_id": child(asked, "group_id"),
+            "member_id": child(asked, "member_id"),
+            "instance_id": child(asked, "instance_id"),
+            "generation_id": child(asked, "member_epoch"),
+            "rebalance_timeout_ms": pc.if_else(pc.less(timeout, 0), pa.scalar(None, timeout.type), timeout),
+            "assignor": child(asked, "server_assignor"),
+            "topics": child(asked, "subscribed_topic_names"),
+            "topic_regex": child(asked, "subscribed_topic_regex"),
+            "owned": _named(child(asked, "topic_partitions"), pairs.requests, knowledge),
+            "error_code": child(answered, "error_code"),
+            "given_member_id": _not_empty(child(answered, "member_id")),
+            "new_generation_id": child(answered, "member_epoch"),
+            "assignment": _named(given, pairs.responses, knowledge),
+        },
+    )
+
+
+def _named(column: Any, rows: NDArray[np.int64], knowledge: Knowledge) -> Any:
+    """Lists of topic id and partitions as lists of topic and partitions. `rows`: the frames they stand in."""
+    flat = flatten(column)
+    ids = child(flat.values, "topic_id").to_pylist()
+    names = [knowledge.topic_name(row, id_) for row, id_ in zip(rows[flat.row].tolist(), ids, strict=True)]
+    values = records({"topic": pa.array(names, pa.string()), "partitions": child(flat.values, "partitions")})
+    return lists(values, flat.row, flat.rows, absent(column))
+
+
+# ---- offsets
+
+
+@dataclass(slots=True)
+class _Places:
+    """Partitions, with the row (an exchange, or a group in one) that each belongs to."""
+
+    row: NDArray[np.int64]
+    topic: Any
+    partition: Any
+    values: Any
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def labels(self) -> list[tuple[int, str, int]]:
+        return list(zip(self.row.tolist(), self.topic.to_pylist(), self.partition.to_pylist(), strict=True))
+
+
+def _places(topics: Flat, rows: NDArray[np.int64], knowledge: Knowledge) -> _Places:
+    """The partitions of topics. `rows`: the frame that each row of `topics` stands in."""
+    names = child(topics.values, "name")
+    if (ids := _column(topics.values, "topic_id")) is not None:
+        by_id = np.flatnonzero(pc.equal(names, "").to_numpy(zero_copy_only=False))
+        if len(by_id):
+            told = names.to_pylist()
+            for index, id_ in zip(by_id.tolist(), ids.take(pa.array(by_id)).to_pylist(), strict=True):
+                if id_ != _NO_ID:
+                    told[index] = knowledge.topic_name(int(rows[topics.row[index]]), id_)
+            names = pa.array(told, pa.string())
+    inner = flatten(child(topics.values, "partitions"))
+    return _Places(topics.row[inner.row], take(names, inner.row), child(inner.values, "partition_index"), inner.values)
+
+
+def _column(struct: Any, name: str) -> Any:
+    return child(struct, name) if struct.type.get_field_index(name) >= 0 else None
+
+
+def _same(left: _Places, right: _Places) -> bool:
+    return (
+        len(left) == len(right)
+        and bool(np.array_equal(left.row, right.row))
+        and left.partition.equals(right.partition)
+        and left.topic.equals(right.topic)
+    )
+
+
+def _first_errors(codes: Any, row: NDArray[np.int64], base: Any) -> Any:
+    """Of each row the first code that is not 0; `base` where there is none."""
+    found = codes.to_numpy(zero_copy_only=False)
+    wrong = np.flatnonzero(found != 0)
+    if not len(wrong):
+        return base
+    first = wrong[np.unique(row[wrong], return_index=True)[1]]
+    codes_of_rows = base.to_numpy(zero_copy_only=False).astype(np.float64)
+    rows = row[first]
+    rows, first = rows[codes_of_rows[rows] == 0], first[codes_of_rows[rows] == 0]
+    codes_of_rows[rows] = found[first]
+    return pa.array(codes_of_rows, mask=np.isnan(codes_of_rows)).cast(pa.int16())
+
+
+def _offset_commits(pairs: Decoded, knowledge: Knowledge) -> pa.RecordBatch:
+    asked = pairs.asked
+    wanted = _places(flatten(child(asked, "topics")), pairs.requests, knowledge)
+    told = _places(flatten(child(pairs.answered, "topics")), pairs.responses, knowledge)
+    codes = child(told.values, "error_code")
+    answered = pairs.told[wanted.row]
+    within = _Places(wanted.row, wanted.topic, wanted.partition, None)
+    if not answered.all():
+        picked = np.flatnonzero(answered)
+        within = _Places(wanted.row[picked], take(wanted.topic, picked), take(wanted.partition, picked), None)
+    if _same(within, told):
+        errors = take(codes, np.where(answered, np.cumsum(answered) - 1, -1))
+    else:
+        by_place = dict(zip(told.labels(), codes.to_pylist(), strict=True))
+        errors = pa.array([by_place.get(place) for place in wanted.labels()], pa.int16())
+    offsets = records(
+        {
+            "topic": wanted.topic,
+            "partition": wanted.partition,
+            "offset": child(wanted.values, "committed_offset"),
+            "error_code": errors,
+        }
+    )
+    well = pa.array(np.zeros(len(pairs), np.int16), mask=~pairs.told)
+    return assembled(
+        pairs,
+        {
+            "group_id": child(asked, "group_id"),
+            "member_id": child(asked, "member_id"),
+            "instance_id": child(asked, "group_instance_id"),
+            "generation_id": child(asked, "generation_id_or_member_epoch"),
+            "error_code": _first_errors(codes, told.row, well),
+            "offsets": lists(offsets, wanted.row, len(pairs)),
+        },
+    )
+
+
+def _fetched(topics: Any, rows: NDArray[np.int64], knowledge: Knowledge) -> tuple[Any, _Places]:
+    places = _places(flatten(topics), rows, knowledge)
+    offsets = records(
+        {
+            "topic": places.topic,
+            "partition": places.partition,
+            "offset": child(places.values, "committed_offset"),
+            "error_code": child(places.values, "error_code"),
+        }
+    )
+    return lists(offsets, places.row, len(topics), absent(topics)), places
+
+
+def _offset_fetches(pairs: Decoded, knowledge: Knowledge) -> pa.RecordBatch:
+    """Version 8 names several groups, each of them a row; earlier ones name one."""
+    single, several = np.flatnonzero(pairs.versions < 8), np.flatnonzero(pairs.versions >= 8)
+    made = []
+    if len(single):
+        answered = take(pairs.answered, single)
+        offsets, places = _fetched(child(answered, "topics"), pairs.responses[single], knowledge)
+        codes = child(places.values, "error_code")
+        columns = {
+            "group_id": take(child(pairs.asked, "group_id"), single),
+            "error_code": _first_errors(codes, places.row, child(answered, "error_code")),
+            "offsets": offsets,
+        }
+        made.append(assembled(pairs, columns, single))
+    if len(several):
+        made.append(_offset_fetches_of_groups(pairs, several, knowledge))
+    return joined(made, arrow_schema(Exchange))
+
+
+def _offset_fetches_of_groups(pairs: Decoded, several: NDArray[np.int64], knowledge: Knowledge) -> pa.RecordBatch:
+    wanted = flatten(child(take(pairs.asked, several), "groups"))
+    told = flatten(child(take(pairs.answered, several), "groups"))
+    group_ids, told_ids = child(wanted.values, "group_id"), child(told.values, "group_id")
+    of = several[wanted.row]
+    answer = np.full(len(wanted), -1)
+    in_order = np.flatnonzero(pairs.told[of])
+    if len(in_order) == len(told) and take(group_ids, in_order).equals(told_ids):
+        answer[in_order] = np.arange(len(told))
+    else:
+        by_name = {
+            place: index for index, place in enumerate(zip(told.row.tolist(), told_ids.to_pylist(), strict=True))
+        }
+        names = zip(wanted.row.tolist(), group_ids.to_pylist(), strict=True)
+        answer = np.array([by_name.get(place, -1) for place in names], np.int64)
+    answers = take(told.values, answer)
+    offsets, places = _fetched(child(answers, "topics"), pairs.responses[of], knowledge)
+    epochs = child(wanted.values, "member_epoch")
+    columns = {
+        "group_id": group_ids,
+        "member_id": child(wanted.values, "member_id"),
+        "generation_id": _where(pairs.versions[of] >= 9, epochs),
+        "error_code": _first_errors(child(places.values, "error_code"), places.row, child(answers, "error_code")),
+        "offsets": offsets,
+    }
+    return assembled(pairs, columns, of)
+
+
+# ---- joins and syncs, whose blobs are the clients' own
+
+
+@cache
+def _blob_decoder(message: str, columns: tuple[str, ...]) -> ColumnDecoder:
+    return ColumnDecoder([message], form="prefixed", columns=[f"{message}.{name}" for name in columns], strict=False)
+
+
+def _subscriptions(blobs: Any, consumers: NDArray[np.bool_], rows: NDArray[np.int64], knowledge: Knowledge) -> Any:
+    """The blobs as `Subscription`. `consumers`: whose protocol type is that of consumers."""
+    name = "ConsumerProtocolSubscription"
+    decoder = _blob_decoder(name, ("topics", "owned_partitions", "generation_id", "rack_id"))
+    found = decoder.decode(_where(consumers, blobs))
+    note_errors(found.column("error"), rows, name, "blob", knowledge)
+    read = found.column(name)
+    return records(
+        {
+            "topics": child(read, "topics"),
+            "owned": child(read, "owned_partitions"),
+            "generation_id": child(read, "generation_id"),
+            "rack_id": child(read, "rack_id"),
+            "metadata": blobs,
+        }
+    )
+
+
+def _assignments(blobs: Any, consumers: NDArray[np.bool_], rows: NDArray[np.int64], knowledge: Knowledge) -> Any:
+    """The blobs as lists of topic and partitions. An empty one is no partitions, as clients take it."""
+    name = "ConsumerProtocolAssignment"
+    empty = pc.equal(pc.binary_length(blobs), 0)
+    given = pc.if_else(empty, pa.scalar(_NO_PARTITIONS, pa.binary()), blobs)
+    found = _blob_decoder(name, ("assigned_partitions",)).decode(_where(consumers, given))
+    note_errors(found.column("error"), rows, name, "blob", knowledge)
+    return child(found.column(name), "assigned_partitions")
+
+
+_NO_PARTITIONS: Final = bytes(10)  # version 0, no topics, no user data
+_CONSUMER: Final = "consumer"
+
+
+def _joins(pairs: Decoded, knowledge: Knowledge) -> pa.RecordBatch:
+    asked, answered, versions = pairs.asked, pairs.answered, pairs.versions
+    group_ids, kinds = child(asked, "group_id"), child(asked, "protocol_type")
+    for row, group_id, kind in zip(pairs.requests.tolist(), group_ids.to_pylist(), kinds.to_pylist(), strict=True):
+        knowledge.joins_as(row, group_id, kind)
+    consumers = pc.equal(kinds, _CONSUMER).to_numpy(zero_copy_only=False)
+    protocols = flatten(child(asked, "protocols"))
+    metadata = child(protocols.values, "metadata")
+    subscriptions = _subscriptions(metadata, consumers[protocols.row], pairs.requests[protocols.row], knowledge)
+    offered = records({"assignor": child(protocols.values, "name"), "subscription": subscriptions})
+    told = child(answered, "members")
+    members = flatten(told)
+    metadata = child(members.values, "metadata")
+    subscriptions = _subscriptions(metadata, consumers[members.row], pairs.responses[members.row], knowledge)
+    listed = records(
+        {
+            "member_id": child(members.values, "member_id"),
+            "instance_id": child(members.values, "group_instance_id"),
+            "subscription": subscriptions,
+        }
+    )
+    session, rebalance = child(asked, "session_timeout_ms"), child(asked, "rebalance_timeout_ms")
+    return assembled(
+        pairs,
+        {
+            "group_id": group_ids,
+            "member_id": child(asked, "member_id"),
+            "instance_id": child(asked, "group_instance_id"),
+            "session_timeout_ms": session,
+            "rebalance_timeout_ms": pc.if_else(pa.array(versions == 0), session, rebalance),
+            "reason": _where(versions >= 8, child(asked, "reason")),
+            "protocol_type": kinds,
+            "offered": lists(offered, protocols.row, len(pairs)),
+            "error_code": child(answered, "error_code"),
+            "given_member_id": _not_empty(child(answered, "member_id")),
+            "new_generation_id": child(answered, "generation_id"),
+            "assignor": _not_empty(child(answered, "protocol_name")),
+            "leader_id": _not_empty(child(answered, "leader")),
+            "skip_assignment": _where(versions >= 9, child(answered, "skip_assignment")),
+            "members": lists(listed, members.row, len(pairs), absent(told)),
+        },
+    )
+
+
+def _syncs(pairs: Decoded, knowledge: Knowledge) -> pa.RecordBatch:
+    asked, answered = pairs.asked, pairs.answered
+    group_ids, kinds = child(asked, "group_id"), child(asked, "protocol_type")
+    known = [
+        (kind or knowledge.protocol_type(row, group_id) or _CONSUMER) == _CONSUMER
+        for row, group_id, kind in zip(pairs.requests.tolist(), group_ids.to_pylist(), kinds.to_pylist(), strict=True)
+    ]
+    consumers = np.array(known, np.bool_)
+    given = flatten(child(asked, "assignments"))
+    partitions = _assignments(
+        child(given.values, "assignment"), consumers[given.row], pairs.requests[given.row], knowledge
+    )
+    assignments = records({"member_id": child(given.values, "member_id"), "partitions": partitions})
+    codes = child(answered, "error_code")
+    fine = pc.fill_null(pc.equal(codes, 0), False).to_numpy(zero_copy_only=False)
+    return assembled(
+        pairs,
+        {
+            "group_id": group_ids,
+            "member_id": child(asked, "member_id"),
+            "instance_id": child(asked, "group_instance_id"),
+            "generation_id": child(asked, "generation_id"),
+            "protocol_type": kinds,
+            "assignments": lists(assignments, given.row, len(pairs)),
+            "error_code": codes,
+            "assignment": _assignments(child(answered, "assignment"), consumers & fine, pairs.responses, knowledge),
+        },
+    )
+
+
+# ---- the rare ones, row by row
+
+
+def _leaves(pairs: Decoded, _: Knowledge) -> pa.RecordBatch:
+    departures = []
+    asked, answered = pairs.asked.to_pylist(), pairs.answered.to_pylist()
+    for version, request, response in zip(pairs.versions.tolist(), asked, answered, strict=True):
+        if version < 3:
+            code = response and response["error_code"]
+            departures.append([_departure(request["member_id"], None, None, code)])
+            continue
+        told = response["members"] if response else []
+        by_name = {(member["member_id"], member["group_instance_id"]): member["error_code"] for member in told}
+        departures.append(
+            [
+                _departure(
+                    member["member_id"],
+                    member["group_instance_id"],
+                    member["reason"] if version >= 5 else None,
+                    by_name.get((member["member_id"], member["group_instance_id"])),
+                )
+                for member in request["members"]
+            ]
+        )
+    kind = arrow_schema(Exchange).field("departures").type
+    return assembled(
+        pairs,
+        {
+            "group_id": child(pairs.asked, "group_id"),
+            "member_id": child(pairs.asked, "member_id"),
+            "error_code": child(pairs.answered, "error_code"),
+            "departures": pa.array(departures, kind),
+        },
+    )
+
+
+def _departure(member_id: str, instance_id: str | None, reason: str | None, code: int | None) -> dict[str, Any]:
+    return {"member_id": member_id, "instance_id": instance_id, "reason": reason, "error_code": code}
+
+
+def _find_coordinators(pairs: Decoded, _: Knowledge) -> pa.RecordBatch:
+    """A row for each group; transactions and share groups have coordinators as well."""
+    of, group_ids, codes, coordinators = [], [], [], []
+    asked, answered = pairs.asked.to_pylist(), pairs.answered.to_pylist()
+    for pair, (version, request, response) in enumerate(zip(pairs.versions.tolist(), asked, answered, strict=True)):
+        if request["key_type"]:
+            continue
+        told: dict[str, Any] = {}
+        if response and version < 4:
+            told = {request["key"]: response}
+        elif response:
+            told = {coordinator["key"]: coordinator for coordinator in response["coordinators"]}
+        for group_id in request["coordinator_keys"] if version >= 4 else [request["key"]]:
+            answer = told.get(group_id)
+            of.append(pair)
+            group_ids.append(group_id)
+            codes.append(answer and answer["error_code"])
+            coordinators.append(f"{answer['host']}:{answer['port']}" if answer and not answer["error_code"] else None)
+    columns = {
+        "group_id": pa.array(group_ids, pa.string()),
+        "error_code": pa.array(codes, pa.int16()),
+        "coordinator": pa.array(coordinators, pa.string()),
+    }
+    return assembled(pairs, columns, np.array(of, np.int64))
+
+
+_MAKERS: Final[Mapping[str, Callable[[Decoded, Knowledge], pa.RecordBatch]]] = {
+    "OffsetCommit": _offset_commits,
+    "OffsetFetch": _offset_fetches,
+    "FindCoordinator": _find_coordinators,
+    "JoinGroup": _joins,
+    "Heartbeat": _heartbeats,
+    "LeaveGroup": _leaves,
+    "SyncGroup": _syncs,
+    "ConsumerGroupHeartbeat": _consumer_heartbeats,
+}

@@ -1,0 +1,158 @@
+"""Which files are there to read, and what each of them is.
+
+Laws:
+
+* A file's kind is told by its first bytes. Only a log segment, which has no mark, may also be told by its name.
+* What a user names must be something that can be read: else a `SourceError` says what it looks like and what to do.
+  Within a folder, files count that are named as captures, recordings or segments are; what is wrong with their content
+  is told when they are read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from codecs import getincrementaldecoder
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from glob import glob, has_magic
+from pathlib import Path
+from typing import Final, Literal
+
+from kcoord_wire.capture.pcap import PCAP_MAGIC, SECTION_MAGIC
+from kcoord_wire.recorder.recording import is_recording
+
+__all__ = ["Kind", "Source", "SourceError", "find_sources", "kind_of"]
+
+Kind = Literal["pcap", "recording", "log"]
+
+_SUFFIXES: Final[dict[str, Kind]] = {".pcap": "pcap", ".pcapng": "pcap", ".cap": "pcap", ".kcrec": "recording"}
+_OFFSETS: Final = re.compile(r"__consumer_offsets-\d+")
+_SEGMENT: Final = re.compile(r"\d{20}\.log")
+_OTHER_SEGMENT: Final = re.compile(r"(?!__consumer_offsets-).+-\d+")
+_SNIFFED: Final = 24
+
+_LOOKS: Final = (  # first bytes, what they are, what to do
+    (b"\x1f\x8b", "a gzip file", "unpack it first (gunzip)"),
+    (b"\x28\xb5\x2f\xfd", "a Zstandard file", "unpack it first (unzstd)"),
+    (b"\xfd7zXZ", "an xz file", "unpack it first (unxz)"),
+    (b"BZh", "a bzip2 file", "unpack it first (bunzip2)"),
+    (b"PK\x03\x04", "a zip archive", "unpack it first"),
+    (b"snoop\x00\x00\x00", "a snoop capture", "convert it (editcap -F pcapng)"),
+    (b"PAR1", "a Parquet file", "name captures, recordings or log segments"),
+    (b"\xff\xd8\xff", "a JPEG picture", "name captures, recordings or log segments"),
+    (b"\x89PNG", "a PNG picture", "name captures, recordings or log segments"),
+    (b"%PDF", "a PDF document", "name captures, recordings or log segments"),
+    (b"\x7fELF", "a program", "name captures, recordings or log segments"),
+)
+
+
+class SourceError(ValueError):
+    """A path is nothing that can be read. The text names it, says what it looks like and what to do."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Source:
+    """A file to read."""
+
+    path: Path
+    kind: Kind
+
+
+def kind_of(path: str | os.PathLike[str]) -> Kind:
+    """What a file is.
+
+    :raises SourceError: none of ours
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise SourceError(f"{path} is a folder: find_sources looks for files in it")
+    try:
+        with path.open("rb") as file:
+            start = file.read(_SNIFFED)
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error.strerror}") from None
+    if not start:
+        raise SourceError(f"{path} is empty: nothing was captured or logged")
+    if start[:4] == SECTION_MAGIC or start[:4] in PCAP_MAGIC:
+        return "pcap"
+    if is_recording(start):
+        return "recording"
+    if _SEGMENT.fullmatch(path.name) or _is_batch(start):
+        return "log"
+    for lead, what, advice in _LOOKS:
+        if start.startswith(lead):
+            raise SourceError(f"{path} is {what}, no capture, recording or log segment: {advice}")
+    look = "text" if _is_text(start) else f"something that begins with {start[:8].hex(' ')}"
+    raise SourceError(
+        f"{path} is {look}, no capture (pcap, pcapng), recording (.kcrec) or log segment of __consumer_offsets"
+    )
+
+
+def _is_batch(start: bytes) -> bool:
+    """Whether an offset, a size and a magic that exists begin a file."""
+    if len(start) < 17:
+        return False
+    size = int.from_bytes(start[8:12], "big", signed=True)
+    return start[0] < 0x80 and 14 <= size <= 1 << 30 and start[16] <= 2
+
+
+def _is_text(start: bytes) -> bool:
+    try:
+        text = getincrementaldecoder("utf-8")().decode(start)  # the last character may be cut
+    except UnicodeDecodeError:
+        return False
+    return all(character.isprintable() or character in "\t\r\n" for character in text)
+
+
+def find_sources(paths: Sequence[str | os.PathLike[str]]) -> list[Source]:
+    """The files that paths stand for: files, folders with all that is below them, patterns (``captures/*.pcap``).
+
+    Of a folder those count that are named ``*.pcap``, ``*.pcapng``, ``*.cap`` or ``*.kcrec``, a number behind it or
+    not, and the segments (20 digits ``.log``) in folders ``__consumer_offsets-N`` or in the folder itself; empty
+    segments are left out.
+
+    :return: each file once, in order of their paths, numbers in them by value
+    :raises SourceError: a path does not exist, or has nothing that can be read
+    """
+    found: dict[Path, Source] = {}
+    for given in paths:
+        for path in _expand(given):
+            sources = list(_in_folder(path)) if path.is_dir() else [Source(path, kind_of(path))]
+            if not sources:
+                raise SourceError(
+                    f"{path} has no source in it: no *.pcap, *.pcapng, *.cap, *.kcrec and no segment in a folder"
+                    " __consumer_offsets-N"
+                )
+            for source in sources:
+                found.setdefault(source.path.resolve(), source)
+    return sorted(found.values(), key=lambda source: _natural(source.path))
+
+
+def _expand(given: str | os.PathLike[str]) -> list[Path]:
+    path = Path(given)
+    if path.exists():
+        return [path]
+    matches = [Path(match) for match in glob(os.fspath(given), recursive=True)] if has_magic(os.fspath(given)) else []
+    if not matches:
+        what = "matches no file" if has_magic(os.fspath(given)) else "does not exist"
+        raise SourceError(f"{given} {what}")
+    return matches
+
+
+def _in_folder(folder: Path) -> Iterator[Source]:
+    own_segments = not _OTHER_SEGMENT.fullmatch(folder.resolve().name)
+    for parent, _, names in os.walk(folder):
+        segments = bool(_OFFSETS.fullmatch(Path(parent).resolve().name)) or (Path(parent) == folder and own_segments)
+        for name in names:
+            path = Path(parent, name)
+            kind = _SUFFIXES.get(path.suffix.rstrip("0123456789"))  # tcpdump -C numbers its files: trace.pcap1
+            if kind is not None:
+                yield Source(path, kind)
+            elif segments and _SEGMENT.fullmatch(name) and path.stat().st_size:
+                yield Source(path, "log")
+
+
+def _natural(path: Path) -> list[tuple[int, int | str]]:
+    parts = re.split(r"(\d+)", os.fspath(path))
+    return [(1, int(part)) if part.isdigit() else (0, part) for part in parts]

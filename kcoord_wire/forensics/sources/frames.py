@@ -1,0 +1,251 @@
+"""What is in captures, recordings and log segments: rows of `Frame` and of `LogRow`, undecoded.
+
+Laws:
+
+* Nothing is raised for what a file holds: damage becomes rows with an error, a place and a size, and reading goes on
+  behind it wherever something sound is found. A file that is none of ours is one row of damage.
+* Every byte of a recording or segment is in a sound row's record or batch, or in the `lost` of a row; every byte of a
+  capture in a packet that was read, or in the `lost` of a row.
+* Frames come in the order in which they were complete; `Frame.seq` counts the rows of a source, damage included.
+* Memory holds a batch of rows, a frame of each direction, what arrived out of order, and open transactions.
+
+Transactions: offsets that were committed in a transaction become rows where its commit marker is; those of an aborted
+one become none. Where the segment ends before the marker, they become rows with an error and their key and value: the
+outcome is in the next segment, and a guess would be wrong in one of two ways.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from collections.abc import Collection, Iterable, Iterator
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from kcoord_wire.capture.frames import read_raw_frames
+from kcoord_wire.capture.pcap import CaptureError
+from kcoord_wire.errors import DecodeError
+from kcoord_wire.forensics.model import Frame, LogRow, arrow_schema
+from kcoord_wire.forensics.sources.files import Source, SourceError, find_sources, kind_of
+from kcoord_wire.recorder.recording import Damage, RecordingError, read_header, read_recording
+from kcoord_wire.records.control import ControlType, decode_control_record
+from kcoord_wire.records.limits import ReadLimits
+from kcoord_wire.records.model import Batch, RecordBatch
+from kcoord_wire.records.reader import PREFIX_SIZE, batch_size, decode_any
+
+__all__ = ["MAX_BATCH_BYTES", "Source", "SourceError", "find_sources", "kind_of", "read_frames", "read_log"]
+
+MAX_BATCH_BYTES: Final = 16 * 1024 * 1024
+"""Bytes of frames or records after which a batch is given, however few rows it has."""
+
+_LIMITS: Final = ReadLimits(strict=False)
+_MAX_BATCH: Final = 100 * 1024 * 1024
+_SEARCHES: Final = 64
+"""How often each byte of a segment may be looked at in search of sound batches, on average."""
+# An offset below 2**40, a size below 2**24, any epoch, a magic that exists: where a batch may begin.
+_LIKELY_BATCH: Final = re.compile(rb"(?=\x00{3}.{5}\x00.{7}[\x00-\x02])", re.DOTALL)
+_INT64: Final = 2**63 - 1
+_NANOSECONDS: Final = 1_000_000  # in a millisecond
+
+
+def _batches_of(
+    row: type, source: str, rows: Iterable[tuple[Any, ...]], batch_rows: int, at: int
+) -> Iterator[pa.RecordBatch]:
+    """Rows in batches.
+
+    :param rows: as of `row`, without the source
+    :param at: where in a row the bytes are that a batch is bounded by
+    """
+    schema = arrow_schema(row)
+
+    def batch() -> pa.RecordBatch:
+        columns = zip(*held, strict=True)
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, list(schema)[1:], strict=True)]
+        return pa.RecordBatch.from_arrays([pa.repeat(pa.scalar(source), len(held)), *arrays], schema=schema)
+
+    held: list[tuple[Any, ...]] = []
+    size = 0
+    for item in rows:
+        held.append(item)
+        size += len(item[at] or b"")
+        if len(held) >= batch_rows or size >= MAX_BATCH_BYTES:
+            yield batch()
+            held, size = [], 0
+    if held:
+        yield batch()
+
+
+def read_frames(
+    path: str | os.PathLike[str], *, ports: Collection[int] | None = None, batch_rows: int = 8192
+) -> Iterator[pa.RecordBatch]:
+    """The frames of a capture or a recording, as rows of `Frame`.
+
+    :param ports: the brokers' ports, for captures; None finds them
+    :raises OSError: the file cannot be read
+    :raises MissingLibraryError: the extra ``capture`` or ``records`` is not installed
+    """
+    source = os.fspath(path)
+    yield from _batches_of(Frame, source, _frames_of(path, ports), batch_rows, 5)
+
+
+_Row = tuple[int, int, int, str, str, bytes, str | None, int]
+"""A `Frame` without its source."""
+
+
+def _frames_of(path: str | os.PathLike[str], ports: Collection[int] | None) -> Iterator[_Row]:
+    try:
+        yield from _of_recording(path) if kind_of(path) == "recording" else _of_capture(path, ports)
+    except (SourceError, CaptureError, RecordingError) as error:
+        yield 0, 0, 0, "", "damage", b"", str(error), Path(path).stat().st_size
+
+
+def _of_capture(path: str | os.PathLike[str], ports: Collection[int] | None) -> Iterator[_Row]:
+    for seq, found in enumerate(read_raw_frames(path, ports=ports)):
+        error, lost = found.error, found.lost
+        yield seq, found.position, found.time_ns, found.connection, found.kind, found.body, error, lost
+
+
+def _of_recording(path: str | os.PathLike[str]) -> Iterator[_Row]:
+    header = read_header(path)
+    began_ns = header.began_ns if header else 0
+    names_again = header is not None and header.began_ns != header.writer_ns  # not the first file of its writer
+    names: dict[int, str] = {}
+    time_ns, seq = began_ns, -1
+    for found in read_recording(path):
+        seq += 1
+        if isinstance(found, Damage):
+            yield seq, found.position, time_ns, "", "damage", b"", found.why, found.size
+            continue
+        position, time_ns, number, direction, body, size = found
+        name = names.get(number) or f"?:0-?:0#{number}"
+        if size == len(body) and (direction == "request" or direction == "response"):
+            yield seq, position, time_ns, name, direction, body, None, 0
+        elif direction == "opened":
+            name = names[number] = body.decode(errors="replace")
+            if names_again and time_ns < began_ns:
+                seq -= 1  # it was opened in an earlier file
+            else:
+                yield seq, position, time_ns, name, direction, b"", None, 0
+        elif direction == "closed":
+            names.pop(number, None)
+            yield seq, position, time_ns, name, direction, b"", None, 0
+        else:
+            error = f"{size - len(body)} of its {size} bytes were not recorded"
+            yield seq, position, time_ns, name, direction, body, error, len(body)
+
+
+def read_log(path: str | os.PathLike[str], *, batch_rows: int = 8192) -> Iterator[pa.RecordBatch]:
+    """The records of a segment file of ``__consumer_offsets``, as rows of `LogRow`.
+
+    :raises OSError: the file cannot be read
+    :raises MissingLibraryError: the extra ``records`` is not installed
+    """
+    source = os.fspath(path)
+    name = re.fullmatch(r".*-(\d+)", Path(path).resolve().parent.name)
+    partition = int(name[1]) if name and int(name[1]) < 2**31 else -1
+    if not Path(path).stat().st_size:
+        return
+    with Path(path).open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+        rows = ((partition, *row) for row in _of_segment(data, _offsets_of(Path(path).name)))
+        yield from _batches_of(LogRow, source, rows, batch_rows, 5)
+
+
+_Record = tuple[int, int, int, bytes | None, bytes | None, str | None, int]
+"""A `LogRow` without source and partition."""
+
+
+def _offsets_of(name: str) -> range:
+    """The offsets that a segment of that name can have: its index counts them in 31 bits."""
+    first = int(name[:20]) if re.fullmatch(r"\d{20}\.log", name) else None
+    return range(_INT64) if first is None else range(first, first + 2**31)
+
+
+def _of_segment(data: mmap, offsets: range) -> Iterator[_Record]:
+    open_: dict[int, list[_Record]] = {}  # by producer
+    for batch in _batches(data):
+        if not isinstance(batch, Batch):
+            position, size, why = batch
+            yield -1, position, 0, None, None, why, size
+            continue
+        if batch.base_offset not in offsets:  # the checksum does not cover it
+            why = f"a batch with the offset {batch.base_offset}, which cannot be in this segment"
+            yield -1, batch.position, 0, None, None, why, batch.size
+            continue
+        if isinstance(batch, RecordBatch) and batch.is_control:
+            committed = _ends_well(batch)
+            if committed is not None and (held := open_.pop(batch.producer_id, None)) and committed:
+                yield from held
+            continue
+        found = [
+            (record.offset, batch.position, _nanoseconds(record.timestamp), record.key, record.value, None, 0)
+            for record in batch.records
+        ]
+        if isinstance(batch, RecordBatch) and batch.is_transactional:
+            open_.setdefault(batch.producer_id, []).extend(found)
+        else:
+            yield from found
+    why = "committed in a transaction whose end is not in this segment"
+    for held in open_.values():
+        for offset, position, time_ns, key, value, _, _ in held:
+            yield offset, position, time_ns, key, value, why, 0
+
+
+def _ends_well(batch: RecordBatch) -> bool | None:
+    """Whether a control batch commits a transaction; None where it ends none."""
+    for record in batch.records:
+        try:
+            control = decode_control_record(record)
+        except DecodeError:
+            continue
+        if control.type in (ControlType.COMMIT, ControlType.ABORT):
+            return control.type == ControlType.COMMIT
+    return None
+
+
+def _nanoseconds(milliseconds: int) -> int:
+    return max(-_INT64, min(_INT64, milliseconds * _NANOSECONDS))
+
+
+def _batches(data: mmap) -> Iterator[Batch | tuple[int, int, str]]:
+    """The batches of a segment; position, size and reason of what lies between them."""
+    position, budget = 0, _SEARCHES * len(data)
+    while position < len(data):
+        batch = _batch_at(data, position)
+        if not isinstance(batch, DecodeError):
+            yield batch
+            position += batch.size
+            continue
+        end, budget = _next_batch(data, position, budget)
+        yield position, end - position, str(batch)
+        position = end
+
+
+def _batch_at(data: mmap, position: int) -> Batch | DecodeError:
+    try:
+        prefix = data[position : position + PREFIX_SIZE]
+        size = batch_size(prefix, position) if len(prefix) == PREFIX_SIZE else PREFIX_SIZE
+        if size > min(_MAX_BATCH, len(data) - position):
+            detail = f"{size} bytes or more where {len(data) - position} are left"
+            return DecodeError("truncated", position, "Batch.size", detail)
+        return decode_any(memoryview(data[position : position + size]), position, _LIMITS)
+    except DecodeError as error:
+        return error
+
+
+def _next_batch(data: mmap, position: int, budget: int) -> tuple[int, int]:
+    """Where the next sound batch begins, else the end of the data; and what is left of the budget."""
+    for match in _LIKELY_BATCH.finditer(data, position + 1):
+        place = match.start()
+        (size,) = struct.unpack_from(">i", data, place + 8)
+        if place + PREFIX_SIZE + size > len(data):
+            continue
+        budget -= size
+        if budget < 0:
+            break
+        if not isinstance(_batch_at(data, place), DecodeError):
+            return place, budget
+    return len(data), budget

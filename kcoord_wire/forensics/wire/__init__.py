@@ -1,0 +1,3 @@
+"""Exchanges to histories: why a group rebalanced, from what clients and coordinator sent."""
+
+__all__: list[str] = []

@@ -1,0 +1,3 @@
+"""A recording proxy for Kafka clients, and the format of its recordings."""
+
+__all__: list[str] = []

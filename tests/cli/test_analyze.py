@@ -1,0 +1,161 @@
+"""The command `kcoord analyze`."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import struct
+import threading
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from kcoord_wire.cli.analyze import _Meter
+from kcoord_wire.cli.main import main
+
+CAPTURES = Path(__file__).parents[1] / "data" / "captures"
+CAPTURE = str(CAPTURES / "cooperative.pcap")
+
+
+def test_text_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", CAPTURE]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("billing: 5 rebalances in 24.2 s: 2 new member, 2 member left, 1 second round")
+    assert "c2 (127.0.0.1)" in out
+    assert err == "", "progress is for terminals"
+
+
+def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", CAPTURE, "--format", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    (group,) = told["groups"]
+    assert group["group"]["group_id"] == "billing"
+    assert [r["cause"] for r in group["rebalances"]][:2] == ["new member", "new member"]
+
+
+def test_out_has_tables_and_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "deep" / "report"
+    for _ in range(2):  # over what is there
+        assert main(["analyze", CAPTURE, "--out", str(out)]) == 0
+    assert str(out / "report.html") in capsys.readouterr().out
+    names = {path.name for path in out.iterdir()}
+    assert {"report.html", "report.json", "rebalances.parquet", "losses.parquet", "findings.parquet"} <= names
+    assert not [name for name in names if name.endswith(".part")]
+    assert "billing" in (out / "report.html").read_text("utf-8")
+    assert json.loads((out / "report.json").read_text("utf-8"))["groups"][0]["group"]["group_id"] == "billing"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "told"),
+    [
+        ([], 1, "give either files or --kafka"),
+        ([CAPTURE, "--kafka", "localhost:1"], 1, "give either files or --kafka"),
+        (["no-such-file.pcap"], 1, "no-such-file.pcap"),
+        ([__file__], 1, "test_analyze.py"),
+        ([CAPTURE, "--group", "shipping"], 1, "no consumer group called shipping is in"),
+        ([CAPTURE, "--kafka-config", "nothing"], 2, "'nothing' is not NAME=VALUE"),
+        ([CAPTURE, "--out", __file__], 1, "test_analyze.py"),
+    ],
+)
+def test_bad_usage_is_one_line(
+    arguments: list[str], status: int, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["analyze", *arguments]) == status
+    err = capsys.readouterr().err
+    assert told in err
+    assert err.startswith("kcoord: ")
+    assert err.count("\n") == 1
+
+
+def snapped(capture: bytes, length: int) -> bytes:
+    """A little-endian pcap as tcpdump writes it with a snap length."""
+    cut, at = bytearray(capture[:24]), 24
+    while at < len(capture):
+        seconds, fraction, kept, size = struct.unpack_from("<4I", capture, at)
+        short = min(kept, length)
+        cut += struct.pack("<4I", seconds, fraction, short, size) + capture[at + 16 : at + 16 + short]
+        at += 16 + kept
+    return bytes(cut)
+
+
+def test_of_cut_packets_it_says_that_rebalances_may_be_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cut = tmp_path / "cut.pcap"
+    cut.write_bytes(snapped(Path(CAPTURE).read_bytes(), 96))
+    assert main(["analyze", str(cut)]) == 0
+    err = capsys.readouterr().err
+    assert "rebalances may be missing" in err
+    assert "tcpdump -s 0" in err
+    assert err.count("\n") == 1
+
+
+def test_a_capture_without_packets_says_what_a_capture_needs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    empty = tmp_path / "empty.pcap"
+    empty.write_bytes(Path(CAPTURE).read_bytes()[:24])
+    assert main(["analyze", str(empty)]) == 1
+    assert "without TLS" in capsys.readouterr().err
+
+
+def test_standard_input_and_pipes_are_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = Path(CAPTURE).read_bytes()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+    assert main(["analyze", "-", "--out", str(tmp_path / "report")]) == 0
+    assert "<title>stdin" in (tmp_path / "report" / "report.html").read_text("utf-8")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(data,))
+    writer.start()
+    assert main(["analyze", str(pipe)]) == 0
+    writer.join()
+    first, second = (line for line in capsys.readouterr().out.splitlines() if line.startswith("billing: "))
+    assert first == second
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_anything_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (
+        patch("kcoord_wire.cli.analyze.os.access", return_value=False),  # root may write everywhere
+        patch("kcoord_wire.forensics.analysis.analyze", side_effect=AssertionError("read")),
+    ):
+        assert main(["analyze", CAPTURE, "--out", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == f"kcoord: {tmp_path}: Permission denied\n"
+
+
+def test_an_error_of_spark_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    class Failure(Exception):
+        __module__ = "py4j.protocol"
+
+    with patch("kcoord_wire.spark.analysis.analyze", side_effect=Failure("An error occurred\n: no master\n\tat org")):
+        assert main(["analyze", CAPTURE, "--spark-master", "spark://nowhere:1"]) == 1
+    assert capsys.readouterr().err == "kcoord: Spark at spark://nowhere:1 failed: An error occurred no master\n"
+
+
+@pytest.mark.parametrize("writer", ["kcoord_wire.report.write_html", "pyarrow.parquet.write_table"])
+def test_an_interrupt_leaves_no_half_file(writer: str, tmp_path: Path) -> None:
+    with patch(writer, side_effect=KeyboardInterrupt):
+        assert main(["analyze", CAPTURE, "--out", str(tmp_path)]) == 130
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_the_meter_tells_on_one_line_and_wipes_it() -> None:
+    file = io.StringIO()
+    meter = _Meter(file, silent=False)
+    meter.tell("a\x1b[31m.pcap", 50, 200)
+    meter.tell("too soon", 60, 200)
+    meter.clear()
+    assert file.getvalue().startswith("\r\x1b[K 25.0 %")
+    assert "\x1b[31m" not in file.getvalue()
+    assert "too soon" not in file.getvalue()
+    assert file.getvalue().endswith("\r\x1b[K")
+    silent = _Meter(file := io.StringIO(), silent=True)
+    silent.tell("a", 1, 2)
+    silent.clear()
+    assert file.getvalue() == ""

@@ -1,0 +1,252 @@
+"""`kcoord record` as a user runs it: a process, its line, its signals, its counters, and what it says to bad input."""
+
+from __future__ import annotations
+
+import re
+import resource
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import trustme
+
+import kcoord_wire as kw
+from kcoord_wire.cli.main import main
+from kcoord_wire.coordinator import Coordinator
+from kcoord_wire.recorder.recording import Recorded, read_recording, recording_files
+from tests.support.wire import Wire
+
+SOON = 30
+COMMAND = [sys.executable, "-m", "kcoord_wire", "record"]
+READY = re.compile(r"kcoord records on (\S+) what goes to (\S+), in (.+)\n")
+HEARTBEAT = kw.HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+
+Start = Callable[..., "Recording"]
+
+pytestmark = pytest.mark.slow
+
+
+def heed_interrupts() -> None:
+    """A shell that starts the tests in the background has them ignore Ctrl-C, and their children with them."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def heed_interrupts_and_fill_the_disk() -> None:
+    heed_interrupts()
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (400, 400))
+
+
+class Recording:
+    """The command at work.
+
+    :ivar address: from its line
+    """
+
+    def __init__(self, *arguments: str, before: Callable[[], None] = heed_interrupts) -> None:
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen([*COMMAND, *arguments], stdout=pipe, stderr=pipe, text=True, preexec_fn=before)
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        ready = READY.fullmatch(line)
+        if ready is None:
+            raise AssertionError(f"{line!r}, {self.process.communicate()[1]!r}")
+        self.address = ready[1]
+
+    def end(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
+        """Its status, and what else it has said on stdout and stderr."""
+        self.process.send_signal(number)
+        out, errors = self.process.communicate(timeout=SOON)
+        return self.process.returncode, out, errors
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Iterator[Start]:
+    """Starts the command, on a free port and into the test's folder unless told otherwise."""
+    started: list[Recording] = []
+
+    def start(*arguments: str, **options: Callable[[], None]) -> Recording:
+        free = ("--listen", "127.0.0.1:0", "--out", str(tmp_path / "out"))
+        started.append(Recording(*free, *arguments, **options))
+        return started[-1]
+
+    yield start
+    for recording in started:
+        if recording.process.poll() is None:
+            recording.process.kill()
+        recording.process.communicate()
+
+
+@pytest.fixture
+def broker() -> Iterator[Coordinator]:
+    with Coordinator({"orders": 3}) as running:
+        yield running
+
+
+def recorded(tmp_path: Path) -> list[Recorded]:
+    found = [piece for file in recording_files(tmp_path / "out") for piece in read_recording(file)]
+    assert all(isinstance(piece, Recorded) for piece in found)
+    return [piece for piece in found if isinstance(piece, Recorded)]
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_signals_end_it_in_order(record: Start, broker: Coordinator, tmp_path: Path, number: int, status: int) -> None:
+    recording = record("--upstream", broker.address)
+    with Wire(recording.address) as wire:
+        (told,) = wire.call(kw.MetadataRequest(topics=None), 12).brokers
+        assert f"{told.host}:{told.port}" == recording.address
+        wire.call(HEARTBEAT, 4)
+        ended, out, errors = recording.end(number)
+        assert wire.is_closed_by_peer()
+    assert (ended, out) == (status, "")
+    assert re.fullmatch(
+        r"kcoord: \d+ s: 1 connections \(0 open\), 2 requests, 2 responses, 0\.0 MB; recorded 6 in 0\.0 MB\n", errors
+    )
+    found = [r.direction for r in recorded(tmp_path)]
+    assert found == ["opened", "request", "response", "request", "response", "closed"]
+
+
+def test_what_a_killed_recorder_leaves_is_whole(record: Start, broker: Coordinator, tmp_path: Path) -> None:
+    recording = record("--upstream", broker.address)
+    with Wire(recording.address) as wire:
+        for _ in range(500):
+            wire.call(HEARTBEAT, 4)
+        time.sleep(0.2)
+        wire.call(HEARTBEAT, 4)
+        recording.process.kill()
+        recording.process.wait()
+    assert len(recorded(tmp_path)) >= 1_001
+    record("--upstream", broker.address).end()
+    assert [path.name for path in recording_files(tmp_path / "out")] == ["frames-000001.kcrec", "frames-000002.kcrec"]
+
+
+def test_everything_at_once(record: Start, tmp_path: Path) -> None:
+    """Brokers behind TLS that demand a certificate, small files, counters, durable writes, nothing rewritten."""
+    authority = trustme.CA()
+    theirs = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(theirs)
+    authority.configure_trust(theirs)
+    theirs.verify_mode = ssl.CERT_REQUIRED
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    certificate = authority.issue_cert("client")
+    certificate.private_key_pem.write_to_path(tmp_path / "key.pem")
+    certificate.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    files = {name: str(tmp_path / f"{name}.pem") for name in ("ca", "cert", "key")}
+    with Coordinator({"orders": 3}, tls=theirs) as broker:
+        recording = record(
+            *("--upstream", broker.address, "--upstream-tls", "--upstream-ca", files["ca"]),
+            *("--upstream-cert", files["cert"], "--upstream-key", files["key"]),
+            *("--max-file", "1K", "--fsync", "--progress", "0.2", "--no-rewrite", "--apis", "all", "--max-frame", "1M"),
+        )
+        with Wire(recording.address) as wire:
+            (told,) = wire.call(kw.MetadataRequest(topics=None), 12).brokers
+            assert told.port == broker.port
+            for _ in range(20):
+                wire.call(HEARTBEAT, 4)
+            time.sleep(0.5)
+        status, _, errors = recording.end()
+    assert status == 0
+    assert len(re.findall("kcoord: .* s: 1 connections", errors)) >= 2
+    assert len(recording_files(tmp_path / "out")) > 2
+    assert len([r for r in recorded(tmp_path) if r.direction in ("request", "response")]) == 42
+
+
+def test_insecure_tls_on_demand(record: Start) -> None:
+    theirs = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    trustme.CA().issue_cert("elsewhere.example").configure_cert(theirs)
+    with Coordinator({"orders": 3}, tls=theirs) as broker:
+        recording = record("--upstream", broker.address, "--upstream-tls", "--upstream-insecure")
+        with Wire(recording.address) as wire:
+            wire.call(HEARTBEAT, 4)
+        assert recording.end()[0] == 0
+
+
+def test_a_disk_that_fails_is_told_of_at_the_end(record: Start, broker: Coordinator, tmp_path: Path) -> None:
+    recording = record("--upstream", broker.address, before=heed_interrupts_and_fill_the_disk)
+    with Wire(recording.address) as wire:
+        for _ in range(20):
+            wire.call(HEARTBEAT, 4)
+            time.sleep(0.01)
+        wire.call(kw.MetadataRequest(topics=None), 12)
+    status, _, errors = recording.end()
+    assert status == 1
+    assert re.search(r"ERROR nothing is recorded any more: .*/out: File too large", errors)
+    assert re.search(r"recorded \d+ in 0\.0 MB, \d+ not recorded", errors)
+    assert errors.endswith("/out: the recording is not complete: File too large\n")
+    assert len(recorded(tmp_path)) >= 2
+
+
+def test_a_warning_where_everybody_can_connect(record: Start, broker: Coordinator) -> None:
+    recording = record("--upstream", broker.address, "--listen", "0.0.0.0:0")
+    _, _, errors = recording.end()
+    assert "0.0.0.0 is reachable from elsewhere" in errors
+
+
+def test_lines_of_the_log(record: Start) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    recording = record("--upstream", f"127.0.0.1:{port}")
+    with Wire(recording.address) as wire:
+        assert wire.is_closed_by_peer()
+    status, _, errors = recording.end()
+    assert status == 0
+    assert re.search(rf"WARNING cannot reach 127\.0\.0\.1:{port} for 127\.0\.0\.1:\d+: ", errors)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        ((), 2, "--upstream"),
+        (("--upstream", "kafka"), 2, "'kafka' is not of the form HOST:PORT"),
+        (("--upstream", "kafka:0"), 1, "nobody can connect to port 0"),
+        (("--upstream", "k:1", "--listen", "k"), 2, "'k' is not of the form HOST:PORT"),
+        (("--upstream", "k:1", "--ports", "5"), 2, "'5' is not of the form FIRST-LAST"),
+        (("--upstream", "k:1", "--ports", "7-5"), 2, "'7-5' is not of the form FIRST-LAST"),
+        (("--upstream", "k:1", "--max-file", "1T"), 2, "'1T' is no size"),
+        (("--upstream", "k:1", "--max-frame", "0"), 2, "'0' is no size"),
+        (("--upstream", "k:1", "--progress", "nan"), 2, "'nan' is no number of seconds"),
+        (("--upstream", "k:1", "--apis", "some"), 2, "--apis"),
+        (("--upstream", "k:1", "--upstream-insecure"), 1, "need --upstream-tls"),
+        (("--upstream", "k:1", "--upstream-tls", "--upstream-key", "k.pem"), 1, "needs --upstream-cert"),
+        (("--upstream", "k:1", "--upstream-tls", "--upstream-ca", "missing.pem"), 1, "missing.pem: No such file"),
+        (("--upstream", "k:1", "--upstream-tls", "--upstream-ca", "/dev/null"), 1, "/dev/null: no certificates"),
+    ],
+)
+def test_what_is_refused(
+    arguments: tuple[str, ...], status: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["record", *arguments]) == status
+    out, errors = capsys.readouterr()
+    assert out == ""
+    assert errors.startswith("kcoord: ")
+    assert said in errors
+    assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--listen", "no-such-host.invalid:0"), "--listen no-such-host.invalid:0: "),
+        (("--listen", "127.0.0.1:0", "--out", "/dev/null"), "/dev/null: File exists"),
+        (("--listen", "TAKEN"), "in use"),
+    ],
+)
+def test_what_cannot_be_had(arguments: tuple[str, ...], said: str, broker: Coordinator, tmp_path: Path) -> None:
+    given = [broker.address if each == "TAKEN" else each for each in arguments]
+    done = subprocess.run(
+        [*COMMAND, "--upstream", "k:1", "--out", str(tmp_path), *given],
+        capture_output=True,
+        text=True,
+        timeout=SOON,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("kcoord: ")
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1

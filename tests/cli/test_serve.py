@@ -1,0 +1,276 @@
+"""`kcoord serve` as a user runs it: a process, its one line, its log, its signals, and what it says to bad input."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+import kcoord_wire as kw
+from kcoord_wire.cli.serve import EXAMPLES
+from kcoord_wire.coordinator.core.config import GroupConfig
+from kcoord_wire.coordinator.fault_injection import Faults
+from kcoord_wire.coordinator.permissions import Operation, Permissions
+from kcoord_wire.coordinator.security import Credential, Users
+from tests.coordinator.test_server import SOON, VERSIONS, become_stable, commit, committed, join_request
+from tests.support.wire import Wire
+
+COMMAND = [sys.executable, "-m", "kcoord_wire", "serve"]
+READY = re.compile(r"kcoord serves on (\S+), groups (in memory|in .+?)(?:, metrics on port (\d+))?\n")
+AT_ONCE = ("--config", "group.initial.rebalance.delay.ms=0")
+
+Start = Callable[..., "Served"]
+
+
+def heed_interrupts() -> None:
+    """A shell that starts the tests in the background has them ignore Ctrl-C, and their children with them."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+class Served:
+    """The command at work.
+
+    :ivar address: from its line
+    :ivar metrics_port: likewise, None if there is none
+    """
+
+    def __init__(self, *arguments: str) -> None:
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            [*COMMAND, "--port", "0", *arguments], stdout=pipe, stderr=pipe, text=True, preexec_fn=heed_interrupts
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        ready = READY.fullmatch(line)
+        if ready is None:
+            raise AssertionError(f"{line!r}, {self.process.communicate()[1]!r}")
+        self.address = ready[1]
+        self.metrics_port = ready[3] and int(ready[3])
+
+    def end(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
+        """Its status, and what else it has said on stdout and stderr."""
+        self.process.send_signal(number)
+        out, errors = self.process.communicate(timeout=SOON)
+        return self.process.returncode, out, errors
+
+
+@pytest.fixture
+def serve() -> Iterator[Start]:
+    started: list[Served] = []
+
+    def start(*arguments: str) -> Served:
+        started.append(Served(*arguments))
+        return started[-1]
+
+    yield start
+    for served in started:
+        if served.process.poll() is None:
+            served.process.kill()
+        served.process.communicate()
+
+
+def refused(*arguments: str) -> tuple[int, str]:
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=SOON, check=False)
+    assert done.stdout == ""
+    return done.returncode, done.stderr
+
+
+def test_a_group_and_its_log(serve: Start) -> None:
+    served = serve("--topics", "orders:12,payments:8", "--topics", "refunds:1", *AT_ONCE)
+    with Wire(served.address) as wire:
+        topics = wire.call(kw.MetadataRequest(topics=None), 12).topics
+        assert {t.name: len(t.partitions) for t in topics} == {"orders": 12, "payments": 8, "refunds": 1}
+        become_stable(wire, "billing")
+    status, out, log = served.end()
+    assert (status, out) == (0, "")
+    lines = log.splitlines()
+    assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO group billing: ", line) for line in lines)
+    assert "stable at generation 1" in lines[-1]
+
+
+def test_the_log_as_json(serve: Start) -> None:
+    served = serve("--topics", "orders:12", "--log-format", "json", *AT_ONCE)
+    with Wire(served.address) as wire:
+        become_stable(wire, "billing")
+        wire.send_raw(b"GET / HTTP/1.1\r\n\r\n")
+        assert wire.is_closed_by_peer()
+    events: list[dict[str, Any]] = [json.loads(line) for line in served.end()[2].splitlines()]
+    ended = [event for event in events if event.get("phase") == "ended"]
+    assert [(event["group"], event["outcome"], event["level"]) for event in ended] == [("billing", "stable", "info")]
+    assert [event["text"] for event in events if event["event"] == "log"] == [
+        "closed the connection from 127.0.0.1: malformed: a frame of 1195725856 bytes, which would be plain text"
+    ]
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_signals_end_it_in_order(serve: Start, tmp_path: Path, number: int, status: int) -> None:
+    served = serve("--topics", "orders:12", "--data-dir", str(tmp_path), *AT_ONCE)
+    with Wire(served.address) as wire, Wire(served.address) as other:
+        assert commit(wire, "simple", 7) == 0
+        become_stable(wire, "g")
+        member_id = other.call(join_request("g"), 9).member_id
+        parked = other.send(join_request("g", member_id), 9)
+        assert other.send(VERSIONS, 3)  # so that the one before has come
+        while wire.call(kw.DescribeGroupsRequest(groups=["g"]), 5).groups[0].group_state != "PreparingRebalance":
+            pass
+        assert served.end(number)[:2] == (status, "")
+        assert other.receive(parked).error_code == 16
+    with Wire(serve("--topics", "orders:12", "--data-dir", str(tmp_path)).address) as wire:
+        assert committed(wire, "simple") == 7
+
+
+def test_metrics_over_http(serve: Start) -> None:
+    served = serve("--metrics-port", "0", "--auto-create", "3")
+    assert served.metrics_port is not None
+    with Wire(served.address) as wire:
+        asked = kw.MetadataRequest(topics=[kw.MetadataRequestTopic(name="new")], allow_auto_topic_creation=True)
+        assert len(wire.call(asked, 9).topics[0].partitions) == 3
+    with socket.create_connection(("127.0.0.1", served.metrics_port), SOON) as scrape:
+        scrape.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        text = b"".join(iter(lambda: scrape.recv(65536), b"")).decode()
+    assert 'kcoord_requests_total{api="Metadata",error="NONE"} 1.0' in text
+    assert served.end()[0] == 0
+
+
+def test_tls_users_permissions_and_faults(serve: Start, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    certificate = authority.issue_cert("127.0.0.1")
+    certificate.private_key_pem.write_to_path(tmp_path / "key.pem")
+    certificate.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    (tmp_path / "users.toml").write_text('[users.alice]\npassword = "secret"\n')
+    (tmp_path / "permissions.toml").write_text(
+        '[[allow]]\nprincipals = ["User:alice"]\ngroups = ["billing"]\noperations = ["all"]\n'
+    )
+    (tmp_path / "faults.toml").write_text('[[fault]]\napi = "Heartbeat"\naction = "error"\nerror = "NOT_COORDINATOR"\n')
+    files = {"tls-cert": "cert.pem", "tls-key": "key.pem", "sasl-users": "users.toml"}
+    files |= {"permissions": "permissions.toml", "faults": "faults.toml"}
+    served = serve(*(part for option, name in files.items() for part in (f"--{option}", str(tmp_path / name))))
+    trust = ssl.create_default_context()
+    authority.configure_trust(trust)
+    with Wire(served.address, ssl_context=trust) as wire:
+        assert wire.call(kw.SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
+        assert wire.call(kw.SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"), 2).error_code == 0
+        heartbeat = kw.HeartbeatRequest(group_id="billing", generation_id=1, member_id="m")
+        assert wire.call(heartbeat, 4).error_code == 16
+        assert wire.call(kw.FindCoordinatorRequest(key="billing"), 2).error_code == 0
+        assert wire.call(kw.FindCoordinatorRequest(key="payroll"), 2).error_code == 30
+    assert served.end()[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "text"),
+    [
+        (["--topics", "orders"], 2, "argument --topics: 'orders' is not of the form NAME:PARTITIONS"),
+        (["--topics", "orders:x"], 2, "argument --topics: 'orders:x' is not of the form NAME:PARTITIONS"),
+        (["--topics", "or/ders:1"], 1, "a topic cannot be called 'or/ders'"),
+        (["--topics", "orders:0"], 1, "topic 'orders' needs one partition or more, not 0"),
+        (["--topics", "a:100001"], 1, "topic 'a' may have 100,000 partitions, not 100,001"),
+        (["--topics", "a:1", "--topics", "a:2"], 1, "--topics: 'a' is there twice"),
+        (["--host", "nowhere.invalid"], 1, "--host nowhere.invalid: "),
+        (["--port", "70000"], 2, "argument --port: '70000' is no port"),
+        (["--advertise", "9092"], 2, "argument --advertise: '9092' is not of the form HOST:PORT"),
+        (["--advertise", "kafka:0"], 2, "argument --advertise: nobody can connect to port 0"),
+        (["--auto-create", "100001"], 1, "a topic that is created may have 100,000 partitions"),
+        (["--auto-create", "0"], 2, "argument --auto-create: '0' is no whole number from 1 up"),
+        (["--config", "group.max.size"], 2, "argument --config: 'group.max.size' is not of the form NAME=VALUE"),
+        (["--config", "group.max.sizes=1"], 2, "did you mean 'group.max.size'?"),
+        (["--config", "num.io.threads=8"], 2, "no setting is called 'num.io.threads'; there are group.initial"),
+        (["--config", "group.max.size=0"], 2, "group.max.size must be 1 or more, not 0"),
+        (["--log-format", "xml"], 2, "argument --log-format: invalid choice: 'xml'"),
+        (["--sasl-users", "{tmp}/none.toml"], 1, "none.toml: No such file or directory"),
+        (["--permissions", "{tmp}/bad.toml"], 1, "bad.toml: "),
+        (["--faults", "{tmp}/bad.toml"], 1, "bad.toml: "),
+        (["--tls-key", "{tmp}/bad.toml"], 1, "--tls-key and --tls-client-ca need --tls-cert"),
+        (["--tls-cert", "{tmp}/none.pem"], 1, "none.pem: No such file or directory"),
+        (["--tls-cert", "{tmp}/bad.toml"], 1, "bad.toml: no certificate with its key"),
+        (["--data-dir", "{tmp}/bad.toml"], 1, "bad.toml"),
+        (["extra"], 2, "unrecognized arguments: extra"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path: Path, arguments: list[str], status: int, text: str) -> None:
+    (tmp_path / "bad.toml").write_text("= not toml")
+    found, errors = refused("--port", "0", *(argument.replace("{tmp}", str(tmp_path)) for argument in arguments))
+    assert found == status
+    assert errors.startswith("kcoord: ")
+    assert errors.count("\n") == 1
+    assert text in errors
+
+
+def test_what_is_taken(serve: Start, tmp_path: Path) -> None:
+    served = serve("--data-dir", str(tmp_path))
+    port = served.address.rpartition(":")[2]
+    status, errors = refused("--port", port)
+    assert (status, errors.count("\n")) == (1, 1)
+    assert "in use" in errors
+    status, errors = refused("--port", "0", "--data-dir", str(tmp_path))
+    assert (status, errors.count("\n")) == (1, 1)
+    assert "is in use by another coordinator" in errors
+
+
+def test_a_damaged_log_is_named(serve: Start, tmp_path: Path) -> None:
+    served = serve("--topics", "orders:12", "--data-dir", str(tmp_path))
+    with Wire(served.address) as wire:
+        for offset in range(3):
+            assert commit(wire, "simple", offset) == 0
+    served.end()
+    segment = next(tmp_path.rglob("*.log"))
+    data = bytearray(segment.read_bytes())
+    data[70] ^= 0xFF
+    segment.write_bytes(data)
+    status, errors = refused("--port", "0", "--data-dir", str(tmp_path))
+    assert (status, errors.count("\n")) == (1, 1)
+    assert f"{tmp_path}: {segment.name} at byte " in errors
+    assert "nothing was changed" in errors
+
+
+def test_a_torn_end_is_told(serve: Start, tmp_path: Path) -> None:
+    served = serve("--topics", "orders:12", "--data-dir", str(tmp_path))
+    with Wire(served.address) as wire:
+        for offset in range(3):
+            assert commit(wire, "simple", offset) == 0
+    served.end()
+    segment = next(tmp_path.rglob("*.log"))
+    with segment.open("r+b") as file:
+        file.truncate(segment.stat().st_size - 1)
+    served = serve("--topics", "orders:12", "--data-dir", str(tmp_path))
+    with Wire(served.address) as wire:
+        assert committed(wire, "simple") == 1
+    assert re.search(r"WARNING the log ended in \d+ bytes of a write that a crash had torn", served.end()[2])
+
+
+def test_the_help_has_examples() -> None:
+    done = subprocess.run([*COMMAND, "--help"], capture_output=True, text=True, timeout=SOON, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "kcoord serve --topics orders:12" in done.stdout
+
+
+def test_the_files_that_the_help_shows_are_taken(tmp_path: Path) -> None:
+    blocks = dict(re.findall(r"^--([a-z-]+): .*\n((?:  .*\n)+)", EXAMPLES, re.MULTILINE))
+    files = {}
+    for option, text in blocks.items():
+        files[option] = tmp_path / f"{option}.toml"
+        files[option].write_text(text)
+    credential = Credential.derive("SCRAM-SHA-512", "secret", 8192)
+    users = re.sub(r"salt=.*(?=\")", str(credential), files["sasl-users"].read_text())
+    files["sasl-users"].write_text(users)
+    assert Users.from_file(files["sasl-users"]).mechanisms == ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+    permissions = Permissions.from_file(files["permissions"])
+    assert permissions.allows_group("User:alice", Operation.READ, "billing-eu")
+    assert not permissions.allows_topic("User:alice", Operation.READ, "secret-plans")
+    assert [tally.fault.api for tally in Faults.from_file(files["faults"]).tallies()] == ["Heartbeat", "OffsetCommit"]
+
+
+def test_the_settings_that_the_help_shows_are_the_defaults() -> None:
+    shown = dict(re.findall(r"([a-z.]+)=([0-9]+)(?:\s)", EXAMPLES.partition("--config (")[2]))
+    assert len(shown) == 8
+    assert GroupConfig.from_properties(shown) == GroupConfig()

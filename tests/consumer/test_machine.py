@@ -1,0 +1,590 @@
+"""The consumer's side as a pure machine: what it sends, and how it takes every answer that the protocol knows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from kcoord_wire import messages as m
+from kcoord_wire.assignors import ASSIGNORS, MemberSubscription, TopicPartition
+from kcoord_wire.consumer.events import (
+    CLIENT_VERSIONS,
+    Arrived,
+    Assigned,
+    Close,
+    Commit,
+    Committed,
+    Disconnected,
+    Failed,
+    Fetched,
+    Leave,
+    Left,
+    Lost,
+    MemberEffect,
+    MemberEvent,
+    MemberSettings,
+    MemberState,
+    NotCommitted,
+    Released,
+    Revoking,
+    Send,
+    Subscribe,
+    TopicsKnown,
+    Versions,
+)
+from kcoord_wire.consumer.machine import Member
+from kcoord_wire.coordinator.core.events import Tick
+from kcoord_wire.error_codes import ErrorCode
+
+TOPICS = {"orders": 4}
+PARTITIONS = [TopicPartition("orders", index) for index in range(4)]
+
+
+class JsonBlobs:
+    """Blobs that a test can read."""
+
+    def write_subscription(self, subscription: MemberSubscription) -> bytes:
+        return json.dumps([list(subscription.topics), sorted(subscription.owned), subscription.generation]).encode()
+
+    def read_subscription(self, blob: bytes, instance_id: str | None) -> MemberSubscription:
+        topics, owned, generation = json.loads(blob)
+        return MemberSubscription(topics, [TopicPartition(*item) for item in owned], generation, instance_id)
+
+    def write_assignment(self, partitions: Sequence[TopicPartition]) -> bytes:
+        return json.dumps(sorted(partitions)).encode()
+
+    def read_assignment(self, blob: bytes) -> Sequence[TopicPartition]:
+        return [TopicPartition(*item) for item in json.loads(blob)]
+
+
+BLOBS = JsonBlobs()
+
+
+class Script:
+    """A member and its clock; what it sends is kept, and answered by hand."""
+
+    def __init__(self, *assignors: str, **settings: Any) -> None:
+        self.now = 1_000
+        self.sent: list[Send] = []
+        self.effects: list[MemberEffect] = []
+        options = {"group_id": "g", "client_id": "c", "session_timeout_ms": 10_000, **settings}
+        self.member = Member(MemberSettings(**options), [ASSIGNORS[name] for name in assignors or ("range",)], BLOBS)
+        self.give(TopicsKnown(TOPICS))
+        self.give(Subscribe(("orders",)))
+
+    def give(self, event: MemberEvent) -> list[MemberEffect]:
+        self.effects = self.member.handle(event, self.now)
+        self.sent += [effect for effect in self.effects if isinstance(effect, Send)]
+        return self.effects
+
+    def wait(self, ms: int) -> list[MemberEffect]:
+        """Let time pass, tick by tick as the member wants it."""
+        end = self.now + ms
+        effects: list[MemberEffect] = []
+        while (deadline := self.member.deadline) is not None and deadline <= end:
+            self.now = max(self.now, deadline)
+            effects += self.give(Tick())
+        self.now = end
+        return effects
+
+    def request(self, kind: type) -> Any:
+        """The newest request, which is of this kind."""
+        assert isinstance(self.sent[-1].message, kind), self.sent[-1]
+        return self.sent[-1].message
+
+    def answer(self, message: Any, to: Send | None = None) -> list[MemberEffect]:
+        return self.give(Arrived((to or self.sent[-1]).request_id, message))
+
+    def find(self) -> None:
+        self.request(m.FindCoordinatorRequest)
+        coordinator = m.FindCoordinatorResponseCoordinator(key="g", node_id=1, host="h", port=1)
+        self.answer(m.FindCoordinatorResponse(node_id=1, coordinators=[coordinator]))
+
+    def join(self, generation_id: int = 1, *, leader: str = "x", protocol: str = "range", **fields: Any) -> None:
+        self.request(m.JoinGroupRequest)
+        answer = m.JoinGroupResponse(
+            generation_id=generation_id, protocol_name=protocol, leader=leader, member_id="x", **fields
+        )
+        self.answer(answer)
+
+    def sync(self, partitions: Sequence[TopicPartition] = tuple(PARTITIONS)) -> list[MemberEffect]:
+        self.request(m.SyncGroupRequest)
+        return self.answer(m.SyncGroupResponse(assignment=BLOBS.write_assignment(partitions)))
+
+    def settle(self, generation_id: int = 1, partitions: Sequence[TopicPartition] = tuple(PARTITIONS)) -> None:
+        """To Stable in one go, as a follower."""
+        self.find()
+        self.join(generation_id, leader="other")
+        self.sync(partitions)
+        self.fetched(dict.fromkeys(partitions, 7))
+
+    def fetched(self, offsets: dict[TopicPartition, int], error: int = 0) -> list[MemberEffect]:
+        self.request(m.OffsetFetchRequest)
+        parts = [
+            m.OffsetFetchResponsePartitions(partition_index=index, committed_offset=offset, error_code=error)
+            for (_, index), offset in offsets.items()
+        ]
+        topic = m.OffsetFetchResponseTopics(name="orders", partitions=parts)
+        return self.answer(m.OffsetFetchResponse(groups=[m.OffsetFetchResponseGroup(group_id="g", topics=[topic])]))
+
+    def kinds(self) -> list[type]:
+        return [type(send.message) for send in self.sent]
+
+
+def _joined() -> Script:
+    script = Script()
+    script.settle()
+    assert script.member.state is MemberState.STABLE
+    return script
+
+
+# ---- the way in
+
+
+def test_the_way_into_a_group() -> None:
+    script = Script(group_instance_id=None)
+    script.find()
+    first = script.request(m.JoinGroupRequest)
+    assert (first.member_id, first.protocol_type, [p.name for p in first.protocols]) == ("", "consumer", ["range"])
+    script.answer(m.JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id="x"))
+    assert script.request(m.JoinGroupRequest).member_id == "x"
+    blob = BLOBS.write_subscription(MemberSubscription(["orders"]))
+    script.join(leader="x", members=[m.JoinGroupResponseMember(member_id=name, metadata=blob) for name in "xy"])
+    sync = script.request(m.SyncGroupRequest)
+    assert {item.member_id: BLOBS.read_assignment(item.assignment) for item in sync.assignments} == {
+        "x": PARTITIONS[:2],
+        "y": PARTITIONS[2:],
+    }
+    assert (sync.protocol_type, sync.protocol_name) == ("consumer", "range")
+    effects = script.sync(PARTITIONS[:2])
+    assert effects[0] == Assigned(1, frozenset(PARTITIONS[:2]))
+    assert script.member.is_leader
+    assert script.fetched(dict.fromkeys(PARTITIONS[:2], 5)) == [Fetched(dict.fromkeys(PARTITIONS[:2], 5))]
+    script.wait(3_000)
+    assert script.request(m.HeartbeatRequest).generation_id == 1
+
+
+@pytest.mark.parametrize("client", CLIENT_VERSIONS)
+def test_each_request_goes_out_in_the_clients_version(client: str) -> None:
+    versions = CLIENT_VERSIONS[client]
+    script = Script(versions=versions, group_instance_id="i")
+    assert script.sent[-1].version == versions.find_coordinator
+    script.find()
+    join = script.request(m.JoinGroupRequest)
+    assert join.group_instance_id == ("i" if versions.join >= 5 else None)
+    script.join(leader="other")
+    assert script.sent[-1].version == versions.sync
+    script.sync()
+    assert script.sent[-1].version == versions.fetch
+    script.give(Commit({PARTITIONS[0]: 3}))
+    assert script.sent[-1].version == versions.commit
+    script.wait(3_000)
+    assert script.sent[-1].version == versions.heartbeat
+
+
+def test_nothing_is_sent_without_a_subscription() -> None:
+    member = Member(MemberSettings(group_id="g"), [ASSIGNORS["range"]], BLOBS)
+    assert member.handle(TopicsKnown(TOPICS), 0) == []
+    assert member.deadline is None
+
+
+# ---- answers to FindCoordinator, JoinGroup and SyncGroup
+
+
+def test_a_coordinator_that_is_not_there_is_asked_for_ever_more_slowly() -> None:
+    script = Script()
+    waits = []
+    for _ in range(6):
+        coordinator = m.FindCoordinatorResponseCoordinator(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        script.answer(m.FindCoordinatorResponse(coordinators=[coordinator]))
+        assert script.member.deadline is not None
+        waits.append(script.member.deadline - script.now)
+        script.wait(waits[-1])
+        script.request(m.FindCoordinatorRequest)
+    assert waits == [100, 200, 400, 800, 1_000, 1_000]
+
+
+FATAL = [
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+    ErrorCode.INVALID_GROUP_ID,
+    ErrorCode.INVALID_SESSION_TIMEOUT,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.GROUP_MAX_SIZE_REACHED,
+    ErrorCode.FENCED_INSTANCE_ID,
+]
+
+
+@pytest.mark.parametrize("error", FATAL)
+def test_errors_of_join_that_end_the_member(error: ErrorCode) -> None:
+    script = Script()
+    script.find()
+    assert script.answer(m.JoinGroupResponse(error_code=error)) == [Failed(error)]
+    assert script.member.state is MemberState.FAILED
+    assert script.member.deadline is None
+    assert script.give(Tick()) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "member_id", "finds"),
+    [
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "x", False),
+        (ErrorCode.REBALANCE_IN_PROGRESS, "x", False),
+        (ErrorCode.UNKNOWN_MEMBER_ID, "", False),
+        (ErrorCode.NOT_COORDINATOR, "x", True),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, "x", True),
+    ],
+)
+def test_errors_of_join_after_which_it_joins_again(error: ErrorCode, member_id: str, finds: bool) -> None:
+    script = Script()
+    script.find()
+    script.answer(m.JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id="x"))
+    effects = script.answer(m.JoinGroupResponse(error_code=error))
+    assert (Close() in effects) is finds
+    script.wait(100)
+    if finds:
+        script.find()
+    assert script.request(m.JoinGroupRequest).member_id == member_id
+
+
+@pytest.mark.parametrize(
+    ("error", "member_id", "generation_id", "finds"),
+    [
+        (ErrorCode.REBALANCE_IN_PROGRESS, "x", 1, False),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "x", 1, False),
+        (ErrorCode.ILLEGAL_GENERATION, "x", -1, False),
+        (ErrorCode.UNKNOWN_MEMBER_ID, "", -1, False),
+        (ErrorCode.NOT_COORDINATOR, "x", 1, True),
+    ],
+)
+def test_errors_of_sync_after_which_it_joins_again(
+    error: ErrorCode, member_id: str, generation_id: int, finds: bool
+) -> None:
+    script = Script()
+    script.find()
+    script.join()
+    script.answer(m.SyncGroupResponse(error_code=error))
+    assert script.member.generation_id == generation_id
+    script.wait(100)
+    if finds:
+        script.find()
+    assert script.request(m.JoinGroupRequest).member_id == member_id
+
+
+@pytest.mark.parametrize("error", [ErrorCode.FENCED_INSTANCE_ID, ErrorCode.INCONSISTENT_GROUP_PROTOCOL])
+def test_errors_of_sync_that_end_the_member(error: ErrorCode) -> None:
+    script = Script()
+    script.find()
+    script.join()
+    assert script.answer(m.SyncGroupResponse(error_code=error)) == [Failed(error)]
+
+
+def test_a_sync_answer_of_a_generation_that_is_over_is_not_taken() -> None:
+    script = Script()
+    script.find()
+    script.join()
+    sync = script.sent[-1]
+    script.wait(3_000)
+    script.request(m.HeartbeatRequest)
+    script.answer(m.HeartbeatResponse(error_code=ErrorCode.ILLEGAL_GENERATION))
+    script.request(m.JoinGroupRequest)
+    assert script.answer(m.SyncGroupResponse(assignment=BLOBS.write_assignment(PARTITIONS)), to=sync) == []
+    assert script.member.owned == frozenset()
+
+
+# ---- heartbeats
+
+
+def test_an_eager_member_gives_everything_up_before_it_joins() -> None:
+    script = _joined()
+    script.wait(3_000)
+    effects = script.answer(m.HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+    assert effects == [Revoking(1, frozenset(PARTITIONS))]
+    script.wait(3_000)
+    script.request(m.HeartbeatRequest)  # they go on while the application is at it
+    script.give(Released(1, dict.fromkeys(PARTITIONS, 9)))
+    assert script.kinds()[-2:] == [m.OffsetCommitRequest, m.JoinGroupRequest]
+    assert script.member.owned == frozenset()
+    subscription = BLOBS.read_subscription(script.request(m.JoinGroupRequest).protocols[0].metadata, None)
+    assert subscription.owned == []
+
+
+def test_a_cooperative_member_keeps_what_it_has_and_joins_twice() -> None:
+    script = Script("cooperative-sticky")
+    script.settle()
+    script.wait(3_000)
+    script.answer(m.HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+    subscription = BLOBS.read_subscription(script.request(m.JoinGroupRequest).protocols[0].metadata, None)
+    assert (subscription.owned, subscription.generation) == (PARTITIONS, 1)
+    script.join(2, leader="other", protocol="cooperative-sticky")
+    effects = script.sync(PARTITIONS[:3])
+    assert effects[:2] == [Assigned(2, frozenset()), Revoking(1, frozenset(PARTITIONS[3:]))]
+    assert script.member.owned == frozenset(PARTITIONS), "until the application has let go"
+    script.give(Released(1, {}))
+    assert script.member.owned == frozenset(PARTITIONS[:3])
+    subscription = BLOBS.read_subscription(script.request(m.JoinGroupRequest).protocols[0].metadata, None)
+    assert (subscription.owned, subscription.generation) == (PARTITIONS[:3], 2)
+    script.join(3, leader="other", protocol="cooperative-sticky")
+    assert script.sync(PARTITIONS[:3]) == [Assigned(3, frozenset())]
+
+
+@pytest.mark.parametrize(
+    ("error", "member_id"), [(ErrorCode.ILLEGAL_GENERATION, "x"), (ErrorCode.UNKNOWN_MEMBER_ID, "")]
+)
+def test_a_member_that_is_thrown_out_loses_its_partitions_at_once(error: ErrorCode, member_id: str) -> None:
+    script = _joined()
+    script.wait(3_000)
+    effects = script.answer(m.HeartbeatResponse(error_code=error))
+    assert effects[0] == Lost(frozenset(PARTITIONS))
+    assert script.request(m.JoinGroupRequest).member_id == member_id
+
+
+def test_what_was_lost_while_it_was_given_up_is_not_given_up_again() -> None:
+    script = _joined()
+    script.wait(3_000)
+    script.answer(m.HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+    script.wait(3_000)
+    script.answer(m.HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+    assert script.member.state is MemberState.JOINING
+    assert script.give(Released(1, dict.fromkeys(PARTITIONS, 9))) == []
+
+
+def test_a_fenced_member_ends() -> None:
+    script = _joined()
+    script.wait(3_000)
+    effects = script.answer(m.HeartbeatResponse(error_code=ErrorCode.FENCED_INSTANCE_ID))
+    assert effects == [Lost(frozenset(PARTITIONS)), Failed(ErrorCode.FENCED_INSTANCE_ID)]
+
+
+def test_a_member_whose_coordinator_moves_stays_in_its_generation() -> None:
+    script = _joined()
+    script.wait(3_000)
+    assert Close() in script.answer(m.HeartbeatResponse(error_code=ErrorCode.NOT_COORDINATOR))
+    script.wait(100)
+    script.find()
+    script.wait(3_000)
+    assert script.request(m.HeartbeatRequest).generation_id == 1
+    assert script.member.state is MemberState.STABLE
+
+
+def test_a_lost_connection_in_a_generation_is_replaced_and_nothing_else() -> None:
+    script = _joined()
+    assert script.give(Disconnected()) == []
+    script.wait(100)
+    script.find()
+    assert script.member.state is MemberState.STABLE
+    assert script.member.owned == frozenset(PARTITIONS)
+
+
+@pytest.mark.parametrize("sync", [False, True])
+def test_a_lost_connection_while_joining_means_joining_again(sync: bool) -> None:
+    script = Script()
+    script.find()
+    if sync:
+        script.join()
+    script.give(Disconnected())
+    script.wait(100)
+    script.find()
+    assert script.request(m.JoinGroupRequest).member_id == ("x" if sync else "")
+
+
+def test_a_request_that_nobody_answers_closes_the_connection() -> None:
+    script = _joined()
+    script.wait(3_000)
+    script.request(m.HeartbeatRequest)
+    effects = script.wait(10_000)  # the session: no heartbeat was answered for so long
+    assert Close() in effects
+    script.request(m.FindCoordinatorRequest)
+    assert Close() in script.wait(30_000)
+
+
+def test_a_join_may_take_the_rebalance_timeout() -> None:
+    script = Script(rebalance_timeout_ms=60_000)
+    script.find()
+    assert script.wait(64_999) == []
+    assert Close() in script.wait(1)
+
+
+# ---- offsets
+
+
+def _answer_to_commit(*errors: int) -> m.OffsetCommitResponse:
+    parts = [
+        m.OffsetCommitResponsePartition(partition_index=index, error_code=error) for index, error in enumerate(errors)
+    ]
+    return m.OffsetCommitResponse(topics=[m.OffsetCommitResponseTopic(name="orders", partitions=parts)])
+
+
+def test_a_commit_goes_out_in_the_generation_of_the_member() -> None:
+    script = _joined()
+    offsets = {PARTITIONS[0]: 3, PARTITIONS[1]: 4}
+    script.give(Commit(offsets))
+    request = script.request(m.OffsetCommitRequest)
+    assert (request.member_id, request.generation_id_or_member_epoch) == ("x", 1)
+    assert script.answer(_answer_to_commit(0, 0)) == [Committed(offsets)]
+
+
+def test_a_commit_may_be_refused_in_part() -> None:
+    script = _joined()
+    script.give(Commit({PARTITIONS[0]: 3, PARTITIONS[1]: 4}))
+    error = ErrorCode.OFFSET_METADATA_TOO_LARGE
+    assert script.answer(_answer_to_commit(0, error)) == [
+        Committed({PARTITIONS[0]: 3}),
+        NotCommitted({PARTITIONS[1]: 4}, error),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "then"),
+    [
+        (ErrorCode.REBALANCE_IN_PROGRESS, MemberState.REVOKING),
+        (ErrorCode.ILLEGAL_GENERATION, MemberState.JOINING),
+        (ErrorCode.UNKNOWN_MEMBER_ID, MemberState.JOINING),
+        (ErrorCode.FENCED_INSTANCE_ID, MemberState.FAILED),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, MemberState.STABLE),
+        (ErrorCode.NOT_COORDINATOR, MemberState.STABLE),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, MemberState.STABLE),
+    ],
+)
+def test_a_commit_that_is_refused_tells_where_the_group_stands(error: ErrorCode, then: MemberState) -> None:
+    script = _joined()
+    offsets = {PARTITIONS[0]: 3}
+    script.give(Commit(offsets))
+    assert NotCommitted(offsets, error) in script.answer(_answer_to_commit(error))
+    assert script.member.state is then
+
+
+def test_a_commit_outside_of_a_generation_is_not_sent() -> None:
+    script = Script()
+    script.find()
+    assert script.give(Commit({PARTITIONS[0]: 1})) == [
+        NotCommitted({PARTITIONS[0]: 1}, ErrorCode.REBALANCE_IN_PROGRESS)
+    ]
+    script = _joined()
+    script.give(Disconnected())
+    assert script.give(Commit({PARTITIONS[0]: 1})) == [
+        NotCommitted({PARTITIONS[0]: 1}, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    ]
+
+
+def test_a_commit_whose_connection_goes_is_unknown() -> None:
+    script = _joined()
+    script.give(Commit({PARTITIONS[0]: 1}))
+    assert script.give(Disconnected()) == [NotCommitted({PARTITIONS[0]: 1}, ErrorCode.NETWORK_EXCEPTION)]
+
+
+@pytest.mark.parametrize("error", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.UNSTABLE_OFFSET_COMMIT])
+def test_offsets_are_fetched_until_they_are_there(error: ErrorCode) -> None:
+    script = Script()
+    script.find()
+    script.join()
+    script.sync(PARTITIONS[:1])
+    assert script.fetched({PARTITIONS[0]: -1}, error) == []
+    script.wait(100)
+    assert script.fetched({PARTITIONS[0]: 5}) == [Fetched({PARTITIONS[0]: 5})]
+
+
+@pytest.mark.parametrize("version", [1, 7, 8, 9])
+def test_offsets_are_read_in_every_form(version: int) -> None:
+    script = Script(versions=Versions(fetch=version))
+    script.find()
+    script.join()
+    script.sync(PARTITIONS[:1])
+    request = script.request(m.OffsetFetchRequest)
+    assert request.require_stable is (version >= 7)
+    if version >= 8:
+        assert script.fetched({PARTITIONS[0]: 5}) == [Fetched({PARTITIONS[0]: 5})]
+    else:
+        part = m.OffsetFetchResponsePartition(partition_index=0, committed_offset=5)
+        topic = m.OffsetFetchResponseTopic(name="orders", partitions=[part])
+        assert script.answer(m.OffsetFetchResponse(topics=[topic])) == [Fetched({PARTITIONS[0]: 5})]
+
+
+def test_a_fetch_that_is_not_allowed_ends_the_member() -> None:
+    script = Script()
+    script.find()
+    script.join()
+    script.sync(PARTITIONS[:1])
+    denied = m.OffsetFetchResponseGroup(group_id="g", error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    assert Failed(ErrorCode.GROUP_AUTHORIZATION_FAILED) in script.answer(m.OffsetFetchResponse(groups=[denied]))
+
+
+# ---- the leader, static members, and the way out
+
+
+def _leads(script: Script, **fields: Any) -> None:
+    blob = BLOBS.write_subscription(MemberSubscription(["orders"]))
+    script.find()
+    script.join(leader="x", members=[m.JoinGroupResponseMember(member_id="x", metadata=blob)], **fields)
+
+
+def test_the_leader_joins_again_when_the_topics_change() -> None:
+    script = Script()
+    _leads(script)
+    script.sync()
+    script.fetched(dict.fromkeys(PARTITIONS, 0))
+    assert script.give(TopicsKnown({**TOPICS, "others": 3})) == [], "nobody subscribes to that"
+    assert script.give(TopicsKnown({"orders": 5})) == [Revoking(1, frozenset(PARTITIONS))]
+
+
+def test_a_follower_does_not_care_about_topics() -> None:
+    assert _joined().give(TopicsKnown({"orders": 5})) == []
+
+
+def test_a_static_leader_that_is_back_assigns_nothing() -> None:
+    script = Script(group_instance_id="i")
+    _leads(script, skip_assignment=True)
+    assert script.request(m.SyncGroupRequest).assignments == []
+    script.sync()
+    assert script.member.is_leader
+    script.fetched(dict.fromkeys(PARTITIONS, 0))
+    assert script.give(TopicsKnown({"orders": 5})) == [Revoking(1, frozenset(PARTITIONS))], "but it watches the topics"
+
+
+def test_another_subscription_is_another_join() -> None:
+    script = _joined()
+    assert script.give(Subscribe(("orders",))) == []
+    assert script.give(Subscribe(("orders", "more"))) == [Revoking(1, frozenset(PARTITIONS))]
+    script = Script("cooperative-sticky")
+    script.settle()
+    assert script.give(Subscribe(("more",))) == [Revoking(1, frozenset(PARTITIONS))], "it may not keep those"
+
+
+def test_the_sticky_assignor_is_told_what_the_member_had() -> None:
+    class Telling(JsonBlobs):
+        told = b""
+
+        def write_subscription(self, subscription: MemberSubscription) -> bytes:
+            self.told = subscription.user_data or self.told
+            return super().write_subscription(subscription)
+
+    blobs = Telling()
+    script = Script("sticky")
+    script.member._blobs = blobs
+    script.settle()
+    script.wait(3_000)
+    script.answer(m.HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+    script.give(Released(1, {}))
+    assert b"orders" in blobs.told
+
+
+@pytest.mark.parametrize(("version", "batch"), [(5, True), (3, True), (1, False)])
+def test_leaving(version: int, batch: bool) -> None:
+    script = Script(versions=Versions(leave=version))
+    script.settle()
+    effects = script.give(Leave("enough"))
+    assert effects[-1] == Left()
+    request = script.request(m.LeaveGroupRequest)
+    assert [member.member_id for member in request.members] == (["x"] if batch else [])
+    assert request.member_id == ("" if batch else "x")
+    assert [member.reason for member in request.members if version >= 5] == (["enough"] if version >= 5 else [])
+    assert script.give(Tick()) == []
+    assert script.member.deadline is None
+
+
+def test_a_static_member_leaves_without_a_word() -> None:
+    script = Script(group_instance_id="i")
+    script.settle()
+    assert script.give(Leave()) == [Left()]

@@ -1,0 +1,241 @@
+"""A coordinator that is killed while it is used comes back with all that it has acknowledged.
+
+The load is a process of its own (crash_load.py) that writes down what it was told; the server is ``kcoord serve`` and
+is killed with SIGKILL at random moments: under load, in compactions, and while it starts. After each restart what it
+answers is compared with what was written down. ``KCOORD_WIRE_KILLS`` says how often, ``KCOORD_WIRE_SEED`` how to begin.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import kcoord_wire as kw
+from kcoord_wire.error_codes import ErrorCode
+from tests.support.crash_load import GROUPS, PARTITIONS, TOPIC
+from tests.support.wire import Wire
+
+ROOT = Path(__file__).parent.parent.parent
+KILLS = int(os.environ.get("KCOORD_WIRE_KILLS", "20"))
+SEED = os.environ.get("KCOORD_WIRE_SEED", "1")
+PATIENCE = 120  # seconds for anything that has to happen
+NOTHING = -1
+
+Place = tuple[str, int]  # group and partition
+
+
+class Judge:
+    """What a coordinator must know, by the journal.
+
+    :ivar known: the offset that was last acknowledged, with the id of its line
+    :ivar open: the offsets sent after that, by their ids
+    :ivar generation: the greatest that a SyncGroup was answered in
+    :ivar least: that, when the present life began
+    :ivar joined: the greatest that a JoinGroup was answered with
+    :ivar members: who was told of that `generation` and stays
+    """
+
+    def __init__(self, journal: Path) -> None:
+        self._file = journal.open("rb")
+        self._part = b""
+        self._sent: dict[int, tuple[list[Place], int]] = {}
+        self.known: dict[Place, tuple[int, int]] = defaultdict(lambda: (0, NOTHING))
+        self.open: dict[Place, dict[int, int]] = defaultdict(dict)
+        self.generation: dict[str, int] = defaultdict(int)
+        self.least: dict[str, int] = {}
+        self.joined: dict[str, int] = defaultdict(int)
+        self.members: dict[str, set[str]] = defaultdict(set)
+        self.acknowledged = self.generations = self.survived = 0
+
+    def close(self) -> None:
+        self._file.close()
+
+    def read(self) -> None:
+        """Take what has been written since."""
+        *lines, self._part = (self._part + self._file.read()).split(b"\n")
+        for line in lines:
+            match json.loads(line):
+                case ["sent", number, group, partitions, offset]:
+                    self._sent[number] = [(group, partition) for partition in partitions], offset
+                    for place in self._sent[number][0]:
+                        self.open[place][number] = offset
+                case ["done", number]:
+                    self._done(number)
+                case ["refused", number]:
+                    for place in self._sent.pop(number)[0]:
+                        self.open[place].pop(number, None)
+                case ["joined", group, generation]:
+                    assert generation >= self.least.get(group, 0), f"{group} went back to generation {generation}"
+                    self.joined[group] = max(generation, self.joined[group])
+                case ["synced", group, generation, member]:
+                    self._synced(group, generation, member)
+                case other:
+                    raise AssertionError(other)
+
+    def _done(self, number: int) -> None:
+        places, offset = self._sent.pop(number)
+        self.acknowledged += 1
+        for place in places:
+            if number > self.known[place][0]:  # lines of two threads may change places
+                self.known[place] = number, offset
+                self.open[place] = {n: sent for n, sent in self.open[place].items() if n > number}
+
+    def _synced(self, group: str, generation: int, member: str) -> None:
+        assert generation >= self.least.get(group, 0), f"{group} went back to generation {generation}"
+        if generation > self.generation[group]:
+            self.generation[group] = generation
+            self.members[group].clear()
+            self.generations += 1
+        if member and generation == self.generation[group]:
+            self.members[group].add(member)
+
+    def compare(self, address: str) -> None:
+        """Ask the coordinator at `address`, which nobody uses yet, for everything."""
+        with Wire(address, timeout=PATIENCE) as wire:
+            found: dict[Place, int] = {}
+            for group in GROUPS:
+                response = wire.call(kw.OffsetFetchRequest(group_id=group, topics=None), 7)
+                assert response.error_code == 0
+                for topic in response.topics:
+                    for partition in topic.partitions:
+                        assert (topic.name, partition.error_code) == (TOPIC, 0)
+                        found[group, partition.partition_index] = partition.committed_offset
+            self._compare_offsets(found)
+            for group, members in self.members.items():
+                for member in members:
+                    beat = kw.HeartbeatRequest(group_id=group, generation_id=self.generation[group], member_id=member)
+                    error = wire.call(beat, 4).error_code
+                    allowed = {ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS}
+                    if self.joined[group] > self.generation[group]:  # perhaps on disk, though nobody was told
+                        allowed |= {ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID}
+                    assert error in allowed, f"{member} of generation {self.generation[group]}: {error}"
+        self.least = dict(self.generation)
+
+    def _compare_offsets(self, found: dict[Place, int]) -> None:
+        for place in [(group, partition) for group in GROUPS for partition in range(PARTITIONS)]:
+            allowed = {self.known[place][1], *self.open[place].values()}
+            assert found.get(place, NOTHING) in allowed, f"{place}: {found.get(place)}, not one of {allowed}"
+        for number, (places, offset) in self._sent.items():
+            if all(list(self.open[place]) == [number] for place in places):
+                assert len({found.get(place) == offset for place in places}) == 1, f"{places}: a part of a commit"
+                self.survived += found.get(places[0]) == offset
+        for place in self.open:
+            self.known[place] = max(self.open[place], default=0) or self.known[place][0], found.get(place, NOTHING)
+        self.open.clear()
+        self._sent.clear()
+
+
+class Process:
+    """A process with lines on its stdout, waited for with patience."""
+
+    def __init__(self, *arguments: str, log: Path) -> None:
+        with log.open("ab") as stderr:
+            self._process = subprocess.Popen(
+                [sys.executable, *arguments],
+                cwd=ROOT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+            )
+        self._lines: queue.Queue[str] = queue.Queue()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line.decode().strip())
+        self._lines.put("")
+
+    def tell(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line.encode() + b"\n")
+        self._process.stdin.flush()
+
+    def line(self) -> str:
+        """The next line; empty where there is none any more."""
+        return self._lines.get(timeout=PATIENCE)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait(PATIENCE)
+        self._reader.join(PATIENCE)
+        for pipe in self._process.stdin, self._process.stdout:
+            assert pipe is not None
+            pipe.close()
+
+
+@contextmanager
+def running(*arguments: str, log: Path) -> Iterator[Process]:
+    process = Process(*arguments, log=log)
+    try:
+        yield process
+    finally:
+        process.kill()
+
+
+def compacts(data: Path) -> bool:
+    return any(not name.endswith(".log") for name in os.listdir(data / "__consumer_offsets-0"))
+
+
+SERVE = (
+    *("-m", "kcoord_wire", "serve", "--topics", f"{TOPIC}:{PARTITIONS}", "--port", "0"),
+    *("--config", "group.initial.rebalance.delay.ms=0", "--config", "group.min.session.timeout.ms=100"),
+)
+
+
+@pytest.mark.slow
+def test_nothing_acknowledged_is_lost_by_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data, journal, log = tmp_path / "data", tmp_path / "journal", tmp_path / "log"
+    journal.touch()
+    dice = random.Random(SEED)
+    judge = Judge(journal)
+    began = time.monotonic()
+    kills = early = interrupted = 0
+    serve = (*SERVE, "--data-dir", str(data))
+    with running("-m", "tests.support.crash_load", str(journal), SEED, log=log) as load:
+        while kills < KILLS:
+            if dice.random() < 0.15:
+                with running(*serve, log=log):
+                    time.sleep(dice.uniform(0, 0.8))
+                kills += 1
+                early += 1
+            with running(*serve, log=log) as server:
+                serves = server.line()
+                assert serves.startswith("kcoord serves on "), log.read_text()
+                address = serves.split()[3].rstrip(",")
+                judge.compare(address)
+                load.tell(address)
+                assert load.line() == "up", log.read_text()
+                moment = time.monotonic() + dice.uniform(0, 0.4)
+                hunts = dice.random() < 0.5  # for a compaction, which is rare and short
+                while time.monotonic() < moment and not (hunts and compacts(data)):
+                    time.sleep(0.002)
+                time.sleep(dice.uniform(0, 0.02))
+            kills += 1
+            assert load.line() == "down", log.read_text()
+            interrupted += compacts(data)
+            judge.read()
+        with running(*serve, log=log) as server:
+            judge.compare(server.line().split()[3].rstrip(","))
+    judge.close()
+    assert judge.acknowledged > 10 * KILLS
+    assert judge.generations > KILLS
+    with capsys.disabled():
+        print(
+            f"\n{kills} kills in {time.monotonic() - began:.0f} s, {early} of them while it started, "
+            f"{interrupted} in a compaction; {judge.acknowledged} commits and {judge.generations} generations "
+            f"acknowledged, {judge.survived} commits kept that were not"
+        )

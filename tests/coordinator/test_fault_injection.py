@@ -1,0 +1,259 @@
+"""Fault scripts: what each rule strikes, in which order, and what a wrong script is told."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kcoord_wire as kw
+from kcoord_wire.api_keys import API_NAMES
+from kcoord_wire.coordinator.fault_injection import CLEAN, Fault, FaultError, Faults, Tally, Verdict
+from kcoord_wire.error_codes import ErrorCode
+
+KEYS = {name: key for key, name in API_NAMES.items()}
+BEAT = kw.HeartbeatRequest(group_id="g", generation_id=1, member_id="worker-7-uuid")
+
+
+def decide(
+    faults: Faults, message: Any = BEAT, on: str = "request", version: int = 4, client: str = "c", at: int = 0
+) -> Verdict:
+    api = KEYS[type(message).__name__.removesuffix("Request")]
+    return faults.decide(on, api, message, version, client, at)
+
+
+def strikes(faults: Faults, times: int, **how: Any) -> list[int]:
+    """The numbers, from 1, of those of so many like requests that are struck."""
+    return [number for number in range(1, times + 1) if not decide(faults, **how).is_clean]
+
+
+@pytest.mark.parametrize(
+    ("fault", "verdict"),
+    [
+        (Fault("delay", delay_ms=70), Verdict(delay_ms=70)),
+        (Fault("drop"), Verdict(drop=True)),
+        (Fault("duplicate"), Verdict(copies=2)),
+        (Fault("error", error="NOT_COORDINATOR"), Verdict(error=ErrorCode.NOT_COORDINATOR)),
+        (Fault("error", error=27), Verdict(error=ErrorCode.REBALANCE_IN_PROGRESS)),
+        (Fault("disconnect"), Verdict(disconnect=True)),
+    ],
+)
+def test_each_action(fault: Fault, verdict: Verdict) -> None:
+    faults = Faults([fault])
+    assert decide(faults) == verdict
+    assert not verdict.is_clean
+    assert decide(faults, on="response") is CLEAN
+    assert CLEAN.is_clean
+
+
+def test_actions_of_several_rules_are_joined() -> None:
+    faults = Faults(
+        [
+            Fault("delay", delay_ms=5),
+            Fault("delay", delay_ms=6),
+            Fault("duplicate"),
+            Fault("duplicate"),
+            Fault("error", error=16),
+            Fault("error", error=27),
+            Fault("drop"),
+            Fault("disconnect"),
+        ]
+    )
+    assert decide(faults) == Verdict(11, True, 3, ErrorCode.NOT_COORDINATOR, True)
+
+
+@pytest.mark.parametrize(
+    ("when", "struck"),
+    [
+        ({}, [1, 2, 3, 4, 5, 6, 7, 8, 9]),
+        ({"after": 3}, [4, 5, 6, 7, 8, 9]),
+        ({"count": 2}, [1, 2]),
+        ({"every": 3}, [3, 6, 9]),
+        ({"after": 1, "every": 2, "count": 3}, [3, 5, 7]),
+    ],
+)
+def test_counting(when: dict[str, Any], struck: list[int]) -> None:
+    faults = Faults([Fault("drop", **when)])
+    assert strikes(faults, 9) == struck
+    assert bool(faults) is (when.get("count") is None)
+
+
+def test_time() -> None:
+    faults = Faults([Fault("drop", from_ms=100, until_ms=200)])
+    assert [at for at in (0, 99, 100, 199) if not decide(faults, at=at).is_clean] == [100, 199]
+    assert faults
+    assert decide(faults, at=200).is_clean
+    assert not faults
+
+
+def test_only_what_matches_counts() -> None:
+    faults = Faults([Fault("drop", group="g", after=1)])
+    assert strikes(faults, 2, message=kw.HeartbeatRequest(group_id="other")) == []
+    assert strikes(faults, 3) == [2, 3]
+    assert faults.tallies() == [Tally(Fault("drop", group="g", after=1), matches=3, hits=2)]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        kw.JoinGroupRequest(group_id="g"),
+        kw.OffsetCommitRequest(group_id="g"),
+        kw.OffsetFetchRequest(group_id="g"),
+        kw.OffsetFetchRequest(
+            groups=[kw.OffsetFetchRequestGroup(group_id="x"), kw.OffsetFetchRequestGroup(group_id="g")]
+        ),
+        kw.DescribeGroupsRequest(groups=["x", "g"]),
+        kw.DeleteGroupsRequest(groups_names=["g"]),
+        kw.OffsetDeleteRequest(group_id="g"),
+        kw.FindCoordinatorRequest(key="g"),
+        kw.FindCoordinatorRequest(coordinator_keys=["x", "g"]),
+    ],
+)
+def test_the_group_is_found_wherever_a_request_names_it(message: Any) -> None:
+    assert decide(Faults([Fault("drop", group="g")]), message).drop
+    assert decide(Faults([Fault("drop", group="y")]), message).is_clean
+    assert decide(Faults([Fault("drop", group="g")]), kw.MetadataRequest()).is_clean
+
+
+@pytest.mark.parametrize(
+    ("message", "client"),
+    [
+        (BEAT, "c"),
+        (kw.JoinGroupRequest(), "worker-7"),
+        (kw.HeartbeatRequest(member_id="x", group_instance_id="worker-7"), "c"),
+        (kw.LeaveGroupRequest(members=[kw.LeaveGroupRequestMemberIdentity(member_id="worker-7-uuid")]), "c"),
+    ],
+)
+def test_the_member_is_known_by_member_id_client_id_and_instance_id(message: Any, client: str) -> None:
+    assert decide(Faults([Fault("drop", member="worker-7")]), message, client=client).drop
+    assert decide(Faults([Fault("drop", member="worker-8")]), message, client=client).is_clean
+
+
+def test_api_client_and_versions() -> None:
+    faults = Faults([Fault("drop", api="Heartbeat", client_id="c", versions="2-4")])
+    assert decide(faults).drop
+    assert decide(faults, client="c2").is_clean
+    assert [version for version in range(6) if decide(faults, version=version).drop] == [2, 3, 4]
+    assert decide(faults, kw.JoinGroupRequest()).is_clean
+
+
+@pytest.mark.parametrize(
+    ("text", "versions"), [("3", range(3, 4)), (3, range(3, 4)), ("0-5", range(6)), ("6+", range(6, 1 << 15))]
+)
+def test_versions(text: str | int, versions: range) -> None:
+    assert Fault("drop", versions=text).versions == versions
+    assert Fault("drop", versions=versions).versions == versions
+
+
+def test_add_remove_and_clear_while_it_runs() -> None:
+    faults = Faults()
+    assert not faults
+    lost, late = Fault("drop", api="Heartbeat"), Fault("delay", delay_ms=9)
+    faults.add(lost, late)
+    assert decide(faults) == Verdict(delay_ms=9, drop=True)
+    faults.remove(lost)
+    assert decide(faults) == Verdict(delay_ms=9)
+    with pytest.raises(ValueError, match="no such rule"):
+        faults.remove(lost)
+    faults.clear()
+    assert not faults
+    assert decide(faults) is CLEAN
+    assert faults.tallies() == []
+
+
+def test_a_used_up_rule_leaves_its_tally() -> None:
+    faults = Faults([Fault("drop", count=1)])
+    assert strikes(faults, 3) == [1]
+    assert [(tally.matches, tally.hits) for tally in faults.tallies()] == [(1, 1)]
+
+
+def test_rules_for_other_apis_cost_a_heartbeat_little() -> None:
+    faults = Faults(Fault("drop", api="JoinGroup", group=str(number)) for number in range(10_000))
+    start = time.process_time()
+    for _ in range(10_000):
+        assert decide(faults) is CLEAN
+    assert time.process_time() - start < 2  # typically 0.01; a walk over the rules takes a minute
+
+
+# ---- files
+
+SCRIPT = """
+[[fault]]
+api = "Heartbeat"
+action = "drop"
+member = "worker-7"
+after = 2
+count = 3
+
+[[fault]]
+api = "OffsetCommit"
+on = "response"
+action = "error"
+error = "NOT_COORDINATOR"
+versions = "0-8"
+from_ms = 100
+until_ms = 900
+"""
+
+
+def test_from_file(tmp_path: Path) -> None:
+    path = tmp_path / "faults.toml"
+    path.write_text(SCRIPT, "utf-8")
+    assert [tally.fault for tally in Faults.from_file(path).tallies()] == [
+        Fault("drop", api="Heartbeat", member="worker-7", after=2, count=3),
+        Fault("error", "response", "OffsetCommit", versions=range(9), from_ms=100, until_ms=900, error=16),
+    ]
+    path.write_text("")
+    assert not Faults.from_file(str(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "message"),
+    [
+        ("[[fault]]\naction = 'drop'\n[[fault]]\naction = 'drop'\nmembr = 'x'", "membr",
+         "fault 2: membr: no such key; did you mean member?"),
+        ("[[faults]]\naction = 'drop'", "faults", "faults: no such table; did you mean fault?"),
+        ("fault = 3", "fault", r"fault: each rule is a table of its own: \[\[fault\]\]"),
+        ("[fault]\naction = 'drop'", "fault", "each rule is a table of its own"),
+        ("[[fault]]\napi = 'Heartbeat'", "action", "fault 1: action: is missing"),
+        ("[[fault]]\naction = 'dorp'", "action", "'dorp': no such action; did you mean drop?"),
+        ("[[fault]]\naction = 3", "action", "text is wanted, not 3"),
+        ("[[fault]]\naction = 'drop'\non = 'reply'", "on", "'reply': no such on"),
+        ("[[fault]]\naction = 'drop'\napi = 'Hartbeat'", "api", "did you mean Heartbeat?"),
+        ("[[fault]]\naction = 'drop'\napi = 'joingroup'", "api", "did you mean JoinGroup?"),
+        ("[[fault]]\naction = 'drop'\ngroup = 1", "group", "text is wanted, not 1"),
+        ("[[fault]]\naction = 'drop'\ncount = 0", "count", "a whole number from 1 up is wanted, not 0"),
+        ("[[fault]]\naction = 'drop'\nevery = true", "every", "a whole number from 1 up is wanted, not True"),
+        ("[[fault]]\naction = 'drop'\nafter = -1", "after", "a whole number from 0 up"),
+        ("[[fault]]\naction = 'drop'\nfrom_ms = 1.5", "from_ms", "not 1.5"),
+        ("[[fault]]\naction = 'drop'\nfrom_ms = 5\nuntil_ms = 5", "until_ms", "is not after from_ms"),
+        ("[[fault]]\naction = 'delay'", "delay_ms", "goes with action = 'delay'"),
+        ("[[fault]]\naction = 'drop'\ndelay_ms = 5", "delay_ms", "goes with action = 'delay'"),
+        ("[[fault]]\naction = 'error'", "error", "goes with action = 'error'"),
+        ("[[fault]]\naction = 'drop'\nerror = 16", "error", "goes with action = 'error'"),
+        ("[[fault]]\naction = 'error'\nerror = 'NOT_CORDINATOR'", "error", "did you mean NOT_COORDINATOR?"),
+        ("[[fault]]\naction = 'error'\nerror = 9999", "error", "9999: no such error"),
+        ("[[fault]]\naction = 'error'\nerror = 0", "error", "NONE is no error"),
+        ("[[fault]]\naction = 'error'\nerror = [1]", "error", "no such error"),
+        ("[[fault]]\naction = 'drop'\nversions = '5-2'", "versions", r"0-5 or 6\+ is wanted, not '5-2'"),
+        ("[[fault]]\naction = 'drop'\nversions = '1-3+'", "versions", "is wanted"),
+        ("[[fault]]\naction = 'drop'\nversions = true", "versions", "is wanted, not True"),
+        ("[[fault]", None, "at line 1"),
+    ],
+)  # fmt: skip
+def test_a_wrong_file_is_told_where(tmp_path: Path, text: str, key: str | None, message: str) -> None:
+    path = tmp_path / "faults.toml"
+    path.write_text(text, "utf-8")
+    with pytest.raises(FaultError, match=message) as caught:
+        Faults.from_file(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert caught.value.key == key
+
+
+def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "faults.toml"
+    path.write_bytes(b"\xff")
+    with pytest.raises(FaultError, match="utf-8"):
+        Faults.from_file(path)

@@ -1,0 +1,565 @@
+"""Permissions: what each api needs, how a request is taken apart and its answer put together again."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kcoord_wire import messages as m
+from kcoord_wire.codec.registry import registry
+from kcoord_wire.coordinator.permissions import ANONYMOUS, Operation, Permissions, PermissionsError, Rule
+from kcoord_wire.error_codes import ErrorCode
+
+NO_GROUP = ErrorCode.GROUP_AUTHORIZATION_FAILED
+NO_TOPIC = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+ALICE = "User:alice"
+IDS = {name: uuid.UUID(int=number) for number, name in enumerate(("orders", "secret", "orders-2"), 1)}
+
+
+def name_of(topic_id: uuid.UUID) -> str | None:
+    return {number: name for name, number in IDS.items()}.get(topic_id)
+
+
+def rule(operations: str, groups: str = "", topics: str = "", principals: str = ALICE) -> Rule:
+    wanted = frozenset(Operation[operation.upper()] for operation in operations.split())
+    return Rule(tuple(principals.split()), wanted, tuple(groups.split()), tuple(topics.split()))
+
+
+ORDERS = Permissions([rule("read", "billing*", "orders*"), rule("delete", "billing"), rule("write", topics="orders")])
+"""Alice may read groups billing* and topics orders*, delete group billing and write to orders."""
+
+
+def split(request: Any, version: int, permissions: Permissions = ORDERS, principal: str = ALICE) -> tuple[Any, Any]:
+    allowed, finish = permissions.split(request, version, principal, name_of)
+    if allowed is None:
+        assert finish is not None
+        response = finish(None)
+        codec = registry.response(registry[type(request).__name__].api_key or 0)
+        assert codec.decode(codec.encode(response, version), version) is not None
+    return allowed, finish
+
+
+def errors(topics: Sequence[Any], partitions: str = "partitions", name: str = "name") -> dict[str, list[int]]:
+    return {getattr(topic, name): [part.error_code for part in getattr(topic, partitions)] for topic in topics}
+
+
+# ---- rules
+
+
+@pytest.mark.parametrize(
+    ("operation", "kind", "name", "allowed"),
+    [
+        (Operation.READ, "group", "billing", True),
+        (Operation.READ, "group", "billing-2", True),
+        (Operation.READ, "group", "billin", False),
+        (Operation.READ, "group", "", False),
+        (Operation.DESCRIBE, "group", "billing-2", True),
+        (Operation.DELETE, "group", "billing", True),
+        (Operation.DELETE, "group", "billing-2", False),
+        (Operation.READ, "topic", "orders-2", True),
+        (Operation.WRITE, "topic", "orders", True),
+        (Operation.WRITE, "topic", "orders-2", False),
+        (Operation.DESCRIBE, "topic", "orders", True),
+        (Operation.DESCRIBE, "topic", "billing", False),
+    ],
+)
+def test_judgement(operation: Operation, kind: str, name: str, allowed: bool) -> None:
+    ask = ORDERS.allows_group if kind == "group" else ORDERS.allows_topic
+    assert ask(ALICE, operation, name) is allowed
+    assert not ask("User:alic", operation, name)
+    assert not ask("User:alice2", operation, name)
+    assert not ask(ANONYMOUS, operation, name)
+
+
+def test_deny_goes_before_allow() -> None:
+    permissions = Permissions(
+        [rule("read write delete", "*", "*", "User:*")], [rule("read", "x*", principals=ALICE), rule("describe", "y")]
+    )
+    assert not permissions.allows_group(ALICE, Operation.READ, "x1")
+    assert permissions.allows_group(ALICE, Operation.DESCRIBE, "x1")  # denying read does not deny describe
+    assert permissions.allows_group("User:bob", Operation.READ, "x1")
+    assert not permissions.allows_group(ALICE, Operation.DESCRIBE, "y")
+    assert permissions.allows_group(ALICE, Operation.READ, "y")
+    assert permissions.allows_topic(ALICE, Operation.WRITE, "x1")
+
+
+def test_no_rules_allow_nothing() -> None:
+    assert not Permissions([]).allows_group(ALICE, Operation.DESCRIBE, "g")
+
+
+def test_some_topic() -> None:
+    assert ORDERS.allows_some_topic(ALICE, Operation.WRITE)
+    assert not ORDERS.allows_some_topic("User:bob", Operation.WRITE)
+    assert not ORDERS.allows_some_topic(ALICE, Operation.DELETE)
+    everything = [rule("write", topics="t*")]
+    assert Permissions(everything, [rule("write", topics="t")]).allows_some_topic(ALICE, Operation.WRITE)
+    assert not Permissions(everything, [rule("write", topics="t*")]).allows_some_topic(ALICE, Operation.WRITE)
+    assert not Permissions(everything, [rule("write", topics="*")]).allows_some_topic(ALICE, Operation.WRITE)
+
+
+# ---- apis that ask about one group
+
+
+@pytest.mark.parametrize(
+    ("request_class", "versions"),
+    [
+        (m.JoinGroupRequest, range(10)),
+        (m.SyncGroupRequest, range(6)),
+        (m.HeartbeatRequest, range(5)),
+        (m.LeaveGroupRequest, range(6)),
+    ],
+)
+def test_members(request_class: Any, versions: range) -> None:
+    for version in versions:
+        request = request_class(group_id="billing")
+        assert split(request, version) == (request, None)
+        allowed, finish = split(request_class(group_id="other"), version)
+        assert allowed is None
+        assert finish(None).error_code == NO_GROUP
+
+
+def test_other_apis_are_let_through() -> None:
+    for request in (m.ApiVersionsRequest(), m.SaslHandshakeRequest(), m.SaslAuthenticateRequest()):
+        assert split(request, 0, Permissions([])) == (request, None)
+
+
+def test_find_coordinator_for_one_group() -> None:
+    for version in range(4):
+        assert split(m.FindCoordinatorRequest(key="billing"), version)[1] is None
+        allowed, finish = split(m.FindCoordinatorRequest(key="other"), version)
+        assert allowed is None
+        response = finish(None)
+        assert (response.error_code, response.node_id, response.port) == (NO_GROUP, -1, -1)
+    transaction = m.FindCoordinatorRequest(key="other", key_type=1)
+    assert split(transaction, 3) == (transaction, None)
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_find_coordinator_for_several_groups(version: int) -> None:
+    request = m.FindCoordinatorRequest(coordinator_keys=["x", "billing", "y", "billing-2"])
+    allowed, finish = split(request, version)
+    assert allowed.coordinator_keys == ["billing", "billing-2"]
+    found = [m.FindCoordinatorResponseCoordinator(key=key, node_id=1) for key in allowed.coordinator_keys]
+    whole = finish(m.FindCoordinatorResponse(coordinators=found))
+    assert [(part.key, part.error_code, part.node_id) for part in whole.coordinators] == [
+        ("x", NO_GROUP, -1),
+        ("billing", 0, 1),
+        ("y", NO_GROUP, -1),
+        ("billing-2", 0, 1),
+    ]
+    assert request.coordinator_keys == ["x", "billing", "y", "billing-2"]
+    allowed, finish = split(m.FindCoordinatorRequest(coordinator_keys=["x", "y"]), version)
+    assert allowed is None
+    assert [part.error_code for part in finish(None).coordinators] == [NO_GROUP, NO_GROUP]
+
+
+def test_delete_groups() -> None:
+    allowed, finish = split(m.DeleteGroupsRequest(groups_names=["billing-2", "billing", "x"]), 2)
+    assert allowed.groups_names == ["billing"]
+    answer = m.DeleteGroupsResponse(results=[m.DeleteGroupsResponseDeletableGroupResult(group_id="billing")])
+    results = finish(answer).results
+    assert [(part.group_id, part.error_code) for part in results] == [
+        ("billing-2", NO_GROUP),
+        ("billing", 0),
+        ("x", NO_GROUP),
+    ]
+
+
+@pytest.mark.parametrize("ask_for_operations", [False, True])
+def test_describe_groups(ask_for_operations: bool) -> None:
+    request = m.DescribeGroupsRequest(
+        groups=["x", "billing", "billing-2", "billing-3"], include_authorized_operations=ask_for_operations
+    )
+    allowed, finish = split(request, 5)
+    assert allowed.groups == ["billing", "billing-2", "billing-3"]
+    groups = [m.DescribeGroupsResponseDescribedGroup(group_id=name, group_state="Empty") for name in allowed.groups]
+    groups[2].error_code = 14
+    whole = finish(m.DescribeGroupsResponse(groups=groups)).groups
+    assert [(group.group_id, group.error_code) for group in whole] == [
+        ("x", NO_GROUP),
+        ("billing", 0),
+        ("billing-2", 0),
+        ("billing-3", 14),
+    ]
+    unset = -(2**31)
+    read, delete, describe = 1 << 3, 1 << 6, 1 << 8
+    expected = [unset, read | delete | describe, read | describe, unset] if ask_for_operations else [unset] * 4
+    assert [group.authorized_operations for group in whole] == expected
+
+
+def test_list_groups_leaves_out() -> None:
+    allowed, finish = split(m.ListGroupsRequest(states_filter=["Stable"]), 4)
+    assert allowed.states_filter == ["Stable"]
+    groups = [m.ListGroupsResponseListedGroup(group_id=name) for name in ("x", "billing", "y", "billing-2")]
+    assert [group.group_id for group in finish(m.ListGroupsResponse(groups=groups)).groups] == ["billing", "billing-2"]
+
+
+# ---- apis that ask about topics
+
+
+def commit(*names: str, group: str = "billing", by_id: bool = False) -> m.OffsetCommitRequest:
+    partitions = [m.OffsetCommitRequestPartition(partition_index=n, committed_offset=9) for n in (0, 1)]
+    topics = [
+        m.OffsetCommitRequestTopic(
+            name="" if by_id else name, topic_id=IDS[name] if by_id else uuid.UUID(int=0), partitions=partitions
+        )
+        for name in names
+    ]
+    return m.OffsetCommitRequest(group_id=group, topics=topics)
+
+
+@pytest.mark.parametrize("version", range(11))
+def test_offset_commit(version: int) -> None:
+    by_id = version == 10
+    request = commit("secret", "orders", by_id=by_id)
+    allowed, finish = split(request, version)
+    key = (lambda topic: name_of(topic.topic_id)) if by_id else (lambda topic: topic.name)
+    assert [key(topic) for topic in allowed.topics] == ["orders"]
+    done = m.OffsetCommitResponseTopic(
+        name=allowed.topics[0].name,
+        topic_id=allowed.topics[0].topic_id,
+        partitions=[m.OffsetCommitResponsePartition(partition_index=n) for n in (0, 1)],
+    )
+    whole = finish(m.OffsetCommitResponse(topics=[done]))
+    assert [(key(topic), [p.error_code for p in topic.partitions]) for topic in whole.topics] == [
+        ("secret", [NO_TOPIC, NO_TOPIC]),
+        ("orders", [0, 0]),
+    ]
+    assert split(commit("orders", by_id=by_id), version)[1] is None
+    allowed, finish = split(commit("secret", by_id=by_id), version)
+    assert allowed is None
+    assert [p.error_code for p in finish(None).topics[0].partitions] == [NO_TOPIC, NO_TOPIC]
+    allowed, finish = split(commit("orders", "secret", group="x", by_id=by_id), version)
+    assert allowed is None
+    assert {p.error_code for topic in finish(None).topics for p in topic.partitions} == {NO_GROUP}
+
+
+def test_an_unknown_topic_id_is_the_machines_to_refuse() -> None:
+    request = commit("orders", by_id=True)
+    request.topics[0].topic_id = uuid.UUID(int=99)
+    assert split(request, 10) == (request, None)
+
+
+def test_offset_delete() -> None:
+    topics = [
+        m.OffsetDeleteRequestTopic(name=name, partitions=[m.OffsetDeleteRequestPartition(partition_index=3)])
+        for name in ("orders", "secret")
+    ]
+    allowed, finish = split(m.OffsetDeleteRequest(group_id="billing", topics=topics), 0)
+    assert [topic.name for topic in allowed.topics] == ["orders"]
+    done = m.OffsetDeleteResponseTopic(name="orders", partitions=[m.OffsetDeleteResponsePartition(partition_index=3)])
+    assert errors(finish(m.OffsetDeleteResponse(topics=[done])).topics) == {"orders": [0], "secret": [NO_TOPIC]}
+    whole = m.OffsetDeleteResponse(error_code=69)
+    assert finish(whole) == whole
+    allowed, finish = split(m.OffsetDeleteRequest(group_id="billing-2", topics=topics), 0)
+    assert (allowed, finish(None).error_code) == (None, NO_GROUP)
+    allowed, finish = split(m.OffsetDeleteRequest(group_id="billing", topics=topics[1:]), 0)
+    assert (allowed, errors(finish(None).topics)) == (None, {"secret": [NO_TOPIC]})
+
+
+@pytest.mark.parametrize("version", range(8))
+def test_offset_fetch_of_one_group(version: int) -> None:
+    def ask(*names: str, group: str = "billing") -> m.OffsetFetchRequest:
+        topics = [m.OffsetFetchRequestTopic(name=name, partition_indexes=[0, 5]) for name in names]
+        return m.OffsetFetchRequest(group_id=group, topics=topics)
+
+    allowed, finish = split(ask("orders", "secret", "orders-2"), version)
+    assert [topic.name for topic in allowed.topics] == ["orders", "orders-2"]
+    found = [
+        m.OffsetFetchResponseTopic(
+            name=topic.name,
+            partitions=[m.OffsetFetchResponsePartition(partition_index=n) for n in topic.partition_indexes],
+        )
+        for topic in allowed.topics
+    ]
+    whole = finish(m.OffsetFetchResponse(topics=found))
+    assert errors(whole.topics) == {"orders": [0, 0], "secret": [NO_TOPIC, NO_TOPIC], "orders-2": [0, 0]}
+    assert [topic.name for topic in whole.topics] == ["orders", "secret", "orders-2"]
+    assert [(p.partition_index, p.committed_offset) for p in whole.topics[1].partitions] == [(0, -1), (5, -1)]
+    assert split(ask("orders"), version)[1] is None
+
+    # What is wrong with the group goes before what is wrong with its topics.
+    allowed, finish = split(ask("secret"), version)
+    assert allowed.topics == []
+    assert finish(m.OffsetFetchResponse(error_code=16)) == m.OffsetFetchResponse(error_code=16)
+    assert errors(finish(m.OffsetFetchResponse()).topics) == {"secret": [NO_TOPIC, NO_TOPIC]}
+
+    allowed, finish = split(ask("orders", group="x"), version)
+    assert allowed is None
+    response = finish(None)
+    assert response.error_code == (NO_GROUP if version >= 2 else 0)
+    assert errors(response.topics) == ({} if version >= 2 else {"orders": [NO_GROUP, NO_GROUP]})
+
+
+def test_offset_fetch_of_all_topics_leaves_out() -> None:
+    request = m.OffsetFetchRequest(group_id="billing", topics=None)
+    allowed, finish = split(request, 5)
+    assert allowed is request
+    topics = [m.OffsetFetchResponseTopic(name=name) for name in ("secret", "orders")]
+    assert [topic.name for topic in finish(m.OffsetFetchResponse(topics=topics)).topics] == ["orders"]
+
+
+@pytest.mark.parametrize("version", [8, 9, 10])
+def test_offset_fetch_of_several_groups(version: int) -> None:
+    def asked(*names: str) -> list[m.OffsetFetchRequestTopics]:
+        return [
+            m.OffsetFetchRequestTopics(
+                name=name if version < 10 else "",
+                topic_id=IDS[name] if version == 10 else uuid.UUID(int=0),
+                partition_indexes=[0],
+            )
+            for name in names
+        ]
+
+    def answered(topics: Sequence[m.OffsetFetchRequestTopics]) -> list[m.OffsetFetchResponseTopics]:
+        found = [m.OffsetFetchResponsePartitions(partition_index=0, committed_offset=7)]
+        return [m.OffsetFetchResponseTopics(name=t.name, topic_id=t.topic_id, partitions=found) for t in topics]
+
+    groups = [
+        m.OffsetFetchRequestGroup(group_id="x", topics=asked("orders")),
+        m.OffsetFetchRequestGroup(group_id="billing", topics=asked("secret", "orders")),
+        m.OffsetFetchRequestGroup(group_id="billing-2", topics=None),
+        m.OffsetFetchRequestGroup(group_id="billing-3", topics=asked("orders")),
+        m.OffsetFetchRequestGroup(group_id="billing-4", topics=asked("secret")),
+    ]
+    allowed, finish = split(m.OffsetFetchRequest(groups=groups), version)
+    assert [group.group_id for group in allowed.groups] == ["billing", "billing-2", "billing-3", "billing-4"]
+    assert [None if group.topics is None else len(group.topics) for group in allowed.groups] == [1, None, 1, 0]
+    answers = [
+        m.OffsetFetchResponseGroup(group_id="billing", topics=answered(asked("orders"))),
+        m.OffsetFetchResponseGroup(group_id="billing-2", topics=answered(asked("orders", "secret", "orders-2"))),
+        m.OffsetFetchResponseGroup(group_id="billing-3", topics=answered(asked("orders"))),
+        m.OffsetFetchResponseGroup(group_id="billing-4", error_code=14),
+    ]
+    whole = finish(m.OffsetFetchResponse(groups=answers)).groups
+    names = [
+        [(topic.name or name_of(topic.topic_id), topic.partitions[0].error_code) for topic in group.topics]
+        for group in whole
+    ]
+    assert [group.error_code for group in whole] == [NO_GROUP, 0, 0, 0, 14]
+    assert names == [
+        [],
+        [("secret", NO_TOPIC), ("orders", 0)],
+        [("orders", 0), ("orders-2", 0)],
+        [("orders", 0)],
+        [],
+    ]
+    assert split(m.OffsetFetchRequest(groups=groups[3:4]), version)[1] is None
+    allowed, finish = split(m.OffsetFetchRequest(groups=groups[:1]), version)
+    assert allowed is None
+    assert [(group.group_id, group.error_code) for group in finish(None).groups] == [("x", NO_GROUP)]
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_metadata_of_named_topics(version: int) -> None:
+    topics = [m.MetadataRequestTopic(name=name) for name in ("secret", "orders")]
+    allowed, finish = split(m.MetadataRequest(topics=topics), version)
+    assert [topic.name for topic in allowed.topics] == ["orders"]
+    answer = m.MetadataResponse(
+        brokers=[m.MetadataResponseBroker()], topics=[m.MetadataResponseTopic(name="orders", topic_id=IDS["orders"])]
+    )
+    whole = finish(answer)
+    assert [(topic.name, topic.error_code) for topic in whole.topics] == [("secret", NO_TOPIC), ("orders", 0)]
+    assert whole.brokers == answer.brokers
+    allowed, finish = split(m.MetadataRequest(topics=topics[:1]), version)
+    assert allowed.topics == []  # which is "all" in version 0, so the answer's topics count for nothing
+    assert [(topic.name, topic.error_code) for topic in finish(answer).topics] == [("secret", NO_TOPIC)]
+    assert finish(answer).error_code == 0
+    assert split(m.MetadataRequest(topics=topics[1:]), version)[1] is None
+
+
+@pytest.mark.parametrize("version", [0, 1, 12])
+def test_metadata_of_all_topics_leaves_out(version: int) -> None:
+    allowed, finish = split(m.MetadataRequest(topics=None if version else []), version)
+    answer = m.MetadataResponse(topics=[m.MetadataResponseTopic(name=name) for name in IDS])
+    assert [topic.name for topic in finish(answer).topics] == ["orders", "orders-2"]
+    assert allowed.topics == (None if version else [])
+
+
+def test_metadata_of_no_topics_is_let_through() -> None:
+    request = m.MetadataRequest(topics=[])
+    assert split(request, 1, Permissions([])) == (request, None)
+
+
+def test_metadata_by_id_does_not_tell_the_name() -> None:
+    topics = [m.MetadataRequestTopic(name=None, topic_id=IDS[name]) for name in ("secret", "orders")]
+    allowed, finish = split(m.MetadataRequest(topics=topics), 12)
+    assert [topic.topic_id for topic in allowed.topics] == [IDS["orders"]]
+    refused = finish(m.MetadataResponse()).topics[0]
+    assert (refused.name, refused.topic_id, refused.error_code) == (None, IDS["secret"], NO_TOPIC)
+
+
+def test_metadata_with_authorized_operations() -> None:
+    topics = [m.MetadataRequestTopic(name=name) for name in ("orders", "orders-2", "secret")]
+    _, finish = split(m.MetadataRequest(topics=topics, include_topic_authorized_operations=True), 8)
+    answer = m.MetadataResponse(topics=[m.MetadataResponseTopic(name=name) for name in ("orders", "orders-2")])
+    read, write, describe = 1 << 3, 1 << 4, 1 << 8
+    operations = [topic.topic_authorized_operations for topic in finish(answer).topics]
+    assert operations == [read | write | describe, read | describe, -(2**31)]
+
+
+def fetch(*names: str, version: int) -> m.FetchRequest:
+    by_id = version >= 13
+    topics = [
+        m.FetchRequestFetchTopic(
+            topic="" if by_id else name,
+            topic_id=IDS[name] if by_id else uuid.UUID(int=0),
+            partitions=[m.FetchRequestFetchPartition(partition=4)],
+        )
+        for name in names
+    ]
+    return m.FetchRequest(topics=topics, max_wait_ms=500)
+
+
+@pytest.mark.parametrize("version", range(19))
+def test_fetch(version: int) -> None:
+    allowed, finish = split(fetch("orders", "secret", version=version), version)
+    assert [topic.topic or name_of(topic.topic_id) for topic in allowed.topics] == ["orders"]
+    assert allowed.max_wait_ms == 500
+    part = m.FetchResponseFetchableTopicResponse(
+        topic=allowed.topics[0].topic,
+        topic_id=allowed.topics[0].topic_id,
+        partitions=[m.FetchResponsePartitionData(partition_index=4, records=b"x")],
+    )
+    whole = finish(m.FetchResponse(responses=[part])).responses
+    assert whole[0] == part
+    refused = whole[1].partitions[0]
+    assert whole[1].topic or name_of(whole[1].topic_id) == "secret"
+    assert (refused.partition_index, refused.error_code, refused.records) == (4, NO_TOPIC, b"")
+    failed = m.FetchResponse(error_code=70)
+    assert finish(failed) == failed
+    assert split(fetch("secret", version=version), version)[0] is None
+    assert split(fetch("orders", version=version), version)[1] is None
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_produce(version: int) -> None:
+    by_id = version == 13
+    topics = [
+        m.ProduceRequestTopicProduceData(
+            name="" if by_id else name,
+            topic_id=IDS[name] if by_id else uuid.UUID(int=0),
+            partition_data=[m.ProduceRequestPartitionProduceData(index=2, records=b"r")],
+        )
+        for name in ("orders-2", "orders")
+    ]
+    allowed, finish = split(m.ProduceRequest(acks=1, topic_data=topics), version)
+    assert allowed.topic_data == topics[1:]
+    done = m.ProduceResponseTopicProduceResponse(
+        name="orders", partition_responses=[m.ProduceResponsePartitionProduceResponse(index=2, base_offset=7)]
+    )
+    first, second = finish(m.ProduceResponse(responses=[done])).responses
+    assert (first.partition_responses[0].error_code, first.partition_responses[0].base_offset) == (NO_TOPIC, -1)
+    assert second == done
+    assert split(m.ProduceRequest(topic_data=topics[:1]), version)[0] is None
+    assert split(m.ProduceRequest(topic_data=topics[1:]), version)[1] is None
+
+
+def test_list_offsets_and_leader_epochs() -> None:
+    for version in range(12):
+        listed = [m.ListOffsetsRequestListOffsetsTopic(name=name) for name in ("secret", "orders")]
+        listed[0].partitions = [m.ListOffsetsRequestListOffsetsPartition(partition_index=1)]
+        allowed, finish = split(m.ListOffsetsRequest(topics=listed), version)
+        assert [topic.name for topic in allowed.topics] == ["orders"]
+        answer = m.ListOffsetsResponse(topics=[m.ListOffsetsResponseListOffsetsTopicResponse(name="orders")])
+        assert errors(finish(answer).topics) == {"secret": [NO_TOPIC], "orders": []}
+    for version in range(5):
+        epochs = [m.OffsetForLeaderEpochRequestOffsetForLeaderTopic(topic=name) for name in ("orders", "secret")]
+        epochs[1].partitions = [m.OffsetForLeaderEpochRequestOffsetForLeaderPartition(partition=1)]
+        allowed, finish = split(m.OffsetForLeaderEpochRequest(topics=epochs), version)
+        found = m.OffsetForLeaderEpochResponseOffsetForLeaderTopicResult(topic="orders")
+        whole = finish(m.OffsetForLeaderEpochResponse(topics=[found]))
+        assert errors(whole.topics, name="topic") == {"orders": [], "secret": [NO_TOPIC]}
+
+
+def test_init_producer_id() -> None:
+    request = m.InitProducerIdRequest()
+    assert split(request, 4) == (request, None)
+    allowed, finish = split(request, 4, principal="User:bob")
+    assert (allowed, finish(None).error_code) == (None, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+
+def test_answers_that_do_not_fit_the_request_are_kept() -> None:
+    _, finish = split(m.DeleteGroupsRequest(groups_names=["x", "billing"]), 2)
+    result = m.DeleteGroupsResponseDeletableGroupResult
+    more = m.DeleteGroupsResponse(results=[result(group_id="billing"), result(group_id="billing")])
+    assert [part.group_id for part in finish(more).results] == ["x", "billing", "billing"]
+    assert [part.group_id for part in finish(m.DeleteGroupsResponse()).results] == ["x"]
+
+
+# ---- the file
+
+FILE = """
+[[allow]]
+principals = ["User:billing-*", "User:ANONYMOUS"]
+groups = ["billing"]
+topics = ["orders*"]
+operations = ["read"]
+
+[[allow]]
+principals = ["*"]
+topics = ["*"]
+operations = ["all"]
+
+[[deny]]
+principals = ["*"]
+topics = ["orders-secret"]
+operations = ["all"]
+"""
+
+
+def test_a_file_of_permissions(tmp_path: Path) -> None:
+    path = tmp_path / "permissions.toml"
+    path.write_text(FILE)
+    permissions = Permissions.from_file(path)
+    assert permissions.allows_group("User:billing-1", Operation.READ, "billing")
+    assert permissions.allows_group(ANONYMOUS, Operation.DESCRIBE, "billing")
+    assert not permissions.allows_group("User:eve", Operation.DESCRIBE, "billing")
+    assert permissions.allows_topic("User:eve", Operation.WRITE, "orders")
+    for operation in (Operation.READ, Operation.WRITE, Operation.DESCRIBE):
+        assert not permissions.allows_topic("User:billing-1", operation, "orders-secret")
+
+
+def test_an_empty_file_allows_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "permissions.toml"
+    path.write_text("")
+    assert not Permissions.from_file(path).allows_topic(ALICE, Operation.DESCRIBE, "t")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[[allow]", "line 1"),
+        ("[[permit]]", "permit: unknown"),
+        ("[allow]", "allow: rules are written [[allow]]"),
+        ("allow = [3]", "allow[1]: must be a table"),
+        ("[[allow]]\nprincipals=['*']\ntopics=['*']\nops=['all']", "allow[1].ops: unknown"),
+        ("[[allow]]\ntopics=['*']\noperations=['all']", "allow[1].principals: missing"),
+        ("[[allow]]\nprincipals=['*']\ntopics=['*']", "allow[1].operations: missing"),
+        ("[[allow]]\nprincipals=['*']\ntopics=[]\noperations=['read']", "allow[1]: names neither groups nor topics"),
+        ("[[allow]]\nprincipals='*'\ntopics=['*']\noperations=['all']", "allow[1].principals: must be a list"),
+        ("[[allow]]\nprincipals=['']\ntopics=['*']\noperations=['all']", "allow[1].principals: must be a list"),
+        ("[[allow]]\nprincipals=['alice']\ntopics=['*']\noperations=['all']", "'alice' does not begin with User:"),
+        ("[[deny]]\nprincipals=['*']\ntopics=['a*b']\noperations=['all']", "deny[1].topics: * may stand at the end"),
+        ("[[deny]]\nprincipals=['*']\ntopics=['a']\noperations=['ALL']", "'ALL' is none of read, write, describe"),
+        ("[[deny]]\nprincipals=['*']\ngroups=['a']\noperations=['write']", "'write' is none of read, delete, describe"),
+        ("[[deny]]\nprincipals=['*']\ntopics=['a']\noperations=['delete']", "'delete' is none of read, write"),
+    ],
+)
+def test_bad_files_of_permissions(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "permissions.toml"
+    path.write_text(text)
+    with pytest.raises(PermissionsError) as caught:
+        Permissions.from_file(path)
+    assert str(path) in caught.value.where
+    assert message in str(caught.value)
+
+
+def test_what_is_remembered_has_an_end() -> None:
+    for number in range(20_000):
+        assert not ORDERS.allows_group(ALICE, Operation.READ, f"g{number}")
+    assert ORDERS._judge.cache_info().currsize <= 8192

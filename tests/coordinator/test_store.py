@@ -1,0 +1,992 @@
+"""The coordinator's log loses nothing it was asked to keep, and refuses to load what no crash can have made of it.
+
+Files are torn, flipped, swapped and failed under it byte by byte and call by call; a model test does all of that in any
+order and compares what is recovered with a dict.
+"""
+
+from __future__ import annotations
+
+import threading
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from errno import EIO, ENOSPC
+from pathlib import Path
+from random import Random
+from typing import BinaryIO
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+
+import kcoord_wire as kw
+from kcoord_wire.coordinator.core.events import LogRecord
+from kcoord_wire.coordinator.log.disk import SECTOR, Disk, DiskFile, FileDisk, LogInUseError, MemoryDisk
+from kcoord_wire.coordinator.log.store import CorruptLogError, Store, _batches_without_gap
+from kcoord_wire.records import (
+    Compression,
+    Record,
+    RecordBatch,
+    SegmentReader,
+    decode_offsets_record,
+    encode_batch,
+    encode_message_set,
+    encode_offsets_record,
+    read_records,
+)
+
+FIRST = "00000000000000000000.log"
+NOW = 1_700_000_000_000
+
+State = dict[tuple[str, int], int]  # group and partition -> offset
+
+
+def commit(group: str, partition: int, offset: int, metadata: str = "") -> LogRecord:
+    return LogRecord(
+        kw.OffsetCommitKey(group=group, topic="orders", partition=partition),
+        kw.OffsetCommitValue(offset=offset, metadata=metadata, commit_timestamp=NOW),
+    )
+
+
+def removal(group: str, partition: int) -> LogRecord:
+    return LogRecord(kw.OffsetCommitKey(group=group, topic="orders", partition=partition), None)
+
+
+def state(records: list[LogRecord]) -> State:
+    """What a coordinator makes of records."""
+    found: State = {}
+    for key, value in records:
+        if value is None:
+            found.pop((key.group, key.partition), None)
+        else:
+            found[key.group, key.partition] = value.offset
+    return found
+
+
+def write(store: Store, *appends: list[LogRecord]) -> None:
+    """One write with `appends`."""
+    for records in appends:
+        store.append(records, NOW)
+    sync = store.begin_sync()
+    assert sync is not None
+    sync.run()
+    store.end_sync(sync)
+
+
+def recovered(disk: Disk) -> tuple[Store, State]:
+    store = Store(disk)
+    return store, state(store.recover())
+
+
+def content(disk: Disk) -> dict[str, bytes]:
+    found = {}
+    for name in disk.sizes():
+        with disk.read(name) as file:
+            found[name] = file.read()
+    return found
+
+
+def disk_of(files: dict[str, bytes]) -> MemoryDisk:
+    disk = MemoryDisk()
+    for name, data in files.items():
+        file = disk.open(name)
+        file.append(data)
+        file.sync()
+    disk.sync_names()
+    return disk
+
+
+def batches(data: bytes) -> list[RecordBatch]:
+    found = list(read_records(data))
+    assert all(isinstance(batch, RecordBatch) for batch in found)
+    return [batch for batch in found if isinstance(batch, RecordBatch)]
+
+
+def log_of(*writes: list[LogRecord]) -> tuple[bytes, list[int]]:
+    """A segment with a batch for each of `writes`, and where these begin and end."""
+    disk = MemoryDisk()
+    store, _ = recovered(disk)
+    bounds = [0]
+    for records in writes:
+        write(store, records)
+        bounds.append(disk.sizes()[FIRST])
+    return content(disk)[FIRST], bounds
+
+
+WRITES = [
+    [commit("a", 0, 1)],
+    [commit("a", 0, 2), commit("b", 1, 3, "note")],
+    [removal("a", 0), commit("b", 1, 4)],
+    [commit("c", 7, 5)],
+    [commit("a", 0, 6), removal("c", 7)],
+]
+STATES = [state([record for records in WRITES[:n] for record in records]) for n in range(len(WRITES) + 1)]
+
+
+class PowerCut(BaseException):
+    """The machine stops between two calls of the disk."""
+
+
+class Killed(BaseException):
+    """The process stops there; the machine goes on."""
+
+
+class Watched:
+    """A disk, and the files that it opens, that asks before each call."""
+
+    def __init__(self, disk: Disk, before: Callable[[str], None]) -> None:
+        self.disk = disk
+        self.before = before
+
+    def sizes(self) -> dict[str, int]:
+        return self.disk.sizes()
+
+    def read(self, name: str) -> BinaryIO:
+        return self.disk.read(name)
+
+    def open(self, name: str, *, new: bool = False) -> DiskFile:
+        self.before("open")
+        return WatchedFile(self.disk.open(name, new=new), self)
+
+    def rename(self, old: str, new: str) -> None:
+        self.before("rename")
+        self.disk.rename(old, new)
+
+    def remove(self, name: str) -> None:
+        self.before("remove")
+        self.disk.remove(name)
+
+    def sync_names(self) -> None:
+        self.before("sync_names")
+        self.disk.sync_names()
+
+    def close(self) -> None:
+        self.disk.close()
+
+
+class WatchedFile:
+    """A file whose failed writes leave a part."""
+
+    def __init__(self, file: DiskFile, disk: Watched) -> None:
+        self.file = file
+        self.disk = disk
+
+    def append(self, data: bytes) -> None:
+        try:
+            self.disk.before("append")
+        except BaseException:
+            self.file.append(data[: len(data) * 2 // 3])
+            raise
+        self.file.append(data)
+
+    def truncate(self, size: int) -> None:
+        self.disk.before("truncate")
+        self.file.truncate(size)
+
+    def sync(self) -> None:
+        self.disk.before("sync")
+        self.file.sync()
+
+    def close(self) -> None:
+        self.file.close()
+
+
+class Trap:
+    """Raises at the call number `at`, counted from 1 or from where it is set again, if that call is one of `calls`."""
+
+    def __init__(self) -> None:
+        self.left = 0
+        self.error: BaseException | None = None
+        self.only: str | None = None
+        self.seen: list[str] = []
+
+    def set(self, at: int, error: BaseException, only: str | None = None) -> None:
+        self.left, self.error, self.only = at, error, only
+
+    def __call__(self, call: str) -> None:
+        self.seen.append(call)
+        if self.error is not None and self.only in (None, call):
+            self.left -= 1
+            if self.left == 0:
+                error, self.error = self.error, None
+                raise error
+
+
+# ---- writing
+
+
+@pytest.fixture(params=["file", "memory"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
+    disk: Disk = FileDisk(tmp_path / "data" / "kcoord") if request.param == "file" else MemoryDisk()
+    yield disk
+    disk.close()
+
+
+def test_what_was_written_comes_back_without_what_it_replaced(disk: Disk) -> None:
+    store, found = recovered(disk)
+    assert found == {}
+    for records in WRITES:
+        write(store, records)
+    again, found = recovered(disk)
+    assert found == STATES[-1]
+    size = disk.sizes()[FIRST]
+    assert again.recovered._asdict() == {"records": 2, "ignored": 0, "bytes": size, "truncated": 0}
+    write(again, [commit("d", 0, 9)])
+    last = Store(disk).recover()
+    assert last == [commit("b", 1, 4), commit("a", 0, 6), commit("d", 0, 9)]
+
+
+def test_the_log_is_where_kafka_has_it_and_as_kafka_writes_it(tmp_path: Path) -> None:
+    store, _ = recovered(FileDisk(tmp_path))
+    member = kw.GroupMetadataValueMemberMetadata(member_id="m", client_id="c", client_host="/::1", assignment=b"x")
+    value = kw.GroupMetadataValue(protocol_type="share", generation=3, protocol="p", leader="m", members=[member])
+    write(store, [LogRecord(kw.GroupMetadataKey(group="a"), value)], [commit("a", 0, 1), removal("a", 1)])
+    store.close()
+    with (tmp_path / "__consumer_offsets-0" / FIRST).open("rb") as file:
+        (batch,) = SegmentReader(file)
+    assert isinstance(batch, RecordBatch)
+    assert (batch.magic, batch.base_offset, batch.last_offset, batch.attributes) == (2, 0, 2, 0)
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (-1, -1, -1)
+    assert {record.timestamp for record in batch.records} == {batch.max_timestamp} == {NOW}
+    contents = [decode_offsets_record(record.key, record.value) for record in batch.records]
+    assert [(c.kind, c.value_version) for c in contents] == [
+        ("GroupMetadata", 3),
+        ("OffsetCommit", 3),
+        ("OffsetCommit", None),
+    ]
+    assert contents[0].value == value
+
+
+def test_appends_that_wait_for_one_write_share_a_batch() -> None:
+    disk, trap = MemoryDisk(), Trap()
+    store, _ = recovered(Watched(disk, trap))
+    trap.seen.clear()
+    write(store, *([commit("a", n, n), commit("b", n, n)] for n in range(50)))
+    assert trap.seen == ["append", "sync"]
+    (batch,) = batches(content(disk)[FIRST])
+    assert [record.offset for record in batch.records] == list(range(100))
+
+
+def test_an_append_is_not_divided_and_a_batch_has_a_limit() -> None:
+    disk = MemoryDisk()
+    store = Store(disk, batch_bytes=200)
+    store.recover()
+    write(store, [commit("a", 0, 1)], [commit("a", n, n) for n in range(9)], [commit("b", 0, 1)], [commit("b", 1, 1)])
+    assert [len(batch.records) for batch in batches(content(disk)[FIRST])] == [1, 9, 2]
+
+
+def test_a_sync_says_which_appends_it_covers() -> None:
+    store, _ = recovered(MemoryDisk())
+    assert store.begin_sync() is None
+    store.append([commit("a", 0, 1)], NOW)
+    store.append([commit("a", 0, 2)], NOW)
+    first = store.begin_sync()
+    assert first is not None
+    assert first.last == 2
+    store.append([commit("a", 0, 3)], NOW)
+    assert store.begin_sync() is None, "one at a time"
+    first.run()
+    store.end_sync(first)
+    store.append([], NOW)
+    second = store.begin_sync()
+    assert second is not None
+    assert second.last == 4
+    second.run()
+    store.end_sync(second)
+    assert store.begin_sync() is None
+    store.append([], NOW)
+    third = store.begin_sync()
+    assert third is not None
+    assert third.last == 5
+    third.run()
+    assert store.recover() == [commit("a", 0, 3)]
+    store.append([commit("a", 0, 4)], NOW)
+    fourth = store.begin_sync()
+    assert fourth is not None
+    assert fourth.last == 1, "counted anew"
+
+
+def test_a_record_that_cannot_be_written_is_refused_alone() -> None:
+    disk = MemoryDisk()
+    store, _ = recovered(disk)
+    with pytest.raises(kw.EncodeError):
+        store.append([commit("a", 0, 1), commit("a", 1 << 40, 1)], NOW)
+    write(store, [commit("a", 0, 2)])
+    assert recovered(disk)[1] == {("a", 0): 2}
+    assert Store(disk).recovered.records == 0
+
+
+def test_segments_are_named_by_their_first_offset(disk: Disk) -> None:
+    store = Store(disk, segment_bytes=300)
+    store.recover()
+    for n in range(20):
+        write(store, [commit("a", n % 3, n), commit("b", n % 3, n)])
+    names = sorted(disk.sizes())
+    assert len(names) > 5
+    files = content(disk)
+    assert [batches(files[name])[0].base_offset for name in names] == [int(name[:20]) for name in names]
+    assert max(disk.sizes().values()) <= 300
+    assert recovered(disk)[1] == {(group, n % 3): n for group in "ab" for n in (18, 19, 17)}
+
+
+def test_a_folder_has_one_coordinator(tmp_path: Path) -> None:
+    first = FileDisk(tmp_path)
+    with pytest.raises(LogInUseError, match=r"in use by another coordinator.*\.lock") as caught:
+        FileDisk(tmp_path)
+    assert caught.value.path == tmp_path / ".lock"
+    first.close()
+    FileDisk(tmp_path).close()
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file"):
+        FileDisk(tmp_path / "file")
+
+
+# ---- what a crash leaves, and what it does not
+
+
+def test_a_log_cut_at_every_byte_is_a_whole_number_of_writes() -> None:
+    data, bounds = log_of(*WRITES)
+    for end in range(len(data) + 1):
+        disk = disk_of({FIRST: data[:end]})
+        store, found = recovered(disk)
+        whole = max(n for n, bound in enumerate(bounds) if bound <= end)
+        assert found == STATES[whole], f"cut at {end}"
+        assert store.recovered.truncated == end - bounds[whole]
+        assert disk.sizes() == {FIRST: bounds[whole]}
+        write(store, [commit("z", 0, end)])
+        assert recovered(disk)[1] == {**STATES[whole], ("z", 0): end}
+
+
+def test_a_cut_that_is_not_at_the_end_of_the_log_is_refused() -> None:
+    data, _ = log_of(*WRITES)
+    follows = f"{sum(map(len, WRITES)):020}.log"
+    for end in range(len(data)):
+        files = {FIRST: data[:end], follows: b""}
+        disk = disk_of(files)
+        with pytest.raises(CorruptLogError):
+            Store(disk).recover()
+        assert content(disk) == files
+
+
+@pytest.mark.parametrize("flip", [0x01, 0x80, 0xFF])
+def test_every_byte_damaged_is_refused_or_the_last_write_is_cut_off(flip: int) -> None:
+    data, bounds = log_of(*WRITES)
+    last = bounds[-2]
+    for at in range(len(data)):
+        damaged = bytearray(data)
+        damaged[at] ^= flip
+        files = {FIRST: bytes(damaged)}
+        disk = disk_of(files)
+        if at < last:
+            with pytest.raises(CorruptLogError) as caught:
+                Store(disk).recover()
+            assert caught.value.file == FIRST
+            assert caught.value.position == max(bound for bound in bounds if bound <= at)
+            assert content(disk) == files
+        else:
+            try:
+                store, found = recovered(disk)
+            except CorruptLogError:
+                assert content(disk) == files
+                assert at < last + 21, "what the checksum does not cover"
+            else:
+                assert found == STATES[-2]
+                assert store.recovered.truncated == len(data) - last
+                assert disk.sizes() == {FIRST: last}
+
+
+@pytest.mark.parametrize("length", [-1, 0, 1, 48, 49, 200, 10_000, 1 << 30, (1 << 31) - 1])
+@pytest.mark.parametrize("which", range(len(WRITES) - 1))
+def test_a_damaged_length_does_not_hide_what_follows(length: int, which: int) -> None:
+    data, bounds = log_of(*WRITES)
+    at = bounds[which] + 8
+    damaged = data[:at] + length.to_bytes(4, "big", signed=True) + data[at + 4 :]
+    disk = disk_of({FIRST: damaged})
+    with pytest.raises(CorruptLogError) as caught:
+        Store(disk).recover()
+    assert caught.value.position == bounds[which]
+    assert content(disk) == {FIRST: damaged}
+
+
+def test_two_damaged_batches_at_the_end_are_more_than_one_write() -> None:
+    data, bounds = log_of(*WRITES)
+    damaged = bytearray(data)
+    for start in bounds[-3:-1]:
+        damaged[start + 70] ^= 1
+    with pytest.raises(CorruptLogError, match="checksum"):
+        Store(disk_of({FIRST: bytes(damaged)})).recover()
+
+
+@pytest.mark.parametrize("junk", [b"\0", b"\xff", b"{"])
+@pytest.mark.parametrize("size", [1, 12, 61, 512, 5000])
+def test_a_tail_that_holds_no_batch_is_cut_off(junk: bytes, size: int) -> None:
+    data, _ = log_of(*WRITES)
+    disk = disk_of({FIRST: data + junk * size})
+    store, found = recovered(disk)
+    assert (found, store.recovered.truncated) == (STATES[-1], size)
+
+
+@pytest.mark.parametrize("lost", range(4))
+@pytest.mark.parametrize("filler", [0, 0x5A])
+def test_any_sector_of_the_last_write_may_be_missing(lost: int, filler: int) -> None:
+    for shift in range(SECTOR):
+        start = 300 + shift
+        # two groups of records: the first fills the file up to `start`, the second begins there
+        padding = start - len(log_of([commit("a", 0, 1)])[0])
+        pad = commit("a", 0, 1, "x" * padding)
+        assert pad.value is not None
+        while (size := len(log_of([pad])[0])) > start:
+            pad.value.metadata = pad.value.metadata[: start - size]
+        data, bounds = log_of([pad], [commit("b", n, n, "y" * 90) for n in range(12)])
+        sector = (bounds[1] // SECTOR + lost) * SECTOR
+        gone = slice(max(sector, bounds[1]), min(sector + SECTOR, len(data)))
+        damaged = bytearray(data)
+        damaged[gone] = bytes([filler]) * (gone.stop - gone.start)
+        if damaged != data:
+            store, found = recovered(disk_of({FIRST: bytes(damaged)}))
+            assert found == {("a", 0): 1}, f"{bounds[1]}"
+            assert store.recovered.truncated == len(data) - bounds[1]
+
+
+def test_bytes_of_a_log_within_a_torn_record_are_not_taken_for_a_later_batch() -> None:
+    """A client may store what it likes in its assignment: an old batch there proves nothing."""
+    old, _ = log_of(*WRITES)
+    member = kw.GroupMetadataValueMemberMetadata(member_id="m", assignment=old)
+    group = LogRecord(kw.GroupMetadataKey(group="g"), kw.GroupMetadataValue(protocol_type="t", members=[member]))
+    data, bounds = log_of(*WRITES, [group])
+    assert old in data[bounds[-2] :]
+    store, found = recovered(disk_of({FIRST: data[:-1]}))
+    assert found == STATES[-1]
+    assert store.recovered.truncated == len(data) - 1 - bounds[-2]
+
+
+def test_a_wild_length_costs_no_memory(tmp_path: Path) -> None:
+    disk = FileDisk(tmp_path)
+    store, _ = recovered(disk)
+    write(store, [commit("a", 0, 1)])
+    bound = disk.sizes()[FIRST]
+    write(store, [commit("a", 0, 2)])
+    store.close()
+    with (tmp_path / "__consumer_offsets-0" / FIRST).open("r+b") as file:
+        file.seek(bound + 8)
+        file.write(((1 << 31) - 1).to_bytes(4, "big"))
+    tracemalloc.start()
+    try:
+        store, found = recovered(FileDisk(tmp_path))
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+    store.close()
+    assert found == {("a", 0): 1}
+
+
+# ---- logs that something else has written
+
+
+def raw(*records: tuple[bytes | None, bytes | None], **options: int) -> bytes:
+    placed = [Record(key, value, NOW) for key, value in records]
+    return encode_batch(placed, **{"base_offset": 0, "partition_leader_epoch": 0, **options})  # type: ignore[arg-type]
+
+
+KEY, VALUE = encode_offsets_record(*commit("a", 0, 1))
+assert VALUE is not None
+
+
+@pytest.mark.parametrize(
+    ("batch", "reason"),
+    [
+        (raw((KEY, b"\0\5" + VALUE[2:])), "OffsetCommitValue"),
+        (raw((KEY, VALUE + b"\0")), "OffsetCommitValue"),
+        (raw((KEY[:-1], VALUE)), "OffsetCommitKey"),
+        (raw((None, VALUE)), "key"),
+        (raw((KEY, VALUE), partition_leader_epoch=1), "leader epoch 1"),
+        (raw((KEY, VALUE), base_offset=1), "offset 1 where 0 is due"),
+        (raw((KEY, VALUE), producer_id=5, producer_epoch=0), "kind"),
+        (raw((KEY, VALUE), compression=Compression.GZIP), "kind"),
+        (raw((KEY, VALUE), transactional=True), "kind"),
+        (encode_message_set([Record(KEY, VALUE, NOW, 0)]), "kind"),
+    ],
+    ids=range(10),
+)
+@pytest.mark.parametrize("last", [True, False])
+def test_a_whole_batch_that_this_log_does_not_have(batch: bytes, reason: str, last: bool) -> None:
+    files = {FIRST: batch} if last else {FIRST: batch, f"{1:020}.log": b""}
+    disk = disk_of(files)
+    with pytest.raises(CorruptLogError, match=reason) as caught:
+        Store(disk).recover()
+    assert (caught.value.file, caught.value.position) == (FIRST, 0)
+    assert content(disk) == files
+
+
+def test_an_unknown_version_is_refused_though_it_was_replaced() -> None:
+    files = {FIRST: raw((KEY, VALUE), (KEY, b"\0\5" + VALUE[2:]), (KEY, VALUE))}
+    with pytest.raises(CorruptLogError, match="OffsetCommitValue"):
+        Store(disk_of(files)).recover()
+
+
+def test_records_of_unknown_types_are_left_alone() -> None:
+    unknown = raw((b"\0\x63?", b"x"), (KEY, VALUE), (b"\0\x63?", b"y"))
+    disk = disk_of({FIRST: unknown})
+    store, found = recovered(disk)
+    assert (found, store.recovered.ignored) == ({("a", 0): 1}, 1)
+    store.compact()
+    (batch,) = batches(content(disk)[FIRST])
+    assert [record.value for record in batch.records] == [VALUE, b"y"]
+
+
+def test_files_of_others_are_left_alone() -> None:
+    data, _ = log_of(*WRITES)
+    others = {"partition.metadata": b"version: 0", "00000000000000000000.index": b"", "leader-epoch-checkpoint": b"0"}
+    disk = disk_of({FIRST: data, **others})
+    assert recovered(disk)[1] == STATES[-1]
+    assert content(disk) == {FIRST: data, **others}
+
+
+def segmented() -> dict[str, bytes]:
+    disk = MemoryDisk()
+    store = Store(disk, segment_bytes=1)
+    store.recover()
+    for records in WRITES:
+        write(store, records)
+    return content(disk)
+
+
+@pytest.mark.parametrize("missing", range(len(WRITES) - 1))
+def test_a_missing_segment_is_noticed(missing: int) -> None:
+    files = segmented()
+    del files[sorted(files)[missing]]
+    disk = disk_of(files)
+    with pytest.raises(CorruptLogError, match="is due"):
+        Store(disk).recover()
+    assert content(disk) == files
+
+
+def test_a_segment_that_is_there_twice_is_noticed() -> None:
+    files = segmented()
+    second = sorted(files)[1]
+    files[f"{int(second[:20]) + 1:020}.log"] = files[second]
+    with pytest.raises(CorruptLogError, match="is due"):
+        Store(disk_of(files)).recover()
+
+
+# ---- a disk that fails
+
+
+@pytest.mark.parametrize(("call", "errno"), [("append", ENOSPC), ("append", EIO), ("sync", EIO)])
+def test_after_a_failure_nothing_is_written_until_recovery(call: str, errno: int) -> None:
+    disk, trap = MemoryDisk(), Trap()
+    store = Store(Watched(disk, trap))
+    store.recover()
+    write(store, [commit("a", 0, 1)])
+    before = content(disk)
+    trap.set(1, OSError(errno, "planted"), call)
+    store.append([commit("a", 0, 2)], NOW)
+    sync = store.begin_sync()
+    assert sync is not None
+    with pytest.raises(OSError, match="planted"):
+        sync.run()
+    assert content(disk) == before, "what may not be durable is gone at once"
+    store.append([commit("a", 0, 3)], NOW)
+    assert store.begin_sync() is None
+    with pytest.raises(OSError, match="recovered"):
+        sync.run()
+    with pytest.raises(OSError, match="recovered"):
+        store.compact()
+    assert state(store.recover()) == {("a", 0): 1}
+    with pytest.raises(OSError, match="without this sync"):
+        sync.run()
+    write(store, [commit("a", 0, 4)])
+    assert [record.offset for batch in batches(content(disk)[FIRST]) for record in batch.records] == [0, 1]
+    assert recovered(disk)[1] == {("a", 0): 4}
+
+
+@pytest.mark.parametrize("recovery", range(1, 4))
+def test_recovery_may_fail_too_and_be_tried_again(recovery: int) -> None:
+    disk, trap = MemoryDisk(), Trap()
+    store = Store(Watched(disk, trap), segment_bytes=1)
+    store.recover()
+    write(store, [commit("a", 0, 1)])
+    store.append([commit("a", 0, 2)], NOW)
+    sync = store.begin_sync()
+    assert sync is not None
+
+    def fail(call: str) -> None:
+        if call in ("sync", "truncate"):
+            raise OSError(EIO, "planted")
+
+    store._disk.before = fail  # type: ignore[attr-defined]
+    with pytest.raises(OSError, match="planted"):
+        sync.run()
+    store._disk.before = trap  # type: ignore[attr-defined]
+    trap.set(recovery, OSError(EIO, "planted"))
+    with pytest.raises(OSError, match="planted"):
+        store.recover()
+    assert state(store.recover()) == {("a", 0): 1}
+    write(store, [commit("a", 0, 5)])
+    assert recovered(disk)[1] == {("a", 0): 5}
+
+
+@pytest.mark.parametrize("call", ["open", "sync_names"])
+def test_a_segment_that_cannot_be_begun(call: str) -> None:
+    disk, trap = MemoryDisk(), Trap()
+    store = Store(Watched(disk, trap), segment_bytes=1)
+    store.recover()
+    write(store, [commit("a", 0, 1)])
+    trap.set(1, OSError(ENOSPC, "planted"), call)
+    with pytest.raises(OSError, match="planted"):
+        write(store, [commit("a", 0, 2)])
+    assert state(store.recover()) == {("a", 0): 1}
+    write(store, [commit("a", 0, 3)])
+    write(store, [commit("a", 0, 4)])
+    assert recovered(disk)[1] == {("a", 0): 4}
+
+
+def test_a_full_disk_takes_a_part_of_a_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: real(fd, data[:7]))
+    disk = FileDisk(tmp_path)
+    store, _ = recovered(disk)
+    write(store, *WRITES)
+    monkeypatch.undo()
+    assert recovered(disk)[1] == STATES[-1]
+    store.close()
+
+
+# ---- compaction
+
+
+def test_compaction_keeps_the_last_record_of_every_key_and_its_offset(disk: Disk) -> None:
+    store = Store(disk, segment_bytes=400)
+    store.recover()
+    for n in range(40):
+        write(store, [commit("a", n % 4, n)], [commit("gone", n % 2, n), removal("gone", n % 2)])
+    before = Store(disk).recover()
+    store.compact()
+    assert sorted(disk.sizes()) == [FIRST, f"{120:020}.log"]
+    found = batches(content(disk)[FIRST])
+    assert [record.offset for batch in found for record in batch.records] == [108, 111, 114, 117]
+    assert (found[0].base_offset, found[-1].last_offset) == (0, 119)
+    assert Store(disk).recover() == before
+    write(store, [commit("a", 0, 99)])
+    store.compact()
+    assert recovered(disk)[1] == {("a", 0): 99, ("a", 1): 37, ("a", 2): 38, ("a", 3): 39}
+    assert recovered(disk)[0].recovered.records == 4
+
+
+def test_compaction_of_nothing() -> None:
+    disk = MemoryDisk()
+    store, _ = recovered(disk)
+    store.compact()
+    assert disk.sizes() == {FIRST: 0}
+    write(store, [commit("a", 0, 1)], [removal("a", 0)])
+    store.compact()
+    store.compact()
+    (batch,) = batches(content(disk)[FIRST])
+    assert (batch.records, batch.base_offset, batch.last_offset) == ((), 0, 1)
+    assert recovered(disk)[1] == {}
+
+
+def test_compaction_is_due_when_most_of_the_log_is_old() -> None:
+    disk = MemoryDisk()
+    store = Store(disk, min_compaction_bytes=10_000)
+    store.recover()
+    written = 0
+    while not store.compaction_due():
+        write(store, [commit("a", written % 5, written)])
+        written += 1
+    assert 10_000 < disk.sizes()[FIRST] < 10_200
+    again = Store(disk, min_compaction_bytes=10_000)
+    again.recover()
+    assert not again.compaction_due() or disk.sizes()[FIRST] > 10_000
+    store.compact()
+    assert not store.compaction_due()
+    for n in range(400):
+        write(store, [commit(f"new{n}", 0, n)])
+    assert store.compaction_due(), "more than the least and more than there was"
+    store.compact()
+    size = sum(disk.sizes().values())
+    assert size > 20_000
+    while not store.compaction_due():
+        write(store, [commit("a", 0, 1)] * 10)
+    assert sum(disk.sizes().values()) > 2 * size
+
+
+def test_a_damaged_log_is_not_compacted() -> None:
+    disk = MemoryDisk()
+    store, _ = recovered(disk)
+    write(store, [commit("a", 0, 1)])
+    write(store, [commit("a", 0, 2)])
+    disk._files[FIRST].data[70] ^= 1
+    with pytest.raises(CorruptLogError):
+        store.compact()
+    assert sorted(disk.sizes()) == [FIRST, f"{2:020}.log"]
+
+
+def test_a_log_that_has_become_shorter_is_not_compacted() -> None:
+    disk = MemoryDisk()
+    store, _ = recovered(disk)
+    write(store, [commit("a", 0, 1)])
+    size = disk.sizes()[FIRST]
+    write(store, [commit("a", 0, 2)])
+    disk._files[FIRST].truncate(size)
+    with pytest.raises(CorruptLogError, match="ends at offset 1"):
+        store.compact()
+    assert content(disk)[FIRST] == log_of([commit("a", 0, 1)])[0]
+
+
+def test_appends_go_on_during_a_compaction() -> None:
+    """The compaction is held where it writes, while syncs and new segments pass it."""
+    disk = MemoryDisk()
+    reached, go_on = threading.Event(), threading.Event()
+
+    def hold(call: str) -> None:
+        if call == "rename" and not go_on.is_set():
+            raise AssertionError("renamed too early")
+        if call == "append" and threading.current_thread() is compaction:
+            reached.set()
+            assert go_on.wait(30)
+
+    store = Store(Watched(disk, hold), segment_bytes=300)
+    compaction = threading.Thread(target=store.compact)
+    store.recover()
+    for n in range(10):
+        write(store, [commit("a", n, n)])
+    compaction.start()
+    assert reached.wait(30)
+    for n in range(10):
+        write(store, [commit("b", n, n)], [commit("a", n, 100 + n)])
+    go_on.set()
+    compaction.join(30)
+    assert not compaction.is_alive()
+    expected = {("a", n): 100 + n for n in range(10)} | {("b", n): n for n in range(10)}
+    assert recovered(disk)[1] == expected
+    assert store._bytes == sum(disk.sizes().values())
+    store.compact()
+    assert recovered(disk)[1] == expected
+    assert store._bytes == sum(disk.sizes().values())
+
+
+def compactible(before: Callable[[str], None]) -> tuple[MemoryDisk, Store, State]:
+    disk = MemoryDisk()
+    store = Store(Watched(disk, before), segment_bytes=300, batch_bytes=200, min_compaction_bytes=1000)
+    store.recover()
+    for n in range(16):
+        write(store, [commit("a", n % 5, n), commit("gone", n % 2, n)], [removal("gone", n % 2), commit("b", n, n)])
+    return disk, store, recovered(disk)[1]
+
+
+def steps_of_a_compaction() -> int:
+    trap = Trap()
+    _, store, _ = compactible(trap)
+    trap.seen.clear()
+    store.compact()
+    return len(trap.seen)
+
+
+STEPS = steps_of_a_compaction()
+
+
+@pytest.mark.parametrize("step", range(1, STEPS + 1))
+def test_a_crash_at_every_step_of_a_compaction(step: int) -> None:
+    for seed in range(25):
+        trap = Trap()
+        disk, store, expected = compactible(trap)
+        trap.set(step, PowerCut())
+        with pytest.raises(PowerCut):
+            store.compact()
+        disk.crash(Random(seed))
+        again = Trap()
+        store = Store(Watched(disk, again), segment_bytes=300)
+        if seed % 2:  # and another in the recovery from it
+            again.set(1 + seed % 8, PowerCut())
+            try:
+                store.recover()
+            except PowerCut:
+                disk.crash(Random(~seed))
+                store = Store(disk, segment_bytes=300)
+        again.error = None
+        assert state(store.recover()) == expected
+        assert all(name.endswith(".log") for name in disk.sizes())
+        write(store, [commit("z", 0, seed)])
+        store.compact()
+        assert recovered(disk)[1] == {**expected, ("z", 0): seed}
+
+
+@pytest.mark.parametrize("step", range(1, STEPS + 1))
+def test_an_error_at_every_step_of_a_compaction(step: int) -> None:
+    trap = Trap()
+    disk, store, expected = compactible(trap)
+    assert store.compaction_due()
+    trap.set(step, OSError(ENOSPC, "planted"))
+    with pytest.raises(OSError, match="planted"):
+        store.compact()
+    assert recovered(disk_of(content(disk)))[1] == expected, "had the process died"
+    assert not store.compaction_due(), "not again at once"
+    try:
+        write(store, [commit("z", 0, 1)])
+    except OSError:
+        assert state(store.recover()) == expected
+        write(store, [commit("z", 0, 1)])
+    assert not any(name.endswith(".swap") for name in disk.sizes())
+    store.compact()
+    assert recovered(disk)[1] == {**expected, ("z", 0): 1}
+    assert sorted(disk.sizes())[0] == FIRST
+
+
+def test_a_swap_file_without_what_follows_it() -> None:
+    data, _ = log_of(*WRITES)
+    disk = disk_of({FIRST: data, FIRST.replace(".log", ".swap"): data})
+    before = content(disk)
+    with pytest.raises(CorruptLogError, match="no segment follows"):
+        Store(disk).recover()
+    assert content(disk) == before
+
+
+def test_a_damaged_swap_file_removes_nothing() -> None:
+    data, _ = log_of(*WRITES)
+    files = {FIRST: data, FIRST.replace(".log", ".swap"): data[:-1], f"{sum(map(len, WRITES)):020}.log": b""}
+    disk = disk_of(files)
+    with pytest.raises(CorruptLogError):
+        Store(disk).recover()
+    assert content(disk) == files
+
+
+def test_a_gap_wider_than_a_batch() -> None:
+    far = (1 << 31) + 7
+    kept = [Record(b"a", b"1", NOW, 3), Record(b"b", b"2", NOW, far), Record(b"c", b"3", NOW, 5 * far)]
+    found = batches(b"".join(_batches_without_gap(kept, 6 * far, 100)))
+    assert [record for batch in found for record in batch.records] == kept
+    assert found[0].base_offset == 0
+    assert [batch.base_offset for batch in found[1:]] == [batch.last_offset + 1 for batch in found[:-1]]
+    assert found[-1].last_offset == 6 * far - 1
+
+
+# ---- all of it in any order
+
+
+STEP = st.sampled_from([0, 0, 0, *range(1, 14)])  # 0: nothing fails
+ERROR = st.sampled_from([OSError(EIO, "planted"), PowerCut(), Killed()])
+
+
+class Log(RuleBasedStateMachine):
+    """A store on a disk that loses power, beside the states that it may come back with.
+
+    ``states[0]`` is acknowledged; each later one has one more append of those that are not.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.disk = MemoryDisk()
+        self.trap = Trap()
+        self.states: list[State] = [{}]
+        self.start()
+
+    def start(self) -> None:
+        self.store = Store(Watched(self.disk, self.trap), segment_bytes=600, batch_bytes=300)
+        self.recover()
+
+    def recover(self) -> None:
+        found = state(self.store.recover())
+        assert found in self.states
+        self.states = [found]
+        assert all(name.endswith(".log") for name in self.disk.sizes())
+        assert self.store._bytes == sum(self.disk.sizes().values())
+
+    @rule(
+        records=st.lists(
+            st.tuples(st.sampled_from("abc"), st.integers(0, 3), st.integers(0, 99), st.booleans()), max_size=4
+        ),
+        padding=st.sampled_from([0, 0, 10, 700]),
+    )
+    def append(self, records: list[tuple[str, int, int, bool]], padding: int) -> None:
+        made = [
+            commit(group, n, offset, "x" * padding) if keep else removal(group, n) for group, n, offset, keep in records
+        ]
+        self.store.append(made, NOW)
+        following = dict(self.states[-1])
+        for key, value in made:
+            if value is None:
+                following.pop((key.group, key.partition), None)
+            else:
+                following[key.group, key.partition] = value.offset
+        self.states.append(following)
+
+    @rule(step=STEP, error=ERROR, seed=st.integers(0))
+    def sync(self, step: int, error: BaseException, seed: int) -> None:
+        sync = self.store.begin_sync()
+        if sync is None:
+            return
+        try:
+            self.trapped(sync.run, step, error, seed)
+        except OSError:
+            self.recover()
+        else:
+            if sync is self.store._under_way:
+                self.store.end_sync(sync)
+                self.states = self.states[-1:]
+
+    @rule(step=STEP, error=ERROR, seed=st.integers(0))
+    def compact(self, step: int, error: BaseException, seed: int) -> None:
+        with suppress(OSError):  # where that concerns anyone, the next sync fails
+            self.trapped(self.store.compact, step, error, seed)
+
+    def trapped(self, call: Callable[[], None], step: int, error: BaseException, seed: int) -> None:
+        self.trap.set(step, error)
+        try:
+            call()
+        except PowerCut:
+            self.disk.crash(Random(seed))
+            self.start()
+        except Killed:
+            self.start()
+        finally:
+            self.trap.error = None
+
+    @rule(seed=st.integers(0))
+    def lose_power(self, seed: int) -> None:
+        self.disk.crash(Random(seed))
+        self.start()
+
+    @rule()
+    def kill(self) -> None:
+        self.start()
+
+    @rule()
+    @precondition(lambda self: len(self.states) > 1)
+    def give_up(self) -> None:
+        self.recover()
+        assert len(self.states) == 1
+
+
+Log.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+test_any_order = Log.TestCase
+
+
+def test_many_crashes_with_large_writes() -> None:
+    """Writes of several sectors, torn anywhere: nothing acknowledged is lost, nothing torn is taken for damage."""
+    disk, random = MemoryDisk(), Random(1)
+    store, acknowledged = recovered(disk)
+    for round_ in range(1500):
+        for _ in range(random.randrange(3)):
+            n = random.randrange(20)
+            write(store, [commit("a", n, round_, "x" * random.randrange(900))])
+            acknowledged["a", n] = round_
+        if random.random() < 0.02:
+            store.compact()
+        waiting = {("a", random.randrange(20)): -round_ for _ in range(random.randrange(1, 6))}
+        store.append([commit(g, n, offset, "y" * random.randrange(900)) for (g, n), offset in waiting.items()], NOW)
+        sync = store.begin_sync()
+        assert sync is not None
+        file = store._file
+        assert file is not None
+        file.append(encode_batch(sync.batches[0], partition_leader_epoch=0))  # as far as the write comes
+        disk.crash(random)
+        store, found = recovered(disk)
+        assert found in (acknowledged, {**acknowledged, **waiting})
+        acknowledged = found

@@ -1,0 +1,854 @@
+"""Topics in memory: every api in every version it is served in, and each error that a client can cause.
+
+Every reply that a test sees has gone through the codec in the version of its request.
+"""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+import uuid
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kcoord_wire
+from kcoord_wire import messages as m
+from kcoord_wire.codec.registry import registry
+from kcoord_wire.coordinator.core.config import Endpoint
+from kcoord_wire.coordinator.core.events import Load, Reply, Request, Resign, Tick
+from kcoord_wire.coordinator.topics.topics import SERVED, TopicLimits, Topics
+from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.records import (
+    Compression,
+    ControlType,
+    Record,
+    RecordBatch,
+    encode_batch,
+    end_transaction_record,
+    read_records,
+)
+from kcoord_wire.records.batch import crc32c
+from tests.support.strategies import messages
+
+ENDPOINT = Endpoint(3, "127.0.0.1", 9092)
+NO_ID = uuid.UUID(int=0)
+FOREIGN = Path(__file__).parent.parent / "data" / "records" / "foreign.jsonl"
+OURS = (0, 1, 2, 3, 18, 22, 23)  # what the topics answer themselves
+EACH = [pytest.param(key, version, id=f"{key}-v{version}") for key in OURS for version in SERVED[key]]
+T = TypeVar("T")
+
+
+def versions(key: int, least: int = 0) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("version", [version for version in SERVED[key] if version >= least])
+
+
+class Broker:
+    """Topics with a clock, and tokens that run on."""
+
+    def __init__(self, topics: dict[str, int] | None = None, **options: Any) -> None:
+        self.topics = Topics(ENDPOINT, {"orders": 2} if topics is None else topics, cluster_id="c", **options)
+        self.now = 1_000
+        self.token = 0
+        self.asked: dict[int, tuple[type, int]] = {}
+
+    def send(self, message: Any, version: int) -> list[Reply]:
+        self.token += 1
+        codec = registry.request(next(key for key in OURS if registry.request(key).cls is type(message)))
+        sent = codec.decode(codec.encode(message, version), version)
+        self.asked[self.token] = registry.response(codec.api_key or 0).cls, version
+        return self.checked(self.topics.handle(Request(self.token, sent, version), self.now))
+
+    def tick(self, now: int) -> list[Reply]:
+        self.now = now
+        return self.checked(self.topics.handle(Tick(), now))
+
+    def due(self) -> int | None:
+        return self.topics.deadline
+
+    def checked(self, effects: list[Any]) -> list[Reply]:
+        for effect in effects:
+            assert isinstance(effect, Reply)
+            assert effect.after == 0
+            cls, version = self.asked.pop(effect.token)
+            if effect.message is not None:
+                assert type(effect.message) is cls
+                kcoord_wire.encode_response(effect.message, version)
+                effect.message = registry[cls.__name__].decode(kcoord_wire.encode(effect.message, version), version)
+        return effects
+
+    def ask(self, message: Any, version: int, _: type[T] | None = None) -> T:
+        (reply,) = self.send(message, version)
+        assert reply.token == self.token
+        response: T = reply.message
+        return response
+
+    # ---- shorter ways to say what tests say most
+
+    def produce(
+        self, data: bytes | None, version: int = 9, partition: int = 0, topic: str = "orders", **options: Any
+    ) -> m.ProduceResponsePartitionProduceResponse:
+        request = self.produce_request(data, version, partition, topic, **options)
+        response = self.ask(request, version, m.ProduceResponse)
+        return response.responses[0].partition_responses[0]
+
+    def produce_request(
+        self, data: bytes | None, version: int, partition: int = 0, topic: str = "orders", **options: Any
+    ) -> m.ProduceRequest:
+        parts = [m.ProduceRequestPartitionProduceData(index=partition, records=data)]
+        named = m.ProduceRequestTopicProduceData(**self.naming("name", topic, version, 13), partition_data=parts)
+        return m.ProduceRequest(**{"acks": -1, "timeout_ms": 1_000, **options}, topic_data=[named])
+
+    def fetch_request(self, offset: int, version: int, topic: str = "orders", **options: Any) -> m.FetchRequest:
+        part = m.FetchRequestFetchPartition(fetch_offset=offset, partition_max_bytes=1 << 20)
+        part.partition = options.pop("partition", 0)
+        part.current_leader_epoch = options.pop("current_leader_epoch", -1)
+        named = m.FetchRequestFetchTopic(**self.naming("topic", topic, version, 13), partitions=[part])
+        merged: dict[str, Any] = {"max_wait_ms": 500, "min_bytes": 1, **options}
+        return m.FetchRequest(**merged, topics=[named])
+
+    def fetch(self, offset: int, version: int = 11, **options: Any) -> m.FetchResponsePartitionData:
+        request = self.fetch_request(offset, version, **{"max_wait_ms": 0, **options})
+        return self.ask(request, version, m.FetchResponse).responses[0].partitions[0]
+
+    def list_offset(
+        self, timestamp: int, version: int = 7, **options: Any
+    ) -> m.ListOffsetsResponseListOffsetsPartitionResponse:
+        part = m.ListOffsetsRequestListOffsetsPartition(**{"timestamp": timestamp, **options})
+        named = m.ListOffsetsRequestListOffsetsTopic(name="orders", partitions=[part])
+        request = m.ListOffsetsRequest(replica_id=-1, topics=[named])
+        return self.ask(request, version, m.ListOffsetsResponse).topics[0].partitions[0]
+
+    def epoch_end(self, epoch: int, version: int = 4, **options: Any) -> m.OffsetForLeaderEpochResponseEpochEndOffset:
+        part = m.OffsetForLeaderEpochRequestOffsetForLeaderPartition(leader_epoch=epoch, **options)
+        named = m.OffsetForLeaderEpochRequestOffsetForLeaderTopic(topic="orders", partitions=[part])
+        request = m.OffsetForLeaderEpochRequest(topics=[named])
+        return self.ask(request, version, m.OffsetForLeaderEpochResponse).topics[0].partitions[0]
+
+    def metadata(self, version: int, *names: str | None, **options: Any) -> m.MetadataResponse:
+        topics = [m.MetadataRequestTopic(name=name) for name in names]
+        return self.ask(m.MetadataRequest(topics=topics, **options), version, m.MetadataResponse)
+
+    def naming(self, name: str, topic: str, version: int, ids_from: int) -> dict[str, Any]:
+        if version < ids_from:
+            return {name: topic}
+        return {"topic_id": self.topics.id_of(topic) or uuid.UUID(int=1)}
+
+
+def batch(*values: bytes, at: int = 100, **options: Any) -> bytes:
+    return encode_batch([Record(None, value, timestamp=at + n) for n, value in enumerate(values)], **options)
+
+
+def values(data: bytes | None) -> list[tuple[int, bytes | None]]:
+    return [(record.offset, record.value) for read in read_records(data or b"") for record in read.records]
+
+
+@pytest.fixture
+def broker() -> Broker:
+    return Broker()
+
+
+# ---- what is served
+
+
+def test_all_that_is_served_can_be_decoded_and_answered() -> None:
+    for key, served in SERVED.items():
+        for codec in (registry.request(key), registry.response(key)):
+            assert set(served) <= set(codec.valid_versions), key
+
+
+@given(st.data())
+@settings(max_examples=400, deadline=None)
+def test_any_request_is_answered_once_and_in_its_own_version(data: st.DataObject) -> None:
+    broker = Broker({"orders": 2, "a": 1}, auto_create_partitions=1, limits=TopicLimits(max_partitions=5))
+    key = data.draw(st.sampled_from(OURS))
+    version = data.draw(st.sampled_from(SERVED[key]))
+    replies = broker.send(data.draw(messages(registry.request(key), version)), version)
+    while (due := broker.due()) is not None:
+        assert due > broker.now
+        replies += broker.tick(due)
+    assert [reply.token for reply in replies] == [1]
+
+
+@pytest.mark.parametrize(("key", "version"), EACH)
+def test_a_default_request_of_each_version(broker: Broker, key: int, version: int) -> None:
+    assert len(broker.send(registry.request(key).cls(), version)) == 1
+
+
+def test_what_is_not_about_topics(broker: Broker) -> None:
+    assert broker.topics.handle(Load([]), 1) == broker.topics.handle(Resign(), 2) == []
+    with pytest.raises(TypeError, match="HeartbeatRequest is not for the topics"):
+        broker.topics.handle(Request(1, m.HeartbeatRequest(), 0), 3)
+
+
+# ---- ApiVersions
+
+
+@versions(18)
+@pytest.mark.parametrize("sasl", [False, True])
+def test_api_versions(version: int, sasl: bool) -> None:
+    request = m.ApiVersionsRequest(client_software_name="apache-kafka-java", client_software_version="4.1.0")
+    response = Broker(sasl=sasl).ask(request, version, m.ApiVersionsResponse)
+    ranges = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
+    assert response.error_code == 0
+    assert list(ranges) == sorted(ranges)
+    assert ranges.pop(0) == (0, 13)  # advertised lower than served: old librdkafka wants it so
+    served = {key: (span[0], span[-1]) for key, span in SERVED.items() if key and (sasl or key not in (17, 36))}
+    assert ranges == served
+    assert {
+        11: (0, 9),
+        14: (0, 5),
+        12: (0, 4),
+        13: (0, 5),
+        1: (4, 18),
+        8: (0, 10),
+        9: (0, 10),
+    }.items() <= served.items()
+    assert (response.supported_features, response.finalized_features) == ([], [])
+
+
+@versions(18, least=3)
+@pytest.mark.parametrize(
+    ("name", "version_text"),
+    [("", "1"), ("a", ""), ("-a", "1"), ("a-", "1"), ("a b", "1"), ("a", "1\n"), ("ä", "1"), ("a", ".1")],
+)
+def test_a_client_software_that_cannot_be(broker: Broker, version: int, name: str, version_text: str) -> None:
+    request = m.ApiVersionsRequest(client_software_name=name, client_software_version=version_text)
+    response = broker.ask(request, version, m.ApiVersionsResponse)
+    assert (response.error_code, response.api_keys) == (ErrorCode.INVALID_REQUEST, [])
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "node_id", "error"),
+    [
+        ("c", 3, 0),
+        ("c", 2**31 - 1 - 3, 0),
+        ("c", 4, ErrorCode.REBOOTSTRAP_REQUIRED),
+        ("d", 3, ErrorCode.REBOOTSTRAP_REQUIRED),
+        ("c", -1, ErrorCode.INVALID_REQUEST),
+        (None, 3, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_the_broker_that_a_client_means(broker: Broker, cluster_id: str | None, node_id: int, error: int) -> None:
+    request = m.ApiVersionsRequest(
+        client_software_name="a", client_software_version="1", cluster_id=cluster_id, node_id=node_id
+    )
+    assert broker.ask(request, 5, m.ApiVersionsResponse).error_code == error
+
+
+def test_the_answer_to_an_unknown_version_of_api_versions() -> None:
+    body = kcoord_wire.encode(Broker().topics.api_versions_fallback(), 0)
+    assert body.hex() == "0023" + "00000001" + "0012" + "0000" + "0005"
+
+
+# ---- Metadata
+
+
+@versions(3)
+def test_metadata(broker: Broker, version: int) -> None:
+    response = broker.metadata(version, "orders", "missing", "no/name", "orders")
+    (node,) = response.brokers
+    assert (node.node_id, node.host, node.port, node.rack) == (3, "127.0.0.1", 9092, None)
+    assert response.cluster_id == ("c" if version >= 2 else None)
+    assert response.controller_id == (3 if version >= 1 else -1)
+    assert [(topic.name, topic.error_code) for topic in response.topics] == [
+        ("orders", 0),
+        ("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("no/name", ErrorCode.INVALID_TOPIC_EXCEPTION),
+    ]
+    orders = response.topics[0]
+    assert orders.topic_id == (broker.topics.id_of("orders") if version >= 10 else NO_ID)
+    assert [part.partition_index for part in orders.partitions] == [0, 1]
+    part = orders.partitions[1]
+    assert (part.leader_id, part.replica_nodes, part.isr_nodes, part.offline_replicas) == (3, [3], [3], [])
+    assert part.leader_epoch == (0 if version >= 7 else -1)
+
+
+@versions(3)
+def test_all_topics_or_none(version: int) -> None:
+    broker = Broker({"a": 1, "b": 2})
+    none = broker.metadata(version)
+    assert [topic.name for topic in none.topics] == ([] if version else ["a", "b"])
+    if version:
+        every = broker.ask(m.MetadataRequest(topics=None), version, m.MetadataResponse)
+        assert [(topic.name, len(topic.partitions)) for topic in every.topics] == [("a", 1), ("b", 2)]
+
+
+@versions(3, least=12)
+def test_metadata_by_topic_id(broker: Broker, version: int) -> None:
+    known, unknown = broker.topics.id_of("orders"), uuid.UUID(int=7)
+    asked = [m.MetadataRequestTopic(topic_id=id_, name=None) for id_ in (known, unknown, known) if id_]
+    response = broker.ask(m.MetadataRequest(topics=asked), version, m.MetadataResponse)
+    assert [(topic.name, topic.topic_id, topic.error_code) for topic in response.topics] == [
+        ("orders", known, 0),
+        (None, unknown, ErrorCode.UNKNOWN_TOPIC_ID),
+    ]
+
+
+@pytest.mark.parametrize("version", [10, 11])
+def test_topic_ids_and_null_names_come_with_v12(broker: Broker, version: int) -> None:
+    for topic in (m.MetadataRequestTopic(name=None), m.MetadataRequestTopic(name="orders", topic_id=uuid.UUID(int=7))):
+        response = broker.ask(m.MetadataRequest(topics=[topic]), version, m.MetadataResponse)
+        assert [topic.error_code for topic in response.topics] == [ErrorCode.INVALID_REQUEST]
+
+
+@versions(3, least=8)
+def test_authorized_operations(broker: Broker, version: int) -> None:
+    options = {"include_topic_authorized_operations": True}
+    if version <= 10:
+        options["include_cluster_authorized_operations"] = True
+    response = broker.metadata(version, "orders", **options)
+    assert response.topics[0].topic_authorized_operations == 0b1101_1111_1000
+    assert response.cluster_authorized_operations == (0b1_1111_1010_0000 if version <= 10 else -(2**31))
+    assert broker.metadata(version, "orders").topics[0].topic_authorized_operations == -(2**31)
+
+
+def test_topics_are_created_only_where_both_sides_want_it() -> None:
+    broker = Broker({}, auto_create_partitions=3, limits=TopicLimits(max_partitions=6))
+    refused = broker.metadata(4, "new", allow_auto_topic_creation=False)
+    assert refused.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert len(broker.metadata(4, "new", allow_auto_topic_creation=True).topics[0].partitions) == 3
+    assert broker.metadata(0, "newer").topics[0].error_code == 0  # before v4 every client wants it
+    assert broker.metadata(4, "too many").topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert broker.metadata(4, "too-many").topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert Broker({}).metadata(4, "new").topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_topics_by_name_and_id(broker: Broker) -> None:
+    topics = broker.topics
+    known = topics.id_of("orders")
+    assert known is not None
+    assert known == Broker({"orders": 9}).topics.id_of("orders")
+    assert known != Topics(ENDPOINT, {"orders": 2}, cluster_id="d").id_of("orders")
+    assert (topics.partitions("orders"), topics.name_of(known)) == (2, "orders")
+    assert (topics.partitions("x"), topics.id_of("x"), topics.name_of(NO_ID)) == (None, None, None)
+    assert topics.add_partitions("orders", 3) == topics.partitions("orders") == 5
+    assert len(broker.metadata(1, "orders").topics[0].partitions) == 5
+    assert broker.produce(batch(b"v"), partition=4).error_code == 0
+    topics.create("payments", 1)
+    assert topics.partitions("payments") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "partitions"),
+    [("", 1), (".", 1), ("..", 1), ("a b", 1), ("a" * 250, 1), ("a\n", 1), ("orders", 1), ("b", 0), ("b", 100_001)],
+)
+def test_topics_that_cannot_be(broker: Broker, name: str, partitions: int) -> None:
+    with pytest.raises(ValueError, match=r"topic"):
+        broker.topics.create(name, partitions)
+    with pytest.raises(ValueError, match=r"cannot be added"):
+        broker.topics.add_partitions("orders", 0)
+    with pytest.raises(ValueError, match=r"may have 100,000 partitions"):
+        broker.topics.add_partitions("orders", 100_000)
+    with pytest.raises(KeyError):
+        broker.topics.add_partitions("missing", 1)
+    broker.topics.create("a" * 249, 1)
+    broker.topics.create("...", 1)
+
+
+# ---- InitProducerId
+
+
+@versions(22)
+def test_producer_ids(broker: Broker, version: int) -> None:
+    given = [broker.ask(m.InitProducerIdRequest(transactional_id=None), version, m.InitProducerIdResponse)]
+    broker.now += 5
+    given += [
+        broker.ask(m.InitProducerIdRequest(transactional_id=None), version, m.InitProducerIdResponse) for _ in range(2)
+    ]
+    assert [(reply.error_code, reply.producer_id, reply.producer_epoch) for reply in given] == [
+        (0, 1_000, 0),
+        (0, 1_005, 0),
+        (0, 1_006, 0),
+    ]
+    for name, error in (("t", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), ("", ErrorCode.INVALID_REQUEST)):
+        refused = broker.ask(m.InitProducerIdRequest(transactional_id=name), version, m.InitProducerIdResponse)
+        assert (refused.error_code, refused.producer_id, refused.producer_epoch) == (error, -1, -1)
+
+
+@versions(22, least=3)
+def test_a_producer_that_had_an_id_gets_a_new_one(broker: Broker, version: int) -> None:
+    request = m.InitProducerIdRequest(transactional_id=None, producer_id=7, producer_epoch=2)
+    assert broker.ask(request, version, m.InitProducerIdResponse).producer_id == 1_000
+    request.producer_epoch = -1
+    assert broker.ask(request, version, m.InitProducerIdResponse).error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("message", "version", "data"),
+    [
+        (m.InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1), 0, "0001 74 00000001"),
+        (m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1), 2, "00 00000001 00"),
+        (
+            m.InitProducerIdRequest(transactional_id="t", producer_id=2, producer_epoch=3, enable2_pc=True),
+            6,
+            "02 74 00000000 0000000000000002 0003 01 00 00",
+        ),
+        (m.InitProducerIdResponse(throttle_time_ms=1, producer_id=2), 1, "00000001 0000 0000000000000002 0000"),
+        (m.InitProducerIdResponse(error_code=53), 5, "00000000 0035 ffffffffffffffff 0000 00"),
+        (
+            m.InitProducerIdResponse(producer_id=2, ongoing_txn_producer_id=3, ongoing_txn_producer_epoch=4),
+            6,
+            "00000000 0000 0000000000000002 0000 0000000000000003 0004 00",
+        ),
+    ],
+)  # fmt: skip
+def test_the_bytes_of_init_producer_id(message: Any, version: int, data: str) -> None:
+    """Worked out by hand from Kafka's definition of the message."""
+    assert kcoord_wire.encode(message, version) == bytes.fromhex(data)
+    assert kcoord_wire.decode(type(message), bytes.fromhex(data), version) == message
+
+
+# ---- Produce
+
+
+@versions(0)
+def test_produce_and_fetch_back(broker: Broker, version: int) -> None:
+    first = broker.produce(batch(b"a", b"b"), version)
+    second = broker.produce(batch(b"c"), version)
+    assert (first.error_code, first.base_offset, second.base_offset) == (0, 0, 2)
+    assert (first.log_append_time_ms, first.log_start_offset) == (-1, 0 if version >= 5 else -1)
+    answer = broker.fetch(0)
+    assert values(answer.records) == [(0, b"a"), (1, b"b"), (2, b"c")]
+    assert [
+        read.partition_leader_epoch for read in read_records(answer.records or b"") if isinstance(read, RecordBatch)
+    ] == [0, 0]
+    assert broker.fetch(0, partition=1).records == b""
+
+
+@pytest.mark.parametrize("line", FOREIGN.read_text("utf-8").splitlines())
+def test_batches_that_other_libraries_made(broker: Broker, line: str) -> None:
+    case = json.loads(line)
+    data = bytes.fromhex(case["hex"])
+    outcome = broker.produce(data)
+    if case["magic"] != 2 or case["name"] == "gaps":  # offsets are the broker's to give, so none may be left out
+        assert outcome.error_code == ErrorCode.INVALID_RECORD
+    elif data[22] & 0x10:
+        assert outcome.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    else:
+        assert outcome.error_code == 0, outcome.error_message
+        broker.produce(data, partition=1)
+        stored = broker.fetch(0).records or b""
+        assert (stored[8:12], stored[16:]) == (data[8:12], data[16:])
+
+
+def changed(data: bytes, at: int, new: bytes) -> bytes:
+    return data[:at] + new + data[at + len(new) :]
+
+
+def resealed(data: bytes, at: int, new: bytes) -> bytes:
+    """`data` changed, with the checksum that belongs to it."""
+    data = changed(data, at, new)
+    return changed(data, 17, crc32c(data[21:]).to_bytes(4, "big"))
+
+
+GOOD = batch(b"a", b"b")
+BAD = {
+    "null": (None, ErrorCode.INVALID_RECORD),
+    "empty": (b"", ErrorCode.INVALID_RECORD),
+    "cut": (GOOD[:-1], ErrorCode.CORRUPT_MESSAGE),
+    "a few bytes": (GOOD[:5], ErrorCode.CORRUPT_MESSAGE),
+    "half a header": (GOOD[:40], ErrorCode.CORRUPT_MESSAGE),
+    "negative length": (changed(GOOD, 8, b"\xff\xff\xff\xff"), ErrorCode.CORRUPT_MESSAGE),
+    "short length": (changed(GOOD[:20], 8, b"\0\0\0\x08"), ErrorCode.CORRUPT_MESSAGE),
+    "checksum": (changed(GOOD, len(GOOD) - 1, b"\1"), ErrorCode.CORRUPT_MESSAGE),
+    "magic": (changed(GOOD, 16, b"\1"), ErrorCode.INVALID_RECORD),
+    "two batches": (GOOD + GOOD, ErrorCode.INVALID_RECORD),
+    "trailing": (GOOD + b"\0", ErrorCode.INVALID_RECORD),
+    "no records": (encode_batch([]), ErrorCode.INVALID_RECORD),
+    "count": (resealed(GOOD, 57, b"\0\0\0\1"), ErrorCode.INVALID_RECORD),
+    "negative count": (resealed(GOOD, 57, b"\xff\xff\xff\xff"), ErrorCode.INVALID_RECORD),
+    "too many": (resealed(resealed(GOOD, 57, b"\0\0\0\3"), 23, b"\0\0\0\2"), ErrorCode.INVALID_RECORD),
+    "last offset": (resealed(GOOD, 23, b"\0\0\0\7"), ErrorCode.INVALID_RECORD),
+    "no codec": (resealed(GOOD, 22, b"\7"), ErrorCode.INVALID_RECORD),
+    "large": (batch(bytes(1 << 20)), ErrorCode.MESSAGE_TOO_LARGE),
+    "sequence": (batch(b"a", producer_id=1, producer_epoch=0, base_sequence=-1), ErrorCode.INVALID_RECORD),
+    "transaction": (
+        batch(b"a", transactional=True, producer_id=1, producer_epoch=0, base_sequence=0),
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ),
+    "control": (encode_batch([end_transaction_record(ControlType.COMMIT, 0)], control=True), ErrorCode.INVALID_RECORD),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_records_that_are_refused(broker: Broker, name: str) -> None:
+    data, error = BAD[name]
+    outcome = broker.produce(data)
+    assert ErrorCode(outcome.error_code) is error
+    assert (outcome.base_offset, outcome.log_start_offset) == (-1, -1)
+    assert outcome.error_message
+    assert broker.fetch(0).high_watermark == 0
+
+
+@pytest.mark.parametrize("version", [6, 7])
+def test_zstd_comes_with_v7(broker: Broker, version: int) -> None:
+    outcome = broker.produce(batch(b"a", compression=Compression.ZSTD), version)
+    assert outcome.error_code == (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if version < 7 else 0)
+
+
+@versions(0)
+def test_produce_to_what_is_not_there(broker: Broker, version: int) -> None:
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert broker.produce(GOOD, version, topic="missing").error_code == unknown
+    for partition in (2, -1):
+        outcome = broker.produce(GOOD, version, partition=partition)
+        assert outcome.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_acks_and_transactional_ids(broker: Broker) -> None:
+    assert broker.produce(GOOD, acks=2).error_code == ErrorCode.INVALID_REQUIRED_ACKS
+    refused = broker.produce(GOOD, transactional_id="t")
+    assert refused.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert broker.produce(GOOD, acks=1).base_offset == 0
+    for data in (GOOD, b""):
+        (reply,) = broker.send(broker.produce_request(data, 9, acks=0), 9)
+        assert reply.message is None  # nothing is sent, whatever has become of it
+    assert broker.fetch(0).high_watermark == 4
+
+
+def test_one_bad_partition_does_not_spoil_the_others(broker: Broker) -> None:
+    parts = [
+        m.ProduceRequestPartitionProduceData(index=0, records=GOOD),
+        m.ProduceRequestPartitionProduceData(index=1, records=b"x"),
+        m.ProduceRequestPartitionProduceData(index=0, records=GOOD),
+    ]
+    topic = m.ProduceRequestTopicProduceData(name="orders", partition_data=parts)
+    response = broker.ask(m.ProduceRequest(acks=-1, topic_data=[topic]), 9, m.ProduceResponse)
+    outcomes = response.responses[0].partition_responses
+    assert [(outcome.index, outcome.error_code, outcome.base_offset) for outcome in outcomes] == [
+        (0, 0, 0),
+        (1, ErrorCode.CORRUPT_MESSAGE, -1),
+        (0, 0, 2),
+    ]
+
+
+# ---- idempotent producers
+
+
+def sequenced(sequence: int, epoch: int = 0, count: int = 2, producer_id: int = 5) -> bytes:
+    return batch(*[b"v"] * count, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+
+
+def test_a_batch_that_is_sent_twice_is_stored_once(broker: Broker) -> None:
+    offsets = [broker.produce(sequenced(sequence)).base_offset for sequence in (0, 2, 4, 6, 8, 10)]
+    assert offsets == [0, 2, 4, 6, 8, 10]
+    again = [broker.produce(sequenced(sequence)) for sequence in (2, 4, 6, 8, 10)]
+    assert [(outcome.error_code, outcome.base_offset) for outcome in again] == [(0, n) for n in (2, 4, 6, 8, 10)]
+    forgotten = broker.produce(sequenced(0))
+    assert forgotten.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert broker.produce(sequenced(12)).base_offset == 12
+    assert broker.produce(sequenced(0), partition=1).base_offset == 0  # each partition counts for itself
+
+
+def test_sequences_and_epochs(broker: Broker) -> None:
+    assert broker.produce(sequenced(7)).error_code == 0  # nothing is known of the producer: any sequence will do
+    for gap in (8, 10):
+        assert broker.produce(sequenced(gap)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert broker.produce(sequenced(9, epoch=1)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert broker.produce(sequenced(0, epoch=1)).error_code == 0
+    assert broker.produce(sequenced(9)).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert broker.produce(sequenced(0, epoch=1, count=1)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert broker.produce(sequenced(2, epoch=1)).base_offset == 4
+
+
+def test_sequences_go_round(broker: Broker) -> None:
+    last = 2**31 - 1
+    assert broker.produce(sequenced(last - 3)).error_code == 0
+    assert broker.produce(sequenced(last - 1)).error_code == 0
+    assert broker.produce(sequenced(0)).base_offset == 4
+    assert broker.produce(sequenced(last, producer_id=6)).error_code == 0  # from the last to 0 within a batch
+    assert broker.produce(sequenced(last, producer_id=6)).base_offset == 6
+    assert broker.produce(sequenced(1, producer_id=6)).base_offset == 8
+
+
+def test_only_so_many_producers_are_remembered(broker: Broker) -> None:
+    for producer_id in range(1, 258):
+        broker.produce(sequenced(0, producer_id=producer_id))
+    end = broker.fetch(0).high_watermark
+    assert broker.produce(sequenced(0, producer_id=257)).base_offset == end - 2
+    assert broker.produce(sequenced(0, producer_id=1)).base_offset == end  # forgotten
+
+
+# ---- Fetch
+
+
+@versions(1)
+def test_fetch(broker: Broker, version: int) -> None:
+    for value in (b"a", b"b", b"c"):
+        broker.produce(batch(value, value))
+    answer = broker.fetch(3, version)  # within the second batch
+    assert values(answer.records) == [(2, b"b"), (3, b"b"), (4, b"c"), (5, b"c")]
+    assert (answer.error_code, answer.high_watermark, answer.last_stable_offset) == (0, 6, 6)
+    assert answer.log_start_offset == (0 if version >= 5 else -1)
+    assert answer.preferred_read_replica == -1
+    assert answer.aborted_transactions is None
+    assert broker.fetch(3, version, isolation_level=1).aborted_transactions == []
+    end = broker.fetch(6, version)
+    assert (end.error_code, end.records, end.high_watermark) == (0, b"", 6)
+
+
+@versions(1)
+def test_fetch_of_what_is_not_there(broker: Broker, version: int) -> None:
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for topic, partition, offset, error in (
+        ("missing", 0, 0, unknown),
+        ("orders", 2, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("orders", 0, 1, ErrorCode.OFFSET_OUT_OF_RANGE),
+        ("orders", 0, -1, ErrorCode.OFFSET_OUT_OF_RANGE),
+    ):
+        request = broker.fetch_request(offset, version, topic, partition=partition, max_wait_ms=9_999)
+        answer = broker.ask(request, version, m.FetchResponse).responses[0].partitions[0]  # at once
+        assert (answer.error_code, answer.high_watermark, answer.records) == (error, -1, b"")
+
+
+@versions(1, least=9)
+def test_fetch_with_a_leader_epoch(broker: Broker, version: int) -> None:
+    assert broker.fetch(0, version, current_leader_epoch=0).error_code == 0
+    assert broker.fetch(0, version, current_leader_epoch=1).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert broker.fetch(0, version, current_leader_epoch=-2).error_code == ErrorCode.FENCED_LEADER_EPOCH
+
+
+@versions(1, least=7)
+@pytest.mark.parametrize(
+    ("session_id", "epoch", "error"), [(0, 0, 0), (0, -1, 0), (9, -1, 0), (9, 0, 0), (9, 1, 70), (0, 1, 70)]
+)
+def test_there_are_no_fetch_sessions(broker: Broker, version: int, session_id: int, epoch: int, error: int) -> None:
+    request = broker.fetch_request(0, version, session_id=session_id, session_epoch=epoch, max_wait_ms=0)
+    response = broker.ask(request, version, m.FetchResponse)
+    assert (response.error_code, response.session_id, len(response.responses)) == (error, 0, 0 if error else 1)
+
+
+def test_as_much_as_is_wanted() -> None:
+    broker = Broker(limits=TopicLimits(max_fetch_bytes=1_000))
+    data = batch(bytes(100))
+    size = len(data)
+    for partition in (0, 1):
+        for _ in range(5):
+            broker.produce(data, partition=partition)
+
+    def sizes(*limits: int, max_bytes: int = 1 << 20) -> list[int]:
+        parts = [
+            m.FetchRequestFetchPartition(partition=index, partition_max_bytes=limit)
+            for index, limit in enumerate(limits)
+        ]
+        topic = m.FetchRequestFetchTopic(topic="orders", partitions=parts)
+        response = broker.ask(m.FetchRequest(max_bytes=max_bytes, topics=[topic]), 11, m.FetchResponse)
+        return [len(part.records or b"") // size for part in response.responses[0].partitions]
+
+    assert sizes(3 * size, 2 * size) == [3, 2]
+    assert sizes(3 * size - 1, 2 * size - 1) == [2, 1]
+    assert sizes(1, 1) == [1, 0]  # the first batch of all is sent whatever the limits say
+    assert sizes(1, size) == [1, 1]
+    assert sizes(0, 0, max_bytes=0) == [1, 0]
+    assert sizes(1 << 20, 1 << 20, max_bytes=4 * size) == [4, 0]
+    assert sizes(1 << 20, 1 << 20, max_bytes=6 * size) == [5, 0 if 6 * size > 1_000 else 1]
+    assert sum(sizes(1 << 20, 1 << 20)) == 1_000 // size
+
+
+def test_a_fetch_waits_for_records(broker: Broker) -> None:
+    assert broker.send(broker.fetch_request(0, 11, partition=1), 11) == []
+    assert broker.due() == 1_500
+    assert [reply.token for reply in broker.send(broker.produce_request(GOOD, 9), 9)] == [2]  # another partition
+    produced, fetched = broker.send(broker.produce_request(GOOD, 9, partition=1), 9)
+    assert (produced.token, fetched.token) == (3, 1)
+    assert values(fetched.message.responses[0].partitions[0].records) == [(0, b"a"), (1, b"b")]
+    assert broker.due() is None
+    assert broker.tick(9_999) == []
+
+
+def test_a_fetch_waits_for_bytes_enough(broker: Broker) -> None:
+    size = len(GOOD)
+    broker.produce(GOOD)
+    assert broker.send(broker.fetch_request(0, 11, min_bytes=3 * size), 11) == []
+    waiting = broker.token
+    assert len(broker.send(broker.produce_request(GOOD, 9), 9)) == 1
+    replies = broker.send(broker.produce_request(GOOD, 9, acks=0), 9)
+    assert [reply.token for reply in replies] == [broker.token, waiting]
+    assert len(values(replies[1].message.responses[0].partitions[0].records)) == 6
+
+
+def test_a_fetch_ends_with_its_time(broker: Broker) -> None:
+    for wait in (700, 300, 300):
+        assert broker.send(broker.fetch_request(0, 11, max_wait_ms=wait), 11) == []
+    assert broker.tick(1_299) == []
+    assert [reply.token for reply in broker.tick(1_300)] == [2, 3]
+    assert broker.due() == 1_700
+    (reply,) = broker.tick(5_000)
+    assert (reply.token, reply.message.responses[0].partitions[0].records) == (1, b"")
+    assert broker.due() is None
+    broker.send(broker.fetch_request(0, 11, max_wait_ms=2**31 - 1), 11)
+    assert broker.due() == 305_000
+
+
+def test_one_produce_wakes_all_who_wait(broker: Broker) -> None:
+    for partition in (0, 1, 0):
+        assert broker.send(broker.fetch_request(0, 11, partition=partition), 11) == []
+    assert [reply.token for reply in broker.send(broker.produce_request(GOOD, 9), 9)] == [4, 1, 3]
+
+
+def test_nobody_waits_for_nothing(broker: Broker) -> None:
+    request = m.FetchRequest(max_wait_ms=9_999, min_bytes=1, topics=[])
+    assert broker.ask(request, 11, m.FetchResponse).responses == []
+    assert len(broker.send(broker.fetch_request(0, 11, min_bytes=0), 11)) == 1
+    assert broker.due() is None
+
+
+def test_a_request_whose_connection_is_gone(broker: Broker) -> None:
+    assert broker.send(broker.fetch_request(0, 11), 11) == []
+    broker.topics.abandon(broker.token)
+    broker.topics.abandon(broker.token)
+    assert broker.due() is None
+    assert len(broker.send(broker.produce_request(GOOD, 9), 9)) == 1
+
+
+def test_fetches_that_were_answered_early_leave_nothing_behind(broker: Broker) -> None:
+    for offset in range(0, 6_000, 2):
+        broker.send(broker.fetch_request(offset, 11, max_wait_ms=60_000), 11)
+        broker.send(broker.produce_request(GOOD, 9), 9)
+    assert len(broker.topics._due) <= 1_010
+    assert not broker.topics._parked
+    assert not broker.topics._waiting
+
+
+# ---- ListOffsets, OffsetForLeaderEpoch
+
+
+def filled(broker: Broker) -> Broker:
+    """Offsets 0-6; timestamps 100, 101, 102 | 300, 301 | 200, 201."""
+    broker.produce(batch(b"a", b"b", b"c", at=100))
+    broker.produce(batch(b"d", b"e", at=300, compression=Compression.GZIP))
+    broker.produce(batch(b"f", b"g", at=200))
+    return broker
+
+
+@versions(2, least=1)
+@pytest.mark.parametrize(
+    ("timestamp", "offset", "found", "since"),
+    [
+        (-1, 7, -1, 1),
+        (-2, 0, -1, 1),
+        (-3, 4, 301, 7),
+        (-4, 0, -1, 8),
+        (-5, -1, -1, 9),
+        (-6, -1, -1, 11),
+        (-7, -1, -1, 99),
+        (0, 0, 100, 1),
+        (101, 1, 101, 1),
+        (103, 3, 300, 1),
+        (301, 4, 301, 1),
+        (302, -1, -1, 1),
+    ],
+)
+def test_list_offsets(broker: Broker, version: int, timestamp: int, offset: int, found: int, since: int) -> None:
+    answer = filled(broker).list_offset(timestamp, version)
+    if version < since:
+        assert (answer.error_code, answer.offset) == (ErrorCode.UNSUPPORTED_VERSION, -1)
+        return
+    assert (answer.error_code, answer.offset, answer.timestamp) == (0, offset, found)
+    assert answer.leader_epoch == (0 if version >= 4 and offset >= 0 else -1)
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "most", "offsets"),
+    [(-1, 1, [7]), (-1, 9, [7, 0]), (-2, 9, [0]), (299, 9, []), (301, 9, [7, 0]), (-1, 0, []), (-1, -1, [])],
+)
+def test_list_offsets_of_old(broker: Broker, timestamp: int, most: int, offsets: list[int]) -> None:
+    assert filled(broker).list_offset(timestamp, 0, max_num_offsets=most).old_style_offsets == offsets
+    assert broker.list_offset(-1, 0, partition_index=1, max_num_offsets=9).old_style_offsets == [0]
+    assert broker.list_offset(-3, 0).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        resealed(GOOD, 22, b"\2"),  # not compressed, as it says
+        resealed(GOOD, 61, b"\x7f"),
+        resealed(GOOD, 35, (1_000).to_bytes(8, "big")),  # no record is as late as the header says
+        batch(bytes(1 << 25), compression=Compression.ZSTD, at=1_000),  # more than is decompressed
+        resealed(
+            resealed(batch(b"a", compression=Compression.GZIP), 57, b"\0\1\0\0"), 23, b"\0\0\xff\xff"
+        ),  # more records than are read
+    ],
+    ids=["codec", "record", "time", "bomb", "many"],
+)
+def test_a_batch_whose_records_cannot_be_looked_at_is_found_as_a_whole(broker: Broker, data: bytes) -> None:
+    latest = int.from_bytes(data[35:43], "big")
+    assert broker.produce(data).error_code == 0
+    for timestamp in (-3, latest):
+        answer = broker.list_offset(timestamp)
+        assert (answer.error_code, answer.offset, answer.timestamp) == (0, 0, latest)
+
+
+@versions(2, least=1)
+def test_list_offsets_of_an_empty_log(broker: Broker, version: int) -> None:
+    assert [broker.list_offset(time, version).offset for time in (-1, -2, 0)] == [0, 0, -1]
+    if version >= 7:
+        assert broker.list_offset(-3, version).offset == -1
+
+
+@versions(2)
+def test_list_offsets_of_what_is_not_there(broker: Broker, version: int) -> None:
+    parts = [m.ListOffsetsRequestListOffsetsPartition(partition_index=index, timestamp=-1) for index in (0, 1, 1, 2)]
+    topics = [m.ListOffsetsRequestListOffsetsTopic(name=name, partitions=parts) for name in ("orders", "missing")]
+    response = broker.ask(m.ListOffsetsRequest(replica_id=-1, topics=topics), version, m.ListOffsetsResponse)
+    errors = [[part.error_code for part in topic.partitions] for topic in response.topics]
+    assert errors == [[0, 42, 42, 3], [3, 42, 42, 3]]
+
+
+@versions(2, least=4)
+def test_list_offsets_with_a_leader_epoch(broker: Broker, version: int) -> None:
+    errors = [broker.list_offset(-1, version, current_leader_epoch=epoch).error_code for epoch in (0, 1, -2)]
+    assert errors == [0, ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.FENCED_LEADER_EPOCH]
+
+
+@versions(23)
+def test_the_end_of_an_epoch(broker: Broker, version: int) -> None:
+    answer = filled(broker).epoch_end(0, version)
+    assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (0, 0 if version else -1, 7)
+    for epoch in (1, -1):
+        answer = broker.epoch_end(epoch, version)
+        assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (0, -1, -1)
+    assert broker.epoch_end(0, version, partition=2).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if version >= 2:
+        errors = [broker.epoch_end(0, version, current_leader_epoch=epoch).error_code for epoch in (0, 1, -2)]
+        assert errors == [0, ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.FENCED_LEADER_EPOCH]
+
+
+# ---- bounds
+
+
+def test_the_oldest_batches_go_first() -> None:
+    data = batch(bytes(1_000))
+    broker = Broker(limits=TopicLimits(retention_bytes=10 * (len(data) + 400)))
+    for partition in (0, 1, 1) * 10:
+        broker.produce(data, partition=partition)
+    starts = [
+        broker.fetch(broker.list_offset(-2, partition_index=n).offset, partition=n).log_start_offset for n in (0, 1)
+    ]
+    assert [broker.list_offset(-1, partition_index=n).offset for n in (0, 1)] == [10, 20]
+    kept = [10 - starts[0], 20 - starts[1]]
+    assert 10 <= sum(kept) <= 12
+    assert min(kept) >= 3  # the age of the batches decides, not their partition
+    assert broker.fetch(starts[0] - 1).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    first = values(broker.fetch(starts[0]).records)[0]
+    assert first[0] == starts[0]
+    assert broker.produce(data).log_start_offset == starts[0]
+    assert broker.list_offset(0).offset in (starts[0], starts[0] + 1)
+
+
+def test_memory_is_bounded() -> None:
+    """Small batches count with the objects around them."""
+    limit = 1 << 20
+    broker = Broker(limits=TopicLimits(retention_bytes=limit))
+    tracemalloc.start()
+    try:
+        for number in range(6_000):
+            broker.produce(batch(b"%d" % number))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 1.5 * limit

@@ -1,0 +1,251 @@
+"""Each law of the virtual cluster is broken on purpose and caught by its name: a judge that never fails is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kcoord_wire import messages as m
+from kcoord_wire.assignors import ASSIGNORS, Assignment
+from kcoord_wire.coordinator.core import machine
+from kcoord_wire.coordinator.core.events import Append, Effect, Event, LogRecord, Reply, Request
+from kcoord_wire.coordinator.core.groups import Group, Member, Move, State, Turn
+from kcoord_wire.coordinator.core.machine import GroupMachine
+from kcoord_wire.coordinator.log.store import Store
+from kcoord_wire.coordinator.runtime import Runtime
+from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.simulation import disk as virtual_disk
+from kcoord_wire.simulation.group import cluster
+from kcoord_wire.simulation.group.script import SimulationFailure, random_script, run_script
+
+SEEDS = range(60)
+
+Patch = pytest.MonkeyPatch
+
+
+def generation_not_increased(patch: Patch) -> None:
+    complete = GroupMachine._complete_join
+
+    def planted(self: GroupMachine, group: Group) -> None:
+        if group.generation_id:
+            group.generation_id -= 1
+        complete(self, group)
+
+    patch.setattr(GroupMachine, "_complete_join", planted)
+
+
+def generation_not_written(patch: Patch) -> None:
+    append = Store.append
+
+    def planted(self: Store, records: list[LogRecord], now: int) -> None:
+        append(self, [record for record in records if not isinstance(record.key, m.GroupMetadataKey)], now)
+
+    patch.setattr(Store, "append", planted)
+
+
+def sync_skipped_by_the_store(patch: Patch) -> None:
+    patch.setattr(virtual_disk._VirtualFile, "sync", lambda self: None)
+
+
+def sync_skipped_by_the_disk(patch: Patch) -> None:
+    patch.setattr(virtual_disk._VirtualFile, "sync", lambda self: self._disk.unsynced.discard(self._name))
+
+
+def durable_too_early(patch: Patch) -> None:
+    reply = Turn.reply
+
+    def planted(self: Turn, request: Request, message: object, after: int = 0) -> None:
+        reply(self, request, message, 0)
+
+    patch.setattr(Turn, "reply", planted)
+
+
+def sent_before_the_write(patch: Patch) -> None:
+    submit = Runtime.submit
+
+    def planted(self: Runtime, event: Event, now: int) -> None:
+        self._durable = self.machine.appended + 5
+        submit(self, event, now)
+
+    patch.setattr(Runtime, "submit", planted)
+
+
+def _effects(change: Callable[[Event, list[Effect]], list[Effect]]) -> Callable[[Patch], None]:
+    def plant(patch: Patch) -> None:
+        handle = GroupMachine.handle
+        patch.setattr(GroupMachine, "handle", lambda self, event, now: change(event, handle(self, event, now)))
+
+    return plant
+
+
+def _double(event: Event, effects: list[Effect]) -> list[Effect]:
+    if isinstance(event, Request) and isinstance(event.message, m.HeartbeatRequest):
+        return effects * 2
+    return effects
+
+
+def _swallow(event: Event, effects: list[Effect]) -> list[Effect]:
+    if isinstance(event, Request) and event.token % 50 == 0:
+        return [effect for effect in effects if not isinstance(effect, Reply) or effect.token != event.token]
+    return effects
+
+
+def two_leaders(patch: Patch) -> None:
+    respond = GroupMachine._join_response
+
+    def planted(self: GroupMachine, group: Group, member: Member, *, members: bool) -> Any:
+        answer = respond(self, group, member, members=True)
+        answer.leader = answer.member_id
+        return answer
+
+    patch.setattr(GroupMachine, "_join_response", planted)
+
+
+def old_generation_commits(patch: Patch) -> None:
+    handle = GroupMachine.handle
+
+    def planted(self: GroupMachine, event: Event, now: int) -> list[Effect]:
+        if isinstance(event, Request) and isinstance(event.message, m.OffsetCommitRequest):
+            group = self.groups.get(event.message.group_id)
+            if group is not None and event.message.generation_id_or_member_epoch >= 0:
+                message = replace(event.message, generation_id_or_member_epoch=group.generation_id)
+                event = replace(event, message=message)
+        return handle(self, event, now)
+
+    patch.setattr(GroupMachine, "handle", planted)
+
+
+def one_assignment_for_all(patch: Patch) -> None:
+    answer = GroupMachine._answer_sync
+
+    def planted(self: GroupMachine, group: Group, member: Member, error: ErrorCode) -> None:
+        member.assignment = max((other.assignment for other in group.members.values()), key=len)
+        answer(self, group, member, error)
+
+    patch.setattr(GroupMachine, "_answer_sync", planted)
+
+
+def assignor_gives_twice(patch: Patch) -> None:
+    def planted(counts: Any, members: Any) -> Assignment:
+        assignment = ASSIGNORS["roundrobin"].assign(counts, members)
+        everything = max(assignment.values(), key=len)
+        return {member_id: [*partitions, *everything[:1]] for member_id, partitions in assignment.items()}
+
+    patch.setattr(
+        cluster, "ASSIGNORS", {name: replace(assignor, assign=planted) for name, assignor in ASSIGNORS.items()}
+    )
+
+
+def never_stable(patch: Patch) -> None:
+    patch.setattr(machine, "_HEARTBEAT", {**machine._HEARTBEAT, State.STABLE: ErrorCode.REBALANCE_IN_PROGRESS})
+
+
+def dead_members_stay(patch: Patch) -> None:
+    patch.setattr(GroupMachine, "_session_expired", lambda self, group, member: None)
+
+
+def stable_too_early(patch: Patch) -> None:
+    move = Group.move
+
+    def planted(self: Group, what: Move, now: int) -> None:
+        move(self, what, now)
+        if what is Move.COMPLETE_JOIN:
+            self.state = State.STABLE
+
+    patch.setattr(Group, "move", planted)
+
+
+def illegal_move(patch: Patch) -> None:
+    patch.setattr(GroupMachine, "_end_account", lambda self, group, outcome: group.move(Move.ASSIGN, self._turn.now))
+
+
+def commit_not_written(patch: Patch) -> None:
+    handle = GroupMachine.handle
+
+    def planted(self: GroupMachine, event: Event, now: int) -> list[Effect]:
+        effects = handle(self, event, now)
+        for effect in effects:
+            if isinstance(effect, Append) and len(effect.records) > 1:
+                del effect.records[0]
+        return effects
+
+    patch.setattr(GroupMachine, "handle", planted)
+
+
+def commit_lost_by_the_store(patch: Patch) -> None:
+    recover = Store.recover
+
+    def planted(self: Store) -> list[LogRecord]:
+        records = recover(self)
+        commits = [record for record in records if isinstance(record.key, m.OffsetCommitKey)]
+        return [record for record in records if record is not (commits or [None])[-1]]
+
+    patch.setattr(Store, "recover", planted)
+
+
+def fetch_shows_less(patch: Patch) -> None:
+    def planted(event: Event, effects: list[Effect]) -> list[Effect]:
+        for effect in effects:
+            if isinstance(effect, Reply) and isinstance(effect.message, m.OffsetFetchResponse):
+                for group in [*effect.message.groups, effect.message]:
+                    for topic in group.topics:
+                        for partition in topic.partitions:
+                            partition.committed_offset = -1
+        return effects
+
+    _effects(planted)(patch)
+
+
+PLANTED = [
+    (generation_not_increased, "generation"),
+    (generation_not_written, "generation"),
+    (sync_skipped_by_the_store, "durable first"),
+    (sync_skipped_by_the_disk, "commits|generation|never fails"),
+    (durable_too_early, "durable first"),
+    (sent_before_the_write, "durable first"),
+    pytest.param(_effects(_double), "answered once", id="answered_twice"),
+    pytest.param(_effects(_swallow), "answered once", id="not_answered"),
+    (two_leaders, "one leader"),
+    (old_generation_commits, "fenced"),
+    (one_assignment_for_all, "one owner"),
+    (assignor_gives_twice, "one owner"),
+    (never_stable, "settles"),
+    (dead_members_stay, "settles"),
+    (stable_too_early, "transitions"),
+    (illegal_move, "transitions"),
+    (commit_not_written, "commits"),
+    (commit_lost_by_the_store, "commits"),
+    (fetch_shows_less, "commits"),
+]
+
+
+def _live(seeds: range) -> None:
+    for seed in seeds:
+        run_script(random_script(seed), shrink=False)
+
+
+@pytest.mark.parametrize(("plant", "law"), PLANTED)
+def test_a_planted_bug_is_caught_by_its_law(plant: Callable[[Patch], None], law: str, monkeypatch: Patch) -> None:
+    plant(monkeypatch)
+    with pytest.raises(SimulationFailure) as caught:
+        _live(SEEDS)
+    assert caught.value.law in law.split("|"), caught.value
+
+
+def test_a_failure_prints_a_small_script_that_fails_again(monkeypatch: Patch) -> None:
+    two_leaders(monkeypatch)
+    seed = next(seed for seed in SEEDS if len(random_script(seed).actions) > 30)
+    with pytest.raises(SimulationFailure) as caught:
+        run_script(random_script(seed))
+    failure = caught.value
+    assert failure.seed == seed
+    assert 2 <= len(failure.script.actions) <= 4, "two members make two leaders; a latency may ask for another action"
+    pasted = "\n".join(line for line in str(failure).splitlines()[1:] if not line.startswith("#"))
+    with pytest.raises(SimulationFailure) as again:
+        exec(pasted, {})
+    assert again.value.law == "one leader"
+    monkeypatch.undo()
+    run_script(failure.script)

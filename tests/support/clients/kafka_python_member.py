@@ -1,0 +1,84 @@
+"""A member by kafka-python. See lines.py for what it speaks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+
+from tests.support.clients.lines import Member, serve
+
+ASSIGNORS = {
+    "range": RangePartitionAssignor,
+    "roundrobin": RoundRobinPartitionAssignor,
+    "sticky": StickyPartitionAssignor,
+    "cooperative-sticky": CooperativeStickyAssignor,
+}
+
+
+class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+    def __init__(self, member: KafkaPythonMember) -> None:
+        self.member = member
+
+    def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
+        self.member.own(self.member.owned | {partition.partition for partition in assigned})
+
+    def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
+        self.member.own(self.member.owned - {partition.partition for partition in revoked})
+
+
+class KafkaPythonMember(Member):
+    def options(self) -> dict[str, Any]:
+        return {"bootstrap_servers": self.settings.bootstrap, "client_id": self.settings.client_id}
+
+    def join(self) -> None:
+        options = self.options() | {
+            "group_id": self.settings.group,
+            "group_instance_id": self.settings.instance_id,
+            "partition_assignment_strategy": [ASSIGNORS[self.settings.assignor]],
+            "session_timeout_ms": self.settings.session_timeout_ms,
+            "heartbeat_interval_ms": self.settings.heartbeat_interval_ms,
+            "max_poll_interval_ms": self.settings.rebalance_timeout_ms,
+            "auto_offset_reset": "earliest",
+            "enable_auto_commit": False,
+        }
+        self.consumer = KafkaConsumer(**self.settings.over(options))
+        self.subscribe([self.settings.topic])
+
+    def subscribe(self, topics: list[str]) -> None:
+        if not topics:
+            self.consumer.unsubscribe()
+            return
+        self.consumer.subscribe(topics, listener=Listener(self))
+
+    def poll(self) -> list[tuple[int, int, str]]:
+        return [
+            (record.partition, record.offset, record.value.decode())
+            for records in self.consumer.poll(timeout_ms=50).values()
+            for record in records
+        ]
+
+    def commit(self, positions: list[tuple[int, int]]) -> None:
+        topic = self.settings.topic
+        self.consumer.commit(
+            {TopicPartition(topic, partition): OffsetAndMetadata(offset, "", -1) for partition, offset in positions}
+        )
+
+    def leave(self) -> None:
+        self.consumer.close()
+
+    def produce(self, records: list[tuple[int, str]]) -> list[int]:
+        producer = KafkaProducer(**self.options(), acks="all", enable_idempotence=True)
+        sent = [producer.send(self.settings.topic, value.encode(), partition=partition) for partition, value in records]
+        producer.flush(30)
+        offsets = [future.get(30).offset for future in sent]
+        producer.close()
+        return offsets
+
+
+if __name__ == "__main__":
+    serve(KafkaPythonMember)

@@ -1,0 +1,213 @@
+"""The test's side of the line protocol: client programs as processes that can be told, awaited and killed.
+
+Every wait is on a condition and has a bound. Whatever a program logs as a warning or worse counts as a complaint,
+unless the client's list of what is allowed says why it is not one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+__all__ = ["AIOKAFKA", "CONFLUENT", "KAFKA_PYTHON", "PATIENCE", "ROOT", "Client", "Member", "Record"]
+
+ROOT = Path(__file__).parents[3]
+PATIENCE = 40.0  # seconds: far more than anything takes, for a machine that is busy with other things
+
+Record = tuple[int, int, str]
+"""Partition, offset, value."""
+
+
+@dataclass(frozen=True, eq=False)
+class Client:
+    """A client library.
+
+    :ivar command: starts the program of it; the settings come after as one more argument
+    :ivar allowed: regular expressions of what it may log as a warning or an error, each with the reason
+    :ivar environment: added to that of this process
+    :ivar settles: seconds within which it may join once more, of its own, after it has been assigned partitions, and
+        then poll records again that it has not committed yet
+    """
+
+    name: str
+    command: Sequence[str]
+    allowed: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    settles: float = 0.0
+
+
+def _python(name: str, module: str, allowed: Mapping[str, str] | None = None, settles: float = 0.0) -> Client:
+    return Client(name, (sys.executable, "-m", f"tests.support.clients.{module}"), allowed or {}, settles=settles)
+
+
+CONFLUENT = _python("confluent-kafka", "confluent_member")
+KAFKA_PYTHON = _python(
+    "kafka-python",
+    "kafka_python_member",
+    {
+        r"ran for .*s \(>.* threshold\)": "it measures how long it holds up its own loop, on a busy machine",
+        "Metadata refresh: failed Cancelled": "closing it cancels a refresh of metadata that is under way",
+    },
+    settles=0.5,  # a poll that began while a join was under way may begin another one, on Kafka's own broker too
+)
+AIOKAFKA = _python(
+    "aiokafka",
+    "aiokafka_member",
+    {"Heartbeat failed for group .* because it is rebalancing": "it warns of each rebalance that others begin"},
+)
+
+
+class Member:
+    """One client program. As a context manager it is killed at the end of the block, if it still runs.
+
+    :param options: the settings of lines.py
+    """
+
+    def __init__(self, client: Client, **options: Any) -> None:
+        self.client = client
+        self.name = options["client_id"]
+        self.owned: list[list[int]] = []  # each set of partitions that it told, sorted
+        self.records: list[Record] = []
+        self.complaints: list[str] = []
+        self._answers: list[dict[str, Any]] = []
+        self._ended = False
+        self._expected = 0  # this many records were awaited
+        self._again: set[int] = set()  # partitions of which records may come again
+        self.changed = time.monotonic()  # when it told last what it owns
+        self._news = threading.Condition()
+        self._process = subprocess.Popen(
+            [*client.command, json.dumps(options)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env={**os.environ, **client.environment},
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.kill()
+
+    # ---- commands
+
+    def join(self) -> None:
+        self.tell("join")
+
+    def leave(self) -> None:
+        self.tell("leave")
+
+    def commit(self) -> dict[int, int]:
+        """Commit behind what it saw; the offsets by partition."""
+        return dict(self.tell("commit")["offsets"])
+
+    def produce(self, records: Sequence[tuple[int, str]]) -> list[Record]:
+        told: list[Record] = [tuple(record) for record in self.tell("produce", records=records)["records"]]
+        assert [(partition, value) for partition, _, value in told] == list(records)
+        return told
+
+    def tell(self, do: str, **fields: Any) -> dict[str, Any]:
+        """Send a command and give its answer."""
+        stdin = self._process.stdin
+        assert stdin is not None
+        stdin.write(json.dumps({"do": do, **fields}) + "\n")
+        stdin.flush()
+        self.wait(lambda: bool(self._answers), f"answer {do}")
+        answer = self._answers.pop(0)
+        assert answer["event"] == do, f"{self.name} answered {do} with {answer}"
+        return answer
+
+    def kill(self) -> None:
+        """End the process by SIGKILL and reap it: nothing of it is sent to anyone."""
+        self._process.kill()
+        self._process.wait()
+        self._reader.join(PATIENCE)
+        for pipe in self._process.stdin, self._process.stdout:
+            assert pipe is not None
+            pipe.close()
+
+    def stop(self) -> None:
+        """Stop the process by SIGSTOP, as a virtual machine does that is moved, or a debugger."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let it run again."""
+        self._process.send_signal(signal.SIGCONT)
+
+    # ---- waiting
+
+    def wait(self, condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> float:
+        """Wait until the condition holds, which is looked at after each event; give the seconds that it took."""
+        began = time.monotonic()
+        with self._news:
+            met = self._news.wait_for(lambda: condition() or self._ended, seconds) and condition()
+        assert met, (
+            f"{self.name} ({self.client.name}) did not {what} within {seconds} s"
+            f"{' but ended' if self._ended else ''}; it owned {self.owned}, saw {len(self.records)} records up to "
+            f"{self.records[-3:]}, and complained {self.complaints}"
+        )
+        return time.monotonic() - began
+
+    def expect_records(self, expected: Sequence[Record], seconds: float = PATIENCE) -> None:
+        """Wait for the next records, which have to be just these, in order within each partition."""
+        end = self._expected + len(expected)
+        self.wait(lambda: len(self.records) >= end, f"see {len(expected)} more records than {self._expected}", seconds)
+        came = self.records[self._expected :]
+        assert sorted(came) == sorted(expected), f"{self.name} ({self.client.name}) saw {came}, not {list(expected)}"
+        by_partition = sorted(came, key=lambda record: record[0])  # stable: keeps the order of coming
+        assert by_partition == sorted(by_partition), "records of a partition came out of order"
+        self._expected = end
+
+    def expect_no_more(self) -> None:
+        """No record may have come beyond those expected, and no complaint at all."""
+        assert not self.records[self._expected :], f"{self.name} ({self.client.name}) saw records again"
+        assert not self.complaints, f"{self.name} ({self.client.name}) complained: {self.complaints}"
+
+    @property
+    def now_owned(self) -> list[int]:
+        return self.owned[-1] if self.owned else []
+
+    # ---- events
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            event = json.loads(line)
+            with self._news:
+                self._take(event)
+                self._news.notify_all()
+        with self._news:
+            self._ended = True
+            self._news.notify_all()
+
+    def _take(self, event: dict[str, Any]) -> None:
+        match event["event"]:
+            case "owns":
+                self.owned.append(sorted(event["partitions"]))
+                self.changed = time.monotonic()
+                if self.client.settles:
+                    self._again = set(event["partitions"])
+            case "records":
+                for partition, offset, value in event["records"]:
+                    if partition not in self._again or (partition, offset, value) not in self.records:
+                        self._again.discard(partition)
+                        self.records.append((partition, offset, value))
+            case "log":
+                if not any(re.search(pattern, event["text"]) for pattern in self.client.allowed):
+                    self.complaints.append(f"{event['level']}: {event['text']}")
+            case _:
+                self._answers.append(event)

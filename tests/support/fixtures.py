@@ -1,0 +1,28 @@
+"""Coordinators for tests: each on a free port, in memory unless told otherwise, and stopped when its test has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from kcoord_wire.coordinator.coordinator import Coordinator
+from kcoord_wire.coordinator.core.config import GroupConfig
+
+StartCoordinator = Callable[..., Coordinator]
+
+
+@pytest.fixture
+def coordinator() -> Iterator[StartCoordinator]:
+    """Starts coordinators: takes what `Coordinator` takes. Topic ``orders`` has 12 partitions, and an empty group does
+    not wait for more members, unless the test says so."""
+    with ExitStack() as stack:
+
+        def start(**settings: Any) -> Coordinator:
+            settings.setdefault("topics", {"orders": 12})
+            settings.setdefault("config", GroupConfig(initial_rebalance_delay_ms=0))
+            return stack.enter_context(Coordinator(**settings))
+
+        yield start

@@ -1,0 +1,231 @@
+"""A real Apache Kafka for the tests: its jars from Maven, one node (KRaft) on loopback ports, its tools.
+
+Laws:
+
+* Needs ``java``, ``javac`` and ``mvn`` (Debian: default-jdk-headless, maven); one that is missing is named.
+* The jars are fetched once and lie under build/; what a broker writes lies in the folder that the caller gives, its
+  own log in build/interop/logs.
+* A broker has started within a minute or its start fails with the end of its log; it is stopped by its process id.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import kcoord_wire as kw
+from kcoord_wire.error_codes import ErrorCode
+from tests.support.wire import Wire
+
+__all__ = ["KAFKA", "LOGS", "KafkaBroker", "class_path", "compile_java", "create_topics", "java", "run_java", "tool"]
+
+KAFKA: Final = "3.9.2"
+"""The version of the reference broker, and of its tools."""
+
+_BUILD: Final = Path(__file__).resolve().parents[2] / "build" / "interop"
+LOGS: Final = _BUILD / "logs"
+_POM: Final = Path(__file__).with_name("java") / "pom.xml"
+_START_SECONDS: Final = 60
+_STOP_SECONDS: Final = 30
+_CLUSTER_ID: Final = "MkU3OEVBNTcwNTJENDM2Qg"
+_SMALL_JVM: Final = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8")
+_PROPERTIES: Final = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "group.coordinator.rebalance.protocols": "classic,consumer",  # the new group coordinator
+    "group.coordinator.append.linger.ms": "0",  # else a new group shows up some time after its first answer
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "1",
+    "log.cleaner.dedupe.buffer.size": "2097152",
+    "log.cleaner.enable": "false",
+    "num.network.threads": "1",
+    "num.io.threads": "4",
+}
+
+
+def tool(name: str, package: str) -> str:
+    """The path of a program.
+
+    :raises FileNotFoundError: names the Debian package to install
+    """
+    path = shutil.which(name)
+    if path is None:
+        raise FileNotFoundError(f"{name} is missing: apt-get install -y {package}")
+    return path
+
+
+def class_path(artifact: str = "kafka_2.13", version: str = KAFKA) -> str:
+    """The class path of an artifact of org.apache.kafka with all that it needs, fetched the first time."""
+    folder = _BUILD / "jars" / f"{artifact}-{version}"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several threads and processes may want it first
+        if not folder.exists():
+            _fetch(artifact, version, folder)
+    return f"{folder}/*"
+
+
+def _fetch(artifact: str, version: str, folder: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        jars = Path(scratch) / "jars"
+        command = [tool("mvn", "maven"), "--quiet", "--batch-mode", "--file", str(_POM)]
+        command += ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
+        command += [f"-Dkafka.artifact={artifact}", f"-Dkafka.version={version}"]
+        _run(command, seconds=300)
+        jars.rename(folder)  # all of it or nothing, whatever breaks off before
+
+
+def compile_java(source: Path, classes: Path, path: str) -> str:
+    """Compile one source file against a class path; gives the class path with its classes."""
+    _run([tool("javac", "default-jdk-headless"), "-cp", path, "-d", str(classes), str(source)], seconds=120)
+    return f"{classes}{os.pathsep}{path}"
+
+
+def java(path: str, *arguments: str) -> list[str]:
+    """The command that runs a Java program: options of ours, main class, arguments."""
+    return [tool("java", "default-jdk-headless"), *_SMALL_JVM, "-cp", path, *arguments]
+
+
+def run_java(path: str, *arguments: str, seconds: int = 60) -> str:
+    """Run a main class to its end and give its standard output."""
+    return _run(java(path, *arguments), seconds)
+
+
+def _run(command: Sequence[str], seconds: int) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback that nobody listens on at the moment."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+class KafkaBroker:
+    """One broker that is its own controller, ready for groups once the block is entered.
+
+    :param folder: for its data; made by the first start
+    :param properties: of server.properties, over those above
+    :ivar address: ``127.0.0.1:PORT``
+    """
+
+    def __init__(self, folder: Path, properties: Mapping[str, str] | None = None, version: str = KAFKA) -> None:
+        self.address = ""
+        self.folder = folder
+        self._path = class_path(version=version)
+        self._properties = {**_PROPERTIES, **(properties or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log = LOGS / f"{folder.name}.log"
+        self._log.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+    @property
+    def offsets_log(self) -> list[Path]:
+        """The segments of its one partition of ``__consumer_offsets``, oldest first."""
+        return sorted((self.folder / "__consumer_offsets-0").glob("*.log"))
+
+    def start(self, *, port: int = 0) -> None:
+        """Start on what the folder holds, or on a new one; also again after `stop`.
+
+        :param port: for clients; 0 takes a free one
+        :raises RuntimeError: it does not start, with the end of its log
+        """
+        LOGS.mkdir(parents=True, exist_ok=True)
+        free, controller = free_ports(2)
+        port = port or free
+        self.address = f"127.0.0.1:{port}"
+        listening = {
+            "log.dirs": str(self.folder),
+            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://{self.address}",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+        }
+        settings = self.folder.with_suffix(".properties")
+        settings.write_text("".join(f"{name}={value}\n" for name, value in {**self._properties, **listening}.items()))
+        if not self.folder.exists():
+            self.folder.mkdir(parents=True)
+            run_java(self._path, "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(settings))
+        with self._log.open("ab") as log:
+            command = java(self._path, "kafka.Kafka", str(settings))
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        try:
+            self._wait_until_ready()
+        except BaseException:
+            self.stop()
+            raise
+
+    def restart(self, properties: Mapping[str, str] | None = None) -> None:
+        """Kill it and start it at the same port, on what it has written, with these properties over its own."""
+        self._properties |= properties or {}
+        assert self._process is not None, "it runs"
+        self._process.kill()
+        self._process.wait()
+        self.start(port=int(self.address.rpartition(":")[2]))
+
+    def stop(self) -> None:
+        """Stop it as an operator would, and make sure that it has ended."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _wait_until_ready(self) -> None:
+        assert self._process is not None
+        end = time.monotonic() + _START_SECONDS
+        while not self._serves_groups():
+            if self._process.poll() is not None or time.monotonic() > end:
+                tail = self._log.read_text(errors="replace")[-4000:]
+                raise RuntimeError(f"Kafka has not started; the end of {self._log}:\n{tail}")
+            time.sleep(0.05)
+
+    def _serves_groups(self) -> bool:
+        """Whether there is a coordinator that has loaded its partition; the first question makes Kafka create it."""
+        try:
+            with Wire(self.address, timeout=5) as wire:
+                found = wire.call(kw.FindCoordinatorRequest(key="ready"), 0)
+                if found.error_code != ErrorCode.NONE:
+                    return False
+                described = wire.call(kw.DescribeGroupsRequest(groups=["ready"]), 0)
+                return bool(described.groups[0].error_code == ErrorCode.NONE)
+        except (OSError, EOFError):
+            return False
+
+
+def create_topics(address: str, names: Sequence[str], *, seconds: float = 30) -> None:
+    """Create topics on a broker that does so when asked for their metadata, and wait until they have leaders."""
+    end = time.monotonic() + seconds
+    request = kw.MetadataRequest(topics=[kw.MetadataRequestTopic(name=name) for name in names])
+    with Wire(address) as wire:
+        while True:
+            topics = wire.call(request, 4).topics
+            if all(t.error_code == ErrorCode.NONE and t.partitions for t in topics):
+                return
+            assert time.monotonic() < end, topics
+            time.sleep(0.05)

@@ -1,0 +1,373 @@
+"""What each rebalance was: the coordinator's own account, refined by what the members really did.
+
+Laws:
+
+* A label comes from the coordinator's accounts, from the members' events and from the script; never from the frames.
+* `RULES` holds every rule by its name, in one sentence; a label tells which one gave it its cause.
+* One account is one label, also where a crash of the coordinator has cut the rebalance off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from kcoord_wire.coordinator.core.events import Rebalance, Trigger
+from kcoord_wire.forensics.model import Cause
+from kcoord_wire.messages import JoinGroupResponse, LeaveGroupRequest, SyncGroupRequest
+from kcoord_wire.simulation.group.cluster import EPOCH_MS, Cluster, Happening
+
+__all__ = ["RULES", "Label", "labels_of"]
+
+RULES = MappingProxyType(
+    {
+        "new": "A member id that the group does not know has joined.",
+        "missed the join": "The process that joins as new was removed for the rebalance timeout, and not in since.",
+        "missed, not removed": "A static member that the last join was completed without comes after all.",
+        "forgotten": "The process had a place in the group that no rebalance has cost it, only a crash.",
+        "broken off": "The JoinGroup of a process in the group, repeated because a crash has broken it off.",
+        "left": "A member's LeaveGroup, because its user or an operator wanted it so.",
+        "did not poll": "A member's LeaveGroup that no user wanted: max.poll.interval.ms was over.",
+        "session": "The coordinator's session timer.",
+        "sync": "The coordinator's timer for SyncGroup.",
+        "replaced": "A JoinGroup without member id, with an instance id that is in the group.",
+        "too large": "A group was loaded that has more members than group.max.size.",
+        "gave up partitions": "The member joins again because the last assignment took partitions from it.",
+        "topics": "The leader joins again, and topics are not what it assigned for.",
+        "subscription": "The member joins again because its user wants other topics.",
+        "assignors": "The member joins again because it offers other assignors.",
+        "leader": "The leader joins again, for any other reason.",
+        "metadata": "A member's JoinGroup is not as its last one, for any other reason; other assignors "
+        "prove nothing where the group was loaded, because then only the one that was chosen is known.",
+    }
+)
+
+_RETRIES = frozenset(
+    {
+        "a member id was given",
+        "JoinGroup was to be tried again",
+        "the member id was not known to JoinGroup",
+        "the connection was lost while joining",
+        "the coordinator has moved while joining",
+        "the coordinator has moved during SyncGroup",
+        "the coordinator was loading during SyncGroup",
+        "SyncGroup was refused",
+        "a rebalance began during SyncGroup",
+    }
+)
+"""Why a member joins once more without having a new reason for it (`Member.joined_for`)."""
+
+_OWN_REASONS = MappingProxyType(
+    {
+        "partitions were given up": ("gave up partitions", Cause.COOPERATIVE_FOLLOW_UP),
+        "the topics have changed": ("topics", Cause.TOPICS_CHANGED),
+        "the subscription has changed": ("subscription", Cause.SUBSCRIPTION_CHANGED),
+        "the list of assignors has changed": ("assignors", Cause.ASSIGNORS_CHANGED),
+    }
+)
+
+WRITE_MS = 20
+"""More than the coordinator's disk takes for a write (`Cluster`'s sync_ms)."""
+
+_JOINED = (
+    Trigger.NEW_MEMBER,
+    Trigger.STATIC_REPLACED,
+    Trigger.LEADER_REJOINED,
+    Trigger.SUBSCRIPTION_CHANGED,
+    Trigger.PROTOCOLS_CHANGED,
+)
+
+
+@dataclass(slots=True)
+class Label:
+    """A rebalance, as it was. Times in ms since the epoch; hosts without the slash that Kafka writes.
+
+    :ivar rule: the key of `RULES` that gave the cause
+    :ivar generation_id: that it led to; None: it was cut short before
+    :ivar stable_ms: when the coordinator had the assignment; `ended_ms` when the last member was told its own
+    :ivar joins: (member id, ms after the start) as they came
+    :ivar removed: (member id, why)
+    :ivar cut: a crash of the coordinator ended it
+    """
+
+    group_id: str
+    number: int
+    cause: Cause
+    rule: str
+    trigger: str
+    generation_id: int | None
+    started_ms: int
+    joined_ms: int | None
+    stable_ms: int | None
+    ended_ms: int | None
+    outcome: str
+    member_id: str
+    client_id: str
+    client_host: str
+    instance_id: str | None
+    reason: str | None
+    assignor: str | None
+    leader_id: str | None
+    joins: list[tuple[str, int]] = field(default_factory=list)
+    removed: list[tuple[str, str]] = field(default_factory=list)
+    cut: bool = False
+
+
+class _Lives:
+    """What the trace says of processes and of the coordinator; times in ms since the start."""
+
+    def __init__(self, sim: Cluster) -> None:
+        self.hosts = {process.host: name for name, process in sim.processes.items()}
+        self.groups = {name: process.options["group"] for name, process in sim.processes.items()}
+        self.by_name: dict[str, list[Happening]] = {}
+        self.names: dict[str, str] = {}  # of member ids
+        self.outages: list[tuple[int, int]] = []  # when the coordinator lost its memory, and when it had it again
+        lost_at: int | None = None
+        for line in sim.trace:
+            if line.who == "coordinator":
+                if line.what in ("crashes", "cannot write"):
+                    lost_at = line.at if lost_at is None else lost_at
+                elif line.what == "serves" and lost_at is not None:
+                    self.outages.append((lost_at, line.at))
+                    lost_at = None
+            else:
+                self.by_name.setdefault(line.who, []).append(line)
+                if line.what == "gets" and isinstance(line.detail, JoinGroupResponse) and line.detail.member_id:
+                    self.names[line.detail.member_id] = line.who
+        for account in sim.begun:
+            self._know(account.member_id, account.client_host)
+            for removal in account.removed:
+                self._know(removal.member_id, removal.client_host)
+
+    def _know(self, member_id: str, host: str) -> None:
+        if host.lstrip("/") in self.hosts:
+            self.names.setdefault(member_id, self.hosts[host.lstrip("/")])
+
+    def last(self, name: str, at: int, *what: str) -> Happening | None:
+        """The last such line of a process up to that time."""
+        lines = (line for line in reversed(self.by_name.get(name, ())) if line.at <= at and line.what in what)
+        return next(lines, None)
+
+    def chain(self, name: str, at: int) -> list[Happening]:
+        """The JoinGroup that a process had sent last, and before it those that it repeats; newest first."""
+        joins = []
+        for line in reversed(self.by_name.get(name, ())):
+            if line.at > at:
+                continue
+            if line.what == "starts":
+                break
+            if line.what == "joins":
+                joins.append(line)
+                if line.detail not in _RETRIES:
+                    break
+        return joins
+
+
+def labels_of(sim: Cluster) -> list[Label]:
+    """A label for every rebalance that the coordinator has begun, in the order of their beginning."""
+    lives = _Lives(sim)
+    numbers: dict[str, int] = {}
+    former: dict[str, list[Rebalance]] = {}
+    labels = []
+    for account in sim.begun:
+        before = former.setdefault(account.group_id, [])
+        rule, cause = _cause(account, before, lives)
+        numbers[account.group_id] = number = numbers.get(account.group_id, 0) + 1
+        labels.append(_label(account, number, rule, cause))
+        before.append(account)
+    _set_ends(labels, lives)
+    return labels
+
+
+def _label(account: Rebalance, number: int, rule: str, cause: Cause) -> Label:
+    got_there = account.joined_at is not None or account.outcome == "empty"
+    return Label(
+        group_id=account.group_id,
+        number=number,
+        cause=cause,
+        rule=rule,
+        trigger=account.trigger.name,
+        generation_id=account.generation_id if got_there else None,
+        started_ms=account.started_at,
+        joined_ms=account.joined_at,
+        stable_ms=account.ended_at if account.outcome == "stable" else None,
+        ended_ms=account.ended_at,
+        outcome=account.outcome or "open",
+        member_id=account.member_id,
+        client_id=account.client_id,
+        client_host=account.client_host.lstrip("/"),
+        instance_id=account.group_instance_id,
+        reason=account.reason,
+        assignor=account.protocol,
+        leader_id=account.leader_id,
+        joins=list(account.joins),
+        removed=[(removal.member_id, removal.why) for removal in account.removed],
+    )
+
+
+def _set_ends(labels: Sequence[Label], lives: _Lives) -> None:
+    """The moment when the last member had its assignment, and what an outage of the coordinator has cut off."""
+    assigned: dict[str, list[tuple[int, int]]] = {}
+    for name, lines in lives.by_name.items():
+        for line in lines:
+            if line.what == "assigned":
+                assigned.setdefault(lives.groups.get(name, ""), []).append((line.at, line.detail.generation_id))
+    following: dict[str, int] = {}
+    for label in reversed(labels):
+        until = following.get(label.group_id, 1 << 62)
+        following[label.group_id] = label.started_ms - EPOCH_MS
+        if label.outcome == "stable":
+            start = label.joined_ms or 0
+            times = [
+                at + EPOCH_MS
+                for at, generation_id in assigned.get(label.group_id, ())
+                if generation_id == label.generation_id and start <= at + EPOCH_MS and at < until
+            ]
+            lost = next((at for at, _ in lives.outages if 0 <= at + EPOCH_MS - (label.ended_ms or 0) <= WRITE_MS), None)
+            if lost is not None and not times:  # the answers waited for the disk, and the crash was quicker
+                label.cut = True
+                label.outcome = "interrupted"
+                label.ended_ms = lost + EPOCH_MS
+            else:
+                label.ended_ms = max([label.ended_ms or 0, *times])
+        elif label.ended_ms is None or label.outcome == "interrupted":
+            end = label.ended_ms or until + EPOCH_MS
+            crash = next((at for at, _ in lives.outages if label.started_ms <= at + EPOCH_MS <= end), None)
+            if crash is not None:
+                label.cut = True
+                label.outcome = "interrupted"
+                label.ended_ms = crash + EPOCH_MS
+
+
+def _cause(account: Rebalance, former: Sequence[Rebalance], lives: _Lives) -> tuple[str, Cause]:
+    """The rule that fits, and its cause."""
+    trigger = account.trigger
+    at = account.started_at - EPOCH_MS
+    name = lives.names.get(account.member_id, "")
+    if trigger is Trigger.GROUP_TOO_LARGE:
+        return "too large", Cause.GROUP_TOO_LARGE
+    if trigger is Trigger.SESSION_EXPIRED:
+        return "session", Cause.SESSION_EXPIRED
+    if trigger is Trigger.SYNC_EXPIRED:
+        return "sync", Cause.SYNC_EXPIRED
+    if trigger is Trigger.MEMBER_LEFT:
+        return _why_left(name, at, lives)
+    assert trigger in _JOINED, trigger
+    joins = lives.chain(name, at)
+    places = _places(name, former, lives)
+    if rule := _lost_by_crash(name, at, joins, former, places, lives):
+        return rule, Cause.COORDINATOR_FAILOVER
+    if trigger is Trigger.STATIC_REPLACED:
+        return "replaced", Cause.STATIC_REPLACED
+    if trigger is Trigger.NEW_MEMBER:
+        if places and places[-1] == "rebalance timeout" and _is_same_life(name, at, former, lives):
+            return "missed the join", Cause.REBALANCE_TIMEOUT
+        return "new", Cause.NEW_MEMBER
+    own: Any = joins[-1].detail if joins else None
+    if own in _OWN_REASONS and not _is_used_up(name, joins[-1], former, lives):
+        return _OWN_REASONS[own]
+    last = next((each for each in reversed(former) if each.joined_at is not None), None)
+    joined = None if last is None else {member_id for member_id, _ in last.joins}
+    if account.group_instance_id is not None and joined is not None and account.member_id not in joined:
+        return "missed, not removed", Cause.REBALANCE_TIMEOUT
+    if trigger is Trigger.LEADER_REJOINED or (last is not None and last.leader_id == account.member_id):
+        if joins and _knows_other_topics(name, joins[0].at, lives):
+            return "topics", Cause.TOPICS_CHANGED
+        return "leader", Cause.LEADER_REJOINED
+    return "metadata", Cause.SUBSCRIPTION_CHANGED
+
+
+def _is_used_up(name: str, wish: Happening, former: Sequence[Rebalance], lives: _Lives) -> bool:
+    """Whether a rebalance has already heard that JoinGroup, so that what repeats it has no reason but a lost answer; or
+    whether it was the first of its process, which every process begins with."""
+    began = lives.last(name, wish.at, "starts")
+    later = (line for line in lives.by_name[name] if began is not None and line.at >= began.at and line.what == "joins")
+    if next(later, None) is wish:
+        return True
+    return any(
+        account.started_at + ms - EPOCH_MS >= wish.at
+        for account in former
+        for member_id, ms in account.joins
+        if lives.names.get(member_id) == name
+    )
+
+
+def _knows_other_topics(name: str, at: int, lives: _Lives) -> bool:
+    """Whether a leader has learned of topics since it last assigned, though what made it join may be something else."""
+    lines = [line for line in lives.by_name.get(name, ()) if line.at <= at]
+    assigned = [place for place, line in enumerate(lines) if line.what == "sends" and _is_assigning(line.detail)]
+    if not assigned:
+        return False
+    learned = [line.detail for line in lines[: assigned[-1]] if line.what == "learns"]
+    since = [line.detail for line in lines[assigned[-1] :] if line.what == "learns"]
+    return bool(learned and since) and learned[-1] != since[-1]
+
+
+def _is_assigning(message: object) -> bool:
+    return isinstance(message, SyncGroupRequest) and bool(message.assignments)
+
+
+def _why_left(name: str, at: int, lives: _Lives) -> tuple[str, Cause]:
+    said = next(
+        (
+            line
+            for line in reversed(lives.by_name.get(name, ()))
+            if line.at <= at and line.what == "sends" and isinstance(line.detail, LeaveGroupRequest)
+        ),
+        None,
+    )
+    wanted = lives.last(name, at, "leaves")
+    stalled = lives.last(name, at, "stalls")
+    if said is not None and stalled is not None and (wanted is None or wanted.at < said.at) and stalled.at < said.at:
+        evicted = lives.last(name, at, "starts")
+        if evicted is not None and evicted.at < said.at and at - said.at < 60_000:
+            return "did not poll", Cause.POLL_TIMEOUT
+    return "left", Cause.MEMBER_LEFT
+
+
+def _places(name: str, former: Sequence[Rebalance], lives: _Lives) -> list[str]:
+    """What the accounts say of a process, oldest first: ``in``, or why it was removed."""
+    told = []
+    for account in former:
+        if any(lives.names.get(member_id) == name for member_id, _ in account.joins):
+            told.append("in")
+        told += [removal.why for removal in account.removed if lives.names.get(removal.member_id) == name]
+    return told
+
+
+def _is_same_life(name: str, at: int, former: Sequence[Rebalance], lives: _Lives) -> bool:
+    """Whether the process runs since before it was last removed."""
+    started = lives.last(name, at, "starts")
+    removed = [
+        account.joined_at or account.started_at
+        for account in former
+        if any(lives.names.get(removal.member_id) == name for removal in account.removed)
+    ]
+    return started is not None and bool(removed) and started.at + EPOCH_MS <= removed[-1]
+
+
+def _lost_by_crash(
+    name: str,
+    at: int,
+    joins: Sequence[Happening],
+    former: Sequence[Rebalance],
+    places: Sequence[str],
+    lives: _Lives,
+) -> str | None:
+    """The rule by which the rebalance exists only because the coordinator lost its memory."""
+    if not joins:
+        return None
+    outage = next(((lost, back) for lost, back in reversed(lives.outages) if back <= at), None)
+    started = lives.last(name, at, "starts")
+    if outage is None or started is None or started.at > outage[0]:
+        return None
+    earlier = [account for account in former if account.started_at - EPOCH_MS <= outage[0]]
+    had_place = _places(name, earlier, lives)[-1:] == ["in"]
+    since = [account for account in former if account.started_at - EPOCH_MS > outage[0]]
+    if not had_place or "in" in _places(name, since, lives) or places[-1:] != ["in"]:
+        return None
+    if joins[-1].at <= outage[0]:
+        return "broken off" if len(joins) > 1 else None
+    return "forgotten" if str(joins[-1].detail).endswith(("is over", "is not known")) else None

@@ -1,0 +1,107 @@
+"""What the records of ``__consumer_offsets`` can show of a true rebalance, and how an explanation from them is judged.
+
+Laws:
+
+* A rebalance that no generation came of has no record of its own; it is neither missed nor scored.
+* Causes that leave the same records are one class (`CLASSES`); within a class any answer is right.
+* Where two things happened between two records, they do not tell which was first: `is_told` says no, and the verdict's
+  cause is None. So it is with what leaves no trace at all (`CANNOT_TELL`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from kcoord_wire.forensics.model import Cause, GroupHistory
+from tests.truth.labels import Label
+from tests.truth.scorer import Tolerance, Verdict, judge
+
+__all__ = ["CANNOT_TELL", "CLASSES", "in_the_records", "is_told", "log_verdicts"]
+
+CANNOT_TELL = (
+    "a rebalance that another one cut short, or that a crash of the coordinator did: no generation, no record",
+    "whether a member left, did not poll, or was removed by a timeout or by group.max.size: it is gone",
+    "that a new member is one that had missed the join of an earlier generation",
+    "what began a rebalance in which members came and others went, or that followed one without a record",
+    "a failover of the coordinator, and other lists of assignors unless another assignor is chosen",
+    "when a rebalance began, who joined last, and the members' stated reasons",
+)
+
+_GONE = (
+    Cause.MEMBER_LEFT,
+    Cause.SESSION_EXPIRED,
+    Cause.POLL_TIMEOUT,
+    Cause.SYNC_EXPIRED,
+    Cause.GROUP_TOO_LARGE,
+)
+CLASSES: Mapping[Cause, Cause] = MappingProxyType(
+    {**dict.fromkeys(_GONE, Cause.MEMBER_LEFT), Cause.REBALANCE_TIMEOUT: Cause.NEW_MEMBER}
+)
+"""The cause that stands for all that leave the same records."""
+
+
+def in_the_records(labels: Sequence[Label]) -> list[Label]:
+    """Those that have left a record: the leader's assignment was taken, or the group became empty. (Whether it is there
+    if the power failed while it was written, only the log knows.)"""
+    return [
+        label
+        for label in labels
+        if label.generation_id is not None and (label.stable_ms is not None or label.outcome == "empty")
+    ]
+
+
+def is_told(label: Label, former: Label | None) -> bool:
+    """Whether the records of two generations, one behind the other, leave one cause."""
+    if label.cause is Cause.COORDINATOR_FAILOVER:
+        return False
+    if former is None:
+        return label.generation_id == 1
+    if former.generation_id is None or label.generation_id != former.generation_id + 1:
+        return False
+    if label.cause is Cause.ASSIGNORS_CHANGED and label.assignor == former.assignor:
+        return False
+    came, went = _changes(label, former)
+    is_more, is_less = bool(came), bool(went)
+    kind = CLASSES.get(label.cause, label.cause)
+    if kind is Cause.NEW_MEMBER:
+        return is_more and not is_less
+    if kind is Cause.MEMBER_LEFT:
+        return is_less and not is_more
+    return not is_more and not is_less
+
+
+def _changes(label: Label, former: Label) -> tuple[set[str], set[str]]:
+    """The members that came and those that went."""
+    before = {member_id for member_id, _ in former.joins}
+    after = {member_id for member_id, _ in label.joins} - {member_id for member_id, _ in label.removed}
+    return after - before, before - after
+
+
+def log_verdicts(
+    scenario: str, labels: Sequence[Label], histories: Mapping[str, GroupHistory], tolerance: Tolerance
+) -> list[Verdict]:
+    """A verdict on every rebalance that has left a record, and on every one inferred."""
+    former: dict[int, Label | None] = {}
+    last: dict[str, Label] = {}
+    for label in labels:
+        former[id(label)] = last.get(label.group_id)
+        last[label.group_id] = label
+    verdicts = [
+        verdict
+        for verdict in judge(scenario, labels, histories, tolerance, lambda _: True)
+        if verdict.inferred is not None or verdict.truth is None or not verdict.truth.cut
+    ]
+    for verdict in verdicts:
+        truth, guess = verdict.truth, verdict.inferred
+        if truth is None or guess is None:
+            continue
+        inferred = Cause(guess.cause)
+        is_right = CLASSES.get(inferred, inferred) is CLASSES.get(truth.cause, truth.cause)
+        before = former[id(truth)]
+        told = is_told(truth, before)
+        kept = {name: verdict.checks.get(name) for name in ("generation", "assignor", "leader")}
+        if before is not None and sum(map(len, _changes(truth, before))) == 1:  # of several, it does not tell the first
+            kept |= {name: verdict.checks.get(name) for name in ("member", "client", "host")}
+        verdict.checks = {"cause": is_right if told else None, **(kept if told else {})}
+    return verdicts
