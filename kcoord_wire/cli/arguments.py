@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn, TypeVar
 
+from kcoord_wire.net import parse_address, parse_port
+
 __all__ = [
     "allow_many_connections",
     "argument",
@@ -27,21 +29,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-
-
-def parse_port(text: str) -> int:
-    """A port, 0 included. ValueError: it is none."""
-    if not text.isdecimal() or int(text) > 65_535:
-        raise ValueError(f"{text!r} is no port")
-    return int(text)
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of ``HOST:PORT``, the host in brackets or not, or empty. ValueError: it is not of that form."""
-    host, colon, port = text.rpartition(":")
-    if not colon:
-        raise ValueError(f"{text!r} is not of the form HOST:PORT")
-    return host.removeprefix("[").removesuffix("]"), parse_port(port)
 
 
 def argument(parse: Callable[[str], T]) -> Callable[[str], T]:

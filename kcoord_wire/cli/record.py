@@ -17,7 +17,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kcoord_wire.cli.arguments import allow_many_connections, argument, log_to_stderr, parse_address, until_terminated
+from kcoord_wire.cli.arguments import allow_many_connections, argument, log_to_stderr, until_terminated
+from kcoord_wire.net import parse_address
 
 if TYPE_CHECKING:
     import ssl

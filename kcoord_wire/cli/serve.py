@@ -21,10 +21,9 @@ from kcoord_wire.cli.arguments import (
     allow_many_connections,
     argument,
     log_to_stderr,
-    parse_address,
-    parse_port,
     until_terminated,
 )
+from kcoord_wire.net import parse_address, parse_port
 
 if TYPE_CHECKING:
     import ssl

@@ -22,6 +22,7 @@ from kcoord_wire.coordinator.permissions import Finish
 from kcoord_wire.coordinator.security import FAILURE_DELAY_MS, Admission, Session
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.errors import DecodeError, EncodeError
+from kcoord_wire.net import looks_like
 
 if TYPE_CHECKING:
     from kcoord_wire.coordinator.server import Server
@@ -154,7 +155,7 @@ class Connection(asyncio.Protocol):
                 server.settle_soon()
                 return
             if size > limit and len(data) >= 4:
-                server.refuse(self, f"a frame of {size} bytes{_guess(data)}")
+                server.refuse(self, f"a frame of {size} bytes{looks_like(data)}")
                 return
             self._framer = Framer(limit)
         self._bodies = self._framer.feed(data)
@@ -331,12 +332,6 @@ class Connection(asyncio.Protocol):
         elif self.stuck_at is None:
             self.stuck_at = time.monotonic()
         server.hold(self, waiting + (transport.get_write_buffer_size() if self._choked else 0))
-
-
-def _guess(data: bytes) -> str:
-    if data[:2] == b"\x16\x03":
-        return ", which would be TLS"
-    return ", which would be plain text" if data[:4].isascii() and data[:4].decode().isprintable() else ""
 
 
 def _read_client_id(body: bytes, start: int, length: int, flexible: bool) -> tuple[str, int]:

@@ -35,10 +35,9 @@ from kcoord_wire.coordinator.permissions import Permissions
 from kcoord_wire.coordinator.security import Users
 from kcoord_wire.coordinator.server import Limits, Server
 from kcoord_wire.coordinator.topics.topics import Topics
+from kcoord_wire.net import WILDCARD_HOSTS, local_address
 
 __all__ = ["Coordinator"]
-
-WILDCARDS = ("", "0.0.0.0", "::")
 
 T = TypeVar("T")
 
@@ -151,8 +150,7 @@ class Coordinator:
     @property
     def address(self) -> str:
         """What clients connect to: ``HOST:PORT``."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(self.host, self.host)
-        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+        return local_address(self.host, self.port)
 
     @property
     def rebalances(self) -> list[Rebalance]:
@@ -214,7 +212,10 @@ class Coordinator:
         metrics: MetricsServer | None = None
         try:
             self.port = await server.listen(self.host, self.port, self._tls)
-            host, port = self._advertise or (socket.gethostname() if self.host in WILDCARDS else self.host, self.port)
+            host, port = self._advertise or (
+                socket.gethostname() if self.host in WILDCARD_HOSTS else self.host,
+                self.port,
+            )
             self._machine.endpoint = self._topics.endpoint = Endpoint(0, host, port)
             if not await _done_before(stopping, server.load()):
                 return

@@ -48,6 +48,7 @@ from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.messages.produce import ProduceRequest
 from kcoord_wire.messages.sasl_handshake import SaslHandshakeRequest
+from kcoord_wire.net import LogLimiter
 
 __all__ = ["Limits", "Server"]
 
@@ -125,7 +126,7 @@ class Server:
         self._handshakes: dict[Connection, asyncio.Task[None]] = {}
         self._stopping = False
         self._started_at = self.now()
-        self._complaints = Allowance()
+        self._complaints = LogLimiter()
 
     def now(self) -> int:
         """Milliseconds since the epoch; runs on evenly when the clock of the machine is set."""
@@ -276,7 +277,7 @@ class Server:
 
     def _complain(self, host: str, reason: str, detail: str) -> None:
         self.metrics.closed[reason] += 1
-        if self._complaints.take():
+        if self._complaints.allows_line():
             _log.warning("closed the connection from %s: %s%s", host, reason, detail and f": {detail}")
 
     def hold(self, connection: Connection, held: int) -> None:
@@ -557,21 +558,3 @@ class Server:
                 _log.warning("the log has been read again; groups are served")
                 break
         self._reloading = None
-
-
-class Allowance:
-    """So many log lines and no more in a while: what peers make us say must not fill a disk."""
-
-    LINES, SECONDS = 20, 10.0
-
-    def __init__(self) -> None:
-        self._since = time.monotonic()
-        self._left = self.LINES
-
-    def take(self) -> bool:
-        """Whether one more line may be written."""
-        now = time.monotonic()
-        if now - self._since >= self.SECONDS:
-            self._since, self._left = now, self.LINES
-        self._left -= 1
-        return self._left >= 0

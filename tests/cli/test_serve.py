@@ -108,7 +108,7 @@ def test_the_log_as_json(serve: Start) -> None:
     ended = [event for event in events if event.get("phase") == "ended"]
     assert [(event["group"], event["outcome"], event["level"]) for event in ended] == [("billing", "stable", "info")]
     assert [event["text"] for event in events if event["event"] == "log"] == [
-        "closed the connection from 127.0.0.1: malformed: a frame of 1195725856 bytes, which would be plain text"
+        "closed the connection from 127.0.0.1: malformed: a frame of 1195725856 bytes, which looks like plain text"
     ]
 
 
@@ -177,7 +177,7 @@ def test_tls_users_permissions_and_faults(serve: Start, tmp_path: Path) -> None:
         (["--topics", "a:100001"], 1, "topic 'a' may have 100,000 partitions, not 100,001"),
         (["--topics", "a:1", "--topics", "a:2"], 1, "--topics: 'a' is there twice"),
         (["--host", "nowhere.invalid"], 1, "--host nowhere.invalid: "),
-        (["--port", "70000"], 2, "argument --port: '70000' is no port"),
+        (["--port", "70000"], 2, "argument --port: '70000' is not a port"),
         (["--advertise", "9092"], 2, "argument --advertise: '9092' is not of the form HOST:PORT"),
         (["--advertise", "kafka:0"], 2, "argument --advertise: nobody can connect to port 0"),
         (["--auto-create", "100001"], 1, "a topic that is created may have 100,000 partitions"),
