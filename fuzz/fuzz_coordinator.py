@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import kcoord_wire as kw
-from kcoord_wire.consumer.blobs import subscribed_topics
+from kcoord_wire.assignors.embedded import subscribed_topics
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.core.error_responses import can_refuse
 from kcoord_wire.coordinator.core.events import Append, Event, Load, LogRecord, Reply, Request, Resign, Tick

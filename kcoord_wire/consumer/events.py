@@ -12,18 +12,18 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
 from kcoord_wire.assignors import Assignor, MemberSubscription, TopicPartition
-from kcoord_wire.coordinator.core.events import Tick
 from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.machines import Tick
 
 __all__ = [
     "CLIENT_VERSIONS",
     "Arrived",
     "Assigned",
-    "Blobs",
     "Close",
     "Commit",
     "Committed",
     "Disconnected",
+    "EmbeddedProtocol",
     "Failed",
     "Fetched",
     "Leave",
@@ -77,20 +77,20 @@ CLIENT_VERSIONS: Final[Mapping[str, Versions]] = MappingProxyType(
 range (OffsetCommit and OffsetFetch 0 are of the time when offsets were in ZooKeeper)."""
 
 
-class Blobs(Protocol):
-    """How subscriptions and assignments become the bytes that the coordinator does not look into."""
+class EmbeddedProtocol(Protocol):
+    """Encodes and decodes the bytes that members exchange through the coordinator (see `assignors.embedded`)."""
 
-    def write_subscription(self, subscription: MemberSubscription) -> bytes:
-        """ConsumerProtocolSubscription with its version before it."""
+    def encode_subscription(self, subscription: MemberSubscription) -> bytes:
+        """Return a subscription as it goes into JoinGroup."""
 
-    def read_subscription(self, blob: bytes, instance_id: str | None) -> MemberSubscription:
-        """The other way."""
+    def decode_subscription(self, data: bytes, instance_id: str | None) -> MemberSubscription:
+        """Read a subscription that JoinGroup's response has for the leader."""
 
-    def write_assignment(self, partitions: Sequence[TopicPartition]) -> bytes:
-        """ConsumerProtocolAssignment with its version before it."""
+    def encode_assignment(self, partitions: Sequence[TopicPartition]) -> bytes:
+        """Return one member's assignment as it goes into SyncGroup."""
 
-    def read_assignment(self, blob: bytes) -> Sequence[TopicPartition]:
-        """The other way; no bytes are no partitions."""
+    def decode_assignment(self, data: bytes) -> Sequence[TopicPartition]:
+        """Read an assignment of SyncGroup's response; no bytes are an empty assignment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,9 @@
 """A consumer's side of the classic group protocol: join, sync, heartbeat, commit, fetch offsets, leave.
 
 `Member` is a pure object of the coordinator's shape: ``handle(event, now)`` gives a list of effects, and `deadline`
-says when it wants the next `Tick`. It has no socket, clock or codec; subscriptions and assignments become bytes through
-the `Blobs` it is given. Its reactions are those of Kafka's Java consumer (AbstractCoordinator, ConsumerCoordinator),
-eager and cooperative (KIP-429), dynamic and static (KIP-345).
+says when it wants the next `Tick`. It has no socket, clock or codec: an `EmbeddedProtocol` turns subscriptions and
+assignments into bytes. It reacts as Kafka's Java consumer does (AbstractCoordinator, ConsumerCoordinator), eager and
+cooperative (KIP-429), dynamic and static (KIP-345).
 
 Laws:
 
@@ -26,11 +26,11 @@ from kcoord_wire.assignors import Assignor, MemberSubscription, RebalanceProtoco
 from kcoord_wire.consumer.events import (
     Arrived,
     Assigned,
-    Blobs,
     Close,
     Commit,
     Committed,
     Disconnected,
+    EmbeddedProtocol,
     Failed,
     Fetched,
     Leave,
@@ -52,8 +52,8 @@ from kcoord_wire.consumer.events import (
     Subscribe,
     TopicsKnown,
 )
-from kcoord_wire.coordinator.core.events import Tick
 from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.machines import Tick
 from kcoord_wire.messages import (
     FindCoordinatorRequest,
     HeartbeatRequest,
@@ -106,7 +106,7 @@ class Member:
 
     :param settings: its configuration
     :param assignors: what it offers in JoinGroup, most preferred first; it rebalances cooperatively if all of them do
-    :param blobs: see `Blobs`
+    :param embedded: encodes and decodes subscriptions and assignments
     :ivar state: see `MemberState`
     :ivar member_id: as the coordinator gave it; empty before that
     :ivar generation_id: -1 outside any
@@ -119,9 +119,9 @@ class Member:
 
     __slots__ = (
         "_assignors",
-        "_blobs",
         "_coordinator_known",
         "_effects",
+        "_embedded",
         "_failures",
         "_in_flight",
         "_is_cooperative",
@@ -154,7 +154,7 @@ class Member:
         "state",
     )
 
-    def __init__(self, settings: MemberSettings, assignors: Sequence[Assignor], blobs: Blobs) -> None:
+    def __init__(self, settings: MemberSettings, assignors: Sequence[Assignor], embedded: EmbeddedProtocol) -> None:
         self.settings = settings
         self.state = MemberState.UNJOINED
         self.member_id = ""
@@ -165,7 +165,7 @@ class Member:
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self._known = dict(self._assignors)
         self._is_cooperative = _are_cooperative(assignors)
-        self._blobs = blobs
+        self._embedded = embedded
         self.joined_for: str | None = None
         self._stalled = False
         self._poll_until = _NEVER
@@ -430,13 +430,13 @@ class Member:
         subscription = MemberSubscription(
             topics=sorted(self._topics), owned=sorted(self.owned), generation=self.owned_generation
         )
-        plain = self._blobs.write_subscription(subscription)
+        plain = self._embedded.encode_subscription(subscription)
         protocols = []
         for name in self._assignors:
             blob = plain
             if name == "sticky" and self._kept:
                 told = sticky_user_data(self._kept, self.owned_generation)
-                blob = self._blobs.write_subscription(MemberSubscription(subscription.topics, user_data=told))
+                blob = self._embedded.encode_subscription(MemberSubscription(subscription.topics, user_data=told))
             protocols.append(JoinGroupRequestProtocol(name=name, metadata=blob))
         request = JoinGroupRequest(
             group_id=settings.group_id,
@@ -512,14 +512,14 @@ class Member:
 
     def _lead(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
         """Compute who gets what. A static leader that is back only takes up watching the topics again (KIP-814)."""
-        read = self._blobs.read_subscription
+        read = self._embedded.decode_subscription
         subscriptions = {member.member_id: read(member.metadata, member.group_instance_id) for member in joined.members}
         self._watched = {topic for subscription in subscriptions.values() for topic in subscription.topics}
         self.assigned_for = self._watched_counts()
         if joined.skip_assignment:
             return []
         assignment = self._known[self._protocol or ""].assign(self.assigned_for, subscriptions)
-        write = self._blobs.write_assignment
+        write = self._embedded.encode_assignment
         return [
             SyncGroupRequestAssignment(member_id=member_id, assignment=write(partitions))
             for member_id, partitions in assignment.items()
@@ -533,7 +533,7 @@ class Member:
             return  # a heartbeat's answer has been quicker, and has taken the member out of that generation
         error = response.error_code
         if error == ErrorCode.NONE:
-            self._take_assignment(self._blobs.read_assignment(response.assignment))
+            self._take_assignment(self._embedded.decode_assignment(response.assignment))
         elif error == ErrorCode.REBALANCE_IN_PROGRESS:
             self._unjoin("a rebalance began during SyncGroup")
         elif error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):

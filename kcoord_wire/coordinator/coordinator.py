@@ -22,8 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from kcoord_wire.assignors.embedded import subscribed_topics
 from kcoord_wire.background import Background
-from kcoord_wire.consumer.blobs import subscribed_topics
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.core.events import Rebalance
 from kcoord_wire.coordinator.core.machine import GroupMachine

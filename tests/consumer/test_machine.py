@@ -43,24 +43,24 @@ TOPICS = {"orders": 4}
 PARTITIONS = [TopicPartition("orders", index) for index in range(4)]
 
 
-class JsonBlobs:
-    """Blobs that a test can read."""
+class JsonEmbedded:
+    """An embedded protocol that a test can read."""
 
-    def write_subscription(self, subscription: MemberSubscription) -> bytes:
+    def encode_subscription(self, subscription: MemberSubscription) -> bytes:
         return json.dumps([list(subscription.topics), sorted(subscription.owned), subscription.generation]).encode()
 
-    def read_subscription(self, blob: bytes, instance_id: str | None) -> MemberSubscription:
-        topics, owned, generation = json.loads(blob)
+    def decode_subscription(self, data: bytes, instance_id: str | None) -> MemberSubscription:
+        topics, owned, generation = json.loads(data)
         return MemberSubscription(topics, [TopicPartition(*item) for item in owned], generation, instance_id)
 
-    def write_assignment(self, partitions: Sequence[TopicPartition]) -> bytes:
+    def encode_assignment(self, partitions: Sequence[TopicPartition]) -> bytes:
         return json.dumps(sorted(partitions)).encode()
 
-    def read_assignment(self, blob: bytes) -> Sequence[TopicPartition]:
-        return [TopicPartition(*item) for item in json.loads(blob)]
+    def decode_assignment(self, data: bytes) -> Sequence[TopicPartition]:
+        return [TopicPartition(*item) for item in json.loads(data)]
 
 
-BLOBS = JsonBlobs()
+EMBEDDED = JsonEmbedded()
 
 
 class Script:
@@ -71,7 +71,7 @@ class Script:
         self.sent: list[Send] = []
         self.effects: list[MemberEffect] = []
         options = {"group_id": "g", "client_id": "c", "session_timeout_ms": 10_000, **settings}
-        self.member = Member(MemberSettings(**options), [ASSIGNORS[name] for name in assignors or ("range",)], BLOBS)
+        self.member = Member(MemberSettings(**options), [ASSIGNORS[name] for name in assignors or ("range",)], EMBEDDED)
         self.give(TopicsKnown(TOPICS))
         self.give(Subscribe(("orders",)))
 
@@ -112,7 +112,7 @@ class Script:
 
     def sync(self, partitions: Sequence[TopicPartition] = tuple(PARTITIONS)) -> list[MemberEffect]:
         self.request(m.SyncGroupRequest)
-        return self.answer(m.SyncGroupResponse(assignment=BLOBS.write_assignment(partitions)))
+        return self.answer(m.SyncGroupResponse(assignment=EMBEDDED.encode_assignment(partitions)))
 
     def settle(self, generation_id: int = 1, partitions: Sequence[TopicPartition] = tuple(PARTITIONS)) -> None:
         """To Stable in one go, as a follower."""
@@ -151,10 +151,10 @@ def test_the_way_into_a_group() -> None:
     assert (first.member_id, first.protocol_type, [p.name for p in first.protocols]) == ("", "consumer", ["range"])
     script.answer(m.JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id="x"))
     assert script.request(m.JoinGroupRequest).member_id == "x"
-    blob = BLOBS.write_subscription(MemberSubscription(["orders"]))
+    blob = EMBEDDED.encode_subscription(MemberSubscription(["orders"]))
     script.join(leader="x", members=[m.JoinGroupResponseMember(member_id=name, metadata=blob) for name in "xy"])
     sync = script.request(m.SyncGroupRequest)
-    assert {item.member_id: BLOBS.read_assignment(item.assignment) for item in sync.assignments} == {
+    assert {item.member_id: EMBEDDED.decode_assignment(item.assignment) for item in sync.assignments} == {
         "x": PARTITIONS[:2],
         "y": PARTITIONS[2:],
     }
@@ -186,7 +186,7 @@ def test_each_request_goes_out_in_the_clients_version(client: str) -> None:
 
 
 def test_nothing_is_sent_without_a_subscription() -> None:
-    member = Member(MemberSettings(group_id="g"), [ASSIGNORS["range"]], BLOBS)
+    member = Member(MemberSettings(group_id="g"), [ASSIGNORS["range"]], EMBEDDED)
     assert member.handle(TopicsKnown(TOPICS), 0) == []
     assert member.deadline is None
 
@@ -290,7 +290,7 @@ def test_a_sync_answer_of_a_generation_that_is_over_is_not_taken() -> None:
     script.request(m.HeartbeatRequest)
     script.answer(m.HeartbeatResponse(error_code=ErrorCode.ILLEGAL_GENERATION))
     script.request(m.JoinGroupRequest)
-    assert script.answer(m.SyncGroupResponse(assignment=BLOBS.write_assignment(PARTITIONS)), to=sync) == []
+    assert script.answer(m.SyncGroupResponse(assignment=EMBEDDED.encode_assignment(PARTITIONS)), to=sync) == []
     assert script.member.owned == frozenset()
 
 
@@ -307,7 +307,7 @@ def test_an_eager_member_gives_everything_up_before_it_joins() -> None:
     script.give(Released(1, dict.fromkeys(PARTITIONS, 9)))
     assert script.kinds()[-2:] == [m.OffsetCommitRequest, m.JoinGroupRequest]
     assert script.member.owned == frozenset()
-    subscription = BLOBS.read_subscription(script.request(m.JoinGroupRequest).protocols[0].metadata, None)
+    subscription = EMBEDDED.decode_subscription(script.request(m.JoinGroupRequest).protocols[0].metadata, None)
     assert subscription.owned == []
 
 
@@ -316,7 +316,7 @@ def test_a_cooperative_member_keeps_what_it_has_and_joins_twice() -> None:
     script.settle()
     script.wait(3_000)
     script.answer(m.HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
-    subscription = BLOBS.read_subscription(script.request(m.JoinGroupRequest).protocols[0].metadata, None)
+    subscription = EMBEDDED.decode_subscription(script.request(m.JoinGroupRequest).protocols[0].metadata, None)
     assert (subscription.owned, subscription.generation) == (PARTITIONS, 1)
     script.join(2, leader="other", protocol="cooperative-sticky")
     effects = script.sync(PARTITIONS[:3])
@@ -324,7 +324,7 @@ def test_a_cooperative_member_keeps_what_it_has_and_joins_twice() -> None:
     assert script.member.owned == frozenset(PARTITIONS), "until the application has let go"
     script.give(Released(1, {}))
     assert script.member.owned == frozenset(PARTITIONS[:3])
-    subscription = BLOBS.read_subscription(script.request(m.JoinGroupRequest).protocols[0].metadata, None)
+    subscription = EMBEDDED.decode_subscription(script.request(m.JoinGroupRequest).protocols[0].metadata, None)
     assert (subscription.owned, subscription.generation) == (PARTITIONS[:3], 2)
     script.join(3, leader="other", protocol="cooperative-sticky")
     assert script.sync(PARTITIONS[:3]) == [Assigned(3, frozenset())]
@@ -515,7 +515,7 @@ def test_a_fetch_that_is_not_allowed_ends_the_member() -> None:
 
 
 def _leads(script: Script, **fields: Any) -> None:
-    blob = BLOBS.write_subscription(MemberSubscription(["orders"]))
+    blob = EMBEDDED.encode_subscription(MemberSubscription(["orders"]))
     script.find()
     script.join(leader="x", members=[m.JoinGroupResponseMember(member_id="x", metadata=blob)], **fields)
 
@@ -553,21 +553,21 @@ def test_another_subscription_is_another_join() -> None:
 
 
 def test_the_sticky_assignor_is_told_what_the_member_had() -> None:
-    class Telling(JsonBlobs):
+    class Telling(JsonEmbedded):
         told = b""
 
-        def write_subscription(self, subscription: MemberSubscription) -> bytes:
+        def encode_subscription(self, subscription: MemberSubscription) -> bytes:
             self.told = subscription.user_data or self.told
-            return super().write_subscription(subscription)
+            return super().encode_subscription(subscription)
 
-    blobs = Telling()
+    embedded = Telling()
     script = Script("sticky")
-    script.member._blobs = blobs
+    script.member._embedded = embedded
     script.settle()
     script.wait(3_000)
     script.answer(m.HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
     script.give(Released(1, {}))
-    assert b"orders" in blobs.told
+    assert b"orders" in embedded.told
 
 
 @pytest.mark.parametrize(("version", "batch"), [(5, True), (3, True), (1, False)])

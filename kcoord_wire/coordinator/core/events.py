@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from kcoord_wire.machines import Tick
+
 __all__ = [
     "Account",
     "Append",
@@ -65,11 +67,6 @@ class Request:
     client_id: str = ""
     client_host: str = ""
     unique: str = ""
-
-
-@dataclass(slots=True)
-class Tick:
-    """Time has passed; whatever is due is done."""
 
 
 @dataclass(slots=True)

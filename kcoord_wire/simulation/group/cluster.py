@@ -28,7 +28,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from kcoord_wire.assignors import ASSIGNORS, TopicPartition
-from kcoord_wire.consumer.blobs import ConsumerBlobs
+from kcoord_wire.assignors.embedded import ConsumerProtocol
 from kcoord_wire.consumer.events import (
     CLIENT_VERSIONS,
     Leave,
@@ -53,7 +53,7 @@ from kcoord_wire.simulation.group.processes import Fleet, Idle, Process
 
 __all__ = ["EPOCH_MS", "Cluster", "Happening", "Idle", "Process", "Tap"]
 
-_BLOBS: Final = ConsumerBlobs()
+_EMBEDDED: Final = ConsumerProtocol()
 
 
 def _check_known(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
@@ -97,7 +97,7 @@ class Cluster:
         self.seed = seed
         self.processes: dict[str, Process] = {}
         self.config = config or GroupConfig()
-        self.invariants = Invariants(_BLOBS.read_assignment)
+        self.invariants = Invariants(_EMBEDDED.decode_assignment)
         self._topics = VirtualTopics({"topic": 4} if topics is None else topics)
         self._time = Timeline()
         self._wire = Wire(
@@ -240,7 +240,7 @@ class Cluster:
             versions=CLIENT_VERSIONS[client],
         )
         random = Random(f"{self.seed}/{name}") if former is None else former.random
-        member = Member(settings, [ASSIGNORS[assignor] for assignor in assignors], _BLOBS)
+        member = Member(settings, [ASSIGNORS[assignor] for assignor in assignors], _EMBEDDED)
         process = Process(name, self._wire.host_of(name), member, random, options, commit_ms, release_ms)
         self.processes[name] = process
         wait = max(rebalance_timeout_ms, session_timeout_ms) * 2 + self.config.new_member_join_timeout_ms + 10_000

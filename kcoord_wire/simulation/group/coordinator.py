@@ -17,7 +17,7 @@ from random import Random
 from typing import Any, Final, Generic, TypeVar
 
 from kcoord_wire import messages as m
-from kcoord_wire.consumer.blobs import subscribed_topics
+from kcoord_wire.assignors.embedded import subscribed_topics
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.core.events import Account, Phase, Rebalance, Request, Tick
 from kcoord_wire.coordinator.core.groups import IllegalMoveError, TopicNames
