@@ -5,11 +5,30 @@
 
 Laws:
 
-* A table is a dataclass here; `arrow_schema` gives its Arrow schema, and Spark's follows from that.
-* Times are nanoseconds since 1970 (int64, ``_ns``), durations milliseconds (``_ms``). An interval is from its first
-  moment to before its last; None as the end means that the source ended first.
-* A row names members as the coordinator does (member id) and as people do (client id, host, instance id).
-* What the source cannot tell is None, never a guess; a guess is a `Rebalance.cause` with its confidence and evidence.
+* A table is a dataclass here; `arrow_schema` derives its Arrow schema, and Spark's schema follows from that.
+* A column ``_ns`` is a time in nanoseconds since 1970 UTC (int64); ``_ms`` is a duration in milliseconds. An interval
+  includes its first moment and excludes its last; an end of None means that the source ended first.
+* A row names a member as the coordinator does (member id) and as people do (client id, host, instance id).
+* What the source does not show is None, never a guess; only `Rebalance.cause` may be inferred, and carries its
+  confidence and evidence.
+
+Columns with one meaning in every table:
+
+================= ==========================================================================================
+``source``        name of the file, or ``topic-partition`` of a live topic
+``seq``           number of the frame in its source, from 0, in the order in which frames were complete
+``position``      place in the source: byte of a recording or segment, number of the packet in a capture
+``connection``    ``client_ip:port-broker_ip:port#n``, unique within the source
+``group_id``      the consumer group
+``member_id``     id assigned by the coordinator
+``instance_id``   the client's group.instance.id (KIP-345); None for a dynamic member
+``client_id``     the client's client.id
+``client_host``   address of the client, without port
+``generation_id`` generation of a classic group, epoch of a KIP-848 group
+``topic``         name of the topic, or ``id:`` and the topic id in hex where the source never names it
+``partition``     number of the partition
+``error_code``    Kafka's error code, see `kcoord_wire.ErrorCode`; 0 is success
+================= ==========================================================================================
 """
 
 from __future__ import annotations
@@ -20,7 +39,7 @@ import types
 import typing
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kcoord_wire.extras import require
 
@@ -28,6 +47,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
+    "NS_PER_MS",
     "Cause",
     "CommitRow",
     "Departure",
@@ -38,6 +58,7 @@ __all__ = [
     "Generation",
     "GroupHistory",
     "GroupSummary",
+    "Identity",
     "LeaderAssignment",
     "LogRow",
     "Loss",
@@ -54,8 +75,12 @@ __all__ = [
     "TopicPartitions",
     "TopicSighting",
     "arrow_schema",
+    "end_rebalance",
+    "new_rebalance",
     "table_of",
 ]
+
+NS_PER_MS: Final = 1_000_000
 
 
 # ---- what comes in
@@ -63,17 +88,14 @@ __all__ = [
 
 @dataclass(slots=True)
 class Frame:
-    """A frame as a source gives it, undecoded.
+    """One undecoded frame, or an event of its connection.
 
-    :ivar source: name of the file it is from
-    :ivar seq: its number in the source, from 0, in the order in which frames were complete
-    :ivar position: where in the source: byte of the file (recording), number of the frame (pcap)
-    :ivar connection: ``client_ip:port-broker_ip:port#n``; unique within the source
-    :ivar direction: ``request`` or ``response``; ``opened`` and ``closed`` have no frame; ``damage`` is what belongs to
-        no frame, and has a connection only where the file was sound but the connection was not
-    :ivar frame: header and message, without the four bytes of size; empty where `direction` is ``damage``
-    :ivar error: why bytes at this place are no frame. A request or response with an error is cut: it lacks its end
-    :ivar lost: how many bytes `error` is about, of the file or of the connection
+    :ivar time_ns: when the frame was complete
+    :ivar direction: ``request`` or ``response``; ``opened`` and ``closed`` carry no frame; ``damage`` is bytes outside
+        any frame, with a connection only where the file was sound and the connection was not
+    :ivar frame: header and message, without the four bytes of size; empty for ``damage``
+    :ivar error: why the bytes here are not a frame. A request or response with an error lacks its end
+    :ivar lost: bytes that `error` refers to, of the file or of the connection
     """
 
     source: str
@@ -89,12 +111,16 @@ class Frame:
 
 @dataclass(slots=True)
 class LogRow:
-    """A record of ``__consumer_offsets``, undecoded.
+    """One undecoded record of ``__consumer_offsets``.
 
-    :ivar source: name of the segment, or ``topic-partition`` of a live one
-    :ivar time_ns: the record's timestamp
-    :ivar error: why bytes at this place are no record; `offset` is -1 then
-    :ivar lost: how many bytes of the file `error` is about
+    :ivar partition: of ``__consumer_offsets``; -1 where the segment's folder does not name it
+    :ivar offset: of the record; -1 for damage
+    :ivar position: byte at which its batch begins; the offset, for a live topic
+    :ivar time_ns: timestamp of the record
+    :ivar key: key of the record; None for a record without one
+    :ivar value: value of the record; None deletes the key (a tombstone)
+    :ivar error: why the bytes here are not a usable record
+    :ivar lost: bytes of the file that `error` refers to
     """
 
     source: str
@@ -110,7 +136,12 @@ class LogRow:
 
 @dataclass(slots=True)
 class Loss:
-    """What could not be read, and where."""
+    """Something that could not be read.
+
+    :ivar what: the reason, in a sentence
+    :ivar bytes: size of what was lost
+    :ivar count: losses that this row stands for
+    """
 
     source: str
     position: int
@@ -124,7 +155,7 @@ class Loss:
 
 @dataclass(slots=True)
 class TopicPartitions:
-    """Partitions of one topic."""
+    """Partition numbers of one topic."""
 
     topic: str
     partitions: list[int]
@@ -132,9 +163,13 @@ class TopicPartitions:
 
 @dataclass(slots=True)
 class Subscription:
-    """A consumer's subscription (ConsumerProtocolSubscription). `metadata` is the blob it was read from.
+    """A consumer's subscription (ConsumerProtocolSubscription).
 
-    :ivar topics: None: the blob does not decode, or the protocol type is not ``consumer``
+    :ivar topics: None where the blob does not decode, or the protocol type is not ``consumer``
+    :ivar owned: partitions the member claims to own (version 1 and newer)
+    :ivar generation_id: generation in which it owned them; -1 for none (version 2 and newer)
+    :ivar rack_id: rack of the client (version 3 and newer)
+    :ivar metadata: the blob itself
     """
 
     topics: list[str] | None
@@ -146,7 +181,7 @@ class Subscription:
 
 @dataclass(slots=True)
 class Offered:
-    """An assignor that a JoinGroup request offers, best first, with the subscription it goes with."""
+    """An assignor that a JoinGroup request offers, with the subscription sent for it; the preferred one comes first."""
 
     assignor: str
     subscription: Subscription
@@ -154,7 +189,7 @@ class Offered:
 
 @dataclass(slots=True)
 class MemberSubscription:
-    """A member in the JoinGroup response of the leader."""
+    """A member in the JoinGroup response to the leader."""
 
     member_id: str
     instance_id: str | None
@@ -163,7 +198,7 @@ class MemberSubscription:
 
 @dataclass(slots=True)
 class LeaderAssignment:
-    """What the leader gives a member in its SyncGroup request; None: the blob does not decode."""
+    """What the leader assigns to a member in its SyncGroup request; None where the blob does not decode."""
 
     member_id: str
     partitions: list[TopicPartitions] | None
@@ -171,7 +206,11 @@ class LeaderAssignment:
 
 @dataclass(slots=True)
 class Departure:
-    """A member of a LeaveGroup request, with its part of the response."""
+    """A member named in a LeaveGroup request, with its part of the response.
+
+    :ivar reason: as the client stated it (KIP-800, version 5 and newer)
+    :ivar error_code: None without a response
+    """
 
     member_id: str
     instance_id: str | None
@@ -181,7 +220,7 @@ class Departure:
 
 @dataclass(slots=True)
 class OffsetsCommitted:
-    """The offset of one partition, as a group commits or fetches it. `error_code`: None where it was not answered."""
+    """The offset of one partition, committed or fetched. `error_code` is None without a response."""
 
     topic: str
     partition: int
@@ -191,27 +230,38 @@ class OffsetsCommitted:
 
 @dataclass(slots=True)
 class Exchange:
-    """A request about one group and its response, flat; fields of other apis are None.
+    """A request about one group with its response, flat; columns of other APIs are None.
 
-    Apis: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, OffsetCommit, OffsetFetch, FindCoordinator (a row a group),
-    ConsumerGroupHeartbeat. A request that names several groups (OffsetFetch 8, FindCoordinator 4) is several rows.
+    APIs: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, OffsetCommit, OffsetFetch, FindCoordinator (a row per group),
+    ConsumerGroupHeartbeat. A request that names several groups (OffsetFetch 8, FindCoordinator 4) becomes several rows.
 
-    :ivar source: as of `Frame`, with `seq` of the request and `answer_seq` of the response
-    :ivar client_host: the client's address, without port
-    :ivar asked_ns: when the request was complete; `answered_ns` the response, None where there is none
-    :ivar error_code: of the response; of OffsetCommit and OffsetFetch the first that is not 0; None without response
-    :ivar member_id: as in the request; empty: the member has none yet
-    :ivar generation_id: as in the request; the member epoch of ConsumerGroupHeartbeat
-    :ivar reason: JoinGroup 8 and newer (KIP-800)
-    :ivar offered: JoinGroup: the assignors with their subscriptions
-    :ivar given_member_id: the member id in the response of JoinGroup or ConsumerGroupHeartbeat
-    :ivar new_generation_id: in the response of JoinGroup; the member epoch in that of ConsumerGroupHeartbeat
-    :ivar assignor: that JoinGroup's response has chosen; the server assignor that ConsumerGroupHeartbeat asks for
-    :ivar members: JoinGroup's response to the leader: all members; empty for others
-    :ivar assignments: SyncGroup's request of the leader: who gets what; empty for others
-    :ivar assignment: what the response of SyncGroup or ConsumerGroupHeartbeat gives this member; None: nothing said
-    :ivar topics: ConsumerGroupHeartbeat: the subscription; `owned` what the member says it has; None: unchanged
-    :ivar coordinator: FindCoordinator's answer, ``host:port``
+    :ivar api: name of the API, ``JoinGroup``
+    :ivar seq: of the request
+    :ivar answer_seq: `seq` of the response; None without one
+    :ivar asked_ns: when the request was complete
+    :ivar answered_ns: when the response was complete; None without one
+    :ivar error_code: of the response; for OffsetCommit and OffsetFetch the first that is not 0; None without a response
+    :ivar member_id: in the request; empty while the member has none
+    :ivar generation_id: in the request; the member epoch for ConsumerGroupHeartbeat
+    :ivar session_timeout_ms: JoinGroup: how long the member may stay silent
+    :ivar rebalance_timeout_ms: JoinGroup, ConsumerGroupHeartbeat: how long the member may take to rejoin or to revoke
+    :ivar reason: JoinGroup 8 and newer (KIP-800): why the client joins
+    :ivar protocol_type: JoinGroup, SyncGroup: ``consumer``, ``connect`` ...
+    :ivar offered: JoinGroup: the assignors, the preferred one first
+    :ivar given_member_id: member id in the response to JoinGroup or ConsumerGroupHeartbeat
+    :ivar new_generation_id: generation in the response to JoinGroup; member epoch in that to ConsumerGroupHeartbeat
+    :ivar assignor: chosen in the response to JoinGroup; the server assignor requested by ConsumerGroupHeartbeat
+    :ivar leader_id: JoinGroup: member id of the leader
+    :ivar skip_assignment: JoinGroup 9 and newer (KIP-814): the leader must not compute an assignment
+    :ivar members: JoinGroup, to the leader: all members; empty for the others
+    :ivar assignments: SyncGroup, from the leader: who gets what; empty for the others
+    :ivar assignment: partitions in the response to SyncGroup or ConsumerGroupHeartbeat; None where it has none
+    :ivar departures: LeaveGroup: the members that leave
+    :ivar offsets: OffsetCommit, OffsetFetch
+    :ivar topics: ConsumerGroupHeartbeat: the subscription; None means unchanged
+    :ivar topic_regex: ConsumerGroupHeartbeat: the subscribed pattern; None means unchanged
+    :ivar owned: ConsumerGroupHeartbeat: what the member says it owns; None means unchanged
+    :ivar coordinator: FindCoordinator: ``host:port``
     """
 
     group_id: str
@@ -252,9 +302,12 @@ class Exchange:
 
 @dataclass(slots=True)
 class TopicSighting:
-    """How many partitions a Metadata response gave a topic; a row where a connection saw it first or saw it changed.
+    """A topic in a Metadata response: one row where a connection sees it first, and one where it sees it changed.
 
-    A row with an empty topic is a connection that was closed, of `client_id`.
+    A row with an empty topic marks the end of a connection of `client_id`.
+
+    :ivar topic_id: in hex, 32 digits; None where the version has none (before KIP-516)
+    :ivar partitions: how many the topic has; 0 where it does not exist
     """
 
     time_ns: int
@@ -270,18 +323,18 @@ class TopicSighting:
 
 
 class Cause(enum.StrEnum):
-    """Why a rebalance began. The first that fits, read from the top, where several do."""
+    """Why a rebalance began. Where several causes apply, the one listed first counts."""
 
-    COORDINATOR_FAILOVER = "coordinator failover"  # the group was loaded anew; members found it again and rejoined
-    POLL_TIMEOUT = "max.poll.interval.ms exceeded"  # the client itself left, because the application did not poll
+    COORDINATOR_FAILOVER = "coordinator failover"  # the group was loaded by another broker, or again; members rejoined
+    POLL_TIMEOUT = "max.poll.interval.ms exceeded"  # the client left by itself, because the application did not poll
     STATIC_REPLACED = "static member replaced"  # a new process with a known group.instance.id (KIP-345)
-    REBALANCE_TIMEOUT = "rebalance timeout"  # who had missed the join of an earlier generation came back
+    REBALANCE_TIMEOUT = "rebalance timeout"  # a member that missed the join of an earlier generation has rejoined
     NEW_MEMBER = "new member"
     MEMBER_LEFT = "member left"
     SESSION_EXPIRED = "session timeout"
-    SYNC_EXPIRED = "sync timeout"  # who had joined did not sync within the rebalance timeout (KAFKA-9752)
-    COOPERATIVE_FOLLOW_UP = "second round of a cooperative rebalance"  # what was revoked is to be given out (KIP-429)
-    TOPICS_CHANGED = "topic metadata changed"  # the leader saw topics or partitions come or go
+    SYNC_EXPIRED = "sync timeout"  # a member that joined did not sync within the rebalance timeout (KAFKA-9752)
+    COOPERATIVE_FOLLOW_UP = "second round of a cooperative rebalance"  # assigns what the first one revoked (KIP-429)
+    TOPICS_CHANGED = "topic metadata changed"  # the leader saw topics or partitions appear or disappear
     SUBSCRIPTION_CHANGED = "subscription changed"
     ASSIGNORS_CHANGED = "list of assignors changed"
     LEADER_REJOINED = "leader rejoined"
@@ -293,7 +346,8 @@ class Cause(enum.StrEnum):
 class Evidence:
     """A fact behind a claim.
 
-    :ivar seq: of the frame in the source, or the offset of the record
+    :ivar seq: of the frame, or offset of the record; -1 for a fact that no single frame shows
+    :ivar text: the fact in a sentence
     """
 
     time_ns: int
@@ -304,7 +358,7 @@ class Evidence:
 
 @dataclass(slots=True)
 class RemovedMember:
-    """A member that a rebalance has cost. `why`: as of `kcoord_wire.coordinator.Removal`."""
+    """A member that the group lost in a rebalance. `why` is one of the values of `MemberLife.why_left`."""
 
     member_id: str
     client_id: str | None
@@ -314,23 +368,36 @@ class RemovedMember:
 
 @dataclass(slots=True)
 class Rebalance:
-    """One rebalance: from what set it off to the members being at work again.
+    """One rebalance: from its trigger until the members are at work again.
 
     :ivar number: from 1, within the group
     :ivar generation_id: that it led to; None where it was cut short before
-    :ivar started_ns: when what set it off was seen, or the first sign of it
-    :ivar joined_ns: when the joins were answered; `ended_ns` when the last member had its assignment
+    :ivar started_ns: when the trigger was seen, or the first sign of it
+    :ivar joined_ns: when the joins were answered (KIP-848: when the target assignment was ready)
+    :ivar ended_ns: when the last member had its assignment
     :ivar outcome: ``stable``, ``empty``, ``interrupted`` (another began before the leader's SyncGroup), ``open``
-    :ivar member_id: who set it off, with client id, host, instance id and, KIP-800, stated reason
+    :ivar cause: a value of `Cause`
+    :ivar member_id: member that triggered it, with its client id, host and instance id; None where it is not known
+    :ivar reason: as that member stated it (KIP-800)
     :ivar detail: the cause in a sentence
-    :ivar confidence: 0 to 1; 1 is what the source says outright
+    :ivar confidence: 0 to 1; 1 means that the source shows it directly
+    :ivar evidence: the facts behind the cause
+    :ivar protocol_type: ``consumer``, ``connect`` ...
     :ivar assignor: that was chosen
-    :ivar cooperative: whether members keep what they own meanwhile (KIP-429); None where it cannot be told
-    :ivar joining_ms: until the joins were answered; `syncing_ms` from there until all had their assignment
-    :ivar last_member_id: who joined last, `late_ms` after the one before it
-    :ivar moved: partitions whose owner changed; `moved_needlessly` of them from a member that stayed, although it did
-        not have more than its share, or that came back to their former owner after a pause
+    :ivar leader_id: member id of the leader; None for KIP-848
+    :ivar cooperative: whether members keep what they own meanwhile (KIP-429); None where it is not known
+    :ivar duration_ms: from `started_ns` to `ended_ns`
+    :ivar joining_ms: from `started_ns` to `joined_ns`
+    :ivar syncing_ms: from `joined_ns` to `ended_ns`, where all members got their assignment
+    :ivar last_member_id: member that joined last (KIP-848: reached the epoch last), with its client id and host
+    :ivar late_ms: how long after the second-to-last member it joined
+    :ivar members_before: members of the group when it began
+    :ivar members_after: members of the group when it ended
+    :ivar moved: partitions whose owner changed
+    :ivar moved_needlessly: of `moved`, those taken from a member that stayed and had no more than its share, or that
+        came back to their former owner after a pause
     :ivar paused_ms: time in which partitions had no owner, summed over the partitions
+    :ivar removed: members that the group lost
     """
 
     group_id: str
@@ -368,9 +435,95 @@ class Rebalance:
     removed: list[RemovedMember] = field(default_factory=list)
 
 
+class Identity(NamedTuple):
+    """The member that triggered a rebalance, or was last to join it, as the rows name it; None where not known."""
+
+    member_id: str | None = None
+    client_id: str | None = None
+    client_host: str | None = None
+    instance_id: str | None = None
+
+
+def new_rebalance(
+    *,
+    group_id: str,
+    number: int,
+    generation_id: int | None,
+    started_ns: int,
+    joined_ns: int | None = None,
+    ended_ns: int | None = None,
+    outcome: str = "open",
+    cause: str,
+    confidence: float,
+    detail: str,
+    evidence: list[Evidence],
+    trigger: Identity | None = None,
+    reason: str | None = None,
+    protocol_type: str | None = None,
+    assignor: str | None = None,
+    leader_id: str | None = None,
+    cooperative: bool | None = None,
+    members_before: int,
+    members_after: int = 0,
+    removed: list[RemovedMember] | None = None,
+    is_start_known: bool = True,
+) -> Rebalance:
+    """Make a `Rebalance`; its durations follow from its times. `moved`, `late_ms` and `paused_ms` are set later.
+
+    :param trigger: the member that triggered it
+    :param is_start_known: False where `started_ns` is only the first sign of it: the durations from there are None then
+    """
+    rebalance = Rebalance(
+        group_id=group_id,
+        number=number,
+        generation_id=generation_id,
+        started_ns=started_ns,
+        joined_ns=joined_ns,
+        ended_ns=None,
+        outcome=outcome,
+        cause=cause,
+        **(trigger or Identity())._asdict(),
+        reason=reason,
+        detail=detail,
+        confidence=confidence,
+        evidence=evidence,
+        protocol_type=protocol_type,
+        assignor=assignor,
+        leader_id=leader_id,
+        cooperative=cooperative,
+        members_before=members_before,
+        members_after=members_after,
+        removed=[] if removed is None else removed,
+    )
+    if is_start_known and joined_ns is not None:
+        rebalance.joining_ms = (joined_ns - started_ns) / NS_PER_MS
+    if ended_ns is not None:
+        end_rebalance(rebalance, ended_ns, outcome)
+    if not is_start_known:
+        rebalance.duration_ms = None
+    return rebalance
+
+
+def end_rebalance(rebalance: Rebalance, ended_ns: int, outcome: str) -> None:
+    """Set when and how a rebalance ended, and the durations that follow from that."""
+    rebalance.ended_ns, rebalance.outcome = ended_ns, outcome
+    rebalance.duration_ms = (ended_ns - rebalance.started_ns) / NS_PER_MS
+    if outcome == "stable" and rebalance.joined_ns is not None:
+        rebalance.syncing_ms = (ended_ns - rebalance.joined_ns) / NS_PER_MS
+
+
 @dataclass(slots=True)
 class Generation:
-    """A generation of a group (its epoch, KIP-848). `partitions`: how many were assigned."""
+    """A generation of a group (KIP-848: an epoch).
+
+    :ivar joined_ns: when the joins were answered
+    :ivar stable_ns: when all members had their assignment; None where that never happened
+    :ivar ended_ns: when the next generation began or the group became empty
+    :ivar assignor: that was chosen
+    :ivar leader_id: member id of the leader; None for KIP-848
+    :ivar members: how many members it has
+    :ivar partitions: how many were assigned
+    """
 
     group_id: str
     generation_id: int
@@ -385,8 +538,11 @@ class Generation:
 
 @dataclass(slots=True)
 class StateInterval:
-    """A group was in a state: Empty, PreparingRebalance (joining), CompletingRebalance (awaiting sync), Stable; for
-    KIP-848 Empty, Assigning, Reconciling, Stable."""
+    """An interval in which the group was in one state.
+
+    :ivar state: Empty, PreparingRebalance (joining), CompletingRebalance (awaiting the leader's SyncGroup), Stable; for
+        KIP-848 Empty, Assigning, Reconciling, Stable
+    """
 
     group_id: str
     state: str
@@ -397,15 +553,22 @@ class StateInterval:
 
 @dataclass(slots=True)
 class MemberLife:
-    """A member id, from its first sign to its last.
+    """The life of one member id.
 
-    :ivar left_ns: when it left or was removed; `why_left` as of `RemovedMember.why`; None: it was there to the end
+    :ivar joined_ns: when it joined, or was first seen
+    :ivar left_ns: when it left or was removed; None where it was there to the end
     :ivar why_left: ``left``, ``poll timeout``, ``session timeout``, ``rebalance timeout``, ``sync timeout``,
         ``replaced`` (static), ``group.max.size``, ``coordinator failover`` (an id that the lost coordinator had not
-        written down); ``left or timed out`` where a log does not tell
-    :ivar assignors: that it offers, best first
+        written to its log); ``left or timed out`` where a log does not show which
+    :ivar last_seen_ns: last sign of it
+    :ivar first_generation_id: first generation it was in
+    :ivar last_generation_id: last generation it was in
+    :ivar session_timeout_ms: how long it may stay silent
+    :ivar rebalance_timeout_ms: how long it may take to rejoin, or to give up partitions
+    :ivar assignors: that it offers, the preferred one first
+    :ivar topics: that it subscribes to
     :ivar protocol: ``classic`` or ``consumer`` (KIP-848)
-    :ivar library: what the versions and blobs it sends tell of its client library; None: nothing certain
+    :ivar library: client library, inferred from the versions and blobs it sends; None where they leave several
     """
 
     group_id: str
@@ -429,8 +592,13 @@ class MemberLife:
 
 @dataclass(slots=True)
 class Ownership:
-    """A member held a partition: from its SyncGroup response to the loss of it. Eager members give all up when they
-    rejoin; cooperative ones what the next assignment takes from them."""
+    """An interval in which a member held a partition.
+
+    It begins with the member's SyncGroup response. Eager members give up everything when they rejoin, cooperative ones
+    what the next assignment takes from them.
+
+    :ivar generation_id: in which it got the partition
+    """
 
     group_id: str
     topic: str
@@ -444,7 +612,12 @@ class Ownership:
 
 @dataclass(slots=True)
 class Pause:
-    """A partition that had been held was held by nobody. `rebalance`: number of the rebalance it belongs to."""
+    """An interval in which no member held a partition that had an owner before.
+
+    :ivar former_member_id: last owner
+    :ivar next_member_id: next owner; None where there was none
+    :ivar rebalance: number of the rebalance it belongs to
+    """
 
     group_id: str
     topic: str
@@ -458,7 +631,15 @@ class Pause:
 
 @dataclass(slots=True)
 class CommitRow:
-    """The commits of one partition in one minute (`minute_ns`: its start)."""
+    """The commits of one partition in one minute.
+
+    :ivar minute_ns: start of the minute
+    :ivar commits: how many were accepted
+    :ivar errors: how many were refused
+    :ivar first_offset: first offset committed in it; -1 where all were refused
+    :ivar last_offset: last offset committed in it; -1 where all were refused
+    :ivar member_id: that committed; None where the source does not show it
+    """
 
     group_id: str
     topic: str
@@ -475,12 +656,17 @@ class CommitRow:
 class Finding:
     """What a detector has found.
 
-    :ivar detector: its module's name
+    :ivar detector: name of the detector, see `kcoord_wire.forensics.detectors.DETECTORS`
     :ivar severity: ``info``, ``warning`` or ``critical``
-    :ivar subject: the member, client or partition it is about; None: the group
-    :ivar text: a sentence for people; `advice` what to do about it
-    :ivar value: what was measured; `threshold` from where on the detector speaks
-    :ivar rebalances: numbers of those it is about
+    :ivar from_ns: first moment of what was found
+    :ivar to_ns: last moment of it; None where it lasts to the end of the source
+    :ivar subject: member, client or partition concerned; None for the group as a whole
+    :ivar text: the finding in a sentence
+    :ivar advice: what to do about it
+    :ivar value: what was measured, in the unit of `threshold`
+    :ivar threshold: value from which on the detector reports
+    :ivar rebalances: numbers of the rebalances concerned
+    :ivar evidence: the facts behind it
     """
 
     group_id: str
@@ -499,7 +685,20 @@ class Finding:
 
 @dataclass(slots=True)
 class GroupSummary:
-    """One group in one row. `origin`: ``wire`` or ``log``; `blind` what this source cannot tell of it, in sentences."""
+    """One group in one row.
+
+    :ivar origin: ``wire`` (frames) or ``log`` (records of ``__consumer_offsets``)
+    :ivar protocol_type: ``consumer``, ``connect`` ...; None where it is not known
+    :ivar first_ns: time of the first row about the group
+    :ivar last_ns: time of the last row about the group
+    :ivar members: member ids seen
+    :ivar generations: rows of `Generation`
+    :ivar rebalances: rows of `Rebalance`
+    :ivar exchanges: rows of `Exchange`; 0 for a log
+    :ivar commits: offsets committed, one per partition
+    :ivar paused_ms: time in which partitions had no owner, summed over the partitions
+    :ivar blind: what this source cannot show about the group, in sentences
+    """
 
     group_id: str
     origin: str
@@ -517,7 +716,7 @@ class GroupSummary:
 
 @dataclass(slots=True)
 class GroupHistory:
-    """All that a source tells of one group; each list in order of time. The tables of a report, by attribute name."""
+    """Everything a source shows of one group: the tables of a report by attribute name, each in order of time."""
 
     group: GroupSummary
     rebalances: list[Rebalance] = field(default_factory=list)
@@ -569,8 +768,10 @@ def _fields(row: type) -> list[pa.Field]:
     return [_field(item.name, hints[item.name]) for item in dataclasses.fields(row)]
 
 
-_SIZES = {"generation_id": "int32", "new_generation_id": "int32", "partition": "int32", "partitions": "int32"}
-_SIZES |= {"error_code": "int16", "api_version": "int16"}
+_SIZES: Final = {  # integer columns that are not int64
+    **dict.fromkeys(("generation_id", "new_generation_id", "partition", "partitions"), "int32"),
+    **dict.fromkeys(("error_code", "api_version"), "int16"),
+}
 
 
 def _field(name: str, hint: Any) -> pa.Field:

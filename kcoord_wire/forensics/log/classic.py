@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kcoord_wire.forensics.log.ledger import MS, Departed, Entry, Ledger, Place
-from kcoord_wire.forensics.model import Cause, Generation, MemberLife, Rebalance
+from kcoord_wire.forensics.model import Cause, Generation, MemberLife, new_rebalance
 
 __all__ = ["ClassicRecords", "host_of"]
 
@@ -216,7 +216,7 @@ class ClassicRecords:
         who = seen.members.get(verdict.member_id or "")
         if verdict.member_id in gone:
             who = gone[verdict.member_id][0]
-        rebalance = Rebalance(
+        rebalance = new_rebalance(
             group_id=ledger.group_id,
             number=len(ledger.rebalances) + 1,
             generation_id=seen.generation,
@@ -225,11 +225,7 @@ class ClassicRecords:
             ended_ns=seen.at,
             outcome="stable" if seen.members else "empty",
             cause=verdict.cause,
-            member_id=verdict.member_id,
-            client_id=None if who is None else who.client_id,
-            client_host=None if who is None else who.client_host,
-            instance_id=None if who is None else who.instance_id,
-            reason=None,
+            trigger=ledger.identified(verdict.member_id, who),
             detail=verdict.detail,
             confidence=round(verdict.confidence, 2),
             evidence=[item.entry.evidence(item.told()) for item in (last, seen) if item is not None],
@@ -237,9 +233,9 @@ class ClassicRecords:
             assignor=seen.assignor,
             leader_id=seen.leader,
             cooperative=_is_cooperative(last, seen),
-            syncing_ms=None if seen.joined is None else (seen.at - seen.joined) / MS,
             members_before=0 if last is None else len(last.members),
             members_after=len(seen.members),
+            is_start_known=False,
         )
         ledger.rebalances.append(rebalance)
         before = ledger.owners()

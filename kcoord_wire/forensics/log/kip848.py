@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from kcoord_wire.forensics.log.classic import host_of
 from kcoord_wire.forensics.log.ledger import MS, Departed, Entry, Ledger, Place
-from kcoord_wire.forensics.model import Cause, Evidence, Generation, MemberLife, Rebalance
+from kcoord_wire.forensics.model import Cause, Evidence, Generation, MemberLife, Rebalance, end_rebalance, new_rebalance
 
 __all__ = ["ConsumerRecords", "name_topics"]
 
@@ -299,20 +299,13 @@ class ConsumerRecords:
         who = ledger.members.get(member_id or "") or (news.gone[member_id][0] if member_id in news.gone else None)
         assignors = {member.assignor for member in self._members.values() if member.assignor is not None}
         gone = [life for life, _ in news.gone.values()]
-        rebalance = Rebalance(
+        rebalance = new_rebalance(
             group_id=ledger.group_id,
             number=len(ledger.rebalances) + 1,
             generation_id=value.epoch,
             started_ns=entry.at,
-            joined_ns=None,
-            ended_ns=None,
-            outcome="open",
             cause=cause,
-            member_id=member_id,
-            client_id=None if who is None else who.client_id,
-            client_host=None if who is None else who.client_host,
-            instance_id=None if who is None else who.instance_id,
-            reason=None,
+            trigger=ledger.identified(member_id, who),
             detail=detail,
             confidence=confidence,
             evidence=[*news.evidence, entry.evidence(f"epoch {value.epoch}")],
@@ -331,9 +324,7 @@ class ConsumerRecords:
         self._news = _News()
         self._reached = []
         if not self._members:
-            rebalance.ended_ns = entry.at
-            rebalance.outcome = "empty"
-            rebalance.duration_ms = 0.0
+            end_rebalance(rebalance, entry.at, "empty")
             ledger.end_generation(entry.at)
             ledger.state(entry.at, "Empty", value.epoch)
             return
@@ -356,9 +347,7 @@ class ConsumerRecords:
     def _interrupt(self, at: int) -> None:
         rebalance, self._open = self._open, None
         if rebalance is not None:
-            rebalance.outcome = "interrupted"
-            rebalance.ended_ns = at
-            rebalance.duration_ms = (at - rebalance.started_ns) / MS
+            end_rebalance(rebalance, at, "interrupted")
             self._ledger.count_moves(self._before, rebalance)
 
     def _look(self, entry: Entry) -> None:
@@ -372,10 +361,7 @@ class ConsumerRecords:
             if member.epoch != rebalance.generation_id or member.state != _STABLE or member.held != member.target:
                 return
         self._open = None
-        rebalance.outcome = "stable"
-        rebalance.ended_ns = entry.at
-        rebalance.duration_ms = (entry.at - rebalance.started_ns) / MS
-        rebalance.syncing_ms = (entry.at - rebalance.joined_ns) / MS
+        end_rebalance(rebalance, entry.at, "stable")
         if self._reached:
             at, member_id = self._reached[-1]
             life = self._ledger.members.get(member_id)

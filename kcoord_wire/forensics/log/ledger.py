@@ -25,6 +25,7 @@ from kcoord_wire.forensics.model import (
     Generation,
     GroupHistory,
     GroupSummary,
+    Identity,
     MemberLife,
     Ownership,
     Pause,
@@ -150,6 +151,12 @@ class Ledger:
         for place, pause in list(self.paused.items()):
             if pause.from_ns == at and pause.former_member_id in self.members:
                 self.give(at, place, pause.former_member_id, 0)
+
+    def identified(self, member_id: str | None, life: MemberLife | None) -> Identity:
+        """The member that triggered a rebalance; `life` is None where only its id is known."""
+        if life is None:
+            return Identity(member_id)
+        return Identity(member_id, life.client_id, life.client_host, life.instance_id)
 
     def identity(self, member_id: str) -> str:
         """What stays of a member when it restarts: its instance id, else its member id."""
