@@ -5,8 +5,8 @@ from __future__ import annotations
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.events import LogRecord
 from kcoord_wire.coordinator.core.offsets import replay
-from kcoord_wire.coordinator.log.disk import MemoryDisk
 from kcoord_wire.coordinator.log.store import CorruptLogError, Store
+from kcoord_wire.disk import MemoryDisk
 from kcoord_wire.records.batch import HEADER_SIZE, crc32c
 
 SEGMENT = f"{0:020}.log"

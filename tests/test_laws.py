@@ -37,11 +37,12 @@ MAY_IMPORT = {
     "capture": {"", "messages", "codec", "records"} | DATA,
     "recorder": {"", "messages", "codec", "background", "net"} | DATA,
     "coordinator.core": {"", "messages", "machines"} | DATA,
-    "coordinator.log": {"coordinator.core", "records"} | DATA,
+    "coordinator.log": {"coordinator.core", "records", "disk"} | DATA,
     "coordinator.topics": {"", "messages", "coordinator.core", "records"} | DATA,
-    "coordinator": {"coordinator.core", "coordinator.log", "coordinator.topics", "background", "net"} | PROTOCOL,
+    "coordinator": {"coordinator.core", "coordinator.log", "coordinator.topics", "background", "disk", "net"}
+    | PROTOCOL,
     "consumer": {"machines"} | PROTOCOL,
-    "simulation": {"coordinator.log", "simulation.group"} | DATA,
+    "simulation": {"disk", "machines", "simulation.group"} | DATA,
     "simulation.group": {"simulation", "coordinator", "coordinator.core", "coordinator.log", "consumer"} | PROTOCOL,
     "forensics": {"forensics.sources", "forensics.exchanges", "forensics.wire", "forensics.log", "forensics.detectors"}
     | DATA,

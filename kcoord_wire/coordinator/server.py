@@ -37,13 +37,13 @@ from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import Account, Event, Phase, Rebalance, Reply, Request, Tick
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.fault_injection import CLEAN, Faults, Verdict
-from kcoord_wire.coordinator.log.disk import Disk, MemoryDisk
 from kcoord_wire.coordinator.log.store import CorruptLogError, Store, Sync
 from kcoord_wire.coordinator.metrics import GroupCounts, Metrics, describe_rebalance
 from kcoord_wire.coordinator.permissions import ANONYMOUS, Permissions
 from kcoord_wire.coordinator.runtime import Runtime
 from kcoord_wire.coordinator.security import Session, Users
 from kcoord_wire.coordinator.topics.topics import SERVED, Topics
+from kcoord_wire.disk import Disk, MemoryDisk
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.messages.produce import ProduceRequest

@@ -14,7 +14,7 @@ from errno import EIO
 from random import Random
 from typing import BinaryIO
 
-from kcoord_wire.coordinator.log.disk import DiskFile, MemoryDisk
+from kcoord_wire.disk import DiskFile, MemoryDisk
 
 __all__ = ["PowerCutError", "VirtualDisk"]
 

@@ -10,9 +10,9 @@ from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.core.events import Account, Request
 from kcoord_wire.coordinator.core.machine import GroupMachine
-from kcoord_wire.coordinator.log.disk import MemoryDisk
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.runtime import Runtime
+from kcoord_wire.disk import MemoryDisk
 from kcoord_wire.error_codes import ErrorCode as E
 from tests.support.scripted import Topics, protocols, subscribed
 

@@ -22,8 +22,9 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 import kcoord_wire as kw
 from kcoord_wire.coordinator.core.events import LogRecord
-from kcoord_wire.coordinator.log.disk import SECTOR, Disk, DiskFile, FileDisk, LogInUseError, MemoryDisk
+from kcoord_wire.coordinator.log.disk import FileDisk, LogInUseError
 from kcoord_wire.coordinator.log.store import CorruptLogError, Store, _batches_without_gap
+from kcoord_wire.disk import SECTOR, Disk, DiskFile, MemoryDisk
 from kcoord_wire.records import (
     Compression,
     Record,

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from os import SEEK_END
 from typing import NamedTuple
 
-from kcoord_wire.coordinator.log.disk import SECTOR, Disk
+from kcoord_wire.disk import SECTOR, Disk
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.records import Record, RecordBatch, SegmentReader
 from kcoord_wire.records.batch import HEADER_SIZE, crc32c

@@ -30,7 +30,6 @@ from threading import Lock
 from typing import NamedTuple
 
 from kcoord_wire.coordinator.core.events import LogRecord
-from kcoord_wire.coordinator.log.disk import Disk, DiskFile
 from kcoord_wire.coordinator.log.segments import (
     LEADER_EPOCH,
     MAX_OFFSET_DELTA,
@@ -39,6 +38,7 @@ from kcoord_wire.coordinator.log.segments import (
     read_batches,
     read_records,
 )
+from kcoord_wire.disk import Disk, DiskFile
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.records import (
     OffsetsRecord,

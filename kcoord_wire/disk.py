@@ -1,0 +1,169 @@
+"""What a log needs of a disk, and a disk in memory that can crash.
+
+Laws:
+
+* Written bytes are durable only after the file was synced; creating, renaming and removing a file is durable only after
+  the folder was (`Disk.sync_names`). A crash may lose everything else, in any order.
+* `MemoryDisk.crash` does the worst that this allows, so that recovery can be tested against it.
+
+Source: POSIX `fsync`.
+"""
+
+from __future__ import annotations
+
+from io import BytesIO
+from random import Random
+from typing import BinaryIO, Final, Protocol
+
+__all__ = ["SECTOR", "Disk", "DiskFile", "MemoryDisk"]
+
+SECTOR: Final = 512
+"""Bytes that a disk writes atomically, at the least."""
+
+
+class DiskFile(Protocol):
+    """A file open for writing at its end. Every method raises `OSError`."""
+
+    def append(self, data: bytes) -> None:
+        """Write `data` at the end; after an error some of it may be there."""
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to `size` bytes."""
+
+    def sync(self) -> None:
+        """Make the content durable. After an error the durable part is unknown, and a second `sync` does not settle
+        it: the kernel may have marked the dirty pages clean."""
+
+    def close(self) -> None:
+        """Close the file; what was not synced may be lost in a crash."""
+
+
+class Disk(Protocol):
+    """A folder of files that are written at their ends. Every method raises `OSError`."""
+
+    def sizes(self) -> dict[str, int]:
+        """Return the size of each file in bytes, by name."""
+
+    def read(self, name: str) -> BinaryIO:
+        """Open a file for reading at its start."""
+
+    def open(self, name: str, *, new: bool = False) -> DiskFile:
+        """Open a file for writing; it is created if missing and emptied if `new`."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a file; it replaces the file that had the new name."""
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+
+    def sync_names(self) -> None:
+        """Make creations, renames and removals durable."""
+
+    def close(self) -> None:
+        """Release the folder, so that another process may use it."""
+
+
+class _MemoryFile:
+    """A file in memory.
+
+    :ivar synced: number of bytes from the start that are durable
+    :ivar uncut: the content before a `truncate` that is not durable yet
+    """
+
+    __slots__ = ("data", "synced", "uncut")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.synced = 0
+        self.uncut: bytes | None = None
+
+    def append(self, data: bytes) -> None:
+        self.data += data
+
+    def truncate(self, size: int) -> None:
+        if self.uncut is None and size < self.synced:
+            self.uncut = bytes(self.data[: self.synced])
+        del self.data[size:]
+        self.synced = min(self.synced, size)
+
+    def sync(self) -> None:
+        self.synced = len(self.data)
+        self.uncut = None
+
+    def close(self) -> None:
+        pass
+
+    def crash(self, random: Random) -> None:
+        if self.uncut is not None and random.random() < 0.5:
+            self.data = bytearray(self.uncut)
+        else:
+            size = random.randint(self.synced, len(self.data))
+            del self.data[size:]
+            for sector in range(self.synced - self.synced % SECTOR, size, SECTOR):
+                if random.random() < 0.25:
+                    lost = slice(max(sector, self.synced), min(sector + SECTOR, size))
+                    count = lost.stop - lost.start
+                    self.data[lost] = random.choice([bytes(count), random.randbytes(count)])
+        self.sync()
+
+
+class MemoryDisk:
+    """A `Disk` in memory, for servers whose state need not outlive the process and for simulations."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, _MemoryFile] = {}
+        self._durable: dict[str, _MemoryFile] = {}
+        self._moves: list[tuple[str | None, str | None, _MemoryFile]] = []  # old name, new name: not durable yet
+
+    def sizes(self) -> dict[str, int]:
+        return {name: len(file.data) for name, file in self._files.items()}
+
+    def read(self, name: str) -> BinaryIO:
+        return BytesIO(self._file(name).data)
+
+    def open(self, name: str, *, new: bool = False) -> DiskFile:
+        file = self._files.get(name)
+        if file is None:
+            file = self._files[name] = _MemoryFile()
+            self._moves.append((None, name, file))
+        elif new:
+            file.truncate(0)
+        return file
+
+    def rename(self, old: str, new: str) -> None:
+        file = self._file(old)
+        del self._files[old]
+        self._files[new] = file
+        self._moves.append((old, new, file))
+
+    def remove(self, name: str) -> None:
+        self._moves.append((name, None, self._file(name)))
+        del self._files[name]
+
+    def sync_names(self) -> None:
+        if self._moves:
+            self._durable = dict(self._files)
+            self._moves.clear()
+
+    def close(self) -> None:
+        pass
+
+    def crash(self, random: Random) -> None:
+        """Lose power. Durable bytes stay. Of the other bytes of each file a random prefix stays, some sectors of which
+        were never written. Of the changes to names that are not durable any subset has happened."""
+        for old, new, file in self._moves:
+            if random.random() < 0.5:
+                if old is not None:
+                    self._durable.pop(old, None)
+                if new is not None:
+                    self._durable[new] = file
+        self._files = dict(self._durable)
+        self._moves.clear()
+        for file in dict.fromkeys(self._files.values()):
+            file.crash(random)
+
+    def _file(self, name: str) -> _MemoryFile:
+        try:
+            return self._files[name]
+        except KeyError:
+            raise FileNotFoundError(2, "no such file", name) from None
