@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from kcoord_wire.codec.framing import Framer, frame
 from kcoord_wire.codec.registry import Buffer, registry
 from kcoord_wire.coordinator.core.error_responses import refusal
+from kcoord_wire.coordinator.faulted_exchange import FaultedExchange
 from kcoord_wire.coordinator.metrics import first_error
 from kcoord_wire.coordinator.permissions import Finish
 from kcoord_wire.coordinator.security import FAILURE_DELAY_MS, Admission, Session
@@ -103,7 +104,7 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_bodies", "_choked", "_correlation_id", "_framer", "_out", "_paused", "_server", "_transport",
-        "active_at", "client_id", "finish", "form", "held", "host", "request", "session", "stuck_at", "token",
+        "active_at", "client_id", "exchange", "finish", "form", "held", "host", "session", "stuck_at", "token",
     )  # fmt: skip
 
     def __init__(self, server: Server) -> None:
@@ -117,7 +118,7 @@ class Connection(asyncio.Protocol):
         self.form: Form | None = None  # of the request in hand, or the last one
         self.client_id = ""
         self.finish: Finish | None = None  # what permissions make of the answer to the request in hand
-        self.request: Any = None  # kept only where a fault may answer for it
+        self.exchange: FaultedExchange | None = None  # the request in hand, where faults may meet it
         self.session: Session | None = None
         self.token = 0  # of the request in hand; 0 if there is none
         self.host = ""

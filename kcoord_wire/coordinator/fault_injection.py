@@ -38,7 +38,7 @@ from typing import Any, Literal, NamedTuple
 from kcoord_wire.api_keys import API_NAMES
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["CLEAN", "Fault", "FaultError", "Faults", "Tally", "Verdict"]
+__all__ = ["CLEAN", "Fault", "FaultError", "Faults", "Injection", "Tally"]
 
 API_KEYS = {name: key for key, name in API_NAMES.items()}
 ACTIONS = ("delay", "drop", "duplicate", "error", "disconnect")
@@ -133,7 +133,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Injection:
     """What is to become of one request or response.
 
     :ivar delay_ms: first wait so long
@@ -150,12 +150,19 @@ class Verdict:
     disconnect: bool = False
 
     @property
-    def is_clean(self) -> bool:
-        """Nothing is to go wrong."""
-        return self is CLEAN or self == CLEAN
+    def actions(self) -> list[str]:
+        """The names of the actions that it consists of."""
+        happens = {
+            "delay": self.delay_ms > 0,
+            "drop": self.drop,
+            "duplicate": self.copies > 1,
+            "error": self.error is not None,
+            "disconnect": self.disconnect,
+        }
+        return [action for action, does in happens.items() if does]
 
 
-CLEAN = Verdict()
+CLEAN = Injection()
 
 
 class Tally(NamedTuple):
@@ -220,7 +227,7 @@ class Faults:
         """What each rule has done so far, in the order of the rules."""
         return [Tally(rule.fault, rule.matches, rule.hits) for rule in self._rules]
 
-    def decide(self, on: str, api_key: int, message: Any, version: int, client_id: str, elapsed_ms: int) -> Verdict:
+    def decide(self, on: str, api_key: int, message: Any, version: int, client_id: str, elapsed_ms: int) -> Injection:
         """What is to become of a request, or of the response to it. Counts as one match wherever a rule matches.
 
         :param on: ``request`` or ``response``
@@ -237,7 +244,7 @@ class Faults:
             return CLEAN
         actions = [fault.action for fault in striking]
         errors: Iterator[Any] = (fault.error for fault in striking if fault.error is not None)
-        return Verdict(
+        return Injection(
             delay_ms=sum(fault.delay_ms for fault in striking),
             drop="drop" in actions,
             copies=1 + actions.count("duplicate"),

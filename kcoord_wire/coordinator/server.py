@@ -36,7 +36,8 @@ from kcoord_wire.coordinator.connection import HELD, Connection, Form, Limits, f
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import Account, Event, Phase, Rebalance, Reply, Request, Tick
 from kcoord_wire.coordinator.core.machine import GroupMachine
-from kcoord_wire.coordinator.fault_injection import CLEAN, Faults, Verdict
+from kcoord_wire.coordinator.fault_injection import CLEAN, Faults, Injection
+from kcoord_wire.coordinator.faulted_exchange import FaultedExchange
 from kcoord_wire.coordinator.log.store import CorruptLogError, Store, Sync
 from kcoord_wire.coordinator.metrics import GroupCounts, Metrics, describe_rebalance
 from kcoord_wire.coordinator.permissions import ANONYMOUS, Permissions
@@ -323,43 +324,24 @@ class Server:
         if form.api_key == JOIN_GROUP and len((message.group_instance_id or client_id).encode()) > MAX_NAME:
             raise DecodeError("length", 0, "JoinGroupRequest", "no member id can be made of so long a name")
         if self.faults is None:
-            self._submit(connection, form, message, client_id)
+            self.submit(connection, form, message, client_id)
         else:
-            connection.request = message
-            verdict = self._decide("request", connection, form)
-            if verdict.delay_ms:
-                connection.token = HELD
-                self.later(verdict.delay_ms, connection, partial(self._arrive, connection, form, verdict))
-            else:
-                self._arrive(connection, form, verdict)
+            connection.exchange = _Exchange(self, connection, form, message, client_id)
+            connection.exchange.receive()
 
-    def _decide(self, on: str, connection: Connection, form: Form) -> Verdict:
+    def injection(self, on: str, exchange: FaultedExchange) -> Injection:
+        """Return what the faults in force do to the request of an exchange, or to the response; and count it."""
         if self.faults is None:
             return CLEAN
-        elapsed = self.now() - self._started_at
-        verdict = self.faults.decide(on, form.api_key, connection.request, form.version, connection.client_id, elapsed)
-        if verdict is not CLEAN:
-            for action, strikes in (
-                ("delay", verdict.delay_ms),
-                ("drop", verdict.drop),
-                ("duplicate", verdict.copies > 1),
-                ("error", verdict.error),
-                ("disconnect", verdict.disconnect),
-            ):
-                self.metrics.faults[action] += bool(strikes)
-        return verdict
+        injection = self.faults.decide(
+            on, exchange.api_key, exchange.message, exchange.version, exchange.client_id, self.now() - self._started_at
+        )
+        for action in injection.actions:
+            self.metrics.faults[action] += 1
+        return injection
 
-    def _arrive(self, connection: Connection, form: Form, verdict: Verdict) -> None:
-        if verdict.disconnect:
-            connection.close()
-        elif verdict.drop:
-            connection.answer(None)
-        elif verdict.error is not None:
-            connection.answer(refusal(connection.request, form.version, verdict.error))
-        else:
-            self._submit(connection, form, connection.request, connection.client_id, verdict.copies)
-
-    def _submit(self, connection: Connection, form: Form, message: Any, client_id: str, copies: int = 1) -> None:
+    def submit(self, connection: Connection, form: Form, message: Any, client_id: str, copies: int = 1) -> None:
+        """Give a request, or what the permissions leave of it, to the machine that serves its api."""
         self._token = token = self._token + 1
         connection.token = token
         self._waiting[token] = connection
@@ -414,26 +396,11 @@ class Server:
         if connection.finish is not None:
             finish, connection.finish = connection.finish, None
             message = finish(message)
-        if self.faults is None or connection.request is None or connection.form is None:
+        exchange, connection.exchange = connection.exchange, None
+        if exchange is None:
             connection.answer(message)
-            return
-        verdict = self._decide("response", connection, connection.form)
-        if verdict.delay_ms:
-            connection.token = HELD
-            self.later(verdict.delay_ms, connection, partial(self._leave, connection, message, verdict))
         else:
-            self._leave(connection, message, verdict)
-
-    def _leave(self, connection: Connection, message: Any, verdict: Verdict) -> None:
-        assert connection.form is not None
-        if verdict.disconnect:
-            connection.close()
-        elif verdict.drop:
-            connection.answer(None)
-        elif verdict.error is not None:
-            connection.answer(refusal(connection.request, connection.form.version, verdict.error))
-        else:
-            connection.answer(message, verdict.copies)
+            exchange.respond(message)
 
     def later(self, delay_ms: int, connection: Connection, step: Callable[[], None]) -> None:
         """Go on with a connection after a while, if it is still there."""
@@ -558,3 +525,32 @@ class Server:
                 _log.warning("the log has been read again; groups are served")
                 break
         self._reloading = None
+
+
+class _Exchange(FaultedExchange):
+    """A request on a connection of the server."""
+
+    __slots__ = ("_connection", "_form", "_server")
+
+    def __init__(self, server: Server, connection: Connection, form: Form, message: Any, client_id: str) -> None:
+        super().__init__(form.api_key, message, form.version, client_id)
+        self._server = server
+        self._connection = connection
+        self._form = form
+
+    def decide(self, on: str) -> Injection:
+        return self._server.injection(on, self)
+
+    def later(self, delay_ms: int, step: Callable[[], None]) -> None:
+        self._connection.token = HELD
+        self._server.later(delay_ms, self._connection, step)
+
+    def submit(self, copies: int) -> None:
+        self._server.submit(self._connection, self._form, self.message, self.client_id, copies)
+
+    def answer(self, response: Any, copies: int) -> None:
+        self._connection.exchange = None
+        self._connection.answer(response, copies)
+
+    def disconnect(self) -> None:
+        self._connection.close()

@@ -10,7 +10,7 @@ import pytest
 
 import kcoord_wire as kw
 from kcoord_wire.api_keys import API_NAMES
-from kcoord_wire.coordinator.fault_injection import CLEAN, Fault, FaultError, Faults, Tally, Verdict
+from kcoord_wire.coordinator.fault_injection import CLEAN, Fault, FaultError, Faults, Injection, Tally
 from kcoord_wire.error_codes import ErrorCode
 
 KEYS = {name: key for key, name in API_NAMES.items()}
@@ -19,33 +19,33 @@ BEAT = kw.HeartbeatRequest(group_id="g", generation_id=1, member_id="worker-7-uu
 
 def decide(
     faults: Faults, message: Any = BEAT, on: str = "request", version: int = 4, client: str = "c", at: int = 0
-) -> Verdict:
+) -> Injection:
     api = KEYS[type(message).__name__.removesuffix("Request")]
     return faults.decide(on, api, message, version, client, at)
 
 
 def strikes(faults: Faults, times: int, **how: Any) -> list[int]:
     """The numbers, from 1, of those of so many like requests that are struck."""
-    return [number for number in range(1, times + 1) if not decide(faults, **how).is_clean]
+    return [number for number in range(1, times + 1) if decide(faults, **how) is not CLEAN]
 
 
 @pytest.mark.parametrize(
     ("fault", "verdict"),
     [
-        (Fault("delay", delay_ms=70), Verdict(delay_ms=70)),
-        (Fault("drop"), Verdict(drop=True)),
-        (Fault("duplicate"), Verdict(copies=2)),
-        (Fault("error", error="NOT_COORDINATOR"), Verdict(error=ErrorCode.NOT_COORDINATOR)),
-        (Fault("error", error=27), Verdict(error=ErrorCode.REBALANCE_IN_PROGRESS)),
-        (Fault("disconnect"), Verdict(disconnect=True)),
+        (Fault("delay", delay_ms=70), Injection(delay_ms=70)),
+        (Fault("drop"), Injection(drop=True)),
+        (Fault("duplicate"), Injection(copies=2)),
+        (Fault("error", error="NOT_COORDINATOR"), Injection(error=ErrorCode.NOT_COORDINATOR)),
+        (Fault("error", error=27), Injection(error=ErrorCode.REBALANCE_IN_PROGRESS)),
+        (Fault("disconnect"), Injection(disconnect=True)),
     ],
 )
-def test_each_action(fault: Fault, verdict: Verdict) -> None:
+def test_each_action(fault: Fault, verdict: Injection) -> None:
     faults = Faults([fault])
     assert decide(faults) == verdict
-    assert not verdict.is_clean
+    assert verdict.actions == [fault.action]
     assert decide(faults, on="response") is CLEAN
-    assert CLEAN.is_clean
+    assert CLEAN.actions == []
 
 
 def test_actions_of_several_rules_are_joined() -> None:
@@ -61,7 +61,7 @@ def test_actions_of_several_rules_are_joined() -> None:
             Fault("disconnect"),
         ]
     )
-    assert decide(faults) == Verdict(11, True, 3, ErrorCode.NOT_COORDINATOR, True)
+    assert decide(faults) == Injection(11, True, 3, ErrorCode.NOT_COORDINATOR, True)
 
 
 @pytest.mark.parametrize(
@@ -82,9 +82,9 @@ def test_counting(when: dict[str, Any], struck: list[int]) -> None:
 
 def test_time() -> None:
     faults = Faults([Fault("drop", from_ms=100, until_ms=200)])
-    assert [at for at in (0, 99, 100, 199) if not decide(faults, at=at).is_clean] == [100, 199]
+    assert [at for at in (0, 99, 100, 199) if decide(faults, at=at) is not CLEAN] == [100, 199]
     assert faults
-    assert decide(faults, at=200).is_clean
+    assert decide(faults, at=200) is CLEAN
     assert not faults
 
 
@@ -113,8 +113,8 @@ def test_only_what_matches_counts() -> None:
 )
 def test_the_group_is_found_wherever_a_request_names_it(message: Any) -> None:
     assert decide(Faults([Fault("drop", group="g")]), message).drop
-    assert decide(Faults([Fault("drop", group="y")]), message).is_clean
-    assert decide(Faults([Fault("drop", group="g")]), kw.MetadataRequest()).is_clean
+    assert decide(Faults([Fault("drop", group="y")]), message) is CLEAN
+    assert decide(Faults([Fault("drop", group="g")]), kw.MetadataRequest()) is CLEAN
 
 
 @pytest.mark.parametrize(
@@ -128,15 +128,15 @@ def test_the_group_is_found_wherever_a_request_names_it(message: Any) -> None:
 )
 def test_the_member_is_known_by_member_id_client_id_and_instance_id(message: Any, client: str) -> None:
     assert decide(Faults([Fault("drop", member="worker-7")]), message, client=client).drop
-    assert decide(Faults([Fault("drop", member="worker-8")]), message, client=client).is_clean
+    assert decide(Faults([Fault("drop", member="worker-8")]), message, client=client) is CLEAN
 
 
 def test_api_client_and_versions() -> None:
     faults = Faults([Fault("drop", api="Heartbeat", client_id="c", versions="2-4")])
     assert decide(faults).drop
-    assert decide(faults, client="c2").is_clean
+    assert decide(faults, client="c2") is CLEAN
     assert [version for version in range(6) if decide(faults, version=version).drop] == [2, 3, 4]
-    assert decide(faults, kw.JoinGroupRequest()).is_clean
+    assert decide(faults, kw.JoinGroupRequest()) is CLEAN
 
 
 @pytest.mark.parametrize(
@@ -152,9 +152,9 @@ def test_add_remove_and_clear_while_it_runs() -> None:
     assert not faults
     lost, late = Fault("drop", api="Heartbeat"), Fault("delay", delay_ms=9)
     faults.add(lost, late)
-    assert decide(faults) == Verdict(delay_ms=9, drop=True)
+    assert decide(faults) == Injection(delay_ms=9, drop=True)
     faults.remove(lost)
-    assert decide(faults) == Verdict(delay_ms=9)
+    assert decide(faults) == Injection(delay_ms=9)
     with pytest.raises(ValueError, match="no such rule"):
         faults.remove(lost)
     faults.clear()

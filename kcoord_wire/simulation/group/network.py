@@ -1,5 +1,7 @@
 """The network of a virtual cluster: connections between processes and the coordinator, and what becomes of frames.
 
+Faults meet requests and responses as on the server: both drive a `FaultedExchange`.
+
 Laws:
 
 * Connections are Kafka's: messages of one connection stay in order, and the coordinator looks at the next request of a
@@ -19,11 +21,9 @@ from kcoord_wire.codec.headers import (
     encode_request,
     encode_response,
 )
-from kcoord_wire.codec.registry import registry
 from kcoord_wire.consumer.events import Arrived, Disconnected, MemberEvent, MemberState, Send
-from kcoord_wire.coordinator.core.error_responses import refusal
-from kcoord_wire.coordinator.fault_injection import Faults
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.coordinator.fault_injection import CLEAN, Faults, Injection
+from kcoord_wire.coordinator.faulted_exchange import FaultedExchange
 from kcoord_wire.messages import (
     LeaveGroupRequest,
     MetadataRequest,
@@ -38,7 +38,7 @@ from kcoord_wire.simulation.group.coordinator import VirtualCoordinator
 if TYPE_CHECKING:
     from kcoord_wire.simulation.group.processes import Process
 
-__all__ = ["Caller", "Connection", "Tap", "VirtualTopics", "Wire"]
+__all__ = ["Caller", "Connection", "Exchange", "Probe", "Tap", "VirtualTopics", "Wire"]
 
 _DISCONNECTED: Final = Disconnected()
 _BROKER: Final = "10.0.0.1:9092"
@@ -51,8 +51,7 @@ class Tap(Protocol):
 
     def __call__(self, time_ms: int, connection: str, direction: str, frame: bytes, /) -> None:
         """A request when it arrives, a response when it leaves; what the network loses on the way to the coordinator
-        is never seen, what it loses on the way back is. A delay that a fault asks for is in the time, so that a
-        response may be told of before its time; times of one connection never go back otherwise.
+        is never seen, what it loses on the way back is.
 
         What members know of the topics comes to them by the way; the tap is told the Metadata exchange that it stands
         for, on a connection of its own, as clients have one for that.
@@ -93,13 +92,12 @@ class Connection:
     :ivar is_told: whether the tap knows of it
     :ivar is_broken: bytes were lost while the network was cut; the next ones find no connection
     :ivar queue: requests that have arrived and were not looked at
-    :ivar sent_at: when the coordinator sent its last response on it
-    :ivar in_hand: how many requests the coordinator works at: 0 or 1
+    :ivar exchange: the request that the coordinator works at
     """
 
     __slots__ = (
         "down_at",
-        "in_hand",
+        "exchange",
         "is_broken",
         "is_open",
         "is_told",
@@ -107,7 +105,6 @@ class Connection:
         "name",
         "process",
         "queue",
-        "sent_at",
         "up_at",
     )
 
@@ -118,22 +115,63 @@ class Connection:
         self.is_told = False
         self.is_open = True
         self.is_broken = False
-        self.queue: list[tuple[int, int, bytes]] = []
-        self.in_hand = 0
+        self.queue: list[tuple[int, bytes]] = []
+        self.exchange: Exchange | None = None
         self.up_at = 0
-        self.sent_at = 0
         self.down_at = 0
 
 
-class Caller(NamedTuple):
-    """Whose request a token is."""
+class Exchange(FaultedExchange):
+    """A request of a member that has arrived, and the response to it.
 
-    connection: Connection | None  # None: a probe, or the second sight of a request that was duplicated
-    request_id: int
+    :ivar wire: the network
+    :ivar connection: the one it has arrived on
+    :ivar request_id: its correlation id
+    """
+
+    __slots__ = ("connection", "request_id", "wire")
+
+    def __init__(self, wire: Wire, connection: Connection, request_id: int, data: bytes) -> None:
+        header, message = decode_request(data)
+        super().__init__(header.request_api_key, message, header.request_api_version, header.client_id or "")
+        self.wire = wire
+        self.connection = connection
+        self.request_id = request_id
+
+    def decide(self, on: str) -> Injection:
+        return self.wire.injection(on, self)
+
+    def later(self, delay_ms: int, step: Callable[[], None]) -> None:
+        self.wire.later(delay_ms, self, step)
+
+    def submit(self, copies: int) -> None:
+        for copy in range(copies):
+            caller = None if copy else self
+            host = self.connection.process.host
+            self.wire.coordinator.submit(caller, self.message, self.version, self.client_id, host)
+
+    def answer(self, response: Any, copies: int) -> None:
+        self.wire.answer(self, response, copies)
+
+    def disconnect(self) -> None:
+        self.wire.reset(self.connection)
+
+
+class Probe(NamedTuple):
+    """A request past all faults.
+
+    :ivar number: of its answer
+    :ivar version: of the request
+    :ivar connection: the name of its connection
+    """
+
+    number: int
     version: int
-    request: Any
-    probe: int = 0
-    probe_name: str = ""  # of its connection
+    connection: str
+
+
+Caller = Exchange | Probe | None
+"""Whose request a token is; None for the second copy of a request that a fault has duplicated."""
 
 
 class Wire:
@@ -179,10 +217,10 @@ class Wire:
         self._probed = 0
         self._ready: list[Connection] = []
 
-    def tell(self, connection: str, direction: str, frame: bytes = b"", time_ms: int | None = None) -> None:
+    def tell(self, connection: str, direction: str, frame: bytes = b"") -> None:
         """Let the tap know, if there is one."""
         if self._tap is not None:
-            self._tap(self._time.clock if time_ms is None else time_ms, connection, direction, frame)
+            self._tap(self._time.clock, connection, direction, frame)
 
     def tell_topics(self, process: Process) -> None:
         """Let the tap see how a process learns of the topics."""
@@ -241,7 +279,7 @@ class Wire:
         if self._gets_lost(connection):
             return
         connection.up_at = max(connection.up_at, self._time.clock + process.random.randint(*self._latency))
-        self._time.later(connection.up_at, self._arrive, (connection, effect.request_id, effect.version, data))
+        self._time.later(connection.up_at, self._arrive, (connection, effect.request_id, data))
 
     def _gets_lost(self, connection: Connection) -> bool:
         """Whether the network swallows what is sent on this connection now."""
@@ -250,7 +288,7 @@ class Wire:
             connection.is_broken = True
             return True
         if connection.is_broken:
-            self._reset(connection)
+            self.reset(connection)
             return True
         if self.lossy_until > self._time.clock:
             drop, reset = self.loss
@@ -258,11 +296,11 @@ class Wire:
             if luck < drop:
                 return True
             if luck < drop + reset:
-                self._reset(connection)
+                self.reset(connection)
                 return True
         return False
 
-    def _reset(self, connection: Connection) -> None:
+    def reset(self, connection: Connection) -> None:
         """The connection ends; the client sees it a little later."""
         self.shut(connection)
         wait = connection.process.random.randint(*self._latency)
@@ -283,110 +321,84 @@ class Wire:
         """The client is done with it, or it has ended."""
         if connection.is_open and connection.is_told:
             connection.is_told = False
-            self.tell(connection.name, "closed", time_ms=max(self._time.clock, connection.sent_at))
+            self.tell(connection.name, "closed")
 
     def probe(self, message: Any, version: int, client_id: str) -> int:
         """Send a request past all faults; its number in `answers`."""
         self._probed += 1
         host = self.host_of(client_id)
-        caller = Caller(None, 0, version, message, self._probed, self.connection_of(host))
+        probe = Probe(self._probed, version, self.connection_of(host))
         data = encode_request(message, version, client_id=client_id)
-        self.tell(caller.probe_name, "opened")
-        self.tell(caller.probe_name, "request", data)
-        self.coordinator.submit(caller, decode_request(data)[1], version, client_id, host)
+        self.tell(probe.connection, "opened")
+        self.tell(probe.connection, "request", data)
+        self.coordinator.submit(probe, decode_request(data)[1], version, client_id, host)
         self.look_after_coordinator()
-        return caller.probe
+        return probe.number
 
-    def _arrive(self, about: tuple[Connection, int, int, bytes]) -> None:
-        connection, request_id, version, data = about
+    def _arrive(self, about: tuple[Connection, int, bytes]) -> None:
+        connection, request_id, data = about
         if not connection.is_open:
             return
         if connection.life == 0:
             connection.life = self.coordinator.life
         if not self.coordinator.is_up or connection.life != self.coordinator.life:
-            self._reset(connection)
+            self.reset(connection)
             return
         if self._tap is not None:
             if not connection.is_told:
                 connection.is_told = True
                 self.tell(connection.name, "opened")
             self.tell(connection.name, "request", data)
-        connection.queue.append((request_id, version, data))
+        connection.queue.append((request_id, data))
         self._serve(connection)
         self.look_after_coordinator()
 
     def _serve(self, connection: Connection) -> None:
         """Look at the next request, if none is in hand."""
-        while connection.queue and not connection.in_hand and connection.is_open:
-            request_id, version, data = connection.queue.pop(0)
-            header, message = decode_request(data)
-            delay = 0
-            copies = 1
-            if self.faults is not None:
-                verdict = self.faults.decide(
-                    "request", header.request_api_key, message, version, header.client_id or "", self._time.now
-                )
-                if verdict.disconnect:
-                    self._reset(connection)
-                    return
-                if verdict.drop:
-                    continue
-                if verdict.error is not None:
-                    connection.in_hand += 1
-                    caller = Caller(connection, request_id, version, message)
-                    self._time.later(self._time.clock + verdict.delay_ms, self._refuse, (caller, verdict.error))
-                    continue
-                delay, copies = verdict.delay_ms, verdict.copies
-            connection.in_hand += 1
-            caller = Caller(connection, request_id, version, message)
-            about = (caller, header.client_id or "", copies, self.coordinator.life)
-            if delay:
-                self._time.later(self._time.clock + delay, self._hand_over_late, about)
-            else:
-                self._hand_over(about)
+        while connection.queue and connection.exchange is None and connection.is_open:
+            connection.exchange = Exchange(self, connection, *connection.queue.pop(0))
+            connection.exchange.receive()
 
-    def _refuse(self, about: tuple[Caller, ErrorCode]) -> None:
-        caller, error = about
-        self._give_back(caller, refusal(caller.request, caller.version, error))
-        self.look_after_coordinator()
+    def injection(self, on: str, exchange: Exchange) -> Injection:
+        """Return what the faults in force do to the request of an exchange, or to the response."""
+        if self.faults is None:
+            return CLEAN
+        return self.faults.decide(
+            on, exchange.api_key, exchange.message, exchange.version, exchange.client_id, self._time.now
+        )
 
-    def _hand_over_late(self, about: tuple[Caller, str, int, int]) -> None:
-        self._hand_over(about)
-        self.look_after_coordinator()
+    def later(self, delay_ms: int, exchange: Exchange, step: Callable[[], None]) -> None:
+        """Go on with an exchange after a delay, if its connection and the coordinator are still the same."""
+        self._time.later(self._time.clock + delay_ms, self._go_on, (exchange, step))
 
-    def _hand_over(self, about: tuple[Caller, str, int, int]) -> None:
-        caller, client_id, copies, life = about
-        connection = caller.connection
-        assert connection is not None
-        if life != self.coordinator.life:
-            return
-        for copy in range(copies):
-            whose = caller if copy == 0 else caller._replace(connection=None)
-            host = connection.process.host
-            self.coordinator.submit(whose, caller.request, caller.version, client_id, host)
+    def _go_on(self, about: tuple[Exchange, Callable[[], None]]) -> None:
+        exchange, step = about
+        if exchange.connection.is_open and exchange.connection.life == self.coordinator.life:
+            step()
+            self.look_after_coordinator()
 
     def answered(self, caller: Caller, message: Any) -> None:
         """The coordinator has answered a request."""
-        if caller.probe:
+        if isinstance(caller, Probe):
             data = encode_response(message, caller.version)
-            self.tell(caller.probe_name, "response", data)
-            self.tell(caller.probe_name, "closed")
-            self.answers[caller.probe] = decode_response(data, type(message), caller.version)[1]
-        elif caller.connection is not None:
-            self._give_back(caller, message)
+            self.tell(caller.connection, "response", data)
+            self.tell(caller.connection, "closed")
+            self.answers[caller.number] = decode_response(data, type(message), caller.version)[1]
+        elif caller is not None and caller.connection.is_open:
+            caller.respond(message)
 
     def crashed(self, callers: list[Caller]) -> None:
         """The coordinator has: every connection to it ends."""
         for caller in callers:
-            if caller.probe:
-                self.answers[caller.probe] = ConnectionResetError("the coordinator has crashed")
+            if isinstance(caller, Probe):
+                self.answers[caller.number] = ConnectionResetError("the coordinator has crashed")
         self._ready.clear()
         for process in self._processes.values():
             connection = process.connection
             if connection is None or not connection.life:
                 continue
             if connection.is_open and process.cut_until <= self._time.clock:
-                self._reset(connection)
+                self.reset(connection)
             else:
                 connection.is_broken = True
 
@@ -396,42 +408,20 @@ class Wire:
             self._serve(self._ready.pop())
         self.coordinator.look_after()
 
-    def _give_back(self, caller: Caller, message: Any) -> None:
-        connection = caller.connection
-        assert connection is not None
-        connection.in_hand -= 1
-        if not connection.is_open:
-            return
-        delay = 0
-        copies = 1
-        if self.faults is not None:
-            api_key = registry.by_class(type(caller.request)).api_key or 0
-            verdict = self.faults.decide(
-                "response",
-                api_key,
-                caller.request,
-                caller.version,
-                connection.process.member.settings.client_id,
-                self._time.now,
-            )
-            if verdict.disconnect:
-                self._reset(connection)
-                return
-            if verdict.error is not None:
-                message = refusal(caller.request, caller.version, verdict.error)
-            delay, copies = verdict.delay_ms, 0 if verdict.drop else verdict.copies
+    def answer(self, exchange: Exchange, message: Any, copies: int) -> None:
+        """Send a response, if the network lets it go, and let the next request of the connection be served."""
+        connection = exchange.connection
+        connection.exchange = None
         self._ready.append(connection)
-        data = encode_response(message, caller.version, correlation_id=caller.request_id)
-        api = type(message)
-        connection.sent_at = max(connection.sent_at, self._time.clock + delay)
         for _ in range(copies):
-            self.tell(connection.name, "response", data, connection.sent_at)
+            data = encode_response(message, exchange.version, correlation_id=exchange.request_id)
+            self.tell(connection.name, "response", data)
             if self._gets_lost(connection):
                 return
-            wait = delay + connection.process.random.randint(*self._latency)
+            wait = connection.process.random.randint(*self._latency)
             connection.down_at = max(connection.down_at, self._time.clock + wait)
-            self._time.later(connection.down_at, self._come_back, (connection, data, api, caller.version))
-        if isinstance(caller.request, LeaveGroupRequest) and connection.process.member.state is MemberState.LEFT:
+            self._time.later(connection.down_at, self._come_back, (connection, data, type(message), exchange.version))
+        if isinstance(exchange.message, LeaveGroupRequest) and connection.process.member.state is MemberState.LEFT:
             self.part(connection)  # nothing came behind that
 
     def _come_back(self, about: tuple[Connection, bytes, type, int]) -> None:
