@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kcoord_wire.coordinator.coordinator import Coordinator
     from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
-    from kcoord_wire.coordinator.core.events import Rebalance, Trigger
+    from kcoord_wire.coordinator.core.events import RebalanceAccount, Trigger
     from kcoord_wire.coordinator.core.machine import GroupMachine
     from kcoord_wire.coordinator.fault_injection import Fault, Faults
     from kcoord_wire.coordinator.log.store import CorruptLogError
     from kcoord_wire.coordinator.permissions import Permissions
     from kcoord_wire.coordinator.security import Users
-    from kcoord_wire.coordinator.server import Limits
+    from kcoord_wire.coordinator.server import PeerLimits
 
 __all__ = [
     "Coordinator",
@@ -32,9 +32,9 @@ __all__ = [
     "Faults",
     "GroupConfig",
     "GroupMachine",
-    "Limits",
+    "PeerLimits",
     "Permissions",
-    "Rebalance",
+    "RebalanceAccount",
     "Trigger",
     "Users",
 ]
@@ -42,12 +42,12 @@ __all__ = [
 _MODULES = {
     "core.config": ("Endpoint", "GroupConfig"),
     "coordinator": ("Coordinator",),
-    "core.events": ("Rebalance", "Trigger"),
+    "core.events": ("RebalanceAccount", "Trigger"),
     "fault_injection": ("Fault", "Faults"),
     "core.machine": ("GroupMachine",),
     "permissions": ("Permissions",),
     "security": ("Users",),
-    "server": ("Limits",),
+    "server": ("PeerLimits",),
     "log.store": ("CorruptLogError",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

@@ -28,7 +28,7 @@ from kcoord_wire.net import looks_like
 if TYPE_CHECKING:
     from kcoord_wire.coordinator.server import Server
 
-__all__ = ["HELD", "Connection", "Form", "Limits", "form_of"]
+__all__ = ["HELD", "Connection", "Form", "PeerLimits", "form_of"]
 
 API_VERSIONS = 18
 BLOB_APIS = frozenset({0, 11, 14})
@@ -43,7 +43,7 @@ _RESPONSE_HEAD = struct.Struct(">ii")
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class PeerLimits:
     """What a peer may cost.
 
     :ivar max_connections: more are closed as they come
@@ -301,7 +301,7 @@ class Connection(asyncio.Protocol):
 
     # ---- bounds
 
-    def overdue(self, limits: Limits) -> str | None:
+    def overdue(self, limits: PeerLimits) -> str | None:
         """Why it is to be closed, if it is."""
         now = time.monotonic()
         idle_ms = (now - self.active_at) * 1000

@@ -25,7 +25,7 @@ from typing import Any, Self, TypeVar
 from kcoord_wire.assignors.embedded import subscribed_topics
 from kcoord_wire.background import Background
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
-from kcoord_wire.coordinator.core.events import Rebalance
+from kcoord_wire.coordinator.core.events import RebalanceAccount
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.fault_injection import Fault, Faults
 from kcoord_wire.coordinator.log.disk import FileDisk
@@ -33,7 +33,7 @@ from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.metrics import MetricsServer
 from kcoord_wire.coordinator.permissions import Permissions
 from kcoord_wire.coordinator.security import Users
-from kcoord_wire.coordinator.server import Limits, Server
+from kcoord_wire.coordinator.server import PeerLimits, Server
 from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.disk import MemoryDisk
 from kcoord_wire.net import WILDCARD_HOSTS, local_address
@@ -76,7 +76,7 @@ class Coordinator:
         advertise: tuple[str, int] | None = None,
         auto_create_partitions: int | None = None,
         metrics_port: int | None = None,
-        limits: Limits | None = None,
+        limits: PeerLimits | None = None,
     ) -> None:
         for name, value, kind in (
             ("topics", topics, Mapping),
@@ -86,7 +86,7 @@ class Coordinator:
             ("users", users, Users),
             ("permissions", permissions, Permissions),
             ("advertise", advertise, tuple),
-            ("limits", limits, Limits),
+            ("limits", limits, PeerLimits),
         ):  # here, since a wrong one would be found out by the first client's request, in another thread
             if value is not None and not isinstance(value, kind):
                 raise TypeError(f"{name} must be a {kind.__name__}, not {value!r}")
@@ -154,7 +154,7 @@ class Coordinator:
         return local_address(self.host, self.port)
 
     @property
-    def rebalances(self) -> list[Rebalance]:
+    def rebalances(self) -> list[RebalanceAccount]:
         """The accounts of the rebalances that have ended, oldest first; the older ones are forgotten."""
         return self._call(lambda server: list(server.rebalances))
 

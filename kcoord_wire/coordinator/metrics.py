@@ -43,7 +43,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from kcoord_wire.api_keys import api_name
-from kcoord_wire.coordinator.core.events import Account, Phase, Rebalance
+from kcoord_wire.coordinator.core.events import Phase, RebalanceAccount, RebalanceReport
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.extras import require
 
@@ -187,7 +187,7 @@ class Metrics:
         self._sync_seconds.observe(seconds)
         self._sync_appends.observe(appends)
 
-    def count_account(self, account: Account) -> None:
+    def count_account(self, account: RebalanceReport) -> None:
         """Count a rebalance, if it has ended."""
         if account.phase is not Phase.ENDED:
             return
@@ -323,7 +323,7 @@ def _error_name(code: int) -> str:
 # ---- rebalances in the log
 
 
-def _durations(rebalance: Rebalance) -> tuple[int | None, int | None, int | None]:
+def _durations(rebalance: RebalanceAccount) -> tuple[int | None, int | None, int | None]:
     """Milliseconds of the join phase, the sync phase and the whole; None for what has not ended."""
     started, joined, ended = rebalance.started_at, rebalance.joined_at, rebalance.ended_at
     return (
@@ -333,7 +333,7 @@ def _durations(rebalance: Rebalance) -> tuple[int | None, int | None, int | None
     )
 
 
-def _last_to_join(rebalance: Rebalance) -> tuple[str, int] | None:
+def _last_to_join(rebalance: RebalanceAccount) -> tuple[str, int] | None:
     """Who came last, and how many ms after the one before, or after the start if alone."""
     if rebalance.joined_at is None or not rebalance.joins:
         return None
@@ -341,7 +341,7 @@ def _last_to_join(rebalance: Rebalance) -> tuple[str, int] | None:
     return member_id, at - (rebalance.joins[-2][1] if len(rebalance.joins) > 1 else 0)
 
 
-def rebalance_to_json(rebalance: Rebalance, phase: Phase) -> dict[str, Any]:
+def rebalance_to_json(rebalance: RebalanceAccount, phase: Phase) -> dict[str, Any]:
     """A rebalance at one of its phases, for a log of JSON objects. Durations are in milliseconds, null until over.
 
     ::
@@ -384,7 +384,7 @@ def rebalance_to_json(rebalance: Rebalance, phase: Phase) -> dict[str, Any]:
     }
 
 
-def describe_rebalance(rebalance: Rebalance) -> str:
+def describe_rebalance(rebalance: RebalanceAccount) -> str:
     """The same in one line for people, as far as the rebalance has come."""
     join_ms, sync_ms, whole_ms = _durations(rebalance)
     if whole_ms is not None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kcoord_wire.coordinator.core.error_responses import refusal
-from kcoord_wire.coordinator.core.events import Account, Append, Event, Load, LogRecord, Reply, Resign
+from kcoord_wire.coordinator.core.events import Append, Event, Load, LogRecord, RebalanceReport, Reply, Resign
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.log.store import Store, Sync
 from kcoord_wire.error_codes import ErrorCode
@@ -39,7 +39,7 @@ class Runtime:
         machine: GroupMachine,
         store: Store,
         send: Callable[[int, Any], None],
-        account: Callable[[Account], None] | None = None,
+        account: Callable[[RebalanceReport], None] | None = None,
     ) -> None:
         self.machine = machine
         self.store = store
@@ -86,7 +86,7 @@ class Runtime:
                 else:
                     self._age += 1
                     heapq.heappush(self._held, (effect.after, self._age, effect))
-            elif isinstance(effect, Account) and self._account is not None:
+            elif isinstance(effect, RebalanceReport) and self._account is not None:
                 self._account(effect)
 
     def begin_sync(self) -> Sync | None:

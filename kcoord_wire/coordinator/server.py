@@ -5,9 +5,10 @@ Laws:
 * One request of a connection is in hand at a time; the next frame is looked at when the former has been answered, or
   dropped by a fault. So answers come in the order of the requests, and a parked JoinGroup holds up its own connection
   and no other.
-* Every byte held for a peer is bounded, alone and in sum: frames by `Limits.max_frame_size`, what waits behind a
-  request by `Limits.read_ahead` (the socket is not read beyond it), answers that are not read by
-  `Limits.write_high_water` (the next request waits), all of it by `Limits.max_bytes_held` (the greatest holder goes).
+* Every byte held for a peer is bounded, alone and in sum: frames by `PeerLimits.max_frame_size`, what waits behind a
+  request by `PeerLimits.read_ahead` (the socket is not read beyond it), answers that are not read by
+  `PeerLimits.write_high_water` (the next request waits),
+  all of it by `PeerLimits.max_bytes_held` (the greatest holder goes).
 * Time is bounded too: a frame, an answer, an authentication that does not get on, and an idle connection all end.
 * Bytes that are no request close their connection, as Kafka's broker does: no exception leaves a callback, and no
   other connection is touched.
@@ -32,9 +33,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from kcoord_wire.coordinator.connection import HELD, Connection, Form, Limits, form_of
+from kcoord_wire.coordinator.connection import HELD, Connection, Form, PeerLimits, form_of
 from kcoord_wire.coordinator.core.error_responses import refusal
-from kcoord_wire.coordinator.core.events import Account, Event, Phase, Rebalance, Reply, Request, Tick
+from kcoord_wire.coordinator.core.events import Event, Phase, RebalanceAccount, RebalanceReport, Reply, Request, Tick
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.fault_injection import CLEAN, Faults, Injection
 from kcoord_wire.coordinator.faulted_exchange import FaultedExchange
@@ -51,7 +52,7 @@ from kcoord_wire.messages.produce import ProduceRequest
 from kcoord_wire.messages.sasl_handshake import SaslHandshakeRequest
 from kcoord_wire.net import LogLimiter
 
-__all__ = ["Limits", "Server"]
+__all__ = ["PeerLimits", "Server"]
 
 API_VERSIONS = 18
 JOIN_GROUP = 11
@@ -87,16 +88,16 @@ class Server:
         users: Users | None = None,
         permissions: Permissions | None = None,
         faults: Faults | None = None,
-        limits: Limits | None = None,
+        limits: PeerLimits | None = None,
     ) -> None:
-        self.limits = limits or Limits()
+        self.limits = limits or PeerLimits()
         self.topics = topics
         self.users = users
         self.permissions = permissions
         self.faults = faults
         self.runtime = Runtime(machine, store, self._send, self._account)
         self._group_requests = machine.serves  # all others are the topics'
-        self.rebalances: deque[Rebalance] = deque()
+        self.rebalances: deque[RebalanceAccount] = deque()
         self._remembered = 0  # joins in there
         self.connections: set[Connection] = set()
         self.forms: dict[int, Form] = {}
@@ -414,14 +415,14 @@ class Server:
 
         self._loop.call_later(delay_ms / 1000, go_on)
 
-    def _account(self, account: Account) -> None:
+    def _account(self, account: RebalanceReport) -> None:
         self.metrics.count_account(account)
         if account.phase is Phase.ENDED:
             self._remember(account.rebalance)
         if _log.isEnabledFor(logging.INFO):
             _log.info("%s", describe_rebalance(account.rebalance), extra={"account": account})
 
-    def _remember(self, rebalance: Rebalance) -> None:
+    def _remember(self, rebalance: RebalanceAccount) -> None:
         self.rebalances.append(rebalance)
         self._remembered += 1 + len(rebalance.joins)
         while self._remembered > REMEMBERED_JOINS and len(self.rebalances) > 1:

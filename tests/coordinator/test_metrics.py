@@ -17,7 +17,7 @@ import kcoord_wire as kw
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.coordinator import Coordinator
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.coordinator.core.events import Account, Phase, Rebalance, Removal, Trigger
+from kcoord_wire.coordinator.core.events import Phase, RebalanceAccount, RebalanceReport, Removal, Trigger
 from kcoord_wire.coordinator.metrics import (
     GroupCounts,
     Histogram,
@@ -44,7 +44,7 @@ def read_samples(text: str) -> dict[tuple[str, ...], float]:
     }
 
 
-def billing(**changes: Any) -> Rebalance:
+def billing(**changes: Any) -> RebalanceAccount:
     values: dict[str, Any] = {
         "group_id": "billing",
         "generation_id": 7,
@@ -56,10 +56,10 @@ def billing(**changes: Any) -> Rebalance:
         "reason": None,
         "started_at": 1_760_000_000_000,
     }
-    return Rebalance(**values | changes)
+    return RebalanceAccount(**values | changes)
 
 
-def ended(**changes: Any) -> Rebalance:
+def ended(**changes: Any) -> RebalanceAccount:
     values: dict[str, Any] = {
         "joined_at": 1_760_000_000_812,
         "ended_at": 1_760_000_000_821,
@@ -120,9 +120,9 @@ def test_what_the_server_counts() -> None:
 def test_rebalances_count_when_they_have_ended() -> None:
     metrics = Metrics()
     for phase in Phase:
-        metrics.count_account(Account(phase, ended()))
+        metrics.count_account(RebalanceReport(phase, ended()))
     only_started = billing(ended_at=1_760_000_005_000, outcome="empty", trigger=Trigger.MEMBER_LEFT)
-    metrics.count_account(Account(Phase.ENDED, only_started))
+    metrics.count_account(RebalanceReport(Phase.ENDED, only_started))
     seen = samples(metrics)
     assert seen["kcoord_rebalances_total", "stable", "new member"] == 1
     assert seen["kcoord_rebalances_total", "empty", "member left"] == 1

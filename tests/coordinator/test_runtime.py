@@ -8,7 +8,7 @@ import pytest
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
-from kcoord_wire.coordinator.core.events import Account, Request
+from kcoord_wire.coordinator.core.events import RebalanceReport, Request
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.runtime import Runtime
@@ -27,7 +27,7 @@ class Host:
         machine = GroupMachine(Endpoint(1, "localhost", 9092), Topics(), subscribed, config)
         self.disk = disk or MemoryDisk()
         self.answers: dict[int, Any] = {}
-        self.accounts: list[Account] = []
+        self.accounts: list[RebalanceReport] = []
         self.runtime = Runtime(machine, Store(self.disk), self._send, self.accounts.append)
         self.token = 0
 
@@ -158,7 +158,7 @@ def test_what_is_appended_reaches_the_log_whoever_fails_to_be_told(host: Host, m
     member_id = host.answers[host.send(join, 3)].member_id
     host.send(m.SyncGroupRequest(group_id="g", generation_id=1, member_id=member_id), 3)
 
-    def fail(account: Account) -> None:
+    def fail(account: RebalanceReport) -> None:
         raise RuntimeError("nobody listens")
 
     monkeypatch.setattr(host.runtime, "_account", fail)

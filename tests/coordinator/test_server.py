@@ -26,7 +26,7 @@ from kcoord_wire.coordinator.fault_injection import Fault, Faults
 from kcoord_wire.coordinator.log.disk import LogInUseError
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.security import Users
-from kcoord_wire.coordinator.server import MAX_NAMES, Limits
+from kcoord_wire.coordinator.server import MAX_NAMES, PeerLimits
 from kcoord_wire.error_codes import ErrorCode
 from tests.support.fixtures import StartCoordinator
 from tests.support.wire import Wire
@@ -429,7 +429,7 @@ def test_a_delayed_request_of_a_client_that_has_gone(coordinator: StartCoordinat
 
 @pytest.mark.parametrize("sent", [b"", b"\0\0", request_bytes(VERSIONS, 3, 1)[:-1], b"\0\0\0\x20" + b"a" * 31])
 def test_silence_ends(coordinator: StartCoordinator, sent: bytes) -> None:
-    limits = Limits(idle_ms=300, frame_ms=300)
+    limits = PeerLimits(idle_ms=300, frame_ms=300)
     with Wire(coordinator(limits=limits).address, timeout=SOON) as wire:
         wire.call(VERSIONS, 3)
         wire.send_raw(sent)
@@ -437,7 +437,7 @@ def test_silence_ends(coordinator: StartCoordinator, sent: bytes) -> None:
 
 
 def test_authentication_has_to_come_to_an_end(coordinator: StartCoordinator) -> None:
-    c = coordinator(users=Users({"alice": "secret"}), limits=Limits(unauthenticated_ms=300))
+    c = coordinator(users=Users({"alice": "secret"}), limits=PeerLimits(unauthenticated_ms=300))
     with Wire(c.address) as known, Wire(c.address) as unknown:
         assert known.call(kw.SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
         assert known.call(kw.SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"), 1).error_code == 0
@@ -451,7 +451,7 @@ def test_handshakes_of_tls_count_as_connections_and_end(coordinator: StartCoordi
     server, trust = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
     authority.issue_cert("127.0.0.1").configure_cert(server)
     authority.configure_trust(trust)
-    c = coordinator(tls=server, limits=Limits(max_connections=3, unauthenticated_ms=1_000))
+    c = coordinator(tls=server, limits=PeerLimits(max_connections=3, unauthenticated_ms=1_000))
     with ExitStack() as stack:
         known = stack.enter_context(Wire(c.address, ssl_context=trust))
         assert known.call(VERSIONS, 3).error_code == 0
@@ -471,7 +471,7 @@ def test_handshakes_of_tls_count_as_connections_and_end(coordinator: StartCoordi
 def test_stopping_ends_handshakes_of_tls(coordinator: StartCoordinator) -> None:
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trustme.CA().issue_cert("127.0.0.1").configure_cert(server)
-    c = coordinator(tls=server, limits=Limits(max_connections=1))
+    c = coordinator(tls=server, limits=PeerLimits(max_connections=1))
     with Wire(c.address) as silent, Wire(c.address) as refused:
         assert refused.is_closed_by_peer()  # so the one before it has been taken
         c.stop()
@@ -494,7 +494,7 @@ def is_answered(wire: Wire) -> bool:
 
 
 def test_who_waits_for_an_answer_is_not_idle(coordinator: StartCoordinator) -> None:
-    address = coordinator(limits=Limits(idle_ms=300)).address
+    address = coordinator(limits=PeerLimits(idle_ms=300)).address
     with Wire(address) as first:
         heartbeat = become_stable(first, "g")
         with Wire(address) as second:
@@ -623,7 +623,7 @@ def test_what_it_advertises(coordinator: StartCoordinator) -> None:
 
 
 def test_rebalances_are_told_and_counted(coordinator: StartCoordinator, caplog: pytest.LogCaptureFixture) -> None:
-    c = coordinator(metrics_port=0, limits=Limits(frame_ms=1000))
+    c = coordinator(metrics_port=0, limits=PeerLimits(frame_ms=1000))
     with caplog.at_level("INFO", "kcoord_wire.coordinator"), Wire(c.address) as wire:
         become_stable(wire, "g")
         rebalance = c.rebalances[-1]

@@ -24,7 +24,7 @@ import pytest
 import trustme
 
 import kcoord_wire as kw
-from kcoord_wire.coordinator.server import MAX_NAMES, NAMES, Limits
+from kcoord_wire.coordinator.server import MAX_NAMES, NAMES, PeerLimits
 from tests.codec.test_hostile import HOSTILE
 from tests.coordinator.test_server import VERSIONS, become_stable, join_request, request_bytes, until
 from tests.support.wire import Wire
@@ -39,7 +39,7 @@ SERVER = """
 import logging, resource, sys
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.coordinator import Coordinator
-from kcoord_wire.coordinator.server import Limits
+from kcoord_wire.coordinator.server import PeerLimits
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 logging.basicConfig(level=logging.ERROR)
@@ -48,7 +48,7 @@ if len(sys.argv) > 1:
     import ssl
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(sys.argv[1])
-limits = Limits(max_connections=1200, frame_ms=3000, unread_ms=4000, max_bytes_held=32 << 20)
+limits = PeerLimits(max_connections=1200, frame_ms=3000, unread_ms=4000, max_bytes_held=32 << 20)
 config = GroupConfig(initial_rebalance_delay_ms=0)
 with Coordinator({"orders": 12, "wide": 2000}, config=config, limits=limits, tls=tls) as c:
     print(c.address, flush=True)
@@ -225,7 +225,7 @@ def _unsigned_varint(value: int) -> bytes:
     ],
 )
 def test_long_lists_of_next_to_nothing(siege: Siege, api_key: int, version: int, before: bytes, element: bytes) -> None:
-    limit = Limits().max_plain_frame_size
+    limit = PeerLimits().max_plain_frame_size
     sizes = {limit - 100: "closed" if api_key in NAMES else "answered", limit + 100: "closed"}
     if api_key in NAMES:
         sizes |= {MAX_NAMES * len(element): "answered", (MAX_NAMES + 1) * len(element): "closed"}

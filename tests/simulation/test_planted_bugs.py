@@ -12,7 +12,7 @@ from kcoord_wire import messages as m
 from kcoord_wire.assignors import ASSIGNORS, Assignment
 from kcoord_wire.coordinator.core import machine
 from kcoord_wire.coordinator.core.events import Append, Effect, Event, LogRecord, Reply, Request
-from kcoord_wire.coordinator.core.groups import Group, Member, Move, State, Turn
+from kcoord_wire.coordinator.core.groups import EffectCollector, Group, Member, Move, State
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.runtime import Runtime
@@ -55,12 +55,12 @@ def sync_skipped_by_the_disk(patch: Patch) -> None:
 
 
 def durable_too_early(patch: Patch) -> None:
-    reply = Turn.reply
+    reply = EffectCollector.reply
 
-    def planted(self: Turn, request: Request, message: object, after: int = 0) -> None:
+    def planted(self: EffectCollector, request: Request, message: object, after: int = 0) -> None:
         reply(self, request, message, 0)
 
-    patch.setattr(Turn, "reply", planted)
+    patch.setattr(EffectCollector, "reply", planted)
 
 
 def sent_before_the_write(patch: Patch) -> None:
@@ -159,7 +159,7 @@ def stable_too_early(patch: Patch) -> None:
 
 
 def illegal_move(patch: Patch) -> None:
-    patch.setattr(GroupMachine, "_end_account", lambda self, group, outcome: group.move(Move.ASSIGN, self._turn.now))
+    patch.setattr(GroupMachine, "_end_account", lambda self, group, outcome: group.move(Move.ASSIGN, self._effects.now))
 
 
 def commit_not_written(patch: Patch) -> None:

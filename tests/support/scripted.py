@@ -10,12 +10,12 @@ import kcoord_wire as kw
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.core.events import (
-    Account,
     Append,
     Load,
     LogRecord,
     Phase,
-    Rebalance,
+    RebalanceAccount,
+    RebalanceReport,
     Reply,
     Request,
     Resign,
@@ -86,7 +86,7 @@ class Script:
         self.answers: dict[int, Any] = {}
         self.after: dict[int, int] = {}
         self.log: list[list[LogRecord]] = []
-        self.accounts: list[tuple[Phase, Rebalance]] = []
+        self.accounts: list[tuple[Phase, RebalanceAccount]] = []
         self._versions: dict[int, int] = {}
         self._token = 0
         if self.load:
@@ -110,7 +110,7 @@ class Script:
                 assert effect.after <= self.machine.appended
             elif isinstance(effect, Append):
                 self.log.append(effect.records)
-            elif isinstance(effect, Account):
+            elif isinstance(effect, RebalanceReport):
                 self.accounts.append((effect.phase, effect.rebalance))
 
     def send(self, message: Any, version: int | None = None, client_id: str = "c") -> int:

@@ -14,7 +14,7 @@ from kcoord_wire.coordinator.core import offsets
 from kcoord_wire.coordinator.core.config import Endpoint
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import Request
-from kcoord_wire.coordinator.core.groups import Group, State, Turn
+from kcoord_wire.coordinator.core.groups import EffectCollector, Group, State
 from kcoord_wire.error_codes import ErrorCode
 
 __all__ = ["delete_groups", "describe", "find_coordinator", "list_groups"]
@@ -27,7 +27,9 @@ NOT_FOUND_FROM: Final = 6  # version of DescribeGroups
 CLASSIC: Final = "classic"
 
 
-def find_coordinator(turn: Turn, endpoint: Endpoint, request: Request, message: m.FindCoordinatorRequest) -> None:
+def find_coordinator(
+    effects: EffectCollector, endpoint: Endpoint, request: Request, message: m.FindCoordinatorRequest
+) -> None:
     """Answer FindCoordinator: this coordinator has every group. It has no transactions and no share groups."""
     if message.key_type != GROUP_KEY:
         error = ErrorCode.INVALID_REQUEST
@@ -35,7 +37,7 @@ def find_coordinator(turn: Turn, endpoint: Endpoint, request: Request, message: 
             error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED  # what makes producers give up at once
         elif message.key_type == SHARE_KEY and request.version >= SHARE_GROUPS_FROM:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return turn.reply(request, refusal(message, request.version, error))
+        return effects.reply(request, refusal(message, request.version, error))
     if request.version < BATCH_FIND_FROM:
         answer = m.FindCoordinatorResponse(
             error_message="NONE", node_id=endpoint.node_id, host=endpoint.host, port=endpoint.port
@@ -49,10 +51,12 @@ def find_coordinator(turn: Turn, endpoint: Endpoint, request: Request, message: 
                 for key in message.coordinator_keys
             ]
         )
-    return turn.reply(request, answer)
+    return effects.reply(request, answer)
 
 
-def list_groups(turn: Turn, groups: Mapping[str, Group], request: Request, message: m.ListGroupsRequest) -> None:
+def list_groups(
+    effects: EffectCollector, groups: Mapping[str, Group], request: Request, message: m.ListGroupsRequest
+) -> None:
     """Answer ListGroups; states and types are compared without regard to case."""
     states = {state.lower() for state in message.states_filter}
     types = {kind.lower() for kind in message.types_filter}
@@ -66,11 +70,13 @@ def list_groups(turn: Turn, groups: Mapping[str, Group], request: Request, messa
         for group in groups.values()
         if (not states or group.state.lower() in states) and (not types or CLASSIC in types)
     ]
-    after = max([turn.deleted, *(group.written for group in groups.values())])
-    turn.reply(request, m.ListGroupsResponse(groups=listed), after)
+    after = max([effects.deleted, *(group.written for group in groups.values())])
+    effects.reply(request, m.ListGroupsResponse(groups=listed), after)
 
 
-def describe(turn: Turn, groups: Mapping[str, Group], request: Request, message: m.DescribeGroupsRequest) -> None:
+def describe(
+    effects: EffectCollector, groups: Mapping[str, Group], request: Request, message: m.DescribeGroupsRequest
+) -> None:
     """Answer DescribeGroups; protocol and metadata are shown while the group is Stable.
 
     A group with members is described once, and refused with INVALID_REQUEST (42) where the request names it again: a
@@ -92,11 +98,11 @@ def describe(turn: Turn, groups: Mapping[str, Group], request: Request, message:
             answer = _described(group)
             if group.members:
                 told.add(group_id)
-        after = max(after, turn.written(group))
+        after = max(after, effects.written(group))
         if message.include_authorized_operations:
             answer.authorized_operations = OPERATIONS
         answers.append(answer)
-    turn.reply(request, m.DescribeGroupsResponse(groups=answers), after)
+    effects.reply(request, m.DescribeGroupsResponse(groups=answers), after)
 
 
 def _described(group: Group) -> m.DescribeGroupsResponseDescribedGroup:
@@ -120,7 +126,9 @@ def _described(group: Group) -> m.DescribeGroupsResponseDescribedGroup:
     )
 
 
-def delete_groups(turn: Turn, groups: dict[str, Group], request: Request, message: m.DeleteGroupsRequest) -> None:
+def delete_groups(
+    effects: EffectCollector, groups: dict[str, Group], request: Request, message: m.DeleteGroupsRequest
+) -> None:
     """Answer DeleteGroups: groups without members go, and their offsets with them."""
     results = []
     after = 0
@@ -132,7 +140,7 @@ def delete_groups(turn: Turn, groups: dict[str, Group], request: Request, messag
         elif group.state is not State.EMPTY:
             error = ErrorCode.NON_EMPTY_GROUP
         else:
-            turn.delete(group, groups, offsets.tombstones(group))
-        after = max(after, turn.written(group))
+            effects.delete(group, groups, offsets.tombstones(group))
+        after = max(after, effects.written(group))
         results.append(m.DeleteGroupsResponseDeletableGroupResult(group_id=group_id, error_code=error))
-    turn.reply(request, m.DeleteGroupsResponse(results=results), after)
+    effects.reply(request, m.DeleteGroupsResponse(results=results), after)

@@ -22,14 +22,14 @@ from typing import Any, NamedTuple
 from kcoord_wire.machines import Tick
 
 __all__ = [
-    "Account",
     "Append",
     "Effect",
     "Event",
     "Load",
     "LogRecord",
     "Phase",
-    "Rebalance",
+    "RebalanceAccount",
+    "RebalanceReport",
     "Removal",
     "Reply",
     "Request",
@@ -145,7 +145,7 @@ class Removal(NamedTuple):
 
 
 @dataclass(slots=True)
-class Rebalance:
+class RebalanceAccount:
     """The coordinator's own account of one rebalance.
 
     :ivar group_id: the group
@@ -180,11 +180,11 @@ class Rebalance:
 
 
 @dataclass(slots=True)
-class Account:
+class RebalanceReport:
     """A rebalance has reached a phase: for the log and the metrics. The rebalance goes on changing after this."""
 
     phase: Phase
-    rebalance: Rebalance
+    rebalance: RebalanceAccount
 
 
-Effect = Reply | Append | Account
+Effect = Reply | Append | RebalanceReport

@@ -28,7 +28,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
-from kcoord_wire.coordinator.core.events import Account, Append, Effect, LogRecord, Rebalance, Removal, Reply, Request
+from kcoord_wire.coordinator.core.events import (
+    Append,
+    Effect,
+    LogRecord,
+    RebalanceAccount,
+    RebalanceReport,
+    Removal,
+    Reply,
+    Request,
+)
 from kcoord_wire.coordinator.core.timers import Timer
 from kcoord_wire.error_codes import ErrorCode
 
@@ -36,6 +45,7 @@ __all__ = [
     "CONSUMER",
     "TRANSITIONS",
     "Committed",
+    "EffectCollector",
     "Group",
     "IllegalMoveError",
     "Member",
@@ -44,7 +54,6 @@ __all__ = [
     "State",
     "Subscribed",
     "TopicNames",
-    "Turn",
 ]
 
 CONSUMER: Final = "consumer"
@@ -259,7 +268,7 @@ class Group:
         self.offsets: dict[str, dict[int, Committed]] = {}
         self.written = 0
         self.subscribed: frozenset[str] | None = None
-        self.rebalance: Rebalance | None = None
+        self.rebalance: RebalanceAccount | None = None
         self.removed: list[Removal] = []
         self._offered: Counter[str] = Counter()  # protocol name to how many members offer it
 
@@ -410,7 +419,7 @@ class Group:
         return self.protocol_type == CONSUMER if self.subscribed is None else topic in self.subscribed
 
 
-class Turn:
+class EffectCollector:
     """One call of a machine's `handle`: the time it was given and the effects it gathers.
 
     :ivar now: ms
@@ -453,6 +462,6 @@ class Turn:
         """Which `Append` must be on disk before anyone is told of the group, or that there is no such group."""
         return self.deleted if group is None else group.written
 
-    def account(self, account: Account) -> None:
+    def account(self, account: RebalanceReport) -> None:
         """Tell how far a rebalance has come."""
         self.effects.append(account)

@@ -36,19 +36,28 @@ from kcoord_wire.coordinator.core import admin, offsets
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import (
-    Account,
     Effect,
     Event,
     Load,
     LogRecord,
     Phase,
-    Rebalance,
+    RebalanceAccount,
+    RebalanceReport,
     Removal,
     Request,
     Tick,
     Trigger,
 )
-from kcoord_wire.coordinator.core.groups import Group, Member, Move, Protocols, State, Subscribed, TopicNames, Turn
+from kcoord_wire.coordinator.core.groups import (
+    EffectCollector,
+    Group,
+    Member,
+    Move,
+    Protocols,
+    State,
+    Subscribed,
+    TopicNames,
+)
 from kcoord_wire.coordinator.core.timers import Timers
 from kcoord_wire.error_codes import ErrorCode
 
@@ -81,7 +90,7 @@ class GroupMachine:
         self.groups: dict[str, Group] = {}
         self._subscribed = subscribed
         self._timers = Timers()
-        self._turn = Turn()
+        self._effects = EffectCollector()
         self._unavailable: ErrorCode | None = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         self._handlers: dict[type, Callable[[Request, Any], None]] = {
             m.HeartbeatRequest: self._heartbeat,
@@ -89,11 +98,11 @@ class GroupMachine:
             m.SyncGroupRequest: self._sync,
             m.LeaveGroupRequest: self._leave,
             m.OffsetCommitRequest: self._commit,
-            m.OffsetFetchRequest: partial(offsets.fetch, self._turn, self.groups, topics),
-            m.OffsetDeleteRequest: partial(offsets.delete, self._turn, self.groups, topics),
-            m.DescribeGroupsRequest: partial(admin.describe, self._turn, self.groups),
-            m.ListGroupsRequest: partial(admin.list_groups, self._turn, self.groups),
-            m.DeleteGroupsRequest: partial(admin.delete_groups, self._turn, self.groups),
+            m.OffsetFetchRequest: partial(offsets.fetch, self._effects, self.groups, topics),
+            m.OffsetDeleteRequest: partial(offsets.delete, self._effects, self.groups, topics),
+            m.DescribeGroupsRequest: partial(admin.describe, self._effects, self.groups),
+            m.ListGroupsRequest: partial(admin.list_groups, self._effects, self.groups),
+            m.DeleteGroupsRequest: partial(admin.delete_groups, self._effects, self.groups),
         }
         self.serves = frozenset({m.FindCoordinatorRequest, *self._handlers})
 
@@ -105,14 +114,14 @@ class GroupMachine:
     @property
     def appended(self) -> int:
         """How many `Append` effects there have been."""
-        return self._turn.appended
+        return self._effects.appended
 
     def handle(self, event: Event, now: int) -> list[Effect]:
         """What follows from `event` at the time `now` (ms).
 
         :raises TypeError: a request of an api that a group coordinator does not serve
         """
-        effects = self._turn.begin(now)
+        effects = self._effects.begin(now)
         if isinstance(event, Request):
             self._request(event)
         elif isinstance(event, Tick):
@@ -129,16 +138,16 @@ class GroupMachine:
         if handler is None:
             if not isinstance(message, m.FindCoordinatorRequest):
                 raise TypeError(f"a group coordinator does not serve {type(message).__name__}")
-            admin.find_coordinator(self._turn, self.endpoint, request, message)
+            admin.find_coordinator(self._effects, self.endpoint, request, message)
         elif self._unavailable is None:
             handler(request, message)
         elif isinstance(message, m.HeartbeatRequest) and self._unavailable is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            self._turn.reply(request, _ALIVE)  # Kafka keeps members calm while it loads
+            self._effects.reply(request, _ALIVE)  # Kafka keeps members calm while it loads
         else:
-            self._turn.reply(request, refusal(message, request.version, self._unavailable))
+            self._effects.reply(request, refusal(message, request.version, self._unavailable))
 
     def _refuse(self, request: Request, error: ErrorCode) -> None:
-        self._turn.reply(request, refusal(request.message, request.version, error))
+        self._effects.reply(request, refusal(request.message, request.version, error))
 
     # ---- JoinGroup
 
@@ -152,9 +161,9 @@ class GroupMachine:
         if group is None:
             if message.member_id:
                 return self._refuse(request, ErrorCode.UNKNOWN_MEMBER_ID)
-            group = Group(message.group_id, self._turn.now)
+            group = Group(message.group_id, self._effects.now)
             self.groups[group.group_id] = group
-            self._turn.append(group, [offsets.group_record(group)])
+            self._effects.append(group, [offsets.group_record(group)])
         if not self._has_room(group, message.member_id):
             self._remove(group, message.member_id, "group.max.size")
             self._maybe_complete_join(group)
@@ -183,7 +192,7 @@ class GroupMachine:
     def _refuse_join(self, request: Request, error: ErrorCode, member_id: str = "", after: int = 0) -> None:
         answer = refusal(request.message, request.version, error)
         answer.member_id = member_id
-        self._turn.reply(request, answer, after)
+        self._effects.reply(request, answer, after)
 
     def _join_unknown(self, request: Request, message: m.JoinGroupRequest, group: Group) -> None:
         instance = message.group_instance_id
@@ -194,7 +203,7 @@ class GroupMachine:
             return self._admit(request, message, group, new_id)
         if request.version < MEMBER_ID_REQUIRED_FROM:
             return self._admit(request, message, group, new_id)
-        until = self._turn.now + message.session_timeout_ms
+        until = self._effects.now + message.session_timeout_ms
         group.pending[new_id] = self._timers.start(until, partial(self._pending_expired, group, new_id))
         return self._refuse_join(request, ErrorCode.MEMBER_ID_REQUIRED, new_id, group.written)
 
@@ -263,13 +272,13 @@ class GroupMachine:
         if group.state is not State.STABLE or group.select_protocol() != group.protocol:
             self._park_join(group, member, request)
             return self._rebalance(group, Trigger.STATIC_REPLACED, member, message.reason)
-        self._turn.append(group, [offsets.group_record(group)])
+        self._effects.append(group, [offsets.group_record(group)])
         skip = request.version >= SKIP_ASSIGNMENT_FROM and group.leader_id == new_id
         answer = self._join_response(group, member, members=skip)
         answer.skip_assignment = skip
         if request.version < SKIP_ASSIGNMENT_FROM:
             answer.leader = old_leader  # it must not take itself for the leader and assign
-        return self._turn.reply(request, answer, group.written)
+        return self._effects.reply(request, answer, group.written)
 
     @staticmethod
     def _update(member: Member, request: Request, message: m.JoinGroupRequest) -> None:
@@ -282,12 +291,12 @@ class GroupMachine:
         else:
             group.waiting += 1
             if group.state is State.PREPARING and group.rebalance is not None:
-                group.rebalance.joins.append((member.member_id, self._turn.now - group.rebalance.started_at))
+                group.rebalance.joins.append((member.member_id, self._effects.now - group.rebalance.started_at))
         member.join = request
 
     def _answer_join(self, group: Group, member: Member, request: Request, after: int = 0) -> None:
         leads = group.leader_id == member.member_id and group.state is State.COMPLETING
-        self._turn.reply(request, self._join_response(group, member, members=leads), after)
+        self._effects.reply(request, self._join_response(group, member, members=leads), after)
 
     def _join_response(self, group: Group, member: Member, *, members: bool) -> m.JoinGroupResponse:
         return m.JoinGroupResponse(
@@ -318,7 +327,7 @@ class GroupMachine:
             self._maybe_complete_join(group)
 
     def _prepare(self, group: Group, trigger: Trigger, who: Member, reason: str | None) -> None:
-        now = self._turn.now
+        now = self._effects.now
         if group.state is State.COMPLETING:
             for member in group.members.values():
                 member.assignment = b""
@@ -344,7 +353,7 @@ class GroupMachine:
         """Wait for more members of a group that was empty (KIP-134)."""
         action = partial(self._filled, group, delay, remaining)
         if delay:
-            group.join_timer = self._timers.start(self._turn.now + delay, action)
+            group.join_timer = self._timers.start(self._effects.now + delay, action)
         else:
             group.join_timer = None
             action()
@@ -357,7 +366,7 @@ class GroupMachine:
             self._complete_join(group)
 
     def _await_joins(self, group: Group, least_ms: int = 0) -> None:
-        until = self._turn.now + max(group.rebalance_timeout_ms, least_ms)
+        until = self._effects.now + max(group.rebalance_timeout_ms, least_ms)
         group.join_timer = self._timers.start(until, partial(self._complete_join, group))
 
     def _maybe_complete_join(self, group: Group) -> None:
@@ -366,7 +375,7 @@ class GroupMachine:
 
     def _complete_join(self, group: Group) -> None:
         """All have joined, or time is up: the next generation begins."""
-        now = self._turn.now
+        now = self._effects.now
         if group.join_timer is not None:
             group.join_timer.cancel()
             group.join_timer = None
@@ -385,7 +394,7 @@ class GroupMachine:
             group.leader_id = None
             group.move(Move.LOSE_ALL, now)
             group.read_subscriptions(self._subscribed)
-            self._turn.append(group, [offsets.group_record(group)])
+            self._effects.append(group, [offsets.group_record(group)])
             if group.rebalance is not None:
                 group.rebalance.generation_id = group.generation_id
             return self._end_account(group, "empty")
@@ -398,7 +407,7 @@ class GroupMachine:
             rebalance.protocol = group.protocol
             rebalance.leader_id = group.leader_id
             rebalance.joined_at = now
-            self._turn.account(Account(Phase.JOINED, rebalance))
+            self._effects.account(RebalanceReport(Phase.JOINED, rebalance))
         for member in group.members.values():
             request, member.join = member.join, None
             if request is not None:
@@ -451,8 +460,8 @@ class GroupMachine:
         assigned = {item.member_id: item.assignment for item in message.assignments}
         for other in group.members.values():
             other.assignment = assigned.get(other.member_id, b"")
-        group.move(Move.ASSIGN, self._turn.now)
-        self._turn.append(group, [offsets.group_record(group)])
+        group.move(Move.ASSIGN, self._effects.now)
+        self._effects.append(group, [offsets.group_record(group)])
         for other in group.members.values():
             if other.sync is not None:
                 self._answer_sync(group, other, ErrorCode.NONE)
@@ -477,7 +486,7 @@ class GroupMachine:
             answer = m.SyncGroupResponse(
                 protocol_type=group.protocol_type, protocol_name=group.protocol, assignment=member.assignment
             )
-            self._turn.reply(request, answer, group.written)
+            self._effects.reply(request, answer, group.written)
         if member.member_id in group.members:
             self._keep_alive(group, member)
 
@@ -501,7 +510,7 @@ class GroupMachine:
         if error:
             self._refuse(request, error)
         else:
-            self._turn.reply(request, _ALIVE)
+            self._effects.reply(request, _ALIVE)
 
     def _leave(self, request: Request, message: m.LeaveGroupRequest) -> None:
         if not message.group_id:
@@ -531,7 +540,7 @@ class GroupMachine:
             answer = m.LeaveGroupResponse(error_code=answers[0].error_code)
         else:
             answer = m.LeaveGroupResponse(members=answers)
-        return self._turn.reply(request, answer, self._turn.written(group))
+        return self._effects.reply(request, answer, self._effects.written(group))
 
     def _let_go(self, group: Group, leaver: m.LeaveGroupRequestMemberIdentity) -> tuple[ErrorCode, Member | None]:
         member_id = leaver.member_id
@@ -544,7 +553,7 @@ class GroupMachine:
         return ErrorCode.NONE, self._remove(group, member_id, "left")
 
     def _commit(self, request: Request, message: m.OffsetCommitRequest) -> None:
-        group = offsets.commit(self._turn, self.groups, self.topics, self.config, request, message)
+        group = offsets.commit(self._effects, self.groups, self.topics, self.config, request, message)
         member = None if group is None else group.members.get(message.member_id)
         if group is not None and member is not None:
             self._keep_alive(group, member)
@@ -563,7 +572,7 @@ class GroupMachine:
 
     def _keep_for(self, group: Group, member: Member, timeout_ms: int) -> None:
         """Give the member so long from now to be heard of again."""
-        until = self._turn.now + timeout_ms
+        until = self._effects.now + timeout_ms
         if member.session is None or not member.session.live:
             member.session = self._timers.start(until, partial(self._session_expired, group, member))
         else:
@@ -602,7 +611,7 @@ class GroupMachine:
     # ---- accounts
 
     def _start_account(self, group: Group, trigger: Trigger, who: Member, reason: str | None) -> None:
-        group.rebalance = Rebalance(
+        group.rebalance = RebalanceAccount(
             group_id=group.group_id,
             generation_id=group.generation_id,
             trigger=trigger,
@@ -611,27 +620,27 @@ class GroupMachine:
             client_host=who.client_host,
             group_instance_id=who.group_instance_id,
             reason=reason or None,
-            started_at=self._turn.now,
+            started_at=self._effects.now,
             joins=[(member.member_id, 0) for member in group.members.values() if member.join is not None],
             removed=group.removed,
         )
         group.removed = []
-        self._turn.account(Account(Phase.STARTED, group.rebalance))
+        self._effects.account(RebalanceReport(Phase.STARTED, group.rebalance))
 
     def _end_account(self, group: Group, outcome: str) -> None:
         rebalance, group.rebalance = group.rebalance, None
         if rebalance is None:
             return
         rebalance.outcome = outcome
-        rebalance.ended_at = self._turn.now
-        self._turn.account(Account(Phase.ENDED, rebalance))
+        rebalance.ended_at = self._effects.now
+        self._effects.account(RebalanceReport(Phase.ENDED, rebalance))
 
     # ---- the whole coordinator
 
     def _load(self, records: Sequence[LogRecord]) -> None:
         self._timers.clear()
         self.groups.clear()
-        self.groups.update(offsets.replay(records, self._turn.now))
+        self.groups.update(offsets.replay(records, self._effects.now))
         self._unavailable = None
         for group in self.groups.values():
             group.read_subscriptions(self._subscribed)
@@ -647,16 +656,16 @@ class GroupMachine:
             for member in group.members.values():
                 self._answer_waiting(group, member, ErrorCode.NOT_COORDINATOR, member.member_id)
             self._end_account(group, "interrupted")
-            group.move(Move.RESIGN, self._turn.now)
+            group.move(Move.RESIGN, self._effects.now)
         self.groups.clear()
         self._timers.clear()
 
     def _expire_offsets_later(self) -> None:
-        until = self._turn.now + self.config.offsets_retention_check_interval_ms
+        until = self._effects.now + self.config.offsets_retention_check_interval_ms
         self._timers.start(until, self._expire_offsets)
 
     def _expire_offsets(self) -> None:
-        offsets.expire(self._turn, self.groups, self.config.offsets_retention_ms)
+        offsets.expire(self._effects, self.groups, self.config.offsets_retention_ms)
         self._expire_offsets_later()
 
 

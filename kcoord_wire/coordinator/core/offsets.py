@@ -21,7 +21,16 @@ from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import LogRecord, Request
-from kcoord_wire.coordinator.core.groups import CONSUMER, Committed, Group, Member, Move, State, TopicNames, Turn
+from kcoord_wire.coordinator.core.groups import (
+    CONSUMER,
+    Committed,
+    EffectCollector,
+    Group,
+    Member,
+    Move,
+    State,
+    TopicNames,
+)
 from kcoord_wire.error_codes import ErrorCode
 
 __all__ = ["commit", "delete", "expire", "fetch", "group_record", "replay", "tombstones"]
@@ -149,7 +158,7 @@ def _group_from(group_id: str, value: m.GroupMetadataValue, now: int) -> Group:
 
 
 def commit(
-    turn: Turn,
+    effects: EffectCollector,
     groups: dict[str, Group],
     topics: TopicNames,
     config: GroupConfig,
@@ -161,7 +170,7 @@ def commit(
     As in Kafka's answer, partitions that do not exist come first, then the others, and then a topic stands there once.
     """
     if request.version < GROUP_OFFSETS_FROM:
-        turn.reply(request, refusal(message, request.version, ErrorCode.UNSUPPORTED_VERSION))
+        effects.reply(request, refusal(message, request.version, ErrorCode.UNSUPPORTED_VERSION))
         return None
     by_id = request.version >= TOPIC_IDS_FROM
     answers: dict[object, m.OffsetCommitResponseTopic] = {}
@@ -182,17 +191,17 @@ def commit(
             else:
                 wanted.append((name, position, topic, item))
     if not wanted:
-        turn.reply(request, m.OffsetCommitResponse(topics=list(answers.values())))
+        effects.reply(request, m.OffsetCommitResponse(topics=list(answers.values())))
         return None
     group = groups.get(message.group_id)
     error = _may_commit(group, request, message)
     if error:
-        turn.reply(request, refusal(message, request.version, error))
+        effects.reply(request, refusal(message, request.version, error))
         return None
     if group is None:
-        group = Group(message.group_id, turn.now)
+        group = Group(message.group_id, effects.now)
     retention = message.retention_time_ms
-    expires = min(turn.now + retention, MAX_INT64) if 2 <= request.version <= 4 and retention >= 0 else FOREVER
+    expires = min(effects.now + retention, MAX_INT64) if 2 <= request.version <= 4 and retention >= 0 else FOREVER
     records: list[LogRecord] = []
     merged = bool(answers)
     for name, position, topic, item in wanted:
@@ -201,15 +210,15 @@ def commit(
         if len(text.encode("utf-16-le")) // 2 > config.offset_metadata_max_bytes:  # Java's idea of a string's length
             outcome(place, topic, item.partition_index, ErrorCode.OFFSET_METADATA_TOO_LARGE)
             continue
-        at = item.commit_timestamp if request.version == 1 and item.commit_timestamp >= 0 else turn.now
+        at = item.commit_timestamp if request.version == 1 and item.commit_timestamp >= 0 else effects.now
         committed = Committed(item.committed_offset, item.committed_leader_epoch, text, at, expires)
         group.offsets.setdefault(name, {})[item.partition_index] = committed
         records.append(_offset_record(group, name, item.partition_index, committed))
         outcome(place, topic, item.partition_index, ErrorCode.NONE)
     if records:
         groups[group.group_id] = group
-        turn.append(group, records)
-    turn.reply(request, m.OffsetCommitResponse(topics=list(answers.values())), turn.appended if records else 0)
+        effects.append(group, records)
+    effects.reply(request, m.OffsetCommitResponse(topics=list(answers.values())), effects.appended if records else 0)
     return group
 
 
@@ -233,7 +242,11 @@ def _may_commit(group: Group | None, request: Request, message: m.OffsetCommitRe
 
 
 def fetch(
-    turn: Turn, groups: Mapping[str, Group], topics: TopicNames, request: Request, message: m.OffsetFetchRequest
+    effects: EffectCollector,
+    groups: Mapping[str, Group],
+    topics: TopicNames,
+    request: Request,
+    message: m.OffsetFetchRequest,
 ) -> None:
     """Answer an OffsetFetch: what is committed, -1 where nothing is.
 
@@ -241,9 +254,9 @@ def fetch(
     short request would be answered with more than there is memory for.
     """
     if request.version < GROUP_OFFSETS_FROM:
-        return turn.reply(request, refusal(message, request.version, ErrorCode.UNSUPPORTED_VERSION))
+        return effects.reply(request, refusal(message, request.version, ErrorCode.UNSUPPORTED_VERSION))
     if request.version >= BATCH_FETCH_FROM:
-        after = max((turn.written(groups.get(asked.group_id)) for asked in message.groups), default=0)
+        after = max((effects.written(groups.get(asked.group_id)) for asked in message.groups), default=0)
         by_id = request.version >= TOPIC_IDS_FROM
         answers = []
         told = set()
@@ -256,14 +269,14 @@ def fetch(
             if asked.topics is None and answer.topics:
                 told.add(asked.group_id)
             answers.append(answer)
-        return turn.reply(request, m.OffsetFetchResponse(groups=answers), after)
+        return effects.reply(request, m.OffsetFetchResponse(groups=answers), after)
     group = groups.get(message.group_id)
     wanted = None if message.topics is None else [(topic.name, topic.partition_indexes) for topic in message.topics]
     found = [
         m.OffsetFetchResponseTopic(name=name, partitions=_told(m.OffsetFetchResponsePartition, partitions))
         for name, partitions in _look_up(group, wanted)
     ]
-    return turn.reply(request, m.OffsetFetchResponse(topics=found), turn.written(group))
+    return effects.reply(request, m.OffsetFetchResponse(topics=found), effects.written(group))
 
 
 _NOTHING = Committed(NO_OFFSET, -1, "", -1, FOREVER)
@@ -337,7 +350,11 @@ def _fetch_batch(
 
 
 def delete(
-    turn: Turn, groups: Mapping[str, Group], topics: TopicNames, request: Request, message: m.OffsetDeleteRequest
+    effects: EffectCollector,
+    groups: Mapping[str, Group],
+    topics: TopicNames,
+    request: Request,
+    message: m.OffsetDeleteRequest,
 ) -> None:
     """Answer an OffsetDelete (KIP-496): offsets of topics that no member is subscribed to are forgotten.
 
@@ -345,9 +362,9 @@ def delete(
     """
     group = groups.get(message.group_id)
     if group is None:
-        return turn.reply(request, refusal(message, request.version, ErrorCode.GROUP_ID_NOT_FOUND), turn.deleted)
+        return effects.reply(request, refusal(message, request.version, ErrorCode.GROUP_ID_NOT_FOUND), effects.deleted)
     if group.state is not State.EMPTY and group.protocol_type != CONSUMER:
-        return turn.reply(request, refusal(message, request.version, ErrorCode.NON_EMPTY_GROUP))
+        return effects.reply(request, refusal(message, request.version, ErrorCode.NON_EMPTY_GROUP))
     records: list[LogRecord] = []
     answers: dict[str, m.OffsetDeleteResponseTopic] = {}
 
@@ -370,8 +387,8 @@ def delete(
             if _forget(group, name, index):
                 records.append(_offset_tombstone(group, name, index))
     if records:
-        turn.append(group, records)
-    return turn.reply(request, m.OffsetDeleteResponse(topics=list(answers.values())), group.written)
+        effects.append(group, records)
+    return effects.reply(request, m.OffsetDeleteResponse(topics=list(answers.values())), group.written)
 
 
 def _forget(group: Group, topic: str, partition: int) -> bool:
@@ -382,7 +399,7 @@ def _forget(group: Group, topic: str, partition: int) -> bool:
     return gone
 
 
-def expire(turn: Turn, groups: dict[str, Group], retention_ms: int) -> None:
+def expire(effects: EffectCollector, groups: dict[str, Group], retention_ms: int) -> None:
     """Forget offsets that nobody has used for too long, and groups of which nothing is left (KIP-211)."""
     for group in list(groups.values()):
         since_empty = group.protocol_type is not None and group.state is State.EMPTY
@@ -397,14 +414,14 @@ def expire(turn: Turn, groups: dict[str, Group], retention_ms: int) -> None:
             for partition, committed in partitions.items()
         ]:
             if committed.expire_timestamp != FOREVER:
-                expired = turn.now >= committed.expire_timestamp
+                expired = effects.now >= committed.expire_timestamp
             else:
                 base = group.state_since if since_empty else committed.commit_timestamp
-                expired = turn.now - base >= retention_ms
+                expired = effects.now - base >= retention_ms
             if expired and not group.is_subscribed(topic):
                 _forget(group, topic, partition)
                 records.append(_offset_tombstone(group, topic, partition))
         if group.state is State.EMPTY and not group.offsets and not group.pending:
-            turn.delete(group, groups, [*records, *tombstones(group)])
+            effects.delete(group, groups, [*records, *tombstones(group)])
         elif records:
-            turn.append(group, records)
+            effects.append(group, records)

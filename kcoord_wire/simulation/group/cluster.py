@@ -41,7 +41,7 @@ from kcoord_wire.consumer.events import (
 )
 from kcoord_wire.consumer.machine import Member
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.coordinator.core.events import Rebalance
+from kcoord_wire.coordinator.core.events import RebalanceAccount
 from kcoord_wire.coordinator.core.groups import State
 from kcoord_wire.coordinator.fault_injection import Fault, Faults
 from kcoord_wire.simulation.clock import EPOCH_MS, Happening, Timeline
@@ -152,12 +152,12 @@ class Cluster:
         return self._time.trace
 
     @property
-    def rebalances(self) -> Sequence[Rebalance]:
+    def rebalances(self) -> Sequence[RebalanceAccount]:
         """The coordinator's accounts of the rebalances that have ended, oldest first."""
         return self._coordinator.rebalances
 
     @property
-    def begun(self) -> Sequence[Rebalance]:
+    def begun(self) -> Sequence[RebalanceAccount]:
         """The coordinator's accounts of all rebalances that have begun, as they stand, oldest first. One that a crash
         of the coordinator has cut off never ends."""
         return self._coordinator.begun

@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, TypeVar
 from kcoord_wire import messages as m
 from kcoord_wire.assignors.embedded import subscribed_topics
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
-from kcoord_wire.coordinator.core.events import Account, Phase, Rebalance, Request, Tick
+from kcoord_wire.coordinator.core.events import Phase, RebalanceAccount, RebalanceReport, Request, Tick
 from kcoord_wire.coordinator.core.groups import IllegalMoveError, TopicNames
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.log.store import Store, Sync
@@ -69,8 +69,8 @@ class VirtualCoordinator(Generic[CallerT]):
         self.machine: GroupMachine | None = None
         self.disk = VirtualDisk(random)
         self.config = config
-        self.rebalances: list[Rebalance] = []
-        self.begun: list[Rebalance] = []
+        self.rebalances: list[RebalanceAccount] = []
+        self.begun: list[RebalanceAccount] = []
         self.invariants = invariants
         self._time = time
         self._random = random
@@ -241,7 +241,7 @@ class VirtualCoordinator(Generic[CallerT]):
         if life == self.life:
             self.start(self._outage[1])
 
-    def _account(self, account: Account) -> None:
+    def _account(self, account: RebalanceReport) -> None:
         rebalance = account.rebalance
         self._time.note("coordinator", account.phase, rebalance if account.phase is Phase.ENDED else rebalance.trigger)
         if account.phase is Phase.STARTED:

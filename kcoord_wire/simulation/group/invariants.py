@@ -27,13 +27,13 @@ from typing import Any, Final
 from kcoord_wire import messages as m
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.coordinator.core.events import (
-    Account,
     Append,
     Effect,
     Event,
     Load,
     LogRecord,
     Phase,
+    RebalanceReport,
     Reply,
     Request,
     Resign,
@@ -196,7 +196,7 @@ class Invariants:
             if isinstance(effect, Append):
                 self._appended += 1
                 self._note_append(effect.records, touched)
-            elif isinstance(effect, Account):
+            elif isinstance(effect, RebalanceReport):
                 rebalance = effect.rebalance
                 touched.add(rebalance.group_id)
                 if effect.phase is Phase.JOINED:
