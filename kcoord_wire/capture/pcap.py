@@ -25,12 +25,14 @@ __all__ = [
     "BYTE_ORDER",
     "INTERFACE_BLOCK",
     "MAX_PACKET",
+    "MAX_TIME_NS",
     "NANOSECONDS",
     "PCAP_MAGIC",
     "SECTION_MAGIC",
     "CaptureError",
     "Interface",
     "Packet",
+    "TimestampError",
     "read_interface",
     "read_packet_block",
     "read_packets",
@@ -38,6 +40,9 @@ __all__ = [
 
 MAX_PACKET: Final = 1024 * 1024
 """Largest packet or block read, in bytes; a capture's usual limit is 256 KiB."""
+
+MAX_TIME_NS: Final = 2**63 - 1
+"""Latest time of a packet, in nanoseconds since 1970 (year 2262): every later stage keeps times in 64 signed bits."""
 
 NANOSECONDS: Final = 1_000_000_000
 PCAP_MAGIC: Final = {  # the first four bytes: byte order, fractions per second, bytes of a packet's header
@@ -57,6 +62,10 @@ _OPTION_END, _OPTION_RESOLUTION, _OPTION_OFFSET = 0, 9, 14
 
 class CaptureError(ValueError):
     """The file is not a capture at all, or of a version that nothing is known of."""
+
+
+class TimestampError(ValueError):
+    """A packet's time stamp is before 1970 or after `MAX_TIME_NS`, as one flipped bit of a pcapng block makes it."""
 
 
 @dataclass(slots=True)
@@ -157,6 +166,8 @@ def _read_pcapng(file: BinaryIO, on_damage: Callable[[str], None]) -> Iterator[P
                 interfaces.append(read_interface(order, body))
             elif packet := read_packet_block(order, kind, body, interfaces):
                 yield packet
+        except TimestampError as error:
+            return on_damage(f"{error}: nothing after it was read")
         except (struct.error, IndexError):
             return on_damage(f"a block of type {kind} is too short for what it says, or names no interface")
         head = file.read(8)
@@ -194,7 +205,12 @@ def read_interface(order: str, body: bytes) -> Interface:
 
 
 def read_packet_block(order: str, kind: int, body: bytes, interfaces: list[Interface]) -> Packet | None:
-    """The packet of a packet block; None for blocks of other kinds. Errors as of `read_interface`."""
+    """The packet of a packet block; None for blocks of other kinds.
+
+    :raises TimestampError: the time stamp is impossible
+    :raises struct.error: the block is too short for what it says
+    :raises IndexError: it names an interface that does not exist
+    """
     if kind == _SIMPLE_PACKET:  # has neither a timestamp nor a captured length of its own
         interface = interfaces[0]
         (length,) = struct.unpack_from(order + "I", body)
@@ -207,4 +223,7 @@ def read_packet_block(order: str, kind: int, body: bytes, interfaces: list[Inter
     else:
         return None
     interface = interfaces[number]
-    return Packet(interface.time_ns(high, low), interface.link_type, body[20 : 20 + captured], length)
+    time_ns = interface.time_ns(high, low)
+    if not 0 <= time_ns <= MAX_TIME_NS:
+        raise TimestampError(f"a packet's time stamp of {time_ns / NANOSECONDS:.0f} s since 1970 is impossible")
+    return Packet(time_ns, interface.link_type, body[20 : 20 + captured], length)

@@ -30,6 +30,7 @@ from kcoord_wire.capture.pcap import (
     CaptureError,
     Interface,
     Packet,
+    TimestampError,
     read_interface,
     read_packet_block,
 )
@@ -150,6 +151,8 @@ def _salvage_blocks(data: bytes | mmap, on_damage: OnDamage) -> Iterator[Packet]
                 interfaces.append(read_interface(order, body))
             elif packet := read_packet_block(order, kind, body, interfaces):
                 yield packet
+        except TimestampError as error:
+            on_damage(position, end - position, str(error))
         except (struct.error, IndexError, ZeroDivisionError, OverflowError):
             on_damage(position, end - position, f"a block of type {kind} is too short for what it says")
         position = end

@@ -18,6 +18,7 @@ from kcoord_wire.capture.pcap import Packet, read_packets
 from kcoord_wire.capture.raw import RawConversation
 from kcoord_wire.capture.salvage import salvage_packets
 from kcoord_wire.codec.framing import frame
+from tests.support.pcapng import to_pcapng
 
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 NAMES = ["aiokafka", "cooperative", "eager_range", "static_bounce"]
@@ -30,25 +31,6 @@ def salvaged(data: bytes) -> tuple[list[Packet], list[tuple[int, int, str]]]:
 
 def sound(data: bytes) -> list[Packet]:
     return list(read_packets(io.BytesIO(data), lambda _: None))
-
-
-def to_pcapng(data: bytes, order: str = "<") -> bytes:
-    """A classic capture's packets as pcapng, with an option and blocks of other kinds among them."""
-
-    def block(kind: int, body: bytes) -> bytes:
-        body += bytes(-len(body) % 4)
-        size = struct.pack(order + "I", len(body) + 12)
-        return struct.pack(order + "I", kind) + size + body + size
-
-    made = [block(0x0A0D0D0A, struct.pack(order + "IHHq", 0x1A2B3C4D, 1, 0, -1))]
-    made.append(block(1, struct.pack(order + "HHI", 1, 0, 0) + struct.pack(order + "HHB3xHH", 9, 1, 9, 0, 0)))
-    for number, packet in enumerate(sound(data)):
-        high, low = divmod(packet.time_ns, 1 << 32)
-        head = struct.pack(order + "IIIII", 0, high, low, len(packet.data), packet.length)
-        made.append(block(6, head + packet.data))
-        if number % 50 == 0:
-            made.append(block(4, b"names"))
-    return b"".join(made)
 
 
 @pytest.mark.parametrize("order", ["", "<", ">"])

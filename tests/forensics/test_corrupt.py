@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import random
+import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kcoord_wire.capture.salvage import salvage_packets
+from kcoord_wire.forensics.analysis import analyze
 from kcoord_wire.forensics.sources.frames import read_frames, read_log
 from kcoord_wire.recorder.recording import RecordingWriter, recording_files
 from kcoord_wire.records import Record, RecordBatch, SegmentReader, encode_batch
 from tests.forensics.test_frames import commit, rows
+from tests.support.pcapng import flip_time, to_pcapng
 from tests.support.wire_samples import match_all
 
 CAPTURE = Path(__file__).parents[1] / "data" / "captures" / "cooperative.pcap"
@@ -78,6 +81,38 @@ def test_a_capture_cut_anywhere(tmp_path: Path, cut: int) -> None:
     whole = {(row["connection"], row["asked_ns"]) for row in match_all(read_frames(CAPTURE))[0]}
     assert {(row["connection"], row["asked_ns"]) for row in exchanges} <= whole
     assert matcher.counts["stray"] == 0
+
+
+@pytest.mark.parametrize("bit", [63, 62, 61, 40])
+def test_a_flipped_time_stamp_costs_one_packet(tmp_path: Path, bit: int) -> None:
+    """Bit 63 makes nanoseconds that 64 signed bits cannot hold; the files beside the damaged one are analyzed."""
+    spoiled, position = flip_time(to_pcapng(CAPTURE.read_bytes()), 40, bit)
+    (tmp_path / "spoiled.pcapng").write_bytes(spoiled)
+    (tmp_path / "sound.pcap").write_bytes((CAPTURE.parent / "eager_range.pcap").read_bytes())
+    analysis = analyze([tmp_path])
+    of_sound = analyze([tmp_path / "sound.pcap"]).counts["exchanges"]
+    assert analysis.counts["exchanges"] > of_sound + 40
+    lost = [loss for loss in analysis.losses if "time stamp" in loss.what]
+    if bit < 63:
+        assert lost == []
+        return
+    assert [(loss.source, loss.position) for loss in lost] == [(str(tmp_path / "spoiled.pcapng"), 40)]
+    assert lost[0].what.startswith(f"byte {position} of the file: a packet's time stamp of ")
+    assert lost[0].bytes > 28
+
+
+def test_time_stamps_before_1970_are_losses(tmp_path: Path) -> None:
+    """An interface whose option if_tsoffset (14) moves its times back by 2**40 seconds."""
+    data = to_pcapng(CAPTURE.read_bytes())
+    interface, end = 28, 60
+    assert struct.unpack_from("<II", data, interface) == (1, end - interface)
+    size = struct.pack("<I", end - interface + 12)
+    options = data[36 : end - 8] + struct.pack("<HHq", 14, 8, -(2**40)) + data[end - 8 : end - 4]
+    path = tmp_path / "shifted.pcapng"
+    path.write_bytes(data[:32] + size + options + size + data[end:])
+    analysis = analyze([path])
+    assert analysis.histories == []
+    assert {loss.what.partition(": ")[2][:24] for loss in analysis.losses} == {"a packet's time stamp of"}
 
 
 # ---- recordings

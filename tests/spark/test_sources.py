@@ -22,6 +22,7 @@ from kcoord_wire.spark.rows import instances, spark_schema
 from kcoord_wire.spark.session import java_home, spark_conf
 from kcoord_wire.spark.sources import KcoordSource
 from tests.forensics.test_frames import record
+from tests.support.pcapng import flip_time, to_pcapng
 
 DATA = Path(__file__).parents[1] / "data"
 CAPTURES = sorted((DATA / "captures").glob("*.pcap"))
@@ -52,6 +53,20 @@ def test_captures_and_recordings_are_frames(spark: SparkSession, tmp_path: Path)
     assert [row.error is not None for row in expected[-2:]] == [False, True]
     joins = decode_frames(df, apis=["JoinGroup"], columns=["group_id"], flat=True, mode="FAILFAST")
     assert {row["group_id"] for row in joins.collect()} == {"billing"}
+
+
+def test_a_packet_with_an_impossible_time_is_a_row_of_damage(spark: SparkSession, tmp_path: Path) -> None:
+    """One flipped bit of a pcapng time stamp: 64 signed bits cannot hold its nanoseconds."""
+    spoiled, _ = flip_time(to_pcapng(CAPTURES[0].read_bytes()), 40, 63)
+    (tmp_path / "spoiled.pcapng").write_bytes(spoiled)
+    shutil.copy(CAPTURES[1], tmp_path)
+    rows = instances(Frame, spark.read.format("kcoord").load(str(tmp_path)).toArrow())
+    assert in_order(rows) == in_order(plainly(tmp_path / CAPTURES[1].name, tmp_path / "spoiled.pcapng"))
+    lost = [row for row in rows if row.error is not None and "time stamp" in row.error]
+    assert [(row.source, row.position) for row in lost] == [(str(tmp_path / "spoiled.pcapng"), 40)]
+    found, plain = analyze([tmp_path]), analyze_plainly([tmp_path])
+    assert found.histories == plain.histories
+    assert found.losses == plain.losses
 
 
 def test_segments_are_records(spark: SparkSession) -> None:
