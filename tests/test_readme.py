@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kcoord_wire.cli.main import _parser, main
+from kcoord_wire.cli.main import build_parser, main
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -60,7 +60,7 @@ def test_the_spark_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("line", re.findall(r"^    kcoord (.*)$", README, re.M))
 def test_the_command_lines_parse(line: str) -> None:
     arguments = line.partition("   #")[0].split()
-    assert _parser().parse_args(arguments).run is not None
+    assert build_parser().parse_args(arguments).run is not None
 
 
 def test_the_bytes_decode(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,12 +1,12 @@
-"""`kcoord analyze`: from a capture, log segments or a live topic to why a group rebalanced.
+"""`kcoord analyze`: explain why groups rebalanced, from captures, log segments or a live topic.
 
 Laws:
 
-* What was found goes to stdout, as text for people or as one JSON object; how far it is, and what was lost, to stderr.
-* With --out, the tables (Parquet), report.json and report.html are there when the command has ended well; each file is
-  written beside its place and then moved into it, so that an interrupt leaves none half.
-* A source with damage is read as far as it can be, with status 0; only one that has nothing at all is an error.
-* Whether --out can be written to is known before anything is read. What comes through a pipe is a file first.
+* Results go to stdout, as text for people or as one JSON object; progress and losses go to stderr.
+* With --out, status 0 means that the tables (Parquet), report.json and report.html exist. Each is written beside its
+  place and then moved there, so that an interrupt leaves no partial file.
+* A damaged source is read as far as possible, with status 0; only a source without any group is an error.
+* --out is checked before anything is read. A pipe is copied to a temporary file first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,12 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+from kcoord_wire.cli.arguments import add_command, argument, parse_setting
+from kcoord_wire.cli.output import complain
+from kcoord_wire.extras import require
+from kcoord_wire.fields import printable
 
 if TYPE_CHECKING:
     from kcoord_wire.forensics.analysis import Analysis
@@ -35,34 +40,26 @@ examples:
   kcoord analyze trace.pcap
       why each group in the capture rebalanced, on the terminal
   kcoord analyze recording/ --out report
-      the same of what `kcoord record` wrote; report/report.html to look at, report/*.parquet to query
+      the same from a recording of `kcoord record`; report/report.html to look at, report/*.parquet to query
   kcoord analyze data/__consumer_offsets-12 data/__consumer_offsets-40 --group billing
-      from a broker's own log: who came and went, who had what; the wire tells more
+      from a broker's own log: members and assignments; captures of the wire show more
   kcoord analyze --kafka broker:9092 --kafka-config security.protocol=SSL
       the same from the live topic; only reads, joins no group, commits nothing
   zcat trace.pcap.gz | kcoord analyze - --out report
-      from standard input, by way of a temporary file
+      from standard input, copied to a temporary file
   kcoord analyze 'captures/*.pcap' --spark-master 'local[8]' --out report
-      on Spark, for what does not fit one process
+      on Spark, for sources that do not fit one process
 
 tables in DIR: groups rebalances generations states members ownership pauses commits findings losses
 """
 
-
-_GAP = "not captured"
-"""In what is said of a loss, where packets were cut or dropped."""
+_GAP: Final = "not captured"  # in `Loss.what` where packets were cut or dropped
 
 
 def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     """Add the command to those of `kcoord`."""
-    about = "tell why consumer groups rebalanced, from captures or from __consumer_offsets"
-    command = commands.add_parser(
-        "analyze",
-        help=about,
-        description=f"{about[0].upper()}{about[1:]}.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    about = "explain why consumer groups rebalanced, from captures or from __consumer_offsets"
+    command = add_command(commands, "analyze", about, _run, examples=EXAMPLES)
     command.add_argument(
         "source",
         nargs="*",
@@ -74,7 +71,7 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
         "--kafka-config",
         action="append",
         default=[],
-        type=_setting,
+        type=argument(parse_setting),
         metavar="NAME=VALUE",
         help="a setting of librdkafka for --kafka, as in sasl.username=me; may be repeated",
     )
@@ -88,51 +85,42 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     command.add_argument("--spark-master", metavar="URL", help="run on Spark, as in local[4] or spark://host:7077")
     command.add_argument("--out", type=Path, metavar="DIR", help="write tables, report.json and report.html here")
     command.add_argument("--format", choices=("text", "json"), default="text")
-    command.add_argument("--quiet", action="store_true", help="do not tell how far it is")
-    command.set_defaults(run=_run)
-
-
-def _setting(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
-    return name.strip(), value.strip()
+    command.add_argument("--quiet", action="store_true", help="show no progress")
 
 
 def _run(args: argparse.Namespace) -> None:
     if bool(args.source) == bool(args.kafka):
         raise ValueError("give either files or --kafka HOST:PORT (see kcoord analyze --help)")
     if args.out is not None:
-        _make_ready(args.out)
+        _make_writable(args.out)
     meter = _Meter(sys.stderr, silent=args.quiet or not sys.stderr.isatty())
     with tempfile.TemporaryDirectory(prefix="kcoord-") as folder:
-        sources = [_file_of(source, Path(folder, f"stdin-{at}")) for at, source in enumerate(args.source)]
+        sources = [_seekable(source, Path(folder, f"stdin-{at}")) for at, source in enumerate(args.source)]
         try:
-            analysis = _analyze(args, sources, meter)
+            analysis = _histories(args, sources, meter)
         finally:
             meter.clear()
     if not analysis.histories:
-        raise ValueError(_why_nothing(analysis, args))
+        raise ValueError(_why_empty(analysis, args))
     if args.out is not None:
         _write(analysis, args)
     _print(analysis, args)
     gaps = sum(loss.count for loss in analysis.losses if _GAP in loss.what)
     if gaps:
-        print(
-            f"kcoord: bytes are missing from the capture in {gaps:,} places, and rebalances may be missing with them: "
-            "capture whole packets (tcpdump -s 0) and drop none (tcpdump -B 65536)",
-            file=sys.stderr,
+        complain(
+            f"bytes are missing from the capture in {gaps:,} places, and rebalances may be missing with them: "
+            "capture whole packets (tcpdump -s 0) and drop none (tcpdump -B 65536)"
         )
 
 
-def _make_ready(folder: Path) -> None:
+def _make_writable(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
 
 
-def _file_of(source: str, place: Path) -> str:
-    """A file with what `source` has: itself, or `place`, where it can be read only once."""
+def _seekable(source: str, place: Path) -> str:
+    """The path of a file with the bytes of `source`: standard input and pipes are copied to `place`."""
     if source != "-" and not (os.path.exists(source) and stat.S_ISFIFO(os.stat(source).st_mode)):
         return source
     with place.open("wb") as file:
@@ -144,14 +132,12 @@ def _file_of(source: str, place: Path) -> str:
     return str(place)
 
 
-def _why_nothing(analysis: Analysis, args: argparse.Namespace) -> str:
+def _why_empty(analysis: Analysis, args: argparse.Namespace) -> str:
     where = args.kafka or ", ".join(args.source)
     if args.group:
-        return (
-            f"no consumer group called {', '.join(args.group)} is in {where}; without --group all that are there show"
-        )
+        return f"no consumer group called {', '.join(args.group)} is in {where}; leave out --group to see all of them"
     if analysis.counts.get("exchanges") or analysis.counts.get("records"):
-        return f"no consumer group is in {where}, though other Kafka traffic is"
+        return f"no consumer group is in {where}, only other Kafka traffic"
     text = f"no consumer group is in {where}: a capture needs the brokers' traffic, in whole packets and without TLS"
     if analysis.losses:
         first = analysis.losses[0]
@@ -173,15 +159,13 @@ def _print(analysis: Analysis, args: argparse.Namespace) -> None:
     sys.stdout.flush()
 
 
-def _analyze(args: argparse.Namespace, sources: list[str], meter: _Meter) -> Analysis:
-    from kcoord_wire.extras import require
-
+def _histories(args: argparse.Namespace, sources: list[str], meter: _Meter) -> Analysis:
     require("pyarrow", "analyze", "analyze")
     if args.spark_master is not None:
         require("pyspark", "spark", "--spark-master")
-        from kcoord_wire.spark.analysis import analyze as analyze_on_spark
+        from kcoord_wire.spark.analysis import analyze_on_spark
 
-        with _spark_said(args.spark_master):
+        with _spark_errors(args.spark_master):
             return analyze_on_spark(
                 sources,
                 kafka=args.kafka,
@@ -189,7 +173,7 @@ def _analyze(args: argparse.Namespace, sources: list[str], meter: _Meter) -> Ana
                 master=args.spark_master,
                 ports=args.port,
                 groups=args.group,
-                progress=meter.tell,
+                progress=meter.show,
             )
     from kcoord_wire.forensics.analysis import analyze, analyze_records
 
@@ -197,16 +181,16 @@ def _analyze(args: argparse.Namespace, sources: list[str], meter: _Meter) -> Ana
         from kcoord_wire.forensics.sources.live import read_topic
 
         config: Mapping[str, str] = dict(args.kafka_config)
-        batches = read_topic(args.kafka, config, progress=lambda done, total: meter.tell(args.kafka, done, total))
+        batches = read_topic(args.kafka, config, progress=lambda done, total: meter.show(args.kafka, done, total))
         return analyze_records(batches, groups=args.group)
-    return analyze(sources, ports=args.port, groups=args.group, progress=meter.tell)
+    return analyze(sources, ports=args.port, groups=args.group, progress=meter.show)
 
 
 @contextmanager
-def _spark_said(master: str) -> Iterator[None]:
-    """An error of Spark's as one line, and an interrupt as none."""
+def _spark_errors(master: str) -> Iterator[None]:
+    """Turn an error of Spark into a ValueError of one line, and keep an interrupt out of its log."""
     root = logging.getLogger()
-    root.addFilter(_is_no_interrupt)
+    root.addFilter(_is_not_interrupt)
     try:
         yield
     except Exception as error:
@@ -215,10 +199,10 @@ def _spark_said(master: str) -> Iterator[None]:
         lines = [line.strip(" :") for line in str(error).splitlines() if line.strip()]
         raise ValueError(f"Spark at {master} failed: {' '.join(lines[:2])}") from error
     finally:
-        root.removeFilter(_is_no_interrupt)
+        root.removeFilter(_is_not_interrupt)
 
 
-def _is_no_interrupt(record: logging.LogRecord) -> bool:
+def _is_not_interrupt(record: logging.LogRecord) -> bool:
     return not (record.exc_info and record.exc_info[0] is KeyboardInterrupt)
 
 
@@ -228,18 +212,18 @@ def _write(analysis: Analysis, args: argparse.Namespace) -> None:
 
     folder: Path = args.out
     title = args.kafka or ", ".join("stdin" if source == "-" else Path(source).name for source in args.source[:3])
-    told = {name: analysis.counts.get(name, 0) for name in ("sources", "frames", "records")}
-    source = ", ".join(f"{count:,} {name if count != 1 else name[:-1]}" for name, count in told.items() if count)
+    counts = {name: analysis.counts.get(name, 0) for name in ("sources", "frames", "records")}
+    source = ", ".join(f"{count:,} {name if count != 1 else name[:-1]}" for name, count in counts.items() if count)
     write_tables(analysis.histories, analysis.losses, folder)
-    with _whole(folder / "report.json") as path:
+    with _moved_when_complete(folder / "report.json") as path:
         write_json(analysis.histories, analysis.losses, path)
-    with _whole(folder / "report.html") as path:
+    with _moved_when_complete(folder / "report.html") as path:
         write_html(analysis.histories, analysis.losses, path, title=title, source=source)
 
 
 @contextmanager
-def _whole(path: Path) -> Iterator[Path]:
-    """A place beside `path`, from where the file is moved when it is complete."""
+def _moved_when_complete(path: Path) -> Iterator[Path]:
+    """A path beside `path`; the file written there is moved to `path` if the block succeeds."""
     part = path.with_name(f"{path.name}.part")
     try:
         yield part
@@ -249,30 +233,28 @@ def _whole(path: Path) -> Iterator[Path]:
 
 
 class _Meter:
-    """How far it is, in one line of a terminal, written over four times a second."""
+    """Progress in one line of a terminal, at most four times a second."""
 
     def __init__(self, file: TextIO, *, silent: bool) -> None:
         self._file = file
         self._silent = silent
         self._next = 0.0
         self._began = time.monotonic()
-        self._told = False
+        self._is_shown = False
 
-    def tell(self, what: str, done: int, total: int) -> None:
-        """`done` of `total`, in bytes or records."""
+    def show(self, what: str, done: int, total: int) -> None:
+        """Show that `done` of `total` bytes or records are read."""
         now = time.monotonic()
         if self._silent or now < self._next:
             return
         self._next = now + 0.25
-        self._told = True
+        self._is_shown = True
         share = 100 * done / total if total else 100.0
-        from kcoord_wire.fields import printable
-
         self._file.write(f"\r\x1b[K{share:5.1f} %  {now - self._began:.0f} s  {printable(what)}")
         self._file.flush()
 
     def clear(self) -> None:
-        """Leave the line as it was."""
-        if self._told:
+        """Wipe the line."""
+        if self._is_shown:
             self._file.write("\r\x1b[K")
             self._file.flush()

@@ -1,38 +1,58 @@
-"""What programs share that serve until a signal comes: addresses as arguments, signals, open files, a log on stderr.
+"""What the commands share on the way in: a command's parser, and the types of arguments.
 
 Laws:
 
-* SIGTERM ends `until_terminated`'s block as Ctrl-C does any; from then on either signal ends the process at once.
-* What is wrong with an argument is said in argparse's form, with status 2.
+* A parser of an argument raises ValueError with one sentence; `argument` shows that sentence in argparse's form, with
+  status 2.
 """
 
 from __future__ import annotations
 
 import argparse
-import logging
-import signal
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
-from typing import NoReturn, TypeVar
-
-from kcoord_wire.net import parse_address, parse_port
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 __all__ = [
-    "allow_many_connections",
+    "UsageError",
+    "add_command",
     "argument",
-    "log_to_stderr",
-    "parse_address",
-    "parse_port",
-    "until_terminated",
+    "parse_positive",
+    "parse_seconds",
+    "parse_setting",
+    "parse_size",
 ]
 
 T = TypeVar("T")
 
 
+class UsageError(Exception):
+    """The arguments do not go together: one line for the user, status 2."""
+
+
+def add_command(
+    commands: argparse._SubParsersAction[Any],
+    name: str,
+    about: str,
+    run: Callable[[argparse.Namespace], None],
+    *,
+    examples: str | None = None,
+) -> argparse.ArgumentParser:
+    """Add a command to those of `kcoord` and return its parser, for its arguments.
+
+    :param about: what it does, as a sentence without a capital letter and a full stop
+    :param run: called with the parsed arguments
+    :param examples: printed below the help as it is
+    """
+    form = argparse.HelpFormatter if examples is None else argparse.RawDescriptionHelpFormatter
+    command: argparse.ArgumentParser = commands.add_parser(
+        name, help=about, description=f"{about[0].upper()}{about[1:]}.", epilog=examples, formatter_class=form
+    )
+    command.set_defaults(run=run)
+    return command
+
+
 def argument(parse: Callable[[str], T]) -> Callable[[str], T]:
-    """As the type of an argument: what `parse` says in its ValueError is told to the user."""
+    """The type of an argument that `parse` reads: its ValueError becomes an error of usage."""
 
     def checked(text: str) -> T:
         try:
@@ -43,39 +63,35 @@ def argument(parse: Callable[[str], T]) -> Callable[[str], T]:
     return checked
 
 
-class _Terminated(BaseException):
-    """SIGTERM has come."""
+def parse_setting(text: str) -> tuple[str, str]:
+    """Name and value of ``NAME=VALUE``. ValueError: not of that form."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise ValueError(f"{text!r} is not of the form NAME=VALUE")
+    return name.strip(), value.strip()
 
 
-@contextmanager
-def until_terminated() -> Iterator[None]:
-    """A block that SIGTERM ends quietly."""
-    signal.signal(signal.SIGTERM, _terminate)
+def parse_positive(text: str) -> int:
+    """A whole number, at least 1. ValueError: not one."""
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"{text!r} is not a whole number from 1 up")
+    return int(text)
+
+
+def parse_size(text: str) -> int:
+    """A number of bytes above 0, also with K, M or G (powers of 1024). ValueError: not one."""
+    digits, unit = (text[:-1], text[-1].upper()) if text[-1:].isalpha() else (text, "")
+    if not digits.isdecimal() or unit not in ("", "K", "M", "G") or not int(digits):
+        raise ValueError(f"{text!r} is not a size such as 500000, 64K, 16M or 1G")
+    return int(digits) << {"": 0, "K": 10, "M": 20, "G": 30}[unit]
+
+
+def parse_seconds(text: str) -> float:
+    """Seconds above 0. ValueError: not a number of seconds."""
     try:
-        yield
-    except _Terminated:
-        pass
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)
-
-
-def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    raise _Terminated
-
-
-def allow_many_connections() -> None:
-    """A connection is an open file, through a proxy two; and the soft limit of these is 1024 on many systems."""
-    import resource
-
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def log_to_stderr(form: logging.Formatter | None = None) -> None:
-    """Have the package's log on stderr, by default as lines for people."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(form or logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    log = logging.getLogger("kcoord_wire")
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e9:
+        raise ValueError(f"{text!r} is not a number of seconds above 0")
+    return seconds

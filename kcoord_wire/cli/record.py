@@ -1,23 +1,24 @@
-"""`kcoord record`: a proxy between Kafka clients and their brokers that records what they say, as a program.
+"""`kcoord record`: a proxy that records the frames between Kafka clients and their brokers.
 
 Laws:
 
-* One line on stdout when it is ready, with its address; everything else is on stderr: what was closed and why, the
-  counters every `--progress` seconds, and once at the end.
-* SIGTERM and Ctrl-C end it in order, the file closed. The status is 0 after SIGTERM and 130 after Ctrl-C; it is 1 where
-  the recording failed on the way, although the clients went on. A second signal ends it at once.
+* When it is ready it prints one line with its address on stdout. The log and the counters go to stderr, the counters
+  every `--progress` seconds and once at the end.
+* SIGTERM and Ctrl-C close the file before the process ends, with status 0 after SIGTERM and 130 after Ctrl-C. The
+  status is 1 if the recording failed meanwhile, although clients were served on. A second signal kills at once.
 """
 
 from __future__ import annotations
 
 import argparse
 import socket
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kcoord_wire.cli.arguments import allow_many_connections, argument, log_to_stderr, until_terminated
+from kcoord_wire.cli.arguments import add_command, argument, parse_seconds, parse_size
+from kcoord_wire.cli.output import complain
+from kcoord_wire.cli.process import allow_many_connections, log_to_stderr, until_terminated
 from kcoord_wire.net import parse_address
 
 if TYPE_CHECKING:
@@ -34,27 +35,22 @@ examples:
   kcoord record --upstream kafka-1:9093 --upstream-tls --upstream-ca ca.pem --out recording --ports 19100-19120
       brokers behind TLS; each broker of the cluster has one of these ports here
   kcoord record --upstream kafka-1:9092 --no-rewrite --apis all --out recording
-      everything untouched: clients that learn of other brokers go there directly
+      responses unchanged: clients connect directly to the other brokers that they learn of
 
---apis group records group requests, Metadata and ApiVersions; all records what is produced and fetched as well, which
-is the users' data. Passwords (SaslAuthenticate) are never recorded. A SASL client passes as it is, unless the mechanism
-binds the broker's name (GSSAPI).
-Produced and fetched records of clients that are told of a new leader in an answer to Produce or Fetch (KIP-951) may go
-past the proxy; what tells of groups does not.
-If the disk fails or is too slow, clients go on and the recording does not. SIGTERM ends with status 0, Ctrl-C with 130
+--apis group records group requests, Metadata and ApiVersions; all records Produce and Fetch as well, which contain the
+users' data. Passwords (SaslAuthenticate) are never recorded. SASL passes through unchanged, except for mechanisms that
+bind the broker's name (GSSAPI).
+A client that learns of a new leader from a Produce or Fetch response (KIP-951) may produce and fetch past the proxy;
+group traffic always goes through it.
+If the disk fails or is too slow, clients are served on and the recording stops. SIGTERM ends with status 0, Ctrl-C
+with 130
 """
 
 
 def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     """Add the command to those of `kcoord`."""
-    about = "record what Kafka clients and brokers say, as a proxy between them"
-    command = commands.add_parser(
-        "record",
-        help=about,
-        description=f"{about[0].upper()}{about[1:]}.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    about = "record the frames between Kafka clients and brokers, as a proxy"
+    command = add_command(commands, "record", about, _run, examples=EXAMPLES)
     command.add_argument(
         "--listen",
         type=argument(_address),
@@ -71,47 +67,55 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
         help="folder of the recording (default: %(default)s)",
     )
     command.add_argument(
-        "--apis", choices=("group", "all"), default="group", help="what is recorded (below; default: %(default)s)"
+        "--apis", choices=("group", "all"), default="group", help="the apis to record (below; default: %(default)s)"
     )
     command.add_argument(
         "--no-rewrite",
         action="store_true",
-        help="change no answer: clients go past the proxy once they know the brokers",
+        help="change no response: clients bypass the proxy once they know the brokers",
     )
     command.add_argument(
         "--ports",
-        type=_ports,
+        type=argument(_ports),
         metavar="FIRST-LAST",
-        help="ports for the brokers that answers name (default: free ones)",
+        help="ports for the brokers named in responses (default: free ones)",
     )
     command.add_argument(
-        "--advertise", metavar="HOST", help="host that clients are told (default: where they have connected)"
+        "--advertise", metavar="HOST", help="host that clients connect to (default: where they have connected)"
     )
     command.add_argument("--upstream-tls", action="store_true", help="speak TLS with the brokers")
     command.add_argument(
         "--upstream-ca", type=Path, metavar="FILE", help="PEM certificates to trust (default: the system's)"
     )
     command.add_argument(
-        "--upstream-cert", type=Path, metavar="FILE", help="PEM certificate chain to show to the brokers"
+        "--upstream-cert", type=Path, metavar="FILE", help="PEM certificate chain to present to the brokers"
     )
     command.add_argument("--upstream-key", type=Path, metavar="FILE", help="its PEM key, if not in the same file")
     command.add_argument("--upstream-insecure", action="store_true", help="do not check the brokers' certificates")
     command.add_argument(
         "--max-frame",
-        type=_size,
+        type=argument(parse_size),
         default=16 << 20,
         metavar="SIZE",
-        help="of a larger frame the beginning (default: 16M)",
+        help="record only the beginning of a larger frame (default: 16M)",
     )
     command.add_argument(
-        "--max-file", type=_size, default=256 << 20, metavar="SIZE", help="the next file begins then (default: 256M)"
+        "--max-file",
+        type=argument(parse_size),
+        default=256 << 20,
+        metavar="SIZE",
+        help="begin the next file at this size (default: 256M)",
     )
     command.add_argument(
-        "--max-file-seconds", type=_seconds, metavar="SECONDS", help="or when a file is so old (default: never)"
+        "--max-file-seconds",
+        type=argument(parse_seconds),
+        metavar="SECONDS",
+        help="or at this age of a file (default: never)",
     )
-    command.add_argument("--fsync", action="store_true", help="make each write durable, every few milliseconds")
-    command.add_argument("--progress", type=_seconds, metavar="SECONDS", help="counters on stderr so often")
-    command.set_defaults(run=run)
+    command.add_argument("--fsync", action="store_true", help="sync each write to disk, every few milliseconds")
+    command.add_argument(
+        "--progress", type=argument(parse_seconds), metavar="SECONDS", help="interval of the counters on stderr"
+    )
 
 
 def _address(text: str) -> str:
@@ -122,33 +126,16 @@ def _address(text: str) -> str:
 def _ports(text: str) -> tuple[int, int]:
     first, _, last = text.partition("-")
     if not first.isdecimal() or not last.isdecimal() or not 0 < int(first) <= int(last) <= 65_535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form FIRST-LAST, two ports")
+        raise ValueError(f"{text!r} is not of the form FIRST-LAST, two ports")
     return int(first), int(last)
 
 
-def _size(text: str) -> int:
-    digits, unit = (text[:-1], text[-1].upper()) if text[-1:].isalpha() else (text, "")
-    if not digits.isdecimal() or unit not in ("", "K", "M", "G") or not int(digits):
-        raise argparse.ArgumentTypeError(f"{text!r} is no size such as 500000, 64K, 16M or 1G")
-    return int(digits) << {"": 0, "K": 10, "M": 20, "G": 30}[unit]
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 1e9:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
-    return seconds
-
-
-def run(args: argparse.Namespace) -> None:
+def _run(args: argparse.Namespace) -> None:
     """Record until a signal comes.
 
-    :raises OSError: the port, the folder or a file cannot be had, or the recording failed on the way
-    :raises ValueError: the arguments do not go together, or a host is unknown
-    :raises KeyboardInterrupt: after Ctrl-C, when all is in order
+    :raises OSError: the port, the folder or a file cannot be used, or the recording failed
+    :raises ValueError: the arguments contradict each other, or a host is unknown
+    :raises KeyboardInterrupt: after Ctrl-C, when the file is closed
     """
     from kcoord_wire.recorder.proxy import Limits, Recorder
 
@@ -175,8 +162,10 @@ def run(args: argparse.Namespace) -> None:
             began = time.monotonic()
             host = parse_address(args.listen)[0]
             if not _is_loopback(host):
-                print(f"kcoord: {host or 'every address'} is reachable from elsewhere: all who connect there pass to "
-                      "the brokers, and what they say is not encrypted on the way here", file=sys.stderr)  # fmt: skip
+                complain(
+                    f"{host or 'every address'} is reachable from other machines: anybody who can connect there "
+                    "reaches the brokers, over a connection without encryption"
+                )
             print(f"kcoord records on {recorder.address} what goes to {args.upstream}, in {args.out}", flush=True)
             while not recorder.wait(args.progress):
                 _print_counters(recorder, began)
@@ -204,11 +193,11 @@ def _print_counters(recorder: Recorder, began: float) -> None:
     bad = {
         "not recorded": c.not_recorded,
         "cut": c.cut,
-        "answers with addresses left": c.not_rewritten,
+        "responses with addresses left": c.not_rewritten,
         "without a broker": c.unreachable,
         "not Kafka": c.foreign,
     }
-    print("kcoord:", ", ".join([text, *(f"{count} {name}" for name, count in bad.items() if count)]), file=sys.stderr)
+    complain(", ".join([text, *(f"{count} {name}" for name, count in bad.items() if count)]))
 
 
 def _tls(args: argparse.Namespace) -> ssl.SSLContext | None:
@@ -222,11 +211,11 @@ def _tls(args: argparse.Namespace) -> ssl.SSLContext | None:
     import ssl
 
     for path in filter(None, files):
-        path.open("rb").close()  # so that what is missing is named
+        path.open("rb").close()  # names a missing file; ssl's own errors do not
     try:
         context = ssl.create_default_context(cafile=args.upstream_ca)
     except ssl.SSLError as error:
-        raise ValueError(f"{args.upstream_ca}: no certificates: {error}") from None
+        raise ValueError(f"{args.upstream_ca}: not PEM certificates: {error}") from None
     if args.upstream_insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -234,5 +223,5 @@ def _tls(args: argparse.Namespace) -> ssl.SSLContext | None:
         try:
             context.load_cert_chain(args.upstream_cert, args.upstream_key, password="")
         except ssl.SSLError as error:
-            raise ValueError(f"{args.upstream_cert}: no certificate with its key: {error}") from None
+            raise ValueError(f"{args.upstream_cert}: not a certificate with its key: {error}") from None
     return context

@@ -1,11 +1,11 @@
-"""`kcoord serve`: the group coordinator as a program.
+"""`kcoord serve`: run the group coordinator as a process.
 
 Laws:
 
-* One line on stdout when it serves, with its address; everything else is the log's, on stderr: rebalances, and what was
-  closed and why, as lines for people or as one JSON object a line.
-* SIGTERM and Ctrl-C end it in order: what is parked is answered, what is to be kept is on disk. The status is 0 after
-  SIGTERM and 130 after Ctrl-C; a second signal ends it at once.
+* When it serves it prints one line with its address on stdout. Everything else is the log on stderr: rebalances, and
+  connections closed with the reason, as lines for people or as one JSON object per line.
+* SIGTERM and Ctrl-C answer parked requests and write the log to disk before the process ends, with status 0 after
+  SIGTERM and 130 after Ctrl-C; a second signal kills at once.
 """
 
 from __future__ import annotations
@@ -17,12 +17,8 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kcoord_wire.cli.arguments import (
-    allow_many_connections,
-    argument,
-    log_to_stderr,
-    until_terminated,
-)
+from kcoord_wire.cli.arguments import add_command, argument, parse_positive, parse_setting
+from kcoord_wire.cli.process import allow_many_connections, log_to_stderr, until_terminated
 from kcoord_wire.net import parse_address, parse_port
 
 if TYPE_CHECKING:
@@ -33,11 +29,11 @@ __all__ = ["add_parser"]
 EXAMPLES = """\
 examples:
   kcoord serve --topics orders:12
-      any Kafka client, at 127.0.0.1:9092; groups and offsets are gone when it ends
+      for any Kafka client, at 127.0.0.1:9092; groups and offsets are lost when it ends
   kcoord serve --topics orders:12,payments:8 --port 0 --data-dir ./data --metrics-port 9100
-      on a free port, which it prints; groups and offsets live in ./data
+      on a free port, which it prints; groups and offsets are kept in ./data
   kcoord serve --topics orders:12 --config group.initial.rebalance.delay.ms=0 --faults faults.toml
-      for tests: the first member need not wait for more, and heartbeats go wrong by script
+      for tests: the first member does not wait for others, and heartbeats fail by script
   kcoord serve --host 0.0.0.0 --advertise kafka.local:9093 --port 9093 --topics orders:12 \\
       --tls-cert cert.pem --tls-key key.pem --sasl-users users.toml --permissions permissions.toml
 
@@ -47,31 +43,31 @@ examples:
   group.new.member.join.timeout.ms=300000     offset.metadata.max.bytes=4096
   offsets.retention.minutes=10080             offsets.retention.check.interval.ms=600000
 
---sasl-users: a password does for PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512
+--sasl-users: a password works with PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512
   [users.alice]
   password = "secret"
   [users.bob]
-  SCRAM-SHA-512 = "salt=...,stored_key=...,server_key=...,iterations=8192"    # as Kafka keeps it
+  SCRAM-SHA-512 = "salt=...,stored_key=...,server_key=...,iterations=8192"    # as Kafka stores it
 
---permissions: what no rule allows is refused, deny wins; * may end a name; without SASL all are User:ANONYMOUS
+--permissions: deny by default, deny wins over allow; a name may end in *; without SASL users are User:ANONYMOUS
   [[allow]]
   principals = ["User:alice"]
   groups = ["billing-*"]
   topics = ["orders"]
-  operations = ["read", "write"]    # or describe (which these two allow as well), delete, all
+  operations = ["read", "write"]    # or describe (which these two include), delete, all
   [[deny]]
   principals = ["*"]
   topics = ["secret-*"]
   operations = ["all"]
 
 --faults: only action is needed (delay, drop, duplicate, error, disconnect); keys: pydoc kcoord_wire.coordinator.Fault
-  [[fault]]                         # the third heartbeat of all that come, and the two after it, fail
+  [[fault]]                         # the third heartbeat and the two after it fail
   api = "Heartbeat"
   action = "error"
   error = "REBALANCE_IN_PROGRESS"
   after = 2
   count = 3
-  [[fault]]                         # of the answers to billing's commits, one in ten is 5 s late
+  [[fault]]                         # every tenth response to billing's commits is 5 s late
   api = "OffsetCommit"
   on = "response"
   group = "billing"
@@ -79,33 +75,27 @@ examples:
   delay_ms = 5000
   every = 10
 
-topics are in memory, a restart begins with empty ones; SIGTERM ends with status 0, Ctrl-C with 130
+topics are in memory and empty after a restart; SIGTERM ends with status 0, Ctrl-C with 130
 """
 
 
 def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     """Add the command to those of `kcoord`."""
     about = "run a group coordinator that any Kafka client can join"
-    command = commands.add_parser(
-        "serve",
-        help=about,
-        description=f"{about[0].upper()}{about[1:]}.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    command = add_command(commands, "serve", about, _run, examples=EXAMPLES)
     command.add_argument(
         "--topics",
-        type=_topics,
+        type=argument(_topics),
         action="append",
         default=[],
         metavar="NAME:PARTITIONS,...",
-        help="the topics there are, as in orders:12,payments:8; may be repeated",
+        help="topics to create, as in orders:12,payments:8; may be repeated",
     )
     command.add_argument(
         "--auto-create",
-        type=_positive,
+        type=argument(parse_positive),
         metavar="PARTITIONS",
-        help="create the topics that clients ask for, with so many",
+        help="create topics that clients ask for, with this number of partitions",
     )
     command.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     command.add_argument(
@@ -115,30 +105,36 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
         "--advertise",
         type=argument(_endpoint),
         metavar="HOST:PORT",
-        help="where clients are told to connect (default: there; the machine's name where HOST is 0.0.0.0 or ::)",
+        help="address in responses (default: --host and --port; the machine's name if the host is 0.0.0.0 or ::)",
     )
-    command.add_argument("--data-dir", type=Path, metavar="DIR", help="keep groups and offsets here; made if missing")
+    command.add_argument(
+        "--data-dir", type=Path, metavar="DIR", help="keep groups and offsets here; created if missing"
+    )
     command.add_argument(
         "--config",
-        type=_setting,
+        type=argument(_setting),
         action="append",
         default=[],
         metavar="NAME=VALUE",
         help="a setting of a Kafka broker (below), as in group.initial.rebalance.delay.ms=0; may be repeated",
     )
-    command.add_argument("--tls-cert", type=Path, metavar="FILE", help="PEM certificate chain: speak TLS alone")
+    command.add_argument("--tls-cert", type=Path, metavar="FILE", help="PEM certificate chain: accept only TLS")
     command.add_argument("--tls-key", type=Path, metavar="FILE", help="its PEM key, if not in the same file")
-    command.add_argument("--tls-client-ca", type=Path, metavar="FILE", help="demand client certificates that it signed")
+    command.add_argument(
+        "--tls-client-ca", type=Path, metavar="FILE", help="require client certificates signed by this PEM authority"
+    )
     command.add_argument("--sasl-users", type=Path, metavar="FILE", help="TOML (below): who may connect")
     command.add_argument("--permissions", type=Path, metavar="FILE", help="TOML (below): who may do what")
-    command.add_argument("--faults", type=Path, metavar="FILE", help="TOML (below): what is to go wrong")
+    command.add_argument("--faults", type=Path, metavar="FILE", help="TOML (below): the faults to inject")
     command.add_argument(
         "--metrics-port", type=argument(parse_port), metavar="PORT", help="serve Prometheus metrics over HTTP here"
     )
     command.add_argument(
-        "--log-format", choices=("text", "json"), default="text", help="of the log on stderr (default: %(default)s)"
+        "--log-format",
+        choices=("text", "json"),
+        default="text",
+        help="form of the log on stderr (default: %(default)s)",
     )
-    command.set_defaults(run=run)
 
 
 def _topics(text: str) -> list[tuple[str, int]]:
@@ -146,15 +142,9 @@ def _topics(text: str) -> list[tuple[str, int]]:
     for part in text.split(","):
         name, colon, count = part.strip().rpartition(":")
         if not colon or not name or not count.isdecimal():
-            raise argparse.ArgumentTypeError(f"{part!r} is not of the form NAME:PARTITIONS")
+            raise ValueError(f"{part!r} is not of the form NAME:PARTITIONS")
         topics.append((name, int(count)))
     return topics
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 up")
-    return int(text)
 
 
 def _endpoint(text: str) -> tuple[str, int]:
@@ -162,29 +152,24 @@ def _endpoint(text: str) -> tuple[str, int]:
     if not host:
         raise ValueError(f"{text!r} is not of the form HOST:PORT")
     if port == 0:
-        raise ValueError("nobody can connect to port 0")
+        raise ValueError("clients cannot connect to port 0")
     return host, port
 
 
 def _setting(text: str) -> tuple[str, str]:
     from kcoord_wire.coordinator.core.config import GroupConfig
 
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
-    try:
-        GroupConfig.from_properties({name: value})
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    name, value = parse_setting(text)
+    GroupConfig.from_properties({name: value})
     return name, value
 
 
-def run(args: argparse.Namespace) -> None:
+def _run(args: argparse.Namespace) -> None:
     """Serve until a signal comes.
 
-    :raises OSError: the port, the folder or a file cannot be had
-    :raises ValueError: a file or the log says what cannot be meant
-    :raises KeyboardInterrupt: after Ctrl-C, when all is in order
+    :raises OSError: the port, the folder or a file cannot be used
+    :raises ValueError: a file or the log is invalid
+    :raises KeyboardInterrupt: after Ctrl-C, when the coordinator has stopped
     """
     from kcoord_wire.coordinator.coordinator import Coordinator
     from kcoord_wire.coordinator.core.config import GroupConfig
@@ -197,7 +182,7 @@ def run(args: argparse.Namespace) -> None:
     topics: dict[str, int] = {}
     for name, count in (topic for given in args.topics for topic in given):
         if name in topics:
-            raise ValueError(f"--topics: {name!r} is there twice")
+            raise ValueError(f"--topics: {name!r} is given twice")
         topics[name] = count
     coordinator = Coordinator(
         topics,
@@ -227,7 +212,7 @@ def run(args: argparse.Namespace) -> None:
     except LogInUseError as error:
         raise ValueError(str(error)) from error
     except CorruptLogError as error:
-        raise ValueError(f"{args.data_dir}: {error}; nothing was changed, another folder begins anew") from error
+        raise ValueError(f"{args.data_dir}: {error}; nothing was changed; use another folder to start empty") from error
     finally:
         coordinator.stop()
 
@@ -241,19 +226,19 @@ def _tls(args: argparse.Namespace) -> ssl.SSLContext | None:
 
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     for path in filter(None, (args.tls_cert, args.tls_key, args.tls_client_ca)):
-        path.open("rb").close()  # so that what is missing is named
+        path.open("rb").close()  # names a missing file; ssl's own errors do not
     try:
         context.load_cert_chain(args.tls_cert, args.tls_key, password="")
         if args.tls_client_ca is not None:
             context.load_verify_locations(args.tls_client_ca)
             context.verify_mode = ssl.CERT_REQUIRED
     except ssl.SSLError as error:
-        raise ValueError(f"{args.tls_cert}: no certificate with its key: {error}") from None
+        raise ValueError(f"{args.tls_cert}: not a certificate with its key: {error}") from None
     return context
 
 
 class _JsonLines(logging.Formatter):
-    """A log line as a JSON object: a rebalance with all that is known of it, anything else with its text."""
+    """A log line as a JSON object: a rebalance with all its fields, anything else with its text."""
 
     def format(self, record: logging.LogRecord) -> str:
         from kcoord_wire.coordinator.metrics import rebalance_to_json

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from kcoord_wire.forensics.model import Finding, GroupHistory, Rebalance
-from kcoord_wire.report.wording import counted, duration, name_of, shown
+from kcoord_wire.report.formatting import counted, duration, name_of, shown
 
 __all__ = ["CauseShare", "Culprit", "Digest", "digest_of", "digests", "worst_findings"]
 

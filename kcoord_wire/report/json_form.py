@@ -28,7 +28,7 @@ from typing import Any, TextIO
 
 from kcoord_wire.forensics.model import GroupHistory, Loss
 from kcoord_wire.report.digest import digests
-from kcoord_wire.report.wording import iso
+from kcoord_wire.report.formatting import iso
 
 __all__ = ["to_json", "write_json"]
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kcoord_wire.forensics.model import GroupHistory, MemberLife, Ownership
-from kcoord_wire.report.clock import Clock
-from kcoord_wire.report.wording import duration, name_of, shown
+from kcoord_wire.report.formatting import duration, name_of, partition_runs, shown
+from kcoord_wire.report.group_clock import Clock
 
 __all__ = ["Lane", "held_ns", "lane_row", "lanes_of", "ownership_of"]
 
@@ -98,7 +98,7 @@ def ownership_of(
 
     def which(places: Iterable[tuple[str, int]]) -> int:
         nonlocal used
-        text = _places(places)
+        text = partition_runs(places)
         if text not in texts:
             if used + len(text) > chars:
                 return -1
@@ -167,20 +167,3 @@ def _coarser(steps: Sequence[_Step], width: float) -> list[_Step]:
                 continue
         result.append((start, end, held, places))
     return result
-
-
-def _places(places: Iterable[tuple[str, int]]) -> str:
-    """``orders 0-3, 7; payments 1``."""
-    topics: dict[str, list[int]] = {}
-    for topic, partition in sorted(places):
-        topics.setdefault(topic, []).append(partition)
-    parts = []
-    for topic, numbers in topics.items():
-        ranges: list[list[int]] = []
-        for number in numbers:
-            if ranges and number == ranges[-1][1] + 1:
-                ranges[-1][1] = number
-            else:
-                ranges.append([number, number])
-        parts.append(f"{shown(topic, 60)} {', '.join(f'{a}-{b}' if b > a else str(a) for a, b in ranges)}")
-    return shown("; ".join(parts), 300)

@@ -25,8 +25,8 @@ from typing import Any
 from kcoord_wire.extras import require
 from kcoord_wire.forensics.model import GroupHistory, Loss
 from kcoord_wire.report.charts import chart_specs
+from kcoord_wire.report.formatting import shown
 from kcoord_wire.report.page_data import page_data
-from kcoord_wire.report.wording import shown
 
 __all__ = ["SCRIPTS", "write_html"]
 

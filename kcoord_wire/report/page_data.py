@@ -23,10 +23,10 @@ from kcoord_wire.forensics.model import (
     Rebalance,
 )
 from kcoord_wire.report.causes import ABOUT, COLOURS, OTHER
-from kcoord_wire.report.clock import Clock
 from kcoord_wire.report.digest import Digest, digests, worst_findings
+from kcoord_wire.report.formatting import counted, duration, iso, name_of, shown, utc
+from kcoord_wire.report.group_clock import Clock
 from kcoord_wire.report.lanes import held_ns, lane_row, lanes_of, ownership_of
-from kcoord_wire.report.wording import counted, duration, iso, name_of, shown, utc
 
 __all__ = ["Limits", "page_data"]
 

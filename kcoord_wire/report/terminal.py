@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from kcoord_wire.extras import require
 from kcoord_wire.forensics.model import Cause, Finding, GroupHistory, Loss, Rebalance
 from kcoord_wire.report.digest import Digest, digests, worst_findings
-from kcoord_wire.report.wording import ago, counted, duration, name_of, shown
+from kcoord_wire.report.formatting import ago, counted, duration, name_of, shown
 
 if TYPE_CHECKING:
     from rich.table import Table

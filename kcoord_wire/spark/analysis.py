@@ -1,6 +1,6 @@
 """From files to histories on Spark: what `kcoord_wire.forensics.analysis` does in one process.
 
-    analysis = analyze(["captures/"], master="spark://host:7077")
+    analysis = analyze_on_spark(["captures/"], master="spark://host:7077")
 
 Laws:
 
@@ -32,12 +32,12 @@ from kcoord_wire.spark.session import session
 from kcoord_wire.spark.sources import register
 from kcoord_wire.spark.timelines import Timeline, group_timeline, match_exchanges
 
-__all__ = ["analyze"]
+__all__ = ["analyze_on_spark"]
 
 _LOOK_SECONDS: Final = 0.5
 
 
-def analyze(
+def analyze_on_spark(
     paths: Sequence[str | os.PathLike[str]],
     *,
     kafka: str | None = None,

@@ -29,8 +29,8 @@ def test_text_says_why(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", CAPTURE, "--format", "json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    (group,) = told["groups"]
+    report = json.loads(capsys.readouterr().out)
+    (group,) = report["groups"]
     assert group["group"]["group_id"] == "billing"
     assert [r["cause"] for r in group["rebalances"]][:2] == ["new member", "new member"]
 
@@ -48,23 +48,23 @@ def test_out_has_tables_and_report(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "told"),
+    ("arguments", "status", "text"),
     [
         ([], 1, "give either files or --kafka"),
         ([CAPTURE, "--kafka", "localhost:1"], 1, "give either files or --kafka"),
         (["no-such-file.pcap"], 1, "no-such-file.pcap"),
         ([__file__], 1, "test_analyze.py"),
         ([CAPTURE, "--group", "shipping"], 1, "no consumer group called shipping is in"),
-        ([CAPTURE, "--kafka-config", "nothing"], 2, "'nothing' is not NAME=VALUE"),
+        ([CAPTURE, "--kafka-config", "nothing"], 2, "'nothing' is not of the form NAME=VALUE"),
         ([CAPTURE, "--out", __file__], 1, "test_analyze.py"),
     ],
 )
 def test_bad_usage_is_one_line(
-    arguments: list[str], status: int, told: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], status: int, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["analyze", *arguments]) == status
     err = capsys.readouterr().err
-    assert told in err
+    assert text in err
     assert err.startswith("kcoord: ")
     assert err.count("\n") == 1
 
@@ -80,9 +80,7 @@ def snapped(capture: bytes, length: int) -> bytes:
     return bytes(cut)
 
 
-def test_of_cut_packets_it_says_that_rebalances_may_be_missing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_cut_packets_are_reported_with_advice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cut = tmp_path / "cut.pcap"
     cut.write_bytes(snapped(Path(CAPTURE).read_bytes(), 96))
     assert main(["analyze", str(cut)]) == 0
@@ -92,9 +90,7 @@ def test_of_cut_packets_it_says_that_rebalances_may_be_missing(
     assert err.count("\n") == 1
 
 
-def test_a_capture_without_packets_says_what_a_capture_needs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_empty_capture_is_an_error_with_advice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     empty = tmp_path / "empty.pcap"
     empty.write_bytes(Path(CAPTURE).read_bytes()[:24])
     assert main(["analyze", str(empty)]) == 1
@@ -118,9 +114,7 @@ def test_standard_input_and_pipes_are_read(
     assert first == second
 
 
-def test_a_folder_that_cannot_be_written_is_told_before_anything_is_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_read_only_folder_is_reported_before_reading(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with (
         patch("kcoord_wire.cli.analyze.os.access", return_value=False),  # root may write everywhere
         patch("kcoord_wire.forensics.analysis.analyze", side_effect=AssertionError("read")),
@@ -133,29 +127,31 @@ def test_an_error_of_spark_is_one_line(capsys: pytest.CaptureFixture[str]) -> No
     class Failure(Exception):
         __module__ = "py4j.protocol"
 
-    with patch("kcoord_wire.spark.analysis.analyze", side_effect=Failure("An error occurred\n: no master\n\tat org")):
+    with patch(
+        "kcoord_wire.spark.analysis.analyze_on_spark", side_effect=Failure("An error occurred\n: no master\n\tat org")
+    ):
         assert main(["analyze", CAPTURE, "--spark-master", "spark://nowhere:1"]) == 1
     assert capsys.readouterr().err == "kcoord: Spark at spark://nowhere:1 failed: An error occurred no master\n"
 
 
 @pytest.mark.parametrize("writer", ["kcoord_wire.report.write_html", "pyarrow.parquet.write_table"])
-def test_an_interrupt_leaves_no_half_file(writer: str, tmp_path: Path) -> None:
+def test_an_interrupt_leaves_no_partial_file(writer: str, tmp_path: Path) -> None:
     with patch(writer, side_effect=KeyboardInterrupt):
         assert main(["analyze", CAPTURE, "--out", str(tmp_path)]) == 130
     assert not list(tmp_path.glob("*.part"))
 
 
-def test_the_meter_tells_on_one_line_and_wipes_it() -> None:
+def test_progress_is_one_line_and_wiped() -> None:
     file = io.StringIO()
     meter = _Meter(file, silent=False)
-    meter.tell("a\x1b[31m.pcap", 50, 200)
-    meter.tell("too soon", 60, 200)
+    meter.show("a\x1b[31m.pcap", 50, 200)
+    meter.show("too soon", 60, 200)
     meter.clear()
     assert file.getvalue().startswith("\r\x1b[K 25.0 %")
     assert "\x1b[31m" not in file.getvalue()
     assert "too soon" not in file.getvalue()
     assert file.getvalue().endswith("\r\x1b[K")
     silent = _Meter(file := io.StringIO(), silent=True)
-    silent.tell("a", 1, 2)
+    silent.show("a", 1, 2)
     silent.clear()
     assert file.getvalue() == ""

@@ -1,4 +1,4 @@
-"""`kcoord record` as a user runs it: a process, its line, its signals, its counters, and what it says to bad input."""
+"""`kcoord record` as a user runs it: a process, its line, its signals, its counters, and its errors."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Recording:
         self.address = ready[1]
 
     def end(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
-        """Its status, and what else it has said on stdout and stderr."""
+        """End it: status, and the rest of what it printed on stdout and stderr."""
         self.process.send_signal(number)
         out, errors = self.process.communicate(timeout=SOON)
         return self.process.returncode, out, errors
@@ -68,7 +68,7 @@ class Recording:
 
 @pytest.fixture
 def record(tmp_path: Path) -> Iterator[Start]:
-    """Starts the command, on a free port and into the test's folder unless told otherwise."""
+    """Starts the command, on a free port and into the test's folder unless the arguments say otherwise."""
     started: list[Recording] = []
 
     def start(*arguments: str, **options: Callable[[], None]) -> Recording:
@@ -112,7 +112,7 @@ def test_signals_end_it_in_order(record: Start, broker: Coordinator, tmp_path: P
     assert found == ["opened", "request", "response", "request", "response", "closed"]
 
 
-def test_what_a_killed_recorder_leaves_is_whole(record: Start, broker: Coordinator, tmp_path: Path) -> None:
+def test_a_killed_recorder_leaves_whole_records(record: Start, broker: Coordinator, tmp_path: Path) -> None:
     recording = record("--upstream", broker.address)
     with Wire(recording.address) as wire:
         for _ in range(500):
@@ -167,7 +167,7 @@ def test_insecure_tls_on_demand(record: Start) -> None:
         assert recording.end()[0] == 0
 
 
-def test_a_disk_that_fails_is_told_of_at_the_end(record: Start, broker: Coordinator, tmp_path: Path) -> None:
+def test_a_failed_disk_is_reported_at_the_end(record: Start, broker: Coordinator, tmp_path: Path) -> None:
     recording = record("--upstream", broker.address, before=heed_interrupts_and_fill_the_disk)
     with Wire(recording.address) as wire:
         for _ in range(20):
@@ -182,13 +182,13 @@ def test_a_disk_that_fails_is_told_of_at_the_end(record: Start, broker: Coordina
     assert len(recorded(tmp_path)) >= 2
 
 
-def test_a_warning_where_everybody_can_connect(record: Start, broker: Coordinator) -> None:
+def test_listening_on_all_addresses_warns(record: Start, broker: Coordinator) -> None:
     recording = record("--upstream", broker.address, "--listen", "0.0.0.0:0")
     _, _, errors = recording.end()
-    assert "0.0.0.0 is reachable from elsewhere" in errors
+    assert "0.0.0.0 is reachable from other machines" in errors
 
 
-def test_lines_of_the_log(record: Start) -> None:
+def test_an_unreachable_broker_is_logged(record: Start) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     recording = record("--upstream", f"127.0.0.1:{port}")
@@ -208,17 +208,17 @@ def test_lines_of_the_log(record: Start) -> None:
         (("--upstream", "k:1", "--listen", "k"), 2, "'k' is not of the form HOST:PORT"),
         (("--upstream", "k:1", "--ports", "5"), 2, "'5' is not of the form FIRST-LAST"),
         (("--upstream", "k:1", "--ports", "7-5"), 2, "'7-5' is not of the form FIRST-LAST"),
-        (("--upstream", "k:1", "--max-file", "1T"), 2, "'1T' is no size"),
-        (("--upstream", "k:1", "--max-frame", "0"), 2, "'0' is no size"),
-        (("--upstream", "k:1", "--progress", "nan"), 2, "'nan' is no number of seconds"),
+        (("--upstream", "k:1", "--max-file", "1T"), 2, "'1T' is not a size"),
+        (("--upstream", "k:1", "--max-frame", "0"), 2, "'0' is not a size"),
+        (("--upstream", "k:1", "--progress", "nan"), 2, "'nan' is not a number of seconds"),
         (("--upstream", "k:1", "--apis", "some"), 2, "--apis"),
         (("--upstream", "k:1", "--upstream-insecure"), 1, "need --upstream-tls"),
         (("--upstream", "k:1", "--upstream-tls", "--upstream-key", "k.pem"), 1, "needs --upstream-cert"),
         (("--upstream", "k:1", "--upstream-tls", "--upstream-ca", "missing.pem"), 1, "missing.pem: No such file"),
-        (("--upstream", "k:1", "--upstream-tls", "--upstream-ca", "/dev/null"), 1, "/dev/null: no certificates"),
+        (("--upstream", "k:1", "--upstream-tls", "--upstream-ca", "/dev/null"), 1, "/dev/null: not PEM certificates"),
     ],
 )
-def test_what_is_refused(
+def test_bad_usage_is_one_line(
     arguments: tuple[str, ...], status: int, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["record", *arguments]) == status
@@ -237,7 +237,9 @@ def test_what_is_refused(
         (("--listen", "TAKEN"), "in use"),
     ],
 )
-def test_what_cannot_be_had(arguments: tuple[str, ...], said: str, broker: Coordinator, tmp_path: Path) -> None:
+def test_an_unusable_port_or_folder_is_an_error(
+    arguments: tuple[str, ...], said: str, broker: Coordinator, tmp_path: Path
+) -> None:
     given = [broker.address if each == "TAKEN" else each for each in arguments]
     done = subprocess.run(
         [*COMMAND, "--upstream", "k:1", "--out", str(tmp_path), *given],

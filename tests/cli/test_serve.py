@@ -1,4 +1,4 @@
-"""`kcoord serve` as a user runs it: a process, its one line, its log, its signals, and what it says to bad input."""
+"""`kcoord serve` as a user runs it: a process, its one line, its log, its signals, and its errors."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Served:
         self.metrics_port = ready[3] and int(ready[3])
 
     def end(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
-        """Its status, and what else it has said on stdout and stderr."""
+        """End it: status, and the rest of what it printed on stdout and stderr."""
         self.process.send_signal(number)
         out, errors = self.process.communicate(timeout=SOON)
         return self.process.returncode, out, errors
@@ -175,13 +175,13 @@ def test_tls_users_permissions_and_faults(serve: Start, tmp_path: Path) -> None:
         (["--topics", "or/ders:1"], 1, "a topic cannot be called 'or/ders'"),
         (["--topics", "orders:0"], 1, "topic 'orders' needs one partition or more, not 0"),
         (["--topics", "a:100001"], 1, "topic 'a' may have 100,000 partitions, not 100,001"),
-        (["--topics", "a:1", "--topics", "a:2"], 1, "--topics: 'a' is there twice"),
+        (["--topics", "a:1", "--topics", "a:2"], 1, "--topics: 'a' is given twice"),
         (["--host", "nowhere.invalid"], 1, "--host nowhere.invalid: "),
         (["--port", "70000"], 2, "argument --port: '70000' is not a port"),
         (["--advertise", "9092"], 2, "argument --advertise: '9092' is not of the form HOST:PORT"),
-        (["--advertise", "kafka:0"], 2, "argument --advertise: nobody can connect to port 0"),
+        (["--advertise", "kafka:0"], 2, "argument --advertise: clients cannot connect to port 0"),
         (["--auto-create", "100001"], 1, "a topic that is created may have 100,000 partitions"),
-        (["--auto-create", "0"], 2, "argument --auto-create: '0' is no whole number from 1 up"),
+        (["--auto-create", "0"], 2, "argument --auto-create: '0' is not a whole number from 1 up"),
         (["--config", "group.max.size"], 2, "argument --config: 'group.max.size' is not of the form NAME=VALUE"),
         (["--config", "group.max.sizes=1"], 2, "did you mean 'group.max.size'?"),
         (["--config", "num.io.threads=8"], 2, "no setting is called 'num.io.threads'; there are group.initial"),
@@ -192,7 +192,7 @@ def test_tls_users_permissions_and_faults(serve: Start, tmp_path: Path) -> None:
         (["--faults", "{tmp}/bad.toml"], 1, "bad.toml: "),
         (["--tls-key", "{tmp}/bad.toml"], 1, "--tls-key and --tls-client-ca need --tls-cert"),
         (["--tls-cert", "{tmp}/none.pem"], 1, "none.pem: No such file or directory"),
-        (["--tls-cert", "{tmp}/bad.toml"], 1, "bad.toml: no certificate with its key"),
+        (["--tls-cert", "{tmp}/bad.toml"], 1, "bad.toml: not a certificate with its key"),
         (["--data-dir", "{tmp}/bad.toml"], 1, "bad.toml"),
         (["extra"], 2, "unrecognized arguments: extra"),
     ],
@@ -206,7 +206,7 @@ def test_bad_input_is_one_line(tmp_path: Path, arguments: list[str], status: int
     assert text in errors
 
 
-def test_what_is_taken(serve: Start, tmp_path: Path) -> None:
+def test_a_port_or_folder_in_use_is_an_error(serve: Start, tmp_path: Path) -> None:
     served = serve("--data-dir", str(tmp_path))
     port = served.address.rpartition(":")[2]
     status, errors = refused("--port", port)

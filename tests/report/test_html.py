@@ -22,7 +22,7 @@ from kcoord_wire.forensics.model import Cause, GroupHistory, Loss, MemberLife, O
 from kcoord_wire.report import to_json, write_html
 from kcoord_wire.report.causes import ABOUT, COLOURS, OTHER
 from kcoord_wire.report.charts import chart_specs
-from kcoord_wire.report.clock import Clock
+from kcoord_wire.report.group_clock import Clock
 from kcoord_wire.report.lanes import lanes_of, ownership_of
 from kcoord_wire.report.page import FOLDER, SCRIPTS
 from kcoord_wire.report.page_data import Limits, page_data

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kcoord_wire.forensics.model import GroupHistory, GroupSummary, Loss
 from kcoord_wire.report import print_summary, to_json, write_html, write_json
-from kcoord_wire.report.wording import iso
+from kcoord_wire.report.formatting import iso
 from tests.support.histories import HOSTILE, START, bare, empty, hostile, incident, kip_848, losses, typical
 
 HISTORIES = [typical(), incident(), kip_848(), bare(), empty()]

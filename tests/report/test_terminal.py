@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kcoord_wire.forensics.model import Cause, GroupHistory, Loss
 from kcoord_wire.report import print_summary
 from kcoord_wire.report.digest import digest_of, digests
-from kcoord_wire.report.wording import ago, counted, duration, name_of, shown
+from kcoord_wire.report.formatting import ago, counted, duration, name_of, shown
 from tests.support.histories import HOSTILE, MS, SECOND, START, bare, empty, hostile, incident, kip_848, losses, typical
 
 

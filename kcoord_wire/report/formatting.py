@@ -10,11 +10,12 @@ Laws:
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from kcoord_wire.fields import printable
 
-__all__ = ["ago", "counted", "duration", "iso", "name_of", "shown", "utc"]
+__all__ = ["ago", "counted", "duration", "iso", "name_of", "partition_runs", "shown", "utc"]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -51,6 +52,23 @@ def duration(ms: float) -> str:
             rest = seconds % big // small
             return f"{seconds // big:,} {size}" + (f" {rest} {unit}" if rest else "")
     raise AssertionError("two minutes and more end above")
+
+
+def partition_runs(places: Iterable[tuple[str, int]]) -> str:
+    """``orders 0-3, 7; payments 1``."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(places):
+        topics.setdefault(topic, []).append(partition)
+    parts = []
+    for topic, numbers in topics.items():
+        ranges: list[list[int]] = []
+        for number in numbers:
+            if ranges and number == ranges[-1][1] + 1:
+                ranges[-1][1] = number
+            else:
+                ranges.append([number, number])
+        parts.append(f"{shown(topic, 60)} {', '.join(f'{a}-{b}' if b > a else str(a) for a, b in ranges)}")
+    return shown("; ".join(parts), 300)
 
 
 def ago(ns: int, since_ns: int) -> str:

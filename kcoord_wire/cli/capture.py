@@ -1,0 +1,203 @@
+"""`kcoord capture`: the frames of a capture file, as a list, as JSON, counted, or as a story of its consumer groups.
+
+Laws:
+
+* Frames are printed as they are read, so that a capture that is still being written can be followed.
+* What the capture lacks is one line on stderr. A capture that cannot be read to its end, or has no frame, is an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import io
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import kcoord_wire as kw
+from kcoord_wire.api_keys import API_NAMES
+from kcoord_wire.capture import CapturedFrame, CaptureError, CaptureReport, read_capture
+from kcoord_wire.cli.arguments import UsageError, add_command
+from kcoord_wire.cli.output import complain, print_json, print_table, styled, table
+from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.extras import require
+from kcoord_wire.fields import fields_of, printable
+
+__all__ = ["add_parser"]
+
+_NO_API: Final = "(unknown api)"
+_LONGEST_VALUE: Final = 120  # characters of one field's value in the list of frames
+
+
+def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
+    """Add the command to those of `kcoord`."""
+    command = add_command(commands, "capture", "read the Kafka frames of a capture file (pcap or pcapng)", _run)
+    command.add_argument("file", type=Path, metavar="FILE|-", help="a pcap or pcapng file, - for stdin")
+    command.add_argument(
+        "--port",
+        type=int,
+        action="append",
+        help="only this port of a broker; may be repeated; found in the bytes if not given",
+    )
+    command.add_argument("--api", action="append", help="only this api (key or name); may be repeated")
+    view = command.add_mutually_exclusive_group()
+    view.add_argument("--format", choices=("table", "json"), default="table")
+    view.add_argument("--summary", action="store_true", help="only count the frames by api, version and direction")
+    view.add_argument(
+        "--story", action="store_true", help="print what happened in each consumer group, in order of time"
+    )
+
+
+def _run(args: argparse.Namespace) -> None:
+    if args.story:
+        _print_story(args)
+        return
+    keys = {_api_key(name) for name in args.api or ()}
+    report = CaptureReport()
+    source = sys.stdin.buffer if str(args.file) == "-" else args.file
+    if not args.file.is_file() and isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # a pipe may still be written to: print each frame when it comes
+    try:
+        captured = read_capture(source, ports=args.port, report=report)
+        frames = (frame for frame in captured if not keys or frame.api_key in keys)
+        if args.summary:
+            _print_summary(frames)
+        elif args.format == "json":
+            for frame in frames:
+                print_json(_as_dict(frame))
+        else:
+            _print_frames(frames)
+    except CaptureError as error:
+        raise ValueError(f"{args.file}: {error}") from error
+    sys.stdout.flush()
+    _report_losses(report, args.file)
+
+
+def _report_losses(report: CaptureReport, file: Path) -> None:
+    if report.damage is not None:
+        raise ValueError(f"{file}: {report.damage}")
+    if not report.requests + report.responses:
+        raise ValueError(f"{file}: no Kafka frame is in this capture")
+    lost = {
+        "frames that do not decode": report.undecodable,
+        "frames that only lenient decoding accepts (IRREGULAR in the list of frames)": report.irregular,
+        "responses without their request": report.unmatched_responses,
+        "bytes that were not captured": report.hole_bytes,
+        "bytes that belong to no frame": report.skipped_bytes + report.stray_bytes,
+        "packets that were cut": report.cut_packets,
+    }
+    if any(lost.values()):
+        complain(f"{file}: " + ", ".join(f"{count} {what}" for what, count in lost.items() if count))
+
+
+def _api_key(name: str) -> int:
+    """The api key of a number or name; any of Kafka's, for a capture may hold apis without a schema here."""
+    if name.isdecimal():
+        return int(name)
+    stem = re.sub(r"(request|response)$", "", name.lower())
+    keys = {known.lower(): key for key, known in API_NAMES.items()}
+    if stem not in keys:
+        close = [API_NAMES[keys[found]] for found in difflib.get_close_matches(stem, keys)]
+        raise ValueError(f"Kafka has no api {name!r}" + (f"; it has {', '.join(close)}" if close else ""))
+    return keys[stem]
+
+
+# ---- frames
+
+
+def _as_dict(frame: CapturedFrame) -> dict[str, Any]:
+    message = None if frame.message is None else kw.to_dict(frame.message, _body_version(frame), json=True)
+    return {
+        "time": frame.time,
+        "connection": frame.connection,
+        "direction": frame.direction,
+        "api_key": frame.api_key,
+        "api": frame.api,
+        "api_version": frame.api_version,
+        "correlation_id": frame.correlation_id,
+        "client_id": frame.client_id,
+        "size": frame.size,
+        "message": message,
+        "error": frame.error,
+        "irregularity": frame.irregularity,
+    }
+
+
+def _body_version(frame: CapturedFrame) -> int:
+    """The version of the body: a broker that lacks a version of ApiVersions responds with version 0 (KIP-511)."""
+    assert frame.api_version is not None
+    is_refusal = (
+        isinstance(frame.message, kw.ApiVersionsResponse) and frame.message.error_code == ErrorCode.UNSUPPORTED_VERSION
+    )
+    return 0 if is_refusal else frame.api_version
+
+
+def _print_frames(frames: Iterable[CapturedFrame]) -> None:
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    start = None
+    for frame in frames:
+        if start is None:
+            start = frame.time
+            columns = (
+                f"{'seconds':>10}  {'connection':<36} {'':<8} {'api':<24} {'corr.':>6} {'size':>7}  client, fields"
+            )
+            print(columns[:width])
+        api = frame.api or _NO_API
+        api += "" if frame.api_version is None else f" v{frame.api_version}"
+        correlation = "" if frame.correlation_id is None else frame.correlation_id
+        head = f"{frame.time - start:10.6f}  {frame.connection:<36} {frame.direction:<8} {api:<24} {correlation:>6}"
+        print(f"{head} {frame.size:>7}  {' '.join(_particulars(frame))}"[:width])
+
+
+def _particulars(frame: CapturedFrame) -> Iterator[str]:
+    if frame.client_id is not None:
+        yield printable(frame.client_id)
+    if frame.error is not None:
+        yield f"ERROR {printable(frame.error)}"
+    if frame.irregularity is not None:
+        yield f"IRREGULAR {printable(frame.irregularity)}"
+    if frame.message is not None:
+        for path, text in fields_of(frame.message, _body_version(frame)):
+            yield f"{path}={text if len(text) <= _LONGEST_VALUE else f'{text[:_LONGEST_VALUE]}...'}"
+
+
+def _print_summary(frames: Iterable[CapturedFrame]) -> None:
+    counts: dict[tuple[str, int, str], list[int]] = {}
+    for frame in frames:
+        version = -1 if frame.api_version is None else frame.api_version
+        row = counts.setdefault((frame.api or _NO_API, version, frame.direction), [0, 0, 0])
+        row[0] += 1
+        row[1] += frame.size
+        row[2] += frame.error is not None
+    made = table("", "api", "version", "direction", "frames", "bytes", "errors")
+    for (api, version, direction), row in sorted(counts.items()):
+        made.add_row(api, str(version) if version >= 0 else "", direction, *map(str, row))
+    print_table(made)
+
+
+# ---- the story
+
+
+def _print_story(args: argparse.Namespace) -> None:
+    if args.api or str(args.file) == "-":
+        raise UsageError("--story reads a whole file: leave out --api, and see kcoord analyze for standard input")
+    require("pyarrow", "analyze", "--story")
+    from kcoord_wire.forensics.analysis import analyze
+    from kcoord_wire.report.formatting import counted, duration, shown
+    from kcoord_wire.report.story import events_of
+
+    histories = analyze([args.file], ports=args.port).histories
+    if not histories:
+        raise ValueError(f"{args.file}: no consumer group is in this capture")
+    for history in histories:
+        group = history.group
+        span = duration((group.last_ns - group.first_ns) / 1e6)
+        title = f"group {shown(group.group_id)}: {counted(len(history.members), 'member id')} in {span}"
+        made = table(title, "seconds", "member", "event", "particulars")
+        for event in events_of(history):
+            made.add_row(f"{(event.time_ns - group.first_ns) / 1e9:.3f}", *map(styled, event[1:]))
+        print_table(made)

@@ -1,0 +1,59 @@
+"""What the commands share that run until a signal: signals, the limit of open files, a log on stderr.
+
+Laws:
+
+* SIGTERM ends the block of `until_terminated` in the same order as Ctrl-C; from then on either signal kills at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+__all__ = ["allow_many_connections", "log_to_stderr", "until_terminated"]
+
+
+class _Terminated(BaseException):
+    """SIGTERM was received."""
+
+
+@contextmanager
+def until_terminated() -> Iterator[None]:
+    """Run a block that SIGTERM ends without an error."""
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    except _Terminated:
+        pass
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    raise _Terminated
+
+
+def allow_many_connections() -> None:
+    """Raise the soft limit of open files to the hard one.
+
+    A connection is one open file, through a proxy two, and the soft limit is 1024 on many systems.
+    """
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def log_to_stderr(form: logging.Formatter | None = None) -> None:
+    """Write the package's log to stderr, by default as lines for people."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(form or logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    log = logging.getLogger("kcoord_wire")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)

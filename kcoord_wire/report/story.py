@@ -1,0 +1,82 @@
+"""The history of a group as a list of events in order of time.
+
+Laws:
+
+* Every event is a row of the tables in `kcoord_wire.forensics.model`; nothing is concluded here.
+* The same history gives the same events. Strings of peers are printable and short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kcoord_wire.forensics.model import GroupHistory, MemberLife, Rebalance
+from kcoord_wire.report.formatting import counted, duration, name_of, partition_runs, shown
+
+__all__ = ["Event", "events_of"]
+
+
+class Event(NamedTuple):
+    """One line of a story.
+
+    :ivar time_ns: when it happened
+    :ivar who: client or member it is about; empty for the group
+    :ivar what: one or two words
+    :ivar text: the particulars
+    """
+
+    time_ns: int
+    who: str
+    what: str
+    text: str
+
+
+def events_of(history: GroupHistory) -> list[Event]:
+    """The events of a group in order of time."""
+    names = {life.member_id: name_of(life.client_id, life.member_id, life.instance_id) for life in history.members}
+    events = [event for life in history.members for event in _of_member(life, names[life.member_id])]
+    events += [event for row in history.rebalances for event in _of_rebalance(row)]
+    for generation in history.generations:
+        leader = names.get(generation.leader_id or "", "")
+        text = f"{generation.generation_id}: {counted(generation.members, 'member')}"
+        text += f", assignor {shown(generation.assignor)}" if generation.assignor else ""
+        events.append(Event(generation.joined_ns, "", "generation", text + (f", led by {leader}" if leader else "")))
+    events += _of_ownership(history, names)
+    for finding in history.findings:
+        events.append(Event(finding.from_ns, shown(finding.subject or ""), finding.severity, shown(finding.text, 600)))
+    return sorted(events, key=lambda event: event.time_ns)
+
+
+def _of_member(life: MemberLife, name: str) -> Iterator[Event]:
+    about = {
+        "member id": life.member_id,
+        "host": life.client_host,
+        "assignors": ", ".join(life.assignors),
+        "topics": ", ".join(life.topics),
+        "session timeout": life.session_timeout_ms and duration(life.session_timeout_ms),
+    }
+    yield Event(life.joined_ns, name, "joins", "; ".join(f"{key} {shown(text)}" for key, text in about.items() if text))
+    if life.left_ns is not None:
+        yield Event(life.left_ns, name, "is gone", shown(life.why_left or ""))
+
+
+def _of_rebalance(row: Rebalance) -> Iterator[Event]:
+    who = name_of(row.client_id, row.member_id, row.instance_id) if row.client_id or row.member_id else ""
+    cause = f"#{row.number}: {row.cause}" + (f" ({row.confidence:.0%} sure)" if row.confidence < 1 else "")
+    yield Event(row.started_ns, who, "rebalance", f"{cause}; {shown(row.detail, 400)}" if row.detail else cause)
+    if row.ended_ns is not None:
+        took = "" if row.duration_ms is None else f" after {duration(row.duration_ms)}"
+        text = f"#{row.number}{took}; {counted(row.moved, 'partition')} moved"
+        yield Event(row.ended_ns, "", shown(row.outcome, 20), text)
+
+
+def _of_ownership(history: GroupHistory, names: dict[str, str]) -> Iterator[Event]:
+    """What a member receives or gives up at one moment is one event."""
+    changes: dict[tuple[int, str, str], list[tuple[str, int]]] = {}
+    for row in history.ownership:
+        name = names.get(row.member_id, shown(row.member_id))
+        for time_ns, what in ((row.from_ns, "receives"), (row.to_ns, "gives up")):
+            if time_ns is not None:
+                changes.setdefault((time_ns, name, what), []).append((row.topic, row.partition))
+    return (Event(*key, partition_runs(places)) for key, places in changes.items())
