@@ -33,7 +33,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from kcoord_wire.background import Background
-from kcoord_wire.cli.arguments import parse_address
+from kcoord_wire.net import parse_address
 from kcoord_wire.recorder.recording import Batch, Direction, RecordingWriter
 from kcoord_wire.recorder.relay import Limits, Relay, address_text, api_text, plan_of
 
