@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from fuzz.checksums import mended_segment
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.events import LogRecord
 from kcoord_wire.coordinator.core.offsets import replay
 from kcoord_wire.coordinator.log.store import CorruptLogError, Store
 from kcoord_wire.disk import MemoryDisk
-from kcoord_wire.records.batch import HEADER_SIZE, crc32c
 
 SEGMENT = f"{0:020}.log"
 NOW = 1_700_000_000_000
@@ -17,19 +17,7 @@ ADDED = LogRecord(m.OffsetCommitKey(group="fuzz", topic="added", partition=0), m
 def check(data: bytes) -> None:
     """`data`: the bytes of a log's only segment; tried as they are, and with checksums that are right."""
     recover_and_go_on(data)
-    recover_and_go_on(with_right_checksums(data))
-
-
-def with_right_checksums(data: bytes) -> bytes:
-    mended = bytearray(data)
-    at = 0
-    while at + HEADER_SIZE <= len(data):
-        end = at + 12 + int.from_bytes(data[at + 8 : at + 12], "big")
-        if not at + HEADER_SIZE <= end <= len(data):
-            break
-        mended[at + 17 : at + 21] = crc32c(data[at + 21 : end]).to_bytes(4, "big")
-        at = end
-    return bytes(mended)
+    recover_and_go_on(mended_segment(data))
 
 
 def recover_and_go_on(data: bytes) -> None:

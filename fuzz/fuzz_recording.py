@@ -7,31 +7,15 @@ from __future__ import annotations
 
 import io
 
+from fuzz.checksums import RECORD_MARKER, RECORDING_HEADER, mended_recording
 from kcoord_wire.recorder.recording import Damage, Recorded, RecordingError, read_recording, scan_recording
 from kcoord_wire.records.batch import crc32c
-
-FILE_HEADER, RECORD = 36, 36
-MARKER = b"\xf5KR\n"
 
 
 def check(data: bytes) -> None:
     """`data`: the bytes of a file; tried as they are, and with checksums that are right."""
     read(data)
-    read(with_right_checksums(data))
-
-
-def with_right_checksums(data: bytes) -> bytes:
-    mended = bytearray(data)
-    if len(mended) >= FILE_HEADER:
-        mended[32:36] = crc32c(bytes(mended[:32])).to_bytes(4, "big")
-    at = mended.find(MARKER)
-    while 0 <= at <= len(mended) - RECORD:
-        end = at + RECORD + int.from_bytes(mended[at + 8 : at + 12], "big")
-        mended[at + 32 : at + 36] = crc32c(bytes(mended[at + 8 : at + 32])).to_bytes(4, "big")
-        if end <= len(mended):
-            mended[at + 4 : at + 8] = crc32c(bytes(mended[at + 8 : end])).to_bytes(4, "big")
-        at = mended.find(MARKER, end)
-    return bytes(mended)
+    read(mended_recording(data))
 
 
 def read(data: bytes) -> None:
@@ -40,11 +24,11 @@ def read(data: bytes) -> None:
     except RecordingError:
         assert int.from_bytes(data[8:10], "big") != 1, "a version that is not known"
         return
-    at = 0 if found and not found[0].position else min(FILE_HEADER, len(data))
+    at = 0 if found and not found[0].position else min(RECORDING_HEADER, len(data))
     for number, piece in enumerate(found):
         assert piece.position == at, "every byte is in one of them"
         if isinstance(piece, Recorded):
-            assert data[at : at + 4] == MARKER
+            assert data[at : at + 4] == RECORD_MARKER
             assert crc32c(data[at + 8 : piece.end]) == int.from_bytes(data[at + 4 : at + 8], "big")
             assert list(read_recording(io.BytesIO(data), start=piece.end)) == found[number + 1 :]
             at = piece.end

@@ -16,7 +16,9 @@ import pytest
 FUZZ = Path(__file__).resolve().parent.parent.parent / "fuzz"
 TARGETS = sorted(path.stem.removeprefix("fuzz_") for path in FUZZ.glob("fuzz_*.py"))
 GENERATED = {
-    "columns": 400,
+    "analyze": 60,
+    "capture": 300,
+    "columns": 800,
     "coordinator": 4_000,
     "decode": 10_000,
     "framing": 20_000,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
@@ -52,8 +53,9 @@ class Shape:
         return next((child for child in self.children if child.name == name), None)
 
 
+@cache
 def arrow() -> ModuleType:
-    """The module pyarrow."""
+    """The module pyarrow, looked up once: `column` asks for each column of each batch."""
     return require("pyarrow", "analyze", "decoding into columns")
 
 
