@@ -17,8 +17,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 TARGETS = sorted(path.stem.removeprefix("fuzz_") for path in HERE.glob("fuzz_*.py"))
 BUILD = HERE.parent / "build" / "fuzz"
-# The modules whose branches guide the search, where that is not the whole package: the codec has targets of its own, and
-# counting its branches here as well halves the number of inputs per second.
+# The modules whose branches guide the search, where that is not the whole package: the codec has targets of its own,
+# and counting its branches here as well halves the number of inputs per second.
 CAPTURES = ["kcoord_wire.capture", "kcoord_wire.recorder", "kcoord_wire.forensics"]
 GUIDED_BY = {"analyze": [*CAPTURES, "kcoord_wire.records"], "capture": CAPTURES}
 MAX_LENGTH = {"analyze": 8192, "capture": 8192, "framing": 512}  # of an input; others: 4096
