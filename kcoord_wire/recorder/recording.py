@@ -4,20 +4,26 @@ A file, all numbers big-endian, positions in bytes::
 
     0  8  magic 89 6b 63 72 65 63 0d 0a            a record, at any position:
     8  2  version of the format: 1                  0  4  marker f5 4b 52 0a
-    10 2  zero                                      4  4  CRC-32C of all that follows, to the body's end
+    10 2  flags: 1 repeated openings are marked     4  4  CRC-32C of all that follows, to the body's end
     12 4  number of the file, as in its name        8  4  length of the body in this file
     16 8  when this writer began (ns since 1970)    12 4  length on the wire; more than the former where it was cut
     24 8  when the file began                       16 8  when (ns since 1970)
     32 4  CRC-32C of the 32 bytes before            24 4  number of the connection
     36    records, one after the other              28 1  kind: 1 opened, 2 closed, 3 request, 4 response
-                                                    29 3  zero
+                                                    29 1  flags: 1 the opening is repeated
+                                                    30 2  zero
                                                     32 4  CRC-32C of the 24 bytes from 8 on
                                                     36    body
 
 The body of a request or response is the frame without its four bytes of size, that of an opening the connection's name
 in UTF-8 (``client_ip:port-broker_ip:port#n``), that of a closing empty. Files are named ``frames-000001.kcrec`` and so
-on. A connection that is open when a file begins is named again at its start, with the time at which it was opened;
-numbers of connections hold among the files of one writer, which the second time in the header tells.
+on.
+
+For each connection that is open when a file begins, its opening is repeated at the start of the file, with the time at
+which the connection was opened. A flag of the record marks the repetition, because a clock that was set back makes
+times useless for that. A file without the flag in its header is of an older writer: an opening in it is a repetition if
+its time is before the file's and the file is not the first of its writer. Readers ignore flags that they do not know.
+Numbers of connections are unique among the files of one writer, which are those with the same writer time.
 
 Laws:
 
@@ -63,6 +69,7 @@ __all__ = [
     "RecordingHeader",
     "RecordingWriter",
     "is_recording",
+    "is_repeated",
     "names_at",
     "read_header",
     "read_recording",
@@ -79,10 +86,12 @@ _MAGIC: Final = b"\x89kcrec\r\n"
 _VERSION: Final = 1
 _FILE_HEADER: Final = struct.Struct(">8sHHIqqI")
 _MARKER: Final = b"\xf5KR\n"
-_RECORD: Final = struct.Struct(">4sIIIqIB3xI")
-_HEAD: Final = struct.Struct(">IIqIB3x")  # what the header's own checksum is of
+_RECORD: Final = struct.Struct(">4sIIIqIBB2xI")
+_HEAD: Final = struct.Struct(">IIqIBB2x")  # what the header's own checksum is of
 _FRONT: Final = struct.Struct(">4sI")
 _CHECKSUM: Final = struct.Struct(">I")
+_MARKS_REPEATS: Final = 1  # a flag of the file's header
+_REPEATED: Final = 1  # a flag of a record
 _KINDS: Final[dict[Direction, int]] = {"opened": 1, "closed": 2, "request": 3, "response": 4}
 _DIRECTIONS: Final[list[Direction | None]] = [None, "opened", "closed", "request", "response", *[None] * 251]
 _NAME: Final = re.compile(r"frames-(\d{6,})\.kcrec")
@@ -102,11 +111,13 @@ class RecordingHeader(NamedTuple):
     :ivar number: as in its name
     :ivar writer_ns: when its writer began: the same in all files of that writer
     :ivar began_ns: when this file began
+    :ivar marks_repeats: whether repeated openings are marked, as every writer does since that flag exists
     """
 
     number: int
     writer_ns: int
     began_ns: int
+    marks_repeats: bool
 
 
 class Recorded(NamedTuple):
@@ -115,6 +126,7 @@ class Recorded(NamedTuple):
     :ivar position: of its first byte in the file
     :ivar body: a frame without its four bytes of size; of an opening, the connection's name in UTF-8
     :ivar size: bytes of the frame on the wire: more than `body` has where the recorder cut it
+    :ivar marked: whether the record is marked as a repeated opening; `is_repeated` includes files of older writers
     """
 
     position: int
@@ -123,6 +135,7 @@ class Recorded(NamedTuple):
     direction: Direction
     body: bytes
     size: int
+    marked: bool = False
 
     @property
     def end(self) -> int:
@@ -170,6 +183,18 @@ def read_header(path: str | PathLike[str]) -> RecordingHeader | None:
         return _parse_header(file.read(_FILE_HEADER.size))
 
 
+def is_repeated(record: Recorded, header: RecordingHeader | None) -> bool:
+    """Whether a record is the opening of a connection that an earlier file of its writer has opened.
+
+    :param header: of the record's file; None if it is damaged
+    """
+    if record.direction != "opened":
+        return False
+    if header is None or header.marks_repeats:
+        return record.marked
+    return header.began_ns != header.writer_ns and record.time_ns < header.began_ns
+
+
 def read_recording(source: str | PathLike[str] | BinaryIO, *, start: int = 0) -> Iterator[Recorded | Damage]:
     """The records of a file in their order, and between them what is damaged.
 
@@ -197,12 +222,13 @@ def read_recording(source: str | PathLike[str] | BinaryIO, *, start: int = 0) ->
             data, base = window.data, window.base
             at, filled = position - base, len(data)
             while (body_at := at + header_size) <= filled:
-                mark, checksum, length, size, time_ns, connection, kind, _ = unpack_from(data, at)
+                mark, checksum, length, size, time_ns, connection, kind, flags, _ = unpack_from(data, at)
                 end = body_at + length
                 direction = directions[kind]
                 if mark != marker or end > filled or direction is None or crc32c(data[at + 8 : end]) != checksum:
                     break
-                yield Recorded(base + at, time_ns, connection, direction, data[body_at:end], size)
+                body = data[body_at:end]
+                yield Recorded(base + at, time_ns, connection, direction, body, size, flags & _REPEATED != 0)
                 at = end
             found = window.judge(base + at)
 
@@ -247,12 +273,12 @@ def names_at(source: str | PathLike[str] | BinaryIO, position: int) -> dict[int,
 def _parse_header(data: bytes) -> RecordingHeader | None:
     if len(data) < _FILE_HEADER.size or not is_recording(data):
         return None
-    _, version, _, number, writer_ns, began_ns, checksum = _FILE_HEADER.unpack_from(data)
+    _, version, flags, number, writer_ns, began_ns, checksum = _FILE_HEADER.unpack_from(data)
     if _crc32c()(data[: _FILE_HEADER.size - 4]) != checksum:
         return None
     if version != _VERSION:
         raise RecordingError(f"a recording of version {version}; version {_VERSION} alone is known here")
-    return RecordingHeader(number, writer_ns, began_ns)
+    return RecordingHeader(number, writer_ns, began_ns, flags & _MARKS_REPEATS != 0)
 
 
 def _crc32c() -> Callable[..., int]:
@@ -295,7 +321,7 @@ class _Window:
             return self._search(position, position + 1, why)
         if have < _RECORD.size:
             return Damage(position, have, "the file ends within a record's header", at_end=True)
-        _, checksum, length, _, _, _, kind, _ = _RECORD.unpack_from(self.data, position - self.base)
+        _, checksum, length, _, _, _, kind, _, _ = _RECORD.unpack_from(self.data, position - self.base)
         size = _RECORD.size + length
         have = self._hold(position, size)
         if have < size:
@@ -334,7 +360,7 @@ class _Window:
         if not _MARKER.startswith(self.data[at : at + len(_MARKER)]):
             return "no record begins here"
         if at + _RECORD.size <= len(self.data):
-            _, _, length, _, _, _, _, checksum = _RECORD.unpack_from(self.data, at)
+            _, _, length, _, _, _, _, _, checksum = _RECORD.unpack_from(self.data, at)
             if self._crc32c(self.data[at + _FRONT.size : at + _FRONT.size + _HEAD.size]) != checksum:
                 return "a record's header is damaged"
             if length > MAX_BODY:
@@ -541,19 +567,19 @@ class RecordingWriter:
 
     def _append_header(self, time_ns: int) -> None:
         number = self._batches[-1].number
-        header = _FILE_HEADER.pack(_MAGIC, _VERSION, 0, number, self._writer_ns, time_ns, 0)[:-4]
+        header = _FILE_HEADER.pack(_MAGIC, _VERSION, _MARKS_REPEATS, number, self._writer_ns, time_ns, 0)[:-4]
         self._pieces.append(header + _CHECKSUM.pack(self._crc32c(header)))
         self._held += _FILE_HEADER.size
         self._file_size = _FILE_HEADER.size
         for connection, (name, opened_ns) in self._open.items():
-            self._append_record(connection, 1, name, opened_ns, len(name))
+            self._append_record(connection, 1, name, opened_ns, len(name), _REPEATED)
         self._overhead = self._file_size  # so that names alone do not fill a file
 
-    def _append_record(self, connection: int, kind: int, body: bytes, time_ns: int, size: int) -> None:
+    def _append_record(self, connection: int, kind: int, body: bytes, time_ns: int, size: int, flags: int = 0) -> None:
         if len(body) > MAX_BODY or type(body) is not bytes:
             body = bytes(body[:MAX_BODY])
         crc32c = self._crc32c
-        head = _HEAD.pack(len(body), size, time_ns, connection, kind)
+        head = _HEAD.pack(len(body), size, time_ns, connection, kind, flags)
         of_head = crc32c(head)
         rest = _CHECKSUM.pack(of_head)
         record = _FRONT.pack(_MARKER, crc32c(body, crc32c(rest, of_head))) + head + rest + body

@@ -37,6 +37,8 @@ from kcoord_wire.forensics.model import Frame, table_of
 from kcoord_wire.recorder.recording import (
     Damage,
     Recorded,
+    RecordingHeader,
+    is_repeated,
     read_header,
     read_recording,
     recording_files,
@@ -195,7 +197,7 @@ class RecordingStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _end(self, path: Path, place: _Place, growing: bool, budget: _Budget) -> _Place:
         """How far one file can be read from `place` on."""
-        position, rows = place.position, place.rows
+        position, rows, header = place.position, place.rows, read_header(path)
         stop = None if self.target is None else self.target[path.name].position if path.name in self.target else 0
         for found in read_recording(path, start=position):
             end = _behind(found)
@@ -203,7 +205,7 @@ class RecordingStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 break
             budget.take(end - position)
             position = end
-            rows += not (isinstance(found, Recorded) and _told_again(found, place.began))
+            rows += not (isinstance(found, Recorded) and is_repeated(found, header))
             if budget.spent:
                 return _Place(position, rows, place.began)
         budget.next_file(position > place.position)
@@ -244,10 +246,11 @@ class _Course:
     :ivar time_ns: of the last record
     """
 
-    def __init__(self, began: int) -> None:
+    def __init__(self, header: RecordingHeader | None) -> None:
         self.position = 0
         self.names: dict[int, str] = {}
-        self.began = self.time_ns = began
+        self.time_ns = 0 if header is None else header.began_ns
+        self._header = header
 
     def row(self, found: Recorded | Damage, source: str, seq: int) -> Frame | None:
         """The row of what comes next; None where an opening is only told again."""
@@ -257,7 +260,7 @@ class _Course:
         self.time_ns = found.time_ns
         if found.direction == "opened":
             self.names[found.connection] = found.body.decode(errors="replace")
-            if _told_again(found, self.began):
+            if is_repeated(found, self._header):
                 return None
         name = self.names.get(found.connection) or f"?:0-?:0#{found.connection}"
         if found.direction == "closed":
@@ -278,7 +281,7 @@ _courses: dict[tuple[str, int], _Course] = {}
 def _course_at(stretch: _Stretch) -> _Course:
     course = _courses.pop((stretch.path, stretch.start.began), None)
     if course is None or course.position > stretch.start.position:
-        course = _Course(stretch.start.began)
+        course = _Course(read_header(stretch.path))
     if course.position < stretch.start.position:
         for found in read_recording(stretch.path, start=course.position):
             if found.position >= stretch.start.position:
@@ -301,11 +304,6 @@ def _rows(stretch: _Stretch) -> Iterator[Frame]:
     if len(_courses) >= _KEPT_COURSES:
         _courses.clear()
     _courses[stretch.path, stretch.start.began] = course
-
-
-def _told_again(found: Recorded, began: int) -> bool:
-    """Whether it names a connection that was opened in an earlier file."""
-    return found.direction == "opened" and found.time_ns < began
 
 
 # ---- offsets and options

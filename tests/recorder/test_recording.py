@@ -22,8 +22,10 @@ from kcoord_wire.recorder.recording import (
     Direction,
     Recorded,
     RecordingError,
+    RecordingHeader,
     RecordingWriter,
     is_recording,
+    is_repeated,
     names_at,
     read_header,
     read_recording,
@@ -90,7 +92,7 @@ def test_what_was_written_is_read(data: bytes) -> None:
 def test_the_layout_is_as_documented(tmp_path: Path) -> None:
     """Read by hand, with nothing of the module but its documentation; golden but for the times and the checksums."""
     data = written(tmp_path, (b"frame",))
-    assert data[:12] == bytes.fromhex("896b637265630d0a 0001 0000")
+    assert data[:12] == bytes.fromhex("896b637265630d0a 0001 0001")
     assert int.from_bytes(data[12:16], "big") == 1
     assert data[16:24] == data[24:32]
     assert data[32:36] == bitwise_crc32c(data[:32]).to_bytes(4, "big")
@@ -313,6 +315,29 @@ def test_files_are_rotated_by_size(tmp_path: Path) -> None:
     headers = [read_header(file) for file in files]
     assert [header and header.number for header in headers] == list(range(1, len(files) + 1))
     assert len({header and header.writer_ns for header in headers}) == 1
+
+
+def test_repeated_openings_are_marked(tmp_path: Path) -> None:
+    """Also where the clock was set back, which makes an opening older than its file."""
+    with RecordingWriter(tmp_path, max_file_bytes=200) as writer:
+        writer.opened(1, "c1", 9_000)
+        for time_ns in (5_000, 5_001, 5_002):
+            writer.frame(1, "request", bytes(100), time_ns)
+        writer.opened(2, "c2", 3)
+    found = [(read_header(file), r) for file in recording_files(tmp_path) for r in records(list(read_recording(file)))]
+    openings = [(r.connection, r.marked, is_repeated(r, header)) for header, r in found if r.direction == "opened"]
+    assert openings[0] == (1, False, False)
+    assert set(openings[1:-1]) == {(1, True, True)}
+    assert openings[-1] == (2, False, False)
+    assert not any(r.marked for _, r in found if r.direction != "opened")
+
+
+@pytest.mark.parametrize(("began_ns", "time_ns", "repeated"), [(1, 0, False), (5, 4, True), (5, 5, False)])
+def test_older_files_repeat_openings_of_an_earlier_time(began_ns: int, time_ns: int, repeated: bool) -> None:
+    header = RecordingHeader(2, 1, began_ns, marks_repeats=False)
+    record = Recorded(36, time_ns, 1, "opened", b"c1", 2)
+    assert is_repeated(record, header) is repeated
+    assert not is_repeated(record._replace(direction="closed"), header)
 
 
 def test_names_alone_do_not_fill_files(tmp_path: Path) -> None:

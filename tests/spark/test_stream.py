@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +18,19 @@ from kcoord_wire.spark.stream import DataLossError, RecordingStream
 
 ALL = ReadAllAvailable()
 Rows = list[dict[str, Any]]
-BEGAN_NS = time.time_ns() + 10**12
+BEGAN_NS = 1_763_737_200_000_000_000
 NAME = "10.0.0.1:5000-10.0.0.2:9092#{}"
 
 
-def record(writer: RecordingWriter, first: int, count: int) -> None:
-    """Frames that tell their number, on connections that open and close."""
+def record(writer: RecordingWriter, first: int, count: int, step_ns: int = 1) -> None:
+    """Write numbered frames, on connections that open and close; a negative step is a clock that runs back."""
     for n in range(first, first + count):
         if n % 7 == 0:
-            writer.opened(n, NAME.format(n), BEGAN_NS + n)
+            writer.opened(n, NAME.format(n), BEGAN_NS + n * step_ns)
         direction = "request" if n % 2 else "response"
-        writer.frame(n - n % 7, direction, n.to_bytes(4, "big") * (1 + n % 5), BEGAN_NS + n)
+        writer.frame(n - n % 7, direction, n.to_bytes(4, "big") * (1 + n % 5), BEGAN_NS + n * step_ns)
         if n % 7 == 6:
-            writer.closed(n - 6, BEGAN_NS + n)
+            writer.closed(n - 6, BEGAN_NS + n * step_ns)
     writer.flush()
 
 
@@ -79,6 +78,18 @@ def test_every_row_comes_once_as_the_batch_source_gives_it(tmp_path: Path, limit
             break
         place = end
     assert rows == whole(tmp_path)
+
+
+@pytest.mark.parametrize("step_ns", [1, -1, 0])
+def test_a_clock_set_back_loses_no_row(tmp_path: Path, step_ns: int) -> None:
+    with RecordingWriter(tmp_path, max_file_bytes=400) as writer:
+        record(writer, 0, 70, step_ns)
+    assert len(recording_files(tmp_path)) > 5
+    _, rows = follow(stream(tmp_path), stream(tmp_path).initialOffset(), ALL)
+    assert rows == whole(tmp_path)
+    opened = [row["connection"] for row in rows if row["direction"] == "opened"]
+    assert opened == [NAME.format(n) for n in range(0, 70, 7)]
+    assert [int.from_bytes(row["frame"][:4], "big") for row in rows if row["frame"]] == list(range(70))
 
 
 def test_a_torn_tail_waits_for_its_end_and_is_damage_once_its_writer_is_gone(tmp_path: Path) -> None:

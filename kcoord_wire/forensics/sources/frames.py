@@ -31,7 +31,7 @@ from kcoord_wire.capture.pcap import CaptureError
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.forensics.model import Frame, LogRow, arrow_schema
 from kcoord_wire.forensics.sources.files import Source, SourceError, find_sources, kind_of
-from kcoord_wire.recorder.recording import Damage, RecordingError, read_header, read_recording
+from kcoord_wire.recorder.recording import Damage, RecordingError, is_repeated, read_header, read_recording
 from kcoord_wire.records.control import ControlType, decode_control_record
 from kcoord_wire.records.limits import ReadLimits
 from kcoord_wire.records.model import Batch, RecordBatch
@@ -112,7 +112,6 @@ def _of_capture(path: str | os.PathLike[str], ports: Collection[int] | None) -> 
 def _of_recording(path: str | os.PathLike[str]) -> Iterator[_Row]:
     header = read_header(path)
     began_ns = header.began_ns if header else 0
-    names_again = header is not None and header.began_ns != header.writer_ns  # not the first file of its writer
     names: dict[int, str] = {}
     time_ns, seq = began_ns, -1
     for found in read_recording(path):
@@ -120,13 +119,13 @@ def _of_recording(path: str | os.PathLike[str]) -> Iterator[_Row]:
         if isinstance(found, Damage):
             yield seq, found.position, time_ns, "", "damage", b"", found.why, found.size
             continue
-        position, time_ns, number, direction, body, size = found
+        position, time_ns, number, direction, body, size, _ = found
         name = names.get(number) or f"?:0-?:0#{number}"
         if size == len(body) and (direction == "request" or direction == "response"):
             yield seq, position, time_ns, name, direction, body, None, 0
         elif direction == "opened":
             name = names[number] = body.decode(errors="replace")
-            if names_again and time_ns < began_ns:
+            if is_repeated(found, header):
                 seq -= 1  # it was opened in an earlier file
             else:
                 yield seq, position, time_ns, name, direction, b"", None, 0
