@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kcoord_wire.forensics.detectors import DETECTORS, detect
+from kcoord_wire.forensics.detectors import detect, findings_of
 from kcoord_wire.forensics.model import (
     Cause,
     Exchange,
@@ -98,7 +98,7 @@ def offers(*assignors: str) -> list[Offered]:
 
 def of(detector: str, history: GroupHistory, exchanges: Sequence[Exchange] | None = None) -> list[Finding]:
     table: pa.Table | None = None if exchanges is None else table_of(Exchange, list(exchanges))
-    found = list(DETECTORS[detector](history, table))
+    found = findings_of(detector, history, table)
     assert all(finding.detector == detector and finding.group_id == "billing" for finding in found)
     assert all(finding.value >= finding.threshold for finding in found)
     return found

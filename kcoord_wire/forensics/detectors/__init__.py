@@ -1,13 +1,15 @@
-"""What is wrong with a group beyond a single rebalance: one module a detector, each with its threshold.
+"""What is wrong with a group beyond a single rebalance.
 
-A detector is a function ``find(history, exchanges)`` that yields findings and never raises for what a peer sent. Its
-module says what it looks for, what it takes for normal, and from where on it speaks. `exchanges` is the group's table
-of exchanges, or None where the source is a log; a detector that needs them says nothing then.
+A detector is a function ``find(history, exchanges)`` that yields `Found` and never raises for what a peer sent. The
+head of its module says what it looks for, what counts as normal, and from which threshold on it reports. `exchanges` is
+the group's table of exchanges, or None where the source is a log; a detector that needs them finds nothing then.
+
+To add a detector, write its module and give it a line in `DETECTORS`; its findings carry the name used there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -18,41 +20,45 @@ from kcoord_wire.forensics.detectors import (
     generation_reset,
     mixed_assignors,
     storm,
-    stuck_completing,
-    stuck_preparing,
+    stuck,
     uneven_assignment,
 )
+from kcoord_wire.forensics.detectors.found import Detector
 from kcoord_wire.forensics.model import Finding, GroupHistory
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["DETECTORS", "detect"]
-
-Detector = Callable[["GroupHistory", "pa.Table | None"], Iterator[Finding]]
+__all__ = ["DETECTORS", "detect", "findings_of"]
 
 DETECTORS: Final[Mapping[str, Detector]] = MappingProxyType(
     {
-        module.__name__.rpartition(".")[2]: module.find
-        for module in (
-            storm,
-            flapping_member,
-            stuck_preparing,
-            stuck_completing,
-            cooperative_loop,
-            generation_reset,
-            uneven_assignment,
-            mixed_assignors,
-            commit_after_revoke,
-        )
+        "storm": storm.find,
+        "flapping_member": flapping_member.find,
+        "stuck_preparing": stuck.find_preparing,
+        "stuck_completing": stuck.find_completing,
+        "cooperative_loop": cooperative_loop.find,
+        "generation_reset": generation_reset.find,
+        "uneven_assignment": uneven_assignment.find,
+        "mixed_assignors": mixed_assignors.find,
+        "commit_after_revoke": commit_after_revoke.find,
     }
 )
-"""The detectors by the name that their findings carry."""
+"""The detectors, by the name that their findings carry."""
 
 _WORST_FIRST: Final = {"critical": 0, "warning": 1, "info": 2}
 
 
+def findings_of(detector: str, history: GroupHistory, exchanges: pa.Table | None = None) -> list[Finding]:
+    """Return what one detector finds in a group.
+
+    :param exchanges: rows of `Exchange` of the group; None where the source is a log
+    :raises KeyError: there is no such detector
+    """
+    return [Finding(history.group.group_id, detector, *found) for found in DETECTORS[detector](history, exchanges)]
+
+
 def detect(history: GroupHistory, exchanges: pa.Table | None = None) -> list[Finding]:
-    """All findings about a group, the worst first, then by time."""
-    found = [finding for find in DETECTORS.values() for finding in find(history, exchanges)]
+    """Return what all detectors find in a group, the worst first, then by time. Parameters as in `findings_of`."""
+    found = [finding for detector in DETECTORS for finding in findings_of(detector, history, exchanges)]
     return sorted(found, key=lambda f: (_WORST_FIRST[f.severity], f.from_ns, f.detector, f.subject or ""))

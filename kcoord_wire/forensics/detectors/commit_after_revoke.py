@@ -1,96 +1,109 @@
 """Commit after revoke: a member commits offsets of partitions that it does not hold any more.
 
-Either the coordinator refuses it (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID,
-FENCED or STALE_MEMBER_EPOCH): then the records since the last commit come twice. Or it accepts it, because the group is
-still joining, or because the member is in the new generation: nobody asks what it holds there. Then it may set back
-what the next owner has committed.
+Either the coordinator refuses the commit (see `REFUSALS`): then the records since the last commit are processed twice.
+Or it accepts the commit, because the group is still joining, or because the member is in the new generation: the
+coordinator does not check which partitions it owns there. Then the commit may set back what the next owner committed.
 
-Normal is none: a consumer commits in onPartitionsRevoked, before it rejoins, and so a partition counts as lost from the
+Normal is none: a consumer commits in onPartitionsRevoked, before it rejoins. So a partition counts as lost from the
 member's next JoinGroup on, or once another member holds it, not from the assignment that takes it away. Threshold: 1
-refused commit of a member that had lost its place (told as info where it was only too early: REBALANCE_IN_PROGRESS), 1
-accepted one of a lost partition.
+refused commit of a member that had lost its place (info where it only came too early, REBALANCE_IN_PROGRESS), 1
+accepted commit of a lost partition.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from kcoord_wire.error_codes import ErrorCode
-from kcoord_wire.forensics.model import Evidence, Finding, GroupHistory, Ownership
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
+from kcoord_wire.forensics.detectors.found import MAX_EVIDENCE, Found
+from kcoord_wire.forensics.model import Evidence, GroupHistory, Ownership
 
 __all__ = ["REFUSALS", "THRESHOLD", "find"]
 
 THRESHOLD: Final = 1
-_LATER: Final = 1 << 62
-REFUSALS: Final = frozenset({22, 25, 27, 82, 110, 113})
+REFUSALS: Final = frozenset(
+    {ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS}
+    | {ErrorCode.FENCED_INSTANCE_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.STALE_MEMBER_EPOCH}
+)
+"""Error codes with which the coordinator refuses the commit of a member that has lost its place."""
+
+_NO_END: Final = np.iinfo(np.int64).max
+_REFUSED: Final = "refused: what it had read since is read again"
+_ACCEPTED: Final = "of partitions that it had lost, and accepted: they may undo those of the next owner"
+_ADVICE: Final = (
+    "Commit in onPartitionsRevoked and nowhere later; stop the work on a partition before it is given up. A client "
+    "that is refused was too slow: see why it lost its place."
+)
+
+_Commits = list[tuple[Evidence, int]]
+"""Commits of one client, each with the number of offsets concerned."""
 
 
-def find(history: GroupHistory, exchanges: pa.Table | None = None) -> Iterator[Finding]:
-    """One finding a client, for refused and for accepted commits apart."""
+def find(history: GroupHistory, exchanges: pa.Table | None = None) -> Iterator[Found]:
+    """Yield one finding per client for refused commits, and one for accepted ones."""
     if exchanges is None or not exchanges.num_rows:
         return
     names = {life.member_id: life.client_id or life.member_id for life in history.members}
-    refused: dict[str, list[tuple[Evidence, int]]] = {}
-    accepted: dict[str, list[tuple[Evidence, int]]] = {}
-    patient: set[str] = set()  # who was only told that a rebalance is under way, and kept its place
     held = _Held(history, _joins(exchanges))
+    refused: dict[str, _Commits] = defaultdict(list)
+    accepted: dict[str, _Commits] = defaultdict(list)
+    displaced: set[str] = set()  # refused with more than that a rebalance is under way
     for row in _suspects(history, exchanges):
-        member = row["member_id"]
-        if not member:
-            continue  # an offset of nobody: a tool, or a consumer that assigns itself
-        name = names.get(member, row["client_id"] or member)
-        code = row["error_code"] or 0
-        if code in REFUSALS:
-            text = f"{name} commits in generation {row['generation_id']}: {ErrorCode(code).name}"
-            if code == ErrorCode.REBALANCE_IN_PROGRESS and (name in patient or name not in refused):
-                patient.add(name)
-            else:
-                patient.discard(name)
-            refused.setdefault(name, []).append((_evidence(row, text), len(row["offsets"] or ())))
-        elif code == 0:
-            lost = [
-                o for o in row["offsets"] or () if held.was_lost(member, o["topic"], o["partition"], row["asked_ns"])
-            ]
-            if lost:
-                text = f"{name} commits {lost[0]['topic']}-{lost[0]['partition']}, which it has lost"
-                accepted.setdefault(name, []).append((_evidence(row, text), len(lost)))
+        name = names.get(row["member_id"], row["client_id"] or row["member_id"])
+        if row["error_code"] in REFUSALS:
+            code = ErrorCode(row["error_code"])
+            refused[name].append(_commit(row, f"in generation {row['generation_id']}: {code.name}", name))
+            displaced |= {name} if code != ErrorCode.REBALANCE_IN_PROGRESS else set()
+        elif lost := held.lost_of(row):
+            accepted[name].append(
+                _commit(row, f"{lost[0]['topic']}-{lost[0]['partition']}, which it has lost", name, lost)
+            )
     for name, commits in sorted(refused.items()):
-        told = "refused: what it had read since is read again"
-        yield _finding(history, name, commits, "info" if name in patient else "warning", told)
+        yield _found(history, name, commits, "warning" if name in displaced else "info", _REFUSED)
     for name, commits in sorted(accepted.items()):
-        told = "of partitions that it had lost, and accepted: they may undo those of the next owner"
-        yield _finding(history, name, commits, "critical", told)
+        yield _found(history, name, commits, "critical", _ACCEPTED)
+
+
+def _commit(row: dict[str, Any], what: str, name: str, offsets: list[Any] | None = None) -> tuple[Evidence, int]:
+    """Return the evidence of a commit, and how many of its offsets it is about: `offsets`, or all."""
+    count = len(row["offsets"] or ()) if offsets is None else len(offsets)
+    return Evidence(row["asked_ns"], row["source"], row["seq"], f"{name} commits {what}"), count
 
 
 def _joins(exchanges: pa.Table) -> dict[str, list[int]]:
-    """When each member sent its JoinGroups."""
-    import pyarrow.compute as pc
-
-    joins: dict[str, list[int]] = {}
+    """Return when each member sent its JoinGroups."""
+    joins: dict[str, list[int]] = defaultdict(list)
     rows = exchanges.filter(pc.equal(exchanges["api"], "JoinGroup")).select(["member_id", "asked_ns"])
     for row in rows.sort_by("asked_ns").to_pylist():
-        joins.setdefault(row["member_id"], []).append(row["asked_ns"])
+        joins[row["member_id"]].append(row["asked_ns"])
     return joins
 
 
 class _Held:
-    """Who held what, and until when."""
+    """Who held each partition, and until when."""
 
     def __init__(self, history: GroupHistory, joins: dict[str, list[int]]) -> None:
         self._joins = joins
-        self._spans: dict[tuple[str, int], list[Ownership]] = {}
+        self._spans: dict[tuple[str, int], list[Ownership]] = defaultdict(list)
         for row in sorted(history.ownership, key=lambda row: row.from_ns):
-            self._spans.setdefault((row.topic, row.partition), []).append(row)
+            self._spans[row.topic, row.partition].append(row)
 
-    def was_lost(self, member_id: str, topic: str, partition: int, at_ns: int) -> bool:
+    def lost_of(self, row: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the offsets of an accepted commit whose partitions the member had lost."""
+        offsets = [] if row["error_code"] else row["offsets"] or []
+        return [o for o in offsets if self._was_lost(row["member_id"], (o["topic"], o["partition"]), row["asked_ns"])]
+
+    def _was_lost(self, member_id: str, place: tuple[str, int], at_ns: int) -> bool:
         """Whether the member had held the partition before, and has rejoined without it, or another holds it."""
-        spans = self._spans.get((topic, partition), [])
+        spans = self._spans.get(place, [])
         begun = spans[: bisect_right(spans, at_ns, key=lambda span: span.from_ns)]
         last = next((span for span in reversed(begun) if span.member_id == member_id), None)
         if last is None or last.to_ns is None:
@@ -103,90 +116,77 @@ class _Held:
 
 
 def _suspects(history: GroupHistory, exchanges: pa.Table) -> list[dict[str, Any]]:
-    """Commits that were refused, those that fell into a rebalance, and those of a partition that another holds. Between
-    its assignment and its next join a cooperative member commits what it gives up, which nobody holds then."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
+    """Return commits that were refused, that fell into a rebalance, or that name a partition another member holds.
 
+    A rebalance matters because a cooperative member commits, between its assignment and its next join, what it gives
+    up; that partition has no owner then.
+    """
     columns = ["asked_ns", "source", "seq", "member_id", "client_id", "generation_id", "error_code", "offsets"]
     commits = exchanges.filter(pc.equal(exchanges["api"], "OffsetCommit")).select(columns)
-    suspicious = pc.is_in(pc.fill_null(commits["error_code"], 0), pa.array(sorted(REFUSALS), pa.int16()))
+    suspicious = pc.is_in(pc.fill_null(commits["error_code"], 0), pa.array(sorted(map(int, REFUSALS)), pa.int16()))
     for rebalance in history.rebalances:
         end = history.group.last_ns if rebalance.ended_ns is None else rebalance.ended_ns
-        inside = pc.and_(
-            pc.greater_equal(commits["asked_ns"], rebalance.started_ns), pc.less_equal(commits["asked_ns"], end)
-        )
-        suspicious = pc.or_(suspicious, inside)
-    suspicious = pc.or_(suspicious, pa.array(_held_by_others(history, commits)))
+        is_after = pc.greater_equal(commits["asked_ns"], rebalance.started_ns)
+        suspicious = pc.or_(suspicious, pc.and_(is_after, pc.less_equal(commits["asked_ns"], end)))
+    suspicious = pc.or_(suspicious, pa.array(_held_by_others(history.ownership, commits)))
+    # A commit without a member id is from a tool, or from a consumer that assigns partitions to itself.
+    suspicious = pc.and_(suspicious, pc.not_equal(commits["member_id"], ""))
     rows: list[dict[str, Any]] = commits.filter(suspicious).to_pylist()
     return sorted(rows, key=lambda row: (row["asked_ns"], row["source"], row["seq"]))
 
 
-def _held_by_others(history: GroupHistory, commits: pa.Table) -> np.ndarray[Any, Any]:
-    """By commit, whether it names a partition that another member holds at that time.
+def _held_by_others(held: list[Ownership], commits: pa.Table) -> NDArray[np.bool_]:
+    """Return, per commit, whether it names a partition that another member holds at that time.
 
-    Holdings and commits are sorted into one column by partition and time: what stands last before a commit holds it.
+    There may be millions of offsets, so none is looked up by itself: holdings and offsets become one column, holdings
+    first, sorted by partition and time; the last holding before an offset is the one that may be another's.
     """
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    found = np.zeros(len(commits), dtype=bool)
-    held = history.ownership
+    found = np.zeros(len(commits), np.bool_)
     lists = pc.fill_null(commits["offsets"].combine_chunks(), [])
-    flat = pc.list_flatten(lists)
-    if not held or not len(flat):
+    offsets = pc.list_flatten(lists)
+    if not held or not len(offsets):
         return found
-    parents = pc.list_parent_indices(lists).to_numpy()
-    topics = pa.chunked_array([pa.array([row.topic for row in held]), pc.fill_null(flat.field("topic"), "")])
-    members = pa.chunked_array(
-        [pa.array([row.member_id for row in held]), commits["member_id"].take(parents).cast("string").combine_chunks()]
-    )
-    numbers = [np.array([row.partition for row in held]), pc.fill_null(flat.field("partition"), -1).to_numpy()]
-    place = pc.dictionary_encode(topics).combine_chunks().indices.to_numpy().astype(np.int64) << 32 | np.concatenate(
-        numbers
-    )
-    who = pc.dictionary_encode(members).combine_chunks().indices.to_numpy()
-    at = np.concatenate([np.array([row.from_ns for row in held]), commits["asked_ns"].to_numpy()[parents]])
-    ends = np.array([_LATER if row.to_ns is None else row.to_ns for row in held])
+    commit_of = pc.list_parent_indices(lists).to_numpy()
+    topics = _numbered([row.topic for row in held], pc.fill_null(offsets.field("topic"), ""))
+    members = _numbered([row.member_id for row in held], commits["member_id"].take(commit_of).combine_chunks())
+    partitions = np.concatenate([[row.partition for row in held], pc.fill_null(offsets.field("partition"), -1)])
+    place = topics.astype(np.int64) << 32 | partitions.astype(np.int64)
+    at = np.concatenate([[row.from_ns for row in held], commits["asked_ns"].to_numpy()[commit_of]]).astype(np.int64)
+    ends = np.array([_NO_END if row.to_ns is None else row.to_ns for row in held], np.int64)
     order = np.lexsort((np.arange(len(at)), at, place))
     last = np.maximum.accumulate(np.where(order < len(held), np.arange(len(order)), -1))
-    holder, commit = order[last], order
-    taken = (commit >= len(held)) & (last >= 0) & (place[holder] == place[commit]) & (who[holder] != who[commit])
-    taken &= ends[np.minimum(holder, len(held) - 1)] > at[commit]
-    found[parents[commit[taken] - len(held)]] = True
+    holding = order[last]
+    is_anothers = (order >= len(held)) & (last >= 0)
+    is_anothers &= (place[holding] == place[order]) & (members[holding] != members[order])
+    is_anothers &= ends[np.minimum(holding, len(held) - 1)] > at[order]
+    found[commit_of[order[is_anothers] - len(held)]] = True
     return found
 
 
-def _evidence(row: dict[str, Any], text: str) -> Evidence:
-    return Evidence(row["asked_ns"], row["source"], row["seq"], text)
+def _numbered(names: list[str], more: pa.Array) -> NDArray[np.int32]:
+    """Return a number for each of the names and of `more`, the same for the same name."""
+    both = pa.chunked_array([pa.array(names, pa.string()), more.cast(pa.string())])
+    numbers: NDArray[np.int32] = pc.dictionary_encode(both).combine_chunks().indices.to_numpy()
+    return numbers
 
 
-def _finding(
-    history: GroupHistory, name: str, commits: list[tuple[Evidence, int]], severity: str, told: str
-) -> Finding:
+def _found(history: GroupHistory, name: str, commits: _Commits, severity: str, outcome: str) -> Found:
     evidence = [item for item, _ in commits]
     times, offsets = len(commits), sum(count for _, count in commits)
     were = "were" if times > 1 else "was"
-    return Finding(
-        history.group.group_id,
-        "commit_after_revoke",
-        severity,
-        evidence[0].time_ns,
-        evidence[-1].time_ns,
-        name,
-        f"{times} commit{'s' * (times > 1)} of {name} ({offsets} offset{'s' * (offsets > 1)}) {were} {told}",
-        "Commit in onPartitionsRevoked and nowhere later; stop the work on a partition before it is given up. A client "
-        "that is refused was too slow: see why it lost its place.",
-        float(len(commits)),
-        float(THRESHOLD),
-        sorted(
-            {
-                r.number
-                for r in history.rebalances
-                for e in evidence
-                if r.started_ns <= e.time_ns <= (r.ended_ns or e.time_ns)
-            }
-        ),
-        evidence[:10],
+    return Found(
+        severity=severity,
+        from_ns=evidence[0].time_ns,
+        to_ns=evidence[-1].time_ns,
+        subject=name,
+        text=f"{times} commit{'s' * (times > 1)} of {name} ({offsets} offset{'s' * (offsets > 1)}) {were} {outcome}",
+        advice=_ADVICE,
+        value=float(times),
+        threshold=float(THRESHOLD),
+        rebalances=[
+            rebalance.number
+            for rebalance in history.rebalances
+            if any(rebalance.started_ns <= e.time_ns <= (rebalance.ended_ns or e.time_ns) for e in evidence)
+        ],
+        evidence=evidence[:MAX_EVIDENCE],
     )

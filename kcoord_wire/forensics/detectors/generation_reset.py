@@ -1,7 +1,7 @@
-"""Generation reset: the group's generation goes back.
+"""Generation reset: the group's generation decreases.
 
 Normal is that generations only grow, also over restarts of the coordinator, which keeps them in its log. A generation
-that goes back means that the group was deleted and made anew, or that its log was lost (an offsets topic with one
+that decreases means that the group was deleted and created again, or that its log was lost (an offsets topic with one
 replica, an unclean leader election): then its offsets may be gone as well.
 
 Threshold: any.
@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from kcoord_wire.forensics.model import Evidence, Finding, GroupHistory
+from kcoord_wire.forensics.detectors.found import Found
+from kcoord_wire.forensics.model import Evidence, Generation, GroupHistory
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,26 +24,25 @@ __all__ = ["THRESHOLD", "find"]
 THRESHOLD: Final = 1
 
 
-def find(history: GroupHistory, _exchanges: pa.Table | None = None) -> Iterator[Finding]:
-    """One finding a reset."""
+def find(history: GroupHistory, _exchanges: pa.Table | None = None) -> Iterator[Found]:
+    """Yield one finding per reset."""
     for before, after in pairwise(sorted(history.generations, key=lambda generation: generation.joined_ns)):
         if after.generation_id >= before.generation_id:
             continue
-        yield Finding(
-            history.group.group_id,
-            "generation_reset",
-            "critical" if before.members else "warning",
-            before.joined_ns,
-            after.joined_ns,
-            None,
-            f"generation {after.generation_id} follows generation {before.generation_id}",
-            "The group was deleted, or the coordinator lost its log: compare the committed offsets with those before, "
-            "and look at the replication factor of __consumer_offsets.",
-            float(before.generation_id - after.generation_id),
-            float(THRESHOLD),
-            [r.number for r in history.rebalances if r.generation_id == after.generation_id],
-            [
-                Evidence(before.joined_ns, "", -1, f"generation {before.generation_id} of {before.members} members"),
-                Evidence(after.joined_ns, "", -1, f"generation {after.generation_id} of {after.members} members"),
-            ],
+        yield Found(
+            severity="critical" if before.members else "warning",
+            from_ns=before.joined_ns,
+            to_ns=after.joined_ns,
+            subject=None,
+            text=f"generation {after.generation_id} follows generation {before.generation_id}",
+            advice="The group was deleted, or the coordinator lost its log: compare the committed offsets with those "
+            "before, and look at the replication factor of __consumer_offsets.",
+            value=float(before.generation_id - after.generation_id),
+            threshold=float(THRESHOLD),
+            rebalances=[r.number for r in history.rebalances if r.generation_id == after.generation_id],
+            evidence=[_evidence(before), _evidence(after)],
         )
+
+
+def _evidence(row: Generation) -> Evidence:
+    return Evidence(row.joined_ns, "", -1, f"generation {row.generation_id} of {row.members} members")

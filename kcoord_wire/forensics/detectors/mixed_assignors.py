@@ -3,131 +3,149 @@
 * Eager and cooperative: a group becomes cooperative only when every member offers a cooperative assignor, and Java
   members do that by offering both lists for one bounce (KIP-429). librdkafka refuses to offer eager and cooperative
   assignors side by side (librdkafka#3589, #4368): such members cannot migrate by a rolling bounce at all.
-* Classic and consumer protocol (KIP-848): the coordinator can serve both in one group, until the last classic member is
-  gone; an assignor of a client's own cannot come along.
+* Classic and consumer protocol (KIP-848): the coordinator serves both in one group until the last classic member is
+  gone; a custom assignor of the clients cannot be kept.
 
-Normal is a mixture during a bounce. Threshold: members that were there at the same time for 10 minutes and share no
-family; or at once where the coordinator refused one (INCONSISTENT_GROUP_PROTOCOL).
+Normal is a mixture during a bounce. Threshold: members that were present at the same time for 10 minutes and share no
+family; or at once where the coordinator refused a member (INCONSISTENT_GROUP_PROTOCOL).
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final, NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.forensics.detectors.found import MAX_EVIDENCE, Found, client_of, listed, only
 from kcoord_wire.forensics.detectors.windows import MINUTE_NS
-from kcoord_wire.forensics.model import Evidence, Finding, GroupHistory, MemberLife
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from kcoord_wire.forensics.model import Evidence, GroupHistory, MemberLife
 
 __all__ = ["COOPERATIVE", "THRESHOLD_NS", "find"]
 
 THRESHOLD_NS: Final = 10 * MINUTE_NS
 COOPERATIVE: Final = frozenset({"cooperative-sticky"})
-_INCONSISTENT: Final = 23
+
+_EAGER, _BOTH, _COOPERATIVE = "eager assignors alone", "both", "cooperative assignors alone"
+_CLASSIC, _CONSUMER = "the classic protocol", "the consumer protocol"
+_ADVICE_ON_REFUSAL: Final = (
+    "All members must have one assignor in common. librdkafka cannot offer eager and cooperative ones side by side: "
+    "stop the group, then start all with the new one."
+)
 
 
-def find(history: GroupHistory, exchanges: pa.Table | None = None) -> Iterator[Finding]:
-    """Refusals first; then members of different families side by side."""
-    refused = _refusals(exchanges)
+class _Migration(NamedTuple):
+    """Members with `old` hold it up where others with `new` are present for longer than the threshold."""
+
+    old: str
+    new: str
+    name: str
+    advice: str
+
+
+_ADVICE_ON_EAGER: Final = (
+    "librdkafka cannot offer eager and cooperative assignors side by side: stop all such members, then start them with "
+    "the new assignor. Java members need one rolling bounce with both, and a second one with the new alone."
+)
+_ADVICE_ON_CLASSIC: Final = (
+    "Bounce the members that are left with group.protocol=consumer; custom assignors of the clients have to go."
+)
+_MIGRATIONS: Final = (
+    _Migration(_EAGER, _BOTH, "eager to cooperative", _ADVICE_ON_EAGER),
+    _Migration(_BOTH, _COOPERATIVE, "eager to cooperative", _ADVICE_ON_EAGER),
+    _Migration(_CLASSIC, _CONSUMER, "classic to consumer protocol (KIP-848)", _ADVICE_ON_CLASSIC),
+)
+
+
+def find(history: GroupHistory, exchanges: pa.Table | None = None) -> Iterator[Found]:
+    """Yield the refusals first, then members of different families side by side."""
+    refused = [] if exchanges is None else _refusals(exchanges)
     if refused:
-        yield _refusal(history, refused)
-    classic = [life for life in history.members if life.protocol == "classic" and life.assignors]
-    families = {
-        "cooperative assignors alone": [m for m in classic if set(m.assignors) <= COOPERATIVE],
-        "eager assignors alone": [m for m in classic if not set(m.assignors) & COOPERATIVE],
-        "both": [m for m in classic if set(m.assignors) & COOPERATIVE and not set(m.assignors) <= COOPERATIVE],
-    }
-    yield from _side_by_side(history, families, "eager assignors alone", "both", "eager to cooperative")
-    yield from _side_by_side(history, families, "both", "cooperative assignors alone", "eager to cooperative")
-    protocols = {
-        "the classic protocol": [life for life in history.members if life.protocol == "classic"],
-        "the consumer protocol": [life for life in history.members if life.protocol == "consumer"],
-    }
-    yield from _side_by_side(
-        history, protocols, "the classic protocol", "the consumer protocol", "classic to consumer protocol (KIP-848)"
+        yield _refusal(refused)
+    families: dict[str, list[MemberLife]] = defaultdict(list)
+    for life in history.members:
+        families[_CLASSIC if life.protocol == "classic" else _CONSUMER].append(life)
+        if life.protocol == "classic" and life.assignors:
+            families[_family(life.assignors)].append(life)
+    for migration in _MIGRATIONS:
+        late = list(_side_by_side(families[migration.old], families[migration.new], history.group.last_ns))
+        if late:
+            yield _held_up(migration, late, len(families[migration.new]))
+
+
+def _family(assignors: list[str]) -> str:
+    if not COOPERATIVE.intersection(assignors):
+        return _EAGER
+    return _COOPERATIVE if COOPERATIVE.issuperset(assignors) else _BOTH
+
+
+def _side_by_side(old: list[MemberLife], new: list[MemberLife], last_ns: int) -> Iterator[tuple[MemberLife, int]]:
+    """Yield the members that were present together with one of `new` for the threshold or longer, and how long."""
+
+    def end(life: MemberLife) -> int:
+        return last_ns if life.left_ns is None else life.left_ns
+
+    for one in old:
+        together = max((min(end(one), end(other)) - max(one.joined_ns, other.joined_ns) for other in new), default=0)
+        if together >= THRESHOLD_NS:
+            yield one, together
+
+
+def _held_up(migration: _Migration, late: list[tuple[MemberLife, int]], ready: int) -> Found:
+    """Return the finding about members that hold a migration up; `ready` others are through with it."""
+    longest = max(time for _, time in late)
+    names = sorted({client_of(one) for one, _ in late})
+    who = "; ".join([listed(names), ", ".join(sorted({one.library for one, _ in late if one.library}))]).removesuffix(
+        "; "
     )
-
-
-def _side_by_side(
-    history: GroupHistory, families: dict[str, list[MemberLife]], old: str, new: str, migration: str
-) -> Iterator[Finding]:
-    """Members that hold a migration up, where others were ready next to them for longer than the threshold."""
-    last_ns = history.group.last_ns
-
-    def together(one: MemberLife, other: MemberLife) -> int:
-        ends = (last_ns if life.left_ns is None else life.left_ns for life in (one, other))
-        return min(ends) - max(one.joined_ns, other.joined_ns)
-
-    held_up = [(one, max((together(one, other) for other in families[new]), default=0)) for one in families[old]]
-    held_up = [(one, time) for one, time in held_up if time >= THRESHOLD_NS]
-    if not held_up:
-        return
-    libraries = sorted({one.library for one, _ in held_up if one.library})
-    longest = max(time for _, time in held_up)
-    names = sorted({one.client_id or one.member_id for one, _ in held_up})
-    yield Finding(
-        history.group.group_id,
-        "mixed_assignors",
-        "warning",
-        min(one.joined_ns for one, _ in held_up),
-        None,
-        names[0] if len(names) == 1 else None,
-        f"the migration from {migration} stands still: {len(names)} member{'s' * (len(names) > 1)} with {old} "
-        f"({', '.join(names[:3])}{' ...' if len(names) > 3 else ''}"
-        f"{'; ' + ', '.join(libraries) if libraries else ''}) next to {len(families[new])} with {new}, for "
-        f"{longest / MINUTE_NS:.0f} min",
-        "librdkafka cannot offer eager and cooperative assignors side by side: stop all such members, then start them "
-        "with the new assignor. Java members need one rolling bounce with both, and a second one with the new alone."
-        if migration.startswith("eager")
-        else "Bounce the members that are left with group.protocol=consumer; assignors of a client's own have to go.",
-        longest / MINUTE_NS,
-        THRESHOLD_NS / MINUTE_NS,
-        [],
-        [
-            Evidence(
-                one.joined_ns, "", -1, f"{one.client_id or one.member_id} offers {', '.join(one.assignors) or '-'}"
-            )
-            for one, _ in held_up[:10]
+    return Found(
+        severity="warning",
+        from_ns=min(one.joined_ns for one, _ in late),
+        to_ns=None,
+        subject=only(names),
+        text=f"the migration from {migration.name} stands still: {len(names)} member{'s' * (len(names) > 1)} with "
+        f"{migration.old} ({who}) next to {ready} with {migration.new}, for {longest / MINUTE_NS:.0f} min",
+        advice=migration.advice,
+        value=longest / MINUTE_NS,
+        threshold=THRESHOLD_NS / MINUTE_NS,
+        rebalances=[],
+        evidence=[
+            Evidence(one.joined_ns, "", -1, f"{client_of(one)} offers {', '.join(one.assignors) or '-'}")
+            for one, _ in late[:MAX_EVIDENCE]
         ],
     )
 
 
-def _refusals(exchanges: pa.Table | None) -> list[dict[str, object]]:
-    if exchanges is None:
-        return []
-    import pyarrow.compute as pc
-
-    wrong = pc.and_(pc.equal(exchanges["api"], "JoinGroup"), pc.equal(exchanges["error_code"], _INCONSISTENT))
+def _refusals(exchanges: pa.Table) -> list[dict[str, Any]]:
+    """Return the JoinGroups that were refused for their assignors, in order of time."""
+    is_refused = pc.equal(exchanges["error_code"], ErrorCode.INCONSISTENT_GROUP_PROTOCOL.value)
     columns = ["asked_ns", "source", "seq", "client_id", "client_host", "offered"]
-    rows: list[dict[str, object]] = exchanges.filter(wrong).select(columns).to_pylist()
+    rows = exchanges.filter(pc.and_(pc.equal(exchanges["api"], "JoinGroup"), is_refused)).select(columns).to_pylist()
     return sorted(rows, key=lambda row: (row["asked_ns"], row["source"], row["seq"]))
 
 
-def _refusal(history: GroupHistory, rows: list[dict[str, object]]) -> Finding:
-    names = sorted({str(row["client_id"] or row["client_host"]) for row in rows})
-    return Finding(
-        history.group.group_id,
-        "mixed_assignors",
-        "critical",
-        int(str(rows[0]["asked_ns"])),
-        int(str(rows[-1]["asked_ns"])),
-        names[0] if len(names) == 1 else None,
-        f"{', '.join(names[:3])}{' ...' if len(names) > 3 else ''} cannot join: no assignor that all members offer "
+def _refusal(rows: list[dict[str, Any]]) -> Found:
+    names = sorted({row["client_id"] or row["client_host"] for row in rows})
+    return Found(
+        severity="critical",
+        from_ns=rows[0]["asked_ns"],
+        to_ns=rows[-1]["asked_ns"],
+        subject=only(names),
+        text=f"{listed(names)} cannot join: no assignor that all members offer "
         f"(INCONSISTENT_GROUP_PROTOCOL, {len(rows)} x)",
-        "All members must have one assignor in common. librdkafka cannot offer eager and cooperative ones side by "
-        "side: stop the group, then start all with the new one.",
-        float(len(rows)),
-        1.0,
-        [],
-        [
-            Evidence(int(str(row["asked_ns"])), str(row["source"]), int(str(row["seq"])), f"it offers {_names(row)}")
-            for row in rows[:10]
+        advice=_ADVICE_ON_REFUSAL,
+        value=float(len(rows)),
+        threshold=1.0,
+        rebalances=[],
+        evidence=[
+            Evidence(row["asked_ns"], row["source"], row["seq"], f"it offers {_offered(row)}")
+            for row in rows[:MAX_EVIDENCE]
         ],
     )
 
 
-def _names(row: dict[str, object]) -> str:
-    offered = row["offered"]
-    return ", ".join(str(item["assignor"]) for item in offered) if isinstance(offered, list) else "nothing"
+def _offered(row: dict[str, Any]) -> str:
+    return "nothing" if row["offered"] is None else ", ".join(item["assignor"] for item in row["offered"])

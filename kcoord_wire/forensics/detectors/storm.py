@@ -1,8 +1,8 @@
-"""Storm: a group that rebalances again and again, beyond what its members' coming and going explains.
+"""Storm: a group that rebalances again and again, more often than its members come and go.
 
-Normal is one rebalance for each client that comes and one for each that goes, with the second round of a cooperative
-assignor after it: the start of a hundred members, or a rolling bounce of them, is no storm. What a client causes beyond
-its first coming and its first going within the window is excess.
+Normal is one rebalance for each client that joins and one for each that leaves, with the second round of a cooperative
+assignor after it: the start of a hundred members, or a rolling bounce of them, is not a storm. The rebalances that a
+client causes beyond its first join and its first leave within the window are excess.
 
 Threshold: 10 excess rebalances within 10 minutes; critical from 30 on (KAFKA-15106 had 200).
 """
@@ -13,8 +13,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from kcoord_wire.forensics.detectors.found import MAX_EVIDENCE, Found
 from kcoord_wire.forensics.detectors.windows import MINUTE_NS, busiest
-from kcoord_wire.forensics.model import Cause, Evidence, Finding, GroupHistory, Rebalance
+from kcoord_wire.forensics.model import Cause, Evidence, GroupHistory, Rebalance
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,62 +26,58 @@ WINDOW_NS: Final = 10 * MINUTE_NS
 THRESHOLD: Final = 10
 CRITICAL: Final = 30
 
-_COMING: Final = frozenset({Cause.NEW_MEMBER})
-_GOING: Final = frozenset({Cause.MEMBER_LEFT, Cause.SESSION_EXPIRED})
+_JOINS: Final = frozenset({Cause.NEW_MEMBER})
+_LEAVES: Final = frozenset({Cause.MEMBER_LEFT, Cause.SESSION_EXPIRED})
 
 
-def find(history: GroupHistory, _exchanges: pa.Table | None = None) -> Iterator[Finding]:
-    """The worst storm of the group."""
-    excess = list(_excess(history.rebalances))
-    worst = busiest(excess, lambda rebalance: rebalance.started_ns, WINDOW_NS)
+def find(history: GroupHistory, _exchanges: pa.Table | None = None) -> Iterator[Found]:
+    """Yield the worst storm of the group."""
+    worst = busiest(_excess(history.rebalances), lambda rebalance: rebalance.started_ns, WINDOW_NS)
     if len(worst) < THRESHOLD:
         return
     first, last = worst[0], worst[-1]
     minutes = max(1.0, (last.started_ns - first.started_ns) / MINUTE_NS)
-    causes = Counter(rebalance.cause for rebalance in worst).most_common()
-    blamed, times = Counter(_name(rebalance) for rebalance in worst).most_common(1)[0]
-    told = ", ".join(f"{count} x {cause}" for cause, count in causes[:3])
-    yield Finding(
-        history.group.group_id,
-        "storm",
-        "critical" if len(worst) >= CRITICAL else "warning",
-        first.started_ns,
-        last.ended_ns or last.started_ns,
-        None,
-        f"{len(worst)} rebalances in {minutes:.0f} min beyond its members' first coming and going: {told}; "
-        f"{blamed} set off {times} of them",
-        "Take the commonest cause first: raise max.poll.interval.ms or do less per poll where it is exceeded, raise "
-        "session.timeout.ms where sessions run out, look for a slow assignor where syncs time out.",
-        float(len(worst)),
-        float(THRESHOLD),
-        [rebalance.number for rebalance in worst],
-        [_evidence(rebalance) for rebalance in worst[:10]],
+    causes = Counter(rebalance.cause for rebalance in worst).most_common(3)
+    client, times = Counter(_client(rebalance) for rebalance in worst).most_common(1)[0]
+    yield Found(
+        severity="critical" if len(worst) >= CRITICAL else "warning",
+        from_ns=first.started_ns,
+        to_ns=last.ended_ns or last.started_ns,
+        subject=None,
+        text=f"{len(worst)} rebalances in {minutes:.0f} min beyond its members' first joins and leaves: "
+        f"{', '.join(f'{count} x {cause}' for cause, count in causes)}; {client} set off {times} of them",
+        advice="Take the commonest cause first: raise max.poll.interval.ms or do less per poll where it is exceeded, "
+        "raise session.timeout.ms where sessions run out, look for a slow assignor where syncs time out.",
+        value=float(len(worst)),
+        threshold=float(THRESHOLD),
+        rebalances=[rebalance.number for rebalance in worst],
+        evidence=[_evidence(rebalance) for rebalance in worst[:MAX_EVIDENCE]],
     )
 
 
 def _excess(rebalances: list[Rebalance]) -> Iterator[Rebalance]:
-    """The rebalances that nobody's first coming or going within the window explains."""
-    came: dict[tuple[str, bool], int] = {}
-    explained = False
+    """Yield the rebalances that are not a client's first join or first leave within the window."""
+    last: dict[tuple[str, bool], int] = {}
+    is_explained = False
     for rebalance in rebalances:
         if rebalance.cause == Cause.COOPERATIVE_FOLLOW_UP:
-            if not explained:
+            if not is_explained:
                 yield rebalance
-            explained = False  # the second round is normal, a third is not
+            is_explained = False  # the second round is normal, a third is not
             continue
-        explained = rebalance.cause in _COMING or rebalance.cause in _GOING
-        if explained:
-            key = (_name(rebalance), rebalance.cause in _COMING)
-            before = came.get(key)
-            explained = before is None or rebalance.started_ns - before > WINDOW_NS
-            if explained:
-                came[key] = rebalance.started_ns
-        if not explained:
+        is_explained = False
+        if rebalance.cause in _JOINS | _LEAVES:
+            key = (_client(rebalance), rebalance.cause in _JOINS)
+            is_explained = key not in last or rebalance.started_ns - last[key] > WINDOW_NS
+        if is_explained:
+            last[key] = rebalance.started_ns
+        else:
             yield rebalance
 
 
-def _name(rebalance: Rebalance) -> str:
-    return " at ".join(filter(None, [rebalance.client_id, rebalance.client_host])) or rebalance.member_id or "nobody"
+def _client(rebalance: Rebalance) -> str:
+    name = " at ".join(filter(None, [rebalance.client_id, rebalance.client_host]))
+    return name or rebalance.member_id or "an unknown member"
 
 
 def _evidence(rebalance: Rebalance) -> Evidence:

@@ -1,4 +1,4 @@
-"""Counting what falls together in time."""
+"""Items that fall together in time: the busiest window, and runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def busiest(items: Iterable[T], time_ns: Callable[[T], int], window_ns: int) -> list[T]:
-    """The most items that fall into one window; of equal ones the first.
+    """Return the most items that fall into one window; of equally many the first.
 
     :param items: in order of time
     """
@@ -31,7 +31,7 @@ def busiest(items: Iterable[T], time_ns: Callable[[T], int], window_ns: int) -> 
 
 
 def runs(items: Iterable[T], belongs: Callable[[T], bool]) -> Iterator[list[T]]:
-    """The longest stretches of neighbours that all belong."""
+    """Yield the longest stretches of neighbours that all belong."""
     run: list[T] = []
     for item in items:
         if belongs(item):

@@ -1,0 +1,56 @@
+"""What a detector yields, and how findings name members and list them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kcoord_wire.forensics.model import Evidence, GroupHistory, MemberLife, Rebalance
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["MAX_EVIDENCE", "Detector", "Found", "client_of", "first_evidence", "listed", "only"]
+
+MAX_EVIDENCE: Final = 10
+"""Facts that a finding carries at most."""
+
+_LISTED: Final = 3
+
+
+class Found(NamedTuple):
+    """A `Finding` without its group and detector, which `kcoord_wire.forensics.detectors.detect` adds."""
+
+    severity: str
+    from_ns: int
+    to_ns: int | None
+    subject: str | None
+    text: str
+    advice: str
+    value: float
+    threshold: float
+    rebalances: list[int]
+    evidence: list[Evidence]
+
+
+Detector = Callable[["GroupHistory", "pa.Table | None"], Iterator[Found]]
+
+
+def client_of(row: MemberLife) -> str:
+    """Return the name that people know a member by: its client id, else its member id."""
+    return row.client_id or row.member_id
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first three names, with an ellipsis where there are more."""
+    return ", ".join(names[:_LISTED]) + (" ..." if len(names) > _LISTED else "")
+
+
+def only(names: Sequence[str]) -> str | None:
+    """Return the one name there is: a finding about several members has no subject."""
+    return names[0] if len(names) == 1 else None
+
+
+def first_evidence(rebalances: Sequence[Rebalance], facts: int) -> list[Evidence]:
+    """Return the first `facts` pieces of evidence of each of the first rebalances, five at most."""
+    return [evidence for rebalance in rebalances[:5] for evidence in rebalance.evidence[:facts]]
