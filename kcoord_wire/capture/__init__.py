@@ -1,20 +1,25 @@
 """Kafka frames out of captured network traffic.
 
-Packets are dissected by dpkt, which the extra ``capture`` brings; without it they raise `MissingLibraryError`.
+- `read_capture`: the decoded frames of a pcap or pcapng file
+- `read_raw_frames`: the same frames undecoded, with the damage of the file in its place
+- `RawConversation`, `FrameDecoder`: the two halves, for the bytes of one connection from any source
+
+dpkt dissects the packets; it comes with the extra ``capture``, without which they raise `MissingLibraryError`.
 """
 
-from kcoord_wire.capture.conversation import CapturedFrame, CaptureReport, Conversation
+from kcoord_wire.capture.conversation import CaptureReport, RawConversation, RawFrame
+from kcoord_wire.capture.decode import CapturedFrame, FrameDecoder
 from kcoord_wire.capture.frames import read_capture, read_raw_frames
 from kcoord_wire.capture.pcap import CaptureError
-from kcoord_wire.capture.raw import RawFrame
 from kcoord_wire.extras import MissingLibraryError
 
 __all__ = [
     "CaptureError",
     "CaptureReport",
     "CapturedFrame",
-    "Conversation",
+    "FrameDecoder",
     "MissingLibraryError",
+    "RawConversation",
     "RawFrame",
     "read_capture",
     "read_raw_frames",

@@ -4,11 +4,16 @@
         print(frame.time, frame.direction, frame.api, frame.message)
 
 Packets (`pcap`) become TCP segments (`packets`), segments the bytes of each direction (`tcp`), bytes frames
-(`splitter`, `conversation`). This module reads the file and tells the client from the broker.
+(`splitter`, `conversation`), frames messages (`decode`). This module reads the file and decides which side of a
+connection is the broker. That is
 
-Who is the broker: the side whose port the caller gave; else one that was found to be a broker before; else the side
-that did not send the SYN, provided that the other one starts with a request; else, of a connection that was there
-before the capture, the side whose peer's bytes hold a request.
+* the side whose port the caller gave;
+* else a side that was found to be a broker before;
+* else the side that did not send the SYN, if the other one starts with a request;
+* else, of a connection that was there before the capture, the side whose peer's bytes hold a request.
+
+A connection without such a side is left out. That is reported as lost bytes with their place, because it may have been
+a client whose requests are encrypted or damaged.
 """
 
 from __future__ import annotations
@@ -18,19 +23,24 @@ from contextlib import nullcontext
 from mmap import ACCESS_READ, mmap
 from os import PathLike
 from pathlib import Path
-from typing import BinaryIO, Generic, Protocol, TypeVar
+from typing import BinaryIO, Final
 
-from kcoord_wire.capture.conversation import CapturedFrame, CaptureReport, Conversation, Side
+from kcoord_wire.capture.conversation import CaptureReport, RawConversation, RawFrame, Side
+from kcoord_wire.capture.decode import CapturedFrame, FrameDecoder
 from kcoord_wire.capture.packets import Endpoint, Segment, read_segment
 from kcoord_wire.capture.pcap import CaptureError, read_packets
 from kcoord_wire.capture.plausible import judge_request_header, request_splitter
-from kcoord_wire.capture.raw import RawConversation, RawFrame
 from kcoord_wire.capture.salvage import salvage_packets
-from kcoord_wire.capture.splitter import SEARCH_WINDOW, SplitFrame, Verdict
+from kcoord_wire.capture.splitter import SEARCH_WINDOW, Plausibility, SplitFrame
 from kcoord_wire.capture.tcp import Closed, Connection, Hole, Reassembler, StreamEvent
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
+from kcoord_wire.net import address_text, looks_like
 
 __all__ = ["read_capture", "read_raw_frames"]
+
+
+_MAY_BE_KAFKA: Final = ("link type", "fragment", "short")
+"""Reasons (`packets.Unread`) for which a packet of a Kafka connection may be unreadable."""
 
 
 def read_capture(
@@ -40,21 +50,46 @@ def read_capture(
     max_frame_size: int = DEFAULT_MAX_FRAME_SIZE,
     report: CaptureReport | None = None,
 ) -> Iterator[CapturedFrame]:
-    """The Kafka frames of a capture, in the order in which they were complete. The file is opened by the first step.
+    """The decoded Kafka frames of a capture, in the order in which they were complete.
+
+    The file is opened by the first step of the iterator, and read up to its first damage.
 
     :param source: a path, or a file opened for reading bytes, which stays open
     :param ports: the brokers' ports; connections without them are ignored. None: every connection that speaks Kafka
-    :param max_frame_size: largest frame accepted, in bytes; a larger size is not taken for one
-    :param report: is filled while the frames are read, and complete when they are used up
+    :param max_frame_size: largest frame accepted, in bytes; a larger size is treated as damage
+    :param report: filled while the frames are read, and complete when the iterator is exhausted
     :raises CaptureError: the file is neither pcap nor pcapng
     :raises MissingLibraryError: the extra ``capture`` is not installed
     """
     report = CaptureReport() if report is None else report
+    decoders: dict[str, FrameDecoder] = {}
     with Path(source).open("rb") if isinstance(source, (str, PathLike)) else nullcontext(source) as file:
-        reader = _Reader(Conversation, ports, max_frame_size, report)
-        for segment in _read_segments(file, report):
+        for raw in _read_undamaged(file, _Reader(ports, max_frame_size, report), report):
+            decoder = decoders.get(raw.connection)
+            if decoder is None:
+                decoder = decoders[raw.connection] = FrameDecoder(report, max_frame_size=max_frame_size)
+            found = decoder.decode(raw)
+            if found is not None:
+                yield found
+            elif raw.kind == "closed":
+                decoders.pop(raw.connection).finish()
+    for decoder in decoders.values():
+        decoder.finish()
+
+
+def _read_undamaged(file: BinaryIO, reader: _Reader, report: CaptureReport) -> Iterator[RawFrame]:
+    def on_damage(text: str) -> None:
+        report.damage = text
+        report.note(text)
+
+    for packet in read_packets(file, on_damage):
+        report.packets += 1
+        segment = read_segment(packet)
+        if isinstance(segment, Segment):
             yield from reader.push(segment)
-        yield from reader.finish()
+        else:
+            report.unread_packets[segment] = report.unread_packets.get(segment, 0) + 1
+    yield from reader.finish()
 
 
 def read_raw_frames(
@@ -66,9 +101,9 @@ def read_raw_frames(
 ) -> Iterator[RawFrame]:
     """The same frames, undecoded, with the openings and ends of connections, and with all damage in its place.
 
-    Damage does not end the reading, see `salvage`. The parameters and errors are those of `read_capture`.
+    Reading continues after damage, see `salvage`. Parameters and errors are those of `read_capture`.
 
-    :raises OSError: the file cannot be mapped into memory, as no pipe can
+    :raises OSError: the file cannot be mapped into memory, for example because it is a pipe
     """
     if not Path(path).stat().st_size:
         raise CaptureError("neither pcap nor pcapng: the file is empty")
@@ -80,7 +115,7 @@ def read_raw_frames(
         lost.append(RawFrame(time_ns, report.packets, "", "damage", error=error, lost=size))
 
     with Path(path).open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
-        reader = _Reader(RawConversation, ports, max_frame_size, report)
+        reader = _Reader(ports, max_frame_size, report)
         for packet in salvage_packets(data, lambda at, size, why: lose(f"byte {at} of the file: {why}", size)):
             time_ns = packet.time_ns
             segment = read_segment(packet)
@@ -93,7 +128,7 @@ def read_raw_frames(
                     lose("payload that fits nowhere into its connection", reader.stray_bytes - stray)
             else:
                 report.unread_packets[segment] = report.unread_packets.get(segment, 0) + 1
-                if segment in _LOST:
+                if segment in _MAY_BE_KAFKA:
                     lose(f"a packet that could not be read: {segment}", len(packet.data))
             yield from lost
             lost.clear()
@@ -107,88 +142,73 @@ def read_raw_frames(
         yield from lost
 
 
-_LOST = ("link type", "fragment", "short")  # of `Unread`: what may have been of a Kafka connection
-
-
-def _read_segments(file: BinaryIO, report: CaptureReport) -> Iterator[Segment]:
-    def on_damage(text: str) -> None:
-        report.damage = text
-        report.note(text)
-
-    for packet in read_packets(file, on_damage):
-        report.packets += 1
-        segment = read_segment(packet)
-        if isinstance(segment, Segment):
-            yield segment
-        else:
-            report.unread_packets[segment] = report.unread_packets.get(segment, 0) + 1
-
-
 class _Introduction:
-    """A connection of which it is not known yet who is the broker."""
+    """A connection whose broker is not known yet.
+
+    :ivar events: all so far
+    :ivar hopeless: no broker will be found
+    :ivar size: bytes in `events`
+    """
 
     def __init__(self, connection: Connection, max_frame_size: int) -> None:
         self.events: list[StreamEvent] = []
         self.hopeless = False
+        self.size = 0
         self._max_frame_size = max_frame_size
-        self._size = 0
         self._client = connection.initiator
         self._opening = bytearray()
         self._probes = [request_splitter(max_frame_size, in_step=False) for _ in range(2)]
 
-    def hear(self, event: StreamEvent) -> int | None:
-        """Take in the next event; give the index of the broker once it is known."""
+    def find_broker(self, event: StreamEvent) -> int | None:
+        """Take in the next event; return the index of the broker once it is known."""
         self.events.append(event)
-        sender, piece = event.sender, event.piece
-        if isinstance(piece, Closed):
+        if isinstance(event.piece, Closed):
             self.hopeless = True
-        elif isinstance(piece, Hole):
-            self._client = None  # the first bytes alone do not tell any more
-            for _ in self._probes[sender].hole(piece.size):
+            return None
+        if isinstance(event.piece, Hole):
+            self._client = None  # the first bytes alone do not decide any more
+            for _ in self._probes[event.sender].hole(event.piece.size):
                 pass
-        elif self._client is not None:
-            if sender == self._client:
-                self._opening += piece
-                verdict = judge_request_header(self._opening, 0, self._max_frame_size)
-                self.hopeless = verdict is Verdict.NO
-                return 1 - sender if verdict is Verdict.YES else None
-        elif any(isinstance(found, SplitFrame) for found in self._probes[sender].feed(piece)):
-            return 1 - sender
-        self._size += len(piece) if isinstance(piece, bytes) else 0
-        self.hopeless |= self._size > 2 * SEARCH_WINDOW
+            return None
+        self.size += len(event.piece)
+        found = self._opens_with_request if self._client is not None else self._holds_request
+        if found(event.sender, event.piece):
+            return 1 - event.sender
+        self.hopeless |= self.size > 2 * SEARCH_WINDOW
         return None
 
+    def _opens_with_request(self, sender: int, data: bytes) -> bool:
+        if sender != self._client:
+            return False
+        self._opening += data
+        plausibility = judge_request_header(self._opening, 0, self._max_frame_size)
+        self.hopeless = plausibility is Plausibility.NO
+        return plausibility is Plausibility.YES
 
-Found = TypeVar("Found")
+    def _holds_request(self, sender: int, data: bytes) -> bool:
+        return any(isinstance(found, SplitFrame) for found in self._probes[sender].feed(data))
 
-
-class _Converses(Protocol[Found]):
-    """`Conversation` or `RawConversation`."""
-
-    def __call__(
-        self, connection: str, report: CaptureReport, /, *, max_frame_size: int, in_step: tuple[bool, bool]
-    ) -> _Talk[Found]: ...
-
-
-class _Talk(Protocol[Found]):
-    def open(self, time_ns: int, /) -> list[Found]: ...
-    def feed(self, side: Side, data: bytes, time_ns: int) -> list[Found]: ...
-    def hole(self, side: Side, size: int, time_ns: int) -> list[Found]: ...
-    def close(self, time_ns: int, seen: bool, /) -> list[Found]: ...
+    @property
+    def first_bytes(self) -> bytes:
+        """What the connection began with, as far as it was captured."""
+        return next((event.piece for event in self.events if isinstance(event.piece, bytes)), b"")
 
 
-class _Dialogue(Generic[Found]):
-    """A connection between a client and a broker."""
+class _Dialogue:
+    """A connection whose broker is known.
 
-    def __init__(self, broker: int, conversation: _Talk[Found]) -> None:
+    :param broker: its index in the connection
+    """
+
+    def __init__(self, broker: int, conversation: RawConversation) -> None:
         self._broker = broker
         self._conversation = conversation
 
-    def open(self, time_ns: int) -> list[Found]:
+    def open(self, time_ns: int) -> list[RawFrame]:
         return self._conversation.open(time_ns)
 
-    def hear(self, event: StreamEvent, ended: bool) -> list[Found]:
-        """Take in the next event; give the frames that it completes."""
+    def handle(self, event: StreamEvent, ended: bool) -> list[RawFrame]:
+        """Take in the next event; return the frames that it completes."""
         side: Side = "response" if event.sender == self._broker else "request"
         if isinstance(event.piece, Closed):
             return self._conversation.close(event.time_ns, not ended)
@@ -197,20 +217,17 @@ class _Dialogue(Generic[Found]):
         return self._conversation.feed(side, event.piece, event.time_ns)
 
 
-class _Reader(Generic[Found]):
+class _Reader:
     """All connections of a capture, each with what is known of it so far."""
 
-    def __init__(
-        self, converse: _Converses[Found], ports: Collection[int] | None, max_frame_size: int, report: CaptureReport
-    ) -> None:
-        self._converse = converse
+    def __init__(self, ports: Collection[int] | None, max_frame_size: int, report: CaptureReport) -> None:
         self._ended = False
         self._ports = None if ports is None else frozenset(ports)
         self._max_frame_size = max_frame_size
         self._report = report
         self._reassembler = Reassembler()
         self._brokers: set[Endpoint] = set()
-        self._heard: dict[int, _Introduction | _Dialogue[Found] | None] = {}  # None: nobody speaks Kafka there
+        self._talks: dict[int, _Introduction | _Dialogue | None] = {}  # by connection number; None: left out
         self._time_ns = 0
 
     @property
@@ -218,7 +235,8 @@ class _Reader(Generic[Found]):
         """Payload so far that fits nowhere into its connection."""
         return self._reassembler.stray_bytes
 
-    def push(self, segment: Segment) -> Iterator[Found]:
+    def push(self, segment: Segment) -> Iterator[RawFrame]:
+        """Take in the next segment; yield the frames that it completes."""
         self._time_ns = segment.time_ns
         if self._ports is not None and self._ports.isdisjoint((segment.source[1], segment.destination[1])):
             return
@@ -226,40 +244,53 @@ class _Reader(Generic[Found]):
         for event in self._reassembler.push(segment):
             yield from self._handle(event)
 
-    def finish(self) -> Iterator[Found]:
+    def finish(self) -> Iterator[RawFrame]:
+        """Yield what is held: the capture has ended."""
         self._ended = True
         for event in self._reassembler.finish(self._time_ns):
             yield from self._handle(event)
         self._report.stray_bytes = self._reassembler.stray_bytes
 
-    def _handle(self, event: StreamEvent) -> Iterator[Found]:
+    def _handle(self, event: StreamEvent) -> Iterator[RawFrame]:
         connection = event.connection
-        if connection.number not in self._heard:
+        if connection.number not in self._talks:
             broker = self._known_broker(connection)
             if broker is None:
-                self._heard[connection.number] = _Introduction(connection, self._max_frame_size)
+                self._talks[connection.number] = _Introduction(connection, self._max_frame_size)
             else:
-                dialogue = self._heard[connection.number] = self._begin(connection, broker)
-                yield from dialogue.open(event.time_ns)
-        heard = self._heard[connection.number]
-        if isinstance(heard, _Dialogue):
-            yield from heard.hear(event, self._ended)
-        elif isinstance(heard, _Introduction):
-            broker = heard.hear(event)
-            if broker is not None:
-                self._brokers.add(connection.endpoints[broker])
-                dialogue = self._heard[connection.number] = self._begin(connection, broker)
-                yield from dialogue.open(heard.events[0].time_ns)
-                for earlier in heard.events:
-                    yield from dialogue.hear(earlier, self._ended)
-            elif heard.hopeless:
-                self._heard[connection.number] = None
-                self._report.foreign_connections += 1
+                yield from self._begin(connection, broker).open(event.time_ns)
+        talk = self._talks[connection.number]
+        if isinstance(talk, _Dialogue):
+            yield from talk.handle(event, self._ended)
+        elif isinstance(talk, _Introduction):
+            yield from self._introduce(talk, event)
         if isinstance(event.piece, Closed):
-            del self._heard[connection.number]
+            del self._talks[connection.number]
+
+    def _introduce(self, introduction: _Introduction, event: StreamEvent) -> Iterator[RawFrame]:
+        connection = event.connection
+        broker = introduction.find_broker(event)
+        if broker is not None:
+            self._brokers.add(connection.endpoints[broker])
+            dialogue = self._begin(connection, broker)
+            yield from dialogue.open(introduction.events[0].time_ns)
+            for earlier in introduction.events:
+                yield from dialogue.handle(earlier, self._ended)
+        elif introduction.hopeless:
+            yield from self._leave_out(connection, introduction)
+
+    def _leave_out(self, connection: Connection, introduction: _Introduction) -> Iterator[RawFrame]:
+        """Count a connection without a Kafka request and, unless it carried no bytes, report it as lost."""
+        self._talks[connection.number] = None
+        self._report.foreign_connections += 1
+        if introduction.size:
+            ends = "-".join(address_text(*endpoint) for endpoint in connection.endpoints)
+            error = f"a connection without a Kafka request, left out: {ends}{looks_like(introduction.first_bytes)}"
+            time_ns = introduction.events[0].time_ns
+            yield RawFrame(time_ns, 0, "", "damage", error=error, lost=introduction.size)
 
     def _known_broker(self, connection: Connection) -> int | None:
-        """Index of the broker where the port, or an earlier connection, tells it."""
+        """Index of the broker where the port, or an earlier connection, shows it."""
         known = [
             endpoint in self._brokers if self._ports is None else endpoint[1] in self._ports
             for endpoint in connection.endpoints
@@ -268,13 +299,14 @@ class _Reader(Generic[Found]):
             return 1 - connection.initiator
         return known.index(True) if sum(known) == 1 else None
 
-    def _begin(self, connection: Connection, broker: int) -> _Dialogue[Found]:
+    def _begin(self, connection: Connection, broker: int) -> _Dialogue:
         client = 1 - broker
-        names = [f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}" for ip, port in connection.endpoints]
-        conversation = self._converse(
+        names = [address_text(*endpoint) for endpoint in connection.endpoints]
+        conversation = RawConversation(
             f"{names[client]}-{names[broker]}#{connection.number}",
             self._report,
             max_frame_size=self._max_frame_size,
             in_step=(connection.from_start(client), connection.from_start(broker)),
         )
-        return _Dialogue(broker, conversation)
+        dialogue = self._talks[connection.number] = _Dialogue(broker, conversation)
+        return dialogue

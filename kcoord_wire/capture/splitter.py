@@ -1,12 +1,12 @@
-"""Frames of one direction of a captured connection: like `Framer`, but it survives what a capture lacks.
+"""Frames of one direction of a captured connection: like `Framer`, but for streams with bytes missing.
 
 Laws:
 
-* In step: the bytes are cut as `Framer` cuts them. A hole inside a frame breaks that frame alone, for its size says
+* In step: the bytes are cut as `Framer` cuts them. A hole inside a frame breaks that frame alone, because its size says
   where the next one starts.
-* Out of step (a bad size, a hole that swallowed a frame's start, a capture that began midway): bytes are passed over
-  until a judge finds a frame's start among them.
-* Every byte fed is in a frame or in a `Skipped`; none is in both.
+* Out of step (a bad size, a hole over a frame's start, a capture that began midway): bytes are skipped until a judge
+  finds a frame's start among them.
+* Every byte fed is in a frame or in a `Skipped`, in the order fed; none is in both.
 * At most one frame is held, or `SEARCH_WINDOW` bytes while out of step.
 """
 
@@ -21,32 +21,36 @@ from typing import Final
 from kcoord_wire.codec.framing import SIZE_BYTES, Framer
 from kcoord_wire.errors import DecodeError
 
-__all__ = ["JUDGED_BYTES", "SEARCH_WINDOW", "FrameSplitter", "Judge", "Skipped", "SplitFrame", "Verdict"]
+__all__ = ["JUDGED_BYTES", "SEARCH_WINDOW", "FrameSplitter", "Judge", "Plausibility", "Skipped", "SplitFrame"]
 
 SEARCH_WINDOW: Final = 1024 * 1024
-"""Bytes among which a frame's start is looked for; no larger frame can bring a direction back into step."""
+"""Bytes searched for a frame's start; no larger frame can bring a direction back into step."""
 
 JUDGED_BYTES: Final = 14
-"""A judge is asked about a place only when this many bytes from there on are at hand."""
+"""Bytes that must follow a place before the judge is asked about it."""
 
 _MAX_CANDIDATES: Final = 64
 
 
-class Verdict(Enum):
+class Plausibility(Enum):
     """Whether a frame starts at a place."""
 
     YES = "yes"
     NO = "no"
-    MORE = "more"  # looks like it, but takes more bytes to say
+    MORE = "more"  # perhaps: more bytes are needed to decide
 
 
-Judge = Callable[[bytearray, int], Verdict]
-"""Asked about an offset in a buffer, where the four bytes of a frame's size would be."""
+Judge = Callable[[bytearray, int], Plausibility]
+"""Decides about an offset in a buffer, at which the four bytes of a frame's size would be."""
 
 
 @dataclass(slots=True)
 class SplitFrame:
-    """A frame: `size` is what its size field says, `body` may hold less where bytes were not captured."""
+    """A frame.
+
+    :ivar body: fewer bytes than `size` where some were not captured
+    :ivar size: the value of its size field
+    """
 
     body: bytes
     size: int
@@ -54,7 +58,11 @@ class SplitFrame:
 
 @dataclass(slots=True)
 class Skipped:
-    """`size` bytes that no frame was made of."""
+    """Bytes that are in no frame.
+
+    :ivar size: how many
+    :ivar reason: why
+    """
 
     size: int
     reason: str
@@ -64,8 +72,8 @@ class FrameSplitter:
     """Cuts one direction into frames.
 
     :param max_frame_size: as for `Framer`
-    :param judge: tells frame starts from other bytes while out of step
-    :param likely: matches at every place that the judge has to be asked about, and says quickly where it has not
+    :param judge: recognises a frame's start while out of step
+    :param likely: matches wherever the judge may answer other than NO; a cheap filter
     :param in_step: whether the first byte fed is the first of a frame
     """
 
@@ -74,15 +82,15 @@ class FrameSplitter:
         self._judge = judge
         self._likely = likely
         self._framer: Framer | None = Framer(max_frame_size) if in_step else None
-        self._fed = 0  # bytes that the framer was given
-        self._broken = 0  # bytes still to come of a frame that was given up
-        self._window = bytearray()  # bytes among which a start is looked for
-        self._judged = 0  # bytes of the window that were judged
-        self._candidates: list[int] = []  # of those, where the verdict was MORE
+        self._fed = 0  # bytes passed to the framer
+        self._broken = 0  # remaining bytes of a frame that was given up
+        self._window = bytearray()  # bytes searched for a start
+        self._judged = 0  # leading bytes of the window that were judged
+        self._candidates: list[int] = []  # places among them that need MORE
 
     def feed(self, data: bytes) -> Iterator[SplitFrame | Skipped]:
-        """Take in the next bytes; give what they complete."""
-        if self._broken:
+        """Take in the next bytes; yield what they complete."""
+        if self._broken and data:
             tail = min(self._broken, len(data))
             self._broken -= tail
             data = data[tail:]
@@ -94,7 +102,7 @@ class FrameSplitter:
             yield from self._search()
 
     def hole(self, size: int) -> Iterator[SplitFrame | Skipped]:
-        """The next `size` bytes were not captured."""
+        """Note that the next `size` bytes were not captured."""
         inside = min(self._broken, size)
         self._broken -= inside
         size -= inside
@@ -108,7 +116,7 @@ class FrameSplitter:
             self._broken = missing - size
 
     def close(self) -> Iterator[SplitFrame | Skipped]:
-        """Nothing follows, or nothing that continues this: give up what is held. Out of step afterwards."""
+        """Give up what is held, because no bytes continue it. Out of step afterwards."""
         held = bytes(self._window) if self._framer is None else self._framer.rest
         in_frame = self._framer is not None and self._framer.missing is not None
         self._lose_step()
@@ -118,7 +126,7 @@ class FrameSplitter:
             yield Skipped(len(held), "no frame's start was found")
 
     def _split(self, framer: Framer, data: bytes) -> Iterator[SplitFrame | Skipped]:
-        # A framer drops what it holds at a bad size, and a size may have begun in the chunk before.
+        # The framer drops its buffer at a bad size, whose first bytes may be in the chunk before.
         head = framer.rest if framer.buffered < SIZE_BYTES else b""
         start = self._fed - len(head)
         try:
@@ -155,22 +163,21 @@ class FrameSplitter:
 
     def _find_start(self) -> int | None:
         candidates = []
-        for place in self._candidates:
-            verdict = self._judge(self._window, place)
-            if verdict is Verdict.YES:
+        for place in self._places():
+            plausibility = self._judge(self._window, place)
+            if plausibility is Plausibility.YES:
                 return place
-            if verdict is Verdict.MORE:
+            if plausibility is Plausibility.MORE:
                 candidates.append(place)
-        end = len(self._window) - JUDGED_BYTES + 1
-        for match in self._likely.finditer(self._window, self._judged):
-            place = match.start()
-            if place >= end:
-                break
-            verdict = self._judge(self._window, place)
-            if verdict is Verdict.YES:
-                return place
-            if verdict is Verdict.MORE:
-                candidates.append(place)
-        self._judged = max(self._judged, end)
+        self._judged = max(self._judged, len(self._window) - JUDGED_BYTES + 1)
         self._candidates = candidates[-_MAX_CANDIDATES:]
         return None
+
+    def _places(self) -> Iterator[int]:
+        """Where to ask the judge: the candidates again, then likely places that were not judged."""
+        yield from self._candidates
+        end = len(self._window) - JUDGED_BYTES + 1
+        for match in self._likely.finditer(self._window, self._judged):
+            if match.start() >= end:
+                return
+            yield match.start()

@@ -2,14 +2,16 @@
 
 Laws:
 
-* Each byte of a direction comes out once and in order, whatever was retransmitted, overlapped, reordered or wrapped
+* Each byte of a direction is delivered once and in order, whatever was retransmitted, overlapped, reordered or wrapped
   around. Where copies of a byte differ, the first one captured counts.
-* Causality: a segment comes out after the bytes that its sender had acknowledged when it sent it. So a request comes
-  out before its response even where the capture has them the other way round.
-* Bytes that never come are a `Hole` of known size. A hole is given up when the peer has acknowledged it and `PATIENCE`
-  further segments did not bring it, when more than `MAX_PENDING` bytes or segments wait behind it, or at the end.
-* A new SYN on a pair of endpoints is a new connection. A connection first seen without its SYN starts at whatever comes
-  first, and says so (`Connection.from_start`).
+* Every piece has the time of the packet that brought it, however long it was held back: behind a hole, or for bytes of
+  the other direction. So times ascend within a direction only where the capture has its packets in order.
+* Causality: a segment is delivered after the bytes that its sender had acknowledged when it sent it. So a request is
+  delivered before its response even where the capture has them the other way round.
+* Missing bytes become a `Hole` of known size. A hole is given up when the peer has acknowledged it and `PATIENCE`
+  further segments did not bring it, when more than `MAX_PENDING` bytes or segments are held behind it, or at the end.
+* A new SYN on a pair of endpoints is a new connection. A connection first seen without its SYN starts at its first
+  captured byte (`Connection.from_start` is then false).
 * Memory is bounded per direction (`MAX_PENDING`) and in the number of connections (`max_connections`).
 
 No I/O, no clock. Source: RFC 9293 (sections 3.4, 3.5, 3.10).
@@ -28,25 +30,33 @@ from kcoord_wire.capture.packets import ACK, FIN, RST, SYN, Endpoint, Segment
 __all__ = ["MAX_PENDING", "PATIENCE", "Closed", "Connection", "Hole", "Reassembler", "StreamEvent"]
 
 PATIENCE: Final = 32
-"""Segments of a connection that are waited for before a byte that was acknowledged counts as lost."""
+"""Further segments of a connection after which a byte that was acknowledged but not captured counts as lost."""
 
 MAX_PENDING: Final = 4 * 1024 * 1024
-"""Bytes that may wait behind a hole, per direction."""
+"""Bytes held behind a hole, per direction."""
 
 _MAX_PENDING_SEGMENTS: Final = 4096
-_WINDOW: Final = 1 << 30  # the largest that TCP can offer (RFC 7323): what is further away is not of this stream
+_WINDOW: Final = 1 << 30  # the largest that TCP can offer (RFC 7323): anything further away is not of this stream
+
+_Pending = tuple[int, bytes, int]
+"""Offset, payload, and the time of the packet that brought it."""
+_Timed = tuple["bytes | Hole", int]
+"""A piece in order, and its time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """`size` bytes of the stream that the capture does not have."""
+    """Bytes of the stream that the capture lacks. Its time is that of the packet behind it, or of the acknowledgement.
+
+    :ivar size: how many
+    """
 
     size: int
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """Both directions have ended: by FIN, by RST, by a new connection in its place, or with the capture."""
+    """Both directions have ended: by FIN, by RST, by a new connection between the endpoints, or with the capture."""
 
 
 class _Direction:
@@ -55,11 +65,11 @@ class _Direction:
     __slots__ = ("expected", "fin", "from_start", "initial", "pending", "pending_bytes")
 
     def __init__(self) -> None:
-        self.expected: int | None = None  # offset of the next byte to come out
+        self.expected: int | None = None  # offset of the next byte to deliver
         self.initial: int | None = None  # sequence number of the SYN
         self.fin: int | None = None
         self.from_start = False
-        self.pending: list[tuple[int, bytes]] = []  # sorted, without overlaps, all behind `expected`
+        self.pending: list[_Pending] = []  # sorted, without overlaps, all behind `expected`
         self.pending_bytes = 0
 
     @property
@@ -76,41 +86,43 @@ class _Direction:
         assert self.expected is not None
         return ((sequence - self.expected + 0x80000000) & 0xFFFFFFFF) - 0x80000000
 
-    def take(self, ahead: int, payload: bytes) -> Iterator[bytes | Hole]:
-        """Take in bytes that begin `ahead` of the next one; give what is now in order."""
+    def take(self, ahead: int, payload: bytes, time_ns: int) -> Iterator[_Timed]:
+        """Take in bytes that begin `ahead` of the next one; yield what is in order now."""
         assert self.expected is not None
         if ahead < 0:
             payload = payload[-ahead:]
             ahead = 0
         if payload:
-            self._insert(self.expected + ahead, payload)
+            self._insert(self.expected + ahead, payload, time_ns)
         yield from self._in_order()
         while self.pending_bytes > MAX_PENDING or len(self.pending) > _MAX_PENDING_SEGMENTS:
-            yield from self.give_up(self.pending[0][0])
+            yield from self.give_up(self.pending[0][0], time_ns)
 
-    def give_up(self, offset: int) -> Iterator[bytes | Hole]:
-        """Bytes before `offset` that are not here will not come."""
+    def give_up(self, offset: int, time_ns: int) -> Iterator[_Timed]:
+        """Count the bytes before `offset` that are missing as lost; `time_ns` is of the packet that shows the loss."""
         assert self.expected is not None
         while self.expected < offset:
-            until = min(offset, self.pending[0][0]) if self.pending else offset
-            yield Hole(until - self.expected)
+            until = offset
+            if self.pending and self.pending[0][0] <= offset:
+                until, _, time_ns = self.pending[0]
+            yield Hole(until - self.expected), time_ns
             self.expected = until
             yield from self._in_order()
 
-    def flush(self) -> Iterator[bytes | Hole]:
-        """Nothing will come any more."""
+    def flush(self) -> Iterator[_Timed]:
+        """Deliver everything, because no more segments follow."""
         while self.pending:
-            yield from self.give_up(self.pending[0][0])
+            yield from self.give_up(self.pending[0][0], self.pending[0][2])
 
-    def _insert(self, offset: int, payload: bytes) -> None:
-        """Put into `pending` what of the payload is not there yet."""
+    def _insert(self, offset: int, payload: bytes, time_ns: int) -> None:
+        """Put the part of the payload that `pending` lacks into it."""
         at = bisect_left(self.pending, (offset,))
         if at and (covered := self.pending[at - 1][0] + len(self.pending[at - 1][1]) - offset) > 0:
             payload, offset = payload[covered:], offset + covered
         while payload:
             free = self.pending[at][0] - offset if at < len(self.pending) else len(payload)
             if part := payload[:free]:
-                self.pending.insert(at, (offset, part))
+                self.pending.insert(at, (offset, part, time_ns))
                 self.pending_bytes += len(part)
                 at += 1
             if at == len(self.pending):
@@ -119,18 +131,18 @@ class _Direction:
             payload, offset = payload[skipped:], offset + skipped
             at += 1
 
-    def _in_order(self) -> Iterator[bytes]:
+    def _in_order(self) -> Iterator[_Timed]:
         assert self.expected is not None
-        ready = []
-        for offset, payload in self.pending:
+        ready: list[_Timed] = []
+        for offset, payload, time_ns in self.pending:
             if offset != self.expected:
                 break
             self.expected += len(payload)
-            ready.append(payload)
+            ready.append((payload, time_ns))
             self.pending_bytes -= len(payload)
         del self.pending[: len(ready)]
         if self.expected == self.fin:
-            self.expected += 1  # a FIN takes a number of its own; what lies beyond it was never sent
+            self.expected += 1  # a FIN has a sequence number too; bytes beyond it were never sent
             self.pending.clear()
             self.pending_bytes = 0
         yield from ready
@@ -138,11 +150,12 @@ class _Direction:
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """Two endpoints and what they send to each other, from one SYN to the next.
+    """Two endpoints and the bytes they exchange, from one SYN to the next.
 
-    :ivar number: counts the connections of a capture from 0: tells apart two that used the same pair of endpoints
-    :ivar endpoints: in no particular order; a direction is named by its sender, the index in here
+    :ivar number: counts the connections of a capture from 0; distinguishes two between the same endpoints
+    :ivar endpoints: in no particular order; a direction is named by its sender, as an index into this
     :ivar initiator: index of the endpoint that sent the first SYN; None if that was not captured
+    :ivar closed: nothing more is delivered
     """
 
     number: int
@@ -153,7 +166,7 @@ class Connection:
     _held: list[tuple[int, Segment]] = field(default_factory=list, repr=False)
 
     def from_start(self, sender: int) -> bool:
-        """Whether the SYN of this direction was captured: its first byte is then the first one sent."""
+        """Whether the SYN of this direction was captured, so that its first byte is the first one sent."""
         return self._directions[sender].from_start
 
     @property
@@ -165,10 +178,11 @@ class Connection:
 
 @dataclass(slots=True)
 class StreamEvent:
-    """What came out of a connection.
+    """A piece of a connection that is delivered.
 
+    :ivar connection: where it was sent
     :ivar sender: index into `Connection.endpoints`
-    :ivar time_ns: of the packet that brought it out
+    :ivar time_ns: of the packet that brought the piece, not of a later one that let it be delivered; see `Hole`
     :ivar piece: bytes in order, a hole in them, or the end of the connection
     """
 
@@ -181,8 +195,8 @@ class StreamEvent:
 class Reassembler:
     """All connections of a capture.
 
-    :param max_connections: the connection that was silent for longest is ended when there are more than this many
-    :ivar stray_bytes: payload of segments that belong to no place in their stream
+    :param max_connections: beyond this many, the connection that was silent for longest is ended
+    :ivar stray_bytes: payload of segments that fit nowhere into their stream
     """
 
     def __init__(self, max_connections: int = 65536) -> None:
@@ -192,14 +206,14 @@ class Reassembler:
         self._opened = 0
 
     def push(self, segment: Segment) -> Iterator[StreamEvent]:
-        """Take in the next captured segment; give what it brings out. Use the iterator up before the next call."""
+        """Take in the next captured segment; yield what it delivers. Exhaust the iterator before the next call."""
         key = tuple(sorted((segment.source, segment.destination)))
         endpoints = (key[0], key[1])
         sender = endpoints.index(segment.source)
         connection = self._connections.get(endpoints)
         if connection is None or _opens_another(connection, sender, segment):
             if not segment.length and not segment.flags & SYN:
-                return  # an acknowledgement alone says nothing
+                return  # an acknowledgement alone shows no data
             if connection is not None:
                 yield from self._end(connection, segment.time_ns)
             connection = self._connections[endpoints] = Connection(self._opened, endpoints)
@@ -208,13 +222,13 @@ class Reassembler:
         if connection.closed:
             direction = connection._directions[sender]
             if direction.expected is None or direction.distance(segment.sequence) + segment.length > 0:
-                self.stray_bytes += segment.length  # not a mere copy of what has come out
+                self.stray_bytes += segment.length  # not a mere copy of delivered bytes
             return
         if segment.flags & RST:
             yield from self._end(connection, segment.time_ns)
             return
         connection._held.append((sender, segment))
-        yield from self._release(connection, segment.time_ns, PATIENCE)
+        yield from self._release(connection, PATIENCE)
         if all(direction.ended for direction in connection._directions):
             yield from self._end(connection, segment.time_ns)
         if len(self._connections) > self._max_connections:
@@ -222,13 +236,13 @@ class Reassembler:
             yield from self._end(silent, segment.time_ns)
 
     def finish(self, time_ns: int = 0) -> Iterator[StreamEvent]:
-        """The capture has ended: give what is still held back, then the end of every connection."""
+        """Deliver what is still held back, then the end of every connection, at the time the capture ended."""
         for connection in self._connections.values():
             yield from self._end(connection, time_ns)
         self._connections.clear()
 
-    def _release(self, connection: Connection, time_ns: int, patience: int) -> Iterator[StreamEvent]:
-        """Let out the segments that wait for nothing; give up what the oldest waits for while too many wait."""
+    def _release(self, connection: Connection, patience: int) -> Iterator[StreamEvent]:
+        """Deliver the segments that lack nothing; if more than `patience` are held, give up what the oldest lacks."""
         held = connection._held
         while held:
             index = next((i for i, waiting in enumerate(held) if not _lacking(connection, *waiting)), 0)
@@ -238,14 +252,14 @@ class Reassembler:
                     return
                 peer = connection._directions[1 - sender]
                 assert peer.expected is not None
-                for piece in peer.give_up(peer.expected + lacking):
+                for piece, time_ns in peer.give_up(peer.expected + lacking, segment.time_ns):
                     yield StreamEvent(connection, 1 - sender, time_ns, piece)
                 continue
             del held[index]
-            for piece in self._take(connection, sender, segment):
+            for piece, time_ns in self._take(connection, sender, segment):
                 yield StreamEvent(connection, sender, time_ns, piece)
 
-    def _take(self, connection: Connection, sender: int, segment: Segment) -> Iterator[bytes | Hole]:
+    def _take(self, connection: Connection, sender: int, segment: Segment) -> Iterator[_Timed]:
         direction = connection._directions[sender]
         sequence = segment.sequence
         if segment.flags & SYN:
@@ -258,7 +272,7 @@ class Reassembler:
             sequence += 1
         if direction.expected is None:
             if not segment.length and not segment.flags & FIN:
-                return  # may be a keep-alive, which carries the number before the next one
+                return  # may be a keep-alive, whose number is that of the byte before the next one
             direction.expected = sequence
         ahead = direction.distance(sequence)
         if abs(ahead) > _WINDOW:
@@ -266,21 +280,21 @@ class Reassembler:
             return
         if segment.flags & FIN:
             direction.fin = direction.expected + ahead + segment.length
-        yield from direction.take(ahead, segment.payload)
+        yield from direction.take(ahead, segment.payload, segment.time_ns)
 
     def _end(self, connection: Connection, time_ns: int) -> Iterator[StreamEvent]:
         if connection.closed:
             return
-        yield from self._release(connection, time_ns, patience=0)
+        yield from self._release(connection, patience=0)
         for sender, direction in enumerate(connection._directions):
-            for piece in direction.flush():
-                yield StreamEvent(connection, sender, time_ns, piece)
+            for piece, own_ns in direction.flush():
+                yield StreamEvent(connection, sender, own_ns, piece)
         connection.closed = True
         yield StreamEvent(connection, 0, time_ns, Closed())
 
 
 def _opens_another(connection: Connection, sender: int, segment: Segment) -> bool:
-    """Whether a SYN is one of a new connection, not a copy of the one that opened this."""
+    """Whether a SYN belongs to a new connection, rather than being a copy of the one that opened this."""
     if not segment.flags & SYN or segment.flags & RST:
         return False
     direction, peer = connection._directions[sender], connection._directions[1 - sender]
@@ -291,7 +305,7 @@ def _opens_another(connection: Connection, sender: int, segment: Segment) -> boo
 
 
 def _lacking(connection: Connection, sender: int, segment: Segment) -> int:
-    """Bytes of the other direction that the sender had when it sent this, but that have not come out yet."""
+    """Bytes of the other direction that the sender had when it sent this, but that are not delivered yet."""
     peer = connection._directions[1 - sender]
     if not segment.flags & ACK or peer.expected is None:
         return 0

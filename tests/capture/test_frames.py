@@ -1,112 +1,22 @@
-"""From packets to frames: one conversation, sent through every kind of bad network and bad capture."""
+"""From packets to frames: one conversation, through every kind of bad network and bad capture."""
 
 from __future__ import annotations
 
-import io
 import random
-import socket
+import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
 
-import dpkt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import kcoord_wire as kw
-from kcoord_wire.capture import CapturedFrame, CaptureReport, Conversation, read_capture
-from kcoord_wire.capture.packets import ACK, FIN, RST, SYN
-from kcoord_wire.capture.splitter import SEARCH_WINDOW
+from kcoord_wire.capture import CaptureReport, RawFrame, read_raw_frames
+from kcoord_wire.capture.packets import RST
+from tests.support.packets import Line, asked, capture, expected, frames_of, summary, talk
 
-Frames = tuple[list[CapturedFrame], CaptureReport]
-
-CLIENT, BROKER = ("10.0.0.1", 50000), ("10.0.0.2", 9092)
-
-
-@dataclass
-class Line:
-    """One TCP connection, written as packets: (flags, sequence number, payload, whether from the client, ack)."""
-
-    client: tuple[str, int] = CLIENT
-    broker: tuple[str, int] = BROKER
-    initials: tuple[int, int] = (1000, 2**32 - 50)
-    packets: list[bytes] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.next = list(self.initials)
-
-    def send(self, sender: int, payload: bytes = b"", flags: int = ACK, size: int = 1460) -> Line:
-        """Payload in segments of `size` bytes."""
-        for start in range(0, max(1, len(payload)), size):
-            part = payload[start : start + size]
-            self.packets.append(self._packet(sender, part, flags))
-            self.next[sender] += len(part) + bool(flags & (SYN | FIN))
-        return self
-
-    def open(self) -> Line:
-        return self.send(0, flags=SYN).send(1, flags=SYN | ACK).send(0)
-
-    def close(self) -> Line:
-        return self.send(0, flags=FIN | ACK).send(1, flags=FIN | ACK).send(0)
-
-    def _packet(self, sender: int, payload: bytes, flags: int) -> bytes:
-        (source, sport), (destination, dport) = (self.client, self.broker)[:: -1 if sender else 1]
-        sequence, ack = self.next[sender] & 0xFFFFFFFF, self.next[1 - sender] & 0xFFFFFFFF if flags & ACK else 0
-        tcp = dpkt.tcp.TCP(sport=sport, dport=dport, seq=sequence, ack=ack, flags=flags, data=payload)
-        if ":" in source:
-            ends = [socket.inet_pton(socket.AF_INET6, ip) for ip in (source, destination)]
-            ip = dpkt.ip6.IP6(src=ends[0], dst=ends[1], nxt=6, plen=len(bytes(tcp)), data=tcp)
-            return bytes(dpkt.ethernet.Ethernet(type=0x86DD, data=ip))
-        ip = dpkt.ip.IP(src=socket.inet_aton(source), dst=socket.inet_aton(destination), p=6, data=tcp)
-        return bytes(dpkt.ethernet.Ethernet(type=0x0800, data=ip))
-
-
-def asked(number: int) -> tuple[bytes, bytes]:
-    """A request and its response, as frame bodies; the number is the correlation id and is in both."""
-    client = {"correlation_id": number, "client_id": f"client-{number}"}
-    if number % 3 == 0:
-        request: object = kw.HeartbeatRequest(group_id="g", generation_id=number, member_id="m" * (number % 50))
-        return (
-            kw.encode_request(request, 4, **client),
-            kw.encode_response(kw.HeartbeatResponse(throttle_time_ms=number), 4, correlation_id=number),
-        )
-    request = kw.SyncGroupRequest(group_id="g", generation_id=number, member_id="m")
-    response = kw.SyncGroupResponse(throttle_time_ms=number, assignment=bytes([number & 255]) * (number * 37 % 4000))
-    return kw.encode_request(request, 3, **client), kw.encode_response(response, 3, correlation_id=number)
-
-
-def talk(line: Line, numbers: Sequence[int], **sizes: int) -> Line:
-    for number in numbers:
-        request, response = asked(number)
-        line.send(0, kw.frame(request), **sizes).send(1, kw.frame(response), **sizes)
-    return line
-
-
-def capture(packets: Sequence[bytes], snaplen: int = 65535) -> io.BytesIO:
-    """A capture file with a packet a second; each is cut to `snaplen` bytes."""
-    file = bytes(dpkt.pcap.LEFileHdr(snaplen=snaplen))
-    for at, packet in enumerate(packets):
-        kept = packet[:snaplen]
-        file += bytes(dpkt.pcap.LEPktHdr(tv_sec=1000 + at, tv_usec=5, caplen=len(kept), len=len(packet))) + kept
-    return io.BytesIO(file)
-
-
-def frames_of(packets: Sequence[bytes], *, snaplen: int = 65535, **options: Any) -> Frames:
-    report = CaptureReport()
-    return list(read_capture(capture(packets, snaplen), report=report, **options)), report
-
-
-def summary(frames: Sequence[CapturedFrame]) -> list[tuple[int | None, str, bytes]]:
-    return [(frame.correlation_id, frame.direction, frame.raw) for frame in frames]
-
-
-def expected(numbers: Sequence[int]) -> list[tuple[int, str, bytes]]:
-    return [
-        (number, side, body)
-        for number in numbers
-        for side, body in zip(("request", "response"), asked(number), strict=True)
-    ]
+CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 
 
 @pytest.mark.parametrize("size", [1, 3, 100, 1460])
@@ -220,6 +130,11 @@ def test_connections_that_do_not_speak_kafka_are_left_alone(opened: bool) -> Non
     frames, report = frames_of(other.packets + talk(Line().open(), [1, 2]).packets)
     assert summary(frames) == expected([1, 2])
     assert (report.connections, report.foreign_connections, report.complete) == (1, 1, True)
+    what = "left out: 10.0.0.1:40000-10.0.0.2:22, which looks like plain text"
+    size = 21 if opened else 1301
+    assert [note for note in report.notes if "left out" in note] == [
+        f"a connection without a Kafka request, {what} ({size} bytes)"
+    ]
 
 
 def test_ports_choose_the_connections() -> None:
@@ -243,98 +158,87 @@ def test_a_frame_above_the_limit_is_skipped_and_the_next_one_found() -> None:
     assert report.skipped_bytes == 3004
 
 
-def test_unknown_api_and_unknown_version() -> None:
-    header = b"\x00\x00\x00\x07\x00\x02me"
-    unknown_api, unknown_version = b"\x00\x47\x00\x00" + header, b"\x00\x0c\x00\x63" + header
-    line = talk(Line().open(), [3]).send(0, kw.frame(unknown_api)).send(1, kw.frame(b"\x00\x00\x00\x07body"))
-    frames, report = frames_of(line.send(0, kw.frame(unknown_version)).packets)
-    _, _, request, response, versioned = frames
-    assert (request.api, request.message, request.error) == ("GetTelemetrySubscriptions", None, None)
-    assert (response.api, response.api_version, response.message, response.error) == (request.api, 0, None, None)
-    assert request.header.client_id == "me"
-    assert response.header.correlation_id == 7
-    assert (versioned.api, versioned.api_version, versioned.message) == ("Heartbeat", 99, None)
-    assert "[version]" in (versioned.error or "")
-    assert (report.unknown_apis, report.undecodable) == (2, 1)
+# ---- undecoded frames
 
 
-def test_responses_without_request_and_requests_without_response() -> None:
-    line = Line().open()
-    for number in (3, 6, 9):
-        line.send(0, kw.frame(asked(number)[0]))
-    line.send(1, kw.frame(asked(6)[1])).send(1, kw.frame(asked(3)[1]))
-    frames, report = frames_of(line.packets)
-    assert [frame.error for frame in frames] == [None] * 4 + ["its request was not captured"]
-    assert (report.unmatched_responses, report.unanswered_requests) == (1, 2)
-
-
-def test_a_produce_that_wants_no_acknowledgement_waits_for_none() -> None:
-    produce = kw.ProduceRequest(acks=0, timeout_ms=1, topic_data=[])
-    line = Line().open().send(0, kw.frame(kw.encode_request(produce, 3, correlation_id=1, client_id="p")))
-    frames, report = frames_of(talk(line, [3]).packets)
-    assert (len(frames), report.unanswered_requests) == (3, 0)
-
-
-def test_api_versions_that_the_broker_does_not_have_is_answered_in_version_0() -> None:
-    message = kw.ApiVersionsRequest(client_software_name="c", client_software_version="1")
-    request = kw.encode_request(message, 3, correlation_id=5)
-    answer = kw.encode_response(kw.ApiVersionsResponse(error_code=35), 0, correlation_id=5)
-    frames, report = frames_of(Line().open().send(0, kw.frame(request)).send(1, kw.frame(answer)).packets)
-    assert (frames[1].api_version, frames[1].message.error_code, frames[1].error) == (3, 35, None)
-    assert report.complete
-
-
-def test_bare_sasl_tokens_after_a_handshake_of_version_0() -> None:
-    handshake = kw.encode_request(kw.SaslHandshakeRequest(mechanism="PLAIN"), 0, correlation_id=1, client_id="c")
-    answer = kw.encode_response(kw.SaslHandshakeResponse(mechanisms=["PLAIN"]), 0, correlation_id=1)
-    token = b"\0user\0password"
-    line = Line().open().send(0, kw.frame(handshake)).send(1, kw.frame(answer))
-    frames, report = frames_of(talk(line.send(0, kw.frame(token)).send(1, kw.frame(b"")), [3, 4]).packets)
-    tokens = [(frame.api, frame.raw, frame.error) for frame in frames[2:4]]
-    assert tokens == [(None, token, None), (None, b"", None)]
-    assert summary(frames[4:]) == expected([3, 4])
-    assert (report.sasl_tokens, report.complete) == (2, True)
-
-
-def test_a_body_that_does_not_decode_is_a_frame_with_its_error() -> None:
-    request = asked(3)[0]
-    line = talk(Line().open(), [1]).send(0, kw.frame(request[:-3])).send(0, kw.frame(b"abc"))
-    frames, report = frames_of(line.packets)
-    assert [frame.raw for frame in frames[2:]] == [request[:-3], b"abc"]
-    assert "[truncated]" in (frames[2].error or "")
-    assert frames[2].correlation_id == 3
-    assert (frames[3].api, frames[3].correlation_id) == (None, None)
-    assert report.undecodable == 2
-
-
-def test_bytes_after_a_message_are_an_irregularity() -> None:
-    frames, report = frames_of(Line().open().send(0, kw.frame(asked(3)[0] + b"more")).packets)
-    assert isinstance(frames[0].message, kw.HeartbeatRequest)
-    assert "[trailing]" in (frames[0].irregularity or "")
-    assert (report.irregular, report.undecodable) == (1, 0)
-
-
-def test_an_endless_search_holds_a_window_at_most() -> None:
+def test_raw_frames_are_the_decoded_ones_with_their_places() -> None:
     report = CaptureReport()
-    conversation = Conversation("c-b#0", report, in_step=(False, False))
-    noise = random.Random(3).randbytes(64 * 1024)
-    for _ in range(2 * SEARCH_WINDOW // len(noise)):
-        assert list(conversation.feed("request", noise, 0)) == []
-        assert len(conversation._splitters["request"]._window) <= SEARCH_WINDOW
-    assert [frame.correlation_id for frame in conversation.feed("request", kw.frame(asked(3)[0]), 0)] == [3]
-    assert report.skipped_bytes == 2 * SEARCH_WINDOW
+    frames = list(read_raw_frames(CAPTURES / "eager_range.pcap", report=report))
+    assert report.requests == sum(found.kind == "request" for found in frames) == 147
+    assert report.responses == sum(found.kind == "response" for found in frames) == 143
+    assert report.packets > 400
+    assert [found.position for found in frames] == sorted(found.position for found in frames)
 
 
-@given(st.lists(st.tuples(st.booleans(), st.binary(max_size=60) | st.integers(1, 60)), max_size=30), st.booleans())
-def test_any_conversation_at_all_is_survived(pieces: list[tuple[bool, bytes | int]], in_step: bool) -> None:
-    """Bytes are in frames or counted, whatever is said."""
-    report = CaptureReport()
-    conversation = Conversation("c-b#0", report, in_step=(in_step, in_step))
-    frames = []
-    for client, piece in pieces:
-        side = "request" if client else "response"
-        step = conversation.hole if isinstance(piece, int) else conversation.feed
-        frames += step(side, piece, 0)  # type: ignore[operator]
-    frames += conversation.close(0)
-    total = sum(len(piece) for _, piece in pieces if isinstance(piece, bytes))
-    assert sum(4 + len(frame.raw) for frame in frames) + report.skipped_bytes == total
+def raw_frames(packets: Sequence[bytes], folder: Path) -> list[RawFrame]:
+    file = folder / "made.pcap"
+    file.write_bytes(capture(packets).read())
+    return list(read_raw_frames(file))
+
+
+# ---- connections that are left out
+
+
+ODD_CLIENT_IDS = {
+    "300 bytes": b"x" * 300,
+    "32,767 bytes": b"x" * 32_767,
+    "Latin-1": "dienst-k\u00f6ln".encode("latin-1"),
+    "no-break space": "a\u00a0b".encode(),
+    "tab": b"a\tb",
+    "empty": b"",
+    "null": None,
+}
+
+
+@pytest.mark.parametrize("opened", [True, False])
+@pytest.mark.parametrize("client_id", ODD_CLIENT_IDS.values(), ids=ODD_CLIENT_IDS)
+def test_any_client_id_that_kafka_accepts_is_a_client(client_id: bytes | None, opened: bool, tmp_path: Path) -> None:
+    """Before the port of the broker is known from another connection."""
+    line = Line().open() if opened else Line()
+    for number in (-5, 6):
+        header = struct.pack(">hhih", 12, 0, number, -1 if client_id is None else len(client_id)) + (client_id or b"")
+        line.send(0, kw.frame(header + b"\0\x01g\0\0\0\x01\0\x01m")).send(1, kw.frame(struct.pack(">ih", number, 0)))
+    found = raw_frames(line.packets, tmp_path)
+    assert sorted(item.kind for item in found) == ["opened", *["request"] * 2, *["response"] * 2]
+
+
+def test_a_connection_left_out_is_a_loss_with_its_place(tmp_path: Path) -> None:
+    other = Line(broker=("10.0.0.2", 443), client=("10.0.0.1", 40000)).open()
+    other.send(0, b"\x16\x03\x01" + bytes(200)).send(1, bytes(500))
+    silent = Line(broker=("10.0.0.2", 443), client=("10.0.0.1", 40001)).open().close()
+    found = raw_frames(talk(Line().open(), [1]).packets + other.packets + silent.packets, tmp_path)
+    (loss,) = [item for item in found if item.kind == "damage"]
+    assert (loss.connection, loss.position, loss.lost) == ("", 8, 203)
+    assert loss.error == (
+        "a connection without a Kafka request, left out: 10.0.0.1:40000-10.0.0.2:443, which looks like TLS"
+    )
+
+
+# ---- lost packets
+
+
+@pytest.mark.parametrize("name", ["aiokafka", "cooperative", "eager_range", "static_bounce"])
+def test_a_lost_packet_changes_no_other_frame_s_time(name: str, tmp_path: Path) -> None:
+    """One packet at a time, every hundredth: all other frames have the times that they have without the loss."""
+    whole = (CAPTURES / f"{name}.pcap").read_bytes()
+    packets, at = [], 24
+    while at < len(whole):
+        end = at + 16 + int.from_bytes(whole[at + 8 : at + 12], "little")
+        packets.append(whole[at:end])
+        at = end
+    times = times_by_frame(CAPTURES / f"{name}.pcap")
+    file = tmp_path / "lossy.pcap"
+    for lost in range(7, len(packets), 100):
+        file.write_bytes(whole[:24] + b"".join(packets[:lost] + packets[lost + 1 :]))
+        left = times_by_frame(file)
+        assert len(left) >= len(times) - 3
+        assert {key: time_ns for key, time_ns in left.items() if times.get(key) != time_ns} == {}, lost
+
+
+def times_by_frame(file: Path) -> dict[tuple[str, str, bytes], int]:
+    """The times of whole frames. A connection's number may change with a lost SYN; ports are not used twice."""
+    return {
+        (item.connection.partition("#")[0], item.kind, item.body): item.time_ns
+        for item in read_raw_frames(file)
+        if item.body and item.error is None
+    }

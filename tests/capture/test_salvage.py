@@ -12,12 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcoord_wire.capture import CaptureError, CaptureReport
-from kcoord_wire.capture.frames import read_raw_frames
+from kcoord_wire.capture import CaptureError
 from kcoord_wire.capture.pcap import Packet, read_packets
-from kcoord_wire.capture.raw import RawConversation
 from kcoord_wire.capture.salvage import salvage_packets
-from kcoord_wire.codec.framing import frame
 from tests.support.pcapng import to_pcapng
 
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"
@@ -107,37 +104,3 @@ def test_the_search_is_linear() -> None:
         times.append(process_time() - began)
         assert (len(packets), sum(lost for _, lost, _ in damage)) == (2, size)
     assert times[1] < 30 * max(times[0], 0.02)
-
-
-# ---- conversations
-
-
-def test_raw_frames_are_those_of_the_decoded_conversation() -> None:
-    report = CaptureReport()
-    frames = list(read_raw_frames(CAPTURES / "eager_range.pcap", report=report))
-    assert report.requests == sum(found.kind == "request" for found in frames) == 147
-    assert report.responses == sum(found.kind == "response" for found in frames) == 143
-    assert report.packets > 400
-    assert [found.position for found in frames] == sorted(found.position for found in frames)
-
-
-def test_every_byte_of_a_conversation_is_in_a_frame_or_lost() -> None:
-    conversation = RawConversation("c", CaptureReport())
-    request = b"\0\x0c\0\0\0\0\0\x01\xff\xff" + b"\0\x01g\0\0\0\x01\0\x01m"
-    sent = frame(request) * 2 + b"\xff\xff\xff\xff" + b"noise" + frame(request) * 2 + frame(request)[:9]
-    found = [*conversation.open(1), *conversation.feed("request", sent, 2), *conversation.close(3)]
-    assert [item.kind for item in found if not item.error] == ["opened", *["request"] * 4, "closed"]
-    cut = found[-2]
-    assert (cut.kind, cut.error, cut.lost) == ("request", "15 of its 20 bytes were not captured", 9)
-    assert sum(item.lost for item in found) + 4 * len(frame(request)) == len(sent)
-
-
-def test_holes_are_told_with_their_size() -> None:
-    conversation = RawConversation("c", CaptureReport())
-    request = frame(b"\0\x0c\0\0\0\0\0\x01\xff\xff" + b"\0\x01g\0\0\0\x01\0\x01m")
-    found = conversation.feed("request", request[:10], 1) + conversation.hole("request", 5, 2)
-    found += conversation.feed("request", request[15:] + request, 3)
-    assert [(item.kind, item.lost) for item in found] == [
-        ("damage", 5), ("request", 10), ("damage", len(request) - 15), ("request", 0),
-    ]  # fmt: skip
-    assert conversation.close(4, seen=False) == []

@@ -18,9 +18,11 @@ STREAM = random.Random(1).randbytes(3000)
 INITIALS = [0, 1000, 2**31 - 100, 2**32 - 1, 2**32 - 1500]
 
 
-def segment(sequence: int, payload: bytes = b"", flags: int = ACK, *, ack: int = 0, back: bool = False) -> Segment:
+def segment(
+    sequence: int, payload: bytes = b"", flags: int = ACK, *, ack: int = 0, back: bool = False, at: int = 0
+) -> Segment:
     ends = (BROKER, CLIENT) if back else (CLIENT, BROKER)
-    return Segment(0, *ends, sequence & 0xFFFFFFFF, ack & 0xFFFFFFFF, flags, len(payload), payload)
+    return Segment(at, *ends, sequence & 0xFFFFFFFF, ack & 0xFFFFFFFF, flags, len(payload), payload)
 
 
 def pieces(segments: Iterable[Segment], reassembler: Reassembler | None = None) -> list[tuple[int, bool, object]]:
@@ -190,3 +192,31 @@ SEGMENTS = st.builds(segment, NUMBERS, st.binary(max_size=9), st.integers(0, 63)
 def test_any_segments_at_all_are_survived(segments: list[Segment]) -> None:
     for *_, piece in pieces(segments):
         assert not isinstance(piece, Hole) or piece.size > 0
+
+
+# ---- times
+
+
+def test_every_piece_has_the_time_of_its_own_packet() -> None:
+    """Behind a hole that a retransmission fills, behind one that nothing fills, and where the capture swaps packets."""
+    opening = [segment(0, flags=SYN, at=1), segment(0, flags=SYN | ACK, ack=1, back=True, at=2)]
+    behind = [segment(4, b"def", at=3), segment(7, b"ghi", at=4), segment(1, b"abc", at=5)]
+    swapped = [segment(1, b"answer", ack=13, back=True, at=6), segment(10, b"jkl", at=7)]
+    lost = [segment(20, b"tuv", at=8), segment(23, b"wxy", at=9)]
+    reassembler = Reassembler()
+    events = [event for each in opening + behind + swapped + lost for event in reassembler.push(each)]
+    events += reassembler.finish(10)
+    assert [(event.piece, event.time_ns) for event in events] == [
+        (b"abc", 5), (b"def", 3), (b"ghi", 4), (b"jkl", 7), (b"answer", 6),
+        (Hole(7), 8), (b"tuv", 8), (b"wxy", 9), (Closed(), 10),
+    ]  # fmt: skip
+
+
+def test_a_hole_at_the_end_has_the_time_of_its_acknowledgement() -> None:
+    reassembler = Reassembler()
+    opening = [segment(0, flags=SYN, at=1), segment(0, flags=SYN | ACK, ack=1, back=True, at=2)]
+    events = [
+        event for each in [*opening, segment(1, b"r", ack=9, back=True, at=3)] for event in reassembler.push(each)
+    ]
+    events += reassembler.finish(10)
+    assert [(event.piece, event.time_ns) for event in events] == [(Hole(8), 3), (b"r", 3), (Closed(), 10)]

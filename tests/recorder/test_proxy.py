@@ -23,7 +23,7 @@ import trustme
 
 import kcoord_wire as kw
 from kcoord_wire import background
-from kcoord_wire.capture import CaptureReport, Conversation
+from kcoord_wire.capture import CaptureReport, FrameDecoder, RawConversation, RawFrame
 from kcoord_wire.coordinator import Coordinator, GroupConfig
 from kcoord_wire.recorder import proxy, recording
 from kcoord_wire.recorder.proxy import Limits, Proxy, Recorder
@@ -221,9 +221,10 @@ def test_what_is_recorded_is_what_went_over_the_brokers_side(apis: Any, tmp_path
     witnessed = []
     for each in said.values():
         report = CaptureReport()
-        conversation = Conversation("tap", report)
-        seen = conversation.feed("request", bytes(each["request"]), 0)
-        seen += conversation.feed("response", bytes(each["response"]), 0)
+        conversation, decoder = RawConversation("tap", report), FrameDecoder(report)
+        raw = conversation.feed("request", bytes(each["request"]), 0)
+        raw += conversation.feed("response", bytes(each["response"]), 0)
+        seen = [found for item in raw if (found := decoder.decode(item)) is not None]
         assert report.complete
         witnessed.append([(f.direction, f.raw) for f in seen if apis == "all" or f.api_key in GROUP_APIS])
     for number in names:
@@ -792,15 +793,17 @@ def test_real_clients(tmp_path: Path) -> None:
     assert recorder.counters.rewritten > 10
     assert recorder.counters.not_rewritten == recorder.counters.foreign == recorder.counters.not_recorded == 0
     report = CaptureReport()
-    talks: dict[int, Conversation] = {}
+    decoders: dict[int, FrameDecoder] = {}
     joins = set()
     for record in found:
         if record.direction == "opened":
-            talks[record.connection] = Conversation(record.body.decode(), report)
-        elif record.direction != "closed":
-            for seen in talks[record.connection].feed(record.direction, kw.frame(record.body), record.time_ns):
-                assert seen.api_key in GROUP_APIS
-                if seen.direction == "request" and seen.api_key == 11 and seen.message is not None:
-                    joins.add(seen.message.group_id)
+            decoders[record.connection] = FrameDecoder(report)
+        elif record.direction == "request" or record.direction == "response":
+            raw = RawFrame(record.time_ns, 0, "", record.direction, record.body, size=record.size)
+            seen = decoders[record.connection].decode(raw)
+            assert seen is not None
+            assert seen.api_key in GROUP_APIS
+            if seen.direction == "request" and seen.api_key == 11 and seen.message is not None:
+                joins.add(seen.message.group_id)
     assert joins == {place.group for place in places.values()}
     assert (report.undecodable, report.unmatched_responses, report.skipped_bytes, report.unknown_apis) == (0, 0, 0, 0)

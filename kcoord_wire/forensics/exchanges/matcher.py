@@ -33,10 +33,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kcoord_wire.api_keys import API_NAMES
-from kcoord_wire.capture.plausible import judge_request_header
-from kcoord_wire.capture.splitter import Verdict
+from kcoord_wire.capture.plausible import has_header
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
-from kcoord_wire.codec.framing import frame as framed
 from kcoord_wire.forensics.exchanges.arrow import (
     absent,
     as_type,
@@ -247,8 +245,7 @@ class _Batch:
         if answers:
             return bool(connection.sasl)
         if connection.sasl:
-            body = framed(self.rows.column("frame")[row].as_py())
-            if judge_request_header(body, 0, DEFAULT_MAX_FRAME_SIZE) is not Verdict.YES:
+            if not has_header(self.rows.column("frame")[row].as_py(), DEFAULT_MAX_FRAME_SIZE):
                 return True
         connection.sasl = bool(self.words[row] == _SASL_HANDSHAKE_0)
         return False

@@ -1,0 +1,88 @@
+"""Which response answers which request.
+
+A response names neither its api nor its version: both are those of the request with its correlation id on the same
+connection. The rule, which everything that reads traffic follows:
+
+* A broker answers the requests of a connection in the order they came (Kafka protocol guide, "Network"). So a response
+  answers the oldest pending request with its correlation id, and the requests before that one stay unanswered.
+* The number and size of pending requests are bounded; the oldest are given up first.
+
+`kcoord_wire.forensics.exchanges.pairing` has a fast path of this rule, by array operations, for the connections where
+the n-th response answers the n-th request.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, Generic, NamedTuple, TypeVar
+
+__all__ = ["MAX_PENDING_REQUESTS", "PendingRequests", "RequestHead"]
+
+MAX_PENDING_REQUESTS: Final = 65536
+
+T = TypeVar("T")
+
+
+class RequestHead(NamedTuple):
+    """The fields of a request that its response needs to be decoded."""
+
+    api_key: int
+    api_version: int
+    client_id: str | None
+
+
+class PendingRequests(Generic[T]):
+    """The requests of one connection that have no response yet, each with whatever the caller keeps of it.
+
+    :param max_requests: pending at a time
+    :param max_bytes: that these may have together, by the sizes given to `add`; None does not count them
+    """
+
+    __slots__ = ("_by_id", "_bytes", "_max_bytes", "_max_requests", "_queue")
+
+    def __init__(self, max_requests: int = MAX_PENDING_REQUESTS, max_bytes: int | None = None) -> None:
+        self._queue: deque[tuple[int, T, int]] = deque()  # correlation id, request, size: oldest first
+        self._by_id: dict[int, deque[T]] = {}  # the same, by correlation id
+        self._bytes = 0
+        self._max_requests = max_requests
+        self._max_bytes = max_bytes
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def oldest(self, correlation_id: int) -> T | None:
+        """The request that a response with this correlation id answers; None if none is pending."""
+        found = self._by_id.get(correlation_id)
+        return found[0] if found else None
+
+    def add(self, correlation_id: int, request: T, size: int = 0) -> list[T]:
+        """Add a request, and return those that are given up because too much is pending."""
+        self._queue.append((correlation_id, request, size))
+        self._by_id.setdefault(correlation_id, deque()).append(request)
+        self._bytes += size
+        given_up = []
+        while len(self._queue) > self._max_requests or (self._max_bytes is not None and self._bytes > self._max_bytes):
+            given_up.append(self._pop()[1])
+        return given_up
+
+    def answer(self, correlation_id: int) -> tuple[T, list[T]] | None:
+        """Remove and return the request that a response answers, and those before it, which stay unanswered."""
+        if correlation_id not in self._by_id:
+            return None
+        unanswered = []
+        while (oldest := self._pop())[0] != correlation_id:
+            unanswered.append(oldest[1])
+        return oldest[1], unanswered
+
+    def clear(self) -> list[T]:
+        """Remove and return all requests, oldest first."""
+        return [self._pop()[1] for _ in range(len(self._queue))]
+
+    def _pop(self) -> tuple[int, T, int]:
+        oldest = self._queue.popleft()
+        same = self._by_id[oldest[0]]
+        same.popleft()
+        if not same:
+            del self._by_id[oldest[0]]
+        self._bytes -= oldest[2]
+        return oldest
