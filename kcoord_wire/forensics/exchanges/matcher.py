@@ -244,9 +244,8 @@ class _Batch:
         connection = self.connections[self.codes[row]]
         if answers:
             return bool(connection.sasl)
-        if connection.sasl:
-            if not has_header(self.rows.column("frame")[row].as_py(), DEFAULT_MAX_FRAME_SIZE):
-                return True
+        if connection.sasl and not has_header(self.rows.column("frame")[row].as_py(), DEFAULT_MAX_FRAME_SIZE):
+            return True
         connection.sasl = bool(self.words[row] == _SASL_HANDSHAKE_0)
         return False
 
