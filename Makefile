@@ -66,14 +66,17 @@ truth: setup ## how often the causes agree with the coordinator's own account, o
 
 bench: setup $(RIVALS)/.installed ## the codec next to other libraries, the column decoder, the recorder
 	$(RIVALS)/bin/python -m tests.bench
-	$(PY) -m tests.bench.columns --readme
+	$(PY) -m tests.bench.columns
 	$(PY) -m tests.bench.record
+	$(PY) -m tests.bench.page
 
 bench-size: setup ## ROWS frames (50 million) through Spark to Parquet, next to counting their bytes; needs 20 GB of disk
-	$(PY) -m tests.bench.spark --rows $(ROWS) --variants floor flat-nowhere flat files converted plain --readme
+	$(PY) -m tests.bench.spark --rows $(ROWS) --variants floor flat-nowhere flat files converted plain
+	$(PY) -m tests.bench.page
 
 bench-scale: setup ## the coordinator with thousands of members, next to Kafka's broker and librdkafka's mock cluster
-	$(PY) -m tests.bench.scale --readme
+	$(PY) -m tests.bench.scale
+	$(PY) -m tests.bench.page
 
 $(RIVALS)/.installed: tests/bench/requirements.txt | $(PY)
 	$(PY) -m venv $(RIVALS)

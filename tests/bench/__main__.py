@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from .libraries import LIBRARIES
-from .report import RESULTS, markdown, merge
+from .report import RESULTS, markdown, merge, write_results
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parent.parent
@@ -61,11 +61,7 @@ def main(arguments: list[str] | None = None) -> None:
             print(f"turn {turn + 1}: {library}", file=sys.stderr, flush=True)
             runs[library].append(run(library, options.quick))
     report = merge(runs) | {"load": load, "quick": options.quick}
-    options.out.mkdir(parents=True, exist_ok=True)
-    text = markdown(report)
-    (options.out / "latest.json").write_text(json.dumps(report, indent=1) + "\n", "utf-8")
-    (options.out / "latest.md").write_text(text, "utf-8")
-    print(text)
+    write_results(options.out, report, markdown(report))
 
 
 if __name__ == "__main__":

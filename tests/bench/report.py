@@ -1,19 +1,16 @@
-"""Makes one report of pytest-benchmark's files, and Markdown of it: `markdown` all, `readme` what the README says.
+"""One report from pytest-benchmark's files, and Markdown of it: `markdown` all, `summary` for docs/benchmarks.md.
 
-`python -m tests.bench.report` prints the README's part, `--readme` writes it into README.md; from latest.json.
+`line`, `shown` and `write_results` serve the reports of the other benchmarks as well.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
-
-from tests.support.readme_part import fill_readme
 
 from .libraries import LIBRARIES
 from .rows import ROWS
@@ -98,7 +95,7 @@ class Target:
 
     def shown(self, row: str) -> str:
         floor = f" (the floor itself: {digits(self.floors[row])}x)" if self.floors else ""
-        return f"{TITLES[row]}: {digits(self.ratios[row])}x{floor}"
+        return f"{TITLES[row]}: {shown(self.ratios[row], self.bound)}x{floor}"
 
 
 class Report:
@@ -198,7 +195,28 @@ class Report:
         )
 
 
+def write_results(folder: Path, report: dict[str, Any], text: str | None) -> None:
+    """Write latest.json, what was measured, and latest.md, what `markdown` made of it; print the latter.
+
+    :param text: None: not everything was measured that `markdown` shows
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "latest.json").write_text(json.dumps(report, indent=1) + "\n", "utf-8")
+    if text is not None:
+        (folder / "latest.md").write_text(text, "utf-8")
+        print(text)
+
+
+def shown(value: float, bound: float) -> str:
+    """The value with as many decimals as it takes to see on which side of the bound it lies: 5.98 of 6, not 6.0."""
+    decimals = 0 if value >= 100 else 1 if value >= 10 else 2
+    while (round(value, decimals) < bound) != (value < bound) or (round(value, decimals) > bound) != (value > bound):
+        decimals += 1
+    return f"{value:,.{decimals}f}"
+
+
 def line(cells: list[str]) -> str:
+    """A row of a Markdown table."""
     return f"| {' | '.join(cells)} |"
 
 
@@ -248,12 +266,12 @@ def ratios(made: Report, operation: str) -> Iterator[str]:
         yield line(cells)
 
 
-def readme(report: dict[str, Any]) -> str:
-    """What stands between the marks of the README."""
+def summary(report: dict[str, Any]) -> str:
+    """The section of docs/benchmarks.md."""
     made = Report(report)
     parts = [
-        "`make bench` measures one `kw.decode` and one `kw.encode` with the native codec, in processor time, and how",
-        "many times as long the others take for the same message (in brackets: their version, where older). Medians;",
+        "Processor time of one `kw.decode` and one `kw.encode` with the native codec, and how many times as long the",
+        "others take for the same message (in brackets: their version, where older). Medians.",
         f"{conditions(report)}.",
         "",
     ]
@@ -261,20 +279,8 @@ def readme(report: dict[str, Any]) -> str:
         parts += [*ratios(made, operation), ""]
     missed = [target for target in made.targets() if target.missed()]
     for target in missed:
-        parts.append(f"Missed: {target.text}, in {'; '.join(target.shown(row) for row in target.missed())}.")
+        parts.append(f"- Missed: {target.text}, in {'; '.join(target.shown(row) for row in target.missed())}.")
     if any(target.floors for target in missed):
-        parts.append(WHY)
-    parts.append("[All times and targets](tests/bench/results/latest.md).")
+        parts += ["", WHY]
+    parts += ["", "[All times and targets](../tests/bench/results/latest.md)."]
     return "\n".join(parts)
-
-
-def main() -> None:
-    text = readme(json.loads((RESULTS / "latest.json").read_text("utf-8")))
-    if sys.argv[1:] == ["--readme"]:
-        fill_readme("bench", text)
-    else:
-        print(text)
-
-
-if __name__ == "__main__":
-    main()

@@ -18,7 +18,7 @@ import pytest
 import kcoord_wire as kw
 
 from .floor import load_floor
-from .report import Report, markdown, readme
+from .report import Report, markdown, shown, summary
 from .rows import ROWS, Row
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -95,7 +95,7 @@ def test_a_quick_run_measures_every_row(report: dict[str, Any], row: Row) -> Non
             assert made.time(library, row.key, operation) > 0
     assert made.time("native", row.key, "floor") > 0
     assert row.title in markdown(report)
-    assert row.title in readme(report)
+    assert row.title in summary(report)
 
 
 def test_a_target_names_its_worst_row(report: dict[str, Any]) -> None:
@@ -104,4 +104,19 @@ def test_a_target_names_its_worst_row(report: dict[str, Any]) -> None:
         cell["decode"]["ns"], cell["floor"]["ns"] = (150.0 if key == "join-100" else 130.0), 100.0
     worst = "JoinGroupResponse, 100 members (v7): 1.50x"
     assert f"| decode within 1.4x of the floor | no | 8 of 9 | {worst} |" in [*Report(report).verdicts()]
-    assert f"Missed: decode within 1.4x of the floor, in {worst}." in readme(report)
+    assert f"Missed: decode within 1.4x of the floor, in {worst}." in summary(report)
+
+
+@pytest.mark.parametrize(
+    ("value", "bound", "text"),
+    [
+        (5.98, 6, "5.98"),
+        (5.9996, 6, "5.9996"),
+        (6.0, 6, "6.00"),
+        (4.003, 4, "4.003"),
+        (49.97, 50, "49.97"),
+        (123.4, 50, "123"),
+    ],
+)
+def test_a_missed_target_shows_by_how_much(value: float, bound: float, text: str) -> None:
+    assert shown(value, bound) == text

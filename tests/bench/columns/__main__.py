@@ -4,8 +4,8 @@ How: processor time of the thread; one core; the ways take turns, so that what s
 of all samples. Beside them a memcpy of the same bytes in the same process. The pure decoder runs in a process of its
 own, with the pure codec. A batch is given back before the next is made, as in a stream.
 
-Writes latest.json and latest.md into tests/bench/columns/results or `--out`; `--readme` writes the README's part too,
-`--quick` runs everything once on a few frames, which measures nothing.
+Writes latest.json and latest.md into tests/bench/columns/results or `--out`. `--quick` runs everything once on a few
+frames, which measures nothing.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import pyarrow as pa
 
 import kcoord_wire as kw
 
+from ..report import write_results
 from . import report
 from .cases import CASES, WAYS, Case, decoding
 
@@ -86,7 +87,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="tests.bench.columns", description="Frames to Arrow columns, measured.")
     parser.add_argument("--quick", action="store_true", help="a few frames, no time spent")
     parser.add_argument("--out", type=Path, default=report.RESULTS, help="the folder of latest.md and latest.json")
-    parser.add_argument("--readme", action="store_true", help="write the README's part too; from the default folder")
     parser.add_argument("--pure", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     load = round(os.getloadavg()[0], 2)
@@ -110,13 +110,7 @@ def main(arguments: list[str] | None = None) -> None:
         "quick": options.quick,
         "cases": cases,
     }
-    options.out.mkdir(parents=True, exist_ok=True)
-    text = report.markdown(made)
-    (options.out / "latest.json").write_text(json.dumps(made) + "\n", "utf-8")
-    (options.out / "latest.md").write_text(text, "utf-8")
-    print(text)
-    if options.readme:
-        report.write_readme()
+    write_results(options.out, made, report.markdown(made))
 
 
 if __name__ == "__main__":

@@ -1,22 +1,15 @@
-"""Markdown of what was measured: `markdown` all, `readme` what the README says between its ``<!-- columns -->`` marks.
-
-`python -m tests.bench.columns.report` prints the README's part, `--readme` writes it into README.md; from latest.json.
-"""
+"""Markdown of what was measured: `markdown` all, `summary` for docs/benchmarks.md."""
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.support.readme_part import fill_readme
-
-from ..report import line
+from ..report import line, shown
 from .cases import CASES
 
-__all__ = ["RESULTS", "markdown", "readme", "targets", "write_readme"]
+__all__ = ["RESULTS", "markdown", "summary", "targets"]
 
 RESULTS = Path(__file__).parent / "results"
 TITLES = {"copies": "all columns, copied", "views": "all columns, views", "two": "two columns"}
@@ -50,14 +43,18 @@ def targets(made: dict[str, Any]) -> list[tuple[str, bool, str]]:
     join = made["cases"]["join"]
     return [
         *(
-            (f"{TITLES[way]}: at least {least} GB/s", rate(join, way) >= least, f"{rate(join, way):.1f} GB/s")
+            (
+                f"{TITLES[way]}: at least {least} GB/s",
+                rate(join, way) >= least,
+                f"{shown(rate(join, way), least)} of {least} GB/s",
+            )
             for way, least in (("copies", 4), ("views", 6))
         ),
         *(
             (
                 f"{TITLES[way]}: at least {least} times the path through objects",
                 times(join, way, "objects") >= least,
-                f"{times(join, way, 'objects'):.0f} times",
+                f"{shown(times(join, way, 'objects'), least)} of {least} times",
             )
             for way, least in (("copies", 12), ("views", 30))
         ),
@@ -123,23 +120,7 @@ def markdown(made: dict[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def readme(made: dict[str, Any]) -> str:
-    """What the README says."""
-    link = "[How, and all targets](tests/bench/columns/results/latest.md)."
-    return f"{conditions(made)}\n\n{table(made)}\n\n{verdict(made)}\n{link}"
-
-
-def write_readme() -> None:
-    """Put it there, from latest.json. ValueError where the README has no marks for it."""
-    fill_readme("columns", readme(json.loads((RESULTS / "latest.json").read_text("utf-8"))))
-
-
-def main() -> None:
-    if sys.argv[1:] == ["--readme"]:
-        write_readme()
-    else:
-        print(readme(json.loads((RESULTS / "latest.json").read_text("utf-8"))))
-
-
-if __name__ == "__main__":
-    main()
+def summary(made: dict[str, Any]) -> str:
+    """The section of docs/benchmarks.md."""
+    link = "[How, and all targets](../tests/bench/columns/results/latest.md)."
+    return f"{conditions(made)}\n\n{table(made)}\n\n{verdict(made)}\n\n{link}"

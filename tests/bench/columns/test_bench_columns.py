@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from .cases import CASES, SIZE, WAYS
-from .report import markdown, readme, targets
+from .report import markdown, summary, targets
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -41,7 +41,7 @@ def test_a_quick_run(tmp_path: Path) -> None:
     subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, timeout=120)
     made = json.loads((tmp_path / "latest.json").read_text("utf-8"))
     assert (tmp_path / "latest.md").read_text("utf-8") == markdown(made)
-    assert "A quick run, which measures nothing." in readme(made)
+    assert "A quick run, which measures nothing." in summary(made)
     assert len(targets(made)) == 4
 
 
@@ -57,4 +57,4 @@ def test_what_is_missed_is_said(factor: float, said: str) -> None:
     versions = {"python": "3", "pyarrow": "1", "kcoord_wire": "0"}
     made = {"date": "d", "processor": "p", "system": "s", "versions": versions, "load": 0, "quick": False}
     made["cases"] = {one.key: case(5000) for one in CASES}  # type: ignore[assignment]
-    assert said in readme(made)
+    assert said in summary(made)

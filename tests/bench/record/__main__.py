@@ -11,7 +11,6 @@ Writes latest.json and latest.md into tests/bench/record/results or `--out`.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import re
@@ -30,6 +29,8 @@ from typing import Any
 
 import kcoord_wire as kw
 from kcoord_wire.recorder.recording import RecordingWriter, read_recording, recording_files, scan_recording
+
+from ..report import write_results
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 RESULTS = Path(__file__).parent / "results"
@@ -221,10 +222,7 @@ def main() -> None:
         "python": platform.python_version(),
     }
     result = about | measure(options.rounds, options.seconds)
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "latest.json").write_text(json.dumps(result, indent=1) + "\n")
-    (options.out / "latest.md").write_text(markdown(result))
-    print(markdown(result), end="")
+    write_results(options.out, result, markdown(result))
 
 
 if __name__ == "__main__":

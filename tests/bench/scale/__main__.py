@@ -1,14 +1,13 @@
 """Runs the scale benchmark: `python -m tests.bench.scale`. One server after the other, the same load for each.
 
 Writes latest.json (what was measured) and latest.md (what `report` makes of it) into tests/bench/scale/results or
-`--out`. `--servers` chooses, `--members`, `--groups`, `--rounds` and `--seconds` make it smaller, `--readme` writes
-the README's part too. A file descriptor a member has to be allowed: the limit is raised as far as the system lets it.
+`--out`. `--servers` chooses, `--members`, `--groups`, `--rounds` and `--seconds` make it smaller. Each member takes a
+file descriptor: the limit is raised as far as the system allows.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import resource
@@ -17,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ..report import write_results
 from . import report
 from .measure import Plan, measure
 from .servers import SERVERS
@@ -54,7 +54,6 @@ def main(arguments: list[str] | None = None) -> None:
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--seconds", type=float, default=10.0, help="of heartbeats, each time")
     parser.add_argument("--out", type=Path, default=report.RESULTS, help="the folder of latest.md and latest.json")
-    parser.add_argument("--readme", action="store_true", help="write the README's part too; from the default folder")
     options = parser.parse_args(arguments)
     server_core, load_core = cores()
     plan = Plan(options.members, options.groups, options.size, options.rounds, options.seconds, server_core)
@@ -76,13 +75,7 @@ def main(arguments: list[str] | None = None) -> None:
         "plan": asdict(plan),
         "servers": servers,
     }
-    options.out.mkdir(parents=True, exist_ok=True)
-    text = report.markdown(made)
-    (options.out / "latest.json").write_text(json.dumps(made, indent=1) + "\n", "utf-8")
-    (options.out / "latest.md").write_text(text, "utf-8")
-    print(text)
-    if options.readme:
-        report.write_readme()
+    write_results(options.out, made, report.markdown(made))
 
 
 if __name__ == "__main__":

@@ -1,22 +1,15 @@
-"""Markdown of what was measured: `markdown` all, `readme` what the README says between its ``<!-- scale -->`` marks.
-
-`python -m tests.bench.scale.report` prints the README's part, `--readme` writes it into README.md; from latest.json.
-"""
+"""Markdown of what was measured: `markdown` all, `summary` for docs/benchmarks.md."""
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.support.readme_part import fill_readme
+from ..report import line, shown
 
-from ..report import line
-
-__all__ = ["RESULTS", "Report", "markdown", "readme", "write_readme"]
+__all__ = ["RESULTS", "Report", "markdown", "summary"]
 
 RESULTS = Path(__file__).parent / "results"
 BYTES_A_MEMBER = 20_000
@@ -126,7 +119,7 @@ class Report:
         yield (
             f"under {BYTES_A_MEMBER // 1000} KB a member",
             ours["memory"]["rss"] < BYTES_A_MEMBER,
-            f"{ours['memory']['rss'] / 1e3:.1f} KB",
+            f"{shown(ours['memory']['rss'] / 1e3, BYTES_A_MEMBER / 1e3)} KB",
         )
 
     def table(self) -> Iterator[str]:
@@ -157,32 +150,16 @@ def markdown(report: dict[str, Any]) -> str:
     return "\n".join([*parts, ""])
 
 
-def readme(report: dict[str, Any]) -> str:
-    """What stands between the marks of the README."""
+def summary(report: dict[str, Any]) -> str:
+    """The section of docs/benchmarks.md."""
     made = Report(report)
     parts = [
-        "`make bench-scale` drives all three with the same load in one run; the coordinator has one core, the load",
-        "another. Medians, the worst in brackets; the mock cluster's rebalances end by timers and are not compared.",
+        "All three get the same load in one run; the coordinator has one core, the load another. Medians, the worst in",
+        "brackets; the mock cluster's rebalances end by timers and are not compared.",
         f"{made.conditions()}.",
         "",
         *made.table(),
         "",
     ]
-    missed = [f"Missed: {text}: {figures}." for text, met, figures in made.targets() if not met]
-    return "\n".join([*parts, *missed, "[How, and all targets](tests/bench/scale/results/latest.md)."])
-
-
-def write_readme() -> None:
-    """Put it there, from latest.json. ValueError where the README has no marks for it."""
-    fill_readme("scale", readme(json.loads((RESULTS / "latest.json").read_text("utf-8"))))
-
-
-def main() -> None:
-    if sys.argv[1:] == ["--readme"]:
-        write_readme()
-    else:
-        print(readme(json.loads((RESULTS / "latest.json").read_text("utf-8"))))
-
-
-if __name__ == "__main__":
-    main()
+    missed = [f"- Missed: {text}: {figures}." for text, met, figures in made.targets() if not met]
+    return "\n".join([*parts, *missed, "", "[How, and all targets](../tests/bench/scale/results/latest.md)."])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from .beats import run_beats
-from .report import Report, markdown, readme
+from .report import Report, markdown, summary
 from .servers import SERVERS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -77,7 +77,7 @@ def test_the_report_compares_with_the_others(mine: float, theirs: float, met: st
     assert "| more heartbeats than the mock cluster, 5,000 members | yes | 90,000/s against 80,000/s |" in text
     assert "(timers)" in text
     assert "3 not sent" in text
-    assert ("Missed: 5,000 members Stable" in readme(made)) is (met == "no")
+    assert ("Missed: 5,000 members Stable" in summary(made)) is (met == "no")
     assert [met for _, met, _ in Report(made).targets()].count(False) == (3 if met == "no" else 0)
 
 

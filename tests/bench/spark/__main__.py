@@ -2,14 +2,12 @@
 
 Makes ROWS frames, and a tenth and a fiftieth of them (``--sizes`` chooses), in a folder of its own below ``--dir``,
 which is removed at the end, and measures one variant after the other. Writes latest.json and latest.md into
-tests/bench/spark/results or ``--out``; ``--readme`` writes the README's part too. Needs some 20 GB of disk for 50
-million.
+tests/bench/spark/results or ``--out``. Needs some 20 GB of disk for 50 million.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import sys
@@ -20,6 +18,7 @@ from typing import Any
 
 import pyspark
 
+from ..report import write_results
 from ..scale.__main__ import machine
 from . import report
 from .frames import MEAN_BYTES, write_frames
@@ -35,7 +34,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     parser.add_argument("--dir", type=Path, default=Path(tempfile.gettempdir()), help="where there is room")
     parser.add_argument("--out", type=Path, default=report.RESULTS, help="the folder of latest.md and latest.json")
-    parser.add_argument("--readme", action="store_true", help="write the README's part too; from the default folder")
     options = parser.parse_args(arguments)
     sizes = sorted(set(options.sizes or (options.rows // 50, options.rows // 10, options.rows)))
     needed, free = int(max(sizes) * MEAN_BYTES * DISK_PER_BYTE), shutil.disk_usage(options.dir).free
@@ -50,14 +48,7 @@ def main(arguments: list[str] | None = None) -> None:
         "load": load,
         "sizes": made,
     }
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "latest.json").write_text(json.dumps(told, indent=1) + "\n", "utf-8")
-    if set(options.variants) == set(VARIANTS):
-        text = report.markdown(told)
-        (options.out / "latest.md").write_text(text, "utf-8")
-        print(text)
-    if options.readme:
-        report.write_readme()
+    write_results(options.out, told, report.markdown(told) if {*VARIANTS} == {*options.variants} else None)
 
 
 def measure(rows: int, where: Path, variants: list[str]) -> dict[str, Any]:

@@ -1,18 +1,15 @@
-"""Markdown of what was measured: `markdown` all, `readme` what the README says between its ``<!-- size -->`` marks."""
+"""Markdown of what was measured: `markdown` all, `summary` for docs/benchmarks.md."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from tests.support.readme_part import fill_readme
-
-from ..report import line
+from ..report import line, shown
 from .measure import COLUMNS, VARIANTS
 
-__all__ = ["RESULTS", "markdown", "readme", "write_readme"]
+__all__ = ["RESULTS", "markdown", "summary"]
 
 RESULTS: Final = Path(__file__).parent / "results"
 MOST_TIMES_THE_FLOOR: Final = 4.0
@@ -70,7 +67,7 @@ class Report:
         ):
             times = self.times(self.largest, variant)
             text = f"flat decoding{what} in at most {MOST_TIMES_THE_FLOOR:g}x the floor"
-            yield text, times <= MOST_TIMES_THE_FLOOR, f"{times:.2f}x"
+            yield text, times <= MOST_TIMES_THE_FLOOR, f"{shown(times, MOST_TIMES_THE_FLOOR)}x"
         for variant in ("flat", "plain"):
             rates = [self.rate(size, variant) for size in (self.sizes[0], self.largest)]
             figures = " and ".join(f"{rate / 1e6:.2f} million rows/s" for rate in rates)
@@ -114,14 +111,9 @@ def markdown(report: dict[str, Any]) -> str:
     return "\n".join([*parts, ""])
 
 
-def readme(report: dict[str, Any]) -> str:
-    """What stands between the marks of the README."""
+def summary(report: dict[str, Any]) -> str:
+    """The section of docs/benchmarks.md."""
     made = Report(report)
-    parts = [f"`make bench-size`: {made.conditions()}.", "", *made.table(), "", made.cluster(), ""]
-    missed = [f"Missed: {text}: {figures}." for text, met, figures in made.targets() if not met]
-    return "\n".join([*parts, *missed, "[How, and all targets](tests/bench/spark/results/latest.md)."])
-
-
-def write_readme() -> None:
-    """Put it there, from latest.json. ValueError where the README has no marks for it."""
-    fill_readme("size", readme(json.loads((RESULTS / "latest.json").read_text("utf-8"))))
+    parts = [f"{made.conditions()}.", "", *made.table(), "", made.cluster(), ""]
+    missed = [f"- Missed: {text}: {figures}." for text, met, figures in made.targets() if not met]
+    return "\n".join([*parts, *missed, "", "[How, and all targets](../tests/bench/spark/results/latest.md)."])

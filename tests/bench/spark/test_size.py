@@ -17,7 +17,7 @@ from kcoord_wire.spark.decode import GROUP_APIS
 from .__main__ import main
 from .frames import MEAN_BYTES, write_frames
 from .measure import VARIANTS, _memory
-from .report import markdown, readme
+from .report import markdown, summary
 
 
 def test_frames_are_sound_and_mixed(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_the_report_says_what_was_measured() -> None:
     assert "| flat decoding by `decode_parquet`, written to Parquet, in at most 4x the floor | yes | 2.50x |" in text
     assert "| flat decoding in at most 4x the floor | yes | 3.33x |" in text
     assert "ten of them 8.0 million rows/s, reading 1.25 GB/s" in text
-    assert "Missed: flat decoding, written to Parquet, in at most 4x the floor: 5.00x." in readme(made_up())
+    assert "Missed: flat decoding, written to Parquet, in at most 4x the floor: 5.00x." in summary(made_up())
 
 
 def test_a_disk_without_room_is_told_before_anything_is_made(tmp_path: Path) -> None:
