@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import settings
 
 import kcoord_wire as kw
-from tests.support.fixtures import coordinator  # noqa: F401 - a fixture
+from tests.support.fixtures import coordinator, each_loop  # noqa: F401 - fixtures
 
 settings.register_profile("kcoord", deadline=None, max_examples=100, print_blob=True)
 settings.load_profile("kcoord")

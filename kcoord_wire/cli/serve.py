@@ -241,11 +241,11 @@ class _JsonLines(logging.Formatter):
     """A log line as a JSON object: a rebalance with all its fields, anything else with its text."""
 
     def format(self, record: logging.LogRecord) -> str:
-        from kcoord_wire.coordinator.metrics import rebalance_to_json
+        from kcoord_wire.coordinator.rebalance_log import rebalance_to_json
 
-        account = getattr(record, "account", None)
-        if account is not None:
-            what = rebalance_to_json(account.rebalance, account.phase)
+        report = getattr(record, "rebalance_report", None)
+        if report is not None:
+            what = rebalance_to_json(report.rebalance, report.phase)
         else:
             what = {"event": "log", "text": super().format(record)}
         return json.dumps({"time": round(record.created * 1000), "level": record.levelname.lower(), **what})

@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kcoord_wire.coordinator.connection import PeerLimits
     from kcoord_wire.coordinator.coordinator import Coordinator
     from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
     from kcoord_wire.coordinator.core.events import RebalanceAccount, Trigger
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from kcoord_wire.coordinator.log.store import CorruptLogError
     from kcoord_wire.coordinator.permissions import Permissions
     from kcoord_wire.coordinator.security import Users
-    from kcoord_wire.coordinator.server import PeerLimits
 
 __all__ = [
     "Coordinator",
@@ -47,7 +47,7 @@ _MODULES = {
     "core.machine": ("GroupMachine",),
     "permissions": ("Permissions",),
     "security": ("Users",),
-    "server": ("PeerLimits",),
+    "connection": ("PeerLimits",),
     "log.store": ("CorruptLogError",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

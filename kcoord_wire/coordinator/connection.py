@@ -1,6 +1,17 @@
 """One client of the coordinator: bytes in, requests in their order, answers out, each bounded in bytes and in time.
 
-A `Connection` is what the event loop calls; the server behind it answers. Its laws are those of server.py.
+The event loop calls a `Connection`. It cuts the bytes into requests for a `RequestHandler` (requests.py), says what it
+holds to a `ConnectionOwner` (listener.py), and lets a `Scheduler` say when to go on.
+
+Laws:
+
+* One request of a connection is in hand at a time; the next frame is looked at when the one before has been answered,
+  or dropped by a fault. So answers come in the order of the requests, and a parked JoinGroup holds up its own
+  connection and no other.
+* Every byte held for a peer is bounded: frames by `PeerLimits.max_frame_size`, what waits behind a request by
+  `PeerLimits.read_ahead` (the socket is not read beyond it), unread answers by `PeerLimits.write_high_water` (the next
+  request waits).
+* Bytes that are not a request close their connection, as Kafka's broker does. No exception leaves a callback.
 """
 
 from __future__ import annotations
@@ -12,43 +23,39 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, Final, Protocol, cast
 
-from kcoord_wire.codec.framing import Framer, frame
-from kcoord_wire.codec.registry import Buffer, registry
-from kcoord_wire.coordinator.core.error_responses import refusal
+from kcoord_wire.codec.framing import Framer
+from kcoord_wire.coordinator.api_codec import ApiCodec
 from kcoord_wire.coordinator.faulted_exchange import FaultedExchange
-from kcoord_wire.coordinator.metrics import first_error
+from kcoord_wire.coordinator.metrics import Metrics, first_error
 from kcoord_wire.coordinator.permissions import Finish
-from kcoord_wire.coordinator.security import FAILURE_DELAY_MS, Admission, Session
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.coordinator.scheduler import Scheduler
+from kcoord_wire.coordinator.security import Session
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.net import looks_like
 
-if TYPE_CHECKING:
-    from kcoord_wire.coordinator.server import Server
+__all__ = ["HELD", "Connection", "ConnectionOwner", "PeerLimits", "RequestHandler"]
 
-__all__ = ["HELD", "Connection", "Form", "PeerLimits", "form_of"]
-
-API_VERSIONS = 18
-BLOB_APIS = frozenset({0, 11, 14})
-HELD = -1
+HELD: Final = -1
 """The token of a request that a fault, or a failed authentication, holds back."""
-BURST = 64  # requests of one connection before another has its turn
-LARGE = 1 << 14  # bytes of an answer that does not wait for the next ones to be written with
+BURST: Final = 64
+"""Requests of one connection that are handled before another connection is."""
+LARGE: Final = 1 << 14
+"""Bytes of an answer that is written at once, instead of together with the next ones."""
+
+_SIZE_BYTES: Final = 4  # of a frame's size
 
 _log = logging.getLogger("kcoord_wire.coordinator")
-_REQUEST_HEAD = struct.Struct(">hhih")
-_RESPONSE_HEAD = struct.Struct(">ii")
 
 
 @dataclass(frozen=True, slots=True)
 class PeerLimits:
-    """What a peer may cost.
+    """What one client may cost the coordinator, in bytes and milliseconds; and all clients together.
 
     :ivar max_connections: more are closed as they come
     :ivar max_frame_size: bytes of a Produce, JoinGroup or SyncGroup, which carry blobs. Less than the 100 MiB of
-        Kafka's ``socket.request.max.bytes``: a request is taken in one go while other connections wait
+        Kafka's ``socket.request.max.bytes``, because other connections wait while a request is read
     :ivar max_plain_frame_size: bytes of any other request, which may be a list of two-byte names: each becomes a
         hundred bytes of memory and a microsecond of work
     :ivar max_unauthenticated_frame_size: the same before SASL has ended (``sasl.server.max.receive.size``)
@@ -74,94 +81,119 @@ class PeerLimits:
     unauthenticated_ms: int = 30_000
 
 
-class Form(NamedTuple):
-    """An api at one version: how its requests are read and its responses written."""
+class ConnectionOwner(Protocol):
+    """What a connection needs of the listener that has accepted it."""
 
-    api_key: int
-    version: int
-    flexible_head: bool
-    decode: Callable[[Buffer, int, bool], tuple[Any, int]]
-    encode: Callable[[Any], bytes]
-    response_tags: bytes  # the header's tagged fields, of which there are none, where it has that section
+    limits: PeerLimits
+    metrics: Metrics
 
-    def frame(self, correlation_id: int, message: Any) -> bytes:
-        """The response frame, size and header included."""
-        body = self.response_tags + self.encode(message)
-        return _RESPONSE_HEAD.pack(len(body) + 4, correlation_id) + body
+    def opened(self, connection: Connection, /) -> None:
+        """Count a connection whose client has connected; it may be closed at once."""
+
+    def lost(self, connection: Connection, /) -> None:
+        """Forget a connection that has ended."""
+
+    def refuse(self, connection: Connection, error: object, /) -> None:
+        """Close a connection whose client has sent something that is not a request."""
+
+    def hold(self, connection: Connection, held: int, /) -> None:
+        """Account for the bytes that a connection holds."""
 
 
-def form_of(api_key: int, version: int) -> Form:
-    """The form of an api at one of its versions."""
-    request, response = registry.request(api_key), registry.response(api_key)
-    flexible = request.header_version(version) == 2
-    tags = b"\0" if response.header_version(version) == 1 else b""
-    encode = response.program(version, reading=False).encode
-    return Form(api_key, version, flexible, request.program(version).decode_prefix, encode, tags)
+class RequestHandler(Protocol):
+    """Answers the requests of connections, by `Connection.answer`."""
+
+    def receive(self, connection: Connection, body: bytes, start: int, /) -> None:
+        """Handle a request, whose header begins at `start` in `body`.
+
+        :raises DecodeError: these bytes are not a request
+        :raises struct.error: there are fewer of them than a header has
+        """
+
+    def forget(self, connection: Connection, /) -> None:
+        """The connection has ended: its request goes on, the response is discarded."""
 
 
 class Connection(asyncio.Protocol):
-    """One client. Idle, it holds a few hundred bytes: a framer is there only while bytes wait."""
+    """One client. Idle, it holds a few hundred bytes: a framer exists only while bytes wait.
+
+    :ivar codec: of the request in hand, or of the last one
+    :ivar correlation_id: of the same request
+    :ivar client_id: of the same request
+    :ivar exchange: the request in hand, where faults may meet it
+    :ivar finish: makes the whole answer of what the machine answers, where permissions have taken something away
+    :ivar session: None where there is no SASL
+    :ivar token: names the request in hand; 0 if there is none
+    :ivar host: the peer's address, as Kafka writes it: ``/127.0.0.1``
+    :ivar held: bytes that `ConnectionOwner.hold` has counted
+    :ivar active_at: monotonic seconds of the last bytes; of the connection itself until it is authenticated
+    :ivar stuck_at: monotonic seconds since which half a frame has waited, or answers have; None if neither does
+    """
 
     __slots__ = (
-        "_bodies", "_choked", "_correlation_id", "_framer", "_out", "_paused", "_server", "_transport",
-        "active_at", "client_id", "exchange", "finish", "form", "held", "host", "session", "stuck_at", "token",
+        "_bodies", "_choked", "_framer", "_out", "_owner", "_paused", "_pumping", "_requests", "_scheduler",
+        "_transport", "active_at", "client_id", "codec", "correlation_id", "exchange", "finish", "held", "host",
+        "session", "stuck_at", "token",
     )  # fmt: skip
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, owner: ConnectionOwner, requests: RequestHandler, scheduler: Scheduler) -> None:
+        self._owner = owner
+        self._requests = requests
+        self._scheduler = scheduler
         self._transport: asyncio.Transport | None = None
         self._framer: Framer | None = None
         self._bodies: Iterator[bytes] | None = None  # of the framer, while more of them may come
         self._out: list[bytes] | None = None
-        self._correlation_id = 0
-        self._choked = self._paused = False
-        self.form: Form | None = None  # of the request in hand, or the last one
+        self._choked = self._paused = self._pumping = False
+        self.codec: ApiCodec | None = None
+        self.correlation_id = 0
         self.client_id = ""
-        self.finish: Finish | None = None  # what permissions make of the answer to the request in hand
-        self.exchange: FaultedExchange | None = None  # the request in hand, where faults may meet it
+        self.exchange: FaultedExchange | None = None
+        self.finish: Finish | None = None
         self.session: Session | None = None
-        self.token = 0  # of the request in hand; 0 if there is none
+        self.token = 0
         self.host = ""
         self.held = 0
-        self.active_at = 0.0  # monotonic seconds; of the connection itself until it is authenticated
-        self.stuck_at: float | None = None  # since when half a frame has waited, or answers have
+        self.active_at = 0.0
+        self.stuck_at: float | None = None
 
     # ---- what the loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast(asyncio.Transport, transport)  # uvloop's is none by name
+        transport = cast(asyncio.Transport, transport)  # uvloop's does not derive from it
         peer = transport.get_extra_info("peername")
         self.host = sys.intern(f"/{peer[0]}" if isinstance(peer, tuple) else "/")
         self.active_at = time.monotonic()
         self._transport = transport
-        self._server.opened(self)
-        transport.set_write_buffer_limits(self._server.limits.write_high_water)
+        self._owner.opened(self)
+        transport.set_write_buffer_limits(self._owner.limits.write_high_water)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._server.lost(self)
+        self._requests.forget(self)
+        self._owner.lost(self)
         self._transport = self._framer = self._bodies = self._out = None
 
     def data_received(self, data: bytes) -> None:
-        server, session = self._server, self.session
+        owner, session = self._owner, self.session
         if self.is_closing:
             return
-        server.metrics.received_bytes += len(data)
+        owner.metrics.received_bytes += len(data)
         if session is None or session.principal is not None:
             self.active_at = time.monotonic()
         if self._framer is None:
-            limit = server.frame_limit(session)
-            size = int.from_bytes(data[:4], "big")
-            if size == len(data) - 4 and size <= limit and not self.token and not self._choked:
-                self._take(data, 4)  # the whole of one request: the common case, which needs no framer
-                server.settle_soon()
+            limit = self._frame_limit(session)
+            size = int.from_bytes(data[:_SIZE_BYTES], "big")
+            if size == len(data) - _SIZE_BYTES and size <= limit and not self.token and not self._choked:
+                self._take(data, _SIZE_BYTES)  # the whole of one request: the common case, which needs no framer
+                self._scheduler.settle_soon()
                 return
-            if size > limit and len(data) >= 4:
-                server.refuse(self, f"a frame of {size} bytes{looks_like(data)}")
+            if size > limit and len(data) >= _SIZE_BYTES:
+                owner.refuse(self, f"a frame of {size} bytes{looks_like(data)}")
                 return
             self._framer = Framer(limit)
         self._bodies = self._framer.feed(data)
         self.pump()
-        server.settle_soon()
+        self._scheduler.settle_soon()
 
     def pause_writing(self) -> None:
         self._choked = True
@@ -172,104 +204,76 @@ class Connection(asyncio.Protocol):
         self._choked = False
         self._hold()
         self.pump()
-        self._server.settle()
+        self._scheduler.settle()
 
     # ---- requests in
 
     @property
     def is_closing(self) -> bool:
+        """Whether nothing more can be answered."""
         return self._transport is None or self._transport.is_closing()
 
     def pump(self) -> None:
         """Take requests until one is in hand, none is whole, the peer does not read, or others are due."""
-        server = self._server
         for _ in range(BURST):
             if self._bodies is None or self.token or self._choked or self.is_closing:
                 break
             try:
                 body = next(self._bodies, None)
             except DecodeError as error:
-                server.refuse(self, error)
+                self._owner.refuse(self, error)
                 return
             if body is None:
                 self._bodies = None
                 if self._framer is not None and not self._framer.buffered:
                     self._framer = None
                 break
-            server.pumping = self
+            self._pumping = True
             self._take(body, 0)
-            server.pumping = None
+            self._pumping = False
         else:
-            server.wait_turn(self)
+            self._scheduler.wait_for_others(self)
         self._flush()
         self._hold()
 
     def _take(self, body: bytes, start: int) -> None:
-        server, session = self._server, self.session
         try:
-            if session is not None and session.raw:
-                self._take_raw_token(session, body[start:])
-                return
-            api_key, version, correlation_id, length = _REQUEST_HEAD.unpack_from(body, start)
-            admission = Admission.SERVE if session is None else session.admission(api_key)
-            if admission is Admission.CLOSE:
-                raise DecodeError("api", start, "RequestHeader", f"api {api_key} before authentication")
-            if len(body) > server.limits.max_plain_frame_size and api_key not in BLOB_APIS:
-                raise DecodeError("frame", start, "Frame.size", f"{len(body)} bytes of api {api_key}")
-            form = server.forms.get(api_key << 16 | version) or server.form(api_key, version)
-            if form is not None:
-                client_id, at = _read_client_id(body, start, length, form.flexible_head)
-                message, _ = form.decode(body, at, False)
-            elif api_key == API_VERSIONS:  # answered whatever stands in it (KIP-511)
-                form, message, client_id = server.api_versions_fallback, None, ""
-            else:
-                raise DecodeError("version", start, "RequestHeader", f"api {api_key} has no version {version} here")
-            self._correlation_id, self.form, self.client_id = correlation_id, form, client_id
-            if admission is Admission.REFUSE:
-                self.answer(refusal(message, version, ErrorCode.ILLEGAL_SASL_STATE))
-                self.close()
-            else:
-                server.ask(self, form, message, client_id)
+            self._requests.receive(self, body, start)
         except (struct.error, DecodeError) as error:
-            server.refuse(self, error)
-        except Exception as error:  # a fault of ours: it costs this client its connection, and no other
+            self._owner.refuse(self, error)
+        except Exception as error:  # a fault of the coordinator costs this client its connection, and no other
             _log.exception("a request of %s has failed", self.host)
-            server.refuse(self, error)
+            self._owner.refuse(self, error)
 
-    def _take_raw_token(self, session: Session, token: bytes) -> None:
-        answer = session.raw_token(token)
-        if answer is not None and self._transport is not None:
-            self._transport.write(frame(answer))
-        self.end_authentication(session)
+    def _frame_limit(self, session: Session | None) -> int:
+        limits = self._owner.limits
+        is_known = session is None or session.principal is not None
+        return limits.max_frame_size if is_known else limits.max_unauthenticated_frame_size
 
-    def end_authentication(self, session: Session) -> None:
-        """Go on with the limits of one who is known, or end, a little later for those who try passwords."""
-        if session.failed:
-            self.token = HELD
-            self._server.metrics.closed["authentication failed"] += 1
-            self._server.later(FAILURE_DELAY_MS, self, self.close)
-        elif session.principal is not None and self._framer is not None:
-            rest, self._framer = self._framer.rest, Framer(self._server.limits.max_frame_size)
+    def raise_frame_limit(self) -> None:
+        """Apply the limits for an authenticated peer to what has been received."""
+        if self._framer is not None:
+            rest, self._framer = self._framer.rest, Framer(self._frame_limit(self.session))
             self._bodies = self._framer.feed(rest)
 
     # ---- answers out
 
     def answer(self, message: Any, copies: int = 1) -> None:
-        """The request in hand is answered; None answers nothing, as Produce with acks=0 asks for."""
+        """Answer the request in hand; None answers nothing, as Produce with acks=0 asks for."""
         self.token = 0
-        transport, form = self._transport, self.form
-        if transport is None or form is None:
+        transport, codec = self._transport, self.codec
+        if transport is None or codec is None:
             return
         if message is not None:
             try:
-                data = form.frame(self._correlation_id, message) * copies
+                data = codec.frame(self.correlation_id, message) * copies
             except EncodeError:
                 _log.exception("an answer cannot be written")
                 self.abort()
                 return
-            metrics = self._server.metrics
+            metrics = self._owner.metrics
             metrics.sent_bytes += len(data)
-            metrics.count_request(form.api_key, first_error(message), time.monotonic() - self.active_at)
+            metrics.count_request(codec.api_key, first_error(message), time.monotonic() - self.active_at)
             if self._bodies is None:
                 transport.write(data)
             else:
@@ -278,14 +282,31 @@ class Connection(asyncio.Protocol):
                 self._out.append(data)
                 if len(data) > LARGE:
                     self._flush()
-        if self._bodies is not None and self._server.pumping is not self:
-            self._server.ready.append(self)
+        if self._bodies is not None and not self._pumping:
+            self._scheduler.ready.append(self)
+
+    def send_bare(self, token: bytes) -> None:
+        """Write bytes that are not the answer to a request: a SASL token (KIP-43), framed."""
+        if self._transport is not None:
+            self._transport.write(token)
 
     def _flush(self) -> None:
         if self._out is not None:
             out, self._out = self._out, None
             if self._transport is not None:
                 self._transport.write(b"".join(out))
+
+    def later(self, delay_ms: int, step: Callable[[], None]) -> None:
+        """Take `step` after a delay, if the client is still connected; until then its next request waits."""
+        self.token = HELD
+
+        def go_on() -> None:
+            if not self.is_closing:
+                step()
+                self.pump()
+                self._scheduler.settle()
+
+        asyncio.get_running_loop().call_later(delay_ms / 1000, go_on)
 
     def close(self) -> None:
         """Close once what has been answered is written; `abort` where the peer does not read it."""
@@ -301,13 +322,14 @@ class Connection(asyncio.Protocol):
 
     # ---- bounds
 
-    def overdue(self, limits: PeerLimits) -> str | None:
-        """Why it is to be closed, if it is."""
+    def overdue(self) -> str | None:
+        """Return why the connection has to be closed now; None if it may stay."""
+        limits = self._owner.limits
         now = time.monotonic()
         idle_ms = (now - self.active_at) * 1000
-        stuck_ms = 0.0 if self.stuck_at is None else (now - self.stuck_at) * 1000
         if self.session is not None and self.session.principal is None:
             return "unauthenticated" if idle_ms > limits.unauthenticated_ms else None
+        stuck_ms = 0.0 if self.stuck_at is None else (now - self.stuck_at) * 1000
         if self._choked or self.is_closing:
             return "unread answers" if stuck_ms > limits.unread_ms else None
         if stuck_ms > limits.frame_ms:
@@ -315,12 +337,12 @@ class Connection(asyncio.Protocol):
         return "idle" if not self.token and idle_ms > limits.idle_ms else None
 
     def _hold(self) -> None:
-        """Account for the bytes held, and let the socket wait while more are there than may be."""
-        transport, server = self._transport, self._server
+        """Account for the bytes held, and stop reading the socket while there are more than allowed."""
+        transport, owner = self._transport, self._owner
         if transport is None or transport.is_closing():
             return
         waiting = 0 if self._framer is None else self._framer.buffered
-        pause = waiting > server.limits.read_ahead and self._bodies is not None  # else it is one frame, to be read on
+        pause = waiting > owner.limits.read_ahead and self._bodies is not None  # else it is one frame, to be read on
         if pause != self._paused:
             self._paused = pause
             if pause:
@@ -332,16 +354,4 @@ class Connection(asyncio.Protocol):
             self.stuck_at = None
         elif self.stuck_at is None:
             self.stuck_at = time.monotonic()
-        server.hold(self, waiting + (transport.get_write_buffer_size() if self._choked else 0))
-
-
-def _read_client_id(body: bytes, start: int, length: int, flexible: bool) -> tuple[str, int]:
-    """The client id, empty for null, and where the message begins."""
-    at = start + 10 + max(length, 0)
-    if length >= -1 and (not flexible or body[at : at + 1] == b"\0"):
-        try:
-            return body[start + 10 : at].decode(), at + flexible
-        except UnicodeDecodeError:
-            pass  # said with its place below
-    header, at = registry["RequestHeader"].decode_prefix(body, 2 if flexible else 1, offset=start, strict=False)
-    return header.client_id or "", at
+        owner.hold(self, waiting + (transport.get_write_buffer_size() if self._choked else 0))

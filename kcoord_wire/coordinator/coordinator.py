@@ -24,6 +24,7 @@ from typing import Any, Self, TypeVar
 
 from kcoord_wire.assignors.embedded import subscribed_topics
 from kcoord_wire.background import Background
+from kcoord_wire.coordinator.connection import PeerLimits
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.core.events import RebalanceAccount
 from kcoord_wire.coordinator.core.machine import GroupMachine
@@ -33,7 +34,7 @@ from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.metrics import MetricsServer
 from kcoord_wire.coordinator.permissions import Permissions
 from kcoord_wire.coordinator.security import Users
-from kcoord_wire.coordinator.server import PeerLimits, Server
+from kcoord_wire.coordinator.server import Server
 from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.disk import MemoryDisk
 from kcoord_wire.net import WILDCARD_HOSTS, local_address
@@ -156,7 +157,7 @@ class Coordinator:
     @property
     def rebalances(self) -> list[RebalanceAccount]:
         """The accounts of the rebalances that have ended, oldest first; the older ones are forgotten."""
-        return self._call(lambda server: list(server.rebalances))
+        return self._call(lambda server: list(server.requests.rebalances.accounts))
 
     def metrics(self) -> str:
         """What it has counted, in Prometheus's text format."""
@@ -164,20 +165,20 @@ class Coordinator:
 
     def create_topic(self, name: str, partitions: int) -> None:
         """Make a topic. ValueError: the name is not allowed or taken, or there are no partitions."""
-        self._call(lambda server: server.topics.create(name, partitions))
+        self._call(lambda server: server.requests.topics.create(name, partitions))
 
     def add_partitions(self, name: str, count: int) -> int:
         """Give a topic `count` more partitions, and say how many it has. KeyError: there is no such topic."""
-        return self._call(lambda server: server.topics.add_partitions(name, count))
+        return self._call(lambda server: server.requests.topics.add_partitions(name, count))
 
     def add_fault(self, *faults: Fault) -> None:
         """Let more go wrong from now on."""
 
         def add(server: Server) -> None:
-            if server.faults is None:
-                server.faults = Faults(faults)
+            if server.requests.faults is None:
+                server.requests.faults = Faults(faults)
             else:
-                server.faults.add(*faults)
+                server.requests.faults.add(*faults)
 
         self._call(add)
 
@@ -185,7 +186,7 @@ class Coordinator:
         """Let nothing go wrong any more. What is being delayed still comes."""
 
         def clear(server: Server) -> None:
-            server.faults = None
+            server.requests.faults = None
 
         self._call(clear)
 

@@ -1,12 +1,10 @@
-"""What the coordinator counts, for Prometheus and for the log.
+"""What the coordinator counts, for Prometheus.
 
 Laws:
 
 * Counting costs an addition or a dict entry and takes no lock: one thread counts, the scraping thread reads copies.
   Samples, labels and text are made when somebody scrapes.
 * Counting needs Python alone; prometheus-client, of the extra ``serve``, is imported when samples are asked for.
-* Text that came from a client is bounded and free of control characters in the log's line, and bounded in its JSON: a
-  member cannot write lines of the log, nor fill it.
 
 ========================================  =========================================================================
 sample                                    what it is
@@ -43,7 +41,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from kcoord_wire.api_keys import api_name
-from kcoord_wire.coordinator.core.events import Phase, RebalanceAccount, RebalanceReport
+from kcoord_wire.coordinator.core.events import RebalanceAccount
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.extras import require
 
@@ -58,16 +56,13 @@ __all__ = [
     "Histogram",
     "Metrics",
     "MetricsServer",
-    "describe_rebalance",
+    "durations",
     "first_error",
-    "rebalance_to_json",
 ]
 
 _SECONDS: Final = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0)
 _COUNTS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
-_MOST_REMOVED: Final = 100  # named in one JSON object; a group can lose thousands at once
 SCRAPE_SECONDS: Final = 10.0
-_MAX_TEXT: Final = 255  # as Kafka's clients cut the reason of a JoinGroup
 
 # The lists of a response whose parts have errors of their own; what is not here has its error at the top alone.
 _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -149,11 +144,12 @@ class Metrics:
 
     :ivar connections: open now
     :ivar accepted: taken so far
-    :ivar received_bytes: of requests; :ivar sent_bytes: of responses
-    :ivar log_bytes: size of the log now
+    :ivar received_bytes: of requests
+    :ivar sent_bytes: of responses
     :ivar closed: connections that the server has closed, by a few fixed reasons
     :ivar faults: injected, by action
-    :ivar read_groups: counts the groups. It is called at each scrape, in the scraping thread
+    :ivar read_groups: counts the groups; called at each scrape, in the scraping thread
+    :ivar read_log_bytes: size of the log; called likewise
     """
 
     def __init__(self) -> None:
@@ -161,10 +157,10 @@ class Metrics:
         self.accepted = 0
         self.received_bytes = 0
         self.sent_bytes = 0
-        self.log_bytes = 0
         self.closed: defaultdict[str, int] = defaultdict(int)
         self.faults: defaultdict[str, int] = defaultdict(int)
         self.read_groups: Callable[[], GroupCounts] = lambda: GroupCounts({}, 0)
+        self.read_log_bytes: Callable[[], int] = lambda: 0
         self._requests: defaultdict[tuple[int, int], int] = defaultdict(int)
         self._latencies: defaultdict[int, Histogram] = defaultdict(Histogram)
         self._rebalances: defaultdict[tuple[str, str], int] = defaultdict(int)
@@ -187,16 +183,12 @@ class Metrics:
         self._sync_seconds.observe(seconds)
         self._sync_appends.observe(appends)
 
-    def count_account(self, account: RebalanceReport) -> None:
-        """Count a rebalance, if it has ended."""
-        if account.phase is not Phase.ENDED:
-            return
-        rebalance = account.rebalance
+    def count_rebalance(self, rebalance: RebalanceAccount) -> None:
+        """Count a rebalance that has ended."""
         self._rebalances[str(rebalance.trigger), rebalance.outcome or ""] += 1
         for removal in rebalance.removed:
             self._removed[removal.why] += 1
-        durations = zip(self._durations.values(), _durations(rebalance), strict=True)
-        for histogram, milliseconds in durations:
+        for histogram, milliseconds in zip(self._durations.values(), durations(rebalance), strict=True):
             if milliseconds is not None:
                 histogram.observe(milliseconds / 1000)
 
@@ -242,12 +234,12 @@ class Metrics:
         yield gauge("groups", "Groups", {(state,): count for state, count in groups.items()}, "state")
         yield gauge("members", "Members of all groups", {(): members})
         yield counter("rebalances", "Rebalances that have ended", dict(self._rebalances), "trigger", "outcome")
-        durations = {(phase,): duration for phase, duration in self._durations.items()}
-        yield histogram("rebalance_seconds", "Duration of rebalances", durations, "phase")
+        phases = {(phase,): duration for phase, duration in self._durations.items()}
+        yield histogram("rebalance_seconds", "Duration of rebalances", phases, "phase")
         yield counter("members_removed", "Members that rebalances have cost", _labelled(self._removed), "why")
         yield histogram("sync_seconds", "Duration of a write to the log and its fsync", {(): self._sync_seconds})
         yield histogram("sync_appends", "Appends in one write to the log", {(): self._sync_appends})
-        yield gauge("log_bytes", "Size of the log", {(): self.log_bytes})
+        yield gauge("log_bytes", "Size of the log", {(): self.read_log_bytes()})
         yield counter("faults", "Faults injected", _labelled(self.faults), "action")
 
     def exposition(self) -> bytes:
@@ -320,109 +312,11 @@ def _error_name(code: int) -> str:
         return str(code)
 
 
-# ---- rebalances in the log
-
-
-def _durations(rebalance: RebalanceAccount) -> tuple[int | None, int | None, int | None]:
-    """Milliseconds of the join phase, the sync phase and the whole; None for what has not ended."""
+def durations(rebalance: RebalanceAccount) -> tuple[int | None, int | None, int | None]:
+    """Return the milliseconds of the join phase, the sync phase and the whole; None for what has not ended."""
     started, joined, ended = rebalance.started_at, rebalance.joined_at, rebalance.ended_at
     return (
         None if joined is None else joined - started,
         None if joined is None or ended is None else ended - joined,
         None if ended is None else ended - started,
     )
-
-
-def _last_to_join(rebalance: RebalanceAccount) -> tuple[str, int] | None:
-    """Who came last, and how many ms after the one before, or after the start if alone."""
-    if rebalance.joined_at is None or not rebalance.joins:
-        return None
-    member_id, at = rebalance.joins[-1]
-    return member_id, at - (rebalance.joins[-2][1] if len(rebalance.joins) > 1 else 0)
-
-
-def rebalance_to_json(rebalance: RebalanceAccount, phase: Phase) -> dict[str, Any]:
-    """A rebalance at one of its phases, for a log of JSON objects. Durations are in milliseconds, null until over.
-
-    ::
-
-        {"event": "rebalance", "phase": "ended", "group": "billing", "generation": 7, "outcome": "stable",
-         "trigger": "new member", "member": "c2-6f...", "client": "c2", "host": "/10.0.0.7", "instance": null,
-         "reason": null, "protocol": "range", "leader": "c1-0a...", "members": 2, "started_at": 1760000000000,
-         "join_ms": 812, "sync_ms": 9, "whole_ms": 821, "last": {"member": "c1-0a...", "ms_after_the_one_before": 640},
-         "lost": 1, "removed": [{"member": "c3-77...", "client": "c3", "host": "/10.0.0.8", "why": "session timeout"}]}
-
-    ``lost`` counts all that were removed; ``removed`` names the first hundred.
-    """
-    join_ms, sync_ms, whole_ms = _durations(rebalance)
-    last = _last_to_join(rebalance)
-    return {
-        "event": "rebalance",
-        "phase": str(phase),
-        "group": _cut(rebalance.group_id),
-        "generation": rebalance.generation_id,
-        "outcome": rebalance.outcome,
-        "trigger": str(rebalance.trigger),
-        "member": _cut(rebalance.member_id),
-        "client": _cut(rebalance.client_id),
-        "host": rebalance.client_host,
-        "instance": None if rebalance.group_instance_id is None else _cut(rebalance.group_instance_id),
-        "reason": None if rebalance.reason is None else _cut(rebalance.reason),
-        "protocol": None if rebalance.protocol is None else _cut(rebalance.protocol),
-        "leader": None if rebalance.leader_id is None else _cut(rebalance.leader_id),
-        "members": len({member_id for member_id, _ in rebalance.joins}),
-        "started_at": rebalance.started_at,
-        "join_ms": join_ms,
-        "sync_ms": sync_ms,
-        "whole_ms": whole_ms,
-        "last": None if last is None else {"member": _cut(last[0]), "ms_after_the_one_before": last[1]},
-        "lost": len(rebalance.removed),
-        "removed": [
-            {"member": _cut(gone.member_id), "client": _cut(gone.client_id), "host": gone.client_host, "why": gone.why}
-            for gone in rebalance.removed[:_MOST_REMOVED]
-        ],
-    }
-
-
-def describe_rebalance(rebalance: RebalanceAccount) -> str:
-    """The same in one line for people, as far as the rebalance has come."""
-    join_ms, sync_ms, whole_ms = _durations(rebalance)
-    if whole_ms is not None:
-        phases = "" if join_ms is None else f" (join {join_ms}, sync {sync_ms})"
-        head = f"{rebalance.outcome} at generation {rebalance.generation_id} after {whole_ms} ms{phases}"
-    elif join_ms is not None:
-        head = f"joined to generation {rebalance.generation_id} after {join_ms} ms"
-    else:
-        head = f"rebalance of generation {rebalance.generation_id} has begun"
-    who = _member(rebalance.member_id, rebalance.client_id, rebalance.client_host)
-    instance = "" if rebalance.group_instance_id is None else f", instance {_shown(rebalance.group_instance_id)}"
-    reason = f", who says: {_shown(rebalance.reason)}" if rebalance.reason else ""
-    parts = [f"group {_shown(rebalance.group_id)}: {head}", f"{rebalance.trigger}: {who}{instance}{reason}"]
-    last = _last_to_join(rebalance)
-    if last is not None:
-        count = len({member_id for member_id, _ in rebalance.joins})
-        before = "the one before" if count > 1 else "the start"
-        parts.append(f"{count} joined, the last {_shown(last[0])}, {last[1]} ms after {before}")
-    if rebalance.protocol is not None and rebalance.leader_id is not None:
-        parts.append(f"{_shown(rebalance.protocol)}, led by {_shown(rebalance.leader_id)}")
-    for gone in rebalance.removed[:5]:
-        parts.append(f"lost {_member(gone.member_id, gone.client_id, gone.client_host)}: {gone.why}")
-    if len(rebalance.removed) > 5:
-        parts.append(f"and {len(rebalance.removed) - 5} more")
-    return "; ".join(parts)
-
-
-def _member(member_id: str, client_id: str, host: str) -> str:
-    return f"{_shown(member_id)} (client {_shown(client_id)}, {_shown(host)})"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
-
-
-def _shown(text: str) -> str:
-    """A client's text within a line: bounded, and with its control characters escaped."""
-    text = _cut(text)
-    if not text.isprintable():
-        text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return text or '""'

@@ -22,7 +22,7 @@ from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.fault_injection import Faults
 from kcoord_wire.coordinator.permissions import Operation, Permissions
 from kcoord_wire.coordinator.security import Credential, Users
-from tests.coordinator.test_server import SOON, VERSIONS, become_stable, commit, committed, join_request
+from tests.support.group_client import SOON, VERSIONS, become_stable, commit, committed, join_request
 from tests.support.wire import Wire
 
 COMMAND = [sys.executable, "-m", "kcoord_wire", "serve"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import socket
 import sys
@@ -17,14 +16,11 @@ import kcoord_wire as kw
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.coordinator import Coordinator
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.coordinator.core.events import Phase, RebalanceAccount, RebalanceReport, Removal, Trigger
 from kcoord_wire.coordinator.metrics import (
     GroupCounts,
     Histogram,
     Metrics,
-    describe_rebalance,
     first_error,
-    rebalance_to_json,
 )
 from kcoord_wire.extras import MissingLibraryError
 from tests.support.wire import Wire
@@ -44,34 +40,6 @@ def read_samples(text: str) -> dict[tuple[str, ...], float]:
     }
 
 
-def billing(**changes: Any) -> RebalanceAccount:
-    values: dict[str, Any] = {
-        "group_id": "billing",
-        "generation_id": 7,
-        "trigger": Trigger.NEW_MEMBER,
-        "member_id": "c2-6f",
-        "client_id": "c2",
-        "client_host": "/10.0.0.7",
-        "group_instance_id": None,
-        "reason": None,
-        "started_at": 1_760_000_000_000,
-    }
-    return RebalanceAccount(**values | changes)
-
-
-def ended(**changes: Any) -> RebalanceAccount:
-    values: dict[str, Any] = {
-        "joined_at": 1_760_000_000_812,
-        "ended_at": 1_760_000_000_821,
-        "outcome": "stable",
-        "protocol": "range",
-        "leader_id": "c1-0a",
-        "joins": [("c2-6f", 0), ("c1-0a", 640)],
-        "removed": [Removal("c3-77", "c3", "/10.0.0.8", "session timeout")],
-    }
-    return billing(**values | changes)
-
-
 # ---- samples
 
 
@@ -83,7 +51,8 @@ def test_nothing_has_happened() -> None:
 
 def test_what_the_server_counts() -> None:
     metrics = Metrics()
-    metrics.connections, metrics.accepted, metrics.log_bytes = 3, 10, 4096
+    metrics.connections, metrics.accepted = 3, 10
+    metrics.read_log_bytes = lambda: 4096
     metrics.received_bytes += 100
     metrics.sent_bytes += 200
     metrics.closed["idle"] += 2
@@ -115,22 +84,6 @@ def test_what_the_server_counts() -> None:
     assert seen["kcoord_sync_appends_bucket", "20.0"] == 1
     assert seen["kcoord_sync_appends_bucket", "10.0"] == 0
     assert seen["kcoord_log_bytes",] == 4096
-
-
-def test_rebalances_count_when_they_have_ended() -> None:
-    metrics = Metrics()
-    for phase in Phase:
-        metrics.count_account(RebalanceReport(phase, ended()))
-    only_started = billing(ended_at=1_760_000_005_000, outcome="empty", trigger=Trigger.MEMBER_LEFT)
-    metrics.count_account(RebalanceReport(Phase.ENDED, only_started))
-    seen = samples(metrics)
-    assert seen["kcoord_rebalances_total", "stable", "new member"] == 1
-    assert seen["kcoord_rebalances_total", "empty", "member left"] == 1
-    assert seen["kcoord_members_removed_total", "session timeout"] == 1
-    assert seen["kcoord_rebalance_seconds_sum", "join"] == pytest.approx(0.812)
-    assert seen["kcoord_rebalance_seconds_sum", "sync"] == pytest.approx(0.009)
-    assert seen["kcoord_rebalance_seconds_count", "whole"] == 2
-    assert seen["kcoord_rebalance_seconds_count", "join"] == 1
 
 
 def test_a_value_at_a_bound_belongs_to_its_bucket() -> None:
@@ -284,68 +237,3 @@ def test_first_error(response: Any, error: int) -> None:
 
 
 # ---- the log
-
-
-def test_lines_of_a_rebalance() -> None:
-    start = billing(trigger=Trigger.SESSION_EXPIRED, reason="poll timeout", group_instance_id="i-1")
-    assert describe_rebalance(start) == (
-        "group billing: rebalance of generation 7 has begun; "
-        "session timeout: c2-6f (client c2, /10.0.0.7), instance i-1, who says: poll timeout"
-    )
-    assert describe_rebalance(ended(ended_at=None, outcome=None, removed=[])) == (
-        "group billing: joined to generation 7 after 812 ms; new member: c2-6f (client c2, /10.0.0.7); "
-        "2 joined, the last c1-0a, 640 ms after the one before; range, led by c1-0a"
-    )
-    assert describe_rebalance(ended()) == (
-        "group billing: stable at generation 7 after 821 ms (join 812, sync 9); "
-        "new member: c2-6f (client c2, /10.0.0.7); 2 joined, the last c1-0a, 640 ms after the one before; "
-        "range, led by c1-0a; lost c3-77 (client c3, /10.0.0.8): session timeout"
-    )
-    alone = ended(joins=[("c1-0a", 3000)], removed=[Removal(f"m{n}", "c", "/h", "left") for n in range(9)])
-    assert "1 joined, the last c1-0a, 3000 ms after the start" in describe_rebalance(alone)
-    assert describe_rebalance(alone).endswith("lost m4 (client c, /h): left; and 4 more")
-    emptied = billing(ended_at=1_760_000_000_001, outcome="empty", trigger=Trigger.MEMBER_LEFT)
-    assert describe_rebalance(emptied).startswith("group billing: empty at generation 7 after 1 ms; member left: ")
-
-
-def test_a_client_cannot_write_lines_of_the_log() -> None:
-    evil = "x\n2026 ERROR \x1b[31m\u202e" + "y" * 100_000
-    rebalance = ended(
-        group_id=evil, member_id=evil, client_id=evil, reason=evil, group_instance_id=evil, leader_id=evil,
-        protocol=evil, joins=[(evil, 0), (evil, 5)], removed=[Removal(evil, evil, "/h", "left")] * 5000,
-    )  # fmt: skip
-    line = describe_rebalance(rebalance)
-    assert line.isprintable()
-    assert len(line) < 10_000
-    text = json.dumps(rebalance_to_json(rebalance, Phase.ENDED))
-    assert text.isprintable()
-    assert len(text) < 150_000
-
-
-def test_json_of_a_rebalance() -> None:
-    assert json.loads(json.dumps(rebalance_to_json(ended(), Phase.ENDED))) == {
-        "event": "rebalance",
-        "phase": "ended",
-        "group": "billing",
-        "generation": 7,
-        "outcome": "stable",
-        "trigger": "new member",
-        "member": "c2-6f",
-        "client": "c2",
-        "host": "/10.0.0.7",
-        "instance": None,
-        "reason": None,
-        "protocol": "range",
-        "leader": "c1-0a",
-        "members": 2,
-        "started_at": 1_760_000_000_000,
-        "join_ms": 812,
-        "sync_ms": 9,
-        "whole_ms": 821,
-        "last": {"member": "c1-0a", "ms_after_the_one_before": 640},
-        "lost": 1,
-        "removed": [{"member": "c3-77", "client": "c3", "host": "/10.0.0.8", "why": "session timeout"}],
-    }
-    begun = rebalance_to_json(billing(reason="r", group_instance_id="i"), Phase.STARTED)
-    assert (begun["phase"], begun["join_ms"], begun["sync_ms"], begun["whole_ms"]) == ("started", None, None, None)
-    assert (begun["last"], begun["removed"], begun["reason"], begun["instance"]) == (None, [], "r", "i")

@@ -24,9 +24,10 @@ import pytest
 import trustme
 
 import kcoord_wire as kw
-from kcoord_wire.coordinator.server import MAX_NAMES, NAMES, PeerLimits
+from kcoord_wire.coordinator.api_codec import MAX_NAMES, NAME_LISTS
+from kcoord_wire.coordinator.connection import PeerLimits
 from tests.codec.test_hostile import HOSTILE
-from tests.coordinator.test_server import VERSIONS, become_stable, join_request, request_bytes, until
+from tests.support.group_client import VERSIONS, become_stable, join_request, request_bytes, until
 from tests.support.wire import Wire
 
 MB = 1 << 20
@@ -39,7 +40,7 @@ SERVER = """
 import logging, resource, sys
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.coordinator import Coordinator
-from kcoord_wire.coordinator.server import PeerLimits
+from kcoord_wire.coordinator.connection import PeerLimits
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 logging.basicConfig(level=logging.ERROR)
@@ -226,8 +227,8 @@ def _unsigned_varint(value: int) -> bytes:
 )
 def test_long_lists_of_next_to_nothing(siege: Siege, api_key: int, version: int, before: bytes, element: bytes) -> None:
     limit = PeerLimits().max_plain_frame_size
-    sizes = {limit - 100: "closed" if api_key in NAMES else "answered", limit + 100: "closed"}
-    if api_key in NAMES:
+    sizes = {limit - 100: "closed" if api_key in NAME_LISTS else "answered", limit + 100: "closed"}
+    if api_key in NAME_LISTS:
         sizes |= {MAX_NAMES * len(element): "answered", (MAX_NAMES + 1) * len(element): "closed"}
     for size, outcome in sizes.items():
         with siege.connect() as wire:

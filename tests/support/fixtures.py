@@ -1,13 +1,15 @@
-"""Coordinators for tests: each on a free port, in memory unless told otherwise, and stopped when its test has ended."""
+"""Coordinators for tests: each on a free port, in memory by default, and stopped when its test has ended."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
+from kcoord_wire import background
 from kcoord_wire.coordinator.coordinator import Coordinator
 from kcoord_wire.coordinator.core.config import GroupConfig
 
@@ -26,3 +28,9 @@ def coordinator() -> Iterator[StartCoordinator]:
             return stack.enter_context(Coordinator(**settings))
 
         yield start
+
+
+@pytest.fixture(params=["uvloop", "asyncio"])
+def each_loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "asyncio":
+        monkeypatch.setattr(background, "_loop_factory", lambda: asyncio.new_event_loop)

@@ -137,6 +137,11 @@ class Store:
         self._appended = self._taken = 0
         self._under_way: Sync | None = None
 
+    @property
+    def size(self) -> int:
+        """Bytes of the log on disk. May be read in any thread."""
+        return self._bytes
+
     # ---- writing
 
     def append(self, records: Sequence[LogRecord], now: int) -> None:

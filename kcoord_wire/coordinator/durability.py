@@ -1,0 +1,131 @@
+"""The coordinator's log at work: writes, compaction, and reading it again after the disk has failed.
+
+Laws:
+
+* One write runs at a time, in another thread; what is appended in the meantime goes into the next one. A log in memory
+  is written at once.
+* After a write has failed groups are refused until the log has been read again; attempts become rarer, never fewer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final
+
+from kcoord_wire.coordinator.log.store import CorruptLogError, Sync
+from kcoord_wire.coordinator.metrics import Metrics
+from kcoord_wire.coordinator.runtime import Runtime
+from kcoord_wire.coordinator.scheduler import Clock
+
+__all__ = ["Durability"]
+
+RELOAD_MS: Final = (500, 30_000)  # first and longest pause before the log is read again after a failure
+THREADS: Final = 2  # a write, and a compaction beside it
+
+_log = logging.getLogger("kcoord_wire.coordinator")
+
+
+class Durability:
+    """Makes durable what a `Runtime` has appended.
+
+    :param in_memory: whether the log is in memory, and so needs no thread
+    """
+
+    def __init__(self, runtime: Runtime, metrics: Metrics, clock: Clock, *, in_memory: bool) -> None:
+        self._runtime = runtime
+        self._store = runtime.store
+        self._metrics = metrics
+        self._clock = clock
+        self._in_memory = in_memory
+        self._loop = asyncio.get_running_loop()
+        self._threads = ThreadPoolExecutor(THREADS, "kcoord-log")
+        self._synced_to = 0  # number of the last append on disk, for the metrics
+        self._syncing: asyncio.Future[None] | None = None
+        self._compacting: asyncio.Future[None] | None = None
+        self._reloading: asyncio.Task[None] | None = None
+        self._is_stopping = False
+
+    async def load(self) -> None:
+        """Read the log and begin to serve groups. Errors as `Store.recover`."""
+        records = await self._loop.run_in_executor(self._threads, self._store.recover)
+        if (lost := self._store.recovered.truncated) > 0:
+            _log.warning("the log ended in %d bytes of a write that a crash had torn; they are cut away", lost)
+        self._synced_to = 0
+        self._runtime.load(records, self._clock())
+
+    def commit(self, then: Callable[[], None]) -> None:
+        """Begin to write what was appended, unless a write is under way; `then` is called when a write in the
+        background, or the reading of the log after its failure, has ended."""
+        if self._syncing is not None:
+            return
+        sync = self._runtime.begin_sync()
+        if sync is None:
+            return
+        began = time.monotonic()
+        if self._in_memory:
+            sync.run()
+            self._end_sync(sync, began)
+        else:
+            self._syncing = self._loop.run_in_executor(self._threads, sync.run)
+            self._syncing.add_done_callback(partial(self._synced, sync, began, then))
+
+    def _synced(self, sync: Sync, began: float, then: Callable[[], None], done: asyncio.Future[None]) -> None:
+        self._syncing = None
+        error = done.exception()
+        if error is None:
+            self._end_sync(sync, began)
+        else:
+            _log.error("the log cannot be written: %s; groups are refused until it can", error)
+            self._runtime.sync_failed(self._clock())
+            if self._reloading is None and not self._is_stopping:
+                self._reloading = self._loop.create_task(self._reload(then))
+        then()
+
+    def _end_sync(self, sync: Sync, began: float) -> None:
+        self._metrics.count_sync(time.monotonic() - began, sync.last - self._synced_to)
+        self._synced_to = sync.last
+        self._runtime.end_sync(sync)
+        if self._compacting is None and self._store.compaction_due():
+            self._compacting = self._loop.run_in_executor(self._threads, self._store.compact)
+            self._compacting.add_done_callback(self._compacted)
+
+    def _compacted(self, done: asyncio.Future[None]) -> None:
+        self._compacting = None
+        if (error := done.exception()) is not None:
+            _log.error("the log cannot be compacted: %s", error)
+
+    async def _reload(self, then: Callable[[], None]) -> None:
+        pause, longest = RELOAD_MS
+        while not self._is_stopping:
+            await asyncio.sleep(pause / 1000)
+            pause = min(2 * pause, longest)
+            try:
+                await self.load()
+            except (OSError, CorruptLogError) as error:
+                _log.error("the log cannot be read: %s; groups are still refused", error)
+            else:
+                _log.warning("the log has been read again; groups are served")
+                then()
+                break
+        self._reloading = None
+
+    async def finish(self, settle: Callable[[], None]) -> None:
+        """Write what is answered, and wait for it. Requests that are parked are refused afterwards."""
+        self._is_stopping = True
+        if self._reloading is not None:
+            self._reloading.cancel()
+        settle()
+        while (work := self._syncing or self._compacting) is not None:
+            await asyncio.wait([work])
+        self._runtime.sync_failed(self._clock())  # nothing is on its way to the disk: parked requests alone are refused
+        settle()
+
+    def close(self) -> None:
+        """Close the log; `finish` comes before."""
+        self._threads.shutdown()
+        self._store.close()

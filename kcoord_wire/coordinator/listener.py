@@ -1,0 +1,219 @@
+"""The coordinator's sockets: connections in, with TLS or without, and out again when they cost too much.
+
+Laws:
+
+* Connections count from the moment they are accepted, TLS handshakes included; more than `PeerLimits.max_connections`,
+  or than there are open files for, are closed.
+* What all connections hold is bounded by `PeerLimits.max_bytes_held`: the one that holds most is closed.
+* Time is bounded: a frame, an answer, an authentication that makes no progress, and an idle connection all end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import resource
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from kcoord_wire.coordinator.connection import Connection, ConnectionOwner, PeerLimits
+from kcoord_wire.coordinator.metrics import Metrics
+from kcoord_wire.coordinator.security import Session, Users
+from kcoord_wire.net import LogLimiter
+
+__all__ = ["Listener"]
+
+SPARE_FILES: Final = 64  # open files left for the log and the metrics
+BACKLOG: Final = 1024
+ACCEPT_AT_ONCE: Final = 64  # connections with TLS that are accepted before others are served
+ACCEPT_AGAIN_SECONDS: Final = 1.0  # after the system has refused to accept one
+SWEEPS: Final = 8  # in the shortest of the time limits, so that it is exceeded by an eighth at most
+SHORTEST_SWEEP_SECONDS: Final = 0.02
+CLOSING_SECONDS: Final = 0.01  # between two looks at whether the connections have closed
+
+_log = logging.getLogger("kcoord_wire.coordinator")
+
+
+class Listener:
+    """All connections of a coordinator, in one event loop.
+
+    :param users: who may connect, by SASL; None asks nobody
+    :param make: makes a connection that this listener owns
+    :ivar limits: of each connection, and of all together
+    :ivar metrics: counts connections
+    :ivar connections: those that are open
+    """
+
+    def __init__(
+        self,
+        limits: PeerLimits,
+        metrics: Metrics,
+        users: Users | None,
+        make: Callable[[ConnectionOwner], Connection],
+    ) -> None:
+        self.limits = limits
+        self.metrics = metrics
+        self.connections: set[Connection] = set()
+        self.new_connection = partial(make, self)
+        self._users = users
+        self._most = limits.max_connections
+        self._held = 0
+        self._loop = asyncio.get_running_loop()
+        self._plain: asyncio.Server | None = None
+        self._tls_sockets: list[socket.socket] = []
+        self._handshakes: dict[Connection, asyncio.Task[None]] = {}
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._is_closed = False
+        self._warnings = LogLimiter()
+
+    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
+        """Open the sockets, and return the port.
+
+        :raises OSError: the port is taken, or the host is not an address of this machine
+        """
+        plain = await self._loop.create_server(
+            self.new_connection, host, port, backlog=BACKLOG, start_serving=tls is None
+        )
+        chosen: int = plain.sockets[0].getsockname()[1]
+        if port == 0 and len(plain.sockets) > 1:  # a name with several addresses, each bound to a port of its own
+            plain.close()
+            return await self.listen(host, chosen, tls)
+        self._plain = plain
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)  # a connection takes one; the log must not go without
+        self._most = min(self.limits.max_connections, max(files - SPARE_FILES, SPARE_FILES))
+        if tls is not None:
+            for bound in plain.sockets:
+                listening = socket.socket(fileno=os.dup(bound.fileno()))
+                listening.setblocking(False)
+                listening.listen(BACKLOG)
+                self._tls_sockets.append(listening)
+                self._accept_more(listening, tls)
+        limits = self.limits
+        shortest_ms = min(limits.frame_ms, limits.unread_ms, limits.idle_ms, limits.unauthenticated_ms)
+        self._sweep(max(SHORTEST_SWEEP_SECONDS, shortest_ms / 1000 / SWEEPS))
+        return chosen
+
+    async def stop_accepting(self) -> None:
+        """Close the listening sockets, and end the TLS handshakes."""
+        self._is_closed = True
+        if self._plain is not None:
+            self._plain.close()
+        for listening in self._tls_sockets:
+            self._loop.remove_reader(listening)
+            listening.close()
+        handshakes = list(self._handshakes.values())
+        for task in handshakes:
+            task.cancel()
+        await asyncio.gather(*handshakes, return_exceptions=True)
+
+    async def close(self, grace_ms: int) -> None:
+        """Close the connections: in order, and after `grace_ms` at once."""
+        for connection in list(self.connections):
+            connection.close()
+        until = time.monotonic() + grace_ms / 1000
+        while self.connections and time.monotonic() < until:
+            await asyncio.sleep(CLOSING_SECONDS)
+        for connection in list(self.connections):
+            connection.abort()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+
+    # ---- TLS
+
+    def _accept(self, listening: socket.socket, tls: ssl.SSLContext) -> None:
+        """Accept connections with TLS. The loop's own server reports them only after the handshake: until then each
+        takes an open file and 50 KB that nothing counts."""
+        for _ in range(ACCEPT_AT_ONCE):
+            try:
+                client, address = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                _log.error("connections cannot be accepted: %s", error)
+                self._loop.remove_reader(listening)
+                self._loop.call_later(ACCEPT_AGAIN_SECONDS, self._accept_more, listening, tls)
+                return
+            if len(self.connections) + len(self._handshakes) >= self._most:
+                self._report(address[0], "too many", f"{len(self._handshakes)} are at the TLS handshake")
+                client.close()
+                continue
+            client.setblocking(False)
+            connection = self.new_connection()
+            handshake = self._loop.create_task(self._shake_hands(connection, client, address[0], tls))
+            self._handshakes[connection] = handshake
+            handshake.add_done_callback(partial(self._handshake_ended, connection, client))
+
+    def _accept_more(self, listening: socket.socket, tls: ssl.SSLContext) -> None:
+        if not self._is_closed:
+            self._loop.add_reader(listening, self._accept, listening, tls)
+
+    async def _shake_hands(self, connection: Connection, client: socket.socket, host: str, tls: ssl.SSLContext) -> None:
+        try:
+            timeout = self.limits.unauthenticated_ms / 1000
+            await self._loop.connect_accepted_socket(lambda: connection, client, ssl=tls, ssl_handshake_timeout=timeout)
+        except OSError as error:  # errors of TLS and timeouts are OSErrors too
+            self._handshakes.pop(connection, None)  # before it is reported: a reader of the log may count them
+            client.close()
+            self._report(host, "TLS", str(error))
+
+    def _handshake_ended(self, connection: Connection, client: socket.socket, task: asyncio.Task[None]) -> None:
+        self._handshakes.pop(connection, None)
+        if task.cancelled():  # maybe before it began
+            client.close()
+
+    # ---- what a connection calls
+
+    def opened(self, connection: Connection) -> None:
+        """Count a connection whose client has connected."""
+        self._handshakes.pop(connection, None)
+        self.connections.add(connection)
+        self.metrics.connections += 1
+        self.metrics.accepted += 1
+        if len(self.connections) > self._most or self._is_closed:
+            self._drop(connection, "too many", f"{len(self.connections)} connections are open")
+        elif self._users is not None:
+            connection.session = Session(self._users)
+
+    def lost(self, connection: Connection) -> None:
+        """Forget a connection that has ended."""
+        self.connections.discard(connection)
+        self.metrics.connections -= 1
+        self.hold(connection, 0)
+
+    def refuse(self, connection: Connection, error: object) -> None:
+        """Close a connection whose client has sent something that is not a request, or not yet; earlier requests are
+        still answered."""
+        self._report(connection.host[1:], "malformed", str(error))
+        connection.close()
+
+    def hold(self, connection: Connection, held: int) -> None:
+        """Account for the bytes held for a client; if all together are too many, close the one that holds most."""
+        self._held += held - connection.held
+        connection.held = held
+        if self._held > self.limits.max_bytes_held:
+            greatest = max(self.connections, key=lambda each: each.held)
+            self._drop(greatest, "too many bytes held", f"{greatest.held} of {self._held}")
+
+    # ---- bounds
+
+    def _sweep(self, interval: float) -> None:
+        for connection in list(self.connections):
+            why = connection.overdue()
+            if why is not None:
+                self._drop(connection, why)
+        self._sweeper = self._loop.call_later(interval, self._sweep, interval)
+
+    def _drop(self, connection: Connection, reason: str, detail: str = "") -> None:
+        if not connection.is_closing:
+            self._report(connection.host[1:], reason, detail)
+        connection.abort()
+
+    def _report(self, host: str, reason: str, detail: str) -> None:
+        self.metrics.closed[reason] += 1
+        if self._warnings.allows_line():
+            _log.warning("closed the connection from %s: %s%s", host, reason, detail and f": {detail}")

@@ -1,0 +1,273 @@
+"""What becomes of each request: authentication, faults, permissions, and the machine that answers it.
+
+Laws:
+
+* A request passes, in this order, the session's admission, the bounds of its api, the faults, the permissions; the
+  response passes permissions and faults on its way back.
+* An answer that promises durability leaves after the append it waits for is on disk (runtime.py).
+* Without faults, permissions and SASL a request costs nothing for them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+from kcoord_wire.api_keys import ApiKey
+from kcoord_wire.codec.framing import frame
+from kcoord_wire.coordinator.api_codec import REQUEST_HEAD, ApiCodec, api_codec, read_client_id
+from kcoord_wire.coordinator.connection import Connection, PeerLimits
+from kcoord_wire.coordinator.core.error_responses import refusal
+from kcoord_wire.coordinator.core.events import Event, Reply, Request, Tick
+from kcoord_wire.coordinator.core.machine import GroupMachine
+from kcoord_wire.coordinator.fault_injection import CLEAN, Faults, Injection
+from kcoord_wire.coordinator.faulted_exchange import FaultedExchange
+from kcoord_wire.coordinator.log.store import Store
+from kcoord_wire.coordinator.metrics import GroupCounts, Metrics
+from kcoord_wire.coordinator.permissions import ANONYMOUS, Permissions
+from kcoord_wire.coordinator.rebalance_log import RebalanceLog
+from kcoord_wire.coordinator.runtime import Runtime
+from kcoord_wire.coordinator.scheduler import Clock
+from kcoord_wire.coordinator.security import FAILURE_DELAY_MS, Admission, Session
+from kcoord_wire.coordinator.topics.topics import SERVED, Topics
+from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.errors import DecodeError
+from kcoord_wire.messages.produce import ProduceRequest
+from kcoord_wire.messages.sasl_handshake import SaslHandshakeRequest
+
+__all__ = ["Requests"]
+
+_SASL_APIS: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+_JOIN_GROUP: Final = int(ApiKey.JOIN_GROUP)  # compared for each request, and twice as fast as the enum's member
+_VERSION_BITS: Final = 16
+
+
+class Requests:
+    """Answers the requests of all connections.
+
+    :ivar runtime: the group machine with its log
+    :ivar topics: answers what is not about groups
+    :ivar permissions: who may do what; None allows everything
+    :ivar faults: what goes wrong; None where nothing can
+    :ivar rebalances: accounts of rebalances
+    """
+
+    def __init__(
+        self,
+        machine: GroupMachine,
+        store: Store,
+        topics: Topics,
+        metrics: Metrics,
+        clock: Clock,
+        *,
+        limits: PeerLimits,
+        permissions: Permissions | None,
+        faults: Faults | None,
+    ) -> None:
+        self.rebalances = RebalanceLog(metrics)
+        self.runtime = Runtime(machine, store, self._send, self.rebalances.report)
+        self.topics = topics
+        self.permissions = permissions
+        self.faults = faults
+        self._group_requests = machine.serves  # all others are the topics'
+        self._metrics = metrics
+        self._clock = clock
+        self._started_at = clock()
+        self._max_plain_frame_size = limits.max_plain_frame_size
+        self._codecs: dict[int, ApiCodec] = {}
+        self._fallback = api_codec(ApiKey.API_VERSIONS, 0)
+        self._waiting: dict[int, Connection] = {}  # by token
+        self._token = 0
+        metrics.read_groups = self._count_groups
+
+    # ---- requests in
+
+    def receive(self, connection: Connection, body: bytes, start: int) -> None:
+        """Handle a request, whose header begins at `start` in `body`. Errors as `RequestHandler.receive`."""
+        session = connection.session
+        if session is not None and session.raw:
+            self._receive_token(connection, session, body[start:])
+            return
+        api_key, version, connection.correlation_id, length = REQUEST_HEAD.unpack_from(body, start)
+        admission = Admission.SERVE if session is None else session.admission(api_key)
+        if admission is Admission.CLOSE:
+            raise DecodeError("api", start, "RequestHeader", f"api {api_key} before authentication")
+        codec = self._codecs.get(api_key << _VERSION_BITS | version) or self._codec(api_key, version, start)
+        connection.codec = codec
+        if len(body) > self._max_plain_frame_size and not codec.carries_blobs:
+            raise DecodeError("frame", start, "Frame.size", f"{len(body)} bytes of api {api_key}")
+        if codec is self._fallback:
+            if admission is Admission.REFUSE:
+                raise DecodeError("version", start, "RequestHeader", f"ApiVersions {version} during authentication")
+            connection.answer(self.topics.api_versions_fallback())
+            return
+        client_id, at = read_client_id(body, start, length, codec.flexible_head)
+        message, _ = codec.decode(body, at, False)
+        connection.client_id = client_id
+        if admission is Admission.REFUSE:
+            connection.answer(refusal(message, version, ErrorCode.ILLEGAL_SASL_STATE))
+            connection.close()
+            return
+        if codec.check is not None:
+            codec.check(message, client_id)
+        if self.faults is None:
+            self.submit(connection, codec, message)
+        else:
+            connection.exchange = _Exchange(self, connection, codec, message)
+            connection.exchange.receive()
+
+    def _codec(self, api_key: int, version: int, start: int) -> ApiCodec:
+        """Return the codec of an api that is asked for the first time, or of an ApiVersions that is not served: that
+        is answered in version 0, whatever it contains (KIP-511)."""
+        if version in SERVED.get(api_key, range(0)):
+            return self._codecs.setdefault(api_key << _VERSION_BITS | version, api_codec(api_key, version))
+        if api_key == ApiKey.API_VERSIONS:
+            return self._fallback
+        raise DecodeError("version", start, "RequestHeader", f"api {api_key} has no version {version} here")
+
+    def submit(self, connection: Connection, codec: ApiCodec, message: Any, copies: int = 1) -> None:
+        """Give a request, or what the permissions leave of it, to the machine that serves its api."""
+        self._token = token = self._token + 1
+        connection.token = token
+        self._waiting[token] = connection
+        if self.permissions is not None:
+            session = connection.session
+            principal = ANONYMOUS if session is None or session.principal is None else session.principal
+            asked, finish = self.permissions.split(message, codec.version, principal, self.topics.name_of)
+            if finish is not None and isinstance(message, ProduceRequest) and message.acks == 0:
+                connection.close()  # Kafka's only way to report it
+                return
+            connection.finish = finish
+            if asked is None:
+                self._send(token, None)
+                return
+            message = asked
+        request = Request(token, message, codec.version, connection.client_id, connection.host)
+        self._hand_over(request, connection, codec.api_key)
+        for _ in range(copies - 1):  # their replies find no connection
+            self._token += 1
+            again = Request(self._token, message, codec.version, connection.client_id, connection.host)
+            self._hand_over(again, connection, codec.api_key)
+
+    def _hand_over(self, request: Request, connection: Connection, api_key: int) -> None:
+        if type(request.message) in self._group_requests:
+            if api_key == _JOIN_GROUP:
+                request.unique = str(uuid.uuid4())
+            self.runtime.submit(request, self._clock())
+        elif api_key in _SASL_APIS:
+            self._send(request.token, self._authenticate(connection.session, request.message, request.version))
+            if connection.session is not None:
+                self._after_authentication(connection, connection.session)
+        else:
+            self._submit_to_topics(request, self._clock())
+
+    def _submit_to_topics(self, event: Event, now: int) -> None:
+        for effect in self.topics.handle(event, now):
+            if isinstance(effect, Reply):
+                self._send(effect.token, effect.message)
+
+    def injection(self, on: str, exchange: FaultedExchange) -> Injection:
+        """Return what the faults in force do to the request of an exchange, or to the response; and count it."""
+        if self.faults is None:
+            return CLEAN
+        elapsed_ms = self._clock() - self._started_at
+        injection = self.faults.decide(
+            on, exchange.api_key, exchange.message, exchange.version, exchange.client_id, elapsed_ms
+        )
+        for action in injection.actions:
+            self._metrics.faults[action] += 1
+        return injection
+
+    # ---- responses out
+
+    def _send(self, token: int, message: Any) -> None:
+        connection = self._waiting.pop(token, None)
+        if connection is None:
+            return
+        if connection.finish is not None:
+            finish, connection.finish = connection.finish, None
+            message = finish(message)
+        exchange = connection.exchange
+        if exchange is None:
+            connection.answer(message)
+        else:
+            connection.exchange = None
+            exchange.respond(message)
+
+    def forget(self, connection: Connection) -> None:
+        """A client has gone: its request stays in the group, the response is discarded."""
+        if self._waiting.pop(connection.token, None) is not None:
+            self.topics.abandon(connection.token)
+
+    # ---- SASL
+
+    def _authenticate(self, session: Session | None, message: Any, version: int) -> Any:
+        if session is None:
+            return refusal(message, version, ErrorCode.ILLEGAL_SASL_STATE)
+        if isinstance(message, SaslHandshakeRequest):
+            return session.handshake(message, version)
+        return session.authenticate(message, version)
+
+    def _receive_token(self, connection: Connection, session: Session, token: bytes) -> None:
+        answer = session.raw_token(token)
+        if answer is not None:
+            connection.send_bare(frame(answer))
+        self._after_authentication(connection, session)
+
+    def _after_authentication(self, connection: Connection, session: Session) -> None:
+        """Apply the limits for an authenticated peer, or close after a delay that slows password guessing."""
+        if session.failed:
+            self._metrics.closed["authentication failed"] += 1
+            connection.later(FAILURE_DELAY_MS, connection.close)
+        elif session.principal is not None:
+            connection.raise_frame_limit()
+
+    # ---- time
+
+    @property
+    def deadline(self) -> int | None:
+        """When `tick` is due, in ms; None if nothing is."""
+        group, topic = self.runtime.deadline, self.topics.deadline
+        return group if topic is None or (group is not None and group < topic) else topic
+
+    def tick(self) -> None:
+        """Let the machines do what is due."""
+        now = self._clock()
+        if (due := self.runtime.deadline) is not None and due <= now:
+            self.runtime.submit(Tick(), now)
+        if (due := self.topics.deadline) is not None and due <= now:
+            self._submit_to_topics(Tick(), now)
+
+    def _count_groups(self) -> GroupCounts:
+        groups = list(self.runtime.machine.groups.values())
+        return GroupCounts(Counter(str(group.state) for group in groups), sum(len(group.members) for group in groups))
+
+
+class _Exchange(FaultedExchange):
+    """A request on a connection of the server."""
+
+    __slots__ = ("_codec", "_connection", "_requests")
+
+    def __init__(self, requests: Requests, connection: Connection, codec: ApiCodec, message: Any) -> None:
+        super().__init__(codec.api_key, message, codec.version, connection.client_id)
+        self._requests = requests
+        self._connection = connection
+        self._codec = codec
+
+    def decide(self, on: str) -> Injection:
+        return self._requests.injection(on, self)
+
+    def later(self, delay_ms: int, step: Callable[[], None]) -> None:
+        self._connection.later(delay_ms, step)
+
+    def submit(self, copies: int) -> None:
+        self._requests.submit(self._connection, self._codec, self.message, copies)
+
+    def answer(self, response: Any, copies: int) -> None:
+        self._connection.exchange = None
+        self._connection.answer(response, copies)
+
+    def disconnect(self) -> None:
+        self._connection.close()

@@ -1,0 +1,56 @@
+"""Headers, versions and names of requests on a real socket."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+import kcoord_wire as kw
+from kcoord_wire.coordinator.api_codec import MAX_NAMES
+from kcoord_wire.coordinator.fault_injection import Fault, Faults
+from tests.support.fixtures import StartCoordinator
+from tests.support.group_client import (
+    become_stable,
+    commit,
+    join_request,
+)
+from tests.support.wire import Wire
+
+
+@pytest.mark.parametrize("version", [3, 9])
+def test_a_null_client_id_is_an_empty_one(coordinator: StartCoordinator, version: int) -> None:
+    with Wire(coordinator().address, client_id=None) as wire:
+        member_id = wire.call(join_request("g"), version).member_id
+        assert member_id.startswith("-")
+        if version == 9:
+            wire.call(join_request("g", member_id), version)
+        group = wire.call(kw.DescribeGroupsRequest(groups=["g"]), 5).groups[0]
+        assert [(m.client_id, m.client_host) for m in group.members] == [("", "/127.0.0.1")]
+
+
+def test_unknown_tags_in_a_header_are_passed_over(coordinator: StartCoordinator) -> None:
+    header = struct.pack(">hhih", 12, 4, 7, 2) + b"id" + b"\1\5\3abc"
+    body = kw.encode(kw.HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 4)
+    with Wire(coordinator().address) as wire:
+        wire.send_raw(kw.frame(header + body))
+        assert wire.receive_body() == b"\0\0\0\7\0" + kw.encode(kw.HeartbeatResponse(error_code=25), 4)
+
+
+def test_a_name_too_long_for_a_member_id_closes_the_connection(coordinator: StartCoordinator) -> None:
+    c = coordinator()
+    for client_id, instance_id in (("c" * 32_767, None), ("c", "i" * 32_767)):
+        with Wire(c.address, client_id=client_id) as wire:
+            wire.send(join_request("g", group_instance_id=instance_id), 9)
+            assert wire.is_closed_by_peer()
+    with Wire(c.address) as wire:
+        assert become_stable(wire, "g")
+        assert commit(wire, "simple", 1) == 0
+
+
+def test_too_many_names_close_the_connection_whatever_else_is_to_go_wrong(coordinator: StartCoordinator) -> None:
+    """They are counted as the request comes, before a fault delays it."""
+    c = coordinator(faults=Faults([Fault(api="FindCoordinator", action="delay", delay_ms=1)]))
+    with Wire(c.address) as wire:
+        wire.send(kw.FindCoordinatorRequest(coordinator_keys=[""] * (MAX_NAMES + 1)), 4)
+        assert wire.is_closed_by_peer()

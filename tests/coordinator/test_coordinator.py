@@ -1,0 +1,158 @@
+"""The life of a `Coordinator`: starting, stopping, wrong arguments, and what may be called while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import threading
+from typing import Any
+
+import pytest
+
+import kcoord_wire as kw
+from kcoord_wire.coordinator.connection import PeerLimits
+from kcoord_wire.coordinator.coordinator import Coordinator
+from kcoord_wire.coordinator.core.config import GroupConfig
+from kcoord_wire.coordinator.core.events import Trigger
+from kcoord_wire.coordinator.fault_injection import Fault
+from kcoord_wire.error_codes import ErrorCode
+from tests.support.fixtures import StartCoordinator
+from tests.support.group_client import (
+    SOON,
+    VERSIONS,
+    become_stable,
+    join_request,
+    until,
+)
+from tests.support.wire import Wire
+
+
+def test_a_coordinator_leaves_nothing_behind() -> None:
+    before = threading.active_count()
+    c = Coordinator({"orders": 1}).start()
+    with Wire(c.address) as wire:
+        assert wire.call(VERSIONS, 3).error_code == 0
+        c.stop()
+        c.stop()
+        assert wire.is_closed_by_peer()
+    assert threading.active_count() == before
+    with pytest.raises(ConnectionRefusedError):
+        Wire(c.address)
+    with pytest.raises(RuntimeError, match="does not run"):
+        c.create_topic("late", 1)
+    with pytest.raises(RuntimeError, match="once"):
+        c.start()
+
+
+def test_what_is_parked_is_answered_when_it_stops(coordinator: StartCoordinator) -> None:
+    c = coordinator()
+    with Wire(c.address) as first, Wire(c.address) as second:
+        heartbeat = become_stable(first, "g")
+        member_id = second.call(join_request("g"), 9).member_id
+        parked = second.send(join_request("g", member_id), 9)
+        until(lambda: first.call(heartbeat, 4).error_code == ErrorCode.REBALANCE_IN_PROGRESS)
+        c.stop()
+        assert second.receive(parked).error_code == ErrorCode.NOT_COORDINATOR
+        assert second.is_closed_by_peer()
+
+
+def test_a_taken_port_is_said_at_the_start(coordinator: StartCoordinator) -> None:
+    before = threading.active_count()
+    c = coordinator()
+    with pytest.raises(OSError, match="in use"):
+        Coordinator(port=c.port).start()
+    c.stop()
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"topics": ["orders"]}, "topics must be a Mapping, not"),
+        ({"topics": {"orders": "3"}}, "topic 'orders' needs a whole number of partitions, not '3'"),
+        ({"config": {"max_size": 1}}, "config must be a GroupConfig, not"),
+        ({"users": {"alice": "secret"}}, "users must be a Users, not"),
+        ({"faults": [Fault("drop")]}, "faults must be a Faults, not"),
+        ({"advertise": "kafka:9092"}, "advertise must be a tuple, not"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_it_starts(arguments: dict[str, Any], text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        Coordinator(**arguments)
+
+
+def test_what_is_no_fault_or_setting_is_refused(coordinator: StartCoordinator) -> None:
+    started = coordinator()
+    started.add_fault(Fault("drop", api="Heartbeat"))
+    wrong: Any = [Fault("drop")]
+    with pytest.raises(TypeError, match="a Fault is wanted, not"):
+        started.add_fault(wrong)
+    wrong = "5"
+    with pytest.raises(TypeError, match="max_size must be a whole number, not '5'"):
+        GroupConfig(max_size=wrong)
+    with Wire(started.address) as wire:
+        assert wire.call(VERSIONS, 3).error_code == 0
+
+
+def test_the_loop_of_who_starts_it_goes_on() -> None:
+    """A loop that turns while the coordinator starts and stops, and a blocking client within its own thread."""
+
+    async def main() -> int:
+        turns = 0
+
+        async def turn() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        turning = asyncio.create_task(turn())
+        async with Coordinator({"orders": 12}) as c:
+            with Wire(c.address) as wire:
+                assert wire.call(VERSIONS, 3).error_code == 0
+        turning.cancel()
+        return turns
+
+    assert asyncio.run(main()) > 10
+
+
+def test_topics_can_be_made_while_it_runs(coordinator: StartCoordinator) -> None:
+    c = coordinator()
+    c.create_topic("payments", 3)
+    assert c.add_partitions("payments", 2) == 5
+    with pytest.raises(ValueError, match="already"):
+        c.create_topic("payments", 3)
+    with pytest.raises(KeyError):
+        c.add_partitions("refunds", 2)
+    with Wire(c.address) as wire:
+        topics = wire.call(kw.MetadataRequest(topics=None), 12).topics
+        assert {topic.name: len(topic.partitions) for topic in topics} == {"orders": 12, "payments": 5}
+
+
+def test_what_it_advertises(coordinator: StartCoordinator) -> None:
+    c = coordinator(host="localhost", advertise=("broker.example", 19092))
+    with Wire("localhost", c.port) as wire:
+        broker = wire.call(kw.MetadataRequest(topics=[]), 9).brokers[0]
+        found = wire.call(kw.FindCoordinatorRequest(key="g"), 2)
+    assert (broker.host, broker.port) == (found.host, found.port) == ("broker.example", 19092)
+    assert c.address == f"localhost:{c.port}"
+
+
+def test_rebalances_are_told_and_counted(coordinator: StartCoordinator, caplog: pytest.LogCaptureFixture) -> None:
+    c = coordinator(metrics_port=0, limits=PeerLimits(frame_ms=1000))
+    with caplog.at_level("INFO", "kcoord_wire.coordinator"), Wire(c.address) as wire:
+        become_stable(wire, "g")
+        rebalance = c.rebalances[-1]
+    assert (rebalance.group_id, rebalance.trigger, rebalance.outcome) == ("g", Trigger.NEW_MEMBER, "stable")
+    assert "group g: stable at generation 1" in caplog.text
+    text = c.metrics()
+    for line in ('kcoord_groups{state="Stable"} 1.0', "kcoord_members 1.0", "kcoord_connections_accepted_total 1.0"):
+        assert line in text.splitlines()
+    assert 'kcoord_requests_total{api="JoinGroup",error="MEMBER_ID_REQUIRED"} 1.0' in text
+    until(lambda: re.search("^kcoord_log_bytes [1-9]", c.metrics(), re.MULTILINE) is not None)
+    assert c.metrics_port
+    with socket.create_connection(("127.0.0.1", c.metrics_port), SOON) as scrape:
+        scrape.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        scraped = b"".join(iter(lambda: scrape.recv(65536), b""))
+    assert b'kcoord_groups{state="Stable"} 1.0' in scraped

@@ -1,0 +1,132 @@
+"""The log behind a real socket: what a restart keeps, how writes are shared, and a disk that fails."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kcoord_wire as kw
+from kcoord_wire.coordinator.coordinator import Coordinator
+from kcoord_wire.coordinator.core.config import GroupConfig
+from kcoord_wire.coordinator.log.disk import LogInUseError
+from kcoord_wire.coordinator.log.store import Store
+from kcoord_wire.error_codes import ErrorCode
+from tests.support.fixtures import StartCoordinator
+from tests.support.group_client import (
+    SOON,
+    VERSIONS,
+    become_stable,
+    commit,
+    commit_request,
+    committed,
+    join_request,
+    until,
+)
+from tests.support.wire import Wire
+
+
+def test_what_was_answered_is_there_after_a_restart(coordinator: StartCoordinator, tmp_path: Path) -> None:
+    before = coordinator(data_dir=tmp_path)
+    with Wire(before.address) as wire:
+        heartbeat = become_stable(wire, "g")
+        assert commit(wire, "simple", 42) == 0
+    before.stop()
+    with Wire(coordinator(data_dir=tmp_path).address) as wire:
+        assert wire.call(heartbeat, 4).error_code == 0
+        assert committed(wire, "simple") == 42
+
+
+def test_a_folder_has_one_coordinator(coordinator: StartCoordinator, tmp_path: Path) -> None:
+    coordinator(data_dir=tmp_path)
+    with pytest.raises(LogInUseError):
+        Coordinator(data_dir=tmp_path).start()
+
+
+def test_commits_share_a_sync(coordinator: StartCoordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    syncs = 0
+    write = Store._write
+
+    def slow_write(store: Store, batches: Any) -> None:
+        nonlocal syncs
+        syncs += 1
+        time.sleep(0.1)
+        write(store, batches)
+
+    monkeypatch.setattr(Store, "_write", slow_write)
+    c = coordinator(data_dir=tmp_path)
+    wires = [Wire(c.address) for _ in range(40)]
+    try:
+        sent = [wire.send(commit_request(f"g{n}", n), 8) for n, wire in enumerate(wires)]
+        for wire, correlation_id in zip(wires, sent, strict=True):
+            assert wire.receive(correlation_id).topics[0].partitions[0].error_code == 0
+    finally:
+        for wire in wires:
+            wire.close()
+    assert syncs < 20
+
+
+def test_a_log_that_fails_is_read_again(
+    coordinator: StartCoordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = Store._write
+    broken = threading.Event()
+
+    def failing_write(store: Store, batches: Any) -> None:
+        if broken.is_set():
+            store._usable = False
+            raise OSError(28, "no space left on device")
+        write(store, batches)
+
+    monkeypatch.setattr(Store, "_write", failing_write)
+    with Wire(coordinator(data_dir=tmp_path).address) as wire:
+        assert commit(wire, "g", 1) == 0
+        broken.set()
+        assert commit(wire, "g", 2) == ErrorCode.NOT_COORDINATOR
+        broken.clear()
+        until(lambda: commit(wire, "h", 3) == 0)
+        assert committed(wire, "g") == 1
+
+
+def test_while_the_log_is_read_groups_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recover = Store.recover
+    may_go_on = threading.Event()
+
+    def slow_recover(store: Store) -> Any:
+        assert may_go_on.wait(SOON)
+        return recover(store)
+
+    monkeypatch.setattr(Store, "recover", slow_recover)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    c = Coordinator({"orders": 12}, port=port, config=GroupConfig(initial_rebalance_delay_ms=0))
+    starting = threading.Thread(target=c.start)
+    starting.start()
+    try:
+        until(lambda: accepts(port))
+        with Wire("127.0.0.1", port) as wire:
+            loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            assert wire.call(join_request("g"), 9).error_code == loading
+            assert commit(wire, "g", 1) == loading
+            assert wire.call(kw.HeartbeatRequest(group_id="g", member_id="m"), 4).error_code == 0
+            assert wire.call(VERSIONS, 3).error_code == 0
+            may_go_on.set()
+            starting.join(SOON)
+            assert become_stable(wire, "g")
+    finally:
+        may_go_on.set()
+        starting.join(SOON)
+        c.stop()
+
+
+def accepts(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True

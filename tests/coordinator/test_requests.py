@@ -1,0 +1,118 @@
+"""Which requests are answered, and what faults do to requests and responses on a real socket."""
+
+from __future__ import annotations
+
+import struct
+import time
+
+import pytest
+
+import kcoord_wire as kw
+from kcoord_wire.coordinator.fault_injection import Fault, Faults
+from kcoord_wire.error_codes import ErrorCode
+from tests.support.fixtures import StartCoordinator
+from tests.support.group_client import (
+    VERSIONS,
+    become_stable,
+    commit,
+    commit_request,
+    committed,
+)
+from tests.support.wire import Wire
+
+
+def test_an_unknown_version_of_api_versions_is_answered_in_version_0(coordinator: StartCoordinator) -> None:
+    with Wire(coordinator().address) as wire:
+        for version in (6, 99, 32767):
+            wire.send_raw(kw.frame(struct.pack(">hhih", 18, version, version, -1) + b"\0" + b"\x80" * 20))
+            body = wire.receive_body()
+            assert int.from_bytes(body[:4], "big") == version
+            answer = kw.decode(kw.ApiVersionsResponse, body[4:], 0)
+            assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+            assert [entry.api_key for entry in answer.api_keys] == [18]
+        assert wire.call(VERSIONS, 4).error_code == 0
+
+
+@pytest.mark.parametrize(("api_key", "version"), [(99, 0), (-1, 0), (12, 5), (12, -1), (0, 0), (7, 0), (19, 2)])
+def test_what_is_not_served_closes_the_connection(coordinator: StartCoordinator, api_key: int, version: int) -> None:
+    c = coordinator()
+    with Wire(c.address) as wire, Wire(c.address) as other:
+        correlation_id = wire.send(VERSIONS, 3)
+        wire.send_raw(kw.frame(struct.pack(">hhih", api_key, version, 1, -1) + b"\0\0\0\0"))
+        assert wire.receive(correlation_id).error_code == 0
+        assert wire.is_closed_by_peer()
+        assert other.call(VERSIONS, 3).error_code == 0
+    assert 'kcoord_connections_closed_total{reason="malformed"} 1.0' in c.metrics()
+
+
+def test_sasl_where_there_is_none(coordinator: StartCoordinator) -> None:
+    with Wire(coordinator().address) as wire:
+        assert wire.call(kw.SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == ErrorCode.ILLEGAL_SASL_STATE
+
+
+def test_faults_on_requests(coordinator: StartCoordinator) -> None:
+    c = coordinator()
+    with Wire(c.address) as wire, Wire(c.address) as other:
+        heartbeat = become_stable(wire, "g")
+        assert commit(other, "simple", 1) == 0
+        c.add_fault(
+            Fault("drop", api="Heartbeat", count=1),
+            Fault("error", api="OffsetCommit", error="COORDINATOR_NOT_AVAILABLE", count=1),
+            Fault("delay", api="Metadata", delay_ms=200, count=1),
+            Fault("duplicate", api="SyncGroup", count=1),
+            Fault("disconnect", api="ListGroups", count=1),
+        )
+        wire.send(heartbeat, 4)  # lost; what comes next is answered all the same
+        assert wire.call(heartbeat, 4).error_code == 0
+        assert commit(other, "simple", 2) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert committed(other, "simple") == 1
+        began = time.monotonic()
+        slow, behind = other.send(kw.MetadataRequest(topics=[]), 9), other.send(VERSIONS, 3)
+        assert wire.call(VERSIONS, 3).error_code == 0
+        other.receive(slow)
+        assert time.monotonic() - began > 0.15
+        other.receive(behind)
+        assert become_stable(other, "h")
+        assert other.call(VERSIONS, 3).error_code == 0
+        correlation_id = wire.send(VERSIONS, 3)
+        wire.send(kw.ListGroupsRequest(), 4)
+        assert wire.receive(correlation_id).error_code == 0
+        assert wire.is_closed_by_peer()
+    counted = [line for line in c.metrics().splitlines() if line.startswith("kcoord_faults_total")]
+    assert sorted(line.partition(" ")[2] for line in counted) == ["1.0"] * 5
+
+
+def test_faults_on_responses(coordinator: StartCoordinator) -> None:
+    c = coordinator()
+    with Wire(c.address) as wire, Wire(c.address) as other:
+        c.add_fault(
+            Fault("drop", on="response", api="OffsetCommit", count=1),
+            Fault("error", on="response", api="OffsetCommit", error=ErrorCode.REQUEST_TIMED_OUT, after=1, count=1),
+            Fault("delay", on="response", api="Metadata", delay_ms=200, count=1),
+            Fault("duplicate", on="response", api="FindCoordinator", count=1),
+            Fault("disconnect", on="response", api="OffsetCommit", after=2, count=1),
+        )
+        wire.send(commit_request("g", 1), 8)
+        assert committed(wire, "g") == 1
+        assert commit(wire, "g", 2) == ErrorCode.REQUEST_TIMED_OUT
+        assert committed(wire, "g") == 2
+        began = time.monotonic()
+        wire.call(kw.MetadataRequest(topics=[]), 9)
+        assert time.monotonic() - began > 0.15
+        wire.call(kw.FindCoordinatorRequest(key="g"), 2)
+        second = wire.receive_body()
+        assert kw.decode_response(second, kw.FindCoordinatorResponse, 2)[1].error_code == 0
+        wire.send(commit_request("g", 3), 8)
+        assert wire.is_closed_by_peer()
+        assert committed(other, "g") == 3
+        c.clear_faults()
+        assert commit(other, "g", 4) == 0
+
+
+def test_a_delayed_request_of_a_client_that_has_gone(coordinator: StartCoordinator) -> None:
+    c = coordinator(faults=Faults([Fault("delay", api="OffsetCommit", delay_ms=100)]))
+    with Wire(c.address) as wire:
+        wire.send(commit_request("g", 1), 8)
+    with Wire(c.address) as wire:
+        assert commit(wire, "h", 1) == 0  # so the other's time has come too
+        assert committed(wire, "g") == -1
