@@ -21,9 +21,10 @@ from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.permissions import ANONYMOUS, Operation, Permissions, Rule
 from kcoord_wire.coordinator.security import FAILURE_DELAY_MS, MAX_TOKEN_BYTES, Credential, Users
 from kcoord_wire.error_codes import ErrorCode
+from tests.support import secured_client
 from tests.support.wire import Wire
 
-CLIENT = Path(__file__).with_name("secured_client.py")
+CLIENT = Path(secured_client.__file__)
 LIBRARIES = ("kafka-python", "librdkafka", "aiokafka")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 ALL = frozenset(Operation)
