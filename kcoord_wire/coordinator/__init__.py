@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kcoord_wire.coordinator.connection import PeerLimits
     from kcoord_wire.coordinator.coordinator import Coordinator
-    from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
+    from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig, SettingsError
     from kcoord_wire.coordinator.core.events import RebalanceAccount, Trigger
     from kcoord_wire.coordinator.core.machine import GroupMachine
     from kcoord_wire.coordinator.fault_injection import Fault, Faults
@@ -35,12 +35,13 @@ __all__ = [
     "PeerLimits",
     "Permissions",
     "RebalanceAccount",
+    "SettingsError",
     "Trigger",
     "Users",
 ]
 
 _MODULES = {
-    "core.config": ("Endpoint", "GroupConfig"),
+    "core.config": ("Endpoint", "GroupConfig", "SettingsError"),
     "coordinator": ("Coordinator",),
     "core.events": ("RebalanceAccount", "Trigger"),
     "fault_injection": ("Fault", "Faults"),

@@ -28,33 +28,21 @@ Laws:
 from __future__ import annotations
 
 import re
-import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from kcoord_wire.api_keys import API_NAMES
+from kcoord_wire.coordinator.core.config import SettingsError, read_rules, suggestion
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["CLEAN", "Fault", "FaultError", "Faults", "Injection", "Tally"]
+__all__ = ["CLEAN", "Fault", "Faults", "Injection", "Tally"]
 
 API_KEYS = {name: key for key, name in API_NAMES.items()}
 ACTIONS = ("delay", "drop", "duplicate", "error", "disconnect")
 DIRECTIONS = ("request", "response")
 GROUP_FIELDS = ("group_id", "groups", "groups_names", "key", "coordinator_keys")
-
-
-class FaultError(ValueError):
-    """A rule that cannot be meant so; the message names the file, the table and the key.
-
-    :ivar key: the key at fault; None where it is the file or the table as a whole
-    """
-
-    def __init__(self, message: str, key: str | None = None) -> None:
-        super().__init__(message if key is None else f"{key}: {message}")
-        self.key = key
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +68,7 @@ class Fault:
     :ivar until_ms: only before this time; None for ever
     :ivar delay_ms: for ``delay``: how long
     :ivar error: for ``error``: an `ErrorCode`, its name, or its number
-    :raises FaultError: the fields contradict each other or name what does not exist
+    :raises SettingsError: the fields contradict each other or name what does not exist
     """
 
     action: Literal["delay", "drop", "duplicate", "error", "disconnect"]
@@ -102,7 +90,7 @@ class Fault:
         for key in ("action", "on", "api", "group", "member", "client_id"):
             value = getattr(self, key)
             if not isinstance(value, str) and (value is not None or key in ("action", "on")):
-                raise FaultError(f"text is wanted, not {value!r}", key)
+                raise SettingsError(key, f"text is wanted, not {value!r}")
         _one_of("action", self.action, ACTIONS)
         _one_of("on", self.on, DIRECTIONS)
         if self.api is not None:
@@ -112,13 +100,13 @@ class Fault:
             if value is None and key in ("count", "until_ms"):
                 continue
             if type(value) is not int or value < least:
-                raise FaultError(f"a whole number from {least} up is wanted, not {value!r}", key)
+                raise SettingsError(key, f"a whole number from {least} up is wanted, not {value!r}")
         if self.until_ms is not None and self.until_ms <= self.from_ms:
-            raise FaultError("is not after from_ms", "until_ms")
+            raise SettingsError("until_ms", "is not after from_ms")
         if (self.action == "delay") != bool(self.delay_ms):
-            raise FaultError("goes with action = 'delay', and with no other", "delay_ms")
+            raise SettingsError("delay_ms", "goes with action = 'delay', and with no other")
         if (self.action == "error") != (self.error is not None):
-            raise FaultError("goes with action = 'error', and with no other", "error")
+            raise SettingsError("error", "goes with action = 'error', and with no other")
         object.__setattr__(self, "versions", _parse_versions(self.versions))
         object.__setattr__(self, "error", _parse_error(self.error))
 
@@ -188,19 +176,18 @@ class Faults:
     def from_file(cls, path: Path | str) -> Faults:
         """The rules of a TOML file.
 
-        :raises FaultError: it is no TOML, or a rule cannot be meant so
+        :raises SettingsError: it is not TOML, or a rule is invalid
         :raises OSError: it cannot be read
         """
-        try:
-            tables = tomllib.loads(Path(path).read_bytes().decode())
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise FaultError(f"{path}: {error}") from None
-        try:
-            return cls(_parse_tables(tables))
-        except FaultError as error:
-            at_fault = FaultError(f"{path}: {error}")
-            at_fault.key = error.key
-            raise at_fault from None
+        rules = []
+        for where, table in read_rules(path, {"fault": [field.name for field in fields(Fault)]})["fault"]:
+            if "action" not in table:
+                raise SettingsError(f"{where}.action", f"is missing: one of {', '.join(ACTIONS)}")
+            try:
+                rules.append(Fault(**table))
+            except SettingsError as error:
+                raise SettingsError(f"{where}.{error.where}", error.what) from None
+        return cls(rules)
 
     def __bool__(self) -> bool:
         return bool(self._index)
@@ -313,37 +300,9 @@ def _is_member(message: Any, client_id: str, wanted: str) -> bool:
 # ---- reading
 
 
-def _parse_tables(document: Mapping[str, Any]) -> Iterator[Fault]:
-    for key in document:
-        if key != "fault":
-            raise FaultError(_unknown("table", key, ["fault"]), key)
-    tables = document.get("fault", [])
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise FaultError("each rule is a table of its own: [[fault]]", "fault")
-    known = [field.name for field in fields(Fault)]
-    for number, table in enumerate(tables, 1):
-        try:
-            for key in table:
-                if key not in known:
-                    raise FaultError(_unknown("key", key, known), key)
-            if "action" not in table:
-                raise FaultError(f"is missing: one of {', '.join(ACTIONS)}", "action")
-            fault = Fault(**table)
-        except FaultError as error:
-            at_fault = FaultError(f"fault {number}: {error}")
-            at_fault.key = error.key
-            raise at_fault from None
-        yield fault
-
-
-def _unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    near = get_close_matches(name, list(known), 1, 0.5) or get_close_matches(name.lower(), list(known), 1, 0.5)
-    return f"no such {kind}" + (f"; did you mean {near[0]}?" if near else "")
-
-
-def _one_of(key: str, value: str, known: Iterable[str]) -> None:
+def _one_of(key: str, value: str, known: Collection[str]) -> None:
     if value not in known:
-        raise FaultError(f"{value!r}: {_unknown(key, value, known)}", key)
+        raise SettingsError(key, f"{value!r} is unknown; {suggestion(value, known)}")
 
 
 def _parse_versions(versions: range | str | int | None) -> range | None:
@@ -351,7 +310,7 @@ def _parse_versions(versions: range | str | int | None) -> range | None:
         return versions
     found = re.fullmatch(r"(\d+)(?:-(\d+)|(\+))?", "" if isinstance(versions, bool) else str(versions))
     if found is None or int(found[2] or found[1]) < int(found[1]):
-        raise FaultError(f"3, 0-5 or 6+ is wanted, not {versions!r}", "versions")
+        raise SettingsError("versions", f"3, 0-5 or 6+ is wanted, not {versions!r}")
     return range(int(found[1]), 1 << 15 if found[3] else int(found[2] or found[1]) + 1)
 
 
@@ -361,9 +320,11 @@ def _parse_error(error: ErrorCode | str | int | None) -> ErrorCode | None:
     try:
         code = ErrorCode[error] if isinstance(error, str) else ErrorCode(error)
     except KeyError:
-        raise FaultError(f"{error!r}: {_unknown('error', str(error), ErrorCode.__members__)}", "error") from None
+        raise SettingsError(
+            "error", f"{error!r} is unknown; {suggestion(str(error), list(ErrorCode.__members__))}"
+        ) from None
     except ValueError:
-        raise FaultError(f"{error!r}: no such error", "error") from None
+        raise SettingsError("error", f"{error!r} is not an error code") from None
     if code is ErrorCode.NONE:
-        raise FaultError("NONE is no error", "error")
+        raise SettingsError("error", "NONE is not an error")
     return code

@@ -38,11 +38,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.core.config import read_tables
+from kcoord_wire.coordinator.core.config import SettingsError, read_rules
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["ANONYMOUS", "Finish", "Operation", "Permissions", "PermissionsError", "Rule"]
+__all__ = ["ANONYMOUS", "Finish", "Operation", "Permissions", "Rule"]
 
 ANONYMOUS: Final = "User:ANONYMOUS"
 """Who a connection without SASL belongs to."""
@@ -56,17 +56,6 @@ Finish = Callable[[Any | None], Any]
 _Split = tuple[Any | None, Finish | None]
 
 
-class PermissionsError(ValueError):
-    """A file of permissions says something that cannot be meant.
-
-    :ivar where: the file and the place in it, ``permissions.toml: allow[2].operations`` (counted from 1)
-    """
-
-    def __init__(self, where: str, what: str) -> None:
-        super().__init__(f"{where}: {what}")
-        self.where = where
-
-
 class Operation(enum.IntEnum):
     """What can be done, with Kafka's number of it (AclOperation), which is its bit in "authorized operations"."""
 
@@ -76,6 +65,7 @@ class Operation(enum.IntEnum):
     DESCRIBE = 8
 
 
+_RULE_KEYS: Final = ("principals", "groups", "topics", "operations")
 _OPERATIONS = {operation.name.lower(): operation for operation in Operation}
 _OF_GROUPS = (Operation.READ, Operation.DELETE, Operation.DESCRIBE)
 _OF_TOPICS = (Operation.READ, Operation.WRITE, Operation.DESCRIBE)
@@ -124,17 +114,11 @@ class Permissions:
     def from_file(cls, path: Path | str) -> Self:
         """Read a TOML file.
 
-        :raises PermissionsError: it is not TOML, or does not say what is shown above
+        :raises SettingsError: it is not TOML, or does not say what is shown above
         :raises OSError: it cannot be read
         """
-        document = read_tables(path, {"allow": "[[allow]]", "deny": "[[deny]]"}, PermissionsError)
-        rules = {}
-        for kind in ("allow", "deny"):
-            tables = document.get(kind, [])
-            if not isinstance(tables, list):
-                raise PermissionsError(f"{path}: {kind}", f"rules are written [[{kind}]]")
-            rules[kind] = [_read_rule(table, f"{path}: {kind}[{n}]") for n, table in enumerate(tables, 1)]
-        return cls(**rules)
+        rules = read_rules(path, {"allow": _RULE_KEYS, "deny": _RULE_KEYS})
+        return cls(**{kind: [_read_rule(table, where) for where, table in found] for kind, found in rules.items()})
 
     # ---- judgement
 
@@ -174,37 +158,40 @@ class Permissions:
         return (request, None) if apply is None else apply(_Asker(self, principal, name_of), request, version)
 
 
-def _read_rule(table: Any, where: str) -> Rule:
-    known = ("principals", "groups", "topics", "operations")
-    if not isinstance(table, dict):
-        raise PermissionsError(where, "must be a table")
-    if unknown := table.keys() - set(known):
-        raise PermissionsError(f"{where}.{min(unknown)}", f"unknown; {', '.join(known)} are known")
-    texts: dict[str, tuple[str, ...]] = {}
-    for key in known:
-        value = table.get(key, [])
-        if not isinstance(value, list) or not all(isinstance(text, str) and text for text in value):
-            raise PermissionsError(f"{where}.{key}", "must be a list of texts that are not empty")
-        if any("*" in text[:-1] for text in value):
-            raise PermissionsError(f"{where}.{key}", "* may stand at the end only")
-        texts[key] = tuple(value)
+def _read_rule(table: dict[str, Any], where: str) -> Rule:
+    texts = {key: _read_texts(table.get(key, []), f"{where}.{key}") for key in _RULE_KEYS}
     for key in ("principals", "operations"):
         if not texts[key]:
-            raise PermissionsError(f"{where}.{key}", "missing, or empty")
+            raise SettingsError(f"{where}.{key}", "missing, or empty")
     for principal in texts["principals"]:
         if principal != "*" and not principal.startswith("User:"):
-            raise PermissionsError(f"{where}.principals", f"{principal!r} does not begin with User:")
+            raise SettingsError(f"{where}.principals", f"{principal!r} does not begin with User:")
     if not texts["groups"] and not texts["topics"]:
-        raise PermissionsError(where, "names neither groups nor topics")
+        raise SettingsError(where, "names neither groups nor topics")
     possible = {*(_OF_GROUPS if texts["groups"] else ()), *(_OF_TOPICS if texts["topics"] else ())}
-    operations: set[Operation] = set()
-    for text in texts["operations"]:
-        named = possible if text == "all" else {_OPERATIONS[text]} if text in _OPERATIONS else set()
-        if not named or not named <= possible:
-            names = ", ".join(operation.name.lower() for operation in sorted(possible))
-            raise PermissionsError(f"{where}.operations", f"{text!r} is none of {names} and all")
-        operations |= named
-    return Rule(texts["principals"], frozenset(operations), texts["groups"], texts["topics"])
+    operations = frozenset[Operation]().union(
+        *(_read_operation(text, possible, f"{where}.operations") for text in texts["operations"])
+    )
+    return Rule(texts["principals"], operations, texts["groups"], texts["topics"])
+
+
+def _read_texts(value: Any, where: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(text, str) and text for text in value):
+        raise SettingsError(where, "must be a list of texts that are not empty")
+    if any("*" in text[:-1] for text in value):
+        raise SettingsError(where, "* may stand at the end only")
+    return tuple(value)
+
+
+def _read_operation(text: str, possible: set[Operation], where: str) -> set[Operation]:
+    """Return the operations that a word stands for, all of which a rule must be able to allow."""
+    if text == "all":
+        return possible
+    operation = _OPERATIONS.get(text)
+    if operation not in possible:
+        names = ", ".join(each.name.lower() for each in sorted(possible))
+        raise SettingsError(where, f"{text!r} is none of {names} and all")
+    return {operation}
 
 
 def _covers(rules: Sequence[Rule], principal: str, operations: frozenset[Operation], kind: str, name: str) -> bool:

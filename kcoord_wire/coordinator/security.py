@@ -30,7 +30,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, Self
 
-from kcoord_wire.coordinator.core.config import read_tables
+from kcoord_wire.coordinator.core.config import SettingsError, read_tables
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.extras import require
 from kcoord_wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -45,7 +45,6 @@ __all__ = [
     "Credential",
     "Session",
     "Users",
-    "UsersError",
 ]
 
 FAILURE_DELAY_MS: Final = 100
@@ -59,17 +58,6 @@ _SCRAM: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}  # mechan
 _MAX_SCRAM_BYTES: Final = 1024  # preparing a name takes 2 us a byte; the longest escaped one has 765
 _MIN_SALT_BYTES: Final = 12  # scramp refuses shorter ones
 _CREDENTIAL: Final = re.compile(r"salt=([^,]+),stored_key=([^,]+),server_key=([^,]+),iterations=([0-9]{1,9})")
-
-
-class UsersError(ValueError):
-    """A file of users says something that cannot be meant.
-
-    :ivar where: the file and the key in it, ``users.toml: users.alice.password``
-    """
-
-    def __init__(self, where: str, what: str) -> None:
-        super().__init__(f"{where}: {what}")
-        self.where = where
 
 
 class Credential(NamedTuple):
@@ -153,7 +141,7 @@ class Users:
     def __init__(self, passwords: Mapping[str, str]) -> None:
         """
         :param passwords: user name -> password
-        :raises UsersError: there are none, or one is empty
+        :raises SettingsError: there are none, or one is empty
         """
         self._take({name: {"password": password} for name, password in passwords.items()}, "users")
 
@@ -161,24 +149,24 @@ class Users:
     def from_file(cls, path: Path | str) -> Self:
         """Read a TOML file.
 
-        :raises UsersError: it is not TOML, or does not say what is shown above
+        :raises SettingsError: it is not TOML, or does not say what is shown above
         :raises OSError: it cannot be read
         """
-        document = read_tables(path, {"users": "tables like [users.alice]"}, UsersError)
+        document = read_tables(path, {"users": "tables like [users.alice]"})
         users = cls.__new__(cls)
         users._take(document.get("users", {}), f"{path}: users")
         return users
 
     def _take(self, tables: Any, where: str) -> None:
         if not isinstance(tables, dict) or not tables:
-            raise UsersError(where, "no users")
+            raise SettingsError(where, "no users")
         self._secret = secrets.token_bytes(32)
         self._passwords: dict[str, bytes] = {}
         self._credentials: dict[str, dict[str, Credential]] = {mechanism: {} for mechanism in _SCRAM}
         for name, table in tables.items():
             _take_name(name, where)
             if not isinstance(table, dict) or not table:
-                raise UsersError(f"{where}.{name}", "needs a password or SCRAM credentials")
+                raise SettingsError(f"{where}.{name}", "needs a password or SCRAM credentials")
             for key, value in table.items():
                 self._take_value(name, key, value, f"{where}.{name}.{key}")
         offered = {_PLAIN: self._passwords, **self._credentials}
@@ -187,7 +175,7 @@ class Users:
 
     def _take_value(self, name: str, key: str, value: object, where: str) -> None:
         if not isinstance(value, str) or not value:
-            raise UsersError(where, "must be a text that is not empty")
+            raise SettingsError(where, "must be a text that is not empty")
         if key == "password":
             self._passwords[name] = self._digest(value)
             for mechanism, credentials in self._credentials.items():
@@ -196,9 +184,9 @@ class Users:
             try:
                 self._credentials[key][name] = Credential.parse(key, value)
             except ValueError as error:
-                raise UsersError(where, str(error)) from None
+                raise SettingsError(where, str(error)) from None
         else:
-            raise UsersError(where, f"unknown; password, {' and '.join(_SCRAM)} are known")
+            raise SettingsError(where, f"unknown; password, {' and '.join(_SCRAM)} are known")
 
     def _digest(self, text: str) -> bytes:
         return hmac.digest(self._secret, text.encode(), "sha256")
@@ -234,14 +222,14 @@ class Users:
 def _take_name(name: object, where: str) -> None:
     """Refuse names that SCRAM's preparation turns into others: a name means one user in every mechanism."""
     if not isinstance(name, str) or not name or len(name.encode()) > 255:
-        raise UsersError(where, f"{name!r} is not a user name of 1 to 255 bytes")
+        raise SettingsError(where, f"{name!r} is not a user name of 1 to 255 bytes")
     scramp = require("scramp.utils", "serve", "SASL")
     try:
         prepared = scramp.saslprep(name)
     except scramp.ScramException as error:
-        raise UsersError(f"{where}.{name!r}", f"not a user name: {error}") from None
+        raise SettingsError(f"{where}.{name!r}", f"not a user name: {error}") from None
     if prepared != name:
-        raise UsersError(f"{where}.{name!r}", f"not in the normal form of names (RFC 4013), which is {prepared!r}")
+        raise SettingsError(f"{where}.{name!r}", f"not in the normal form of names (RFC 4013), which is {prepared!r}")
 
 
 class Admission(enum.Enum):

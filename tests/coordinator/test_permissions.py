@@ -11,7 +11,8 @@ import pytest
 
 from kcoord_wire import messages as m
 from kcoord_wire.codec.registry import registry
-from kcoord_wire.coordinator.permissions import ANONYMOUS, Operation, Permissions, PermissionsError, Rule
+from kcoord_wire.coordinator.core.config import SettingsError
+from kcoord_wire.coordinator.permissions import ANONYMOUS, Operation, Permissions, Rule
 from kcoord_wire.error_codes import ErrorCode
 
 NO_GROUP = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -553,7 +554,7 @@ def test_an_empty_file_allows_nothing(tmp_path: Path) -> None:
 def test_bad_files_of_permissions(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "permissions.toml"
     path.write_text(text)
-    with pytest.raises(PermissionsError) as caught:
+    with pytest.raises(SettingsError) as caught:
         Permissions.from_file(path)
     assert str(path) in caught.value.where
     assert message in str(caught.value)

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcoord_wire import SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeRequest, decode, encode
+from kcoord_wire.coordinator.core.config import SettingsError
 from kcoord_wire.coordinator.security import (
     MAX_ITERATIONS,
     MAX_TOKEN_BYTES,
@@ -22,7 +23,6 @@ from kcoord_wire.coordinator.security import (
     Credential,
     Session,
     Users,
-    UsersError,
 )
 from kcoord_wire.error_codes import ErrorCode
 
@@ -427,7 +427,7 @@ GOOD = str(Credential.derive("SCRAM-SHA-256", "x"))
 def test_bad_files_of_users(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "users.toml"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(UsersError) as caught:
+    with pytest.raises(SettingsError) as caught:
         Users.from_file(path)
     assert str(path) in caught.value.where
     assert message in str(caught.value)
@@ -436,7 +436,7 @@ def test_bad_files_of_users(tmp_path: Path, text: str, message: str) -> None:
 def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     path = tmp_path / "users.toml"
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(UsersError):
+    with pytest.raises(SettingsError):
         Users.from_file(path)
     with pytest.raises(FileNotFoundError):
         Users.from_file(tmp_path / "none")

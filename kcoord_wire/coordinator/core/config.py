@@ -5,14 +5,14 @@ And how the files of settings are read.
 
 from __future__ import annotations
 
-import difflib
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-__all__ = ["Endpoint", "GroupConfig", "read_tables"]
+__all__ = ["Endpoint", "GroupConfig", "SettingsError", "read_rules", "read_tables", "suggestion"]
 
 _PROPERTIES = {
     "group.initial.rebalance.delay.ms": ("initial_rebalance_delay_ms", 1),
@@ -76,39 +76,77 @@ class GroupConfig:
     def from_properties(cls, properties: Mapping[str, str | int]) -> Self:
         """The settings by Kafka's names, such as ``group.initial.rebalance.delay.ms``.
 
-        :raises ValueError: no such setting, or not a number that it can have
+        :raises SettingsError: a setting does not exist, or cannot have this value
         """
         settings: dict[str, int] = {}
         for name, text in properties.items():
             if name not in _PROPERTIES:
-                near = difflib.get_close_matches(name, _PROPERTIES, n=1)
-                raise ValueError(
-                    f"no setting is called {name!r}; "
-                    + (f"did you mean {near[0]!r}?" if near else f"there are {', '.join(_PROPERTIES)}")
-                )
+                raise SettingsError(name, f"unknown; {suggestion(name, _PROPERTIES)}")
             attribute, factor = _PROPERTIES[name]
             try:
                 value = int(text)
             except ValueError:
-                raise ValueError(f"{name} must be a whole number, not {text!r}") from None
+                raise SettingsError(name, f"must be a whole number, not {text!r}") from None
             least = 1 if attribute in _POSITIVE else 0
             if value < least:
-                raise ValueError(f"{name} must be {least} or more, not {value}")
+                raise SettingsError(name, f"must be {least} or more, not {value}")
             settings[attribute] = value * factor
         return cls(**settings)
 
 
-def read_tables(path: Path | str, known: Mapping[str, str], error: Callable[[str, str], Exception]) -> dict[str, Any]:
-    """The tables of a TOML file.
+class SettingsError(ValueError):
+    """A setting that is invalid.
 
-    :param known: the tables that there may be, and how each is written
-    :param error: makes the exception from where (file and key) and what is wrong
+    :ivar where: the file and the place in it, ``permissions.toml: allow[2].operations`` (counted from 1); of a value
+        that is not from a file, its name
+    :ivar what: what is wrong with it
+    """
+
+    def __init__(self, where: str, what: str) -> None:
+        super().__init__(f"{where}: {what}")
+        self.where = where
+        self.what = what
+
+
+def read_tables(path: Path | str, known: Mapping[str, str]) -> dict[str, Any]:
+    """Return the tables of a TOML file.
+
+    :param known: the tables that it may have, and how each is written
+    :raises SettingsError: it is not TOML, or has another table
     :raises OSError: it cannot be read
     """
     try:
         document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as cause:
-        raise error(str(path), str(cause)) from None
-    if unknown := document.keys() - known.keys():
-        raise error(f"{path}: {min(unknown)}", f"unknown; there can be {' and '.join(known.values())}")
+        raise SettingsError(str(path), str(cause)) from None
+    for name in document:
+        if name not in known:
+            raise SettingsError(f"{path}: {name}", f"unknown; there can be {' and '.join(known.values())}")
     return document
+
+
+def read_rules(path: Path | str, keys: Mapping[str, Collection[str]]) -> dict[str, list[tuple[str, dict[str, Any]]]]:
+    """Return the rules of a TOML file of ``[[kind]]`` tables, each with its place in the file. Errors as `read_tables`.
+
+    :param keys: for each kind of rule, the keys that it may have
+    """
+    document = read_tables(path, {kind: f"[[{kind}]]" for kind in keys})
+    rules = {}
+    for kind, known in keys.items():
+        tables = document.get(kind, [])
+        if not isinstance(tables, list):
+            raise SettingsError(f"{path}: {kind}", f"rules are written [[{kind}]]")
+        rules[kind] = [(f"{path}: {kind}[{number}]", table) for number, table in enumerate(tables, 1)]
+        for where, table in rules[kind]:
+            if not isinstance(table, dict):
+                raise SettingsError(where, "must be a table")
+            for key in table:
+                if key not in known:
+                    raise SettingsError(f"{where}.{key}", f"unknown; {suggestion(key, known)}")
+    return rules
+
+
+def suggestion(name: str, known: Collection[str]) -> str:
+    """Return what somebody may have meant by an unknown name."""
+    near = get_close_matches(name, known, 1, 0.5) or get_close_matches(name.lower(), known, 1, 0.5)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
