@@ -1,14 +1,14 @@
-"""Classic groups as their GroupMetadata records tell of them: a record is a generation with its members and assignment.
+"""Histories of classic groups from their GroupMetadata records: a record is a generation with members and assignment.
 
 The coordinator writes one when the leader has assigned, when the last member is gone, and when a static member has been
-replaced (then without a new generation). What leads there leaves no record: joins, heartbeats, leaves, timeouts. So why
-a generation came follows from what differs between two records, and is certain only where nothing else gives that
-difference.
+replaced (then without a new generation). The events that lead there leave no record: joins, heartbeats, leaves,
+timeouts. So the cause of a generation follows from the differences between two records, and is certain only where
+nothing else makes that difference. `_RULES` has the causes in the order in which they are tried.
 
 Laws:
 
-* A rebalance is a record with a new generation. A static member that was replaced within its generation is none.
-* Generations that are missing between two records were cut short before the leader had assigned; they are counted.
+* A rebalance is a record with a new generation. Replacing a static member within its generation is not a rebalance.
+* Generations missing between two records were cut short before the leader had assigned; they are counted.
 
 Source: kafka/group-coordinator `GroupMetadataManager.java`, `ClassicGroup.java`: `current_state_timestamp` of a
 generation's record is the time at which the joins were answered; KIP-345, KIP-429.
@@ -16,35 +16,54 @@ generation's record is the time at which the joins were answered; KIP-345, KIP-4
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
-from kcoord_wire.forensics.log.ledger import MS, Departed, Entry, Ledger, Place
-from kcoord_wire.forensics.model import Cause, Generation, MemberLife, new_rebalance
+from kcoord_wire.forensics.log.ledger import (
+    Departed,
+    Entry,
+    Explanation,
+    Ledger,
+    Place,
+    explain_departures,
+    identity_of,
+    listed,
+    name_of,
+    only,
+    removed_members,
+)
+from kcoord_wire.forensics.model import NS_PER_MS, Cause, MemberLife, Pause, Rebalance, new_rebalance
 
 __all__ = ["ClassicRecords", "host_of"]
 
 _EAGER: Final = {"range", "roundrobin", "sticky"}
 _CONSUMER: Final = "consumer"
-_TELLS_GENERATION: Final = b"\0\2"  # version of a subscription
+_HAS_GENERATION: Final = b"\0\2"  # version 2 of a subscription, the first with a generation id
+_NO_TIMEOUT: Final = -1  # rebalance timeout of record versions without one
+_SEVERAL_GONE: Final = 0.8  # factor of the confidence where several members are gone: any of them may have been first
 _CUT_SHORT: Final = (
     "{} generation{s} ended before the leader had assigned: only the number that is missing tells of them."
 )
 _UNREADABLE: Final = "{} subscription{s} or assignment{s} of members could not be read."
 
 
-_Gone = tuple[MemberLife, Departed]
-
-
 @dataclass(slots=True)
-class _Seen:
-    """A record with a generation.
+class _Record:
+    """A GroupMetadata record.
 
-    :ivar joined: when the joins were answered; None where the record does not tell
+    :ivar entry: where and when it was written
+    :ivar generation: its generation
+    :ivar protocol_type: of the group
+    :ivar assignor: that was chosen
+    :ivar leader: member id of the leader
+    :ivar joined: when the joins were answered; None where the record does not show it
+    :ivar members: by member id
     :ivar topics: subscribed by each member; None where the subscription cannot be read
     :ivar claimed: what members said they owned when they joined
-    :ivar joined_from: the generation each member said it came from; None where its client does not say (KIP-429)
+    :ivar assigned: the assignment
+    :ivar joined_from: the generation each member said it came from; absent where its client does not send it (KIP-429)
     :ivar absent: static members that the join was completed without
     :ivar gone: members that left without a new generation
     """
@@ -61,11 +80,16 @@ class _Seen:
     assigned: dict[Place, str] = field(default_factory=dict)
     joined_from: dict[str, int] = field(default_factory=dict)
     absent: set[str] = field(default_factory=set)
-    gone: dict[str, _Gone] = field(default_factory=dict)
+    gone: dict[str, Departed] = field(default_factory=dict)
 
     @property
     def at(self) -> int:
         return self.entry.at
+
+    @property
+    def first_sign(self) -> int:
+        """The earliest known time of its generation."""
+        return self.at if self.joined is None else self.joined
 
     @property
     def cooperative(self) -> bool | None:
@@ -73,19 +97,15 @@ class _Seen:
             return None if self.assignor is None else False
         return True if "cooperative" in self.assignor else None
 
-    def told(self) -> str:
-        """The record in a sentence."""
-        names = ", ".join(sorted(life.client_id or life.member_id for life in self.members.values())[:8])
-        more = "" if len(self.members) <= 8 else f" and {len(self.members) - 8} more"
-        return f"generation {self.generation}: {len(self.members)} members" + (f" ({names}{more})" if names else "")
+    @property
+    def instances(self) -> set[str | None]:
+        """The instance ids of its static members."""
+        return {life.instance_id for life in self.members.values()} - {None}
 
-
-@dataclass(slots=True)
-class _Verdict:
-    cause: Cause
-    confidence: float
-    detail: str
-    member_id: str | None = None
+    def summary(self) -> str:
+        """Return the record in a sentence."""
+        names = listed(life.client_id or life.member_id for life in self.members.values())
+        return f"generation {self.generation}: {len(self.members)} members" + (f" ({names})" if names else "")
 
 
 class ClassicRecords:
@@ -93,342 +113,398 @@ class ClassicRecords:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._last: _Seen | None = None
+        self._last: _Record | None = None
 
     @property
     def generation(self) -> int | None:
-        """The generation that was told last."""
+        """Generation of the last record; None before the first one."""
         return None if self._last is None else self._last.generation
 
-    def tell(self, entry: Entry) -> None:
-        """The next record; its value is there."""
-        ledger = self._ledger
-        seen = self._read(entry)
-        last = self._last
-        if last is not None and seen.generation < last.generation:
-            ledger.deleted(seen.at)
+    def read(self, entry: Entry) -> None:
+        """Read the next record, which has a value."""
+        ledger, last = self._ledger, self._last
+        record = self._parse(entry)
+        if last is not None and record.generation < last.generation:
+            ledger.deleted(record.at)
             last = None
-        if seen.protocol_type:
-            ledger.protocol_type = seen.protocol_type
-        if last is not None and seen.generation == last.generation and bool(seen.members) <= bool(last.members):
-            self._amend(last, seen)
-        elif last is None and not seen.members:
-            ledger.state(seen.at, "Empty", seen.generation)
+        if record.protocol_type:
+            ledger.protocol_type = record.protocol_type
+        if last is not None and record.generation == last.generation and bool(record.members) <= bool(last.members):
+            self._amend(last, record)
+        elif last is None and not record.members:
+            ledger.state(record.at, "Empty", record.generation)
         else:
-            self._begin(last, seen)
-        self._last = seen
+            self._begin(last, record)
+        self._last = record
 
     def forget(self) -> None:
-        """The group's record was deleted, or the group has gone over to the newer protocol."""
+        """Forget the last record: the group was deleted, or has changed to the newer protocol."""
         self._last = None
 
     def adopt(self, entry: Entry, epoch: int) -> None:
-        """The group comes from the newer protocol: its members and what they hold are in the ledger."""
+        """Take over a group from the newer protocol: its members and what they hold are in the ledger."""
         ledger = self._ledger
         ledger.revive(entry.at)
-        seen = _Seen(entry, epoch, _CONSUMER, None, None)
-        seen.members = dict(ledger.members)
-        seen.topics = {member_id: list(life.topics) for member_id, life in ledger.members.items()}
-        seen.assigned = {place: item.member_id for place, item in ledger.held.items()}
-        self._last = seen
+        record = _Record(entry, epoch, _CONSUMER, None, None)
+        record.members = dict(ledger.members)
+        record.topics = {member_id: list(life.topics) for member_id, life in ledger.members.items()}
+        record.assigned = {place: item.member_id for place, item in ledger.held.items()}
+        self._last = record
 
     # ---- a record
 
-    def _read(self, entry: Entry) -> _Seen:
+    def _parse(self, entry: Entry) -> _Record:
         value = entry.record.value
-        seen = _Seen(entry, value.generation, value.protocol_type or None, value.protocol, value.leader)
-        told = value.current_state_timestamp * MS
-        if value.members and (self._last is None or told >= self._last.at) and 0 <= told < entry.at:
-            seen.joined = told
+        record = _Record(entry, value.generation, value.protocol_type or None, value.protocol, value.leader)
+        joined = value.current_state_timestamp * NS_PER_MS
+        if value.members and (self._last is None or joined >= self._last.at) and 0 <= joined < entry.at:
+            record.joined = joined
         nested = {member.member_id: member for member in entry.record.members}
         for member in value.members:
-            blobs = nested.get(member.member_id)
-            subscription = None if blobs is None else blobs.subscription
-            assignment = None if blobs is None else blobs.assignment
-            if blobs is not None and blobs.error is not None:
-                self._ledger.notes[_UNREADABLE] += 1
-            topics = None if subscription is None else sorted(set(subscription.topics))
-            timeout = member.rebalance_timeout
-            seen.topics[member.member_id] = topics
-            seen.members[member.member_id] = MemberLife(
-                group_id=self._ledger.group_id,
-                member_id=member.member_id,
-                instance_id=member.group_instance_id or None,
-                client_id=member.client_id,
-                client_host=host_of(member.client_host),
-                joined_ns=seen.at if seen.joined is None else seen.joined,
-                left_ns=None,
-                why_left=None,
-                last_seen_ns=seen.at,
-                first_generation_id=seen.generation,
-                last_generation_id=seen.generation,
-                session_timeout_ms=member.session_timeout,
-                rebalance_timeout_ms=member.session_timeout if timeout == -1 else timeout,
-                assignors=[] if value.protocol is None else [value.protocol],
-                topics=topics or [],
-            )
-            if subscription is not None and member.subscription[:2] >= _TELLS_GENERATION:
-                seen.joined_from[member.member_id] = subscription.generation_id
-            owned = () if subscription is None else _places(subscription.owned_partitions)
-            seen.claimed.update((place, member.member_id) for place in owned)
-            given = () if assignment is None else _places(assignment.assigned_partitions)
-            seen.assigned.update((place, member.member_id) for place in given)
-        return seen
+            self._parse_member(record, member, nested.get(member.member_id))
+        return record
 
-    def _amend(self, last: _Seen, seen: _Seen) -> None:
-        """The same generation told again: a static member has been replaced."""
+    def _parse_member(self, record: _Record, member: Any, blobs: Any) -> None:
+        """Add a member to the record; `blobs` are its decoded subscription and assignment, None without any."""
+        subscription, assignment = (None, None) if blobs is None else (blobs.subscription, blobs.assignment)
+        if blobs is not None and blobs.error is not None:
+            self._ledger.notes[_UNREADABLE] += 1
+        topics = None if subscription is None else sorted(set(subscription.topics))
+        timeout = member.rebalance_timeout
+        record.topics[member.member_id] = topics
+        record.members[member.member_id] = MemberLife(
+            group_id=self._ledger.group_id,
+            member_id=member.member_id,
+            instance_id=member.group_instance_id or None,
+            client_id=member.client_id,
+            client_host=host_of(member.client_host),
+            joined_ns=record.first_sign,
+            left_ns=None,
+            why_left=None,
+            last_seen_ns=record.at,
+            first_generation_id=record.generation,
+            last_generation_id=record.generation,
+            session_timeout_ms=member.session_timeout,
+            rebalance_timeout_ms=member.session_timeout if timeout == _NO_TIMEOUT else timeout,
+            assignors=[] if record.assignor is None else [record.assignor],
+            topics=topics or [],
+        )
+        if subscription is not None:
+            record.claimed.update((place, member.member_id) for place in _places(subscription.owned_partitions))
+            if member.subscription[: len(_HAS_GENERATION)] >= _HAS_GENERATION:
+                record.joined_from[member.member_id] = subscription.generation_id
+        if assignment is not None:
+            record.assigned.update((place, member.member_id) for place in _places(assignment.assigned_partitions))
+
+    def _amend(self, last: _Record, record: _Record) -> None:
+        """Read the same generation written again: a static member has been replaced."""
         ledger = self._ledger
-        seen.joined, seen.gone, seen.absent = last.joined, last.gone, last.absent & seen.members.keys()
-        instances = {life.instance_id for life in seen.members.values()} - {None}
-        for member_id in last.members.keys() - seen.members.keys():
+        record.joined, record.gone, record.absent = last.joined, last.gone, last.absent & record.members.keys()
+        instances = record.instances
+        for member_id in last.members.keys() - record.members.keys():
             life = last.members[member_id]
+            why = "replaced"
             if life.instance_id not in instances:
-                seen.gone[member_id] = self._departed(seen, life)
-            ledger.lose(
-                seen.at, member_id, "replaced" if life.instance_id in instances else seen.gone[member_id][1].why
-            )
-        for life in seen.members.values():
+                record.gone[member_id] = departed = ledger.departed(life, record.first_sign)
+                why = departed.why
+            ledger.lose(record.at, member_id, why)
+        for life in record.members.values():
             if life.member_id not in last.members:
-                life.joined_ns = seen.at
-            ledger.see(seen.at, life)
-        self._hand_out(seen)
+                life.joined_ns = record.at
+            ledger.see(record.at, life)
+        self._assign(record)
 
-    def _hand_out(self, seen: _Seen) -> None:
+    def _assign(self, record: _Record) -> None:
         ledger = self._ledger
         number = ledger.rebalances[-1].number if ledger.rebalances else None
-        for place in [place for place in ledger.held if place not in seen.assigned]:
-            ledger.release(seen.at, place, number)
-        for place, member_id in seen.assigned.items():
-            ledger.give(seen.at, place, member_id, seen.generation)
+        for place in [place for place in ledger.held if place not in record.assigned]:
+            ledger.release(record.at, place, number)
+        for place, member_id in record.assigned.items():
+            ledger.give(record.at, place, member_id, record.generation)
 
     # ---- a rebalance
 
-    def _begin(self, last: _Seen | None, seen: _Seen) -> None:
+    def _begin(self, last: _Record | None, record: _Record) -> None:
         ledger = self._ledger
-        first_sign = seen.at if seen.joined is None else seen.joined
-        kept = {life.instance_id for life in seen.members.values()} - {None}
-        absent = [life for life in ledger.members.values() if life.member_id not in seen.members]
-        gone = {} if last is None else dict(last.gone)
-        gone |= {life.member_id: self._departed(seen, life) for life in absent if life.instance_id not in kept}
+        absent = [life for life in ledger.members.values() if life.member_id not in record.members]
+        gone = self._gone(last, record, absent)
         if last is not None:
-            seen.absent = _absent(last, seen)
-        verdict = self._verdict(last, seen, gone)
-        who = seen.members.get(verdict.member_id or "")
-        if verdict.member_id in gone:
-            who = gone[verdict.member_id][0]
-        rebalance = new_rebalance(
-            group_id=ledger.group_id,
-            number=len(ledger.rebalances) + 1,
-            generation_id=seen.generation,
-            started_ns=first_sign,
-            joined_ns=seen.joined,
-            ended_ns=seen.at,
-            outcome="stable" if seen.members else "empty",
-            cause=verdict.cause,
-            trigger=ledger.identified(verdict.member_id, who),
-            detail=verdict.detail,
-            confidence=round(verdict.confidence, 2),
-            evidence=[item.entry.evidence(item.told()) for item in (last, seen) if item is not None],
-            protocol_type=seen.protocol_type,
-            assignor=seen.assignor,
-            leader_id=seen.leader,
-            cooperative=_is_cooperative(last, seen),
-            members_before=0 if last is None else len(last.members),
-            members_after=len(seen.members),
-            is_start_known=False,
-        )
+            record.absent = _absent(last, record)
+        rebalance = self._rebalance(last, record, gone)
         ledger.rebalances.append(rebalance)
         before = ledger.owners()
         for life in absent:
-            why = gone[life.member_id][1].why if life.member_id in gone else "replaced"
-            ledger.lose(seen.at, life.member_id, why, rebalance.number)
+            departed = gone.get(life.member_id)
+            ledger.lose(record.at, life.member_id, "replaced" if departed is None else departed.why, rebalance.number)
         for pause in ledger.paused.values():
             if pause.rebalance is None and pause.former_member_id in gone:
                 pause.rebalance = rebalance.number
-        rebalance.removed = ledger.removed(life for life, _ in gone.values())
-        for life in seen.members.values():
-            ledger.see(seen.at, life)
-        self._hand_out(seen)
+        rebalance.removed = removed_members(departed.life for departed in gone.values())
+        for life in record.members.values():
+            ledger.see(record.at, life)
+        self._assign(record)
         ledger.count_moves(before, rebalance)
-        if not seen.members:
-            ledger.end_generation(seen.at)
-            ledger.state(seen.at, "Empty", seen.generation)
+        if not record.members:
+            ledger.empty(record.at, record.generation)
             return
-        if seen.joined is not None:
-            ledger.state(seen.joined, "CompletingRebalance", seen.generation)
-        ledger.state(seen.at, "Stable", seen.generation)
-        ledger.generation(
-            Generation(
-                group_id=ledger.group_id,
-                generation_id=seen.generation,
-                joined_ns=first_sign,
-                stable_ns=seen.at,
-                ended_ns=None,
-                assignor=seen.assignor,
-                leader_id=seen.leader,
-                members=len(seen.members),
-                partitions=len(seen.assigned),
-            )
+        if record.joined is not None:
+            ledger.state(record.joined, "CompletingRebalance", record.generation)
+        ledger.state(record.at, "Stable", record.generation)
+        ledger.begin_generation(record.generation, rebalance, record.at, len(record.assigned))
+
+    def _gone(self, last: _Record | None, record: _Record, absent: list[MemberLife]) -> dict[str, Departed]:
+        """Return the members that are gone since the generation before: the absent ones that were not replaced."""
+        gone = {} if last is None else dict(last.gone)
+        for life in absent:
+            if life.instance_id not in record.instances:
+                gone[life.member_id] = self._ledger.departed(life, record.first_sign)
+        return gone
+
+    def _rebalance(self, last: _Record | None, record: _Record, gone: Mapping[str, Departed]) -> Rebalance:
+        ledger = self._ledger
+        found = _explain_first(record) if last is None else self._explain(last, record, gone)
+        return new_rebalance(
+            group_id=ledger.group_id,
+            number=len(ledger.rebalances) + 1,
+            generation_id=record.generation,
+            started_ns=record.first_sign,
+            joined_ns=record.joined,
+            ended_ns=record.at,
+            outcome="stable" if record.members else "empty",
+            cause=found.cause,
+            trigger=identity_of(found.member_id, record.members, {key: item.life for key, item in gone.items()}),
+            detail=found.detail,
+            confidence=round(found.confidence, 2),
+            evidence=[item.entry.evidence(item.summary()) for item in (last, record) if item is not None],
+            protocol_type=record.protocol_type,
+            assignor=record.assignor,
+            leader_id=record.leader,
+            cooperative=_is_cooperative(last, record),
+            members_before=0 if last is None else len(last.members),
+            members_after=len(record.members),
+            is_start_known=False,
         )
 
-    def _departed(self, seen: _Seen, life: MemberLife) -> _Gone:
-        until = seen.at if seen.joined is None else seen.joined
-        return life, self._ledger.departed(life.member_id, until, life.session_timeout_ms)
+    def _explain(self, last: _Record, record: _Record, gone: Mapping[str, Departed]) -> Explanation:
+        """Return the cause by the first rule that applies, less certain where generations are missing in between."""
+        change = _Change(last, record, gone, self._ledger.paused)
+        found = next(found for rule in _RULES if (found := rule(change)) is not None)
+        missing = change.missing
+        if missing <= 0:
+            return found
+        self._ledger.notes[_CUT_SHORT] += missing
+        detail = f"{found.detail}; {missing} generation{'s' * (missing > 1)} in between did not get that far"
+        return found._replace(detail=detail, confidence=found.confidence * 0.7)
 
-    # ---- causes
 
-    def _verdict(self, last: _Seen | None, seen: _Seen, gone: Mapping[str, _Gone]) -> _Verdict:
-        if last is None:
-            if seen.generation == 1:
-                detail = f"{_names(list(seen.members.values()))} joined: the group's first generation"
-                return _Verdict(Cause.NEW_MEMBER, 1.0, detail, seen.leader)
-            detail = f"the log begins with generation {seen.generation}: what was before has been compacted away"
-            return _Verdict(Cause.UNKNOWN, 0.0, detail)
-        missing = seen.generation - last.generation - 1
-        verdict = self._cause(last, seen, gone, missing)
-        if missing > 0:
-            self._ledger.notes[_CUT_SHORT] += missing
-            verdict.detail += f"; {missing} generation{'s' if missing > 1 else ''} in between did not get that far"
-            verdict.confidence *= 0.7
-        return verdict
+# ---- causes
 
-    def _cause(self, last: _Seen, seen: _Seen, gone: Mapping[str, _Gone], missing: int) -> _Verdict:
-        instances = {life.instance_id for life in last.members.values()} - {None}
-        fresh = [life for life in seen.members.values() if life.member_id not in last.members]
-        new = [life for life in fresh if life.instance_id not in instances]
-        back = [life for life in fresh if life.instance_id in instances]
-        if new and not last.members:
-            names = _names(new)
-            return _Verdict(Cause.NEW_MEMBER, 1.0, f"{names} joined the empty group", seen.leader)
-        if back and not new and not gone:
-            only = _only(back)
-            detail = f"{_names(back)} came back with a new member id" + (
-                "" if seen.assignor == last.assignor else f", and the assignor is now {seen.assignor}"
-            )
-            return _Verdict(Cause.STATIC_REPLACED, 0.8, detail, only)
-        if new:
-            only = _only(new)
-            detail = f"{_names(new)} joined"
-            confidence = 0.95 if only else 0.85
-            if gone:
-                detail += f" and {_names([life for life, _ in gone.values()])} went, either of which may have begun it"
-                confidence = 0.6
-            elif self._withheld(last, seen):
-                detail += "; the second round of a cooperative rebalance was due as well"
-                confidence = 0.7
-            return _Verdict(Cause.NEW_MEMBER, confidence, detail, only)
-        if gone:
-            ordered = sorted(gone.items(), key=lambda item: (-item[1][1].confidence, item[0]))
-            member_id, (_, best) = ordered[0]
-            detail = "; ".join(departed.text for _, (_, departed) in ordered[:4])
-            if len(ordered) > 4:
-                detail += f"; and {len(ordered) - 4} more"
-            confidence = best.confidence if len(ordered) == 1 else best.confidence * 0.8
-            return _Verdict(best.cause, confidence, detail, member_id if len(ordered) == 1 else None)
-        return self._cause_among_the_same(last, seen, missing)
 
-    def _cause_among_the_same(self, last: _Seen, seen: _Seen, missing: int) -> _Verdict:
-        """Why the same members have another generation."""
-        withheld = self._withheld(last, seen)
-        given = sum(place in seen.assigned for place in withheld)
-        if given:
-            members = sorted(set(withheld.values()))
-            detail = f"{given} of {len(withheld)} partitions that generation {last.generation} revoked are given out"
-            return _Verdict(Cause.COOPERATIVE_FOLLOW_UP, 0.95, detail, members[0] if len(members) == 1 else None)
-        changed = [
-            life
-            for life in seen.members.values()
-            if seen.topics[life.member_id] != last.topics.get(life.member_id, seen.topics[life.member_id])
-        ]
-        known = {topic for topics in last.topics.values() for topic in topics or ()}
-        fresh = {place for place in seen.assigned.keys() - last.assigned.keys() if place[0] in known}
-        stale = {place for place in last.assigned.keys() - seen.assigned.keys() if not changed}
-        leader = seen.members.get(seen.leader or "")
-        if fresh or stale:
-            parts = [f"{len(fresh)} more partitions"] * bool(fresh) + [f"{len(stale)} fewer partitions"] * bool(stale)
-            topics = ", ".join(sorted({topic for topic, _ in fresh | stale})[:8])
-            confidence = 0.6 if changed else 0.9
-            return _Verdict(
-                Cause.TOPICS_CHANGED,
-                confidence,
-                f"{' and '.join(parts)} of {topics}, the members and what they subscribe to as before",
-                _only([leader] if leader else []),
-            )
-        if changed:
-            only = _only(changed)
-            now = ", ".join(seen.topics[changed[0].member_id] or ())
-            detail = f"{_names(changed)} subscribed to other topics" + (f": {now}" if only and now else "")
-            return _Verdict(Cause.SUBSCRIPTION_CHANGED, 0.9, detail, only)
-        if seen.assignor != last.assignor:
-            detail = f"the assignor was {last.assignor} and is {seen.assignor}"
-            return _Verdict(Cause.ASSIGNORS_CHANGED, 0.8, detail)
-        back = [seen.members[member_id] for member_id in last.absent - seen.absent if member_id in seen.members]
-        if back:
-            detail = f"{_names(back)}, without whom the join of generation {last.generation} had ended, came back"
-            return _Verdict(Cause.REBALANCE_TIMEOUT, 0.8, detail, _only(back))
-        detail = "the same members with the same subscriptions: the leader rejoined"
-        if seen.leader != last.leader and leader is not None:
-            detail += f", or did not and {leader.client_id or leader.member_id} leads now"
-        if missing > 0:
-            detail += ", or somebody came and went"
-        return _Verdict(Cause.LEADER_REJOINED, 0.6 if not missing else 0.4, detail, _only([leader] if leader else []))
+class _Change:
+    """What differs between two records.
 
-    def _withheld(self, last: _Seen, seen: _Seen) -> dict[Place, str]:
-        """What the first round of a cooperative rebalance took from members that are still there, for the next."""
+    :ivar last: the earlier record
+    :ivar now: the later record
+    :ivar gone: members that are gone
+    :ivar paused: partitions without owner at the time of `now`
+    :ivar missing: generations that were cut short in between
+    :ivar new: members that joined
+    :ivar back: static members that came back with a new member id
+    """
+
+    def __init__(
+        self, last: _Record, now: _Record, gone: Mapping[str, Departed], paused: Mapping[Place, Pause]
+    ) -> None:
+        self.last, self.now, self.gone, self.paused = last, now, gone, paused
+        self.missing = now.generation - last.generation - 1
+        instances = last.instances
+        fresh = [life for life in now.members.values() if life.member_id not in last.members]
+        self.new = [life for life in fresh if life.instance_id not in instances]
+        self.back = [life for life in fresh if life.instance_id in instances]
+
+    @cached_property
+    def subscribed(self) -> list[MemberLife]:
+        """The members that subscribe to other topics than before."""
+        before, now = self.last.topics, self.now.topics
+        return [life for key, life in self.now.members.items() if now[key] != before.get(key, now[key])]
+
+    @cached_property
+    def withheld(self) -> dict[Place, str]:
+        """What the first round of a cooperative rebalance took, for the next, from members that are still present."""
+        last = self.last
         if not last.cooperative:
             return {}
         claims = dict(last.claimed)
-        for place, pause in self._ledger.paused.items():
-            if pause.from_ns == last.at:
-                claims[place] = pause.former_member_id
+        claims |= {place: item.former_member_id for place, item in self.paused.items() if item.from_ns == last.at}
+        staying = last.members.keys() & self.now.members.keys()
+        known = {topic for topics in last.topics.values() for topic in topics or ()}
         return {
             place: member_id
             for place, member_id in claims.items()
-            if place not in last.assigned
-            and member_id in last.members
-            and member_id in seen.members
-            and any(place[0] in (topics or ()) for topics in last.topics.values())
+            if place not in last.assigned and member_id in staying and place[0] in known
         }
 
 
-def _is_cooperative(last: _Seen | None, seen: _Seen) -> bool | None:
-    """By the assignor, unless members that had partitions joined without any: they offer an eager assignor as well, as
-    in the midst of a migration, and so give everything up when they join."""
-    if last is None or not seen.cooperative:
-        return seen.cooperative
-    held = {member_id for member_id in last.assigned.values() if seen.topics.get(member_id) is not None}
-    return not held - set(seen.claimed.values()) - seen.absent
+def _explain_first(record: _Record) -> Explanation:
+    """Return why the first generation in the log began."""
+    if record.generation == 1:
+        detail = f"{_names(record.members.values())} joined: the group's first generation"
+        return Explanation(Cause.NEW_MEMBER, 1.0, detail, record.leader)
+    detail = f"the log begins with generation {record.generation}: what was before has been compacted away"
+    return Explanation(Cause.UNKNOWN, 0.0, detail)
 
 
-def _absent(last: _Seen, seen: _Seen) -> set[str]:
-    """Static members that have not joined for a generation: they come from an older one than others do, as before."""
-    newest = max(seen.joined_from.values(), default=-1)
+def _first_members(change: _Change) -> Explanation | None:
+    if not change.new or change.last.members:
+        return None
+    return Explanation(Cause.NEW_MEMBER, 1.0, f"{_names(change.new)} joined the empty group", change.now.leader)
+
+
+def _static_replaced(change: _Change) -> Explanation | None:
+    if not change.back or change.new or change.gone:
+        return None
+    detail = f"{_names(change.back)} came back with a new member id"
+    if change.now.assignor != change.last.assignor:
+        detail += f", and the assignor is now {change.now.assignor}"
+    return Explanation(Cause.STATIC_REPLACED, 0.8, detail, _only(change.back))
+
+
+def _new_members(change: _Change) -> Explanation | None:
+    if not change.new:
+        return None
+    confidence, detail = 0.95 if len(change.new) == 1 else 0.85, f"{_names(change.new)} joined"
+    if change.gone:
+        gone = _names(departed.life for departed in change.gone.values())
+        confidence, detail = 0.6, f"{detail} and {gone} went, either of which may have begun it"
+    elif change.withheld:
+        confidence, detail = 0.7, f"{detail}; the second round of a cooperative rebalance was due as well"
+    return Explanation(Cause.NEW_MEMBER, confidence, detail, _only(change.new))
+
+
+def _departures(change: _Change) -> Explanation | None:
+    if not change.gone:
+        return None
+    found = explain_departures(change.gone)
+    return found if len(change.gone) == 1 else found._replace(confidence=found.confidence * _SEVERAL_GONE)
+
+
+def _second_round(change: _Change) -> Explanation | None:
+    given = sum(place in change.now.assigned for place in change.withheld)
+    if not given:
+        return None
+    generation = change.last.generation
+    detail = f"{given} of {len(change.withheld)} partitions that generation {generation} revoked are given out"
+    return Explanation(Cause.COOPERATIVE_FOLLOW_UP, 0.95, detail, only(set(change.withheld.values())))
+
+
+def _topics_changed(change: _Change) -> Explanation | None:
+    last, now = change.last, change.now
+    known = {topic for topics in last.topics.values() for topic in topics or ()}
+    more = {place for place in now.assigned.keys() - last.assigned.keys() if place[0] in known}
+    fewer = set() if change.subscribed else last.assigned.keys() - now.assigned.keys()
+    if not more and not fewer:
+        return None
+    parts = [f"{len(more)} more partitions"] * bool(more) + [f"{len(fewer)} fewer partitions"] * bool(fewer)
+    detail = (
+        f"{' and '.join(parts)} of {listed({topic for topic, _ in more | fewer})}, the members and what they subscribe "
+        "to as before"
+    )
+    return Explanation(Cause.TOPICS_CHANGED, 0.6 if change.subscribed else 0.9, detail, _leader(now))
+
+
+def _subscription_changed(change: _Change) -> Explanation | None:
+    members = change.subscribed
+    if not members:
+        return None
+    topics = ", ".join(change.now.topics[members[0].member_id] or ())
+    detail = f"{_names(members)} subscribed to other topics" + (f": {topics}" if len(members) == 1 and topics else "")
+    return Explanation(Cause.SUBSCRIPTION_CHANGED, 0.9, detail, _only(members))
+
+
+def _assignor_changed(change: _Change) -> Explanation | None:
+    before, now = change.last.assignor, change.now.assignor
+    if before == now:
+        return None
+    return Explanation(Cause.ASSIGNORS_CHANGED, 0.8, f"the assignor was {before} and is {now}")
+
+
+def _rejoined_late(change: _Change) -> Explanation | None:
+    last, now = change.last, change.now
+    late = [now.members[member_id] for member_id in last.absent - now.absent if member_id in now.members]
+    if not late:
+        return None
+    detail = f"{_names(late)}, without whom the join of generation {last.generation} had ended, came back"
+    return Explanation(Cause.REBALANCE_TIMEOUT, 0.8, detail, _only(late))
+
+
+def _leader_rejoined(change: _Change) -> Explanation:
+    now = change.now
+    leader = now.members.get(now.leader or "")
+    detail = "the same members with the same subscriptions: the leader rejoined"
+    if now.leader != change.last.leader and leader is not None:
+        detail += f", or did not and {leader.client_id or leader.member_id} leads now"
+    if change.missing > 0:
+        detail += ", or somebody came and went"
+    return Explanation(Cause.LEADER_REJOINED, 0.4 if change.missing else 0.6, detail, _leader(now))
+
+
+_RULES: Final[Sequence[Callable[[_Change], Explanation | None]]] = (
+    _first_members,
+    _static_replaced,
+    _new_members,
+    _departures,
+    _second_round,
+    _topics_changed,
+    _subscription_changed,
+    _assignor_changed,
+    _rejoined_late,
+    _leader_rejoined,
+)
+"""The causes of a generation that follows another, in the order in which they are tried; the last always applies."""
+
+
+# ---- what a record shows
+
+
+def _is_cooperative(last: _Record | None, record: _Record) -> bool | None:
+    """Whether members kept what they owned: by the assignor, unless members with partitions joined without any.
+
+    Such members offer an eager assignor as well, as during a migration, and so give everything up when they join.
+    """
+    if last is None or not record.cooperative:
+        return record.cooperative
+    held = {member_id for member_id in last.assigned.values() if record.topics.get(member_id) is not None}
+    return not held - set(record.claimed.values()) - record.absent
+
+
+def _absent(last: _Record, record: _Record) -> set[str]:
+    """Return static members that have not joined for a generation: they come from the same old one as before."""
+    newest = max(record.joined_from.values(), default=-1)
     return {
         member_id
-        for member_id, joined_from in seen.joined_from.items()
-        if seen.members[member_id].instance_id is not None
-        and member_id in last.joined_from
-        and joined_from == last.joined_from[member_id]
+        for member_id, joined_from in record.joined_from.items()
+        if record.members[member_id].instance_id is not None
+        and joined_from == last.joined_from.get(member_id)
         and joined_from < newest
     }
 
 
-def host_of(told: str) -> str:
-    """A client's address, of how Kafka's records have it: ``/127.0.0.1``."""
-    return told.rpartition("/")[2]
+def host_of(client_host: str) -> str:
+    """Return the address in a client host as Kafka's records have it: ``/127.0.0.1``."""
+    return client_host.rpartition("/")[2]
 
 
 def _places(topics: Any) -> list[Place]:
     return [(item.topic, partition) for item in topics for partition in item.partitions]
 
 
-def _only(lives: list[MemberLife]) -> str | None:
-    return lives[0].member_id if len(lives) == 1 else None
+def _only(lives: Sequence[MemberLife]) -> str | None:
+    return only([life.member_id for life in lives])
 
 
-def _names(lives: list[MemberLife]) -> str:
-    names = [
-        (life.client_id or life.member_id) + ("" if life.instance_id is None else f" (instance {life.instance_id})")
-        for life in lives
-    ]
-    return ", ".join(sorted(names)[:8]) + ("" if len(names) <= 8 else f" and {len(names) - 8} more")
+def _leader(record: _Record) -> str | None:
+    return record.leader if record.leader in record.members else None
+
+
+def _names(lives: Iterable[MemberLife]) -> str:
+    return listed(name_of(life) for life in lives)

@@ -1,33 +1,34 @@
-"""Histories of groups from the records of ``__consumer_offsets``: what the coordinator wrote down, and so what it did.
+"""Histories of groups from the records of ``__consumer_offsets``: what the coordinator wrote to its log.
 
     histories = log_histories(records)          # a table of `LogRow`
 
-The log tells who was in which generation with what, and every commit. It does not tell requests: nobody's joins,
-heartbeats, leaves or reasons. Causes follow from what differs between two generations:
+The log shows the members of each generation with their partitions, and every commit. It has no requests: no joins,
+heartbeats, leaves or reasons. Causes follow from the differences between two generations. What the log shows of each:
 
 | cause                   | classic                                        | KIP-848                            |
 |-------------------------|------------------------------------------------|------------------------------------|
-| new member              | told                                           | told                               |
+| new member              | yes                                            | yes                                |
 | member left             | one of left, timed out, missed the join,       | one of left, timed out, too slow   |
 |                         | max.poll exceeded, removed; its commits may    | to give up partitions, removed;    |
-|                         | tell that it had not timed out                 | its commits may tell               |
-| session timeout         | likely, where it committed steadily before     | not told                           |
-| static member replaced  | told; a rebalance only if the assignor changed | told; no rebalance follows         |
+|                         | show that it had not timed out                 | its commits may show which         |
+| session timeout         | likely, where it committed steadily before     | no                                 |
+| static member replaced  | yes; a rebalance only if the assignor changed  | yes; no rebalance follows          |
 |                         | or one was under way                           |                                    |
-| second cooperative round| told                                           | there is none                      |
-| topic metadata changed  | told where partitions came or went             | told                               |
-| subscription changed    | told                                           | told                               |
-| assignors changed       | told where another one was chosen              | told of the server's assignor      |
-| leader rejoined         | one of leader rejoined, somebody came and went | there is none                      |
-| rebalance timeout       | told of a static member that was missing and   | not told                           |
-|                         | says which generation it comes from; a dynamic |                                    |
-|                         | one comes back as a new member                 |                                    |
-| sync timeout, max.poll exceeded, coordinator failover, group.max.size | not told   | not told             |
+| second cooperative round| yes                                            | does not exist                     |
+| topic metadata changed  | where partitions appeared or disappeared       | yes                                |
+| subscription changed    | yes                                            | yes                                |
+| assignors changed       | where another one was chosen                   | the server's assignor only         |
+| leader rejoined         | one of leader rejoined, a member came and went | does not exist                     |
+| rebalance timeout       | for a static member that was missing and sends | no                                 |
+|                         | the generation it comes from; a dynamic one    |                                    |
+|                         | comes back as a new member                     |                                    |
+| sync timeout, max.poll exceeded, coordinator failover, group.max.size | no | no                               |
 
 Laws:
 
 * Order and chunking of the rows do not matter; a record that was read twice (same partition, same offset) counts once.
-* Damage costs what it hit: a key that cannot be read belongs to no group, a value that cannot is counted in `blind`.
+* Damage costs only what it hit: a record with an unreadable key belongs to no group, one with an unreadable value is
+  counted in `GroupSummary.blind`.
 * Commits are counted by column, never one by one.
 
 Source: kafka/group-coordinator `GroupCoordinatorRecordSerde.java`; `kcoord_wire.records.offsets`.
@@ -36,7 +37,8 @@ Source: kafka/group-coordinator `GroupCoordinatorRecordSerde.java`; `kcoord_wire
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -46,18 +48,20 @@ from kcoord_wire.codec.columns import ColumnDecoder
 from kcoord_wire.codec.registry import registry
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.forensics.log.classic import ClassicRecords
-from kcoord_wire.forensics.log.kip848 import ConsumerRecords, name_topics
+from kcoord_wire.forensics.log.kip848 import ConsumerRecords, infer_topic_names
 from kcoord_wire.forensics.log.ledger import CommitTimes, Entry, Ledger, Place
 from kcoord_wire.forensics.model import CommitRow, GroupHistory
 from kcoord_wire.records import decode_offsets_record
 
 __all__ = ["group_of", "log_histories", "log_history"]
 
-_MINUTE: Final = 60_000_000_000
+_MINUTE_NS: Final = 60_000_000_000
 _COMMIT: Final = "OffsetCommit"
 _CLASSIC: Final = "GroupMetadata"
-_SHARE: Final = frozenset(range(9, 16))
-_STREAMS: Final = frozenset(range(17, 24))
+_PARTITION_METADATA: Final = "ConsumerGroupPartitionMetadata"
+_CONSUMER: Final = "ConsumerGroupMetadata"
+_TYPES: Final = {**dict.fromkeys(range(9, 16), "share"), **dict.fromkeys(range(17, 24), "streams")}
+_TYPE_SIZE: Final = 2  # bytes of the record type, with which a key begins; the group's name and its size follow
 _UNREAD: Final = {
     "share": "{} record{s} of a share group: not read.",
     "streams": "{} record{s} of a streams group: not read.",
@@ -75,7 +79,7 @@ _NO_GROUP: Final = ("Only offsets are in the log: the group has no members there
 
 
 class _Key(NamedTuple):
-    """What a record's key says: the kind as of `OffsetsRecord`, or ``share`` or ``streams``; empty where it is torn."""
+    """A record key: its kind as `OffsetsRecord` has it, ``share`` or ``streams``, or empty where it is torn."""
 
     kind: str
     group: str | None
@@ -88,7 +92,7 @@ _TORN: Final = _Key("", None)
 
 
 def group_of(keys: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """The group that each record key belongs to; null for a torn key and for record types that are not known.
+    """Return the group that each record key belongs to; null for a torn key and an unknown record type.
 
     :param keys: binary or large_binary, as `LogRow.key`
     """
@@ -98,7 +102,7 @@ def group_of(keys: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def log_history(records: pa.Table) -> GroupHistory:
-    """The history of the one group whose records these are.
+    """Return the history of the one group whose records these are.
 
     :param records: `LogRow`, in any order; rows that belong to no group are left out
     :raises ValueError: they belong to several groups, or to none
@@ -111,7 +115,7 @@ def log_history(records: pa.Table) -> GroupHistory:
 
 
 def log_histories(records: pa.Table) -> list[GroupHistory]:
-    """The histories of all groups that have records, in order of their ids.
+    """Return the histories of all groups that have records, in order of their ids.
 
     :param records: `LogRow`, in any order
     """
@@ -121,34 +125,38 @@ def log_histories(records: pa.Table) -> list[GroupHistory]:
     encoded = _encoded(rows["key"])
     keys = [_key(key.as_py()) for key in encoded.dictionary]
     names = pa.array([key.group for key in keys], pa.string()).dictionary_encode()
-    told = pa.table(
+    index = pa.table(
         {
             "key": encoded.indices,
             "group": names.indices.take(encoded.indices),
             "time": rows["time_ns"],
             "row": pa.array(range(rows.num_rows), pa.int64()),
         }
-    ).filter(pc.is_valid(names.indices.take(encoded.indices)))
-    kinds = pa.array([key.kind for key in keys], pa.string())
-    kind = kinds.take(told["key"].combine_chunks())
+    )
+    index = index.filter(pc.is_valid(index["group"]))
+    kind = pa.array([key.kind for key in keys], pa.string()).take(index["key"].combine_chunks())
     groups = [_Group(name) for name in names.dictionary.to_pylist()]
-    for span in _grouped(told, ["group"], [("time", "min"), ("time", "max")]):
+    for span in _grouped(index, ["group"], [("time", "min"), ("time", "max")]):
         groups[span["group"]].span = (span["time_min"], span["time_max"])
     for unread, note in _UNREAD.items():
-        for item in _grouped(told.filter(pc.equal(kind, unread)), ["group"], [("time", "count")]):
+        for item in _grouped(index.filter(pc.equal(kind, unread)), ["group"], [("time", "count")]):
             groups[item["group"]].notes[note] += item["time_count"]
     is_commit = pc.is_in(kind, pa.array([_COMMIT, f"Legacy{_COMMIT}"]))
     is_read = pc.and_not(pc.invert(is_commit), pc.is_in(kind, pa.array(list(_UNREAD))))
-    _read_records(rows, told.filter(is_read), groups)
-    _count_commits(rows, told.filter(is_commit), keys, groups)
+    _read_records(rows, index.filter(is_read), groups)
+    _count_commits(rows, index.filter(is_commit), keys, groups)
     return [group.history() for group in sorted(groups, key=lambda group: group.name)]
 
 
 class _Group:
-    """What was read of a group.
+    """What was read of one group.
 
+    :ivar span: times of its first and its last record
+    :ivar entries: its records, but for commits, in order
+    :ivar commits: its commits by partition and minute
+    :ivar times: when its partitions were committed
     :ivar names: of topics, by the bytes of their ids
-    :ivar notes: what goes to `blind`, with how often
+    :ivar notes: sentences for `GroupSummary.blind`, with how often each applies
     """
 
     def __init__(self, name: str) -> None:
@@ -161,47 +169,73 @@ class _Group:
         self.notes: dict[str, int] = defaultdict(int)
 
     def history(self) -> GroupHistory:
-        """All of it."""
+        """Return the tables of the group."""
+        infer_topic_names(self.entries, self.names)
         ledger = Ledger(self.name, self.times)
-        name_topics(self.entries, self.names)
-        classic, consumer = ClassicRecords(ledger), ConsumerRecords(ledger, self.names)
-        blind: list[str] = []
-        for number, entry in enumerate(self.entries):
-            follows = self.entries[number + 1] if number + 1 < len(self.entries) else None
-            if follows is not None and (follows.at != entry.at or follows.record.is_tombstone):
-                follows = None  # no part of what this record begins
-            if entry.record.kind == _CLASSIC:
-                blind = blind or list(_CLASSIC_BLIND)
-                if not entry.record.is_tombstone:
-                    classic.tell(entry)
-                elif follows is not None and follows.record.kind != _CLASSIC:
-                    consumer.adopt(classic.generation)
-                    classic.forget()
-                else:
-                    classic.forget()
-                    ledger.deleted(entry.at)
-            elif entry.record.kind == "ConsumerGroupMetadata" and entry.record.is_tombstone:
-                epoch = consumer.epoch
-                consumer.tell(entry)
-                if follows is not None and follows.record.kind == _CLASSIC and epoch is not None:
-                    classic.adopt(entry, epoch)
-                else:
-                    ledger.deleted(entry.at)
-            else:
-                blind = blind or list(_CONSUMER_BLIND)
-                consumer.tell(entry)
-        consumer.close()
-        if not self.entries and self.commits:
-            blind = list(_NO_GROUP)
+        both = _BothProtocols(ledger, self.names)
+        for entry, following in zip_longest(self.entries, self.entries[1:]):
+            both.read(entry, following)
+        both.close()
         ledger.notes.update(self.notes)
-        return ledger.history(*self.span, self.commits, blind)
+        blind = _NO_GROUP if not self.entries and self.commits else both.blind
+        return ledger.history(*self.span, self.commits, list(blind))
+
+
+class _BothProtocols:
+    """Reads the records of a group that may change from one protocol to the other.
+
+    A tombstone of the group's record means that the group was deleted, unless a record of the other protocol follows at
+    the same moment: then the group was converted.
+
+    :ivar blind: what the log cannot show of such a group
+    """
+
+    def __init__(self, ledger: Ledger, names: Mapping[bytes, str]) -> None:
+        self.blind: tuple[str, ...] = ()
+        self._ledger = ledger
+        self._classic, self._consumer = ClassicRecords(ledger), ConsumerRecords(ledger, names)
+
+    def read(self, entry: Entry, following: Entry | None) -> None:
+        """Read the next record; `following` is the one after it."""
+        is_classic = entry.record.kind == _CLASSIC
+        if entry.record.is_tombstone and entry.record.kind in (_CLASSIC, _CONSUMER):
+            is_converted = (
+                following is not None
+                and following.at == entry.at
+                and not following.record.is_tombstone
+                and (following.record.kind == _CLASSIC) != is_classic
+            )
+            (self._end_classic if is_classic else self._end_consumer)(entry, is_converted)
+        else:
+            self.blind = self.blind or (_CLASSIC_BLIND if is_classic else _CONSUMER_BLIND)
+            (self._classic if is_classic else self._consumer).read(entry)
+
+    def close(self) -> None:
+        """Note what is still unknown after the last record."""
+        self._consumer.close()
+
+    def _end_classic(self, entry: Entry, is_converted: bool) -> None:
+        self.blind = self.blind or _CLASSIC_BLIND
+        if is_converted:
+            self._consumer.adopt(self._classic.generation)
+        self._classic.forget()
+        if not is_converted:
+            self._ledger.deleted(entry.at)
+
+    def _end_consumer(self, entry: Entry, is_converted: bool) -> None:
+        epoch = self._consumer.epoch
+        self._consumer.read(entry)
+        if is_converted and epoch is not None:
+            self._classic.adopt(entry, epoch)
+        else:
+            self._ledger.deleted(entry.at)
 
 
 # ---- rows and keys
 
 
 def _in_order(records: pa.Table) -> pa.Table:
-    """The sound rows by partition and offset, each place once."""
+    """Return the sound rows by partition and offset, each place once."""
     rows = records.select(["source", "partition", "offset", "time_ns", "key", "value", "error"])
     rows = rows.filter(pc.and_(pc.is_null(rows["error"]), pc.is_valid(rows["key"]))).drop_columns(["error"])
     wide = {"source": pa.large_string(), "key": pa.large_binary(), "value": pa.large_binary()}
@@ -222,17 +256,10 @@ def _order(rows: pa.Table, names: Sequence[str]) -> pa.Array:
 
 
 def _repeats(rows: pa.Table) -> pa.Array | None:
-    """Which rows are at the place of the row before; None if no one is."""
-    if rows.num_rows < 2:
-        return None
-    same = pa.array([False])
-    for name in ("partition", "offset"):
-        column = rows[name].combine_chunks()
-        equal = pc.equal(column[1:], column[:-1])
-        same = equal if len(same) == 1 and name == "partition" else pc.and_(same, equal)
-    if not pc.any(same).as_py():
-        return None
-    return pa.concat_arrays([pa.array([False]), same])
+    """Return which rows are at the place of the row before; None if there are none."""
+    partition, offset = (rows[name].combine_chunks() for name in ("partition", "offset"))
+    same = pc.and_(pc.equal(partition[1:], partition[:-1]), pc.equal(offset[1:], offset[:-1]))
+    return pa.concat_arrays([pa.array([False]), same]) if pc.any(same).as_py() else None
 
 
 def _encoded(keys: pa.Array | pa.ChunkedArray) -> pa.DictionaryArray:
@@ -243,14 +270,12 @@ def _encoded(keys: pa.Array | pa.ChunkedArray) -> pa.DictionaryArray:
 
 
 def _key(key: bytes) -> _Key:
-    number = int.from_bytes(key[:2], "big")
-    unread = "share" if number in _SHARE else "streams" if number in _STREAMS else None
+    unread = _TYPES.get(int.from_bytes(key[:_TYPE_SIZE], "big"))
     if unread is not None:
-        size = int.from_bytes(key[2:4], "big", signed=True)
-        if len(key) < 4 or not 0 <= size <= len(key) - 4:
-            return _TORN
+        start = 2 * _TYPE_SIZE
+        end = start + int.from_bytes(key[_TYPE_SIZE:start], "big", signed=True)
         try:
-            return _Key(unread, key[4 : 4 + size].decode())
+            return _Key(unread, key[start:end].decode()) if start <= end <= len(key) else _TORN
         except UnicodeDecodeError:
             return _TORN
     try:
@@ -265,7 +290,7 @@ def _key(key: bytes) -> _Key:
 
 
 def _grouped(rows: pa.Table, by: Sequence[str], aggregates: Sequence[tuple[str, str]]) -> Iterator[dict[str, Any]]:
-    """Aggregates over the rows in their order, one dict for each group; the groups in no certain order."""
+    """Yield aggregates over the rows in their order, one dict per group; the groups come in no defined order."""
     table = rows.group_by(by, use_threads=False).aggregate(aggregates)
     for batch in table.to_batches(max_chunksize=65_536):
         yield from batch.to_pylist()
@@ -274,10 +299,11 @@ def _grouped(rows: pa.Table, by: Sequence[str], aggregates: Sequence[tuple[str, 
 # ---- records of groups
 
 
-def _read_records(rows: pa.Table, told: pa.Table, groups: Sequence[_Group]) -> None:
-    wanted = rows.take(told["row"])
+def _read_records(rows: pa.Table, index: pa.Table, groups: Sequence[_Group]) -> None:
+    """Decode the records of `index`, a table of row, key, group and time, and hand them to their groups."""
+    wanted = rows.take(index["row"])
     latest: dict[int, int] = {}
-    for group, row in zip(told["group"].to_pylist(), _pylist(wanted), strict=True):
+    for group, row in zip(index["group"].to_pylist(), _pylist(wanted), strict=True):
         try:
             record = decode_offsets_record(row["key"], row["value"], strict=False)
         except DecodeError:
@@ -285,7 +311,7 @@ def _read_records(rows: pa.Table, told: pa.Table, groups: Sequence[_Group]) -> N
             continue
         at = latest[group] = max(latest.get(group, row["time_ns"]), row["time_ns"])
         groups[group].entries.append(Entry(at, row["source"], row["offset"], record))
-        if record.kind == "ConsumerGroupPartitionMetadata" and record.value is not None:
+        if record.kind == _PARTITION_METADATA and record.value is not None:
             groups[group].names.update((item.topic_id.bytes, item.topic_name) for item in record.value.topics)
 
 
@@ -303,28 +329,36 @@ _NEWEST: Final = registry[_VALUES[0]].valid_versions[-1]
 _NO_ID: Final = bytes(16)
 
 
-def _count_commits(rows: pa.Table, told: pa.Table, keys: Sequence[_Key], groups: Sequence[_Group]) -> None:
-    """Commits by partition and minute, with their times for the groups that have members."""
-    if not told.num_rows:
+def _count_commits(rows: pa.Table, index: pa.Table, keys: Sequence[_Key], groups: Sequence[_Group]) -> None:
+    """Count the commits of `index` by partition and minute, with their times for the groups that have members."""
+    if not index.num_rows:
         return
-    values = rows["value"].take(told["row"]).combine_chunks()
+    values = rows["value"].take(index["row"]).combine_chunks()
     is_deleted = pc.is_null(values)
-    for item in _grouped(told.filter(is_deleted), ["group"], [("time", "count")]):
+    for item in _grouped(index.filter(is_deleted), ["group"], [("time", "count")]):
         groups[item["group"]].notes[_FORGOTTEN] += item["time_count"]
-    told, values = told.filter(pc.invert(is_deleted)), values.filter(pc.invert(is_deleted))
-    numbers = pa.array([key.number for key in keys], pa.int64()).take(told["key"].combine_chunks())
+    index, values = index.filter(pc.invert(is_deleted)), values.filter(pc.invert(is_deleted))
+    numbers = pa.array([key.number for key in keys], pa.int64()).take(index["key"].combine_chunks())
     decoded = _COMMITS.decode(values, keys=numbers)
     offsets = pc.coalesce(*(pc.struct_field(decoded[name], "offset") for name in _VALUES))
-    is_newer = pc.greater(decoded["version"], _NEWEST)  # decoded as the newest there is, which nobody promised
+    is_newer = pc.greater(decoded["version"], _NEWEST)  # it was decoded as the newest known version, which is a guess
     is_bad = pc.or_(pc.is_valid(decoded["error"]), pc.fill_null(is_newer, True))
-    for item in _grouped(told.filter(is_bad), ["group"], [("time", "count")]):
+    for item in _grouped(index.filter(is_bad), ["group"], [("time", "count")]):
         groups[item["group"]].notes[_BAD] += item["time_count"]
-    minute = pc.multiply(pc.divide(told["time"], _MINUTE), _MINUTE)
-    counts = told.append_column("minute", minute).append_column("offset", offsets)
-    counts = counts.append_column("id", pc.struct_field(decoded[_VALUES[0]], "topic_id"))
-    counts = counts.filter(pc.invert(is_bad))
-    columns = ["group", "key", "minute"]
-    for item in _grouped(counts, columns, [("offset", "count"), ("offset", "first"), ("offset", "last")]):
+    minute = pc.multiply(pc.divide(index["time"], _MINUTE_NS), _MINUTE_NS)
+    counts = index.append_column("minute", minute).append_column("offset", offsets)
+    counts = counts.append_column("id", pc.struct_field(decoded[_VALUES[0]], "topic_id")).filter(pc.invert(is_bad))
+    _add_commits(counts, keys, groups)
+    is_named = pc.and_(pc.is_valid(counts["id"]), pc.not_equal(counts["id"], pa.scalar(_NO_ID, pa.binary(16))))
+    for item in _grouped(counts.filter(is_named), ["group", "key", "id"], []):
+        groups[item["group"]].names.setdefault(item["id"], keys[item["key"]].topic)
+    has_members = pa.array([bool(group.entries) for group in groups], pa.bool_()).take(counts["group"].combine_chunks())
+    _add_times(counts.select(["key", "group", "time"]).filter(has_members), keys, groups)
+
+
+def _add_commits(counts: pa.Table, keys: Sequence[_Key], groups: Sequence[_Group]) -> None:
+    columns = [("offset", "count"), ("offset", "first"), ("offset", "last")]
+    for item in _grouped(counts, ["group", "key", "minute"], columns):
         group, key = groups[item["group"]], keys[item["key"]]
         first, last = item["offset_first"], item["offset_last"]
         group.commits.append(
@@ -332,16 +366,10 @@ def _count_commits(rows: pa.Table, told: pa.Table, keys: Sequence[_Key], groups:
         )
     for group in groups:
         group.commits.sort(key=lambda row: (row.minute_ns, row.topic, row.partition))
-    is_named = pc.and_(pc.is_valid(counts["id"]), pc.not_equal(counts["id"], pa.scalar(_NO_ID, pa.binary(16))))
-    for item in _grouped(counts.filter(is_named), ["group", "key", "id"], []):
-        groups[item["group"]].names.setdefault(item["id"], keys[item["key"]].topic)
-    with_members = pa.array([bool(group.entries) for group in groups], pa.bool_()).take(
-        counts["group"].combine_chunks()
-    )
-    _tell_times(counts.select(["key", "group", "time"]).filter(with_members), keys, groups)
 
 
-def _tell_times(counts: pa.Table, keys: Sequence[_Key], groups: Sequence[_Group]) -> None:
+def _add_times(counts: pa.Table, keys: Sequence[_Key], groups: Sequence[_Group]) -> None:
+    """Give the groups the times of their commits: one sorted column for all, of which each partition has a range."""
     if not counts.num_rows:
         return
     ordered = counts.take(_order(counts, ["group", "key", "time"])).combine_chunks()

@@ -1,24 +1,26 @@
-"""What the records of one group have told so far: members, who held what, pauses, generations, rebalances.
+"""What the records of one group have shown so far: members, owners, pauses, generations, rebalances.
 
-`log_classic` and `log_consumer` both write into it, for a group may go from one protocol to the other and keep its
+`classic` and `kip848` both write into it, because a group may change from one protocol to the other and keep its
 members and what they hold.
 
 Laws:
 
-* Time does not go back: a record with an earlier timestamp than the one before it counts as of that one.
-* Who gives up a partition and gets it back at the same moment has held it all the time; what lasts no time is dropped.
-* A static member is the same to whoever counts moves, whatever its member id.
+* Time never decreases: a record with an earlier timestamp than the record before it counts at that record's time.
+* A member that gives up a partition and gets it back at the same moment has held it all the time; intervals of no
+  length are dropped.
+* When moves are counted, a static member is the same one whatever its member id.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import fsum
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire.forensics.model import (
+    NS_PER_MS,
     Cause,
     CommitRow,
     Evidence,
@@ -34,21 +36,43 @@ from kcoord_wire.forensics.model import (
     StateInterval,
 )
 
-__all__ = ["GONE", "MS", "CommitTimes", "Departed", "Entry", "Ledger", "Place", "counted"]
+__all__ = [
+    "GONE",
+    "CommitTimes",
+    "Departed",
+    "Entry",
+    "Explanation",
+    "Ledger",
+    "Place",
+    "counted",
+    "explain_departures",
+    "identity_of",
+    "listed",
+    "name_of",
+    "only",
+    "removed_members",
+]
 
-MS: Final = 1_000_000
 GONE: Final = "left or timed out"
-"""Why a member has gone, where the records do not say."""
+"""`MemberLife.why_left` where the records do not show which."""
 
 _STEADY: Final = 3  # commits that make a habit
-_LEAST_SESSION_MS: Final = 1_000  # no broker lets a session be shorter in practice
+_LEAST_SESSION_MS: Final = 1_000  # brokers allow no shorter session in practice
+_LISTED: Final = 8  # names in a sentence
+_EXPLAINED: Final = 4  # departures in a sentence
 
 Place = tuple[str, int]
 """A topic and a partition."""
 
 
 class Entry(NamedTuple):
-    """A record of a group: when, where, and an `OffsetsRecord`."""
+    """A record of a group.
+
+    :ivar at: its time, in nanoseconds since 1970
+    :ivar source: file, or topic and partition, that it is from
+    :ivar offset: of the record
+    :ivar record: an `OffsetsRecord`
+    """
 
     at: int
     source: str
@@ -56,13 +80,29 @@ class Entry(NamedTuple):
     record: Any
 
     def evidence(self, text: str) -> Evidence:
-        """This record as a fact behind a claim."""
+        """Return this record as evidence for what `text` says."""
         return Evidence(self.at, self.source, self.offset, text)
 
 
-class Departed(NamedTuple):
-    """A member that is gone: the likeliest cause, how sure that is, `MemberLife.why_left`, and a sentence."""
+class Explanation(NamedTuple):
+    """Why a generation or an epoch began: as `Rebalance` has it."""
 
+    cause: Cause
+    confidence: float
+    detail: str
+    member_id: str | None = None
+
+
+class Departed(NamedTuple):
+    """A member that is gone.
+
+    :ivar cause: likeliest cause
+    :ivar confidence: in that cause
+    :ivar why: as `MemberLife.why_left`
+    :ivar text: the same in a sentence
+    """
+
+    life: MemberLife
     cause: Cause
     confidence: float
     why: str
@@ -72,8 +112,8 @@ class Departed(NamedTuple):
 class CommitTimes:
     """When each partition of a group was committed.
 
-    :param times: ns, ascending within each partition
-    :param ranges: where in `times` a partition's are
+    :param times: nanoseconds since 1970, ascending within each partition
+    :param ranges: start and end of each partition's part of `times`
     """
 
     def __init__(self, times: Sequence[int] = (), ranges: Mapping[Place, tuple[int, int]] | None = None) -> None:
@@ -81,7 +121,7 @@ class CommitTimes:
         self._ranges = ranges or {}
 
     def between(self, place: Place, since: int, until: int) -> tuple[int, int, int]:
-        """How many commits there were from `since` to `until`, and the first and the last; 0, 0, 0 for none."""
+        """Return how many commits there were from `since` to `until`, the first and the last; 0, 0, 0 for none."""
         start, end = self._ranges.get(place, (0, 0))
         first = bisect_left(self._times, since, start, end)
         after = bisect_right(self._times, until, start, end)
@@ -89,12 +129,16 @@ class CommitTimes:
 
 
 class Ledger:
-    """See the head of the module.
+    """Collects the tables of one group from what its records show, see the laws of the module.
 
-    :ivar members: who is in the group, by member id
-    :ivar held: who holds what
-    :ivar paused: what was held and is not
-    :ivar notes: what was found that cannot be told, with how often
+    :ivar commits: when the group's partitions were committed
+    :ivar members: members of the group, by member id
+    :ivar held: what each partition's present owner holds
+    :ivar paused: the pauses of partitions that had an owner and have none
+    :ivar protocol_type: of the group; None while it is not known
+    :ivar notes: sentences for `GroupSummary.blind`, with how often each applies
+    :ivar rebalances: so far
+    :ivar generations: so far
     """
 
     def __init__(self, group_id: str, commits: CommitTimes) -> None:
@@ -117,7 +161,7 @@ class Ledger:
     # ---- members
 
     def see(self, at: int, life: MemberLife) -> MemberLife:
-        """A record tells of a member, as `life` has it; its `joined_ns` and first generation count if it is new."""
+        """Record a member as `life` describes it; `joined_ns` and the first generation count only if it is new."""
         known = self.members.get(life.member_id)
         if known is None:
             self.members[life.member_id] = life
@@ -132,7 +176,7 @@ class Ledger:
         return known
 
     def lose(self, at: int, member_id: str, why: str, rebalance: int | None = None) -> MemberLife | None:
-        """A member is gone; what it held is free, by the rebalance of this number."""
+        """Remove a member and release what it held, in the rebalance of that number."""
         life = self.members.pop(member_id, None)
         if life is not None:
             life.left_ns = at
@@ -143,7 +187,7 @@ class Ledger:
         return life
 
     def revive(self, at: int) -> None:
-        """Whoever has gone at this moment has not: the group has gone over to the other protocol."""
+        """Restore the members that were removed at this moment: the group has changed to the other protocol."""
         for member_id, life in list(self._left.items()):
             if life.left_ns == at:
                 life.left_ns = life.why_left = None
@@ -152,61 +196,77 @@ class Ledger:
             if pause.from_ns == at and pause.former_member_id in self.members:
                 self.give(at, place, pause.former_member_id, 0)
 
-    def identified(self, member_id: str | None, life: MemberLife | None) -> Identity:
-        """The member that triggered a rebalance; `life` is None where only its id is known."""
-        if life is None:
-            return Identity(member_id)
-        return Identity(member_id, life.client_id, life.client_host, life.instance_id)
-
-    def identity(self, member_id: str) -> str:
-        """What stays of a member when it restarts: its instance id, else its member id."""
+    def key_of(self, member_id: str) -> str:
+        """Return what identifies a member across restarts: its instance id, else its member id."""
         life = self.members.get(member_id)
         return f"instance {life.instance_id}" if life is not None and life.instance_id is not None else member_id
 
-    def departed(self, member_id: str, at: int, session_ms: int | None) -> Departed:
-        """Why a member may have gone by `at`, told by the commits of what it holds; to be asked before `lose`.
+    def departed(self, life: MemberLife, at: int) -> Departed:
+        """Explain why a member may be gone by `at`, from the commits of what it holds; call it before `lose`.
 
-        A commit keeps a session alive: within a session timeout after one, the session cannot have run out. Who has
-        committed steadily and then not for that long, was most likely not there any more.
+        A commit keeps a session alive: within a session timeout after one, the session cannot have expired. A member
+        that committed steadily and then not for that long was most likely not running any more.
         """
-        mine = [(place, item.from_ns) for place, item in self.held.items() if item.member_id == member_id]
+        mine = [(place, item.from_ns) for place, item in self.held.items() if item.member_id == life.member_id]
         counts = [self.commits.between(place, since, at) for place, since in mine]
         last = max((last for count, _, last in counts if count), default=None)
-        timeout = max(session_ms or 0, _LEAST_SESSION_MS) * MS
-        who = self.named(member_id)
+        timeout = max(life.session_timeout_ms or 0, _LEAST_SESSION_MS) * NS_PER_MS
+        who = self.named(life.member_id)
         if last is None:
             text = f"{who} is gone; the log does not tell whether it left, timed out or was removed"
-            return Departed(Cause.MEMBER_LEFT, 0.5, GONE, text)
-        quiet = (at - last) // MS
+            return Departed(life, Cause.MEMBER_LEFT, 0.5, GONE, text)
+        quiet = (at - last) // NS_PER_MS
         if at - last < timeout:
             text = f"{who} is gone; it committed {quiet} ms before, so its session had not run out"
-            return Departed(Cause.MEMBER_LEFT, 0.9, "left", text)
-        if session_ms is not None and any(
+            return Departed(life, Cause.MEMBER_LEFT, 0.9, "left", text)
+        if life.session_timeout_ms is not None and any(
             count >= _STEADY and (last - first) / (count - 1) * 2 < timeout for count, first, last in counts
         ):
             text = f"{who} is gone; it had committed steadily, and then not for {quiet} ms, longer than its session"
-            return Departed(Cause.SESSION_EXPIRED, 0.75, "session timeout", text)
+            return Departed(life, Cause.SESSION_EXPIRED, 0.75, "session timeout", text)
         text = f"{who} is gone, {quiet} ms after its last commit; whether it left or timed out, the log does not tell"
-        return Departed(Cause.MEMBER_LEFT, 0.5, GONE, text)
-
-    def removed(self, lives: Iterable[MemberLife]) -> list[RemovedMember]:
-        """These members, as a rebalance names who it has cost."""
-        return [
-            RemovedMember(life.member_id, life.client_id, life.client_host, life.why_left or GONE) for life in lives
-        ]
+        return Departed(life, Cause.MEMBER_LEFT, 0.5, GONE, text)
 
     def named(self, member_id: str) -> str:
-        """A member as people call it."""
+        """Return the name that people know a member by."""
         life = self.members.get(member_id)
-        if life is None:
-            return member_id
-        name = life.client_id or member_id
-        return f"{name} (instance {life.instance_id})" if life.instance_id is not None else name
+        return member_id if life is None else name_of(life)
 
-    # ---- what they hold
+    # ---- rebalances
+
+    def begin_generation(
+        self, generation_id: int, rebalance: Rebalance, stable_ns: int | None, partitions: int
+    ) -> None:
+        """Record the generation that a rebalance leads to; the one before it ends."""
+        self.end_generation(rebalance.started_ns)
+        self.generations.append(
+            Generation(
+                group_id=self.group_id,
+                generation_id=generation_id,
+                joined_ns=rebalance.started_ns,
+                stable_ns=stable_ns,
+                ended_ns=None,
+                assignor=rebalance.assignor,
+                leader_id=rebalance.leader_id,
+                members=rebalance.members_after,
+                partitions=partitions,
+            )
+        )
+
+    def end_generation(self, at: int) -> None:
+        """End the present generation, if there is one."""
+        if self.generations and self.generations[-1].ended_ns is None:
+            self.generations[-1].ended_ns = at
+
+    def empty(self, at: int, generation_id: int) -> None:
+        """Record that the group has no members from now on."""
+        self.end_generation(at)
+        self.state(at, "Empty", generation_id)
+
+    # ---- owners
 
     def give(self, at: int, place: Place, member_id: str, generation_id: int) -> None:
-        """A member holds a partition from now on."""
+        """Record that a member holds a partition from now on."""
         current = self.held.get(place)
         if current is not None:
             if current.member_id == member_id:
@@ -228,7 +288,7 @@ class Ledger:
         self._ownership.append(item)
 
     def release(self, at: int, place: Place, rebalance: int | None) -> None:
-        """Nobody holds a partition from now on, by the rebalance of this number."""
+        """Record that a partition has no owner from now on, because of the rebalance of that number."""
         item = self.held.pop(place, None)
         if item is not None:
             item.to_ns = at
@@ -238,16 +298,16 @@ class Ledger:
             self._pauses.append(pause)
 
     def owners(self) -> dict[Place, str]:
-        """Who holds each partition, or held it last, as `identity`."""
-        places = {place: self.identity(pause.former_member_id) for place, pause in self.paused.items()}
-        return places | {place: self.identity(item.member_id) for place, item in self.held.items()}
+        """Return the owner of each partition, or its last one, as `key_of` identifies it."""
+        places = {place: self.key_of(pause.former_member_id) for place, pause in self.paused.items()}
+        return places | {place: self.key_of(item.member_id) for place, item in self.held.items()}
 
     def count_moves(self, before: Mapping[Place, str], rebalance: Rebalance) -> None:
-        """Tell of a rebalance what has moved since `before`, as `owners` gave it."""
-        after = {place: self.identity(item.member_id) for place, item in self.held.items()}
+        """Set how many partitions a rebalance has moved since `before`, which `owners` returned."""
+        after = {place: self.key_of(item.member_id) for place, item in self.held.items()}
         moved = [place for place, owner in after.items() if before.get(place, owner) != owner]
         rebalance.moved = len(moved)
-        stayed = {self.identity(member_id): life for member_id, life in self.members.items()}
+        stayed = {self.key_of(member_id): life for member_id, life in self.members.items()}
         share = len(after) // max(len(stayed), 1)
         had = Counter(before.values())
         lost = Counter(
@@ -258,7 +318,7 @@ class Ledger:
     # ---- the group
 
     def state(self, at: int, name: str | None, generation_id: int | None) -> None:
-        """The group is in a state from now on; None: it is no more."""
+        """Record the state of the group from now on; None: the group does not exist any more."""
         if self._states and self._states[-1].to_ns is None:
             if (self._states[-1].state, self._states[-1].generation_id) == (name, generation_id):
                 return
@@ -266,18 +326,8 @@ class Ledger:
         if name is not None:
             self._states.append(StateInterval(self.group_id, name, at, None, generation_id))
 
-    def generation(self, generation: Generation) -> None:
-        """A generation has begun, and so ended the one before."""
-        self.end_generation(generation.joined_ns)
-        self.generations.append(generation)
-
-    def end_generation(self, at: int) -> None:
-        """The generation there was is over."""
-        if self.generations and self.generations[-1].ended_ns is None:
-            self.generations[-1].ended_ns = at
-
     def deleted(self, at: int) -> None:
-        """The group is no more."""
+        """Record that the group was deleted."""
         for member_id in list(self.members):
             self.lose(at, member_id, GONE)
         for pause in self.paused.values():
@@ -287,12 +337,11 @@ class Ledger:
         self.state(at, None, None)
 
     def history(self, first_ns: int, last_ns: int, commits: list[CommitRow], blind: list[str]) -> GroupHistory:
-        """All of it; to be called once, at the end."""
+        """Return the tables; call it once, at the end."""
         pauses = [item for item in self._pauses if item.from_ns != item.to_ns]
         for rebalance in self.rebalances:
             if rebalance.cooperative and rebalance.outcome == "stable":
-                mine = [item for item in pauses if item.rebalance == rebalance.number and item.to_ns is not None]
-                rebalance.paused_ms = fsum(((item.to_ns or 0) - item.from_ns) / MS for item in mine)
+                rebalance.paused_ms = _paused_ms(item for item in pauses if item.rebalance == rebalance.number)
         summary = GroupSummary(
             group_id=self.group_id,
             origin="log",
@@ -304,7 +353,7 @@ class Ledger:
             rebalances=len(self.rebalances),
             exchanges=0,
             commits=sum(row.commits for row in commits),
-            paused_ms=fsum((item.to_ns - item.from_ns) / MS for item in pauses if item.to_ns is not None),
+            paused_ms=_paused_ms(pauses),
             blind=blind + [counted(note, count) for note, count in sorted(self.notes.items())],
         )
         return GroupHistory(
@@ -319,6 +368,52 @@ class Ledger:
         )
 
 
+def _paused_ms(pauses: Iterable[Pause]) -> float:
+    """Return the time of the pauses that ended, summed."""
+    return fsum((item.to_ns - item.from_ns) / NS_PER_MS for item in pauses if item.to_ns is not None)
+
+
+def removed_members(lives: Iterable[MemberLife]) -> list[RemovedMember]:
+    """Return these members as `Rebalance.removed` lists them."""
+    return [RemovedMember(life.member_id, life.client_id, life.client_host, life.why_left or GONE) for life in lives]
+
+
+def identity_of(member_id: str | None, *known: Mapping[str, MemberLife]) -> Identity:
+    """Return the member of that id as a rebalance names its trigger, from the first mapping that has it."""
+    life = next((lives[member_id] for lives in known if member_id in lives), None) if member_id is not None else None
+    if life is None:
+        return Identity(member_id)
+    return Identity(member_id, life.client_id, life.client_host, life.instance_id)
+
+
+def explain_departures(gone: Mapping[str, Departed]) -> Explanation:
+    """Return why a generation began after these departures: the likeliest cause, and all of them in the sentence."""
+    ordered = sorted(gone.items(), key=lambda item: (-item[1].confidence, item[0]))
+    best = ordered[0][1]
+    detail = "; ".join(departed.text for _, departed in ordered[:_EXPLAINED])
+    if len(ordered) > _EXPLAINED:
+        detail += f"; and {len(ordered) - _EXPLAINED} more"
+    return Explanation(best.cause, best.confidence, detail, only([member_id for member_id, _ in ordered]))
+
+
+def name_of(life: MemberLife) -> str:
+    """Return the name that people know a member by, with the instance id of a static one."""
+    name = life.client_id or life.member_id
+    return name if life.instance_id is None else f"{name} (instance {life.instance_id})"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names in order, the first eight where there are more."""
+    ordered = sorted(names)
+    more = len(ordered) - _LISTED
+    return ", ".join(ordered[:_LISTED]) + (f" and {more} more" if more > 0 else "")
+
+
+def only(member_ids: Collection[str]) -> str | None:
+    """Return the one member id there is; None for several, and for none."""
+    return next(iter(member_ids)) if len(member_ids) == 1 else None
+
+
 def counted(note: str, count: int) -> str:
-    """A note with how often it applies: ``{}`` in it is the number, ``{s}`` the s of a plural."""
+    """Return a note with how often it applies: ``{}`` stands for the number, ``{s}`` for the s of a plural."""
     return note.replace("{}", f"{count:,}").replace("{s}", "" if count == 1 else "s")
