@@ -11,10 +11,9 @@ import pyarrow as pa
 import pytest
 
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.coordinator.core.events import Rebalance, Trigger
+from kcoord_wire.coordinator.core.events import RebalanceAccount, Trigger
 from kcoord_wire.forensics.log.history import log_histories, log_history
-from kcoord_wire.forensics.model import Cause, GroupHistory, LogRow, table_of
-from kcoord_wire.forensics.model import Rebalance as Told
+from kcoord_wire.forensics.model import Cause, GroupHistory, LogRow, Rebalance, table_of
 from kcoord_wire.records import SegmentReader
 from kcoord_wire.simulation.group.cluster import Cluster
 from kcoord_wire.simulation.group.script import random_script
@@ -53,7 +52,7 @@ def records_of(sim: Cluster) -> pa.Table:
     return table_of(LogRow, rows)
 
 
-Accounts = dict[tuple[int, int], Rebalance]
+Accounts = dict[tuple[int, int], RebalanceAccount]
 """Rebalances that came to a generation, by it and the end in ns: after a crash a generation may come again."""
 
 
@@ -65,7 +64,7 @@ def accounts(sim: Cluster, group: str = "group") -> Accounts:
     }
 
 
-def account_of(rebalance: Told, accounted: Accounts) -> Rebalance | None:
+def account_of(rebalance: Rebalance, accounted: Accounts) -> RebalanceAccount | None:
     return accounted.get((rebalance.generation_id or 0, rebalance.ended_ns or 0))
 
 
@@ -183,7 +182,7 @@ def test_scenarios(scenario: Callable[[Cluster], None], causes: list[Cause]) -> 
         agrees(rebalance, account)
 
 
-def agrees(rebalance: Told, account: Rebalance) -> None:
+def agrees(rebalance: Rebalance, account: RebalanceAccount) -> None:
     """What the log tells outright is what the coordinator says."""
     assert rebalance.outcome == account.outcome
     assert rebalance.assignor == account.protocol
@@ -193,7 +192,7 @@ def agrees(rebalance: Told, account: Rebalance) -> None:
         assert rebalance.members_after >= len(joined), "static members stay, joined or not"
 
 
-def gone(account: Rebalance) -> set[str]:
+def gone(account: RebalanceAccount) -> set[str]:
     return {removal.member_id for removal in account.removed}
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from kcoord_wire.coordinator.core.events import Rebalance, Trigger
+from kcoord_wire.coordinator.core.events import RebalanceAccount, Trigger
 from kcoord_wire.forensics.model import Cause
 from kcoord_wire.messages import JoinGroupResponse, LeaveGroupRequest, SyncGroupRequest
 from kcoord_wire.simulation.group.cluster import EPOCH_MS, Cluster, Happening
@@ -169,7 +169,7 @@ def labels_of(sim: Cluster) -> list[Label]:
     """A label for every rebalance that the coordinator has begun, in the order of their beginning."""
     lives = _Lives(sim)
     numbers: dict[str, int] = {}
-    former: dict[str, list[Rebalance]] = {}
+    former: dict[str, list[RebalanceAccount]] = {}
     labels = []
     for account in sim.begun:
         before = former.setdefault(account.group_id, [])
@@ -181,7 +181,7 @@ def labels_of(sim: Cluster) -> list[Label]:
     return labels
 
 
-def _label(account: Rebalance, number: int, rule: str, cause: Cause) -> Label:
+def _label(account: RebalanceAccount, number: int, rule: str, cause: Cause) -> Label:
     got_there = account.joined_at is not None or account.outcome == "empty"
     return Label(
         group_id=account.group_id,
@@ -241,7 +241,7 @@ def _set_ends(labels: Sequence[Label], lives: _Lives) -> None:
                 label.ended_ms = crash + EPOCH_MS
 
 
-def _cause(account: Rebalance, former: Sequence[Rebalance], lives: _Lives) -> tuple[str, Cause]:
+def _cause(account: RebalanceAccount, former: Sequence[RebalanceAccount], lives: _Lives) -> tuple[str, Cause]:
     """The rule that fits, and its cause."""
     trigger = account.trigger
     at = account.started_at - EPOCH_MS
@@ -279,7 +279,7 @@ def _cause(account: Rebalance, former: Sequence[Rebalance], lives: _Lives) -> tu
     return "metadata", Cause.SUBSCRIPTION_CHANGED
 
 
-def _is_used_up(name: str, wish: Happening, former: Sequence[Rebalance], lives: _Lives) -> bool:
+def _is_used_up(name: str, wish: Happening, former: Sequence[RebalanceAccount], lives: _Lives) -> bool:
     """Whether a rebalance has already heard that JoinGroup, so that what repeats it has no reason but a lost answer; or
     whether it was the first of its process, which every process begins with."""
     began = lives.last(name, wish.at, "starts")
@@ -327,7 +327,7 @@ def _why_left(name: str, at: int, lives: _Lives) -> tuple[str, Cause]:
     return "left", Cause.MEMBER_LEFT
 
 
-def _places(name: str, former: Sequence[Rebalance], lives: _Lives) -> list[str]:
+def _places(name: str, former: Sequence[RebalanceAccount], lives: _Lives) -> list[str]:
     """What the accounts say of a process, oldest first: ``in``, or why it was removed."""
     told = []
     for account in former:
@@ -337,7 +337,7 @@ def _places(name: str, former: Sequence[Rebalance], lives: _Lives) -> list[str]:
     return told
 
 
-def _is_same_life(name: str, at: int, former: Sequence[Rebalance], lives: _Lives) -> bool:
+def _is_same_life(name: str, at: int, former: Sequence[RebalanceAccount], lives: _Lives) -> bool:
     """Whether the process runs since before it was last removed."""
     started = lives.last(name, at, "starts")
     removed = [
@@ -352,7 +352,7 @@ def _lost_by_crash(
     name: str,
     at: int,
     joins: Sequence[Happening],
-    former: Sequence[Rebalance],
+    former: Sequence[RebalanceAccount],
     places: Sequence[str],
     lives: _Lives,
 ) -> str | None:
