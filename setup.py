@@ -21,6 +21,8 @@ from setuptools.errors import CCompilerError, CompileError, ExecError, LinkError
 from setuptools.modified import newer_group
 
 SOURCES = Path("_speedups")
+MODULES = {"native": "objects/native.pyx", "columns": "columns/columns.pyx"}
+INCLUDED = [str(SOURCES), str(SOURCES / "objects"), str(SOURCES / "columns")]
 REQUIRED = os.environ.get("KCOORD_WIRE_REQUIRE_NATIVE") == "1"
 DEBUG = os.environ.get("KCOORD_WIRE_DEBUG") == "1"
 SANITIZE = os.environ.get("KCOORD_WIRE_SANITIZE", "")
@@ -42,17 +44,17 @@ def native_modules() -> list[Extension]:
     if not flags.exists() or flags.read_text() != text:
         flags.parent.mkdir(exist_ok=True)
         flags.write_text(text)
-    written_by_hand = sorted(str(path) for path in SOURCES.iterdir() if path.suffix in {".pyx", ".pxd", ".h"})
+    written_by_hand = sorted(str(path) for path in SOURCES.rglob("*.*") if path.suffix in {".pyx", ".pxd", ".h"})
     return [
         Extension(
             f"kcoord_wire._{name}",
-            [str(SOURCES / f"{name}.pyx")],
-            include_dirs=[str(SOURCES)],
+            [str(SOURCES / source)],
+            include_dirs=INCLUDED,
             depends=[*written_by_hand, str(flags), "setup.py"],
             extra_compile_args=compile_args,
             extra_link_args=link_args,
         )
-        for name in ("native", "columns")
+        for name, source in MODULES.items()
     ]
 
 
@@ -89,7 +91,7 @@ class BuildNative(build_ext):
             cythonize(
                 [ext],
                 build_dir="build/cython",
-                include_path=[str(SOURCES)],
+                include_path=INCLUDED,
                 force=True,
                 compiler_directives={"language_level": 3, "boundscheck": DEBUG, "wraparound": False, "cdivision": True},
             )

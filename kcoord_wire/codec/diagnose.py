@@ -11,15 +11,15 @@ in the order of the wire, to raise the error that a reader or writer working fie
 from __future__ import annotations
 
 import math
-import operator
 import uuid
 from collections.abc import Mapping
 from typing import Final
 
+from kcoord_wire.codec.stored import stored_bytes, stored_int, stored_items, stored_message
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.schema.plan import MAX_STRING, Length, Op, Presence, Step, StructPlan
 
-__all__ = ["MAX_BYTES", "MAX_COUNT", "MAX_TAG", "explain_bytes", "explain_value", "is_default"]
+__all__ = ["MAX_BYTES", "MAX_COUNT", "MAX_TAG", "explain_bytes", "explain_value", "is_default", "java_int"]
 
 MAX_BYTES: Final = 0x7FFFFFFF
 MAX_COUNT: Final = {Length.INT16: 0x7FFF, Length.INT32: 0x7FFFFFFF, Length.COMPACT: 0x7FFFFFFF}
@@ -37,6 +37,11 @@ def explain_bytes(plan: StructPlan, data: bytes | bytearray | memoryview, pos: i
     end = _Reader(data, strict).struct(plan, pos, plan.name)
     if whole and strict and end != len(data):
         raise DecodeError("trailing", end, plan.name, f"{len(data) - end} bytes are left over after the message")
+
+
+def java_int(value: int) -> int:
+    """The low 32 bits of `value` as a signed number, as Kafka computes with what readUnsignedVarint returns."""
+    return ((value + 0x80000000) & 0xFFFFFFFF) - 0x80000000
 
 
 def explain_value(plan: StructPlan, classes: Mapping[str, type], message: object) -> None:
@@ -116,7 +121,7 @@ class _Reader:
     def prefix(self, length: Length, pos: int, path: str) -> tuple[int, int]:
         if length is Length.COMPACT:
             number, start = self.uvarint(pos, path)
-            return number - 1, start
+            return (number - 1 if self.strict else java_int(number - 1)), start
         start = pos + _PREFIX_SIZES[length]
         self.need(start - pos, pos, pos, path)
         return int.from_bytes(self.data[pos:start], "big", signed=True), start
@@ -139,6 +144,8 @@ class _Reader:
         self.need(size, start, pos, path)
         if size > step.high:
             raise DecodeError("range", pos, path, f"the string has {size} bytes, at most {step.high} may be")
+        if not self.strict:
+            return start + size
         try:
             str(self.data[start : start + size], "utf-8")
         except UnicodeDecodeError as error:
@@ -158,14 +165,15 @@ class _Reader:
         return start
 
     def marker(self, step: Step, pos: int, path: str) -> tuple[bool, int]:
-        number, start = self.prefix(step.length, pos, path)
         if step.length is Length.COMPACT:
-            number, null = number + 1, 0
+            number, start = self.uvarint(pos, path)
+            null, present = 0, java_int(number) > 0
         else:
-            null = -1
+            number, start = self.prefix(step.length, pos, path)
+            null, present = -1, number >= 0
         if self.strict and number not in (1, null):
             raise DecodeError("value", pos, path, f"a struct is marked 1, or {null} for null, not {number}")
-        return (number > 0 if null == 0 else number >= 0), start
+        return present, start
 
     def union(self, step: Step, pos: int, path: str) -> int:
         tag, start = self.prefix(Length.INT8, pos, path)
@@ -177,6 +185,8 @@ class _Reader:
     def tags(self, plan: StructPlan, pos: int, path: str) -> int:
         own = f"{path}.unknown_tags"
         count, start = self.uvarint(pos, own)
+        if not self.strict and java_int(count) < 0:
+            return start
         if count * 2 > self.end - start:
             detail = f"{count} tags take at least {count * 2} bytes, {self.end - start} are left"
             raise DecodeError("truncated", pos, own, detail)
@@ -211,21 +221,22 @@ class _Writer:
     def struct(self, plan: StructPlan, value: object, path: str) -> None:
         if value is None:
             raise EncodeError("null", path, "the value is None, which it may not be")
-        if not isinstance(value, self.classes[plan.name]):
+        message = stored_message(value, self.classes[plan.name])
+        if message is None:
             raise _wrong_type(value, plan.name, path)
         for step in plan.steps:
             field = f"{path}.{step.attr}"
             if step.presence is Presence.ABSENT:
-                if not step.ignorable and not is_default(step, self.get(value, step.attr, path), self.classes):
+                if not step.ignorable and not is_default(step, self.get(message, step.attr, path), self.classes):
                     raise EncodeError("version", field, f"version {plan.version} carries nothing but the default")
             elif step.presence is Presence.PLAIN:
-                self.value(step, self.get(value, step.attr, path), field, step.nullable)
-            elif step.presence is Presence.REMAINING and self.get(value, step.attr, path) is not None:
-                self.value(step, self.get(value, step.attr, path), field, False)
+                self.value(step, self.get(message, step.attr, path), field, step.nullable)
+            elif step.presence is Presence.REMAINING and self.get(message, step.attr, path) is not None:
+                self.value(step, self.get(message, step.attr, path), field, False)
         if plan.holds_tags:
-            self.unknown_tags(plan, self.get(value, "unknown_tags", path), f"{path}.unknown_tags")
+            self.unknown_tags(plan, self.get(message, "unknown_tags", path), f"{path}.unknown_tags")
         for step in plan.tagged:
-            held = self.get(value, step.attr, path)
+            held = self.get(message, step.attr, path)
             if not is_default(step, held, self.classes):
                 self.value(step, held, f"{path}.{step.attr}", step.nullable)
 
@@ -272,7 +283,7 @@ class _Writer:
                 raise EncodeError("range", path, "the number is too big for a float64") from None
         else:
             try:
-                number = operator.index(value)  # type: ignore[arg-type]
+                number = stored_int(value)
             except TypeError:
                 raise _wrong_type(value, "int", path) from None
             if not step.low <= number <= step.high:
@@ -291,34 +302,31 @@ class _Writer:
             raise EncodeError("range", path, f"the string has {size} bytes, at most {step.high} may be")
 
     def bytes(self, value: object, path: str) -> None:
-        if not _is_buffer(value):
+        raw = stored_bytes(value)
+        if raw is None:
             raise _wrong_type(value, "bytes", path)
-        size = value.nbytes if isinstance(value, memoryview) else len(value)  # type: ignore[arg-type]
+        size = len(raw)
         if size > MAX_BYTES:
             raise EncodeError("length", path, f"there are {size} bytes, at most {MAX_BYTES} may be")
 
     def array(self, step: Step, value: object, path: str) -> None:
         assert step.item is not None
-        if not isinstance(value, list | tuple):
+        items = stored_items(value)
+        if items is None:
             raise _wrong_type(value, "list", path)
-        if len(value) > MAX_COUNT[step.length]:
+        if len(items) > MAX_COUNT[step.length]:
             limit = MAX_COUNT[step.length]
-            raise EncodeError("length", path, f"there are {len(value)} elements, at most {limit} may be")
-        for i, item in enumerate(value):
+            raise EncodeError("length", path, f"there are {len(items)} elements, at most {limit} may be")
+        for i, item in enumerate(items):
             self.value(step.item, item, f"{path}[{i}]", step.item.nullable)
 
     def unknown_tags(self, plan: StructPlan, tags: object, path: str) -> None:
-        if not isinstance(tags, list | tuple):
+        given = stored_items(tags)
+        if given is None:
             raise _wrong_type(tags, "tuple of (tag, bytes)", path)
         last = -1
-        for pair in tags:
-            if not (isinstance(pair, list | tuple) and len(pair) == 2):
-                raise _wrong_type(pair, "(tag, bytes)", path)
-            tag, payload = pair
-            if not isinstance(tag, int) or not 0 <= tag <= MAX_TAG:
-                raise EncodeError("type", path, f"a tag is an int from 0 to {MAX_TAG}")
-            if not isinstance(payload, bytes | bytearray | memoryview):
-                raise _wrong_type(payload, "bytes", path)
+        for one in given:
+            tag = _tag_of(one, path)
             if not plan.flexible:
                 raise EncodeError("tag", path, f"version {plan.version} has no tagged fields")
             if tag <= last:
@@ -328,23 +336,33 @@ class _Writer:
             last = tag
 
 
+def _tag_of(pair: object, path: str) -> int:
+    """The number of an unknown tag, given as (tag, bytes)."""
+    parts = stored_items(pair)
+    if parts is None or len(parts) != 2:
+        raise _wrong_type(pair, "(tag, bytes)", path)
+    if not issubclass(type(parts[0]), int) or not 0 <= stored_int(parts[0]) <= MAX_TAG:
+        raise EncodeError("type", path, f"a tag is an int from 0 to {MAX_TAG}")
+    if stored_bytes(parts[1], contiguous=False) is None:
+        raise _wrong_type(parts[1], "bytes", path)
+    return stored_int(parts[0])
+
+
 def is_default(step: Step, value: object, classes: Mapping[str, type]) -> bool:
     """Whether a field that does not travel loses nothing: `value` is what a reader would put there."""
     if step.default is None:
         return value is None
     if step.default == ():
-        return isinstance(value, list | tuple) and not value
+        items = stored_items(value)
+        return items is not None and len(items) == 0
     if step.default is ...:
         plan = step.struct if step.struct is not None else step.variants[0][1]
         try:
-            return bool(value == classes[plan.name]())
+            cls = classes[plan.name]
+            return type(value) is cls and bool(value == cls())
         except AttributeError:  # one of its slots is empty: writing it will say which
             return False
     return bool(value == step.default)
-
-
-def _is_buffer(value: object) -> bool:
-    return isinstance(value, bytes | bytearray) or (isinstance(value, memoryview) and value.c_contiguous)
 
 
 def _wrong_type(value: object, wanted: str, path: str) -> EncodeError:

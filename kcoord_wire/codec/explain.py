@@ -14,12 +14,15 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kcoord_wire.codec.registry import Buffer, Registry
 from kcoord_wire.codec.registry import registry as built_in
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.schema.model import Message
+
+if TYPE_CHECKING:
+    from kcoord_wire.schema.constructs import Leaf
 
 __all__ = ["Explanation", "Row", "explain"]
 
@@ -179,13 +182,11 @@ class _Rows:
         self.open: list[int] = []
         self.position = base
 
-    def leaf(
-        self, start: int, end: int, path: str, type_: str, value: object, note: str = "", embeds: str | None = None
-    ) -> None:
-        row = self.row(start, end, path, type_, value, note)
+    def leaf(self, leaf: Leaf) -> None:
+        row = self.row(leaf.start, leaf.end, leaf.path, leaf.type, leaf.value, leaf.note)
         within: list[Row] = []
-        if embeds is not None and isinstance(value, bytes):
-            within, note = self.embedded(row, value, embeds)
+        if leaf.embeds is not None and isinstance(leaf.value, bytes):
+            within, note = self.embedded(row, leaf.value, leaf.embeds)
             row = replace(row, note=note, leaf=not within)
         self.rows += [row, *within]
         self.position = row.end

@@ -26,8 +26,10 @@ from contextlib import contextmanager
 from itertools import repeat
 from typing import Any, Final
 
-from kcoord_wire.codec.diagnose import MAX_BYTES, MAX_TAG, explain_bytes, explain_value
+from kcoord_wire.codec.diagnose import MAX_BYTES, MAX_TAG, explain_bytes, explain_value, java_int
+from kcoord_wire.codec.stored import stored_bytes, stored_int, stored_items, stored_message
 from kcoord_wire.schema.plan import MAX_STRING, Length, Op, Presence, Step, StructPlan
+from kcoord_wire.schema.utf8 import decode_like_java
 
 __all__ = ["Program"]
 
@@ -151,9 +153,10 @@ def _uvarint_strict(data: bytes | memoryview, pos: int) -> tuple[int, int]:
 
 def _long_length(data: bytes | memoryview, pos: int, limit: int) -> tuple[int, int]:
     value, pos = _uvarint(data, pos)
-    if value > limit + 1:
+    length = java_int(value - 1)
+    if length > limit:
         raise Refused
-    return value - 1, pos
+    return length, pos
 
 
 def _long_length_strict(data: bytes | memoryview, pos: int, limit: int) -> tuple[int, int]:
@@ -182,6 +185,8 @@ def _unknown_tags(
 ) -> tuple[tuple[tuple[int, bytes], ...], int]:
     uvarint = _uvarint_strict if strict else _uvarint
     count, pos = uvarint(data, pos)
+    if not strict and java_int(count) < 0:
+        return (), pos
     if count * 2 > end - pos:
         raise Refused
     tags: list[tuple[int, bytes]] = []
@@ -213,27 +218,45 @@ def _tag_section(fields: Sequence[tuple[int, bytes]], unknown: Any, known: froze
 
 
 def _tags_given(unknown: Any) -> Iterator[tuple[int, bytes]]:
-    if not isinstance(unknown, list | tuple):
-        raise Refused
-    for pair in unknown:
-        if not (isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], int)):
+    for given in _items(unknown):
+        pair = _items(given)
+        if len(pair) != 2 or not issubclass(type(pair[0]), int):
             raise Refused
-        if not isinstance(pair[1], bytes | bytearray | memoryview):
+        payload = stored_bytes(pair[1], contiguous=False)
+        if payload is None:
             raise Refused
-        yield pair[0], bytes(pair[1])
+        yield stored_int(pair[0]), payload
 
 
 def _no_tags(unknown: Any) -> None:
-    if unknown or not isinstance(unknown, list | tuple):
+    if _items(unknown):
         raise Refused
 
 
 def _bytes(value: Any) -> bytes:
-    if isinstance(value, bytearray) or (isinstance(value, memoryview) and value.c_contiguous):
-        return bytes(value)
-    if not isinstance(value, bytes):
+    raw = stored_bytes(value)
+    if raw is None:
         raise Refused
-    return value
+    return raw
+
+
+def _items(value: Any) -> Any:
+    items = stored_items(value)
+    if items is None:
+        raise Refused
+    return items
+
+
+def _is_filled(value: Any) -> bool:
+    items = stored_items(value)
+    return items is None or len(items) > 0
+
+
+def _message(value: Any, cls: type) -> Any:
+    plain = stored_message(value, cls)
+    if plain is None:
+        raise Refused
+    return plain
 
 
 class _Runs(dict[int, Callable[..., Any]]):
@@ -357,6 +380,7 @@ class _ReaderSource(_Source):
         self.names["uvarint"] = _uvarint_strict if strict else _uvarint
         self.names["long_length"] = _long_length_strict if strict else _long_length
         self.names["unknown_tags"] = _unknown_tags
+        self.names["lenient_text"] = decode_like_java
 
     def body(self, plan: StructPlan, root: bool) -> None:
         name = self.what if root else self.functions[plan]
@@ -454,7 +478,10 @@ class _ReaderSource(_Source):
         """A string or bytes of `n` bytes."""
         taken = "data[pos:stop]"
         if step.op is Op.STRING:
-            taken = f'str({taken}, "utf-8")' if self.view else f"{taken}.decode()"
+            if not self.strict:
+                taken = f"lenient_text({taken})"
+            else:
+                taken = f'str({taken}, "utf-8")' if self.view else f"{taken}.decode()"
             limited = step.high < MAX_STRING or step.length is Length.INT32
         else:
             taken = f"bytes({taken})" if self.view else taken
@@ -534,7 +561,8 @@ class _ReaderSource(_Source):
 
     def nullable_struct(self, step: Step, n: str, target: str, depth: int) -> None:
         present = "== 0" if step.length is Length.COMPACT else "== 1"
-        with self.block(f"if {n} == -1:" if self.strict else f"if {n} < 0:"):
+        # Lenient: a marker of 2**31 is a negative Java int, and null; as a length it is one less, which is positive.
+        with self.block(f"if {n} == -1:" if self.strict else f"if not 0 <= {n} < {MAX_BYTES}:"):
             self.line(f"{target} = None")
         with self.block(f"elif {n} {present}:" if self.strict else "else:"):
             self.nested(step.struct, target, depth)
@@ -564,6 +592,9 @@ class _ReaderSource(_Source):
     def known_and_unknown_tags(self, plan: StructPlan, m: str, n: str, known: str, depth: int) -> None:
         tag, size, start, last, unknown = (f"{word}{depth}" for word in ("tag", "size", "start", "last", "unknown"))
         self.line(f"{n}, pos = uvarint(data, pos - 1)")
+        if not self.strict:
+            with self.block(f"if {n} > {MAX_BYTES}:"):  # negative as a Java int: Kafka reads no tags
+                self.line(f"{n} = 0")
         with self.block(f"if {n} * 2 > end - pos:"):
             self.line("raise Refused")
         self.line(f"{unknown} = []")
@@ -603,12 +634,17 @@ class _WriterSource(_Source):
         self.variables = 0
         self.names |= {
             "as_bytes": _bytes,
-            "index": operator.index,
+            "as_items": _items,
+            "as_message": _message,
+            "index": stored_int,
+            "is_filled": _is_filled,
             "join": b"".join,
             "no_tags": _no_tags,
             "tag_section": _tag_section,
+            "to_bytes": int.to_bytes,
             "utf8": str.encode,
             "uvarint": _uvarint_bytes,
+            "uuid_int": vars(uuid.UUID)["int"].__get__,  # reads the slot: a subclass may override the attribute
             "uvarints": UVARINTS,
         }
 
@@ -636,8 +672,8 @@ class _WriterSource(_Source):
 
     def struct(self, plan: StructPlan, m: str, depth: int) -> None:
         cls = self.class_of(plan)
-        with self.block(f"if type({m}) is not {cls} and not isinstance({m}, {cls}):"):
-            self.line("raise Refused")
+        with self.block(f"if type({m}) is not {cls}:"):
+            self.line(f"{m} = as_message({m}, {cls})")
         for step in plan.steps:
             held = f"{m}.{step.attr}"
             if step.presence is Presence.ABSENT and not step.ignorable:
@@ -662,7 +698,10 @@ class _WriterSource(_Source):
         if step.default is None:
             return f"{held} is not None"
         if step.default == ():
-            return f"{held} != [] and {held} != ()"
+            return f"(type({held}) is not list or {held}) and is_filled({held})"
+        if step.default is ...:
+            plan = step.struct if step.struct is not None else step.variants[0][1]
+            return f"type({held}) is not {self.class_of(plan)} or {held} != {self.default(step, False)}"
         return f"{held} != {self.default(step, False)}"
 
     def tags(self, plan: StructPlan, m: str, depth: int) -> None:
@@ -717,7 +756,7 @@ class _WriterSource(_Source):
         elif step.op is Op.UUID:
             with self.block(f"if not isinstance({held}, UUID):"):
                 self.line("raise Refused")
-            held = f"{held}.bytes"
+            held = f"to_bytes(uuid_int({held}), 16)"
         elif step.bounded:
             with self.block(f"if not {step.low} <= index({held}) <= {step.high}:"):
                 self.line("raise Refused")
@@ -785,8 +824,8 @@ class _WriterSource(_Source):
     def elements(self, step: Step, items: str, depth: int) -> None:
         item = step.item
         assert item is not None
-        with self.block(f"if type({items}) is not list and not isinstance({items}, (list, tuple)):"):
-            self.line("raise Refused")
+        with self.block(f"if type({items}) is not list:"):
+            self.line(f"{items} = as_items({items})")
         n = f"n_{items}"
         self.line(f"{n} = len({items})")
         self.prefix(step.length, n)

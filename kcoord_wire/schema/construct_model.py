@@ -17,13 +17,13 @@ from typing import Any
 from kcoord_wire.schema.constructs import (
     Bool,
     CompactLength,
+    FieldConstruct,
     Float,
     Integer,
     KafkaArray,
     KafkaBytes,
     KafkaString,
     KafkaStruct,
-    Member,
     NullableStruct,
     PlainLength,
     Remaining,
@@ -84,6 +84,7 @@ class _Reading:
         self.version = version
         self.classes = classes
         self.flexible = version in message.flexible
+        self.done: dict[str, Any] = {}  # structs by name: one construct each, however many fields have it
 
     def class_of(self, structure: Struct) -> type:
         name = class_name(self.message, structure)
@@ -91,25 +92,30 @@ class _Reading:
 
     def text(self) -> Any:
         assert self.message.text_type is not None
-        members = tuple(self.member(field) for field in self.message.fields)
-        return TextMessage(self.message.text_type, self.class_of(self.message.root), members)
+        fields = tuple(self.field(field) for field in self.message.fields)
+        return TextMessage(self.message.text_type, self.class_of(self.message.root), fields)
 
     def struct(self, structure: Struct) -> Any:
-        members = tuple(self.member(field) for field in structure.fields)
+        if structure.name not in self.done:
+            self.done[structure.name] = self.new_struct(structure)
+        return self.done[structure.name]
+
+    def new_struct(self, structure: Struct) -> Any:
+        fields = tuple(self.field(field) for field in structure.fields)
         tags = None
         if self.flexible:
             known = {field.tag for field in structure.fields if field.tag is not None}
-            tags = TagSection({m.tag: m for m in members if m.presence == "tagged"}, known)
-        return KafkaStruct(structure.name, self.class_of(structure), members, tags, bool(self.message.flexible))
+            tags = TagSection({m.tag: m for m in fields if m.presence == "tagged"}, known)
+        return KafkaStruct(structure.name, self.class_of(structure), fields, tags, bool(self.message.flexible))
 
-    def member(self, field: Field) -> Member:
+    def field(self, field: Field) -> FieldConstruct:
         if self.version not in field.versions:
             presence = "absent"
         else:
             presence = "tagged" if self.version in field.tagged else "plain"
         attr = attribute_name(field.name)
         tag = -1 if field.tag is None else field.tag
-        return Member(attr, presence, self.codec(field, presence), field.default, tag, field.ignorable)
+        return FieldConstruct(attr, presence, self.codec(field, presence), field.default, tag, field.ignorable)
 
     def codec(self, field: Field, presence: str) -> Any:
         nullable = self.version in field.nullable

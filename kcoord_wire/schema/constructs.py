@@ -4,7 +4,7 @@ Laws:
 
 * Slow and literal on purpose: what is read and what is written stand side by side, and no class knows a schema.
 * Parsing and building raise what the codecs raise: `DecodeError` and `EncodeError` with the same kind, offset and path.
-* A `Trace` is told of every primitive that was read, in byte order and before it is judged.
+* A `Trace` receives every primitive that was read, in byte order and before it is checked.
 
 The `path` that construct hands down is ours: the message's name, then attributes. Context parameters of `parse`:
 ``strict`` (default True; False reads what Kafka's own readers accept), ``prefix`` (default False; True lets other bytes
@@ -24,6 +24,7 @@ from typing import Any, Final, NoReturn, Protocol
 
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.schema.model import INTEGERS
+from kcoord_wire.schema.utf8 import decode_like_java
 
 try:
     import construct
@@ -37,13 +38,14 @@ except ModuleNotFoundError as error:
 __all__ = [
     "Bool",
     "CompactLength",
+    "FieldConstruct",
     "Float",
     "Integer",
     "KafkaArray",
     "KafkaBytes",
     "KafkaString",
     "KafkaStruct",
-    "Member",
+    "Leaf",
     "NullableStruct",
     "PlainLength",
     "Remaining",
@@ -64,13 +66,33 @@ MAX_TAG: Final = 0xFFFFFFFF
 FORMATS: Final = {"int8": "b", "int16": "h", "int32": "l", "int64": "q", "uint16": "H", "uint32": "L", "float64": "d"}
 
 
-class Trace(Protocol):
-    """Is told what was read. Offsets are bytes from the start of the stream; `type_` is in the schema's terms."""
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A primitive, a length, a marker or a tag that was read.
 
-    def leaf(
-        self, start: int, end: int, path: str, type_: str, value: object, note: str = "", embeds: str | None = None
-    ) -> None:
-        """A primitive, a length, a marker or a tag was read from `start` to `end`."""
+    :ivar start: its first byte, counted from the start of the stream
+    :ivar end: the byte after its last
+    :ivar path: the field it belongs to
+    :ivar type: in the schema's terms: ``int32``, ``compact length``
+    :ivar value: what was read
+    :ivar note: a remark for people
+    :ivar embeds: the message that the bytes usually hold
+    """
+
+    start: int
+    end: int
+    path: str
+    type: str
+    value: object
+    note: str = ""
+    embeds: str | None = None
+
+
+class Trace(Protocol):
+    """Receives what was read, in byte order."""
+
+    def leaf(self, leaf: Leaf) -> None:
+        """A leaf was read."""
 
     def enter(self, start: int, path: str, type_: str) -> None:
         """A struct or the message begins: what follows, up to its `leave`, is part of it."""
@@ -80,7 +102,7 @@ class Trace(Protocol):
 
 
 @dataclass(frozen=True)
-class Member:
+class FieldConstruct:
     """A field of a struct at the version. `presence` is ``plain``, ``tagged`` or ``absent``."""
 
     attr: str
@@ -134,19 +156,15 @@ def _strict(context: Any) -> bool:
     return bool(context.get("strict", True))
 
 
-def _tell(
-    context: Any,
-    stream: Any,
-    start: int,
-    path: str,
-    type_: str,
-    value: object,
-    note: str = "",
-    embeds: str | None = None,
-) -> None:
+def _report(context: Any, leaf: Leaf) -> None:
     trace = context.get("trace")
     if trace is not None:
-        trace.leaf(start, stream.tell(), path, type_, value, note, embeds)
+        trace.leaf(leaf)
+
+
+def _java_int(value: int) -> int:
+    """The low 32 bits as a signed number: Kafka reads a varint into a Java int."""
+    return (value + 2**31) % 2**32 - 2**31
 
 
 def _attribute(value: object, attr: str, path: str) -> Any:
@@ -194,7 +212,7 @@ class Integer(_Wire):
     def _parse(self, stream: Any, context: Any, path: str) -> int:
         start = stream.tell()
         value: int = self.subcon.parse(_take(stream, self.min_size, path))
-        _tell(context, stream, start, path, self.base, value)
+        _report(context, Leaf(start, stream.tell(), path, self.base, value))
         if not self.low <= value <= self.high:
             raise DecodeError("range", start, path, f"{value} is not between {self.low} and {self.high}")
         return value
@@ -211,7 +229,7 @@ class Float(_Wire):
     def _parse(self, stream: Any, context: Any, path: str) -> float:
         start = stream.tell()
         value: float = construct.Float64b.parse(_take(stream, 8, path))
-        _tell(context, stream, start, path, "float64", value)
+        _report(context, Leaf(start, stream.tell(), path, "float64", value))
         return value
 
     def _build(self, obj: object, stream: Any, context: Any, path: str) -> None:
@@ -229,7 +247,7 @@ class Bool(_Wire):
     def _parse(self, stream: Any, context: Any, path: str) -> bool:
         start = stream.tell()
         (value,) = _take(stream, 1, path)
-        _tell(context, stream, start, path, "bool", value if value > 1 else bool(value))
+        _report(context, Leaf(start, stream.tell(), path, "bool", value if value > 1 else bool(value)))
         if value > 1 and _strict(context):
             raise DecodeError("value", start, path, f"a bool is 0 or 1, not {value}")
         return value != 0
@@ -248,7 +266,7 @@ class Uuid(_Wire):
     def _parse(self, stream: Any, context: Any, path: str) -> uuid.UUID:
         start = stream.tell()
         value = uuid.UUID(bytes=_take(stream, 16, path))
-        _tell(context, stream, start, path, "uuid", value)
+        _report(context, Leaf(start, stream.tell(), path, "uuid", value))
         return value
 
     def _build(self, obj: object, stream: Any, context: Any, path: str) -> None:
@@ -317,7 +335,8 @@ class CompactLength(_Wire):
     limit = 0xFFFFFFFE
 
     def _parse(self, stream: Any, context: Any, path: str) -> int:
-        return UVarint()._parse(stream, context, path) - 1
+        value = UVarint()._parse(stream, context, path) - 1
+        return value if _strict(context) else _java_int(value)
 
     def _build(self, obj: int, stream: Any, context: Any, path: str) -> None:
         UVarint()._build(obj + 1, stream, context, path)
@@ -338,7 +357,9 @@ class _Sized(_Wire):
         """The length, None for null."""
         start = stream.tell()
         n: int = self.length._parse(stream, context, path)
-        _tell(context, stream, start, path, f"{self.length.type} {self.counts}", n, "null" if n == -1 else "")
+        _report(
+            context, Leaf(start, stream.tell(), path, f"{self.length.type} {self.counts}", n, "null" if n == -1 else "")
+        )
         if n >= 0:
             return n
         if n == -1 or not _strict(context):
@@ -374,8 +395,10 @@ class KafkaString(_Sized):
             raise DecodeError("truncated", start, path, f"{size} bytes are needed, {_left(stream)} are left")
         content = stream.tell()
         data = stream.read(size)
-        _tell(context, stream, content, path, "string", data.decode(errors="backslashreplace"))
-        return _text(data, start, path, self.high, content)
+        lenient = not _strict(context)
+        shown = decode_like_java(data) if lenient else data.decode(errors="backslashreplace")
+        _report(context, Leaf(content, stream.tell(), path, "string", shown))
+        return _text(data, start, path, self.high, content, lenient)
 
     def _build(self, obj: object, stream: Any, context: Any, path: str) -> None:
         if obj is None:
@@ -386,14 +409,14 @@ class KafkaString(_Sized):
         stream.write(data)
 
 
-def _text(data: bytes, start: int, path: str, high: int, content: int) -> str:
+def _text(data: bytes, start: int, path: str, high: int, content: int, lenient: bool = False) -> str:
     """The text of a string that starts at `start`, its bytes at `content`."""
     if len(data) > MAX_STRING:
         raise DecodeError("length", start, path, f"a string has {MAX_STRING} bytes at most, not {len(data)}")
     if len(data) > high:
         raise DecodeError("range", start, path, f"the string has {high} bytes at most, not {len(data)}")
     try:
-        return data.decode()
+        return decode_like_java(data) if lenient else data.decode()
     except UnicodeDecodeError as error:
         raise DecodeError("utf8", content + error.start, path, f"not UTF-8: {error.reason}") from None
 
@@ -437,7 +460,7 @@ class KafkaBytes(_Sized):
             raise DecodeError("truncated", start, path, f"{size} bytes are needed, {_left(stream)} are left")
         content = stream.tell()
         data: bytes = stream.read(size)
-        _tell(context, stream, content, path, self.base, data, embeds=self.embeds)
+        _report(context, Leaf(content, stream.tell(), path, self.base, data, embeds=self.embeds))
         return data
 
     def _build(self, obj: object, stream: Any, context: Any, path: str) -> None:
@@ -507,18 +530,20 @@ class Remaining(_Wire):
 class KafkaStruct(_Wire):
     """The fields in order; in a flexible version the tag section after them."""
 
-    def __init__(self, name: str, cls: type, members: tuple[Member, ...], tags: TagSection | None, holds: bool) -> None:
+    def __init__(
+        self, name: str, cls: type, fields: tuple[FieldConstruct, ...], tags: TagSection | None, holds: bool
+    ) -> None:
         super().__init__()
         self.struct_name = name
         self.cls = cls
-        self.members = members
+        self.fields = fields
         self.tags = tags
         self.holds_tags = holds
-        self.min_size = sum(m.codec.min_size for m in members if m.presence == "plain") + (tags is not None)
+        self.min_size = sum(m.codec.min_size for m in fields if m.presence == "plain") + (tags is not None)
 
     def fresh(self) -> Any:
         """An instance in which every field has its default."""
-        values = {member.attr: member.fresh() for member in self.members}
+        values = {field.attr: field.fresh() for field in self.fields}
         return self.cls(**values, **({"unknown_tags": ()} if self.holds_tags else {}))
 
     def _parse(self, stream: Any, context: Any, path: str) -> Any:
@@ -526,9 +551,9 @@ class KafkaStruct(_Wire):
         if trace is not None:
             trace.enter(stream.tell(), path, self.struct_name)
         value = self.fresh()
-        for member in self.members:
-            if member.presence == "plain":
-                setattr(value, member.attr, member.codec._parse(stream, context, f"{path}.{member.attr}"))
+        for field in self.fields:
+            if field.presence == "plain":
+                setattr(value, field.attr, field.codec._parse(stream, context, f"{path}.{field.attr}"))
         if self.tags is not None:
             self.tags.parse_into(value, stream, context, path)
         if trace is not None:
@@ -540,12 +565,12 @@ class KafkaStruct(_Wire):
             raise EncodeError("null", path, "None may not stand here")
         if not isinstance(obj, self.cls):
             _wrong(path, f"a {self.cls.__name__}", obj)
-        for member in self.members:
-            here = f"{path}.{member.attr}"
-            if member.presence == "plain":
-                member.codec._build(_attribute(obj, member.attr, here), stream, context, here)
-            elif member.presence == "absent":
-                member.refuse_lost(obj, here)
+        for field in self.fields:
+            here = f"{path}.{field.attr}"
+            if field.presence == "plain":
+                field.codec._build(_attribute(obj, field.attr, here), stream, context, here)
+            elif field.presence == "absent":
+                field.refuse_lost(obj, here)
         if self.tags is not None:
             self.tags.build_from(obj, stream, context, path)
         elif self.holds_tags:
@@ -573,8 +598,10 @@ class NullableStruct(_Wire):
     def _parse(self, stream: Any, context: Any, path: str) -> Any:
         start = stream.tell()
         marker = self.marker._parse(stream, context, path)
+        if self.tagged and not _strict(context):
+            marker = _java_int(marker)
         type_ = "uvarint marker" if self.tagged else "int8 marker"
-        _tell(context, stream, start, path, type_, marker, "null" if marker <= self.null else "")
+        _report(context, Leaf(start, stream.tell(), path, type_, marker, "null" if marker <= self.null else ""))
         if _strict(context) and marker not in (1, self.null):
             raise DecodeError("value", start, path, f"the marker is 1, or {self.null} for null, not {marker}")
         if marker <= self.null:
@@ -601,7 +628,7 @@ class Union(_Wire):
     def _parse(self, stream: Any, context: Any, path: str) -> Any:
         start = stream.tell()
         (tag,) = struct.unpack(">b", _take(stream, 1, path))
-        _tell(context, stream, start, path, "int8 union tag", tag)
+        _report(context, Leaf(start, stream.tell(), path, "int8 union tag", tag))
         if tag not in self.variants:
             raise DecodeError("value", start, path, f"there is no variant {tag}")
         return self.variants[tag]._parse(stream, context, path)
@@ -634,51 +661,61 @@ def _unknown_tag(pair: object, path: str) -> tuple[int, bytes]:
 
 
 class TagSection:
-    """A count, then tag, size and payload of each tagged field, by ascending tag; tags that nobody knows are kept."""
+    """A count, then tag, size and payload of each tagged field, by ascending tag; unknown tags are kept as bytes."""
 
-    def __init__(self, members: Mapping[int, Member], known: Iterable[int]) -> None:
-        self.members = members
+    def __init__(self, fields: Mapping[int, FieldConstruct], known: Iterable[int]) -> None:
+        self.fields = fields
         self.known = frozenset(known)
 
     def parse_into(self, value: Any, stream: Any, context: Any, path: str) -> None:
         """Read the section at the end of the struct at `path` into `value`, which has its defaults."""
         here = f"{path}.unknown_tags"
-        strict = _strict(context)
         start = stream.tell()
-        number = UVarint()
-        count = number._parse(stream, context, here)
-        _tell(context, stream, start, here, "uvarint count", count)
+        count = self._number(stream, context, here, "uvarint count")
+        if not _strict(context):
+            count = max(0, _java_int(count))  # Kafka's loop over the tags does not start with a negative count
         if count * 2 > _left(stream):
             raise DecodeError("truncated", start, here, f"{count} tagged fields, {_left(stream)} bytes are left")
         unknown: list[tuple[int, bytes]] = []
         previous = -1
         for _ in range(count):
             tag_at = stream.tell()
-            tag = number._parse(stream, context, here)
-            member = self.members.get(tag)
-            _tell(context, stream, tag_at, here, "uvarint tag", tag, "unknown" if member is None else member.attr)
+            tag = self._number(stream, context, here, "uvarint tag", self._names())
             size_at = stream.tell()
-            size = number._parse(stream, context, here)
-            _tell(context, stream, size_at, here, "uvarint size", size)
-            payload_at = stream.tell()
-            if strict and tag <= previous:
+            size = self._number(stream, context, here, "uvarint size")
+            if _strict(context) and tag <= previous:
                 raise DecodeError("tag", tag_at, here, f"the tag {tag} follows the tag {previous}")
             previous = tag
-            if member is not None:
-                field = f"{path}.{member.attr}"
-                setattr(value, member.attr, member.codec._parse(stream, context, field))
-                used = stream.tell() - payload_at
-                if strict and used != size:
-                    raise DecodeError("tag", payload_at, field, f"the field has {used} bytes, its size says {size}")
-            elif tag in self.known:
+            if tag in self.fields:
+                self._parse_field(value, self.fields[tag], size, stream, context, path)
+                continue
+            if tag in self.known:
                 raise DecodeError("tag", tag_at, here, f"this version does not have the tag {tag}")
-            elif size > _left(stream):
+            if size > _left(stream):
                 raise DecodeError("truncated", size_at, here, f"{size} bytes are needed, {_left(stream)} are left")
-            else:
-                data = stream.read(size)
-                _tell(context, stream, payload_at, here, "tagged field", data, "unknown")
-                unknown.append((tag, data))
+            payload_at = stream.tell()
+            data = stream.read(size)
+            _report(context, Leaf(payload_at, stream.tell(), here, "tagged field", data, "unknown"))
+            unknown.append((tag, data))
         value.unknown_tags = tuple(unknown)
+
+    def _names(self) -> Mapping[int, str]:
+        return {tag: field.attr for tag, field in self.fields.items()}
+
+    def _number(self, stream: Any, context: Any, path: str, type_: str, names: Mapping[int, str] | None = None) -> int:
+        start = stream.tell()
+        number = UVarint()._parse(stream, context, path)
+        note = "" if names is None else names.get(number, "unknown")
+        _report(context, Leaf(start, stream.tell(), path, type_, number, note))
+        return number
+
+    def _parse_field(self, value: Any, field: FieldConstruct, size: int, stream: Any, context: Any, path: str) -> None:
+        start = stream.tell()
+        here = f"{path}.{field.attr}"
+        setattr(value, field.attr, field.codec._parse(stream, context, here))
+        used = stream.tell() - start
+        if _strict(context) and used != size:
+            raise DecodeError("tag", start, here, f"the field has {used} bytes, its size says {size}")
 
     def build_from(self, value: object, stream: Any, context: Any, path: str) -> None:
         """Write the section at the end of the struct `value` at `path`."""
@@ -693,12 +730,11 @@ class TagSection:
                 raise EncodeError("tag", here, f"the schema defines the tag {tag}")
             previous = tag
             payloads[tag] = data
-        for tag, member in sorted(self.members.items()):
-            field = f"{path}.{member.attr}"
-            held = _attribute(value, member.attr, field)
-            if not member.is_default(held):
+        for tag, field in sorted(self.fields.items()):
+            held = _attribute(value, field.attr, f"{path}.{field.attr}")
+            if not field.is_default(held):
                 payload = io.BytesIO()
-                member.codec._build(held, payload, context, field)
+                field.codec._build(held, payload, context, f"{path}.{field.attr}")
                 payloads[tag] = payload.getvalue()
         number = UVarint()
         number._build(len(payloads), stream, context, here)
@@ -754,34 +790,34 @@ class TextMessage(_Wire):
 
     min_size = 0
 
-    def __init__(self, text_type: str, cls: type, members: tuple[Member, ...]) -> None:
+    def __init__(self, text_type: str, cls: type, fields: tuple[FieldConstruct, ...]) -> None:
         super().__init__()
         self.text_type = text_type
         self.cls = cls
-        self.members = members
+        self.fields = fields
 
     def _parse(self, stream: Any, context: Any, path: str) -> Any:
         trace = context.get("trace")
         position = stream.tell()
         tokens = stream.read().split(b"/")
-        fields = [member for member in self.members if member.presence == "plain"]
+        fields = [field for field in self.fields if field.presence == "plain"]
         if tokens[0] != self.text_type.encode():
             raise DecodeError("text", position, path, f"the type is not {self.text_type}")
         if len(tokens) != 1 + len(fields):
             raise DecodeError(
                 "text", position, path, f"{len(fields)} fields must follow the type, not {len(tokens) - 1}"
             )
-        value = self.cls(**{member.attr: member.fresh() for member in self.members})
+        value = self.cls(**{field.attr: field.fresh() for field in self.fields})
         if trace is not None:
             trace.enter(position, path, self.text_type)
-            trace.leaf(position, position + len(tokens[0]), path, "text type", self.text_type)
+            trace.leaf(Leaf(position, position + len(tokens[0]), path, "text type", self.text_type))
         position += len(tokens[0])
-        for member, token in zip(fields, tokens[1:], strict=True):
-            start, end, here = position + 1, position + 1 + len(token), f"{path}.{member.attr}"
+        for field, token in zip(fields, tokens[1:], strict=True):
+            start, end, here = position + 1, position + 1 + len(token), f"{path}.{field.attr}"
             if trace is not None:
-                trace.leaf(position, start, here, "separator", "/")
-                trace.leaf(start, end, here, "text", token.decode(errors="backslashreplace"))
-            setattr(value, member.attr, member.codec.parse(token, start, here))
+                trace.leaf(Leaf(position, start, here, "separator", "/"))
+                trace.leaf(Leaf(start, end, here, "text", token.decode(errors="backslashreplace")))
+            setattr(value, field.attr, field.codec.parse(token, start, here))
             position = end
         if trace is not None:
             trace.leave(position)
@@ -791,12 +827,12 @@ class TextMessage(_Wire):
         if not isinstance(obj, self.cls):
             _wrong(path, f"a {self.cls.__name__}", obj)
         tokens = [self.text_type.encode()]
-        for member in self.members:
-            here = f"{path}.{member.attr}"
-            if member.presence == "plain":
-                tokens.append(member.codec.build(_attribute(obj, member.attr, here), here))
+        for field in self.fields:
+            here = f"{path}.{field.attr}"
+            if field.presence == "plain":
+                tokens.append(field.codec.build(_attribute(obj, field.attr, here), here))
             else:
-                member.refuse_lost(obj, here)
+                field.refuse_lost(obj, here)
         stream.write(b"/".join(tokens))
 
 

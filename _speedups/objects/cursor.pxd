@@ -46,6 +46,7 @@ cdef struct Cursor:
     const uint8_t* p
     const uint8_t* end
     bint strict
+    bint shared  # others may write the buffer meanwhile: it is not a bytes object
     const uint8_t* at  # where the failure is
     Failure failure
 

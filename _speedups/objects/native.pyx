@@ -48,6 +48,8 @@ cdef Py_ssize_t slot_offset(cls, str attr) except -1:
     descriptor = cls.__dict__.get(attr)
     if not isinstance(descriptor, MemberDescriptorType):
         raise TypeError(f"{cls.__name__}.{attr} is not a slot")
+    if descriptor.__objclass__ is not cls:
+        raise TypeError(f"{cls.__name__}.{attr} is a slot of {descriptor.__objclass__.__name__}")
     return kcoord_member_offset(<PyObject*>descriptor)
 
 
@@ -169,6 +171,8 @@ cdef class Program:
         for i, step in enumerate(plan.steps):
             self.build_step(step, &s.steps[i], classes)
             s.steps[i].slot = slot_offset(cls, step.attr)
+        if len({s.steps[i].slot for i in range(s.n_steps)} | {s.tags_slot}) != s.n_steps + 1:
+            raise TypeError(f"{cls!r} has two attributes in one slot")
         position = {id(step): i for i, step in enumerate(plan.steps)}
         s.n_tagged = len(plan.tagged)
         s.tagged = <Step**>self.block(s.n_tagged, sizeof(Step*))
@@ -217,10 +221,12 @@ cdef class Program:
         """The message that `data` holds; in strict mode bytes left over are an error."""
         cdef Py_buffer view
         if type(data) is bytes:
-            return self.read_whole(<const uint8_t*>BytesData(<PyObject*>data), BytesSize(<PyObject*>data), 0, strict, NULL)
+            return self.read_whole(
+                <const uint8_t*>BytesData(<PyObject*>data), BytesSize(<PyObject*>data), 0, strict, False, NULL
+            )
         open_buffer(data, &view)
         try:
-            return self.read_whole(<const uint8_t*>view.buf, view.len, 0, strict, NULL)
+            return self.read_whole(<const uint8_t*>view.buf, view.len, 0, strict, True, NULL)
         finally:
             PyBuffer_Release(&view)
 
@@ -232,12 +238,16 @@ cdef class Program:
             raise ValueError(f"offset {offset} is negative")
         open_buffer(data, &view)
         try:
-            message = self.read_whole(<const uint8_t*>view.buf, view.len, min(offset, view.len), strict, &end)
+            message = self.read_whole(
+                <const uint8_t*>view.buf, view.len, min(offset, view.len), strict, type(data) is not bytes, &end
+            )
             return message, end
         finally:
             PyBuffer_Release(&view)
 
-    cdef read_whole(self, const uint8_t* data, Py_ssize_t size, Py_ssize_t offset, bint strict, Py_ssize_t* end):
+    cdef read_whole(
+        self, const uint8_t* data, Py_ssize_t size, Py_ssize_t offset, bint strict, bint shared, Py_ssize_t* end
+    ):
         cdef Cursor c
         cdef PyObject* raw
         cdef object message
@@ -245,6 +255,7 @@ cdef class Program:
         c.p = data + offset
         c.end = data + size
         c.strict = strict
+        c.shared = shared
         c.failure.kind = PYTHON
         c.failure.depth = 0
         raw = read_struct(self.root, &c)
@@ -307,56 +318,58 @@ cdef class Program:
 
 @cython.final
 cdef class Dispatch:
-    """`codec.dispatch.Dispatch`, in C: from class and version to program without a Python frame in between.
+    """Implements `codec.backend.Dispatch` without a Python frame between caller and codec.
 
     :param find: called as find(cls, version, reading) for a pair that is new; returns its program or raises
     """
 
     cdef object find
-    cdef dict programs
-    # The pair that was asked for last: in a loop it is the pair that is asked for next.
-    cdef object last_class
-    cdef object last_version
-    cdef object last_program
+    cdef dict programs  # by class, then by version
+    # (class, version, program) of the last call: in a loop it is the next one too. One immutable object, replaced whole:
+    # what a caller reads always belongs together, whatever code the drop of the previous entry runs.
+    cdef tuple last
 
     def __init__(self, find):
         self.find = find
         self.programs = {}
+        self.last = (object(), None, None)  # a class that nothing is
 
     def decode(self, cls, data, version, *, bint strict=True):
-        """The message of class `cls` that `data` holds at `version`: a body without size or header.
-
-        :param strict: see `MessageCodec.decode`
-        :raises DecodeError: the bytes are not such a message, or it has no such version
-        :raises TypeError: `cls` is not a message class of this package, or `data` no contiguous bytes
-        """
+        """The message of class `cls` that `data` holds at `version`: see `codec.backend.Dispatch`."""
         program = self.program(cls, version, True)
         if type(program) is Program:
             return (<Program>program).decode(data, strict)
         return program.decode(data, strict)
 
     def encode(self, message, version):
-        """The bytes of a message of this package at `version`: the body alone, without size or header.
-
-        :raises EncodeError: the version is none of the message's, or the value cannot be written in it
-        :raises TypeError: `message` is not a message of this package (for one of `compile_schemas`, use its registry)
-        """
+        """The bytes of `message` at `version`: see `codec.backend.Dispatch`."""
         program = self.program(type(message), version, False)
         if type(program) is Program:
             return (<Program>program).encode(message)
         return program.encode(message)
 
     cdef program(self, cls, version, bint reading):
+        # Another thread may replace `last` where there is no GIL: it is read and held in one critical section.
+        with cython.critical_section(self):
+            last = self.last
+        if last[0] is cls and last[1] is version:
+            return last[2]
+        program = self.known(cls, version)
+        if program is None:
+            program = self.find(cls, version, reading)
+            with cython.critical_section(self):
+                self.programs.setdefault(cls, {})[version] = program
+        entry = (cls, version, program)
+        with cython.critical_section(self):
+            last = self.last  # held, so that it is dropped on return, after the new one is in its place
+            self.last = entry
+        return program
+
+    cdef known(self, cls, version):
+        """The program of a pair that was asked for before, None where there is none."""
         cdef PyObject* versions
         cdef PyObject* found
-        if cls is self.last_class and version is self.last_version:
-            return self.last_program
-        versions = PyDict_GetItemWithError(self.programs, cls)
-        if versions != NULL:
-            found = PyDict_GetItemWithError(<object>versions, version)
-            if found != NULL:
-                self.last_class, self.last_version, self.last_program = cls, version, <object>found
-                return <object>found
-        program = self.find(cls, version, reading)
-        self.programs.setdefault(cls, {})[version] = program
-        return program
+        with cython.critical_section(self):
+            versions = PyDict_GetItemWithError(self.programs, cls)
+            found = NULL if versions == NULL else PyDict_GetItemWithError(<object>versions, version)
+            return None if found == NULL else <object>found

@@ -127,6 +127,7 @@ cdef inline int write_float(PyObject* value, Sink* out) noexcept:
 
 
 cdef inline int write_uuid(PyObject* value, Sink* out) noexcept:
+    cdef PyObject* number
     cdef bytes raw
     if not PyObject_TypeCheck(value, UUID_CLASS):
         return refuse(out, TYPE, UUID, 0)
@@ -135,8 +136,11 @@ cdef inline int write_uuid(PyObject* value, Sink* out) noexcept:
         store64(out, 0)
         return 0
     try:
-        # SAFETY: the slot may hold what object.__setattr__ put there, so that the type and the size are made sure of.
-        raw = int.to_bytes((<object>value).int, 16, "big")
+        # SAFETY: the slot may be empty, or hold whatever object.__setattr__ stored: int.to_bytes checks type and size.
+        number = slot_of(value, UUID_INT)[0]
+        if number == NULL:
+            raise AttributeError("int")
+        raw = int.to_bytes(<object>number, 16, "big")
         store_raw(out, <const char*>raw, 16)
     except BaseException as error:
         return python_failure(out, error)
@@ -377,19 +381,35 @@ cdef inline int write_tags(Struct* s, PyObject* self, Sink* out) noexcept:
 cdef inline int check_tags(Struct* s, tags, list checked, Sink* out) except? -1:
     """Append each (tag, bytes) of unknown_tags to `checked`; -1 with the failure recorded where they may not be written."""
     cdef int64_t previous = -1
-    if not isinstance(tags, list | tuple):
+    tags = stored_items(tags)
+    if tags is None:
         return refuse(out, TYPE, 0, 0)
     for pair in tags:
-        if not isinstance(pair, list | tuple) or len(pair) != 2 or not isinstance(pair[0], int):
+        pair = stored_items(pair)
+        if pair is None or len(pair) != 2 or not isinstance(pair[0], int):
             return refuse(out, TYPE, 0, 0)
-        tag, data = pair
-        if not 0 <= tag <= 0xFFFFFFFF or not isinstance(data, bytes | bytearray | memoryview):
+        tag, data = int.__pos__(pair[0]), stored_bytes(pair[1])
+        if not 0 <= tag <= 0xFFFFFFFF or data is None:
             return refuse(out, TYPE, 0, 0)
         if tag <= previous or is_known(s, tag) or not s.flexible:
             return refuse(out, TAG, 0, 0)
         previous = tag
-        checked.append((tag, bytes(data)))
+        checked.append((tag, data))
     return 0
+
+
+cdef inline stored_items(value):
+    """What a list or tuple holds, whatever its class overrides; None for anything else."""
+    if isinstance(value, list):
+        return list.__getitem__(value, slice(None))
+    return tuple.__getitem__(value, slice(None)) if isinstance(value, tuple) else None
+
+
+cdef inline stored_bytes(value):
+    """The bytes of a bytes, bytearray or memoryview, whatever its class overrides; None for anything else."""
+    if isinstance(value, bytes):
+        return bytes.__getitem__(value, slice(None))
+    return bytes(memoryview(value)) if isinstance(value, (bytearray, memoryview)) else None
 
 
 cdef inline int write_tagged_fields(Struct* s, PyObject* self, list unknown, Sink* out) noexcept:

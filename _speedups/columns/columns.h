@@ -3,6 +3,8 @@
 #ifndef KCOORD_COLUMNS_H
 #define KCOORD_COLUMNS_H
 
+#include "utf8.h"
+
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +15,6 @@
 
 #if defined(__GNUC__)
 #define kcoord_rare(x) __builtin_expect(!!(x), 0)
-#define kcoord_outline __attribute__((noinline, cold))
 #define kcoord_less_one(refs) __atomic_sub_fetch((refs), 1, __ATOMIC_ACQ_REL)
 #define kcoord_enter(lock) (!__atomic_test_and_set((lock), __ATOMIC_ACQUIRE))
 #define kcoord_leave(lock) __atomic_clear((lock), __ATOMIC_RELEASE)
@@ -21,7 +22,6 @@ typedef char kcoord_lock;
 #else
 #include <intrin.h>
 #define kcoord_rare(x) (x)
-#define kcoord_outline
 #define kcoord_less_one(refs) (_InterlockedExchangeAdd64((refs), -1) - 1)
 #define kcoord_enter(lock) (!_InterlockedExchange((lock), 1))
 #define kcoord_leave(lock) _InterlockedExchange((lock), 0)
@@ -127,31 +127,6 @@ static void *kcoord_resize(void *block, size_t size) {
     if (block) memcpy(other, block, old < size ? old : size);
     kcoord_give(block);
     return other;
-}
-
-/* The first byte of the first sequence that is not UTF-8, as Python's decoder counts it; -1 where all of it is. */
-static kcoord_outline Py_ssize_t kcoord_not_utf8(const uint8_t *p, Py_ssize_t n) {
-    Py_ssize_t i = 0;
-    while (i < n) {
-        uint8_t lead = p[i];
-        Py_ssize_t more;
-        if (lead < 0x80) {
-            uint64_t word;
-            while (n - i >= 8 && (memcpy(&word, p + i, 8), (word & 0x8080808080808080ULL) == 0)) i += 8;
-            while (i < n && p[i] < 0x80) i++;
-            continue;
-        }
-        if (lead < 0xC2 || lead > 0xF4) return i;
-        more = lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : 3;
-        if (n - i <= more) return i;
-        /* The second byte's narrower bounds keep out overlong forms, surrogates and what lies above U+10FFFF. */
-        if (p[i + 1] < (lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80)) return i;
-        if (p[i + 1] > (lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF)) return i;
-        if (more > 1 && (p[i + 2] & 0xC0) != 0x80) return i;
-        if (more > 2 && (p[i + 3] & 0xC0) != 0x80) return i;
-        i += more + 1;
-    }
-    return -1;
 }
 
 /* Copy n bytes, of which `safe - p` may be read, to where n + 32 may be written; whether all are ASCII.

@@ -14,11 +14,12 @@ Laws:
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from columns_build cimport *
+from build cimport *
 from cursor cimport LENGTH, NULL_VALUE, RANGE, TAG, TRUNCATED, UTF8, VALUE, VARINT, load16, load32, load64
 from plan cimport LENGTH_COMPACT, LENGTH_INT8, LENGTH_INT16, LENGTH_INT32
 
 cdef extern from "columns.h":
+    Py_ssize_t as_java "kcoord_as_java"(uint8_t*, const uint8_t*, Py_ssize_t) noexcept nogil
     Py_ssize_t not_utf8 "kcoord_not_utf8"(const uint8_t*, Py_ssize_t) noexcept nogil
     bint copy_ascii "kcoord_copy_ascii"(uint8_t*, const uint8_t*, Py_ssize_t, const uint8_t*) noexcept nogil
     bint all_ascii "kcoord_all_ascii"(const uint8_t*, Py_ssize_t, const uint8_t*) noexcept nogil
@@ -107,7 +108,8 @@ cdef struct State:
     const uint8_t* origin
     int shift
     int32_t first_buffer
-    int32_t constants
+    int32_t constants  # the buffer of `texts`
+    Column texts  # where views are made: the bytes of defaults, then strings in which U+FFFD was put
     int64_t block_version  # that the caller told, of the frames that are gathered
 
 
@@ -160,7 +162,8 @@ cdef inline const uint8_t* read_any_count(Instruction* it, const uint8_t* p, Sta
         p = read_varint(p, s, &raw)
         if p == NULL:
             return NULL
-        number = <int64_t>raw - 1
+        # Lenient: a Java int, as in reading.pxd.
+        number = <int64_t>raw - 1 if s.strict else <int32_t>(raw - 1)
     elif it.length == LENGTH_INT16:
         if s.end - p < 2:
             return refuse(s, TRUNCATED, at)
@@ -234,8 +237,41 @@ cdef inline const uint8_t* read_string(Instruction* it, const uint8_t* p, State*
     if rare(not ascii):
         bad = not_utf8(p, n)
         if bad >= 0:
-            return refuse(s, UTF8, p + bad)
+            if s.strict:
+                return refuse(s, UTF8, p + bad)
+            trouble = put_malformed(it, p, n, s, slot)
+            if trouble:
+                return refuse(s, trouble, at)
     return p + n
+
+
+cdef inline int put_malformed(Instruction* it, const uint8_t* p, int64_t n, State* s, int64_t slot) noexcept nogil:
+    """Write a string that is not UTF-8 as Java's decoder reads it; its bytes are in no input, so a view needs a copy."""
+    cdef Column* c = it.column
+    cdef Column* texts = c
+    cdef int64_t size
+    cdef int trouble
+    if it.code == STRING_PASS:
+        return 0
+    if it.code == STRING_VIEW:
+        texts = &s.texts
+    else:
+        c.used -= n  # replaces the copy of the string as it is
+    size = as_java(NULL, p, n)
+    trouble = make_room(texts, size)
+    if trouble:
+        return trouble
+    # SAFETY: make_room has made `size` bytes and SLACK.
+    as_java(texts.data + texts.used, p, n)
+    texts.used += size
+    if it.code == STRING_TEXT:
+        c.offsets[slot + 1] = <int32_t>c.used
+        return 0
+    put_view(
+        c.data + 16 * slot, texts.data + texts.used - size, <int32_t>size, s.constants, <int32_t>(texts.used - size),
+        texts.data + texts.used,
+    )
+    return 0
 
 
 cdef inline const uint8_t* read_bytes(Instruction* it, const uint8_t* p, State* s, int64_t slot) noexcept nogil:
@@ -416,7 +452,8 @@ cdef inline const uint8_t* read_marked(Instruction* it, const uint8_t* p, State*
         if p == NULL:
             return NULL
         marker = raw
-        null = raw == 0
+        # Kafka reads null from any marker that is not positive as a Java int.
+        null = raw == 0 or (raw > 0x7FFFFFFF and not s.strict)
         if raw > 1 and s.strict:
             return refuse(s, VALUE, at)
     else:
@@ -450,6 +487,8 @@ cdef inline const uint8_t* read_tags(Instruction* it, const uint8_t* p, State* s
     p = read_varint(p, s, &count)
     if p == NULL:
         return NULL
+    if count > 0x7FFFFFFF and not s.strict:
+        count = 0  # negative as a Java int: Kafka's loop over the tags does not start
     if <int64_t>count * 2 > s.end - p:
         return refuse(s, TRUNCATED, at)
     for n in range(count):

@@ -3,7 +3,7 @@
 
 Laws:
 
-* Output and errors are those of codec.columns_python.
+* Output and errors are those of codec.columns.pure.
 * Nothing a peer sends reaches an allocation unchecked; a batch holds a multiple of its input's bytes and rows at most.
 * The decoder keeps no buffer from batch to batch, only how long they were. It decodes one batch at a time.
 """
@@ -19,10 +19,10 @@ cimport cython
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 
-from columns_arrow cimport *
-from columns_build cimport *
-from columns_read cimport *
-from columns_rows cimport *
+from arrow cimport *
+from build cimport *
+from read cimport *
+from rows cimport *
 from cursor cimport LENGTH, NULL_VALUE, RANGE, TAG, TRAILING, TRUNCATED, UTF8, VALUE, VARINT, VERSION, load16, load32
 from plan cimport (
     ABSENT, ARRAY, BOOL, BYTES, FLOAT64, INT8, INT16, INT32, INT64, LENGTH_NONE, PLAIN, REMAINING, STRING, STRUCT, TAGGED,
@@ -30,6 +30,7 @@ from plan cimport (
 )
 from libc.stdint cimport INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, memset
 
 __all__ = ["PLAN_FORMAT", "Decoder"]
 
@@ -61,7 +62,7 @@ cdef void release_capsule(object capsule) noexcept:
 @cython.final
 @cython.no_gc_clear  # what the C plan points to lies in `blocks`, until the very end
 cdef class Decoder:
-    """`codec.columns_python.Decoder`, in C."""
+    """`codec.columns.pure.Decoder`, in C."""
 
     cdef Decoding d
     cdef bint views
@@ -377,6 +378,7 @@ cdef class Decoder:
         cdef const int64_t* version_of = NULL
         cdef int trouble = 0
         cdef bint done = False
+        state.texts.data = NULL
         refusals.first = NULL
         refusals.n = refusals.room = 0
         try:
@@ -403,6 +405,7 @@ cdef class Decoder:
                 raise OverflowError("a column is too large for 32-bit offsets: decode smaller batches")
             if trouble:
                 raise MemoryError
+            self.close_state(&state, &batch)
             self.give_batch(result, &batch, &source, &refusals)
             if not self.views and h.input.release != NULL:
                 h.input.release(&h.input)
@@ -412,6 +415,7 @@ cdef class Decoder:
             return capsule
         finally:
             give_back(refusals.first)
+            give_back(state.texts.data)
             self.reset()
             if not done:
                 free(result)
@@ -425,7 +429,7 @@ cdef class Decoder:
         cdef int64_t size = 0
         cdef int64_t* sizes
         cdef void** pointers
-        cdef uint8_t* constants
+        memset(&state.texts, 0, sizeof(Column))
         state.strict = self.d.strict
         state.first_buffer = 0
         state.shift = CHUNK
@@ -446,8 +450,7 @@ cdef class Decoder:
             n = (size >> CHUNK) + 1
         pointers = <void**>held(h, take_zeros((n + 1) * sizeof(void*)))
         sizes = <int64_t*>held(h, take_zeros((n + 1) * 8))
-        constants = <uint8_t*>held(h, take(len(self.constants)))
-        if pointers == NULL or sizes == NULL or constants == NULL:
+        if pointers == NULL or sizes == NULL or make_room(&state.texts, len(self.constants)):
             raise MemoryError
         for i in range(n):
             if source.views != NULL:
@@ -456,13 +459,24 @@ cdef class Decoder:
             else:
                 pointers[i] = <void*>(source.data + (i << CHUNK))
                 sizes[i] = size - (i << CHUNK)
-        memcpy(constants, <const char*>self.constants, len(self.constants))
-        pointers[n] = constants
-        sizes[n] = len(self.constants)
+        memcpy(state.texts.data, <const char*>self.constants, len(self.constants))
+        state.texts.used = len(self.constants)
         state.constants = <int32_t>n
         batch.n_variadic = n + 1
         batch.variadic = <const void**>pointers
         batch.sizes = sizes
+        return 0
+
+    cdef int close_state(self, State* state, Batch* batch) except -1:
+        """Hand the views' own texts to the batch, behind the input's buffers: they do not grow any more."""
+        cdef void* texts = state.texts.data
+        if not self.views:
+            return 0
+        state.texts.data = NULL
+        (<void**>batch.variadic)[state.constants] = held(batch.holder, texts)
+        if batch.variadic[state.constants] == NULL:
+            raise MemoryError
+        (<int64_t*>batch.sizes)[state.constants] = state.texts.used
         return 0
 
     cdef void limit_hints(self, int64_t size) noexcept nogil:

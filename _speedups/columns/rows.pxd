@@ -11,10 +11,10 @@ Laws:
 
 from libc.stdint cimport INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
-from columns_arrow cimport *
-from columns_block cimport *
-from columns_build cimport *
-from columns_read cimport *
+from arrow cimport *
+from block cimport *
+from build cimport *
+from read cimport *
 from cursor cimport TRAILING, TRUNCATED, VERSION, load16, load32
 
 cdef enum:

@@ -5,7 +5,7 @@ Laws: every length and count is compared with the bytes that are left before any
 by the garbage collector before it is complete; a tree that fails half-way is dropped whole.
 """
 
-from cpython.exc cimport PyErr_ExceptionMatches
+from cpython.exc cimport PyErr_Clear, PyErr_ExceptionMatches
 from cpython.object cimport PyObject
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
@@ -15,6 +15,9 @@ from cursor cimport *
 from defaults cimport finish_list, make_default, new_list
 from plan cimport *
 from slots cimport *
+
+cdef extern from "utf8.h":
+    Py_ssize_t as_java "kcoord_as_java"(uint8_t*, const uint8_t*, Py_ssize_t) noexcept nogil
 
 
 cdef inline PyObject* read_value(Step* step, Cursor* c) noexcept:
@@ -105,7 +108,8 @@ cdef inline bint read_any_length(Step* step, Cursor* c, int64_t* length) noexcep
     if step.length == LENGTH_COMPACT:
         if not read_uvarint(c, &raw):
             return False
-        n = <int64_t>raw - 1
+        # Lenient: a Java int, as Kafka's readUnsignedVarint returns it, so that a length of 2**31 or more is negative.
+        n = <int64_t>raw - 1 if c.strict else <int32_t>(raw - 1)
     elif step.length == LENGTH_INT16:
         if not need(c, 2):
             return False
@@ -151,21 +155,63 @@ cdef inline PyObject* read_string(Step* step, Cursor* c) noexcept:
         return fail(c, TRUNCATED, at, n, c.end - c.p)
     if n > step.high:
         return fail(c, RANGE, at, 0, step.high)
-    text = read_text(c.p, n)
+    text = read_text(c, n)
     if text == NULL:
-        return fail_utf8(c)
+        return fail_utf8(c) if c.strict else read_malformed(c, n)
     c.p += n
     return text
 
 
-cdef inline PyObject* read_text(const uint8_t* p, Py_ssize_t n) noexcept:
-    """A new str of `n` bytes of UTF-8, or NULL with UnicodeDecodeError or MemoryError set."""
+cdef inline PyObject* read_text(Cursor* c, Py_ssize_t n) noexcept:
+    """A new str of the next `n` bytes, which are UTF-8; or NULL with UnicodeDecodeError or MemoryError set.
+
+    The bytes are copied first and checked in the copy: memory that is shared with another process may change between a
+    check and a copy, and a str that claims to be ASCII without being so corrupts whatever handles it later.
+    """
+    cdef const uint8_t* p = c.p
+    cdef uint8_t one
+    cdef PyObject* copy
     cdef PyObject* text
-    if n < 2 or not is_ascii(p, n):
-        return PyUnicode_DecodeUTF8(<const char*>p, n, NULL)
+    if n < 2:
+        one = p[0] if n else 0
+        return PyUnicode_DecodeUTF8(<const char*>&one, n, NULL)
     text = PyUnicode_New(n, 127)
-    if text != NULL:
-        memcpy(PyUnicode_DATA(text), p, n)
+    if text == NULL:
+        return NULL
+    memcpy(PyUnicode_DATA(text), p, n)
+    if is_ascii(<const uint8_t*>PyUnicode_DATA(text), n):
+        return text
+    decref(text)
+    if not c.shared:
+        return PyUnicode_DecodeUTF8(<const char*>p, n, NULL)
+    copy = BytesFromData(<const char*>p, n)
+    if copy == NULL:
+        return NULL
+    text = PyUnicode_DecodeUTF8(BytesData(copy), n, NULL)
+    decref(copy)
+    return text
+
+
+cdef inline PyObject* read_malformed(Cursor* c, Py_ssize_t n) noexcept:
+    """A new str of the next `n` bytes, in which U+FFFD replaces what is not UTF-8: the lenient reader's rule."""
+    cdef PyObject* copy
+    cdef PyObject* replaced
+    cdef PyObject* text = NULL
+    if not PyErr_ExceptionMatches(UnicodeDecodeError):
+        return fail(c, PYTHON, c.p, 0, 0)
+    PyErr_Clear()
+    copy = BytesFromData(<const char*>c.p, n)
+    replaced = BytesFromData(NULL, 3 * n)  # each byte becomes a U+FFFD of three bytes at most
+    if copy != NULL and replaced != NULL:
+        # SAFETY: `replaced` is private and has room for 3 * n bytes.
+        text = PyUnicode_DecodeUTF8(
+            BytesData(replaced), as_java(<uint8_t*>BytesData(replaced), <const uint8_t*>BytesData(copy), n), NULL
+        )
+    xdecref(copy)
+    xdecref(replaced)
+    if text == NULL:
+        return fail(c, PYTHON, c.p, 0, 0)
+    c.p += n
     return text
 
 
@@ -237,7 +283,8 @@ cdef inline PyObject* read_nullable_struct(Step* step, Cursor* c) noexcept:
         marker = <int64_t>raw
         if marker > 1 and c.strict:
             return fail(c, VALUE, at, marker, 0)
-        if marker == 0:
+        # Kafka reads null from any marker that is not positive as a Java int.
+        if marker == 0 or (marker > 0x7FFFFFFF and not c.strict):
             return none()
     else:
         if not need(c, 1):
@@ -344,6 +391,8 @@ cdef inline bint read_tags(Struct* s, PyObject* self, Cursor* c) noexcept:
     if not read_uvarint(c, &count):
         push_attr(&c.failure, TAGS_ATTR)
         return False
+    if count > 0x7FFFFFFF and not c.strict:
+        count = 0  # negative as a Java int: Kafka's loop over the tags does not start
     if <int64_t>count * 2 > c.end - c.p:
         fail(c, TRUNCATED, at, <int64_t>count * 2, c.end - c.p)
         push_attr(&c.failure, TAGS_ATTR)

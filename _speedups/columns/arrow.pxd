@@ -11,7 +11,7 @@ Laws:
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memset
 
-from columns_build cimport *
+from build cimport *
 
 cdef extern from "columns.h":
     struct ArrowSchema:

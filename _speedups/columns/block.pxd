@@ -12,8 +12,8 @@ Laws:
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from columns_build cimport *
-from columns_read cimport *
+from build cimport *
+from read cimport *
 from cursor cimport load16, load32, load64
 
 cdef enum:
