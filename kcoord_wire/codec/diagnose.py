@@ -290,10 +290,10 @@ class _Writer:
                 raise EncodeError("range", path, f"{number} is not between {step.low} and {step.high}")
 
     def string(self, step: Step, value: object, path: str) -> None:
-        if not isinstance(value, str):
+        if not issubclass(type(value), str):
             raise _wrong_type(value, "str", path)
         try:
-            size = len(str.encode(value))
+            size = len(str.encode(value))  # type: ignore[arg-type]
         except UnicodeEncodeError:
             raise EncodeError("type", path, "the string holds a lone surrogate, which UTF-8 cannot carry") from None
         if size > MAX_STRING:

@@ -639,6 +639,7 @@ class _WriterSource(_Source):
             "index": stored_int,
             "is_filled": _is_filled,
             "join": b"".join,
+            "no_tag": (),  # the one empty tuple that CPython has; any other empty sequence takes the slow way
             "no_tags": _no_tags,
             "tag_section": _tag_section,
             "to_bytes": int.to_bytes,
@@ -690,7 +691,7 @@ class _WriterSource(_Source):
             self.flush()
             self.tags(plan, m, depth)
         elif plan.holds_tags:
-            with self.block(f"if {m}.unknown_tags != ():"):
+            with self.block(f"if {m}.unknown_tags is not no_tag:"):
                 self.line(f"no_tags({m}.unknown_tags)")
 
     def differs(self, step: Step, held: str) -> str:
@@ -707,7 +708,7 @@ class _WriterSource(_Source):
     def tags(self, plan: StructPlan, m: str, depth: int) -> None:
         known = self.name("known", plan.known_tags)
         if not plan.tagged:
-            with self.block(f"if {m}.unknown_tags != ():"):
+            with self.block(f"if {m}.unknown_tags is not no_tag:"):
                 self.line(f"{self.add}(tag_section((), {m}.unknown_tags, {known}))")
             with self.block("else:"):
                 self.line(f'{self.add}(b"\\0")')
@@ -724,7 +725,7 @@ class _WriterSource(_Source):
                 self.flush()
                 self.line(f"{tags}.append(({step.tag}, join({parts})))")
                 self.add = outer
-        with self.block(f"if {tags} or {m}.unknown_tags != ():"):
+        with self.block(f"if {tags} or {m}.unknown_tags is not no_tag:"):
             self.line(f"{outer}(tag_section({tags}, {m}.unknown_tags, {known}))")
         with self.block("else:"):
             self.line(f'{outer}(b"\\0")')

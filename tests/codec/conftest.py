@@ -1,19 +1,14 @@
-"""The codecs under test: whoever asks for `program_class` runs once with each.
-
-The native one has to be there, unless ``KCOORD_WIRE_BACKEND=python`` says that the pure one is meant.
-"""
+"""The codecs under test: a test that takes `program_class` runs once with each of `BACKENDS`."""
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
 
 import pytest
 
 from kcoord_wire.codec.backend import ProgramClass
 from kcoord_wire.codec.python import Program
-
-BACKENDS = ["python"] if os.environ.get("KCOORD_WIRE_BACKEND") == "python" else ["python", "native"]
+from tests.support.backends import BACKENDS
 
 
 @pytest.fixture(scope="session", params=BACKENDS)

@@ -16,7 +16,8 @@ import kcoord_wire as kw
 from kcoord_wire.codec.columns import ColumnDecoder
 from kcoord_wire.codec.registry import compile_schemas
 from kcoord_wire.schema.plan import Length, Op, Presence
-from tests.support.column_rows import BACKENDS, DATA, KAFKA, damaged, decoder, expected, frames_of
+from tests.support.backends import BACKENDS
+from tests.support.column_rows import DATA, KAFKA, damaged, decoder, expected, frames_of
 
 JOIN = kw.JoinGroupRequest(
     group_id="group",

@@ -19,7 +19,8 @@ import pyarrow as pa
 import pytest
 
 import kcoord_wire as kw
-from tests.support.column_rows import BACKENDS, KAFKA, decoder, everything
+from tests.support.backends import BACKENDS
+from tests.support.column_rows import KAFKA, decoder, everything
 
 WORST = 160
 ROW = 16 * 16  # bytes of a row of JoinGroupResponse where it holds nothing

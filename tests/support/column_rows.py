@@ -26,7 +26,6 @@ from kcoord_wire.errors import DecodeError
 from tests.support.strategies import filled
 
 __all__ = [
-    "BACKENDS",
     "KAFKA",
     "bodies",
     "damaged",
@@ -39,7 +38,6 @@ __all__ = [
     "rows_of",
 ]
 
-BACKENDS = ["python"] if os.environ.get("KCOORD_WIRE_BACKEND") == "python" else ["python", "native"]
 DATA = Path(__file__).parent.parent / "data"
 REPLACEMENTS = (0x00, 0x01, 0x02, 0x7F, 0x80, 0xFE, 0xFF)
 # In the place of the union, which has no columns: what else a default can be.
