@@ -42,8 +42,9 @@ MAY_IMPORT = {
     "coordinator": {"coordinator.core", "coordinator.log", "coordinator.topics", "background", "disk", "net"}
     | PROTOCOL,
     "consumer": {"machines"} | PROTOCOL,
-    "simulation": {"disk", "machines", "simulation.group"} | DATA,
-    "simulation.group": {"simulation", "coordinator", "coordinator.core", "coordinator.log", "consumer"} | PROTOCOL,
+    "simulation": {"disk", "machines"} | DATA,
+    "simulation.group": {"simulation", "machines", "coordinator", "coordinator.core", "coordinator.log", "consumer"}
+    | PROTOCOL,
     "forensics": {"forensics.sources", "forensics.exchanges", "forensics.wire", "forensics.log", "forensics.detectors"}
     | DATA,
     "forensics.sources": {"forensics"} | FRAMES,

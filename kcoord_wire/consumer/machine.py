@@ -1,7 +1,6 @@
 """A consumer's side of the classic group protocol: join, sync, heartbeat, commit, fetch offsets, leave.
 
-`Member` is a pure object of the coordinator's shape: ``handle(event, now)`` gives a list of effects, and `deadline`
-says when it wants the next `Tick`. It has no socket, clock or codec: an `EmbeddedProtocol` turns subscriptions and
+`MemberMachine` is a `machines.Machine`: it has no socket, clock or codec. An `EmbeddedProtocol` turns subscriptions and
 assignments into bytes. It reacts as Kafka's Java consumer does (AbstractCoordinator, ConsumerCoordinator), eager and
 cooperative (KIP-429), dynamic and static (KIP-345).
 
@@ -74,7 +73,7 @@ from kcoord_wire.messages import (
     SyncGroupRequestAssignment,
 )
 
-__all__ = ["Member"]
+__all__ = ["MemberMachine"]
 
 _CONSUMER: Final = "consumer"
 _NEVER = 1 << 62
@@ -101,7 +100,7 @@ class _InFlight(NamedTuple):
     deadline: int
 
 
-class Member:
+class MemberMachine:
     """One consumer of a group.
 
     :param settings: its configuration
@@ -743,12 +742,12 @@ def _are_cooperative(assignors: Sequence[Assignor]) -> bool:
     return all(assignor.protocol is RebalanceProtocol.COOPERATIVE for assignor in assignors)
 
 
-_ANSWERED: Final[Mapping[_Kind, Callable[[Member, Any, Any], None]]] = {
-    _Kind.FIND: Member._found,
-    _Kind.JOIN: Member._joined,
-    _Kind.SYNC: Member._synced,
-    _Kind.HEARTBEAT: Member._heartbeat_answered,
-    _Kind.COMMIT: Member._commit_answered,
-    _Kind.FETCH: Member._fetched,
-    _Kind.LEAVE: Member._ignore,
+_ANSWERED: Final[Mapping[_Kind, Callable[[MemberMachine, Any, Any], None]]] = {
+    _Kind.FIND: MemberMachine._found,
+    _Kind.JOIN: MemberMachine._joined,
+    _Kind.SYNC: MemberMachine._synced,
+    _Kind.HEARTBEAT: MemberMachine._heartbeat_answered,
+    _Kind.COMMIT: MemberMachine._commit_answered,
+    _Kind.FETCH: MemberMachine._fetched,
+    _Kind.LEAVE: MemberMachine._ignore,
 }

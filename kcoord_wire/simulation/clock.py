@@ -1,30 +1,35 @@
-"""Virtual time: what is to happen when, and what has happened.
+"""Virtual time, and the trace of what happened in it.
 
 Laws:
 
-* Time moves only in `Timeline.run` and `Timeline.run_until`, from one thing that is due to the next.
-* What is due at the same time happens in the order in which it was planned.
+* Time moves only in `VirtualClock.run` and `VirtualClock.run_until`, from one planned action to the next.
+* Actions planned for the same time happen in the order in which they were planned.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVarTuple
 
-__all__ = ["EPOCH_MS", "Happening", "Timeline"]
+__all__ = ["EPOCH_MS", "NEVER", "TraceLine", "VirtualClock"]
 
 EPOCH_MS: Final = 1_700_000_000_000
-"""When virtual time begins, in ms since the epoch."""
+"""When virtual time begins, in ms since the Unix epoch."""
+
+NEVER: Final = 1 << 62
+"""Later than any time."""
+
+Arguments = TypeVarTuple("Arguments")
 
 
-class Happening(NamedTuple):
+class TraceLine(NamedTuple):
     """A line of the trace.
 
     :ivar at: ms since the start
-    :ivar who: a member's name, ``coordinator`` or ``cluster``
+    :ivar who: a process's name, or another part of the system: ``coordinator``, ``cluster``
     :ivar what: ``sends``, ``gets``, ``assigned``, ``crashes`` ...
-    :ivar detail: the message or whatever there is to say
+    :ivar detail: a message or whatever else belongs to it; None for nothing
     """
 
     at: int
@@ -36,60 +41,71 @@ class Happening(NamedTuple):
         return f"{self.at:>9} {self.who:<12} {self.what:<10} {'' if self.detail is None else self.detail}"
 
 
-class Timeline:
-    """See the head of the module.
+class VirtualClock:
+    """A clock that moves from one planned action to the next.
 
-    :ivar clock: the time, in ms since the epoch
-    :ivar steps: events delivered so far; whoever delivers one counts it
-    :ivar trace: what has happened
+    :ivar time_ms: the time, in ms since the Unix epoch
+    :ivar steps: number of events delivered so far; the part that delivers an event counts it
+    :ivar trace: what has happened, oldest first
     """
 
-    __slots__ = ("_heap", "_serial", "clock", "steps", "trace")
+    __slots__ = ("_plans", "_serial", "steps", "time_ms", "trace")
 
     def __init__(self) -> None:
-        self.clock = EPOCH_MS
+        self.time_ms = EPOCH_MS
         self.steps = 0
-        self.trace: list[Happening] = []
-        self._heap: list[tuple[int, int, Callable[[Any], None], Any]] = []
+        self.trace: list[TraceLine] = []
+        self._plans: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []  # a heap
         self._serial = 0
 
     @property
     def now(self) -> int:
         """Virtual ms since the start."""
-        return self.clock - EPOCH_MS
+        return self.time_ms - EPOCH_MS
 
-    def later(self, when: int, action: Callable[[Any], None], about: Any) -> None:
-        """Call ``action(about)`` at `when`, in ms since the epoch."""
+    def at(self, time_ms: int, action: Callable[[*Arguments], None], *arguments: *Arguments) -> None:
+        """Plan ``action(*arguments)`` for a time, in ms since the Unix epoch."""
         self._serial += 1
-        heapq.heappush(self._heap, (when, self._serial, action, about))
+        heapq.heappush(self._plans, (time_ms, self._serial, action, arguments))
 
-    def note(self, who: str, what: str, detail: Any = None) -> None:
-        """A line for the trace."""
-        self.trace.append(Happening(self.clock - EPOCH_MS, who, what, detail))
+    def after(self, ms: int, action: Callable[[*Arguments], None], *arguments: *Arguments) -> None:
+        """Plan ``action(*arguments)`` for so many ms from now."""
+        self.at(self.time_ms + ms, action, *arguments)
+
+    def record(self, who: str, what: str, detail: Any = None) -> None:
+        """Add a line to the trace."""
+        self.trace.append(TraceLine(self.time_ms - EPOCH_MS, who, what, detail))
 
     def run(self, ms: int) -> None:
-        """Let so much time pass."""
-        end = self.clock + ms
-        heap = self._heap
-        while heap and heap[0][0] <= end:
-            self.clock, _, action, about = heapq.heappop(heap)
-            action(about)
-        self.clock = end
+        """Let time pass.
+
+        :raises ValueError: `ms` is negative
+        """
+        if ms < 0:
+            raise ValueError(f"time cannot pass by {ms} ms")
+        end = self.time_ms + ms
+        plans = self._plans
+        while plans and plans[0][0] <= end:
+            self._step()
+        self.time_ms = end
 
     def run_until(self, holds: Callable[[], bool], within_ms: int) -> int:
-        """Let time pass until `holds`; the ms that took.
+        """Let time pass until `holds` returns True; return the virtual ms that took.
 
-        :raises TimeoutError: it does not within `within_ms`
+        :raises TimeoutError: `holds` has not returned True within `within_ms`, or nothing more is planned
         """
-        start = self.clock
-        heap = self._heap
+        start = self.time_ms
+        plans = self._plans
         while not holds():
-            if not heap or heap[0][0] > start + within_ms:
+            if not plans or plans[0][0] > start + within_ms:
                 raise TimeoutError(f"not within {within_ms} ms: {getattr(holds, '__name__', holds)}")
-            self.clock, _, action, about = heapq.heappop(heap)
-            action(about)
-        return self.clock - start
+            self._step()
+        return self.time_ms - start
+
+    def _step(self) -> None:
+        self.time_ms, _, action, arguments = heapq.heappop(self._plans)
+        action(*arguments)
 
     def clear(self) -> None:
-        """Nothing more is to happen."""
-        self._heap.clear()
+        """Forget everything that is planned."""
+        self._plans.clear()

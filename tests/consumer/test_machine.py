@@ -35,7 +35,7 @@ from kcoord_wire.consumer.events import (
     TopicsKnown,
     Versions,
 )
-from kcoord_wire.consumer.machine import Member
+from kcoord_wire.consumer.machine import MemberMachine
 from kcoord_wire.coordinator.core.events import Tick
 from kcoord_wire.error_codes import ErrorCode
 
@@ -71,7 +71,9 @@ class Script:
         self.sent: list[Send] = []
         self.effects: list[MemberEffect] = []
         options = {"group_id": "g", "client_id": "c", "session_timeout_ms": 10_000, **settings}
-        self.member = Member(MemberSettings(**options), [ASSIGNORS[name] for name in assignors or ("range",)], EMBEDDED)
+        self.member = MemberMachine(
+            MemberSettings(**options), [ASSIGNORS[name] for name in assignors or ("range",)], EMBEDDED
+        )
         self.give(TopicsKnown(TOPICS))
         self.give(Subscribe(("orders",)))
 
@@ -186,7 +188,7 @@ def test_each_request_goes_out_in_the_clients_version(client: str) -> None:
 
 
 def test_nothing_is_sent_without_a_subscription() -> None:
-    member = Member(MemberSettings(group_id="g"), [ASSIGNORS["range"]], EMBEDDED)
+    member = MemberMachine(MemberSettings(group_id="g"), [ASSIGNORS["range"]], EMBEDDED)
     assert member.handle(TopicsKnown(TOPICS), 0) == []
     assert member.deadline is None
 

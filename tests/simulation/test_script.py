@@ -1,553 +1,94 @@
-"""The virtual cluster: random lives that break no law, the scenarios of the design papers, what a user does with it."""
+"""Scripts of a world that knows no protocol: played in order, reduced to what breaks the law, printed as source."""
 
 from __future__ import annotations
 
-import hashlib
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from dataclasses import dataclass
+from random import Random
+from types import TracebackType
+from typing import Self
 
 import pytest
 
-import kcoord_wire as kw
-from kcoord_wire import messages as m
-from kcoord_wire.assignors import TopicPartition
-from kcoord_wire.consumer.events import (
-    CLIENT_VERSIONS,
-    MemberState,
-)
-from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.coordinator.core.events import Trigger
-from kcoord_wire.coordinator.core.groups import State
-from kcoord_wire.coordinator.fault_injection import Fault, Faults
-from kcoord_wire.error_codes import ErrorCode
-from kcoord_wire.simulation.group import script as simulate
-from kcoord_wire.simulation.group.cluster import EPOCH_MS, Cluster, Process
-from kcoord_wire.simulation.group.script import random_script, run_script
-
-CHUNKS = 4
-STEPS = 1_000_000 if kw.backend == "native" else 200_000
-
-QUICK = GroupConfig(initial_rebalance_delay_ms=0)
-SHORT = {"session_timeout_ms": 6_000, "rebalance_timeout_ms": 20_000, "heartbeat_interval_ms": 1_000}
+from kcoord_wire.simulation.clock import VirtualClock
+from kcoord_wire.simulation.script import Action, Script, SimulationFailure, choose, minimize, run_script
+from kcoord_wire.simulation.violation import ViolationError
 
 
-@pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_random_lives_break_no_law(chunk: int) -> None:
-    steps = rebalances = 0
-    seed = chunk * 1_000_000
-    while steps < STEPS // CHUNKS:
-        report = run_script(random_script(seed))
-        steps += report.steps
-        rebalances += report.rebalances
-        seed += 1
-    assert rebalances > steps // 1_000, "these lives are too quiet to tell anything"
+class Till:
+    """A world with one law: a till never goes below zero."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.coins = 0
+        self.run = self.clock.run
+        self.trace = self.clock.trace
+
+    @property
+    def now(self) -> int:
+        return self.clock.now
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.clock.clear()
 
 
-# ---- the seed decides
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Pay(Action[Till]):
+    coins: int = 1
+
+    def play(self, world: Till) -> None:
+        world.coins += self.coins
+        world.clock.record("till", "has", world.coins)
+        if world.coins < 0:
+            raise ViolationError("solvent", f"{world.coins} coins")
 
 
-_DIGEST = """
-import sys
-from tests.simulation.test_script import digest
-print(digest(int(sys.argv[1])))
-"""
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TillScript(Script[Till, int]):
+    price: int = 0
+
+    def world(self) -> Till:
+        return Till()
+
+    def finish(self, world: Till) -> int:
+        if world.coins < self.price:
+            raise ViolationError("paid", f"{world.coins} of {self.price}")
+        return world.coins
 
 
-def digest(seed: int) -> str:
-    """Of everything that happens in a life."""
-    script = random_script(seed)
-    with Cluster(seed, topics=script.topics, config=GroupConfig(**script.config), segment_bytes=2_000) as sim:
-        for action in script.actions:
-            sim.run(max(action.at - sim.now, 0))
-            action.play(sim)
-        text = "\n".join(str(line) for line in sim.trace if line.what in ("sends", "gets", "crashes", "starts"))
-    return hashlib.sha256(text.encode()).hexdigest()
+def test_actions_are_played_by_time() -> None:
+    assert run_script(TillScript(seed=1, actions=[Pay(at=5, coins=-3), Pay(at=0, coins=4)])) == 1
 
 
-def test_a_seed_gives_the_same_trace_in_every_process() -> None:
-    here = [digest(seed) for seed in range(3)]
-    assert len(set(here)) == 3
-    for seed, hash_seed in ((0, "1"), (1, "2"), (2, "3")):
-        there = subprocess.run(
-            [sys.executable, "-c", _DIGEST, str(seed)],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            cwd=Path(__file__).parents[2],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        )
-        assert there.stdout.strip() == here[seed]
-
-
-def test_a_script_prints_as_itself() -> None:
-    kinds = set()
-    for seed in range(40):
-        script = random_script(seed)
-        assert eval(repr(script), vars(simulate)) == script
-        kinds |= {type(action) for action in script.actions}
-    everything = {*simulate.Action.__subclasses__(), *simulate._OfMember.__subclasses__()} - {simulate._OfMember}
-    assert kinds == everything, "every action occurs"
-
-
-# ---- "Kafka 0.9 Consumer Rewrite Design", section "Various failure scenarios to consider"
-
-
-@pytest.fixture
-def three() -> Iterator[Cluster]:
-    """Three members of a settled group, nine partitions."""
-    with Cluster(1, topics={"orders": 9}, config=QUICK) as sim:
-        for name in ("m1", "m2", "m3"):
-            sim.member(name, **SHORT)
-        sim.run_until(sim.is_settled)
-        yield sim
-
-
-def _generation(sim: Cluster) -> int:
-    return max(process.member.generation_id for process in sim.processes.values())
-
-
-def _messages(sim: Cluster, who: str, what: str, since: int) -> list[object]:
-    return [line.detail for line in sim.trace if line.who == who and line.what == what and line.at >= since]
-
-
-def test_a_soft_failure_before_joining_costs_the_membership(three: Cluster) -> None:
-    m2 = three.processes["m2"]
-    zombie = m2.member.member_id
-    before = _generation(three)
-    three.pause("m2", 60_000)
-    three.member("m4", **SHORT)
-    three.run(30_000)
-    assert three.state() is State.STABLE
-    removed = [removal for rebalance in three.rebalances for removal in rebalance.removed]
-    assert [(removal.member_id, removal.why) for removal in removed] == [(zombie, "session timeout")]
-    assert _generation(three) == before + 1
-
-    assert _commit(three, zombie, before).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    three.run_until(three.is_settled)
-    assert m2.member.member_id not in ("", zombie), "it has come back as a new member"
-    assert len(set(three.owners().values())) == 4
-
-
-def test_a_soft_failure_that_outlasts_the_rebalance_but_not_the_session(three: Cluster) -> None:
-    slow = three.member("m4", session_timeout_ms=60_000, rebalance_timeout_ms=10_000)
-    three.run_until(three.is_settled)
-    for name in ("m1", "m2", "m3"):
-        three.restart(name, rebalance_timeout_ms=10_000)
-    three.run_until(three.is_settled)
-    zombie = slow.member.member_id
-    three.pause("m4", 40_000)
-    three.crash("m1")
-    three.run(30_000)
-    assert [(r.member_id, r.why) for r in three.rebalances[-1].removed if r.member_id == zombie] == [
-        (zombie, "rebalance timeout")
-    ]
-    three.run_until(three.is_settled)
-
-
-@pytest.mark.parametrize(("pause_ms", "survives"), [(4_000, True), (30_000, False)])
-def test_a_soft_failure_after_joining_is_noticed_by_the_session(three: Cluster, pause_ms: int, survives: bool) -> None:
-    m1 = three.processes["m1"]
-    three.pause("m3", 3_000)  # so that the join of m1 has to wait
-    three.member("m4", **SHORT)
-    three.run_until(lambda: m1.member.state is MemberState.JOINING)
-    former = m1.member.member_id
-    three.pause("m1", pause_ms)
-    three.run(40_000)
-    three.run_until(three.is_settled)
-    removed = [removal.member_id for rebalance in three.rebalances for removal in rebalance.removed]
-    assert (former not in removed) is survives
-    assert (m1.member.member_id == former) is survives
-
-
-def test_no_heartbeats_between_join_and_its_answer_and_nobody_dies_of_that(three: Cluster) -> None:
-    """The rebalance waits for m3 twice as long as the session timeout of the others, whose JoinGroup is parked."""
-    three.leave("m3")
-    three.restart("m3", session_timeout_ms=60_000)
-    three.run_until(three.is_settled)
-    start = EPOCH_MS + three.now
-    three.pause("m3", 13_000)
-    three.member("m4", **SHORT)
-    m1 = three.processes["m1"]
-    three.run_until(lambda: m1.member.state is MemberState.JOINING)
-    joined = three.now
-    three.run_until(lambda: m1.member.state is not MemberState.JOINING)
-    assert three.now - joined > 2 * 0.9 * 6_000
-    sent = _messages(three, "m1", "sends", joined + 1)
-    assert not [message for message in sent if isinstance(message, m.HeartbeatRequest)]
-    three.run_until(three.is_settled)
-    assert not [r for rebalance in three.rebalances if rebalance.started_at > start for r in rebalance.removed]
-
-
-def _commit(
-    sim: Cluster, member_id: str, generation_id: int, group_id: str = "group"
-) -> m.OffsetCommitResponsePartition:
-    place = m.OffsetCommitRequestPartition(partition_index=0, committed_offset=sim.fresh_offset())
-    request = m.OffsetCommitRequest(
-        group_id=group_id,
-        generation_id_or_member_epoch=generation_id,
-        member_id=member_id,
-        topics=[m.OffsetCommitRequestTopic(name="orders", partitions=[place])],
-    )
-    answer: m.OffsetCommitResponsePartition = sim.ask(request, 8).topics[0].partitions[0]
-    return answer
-
-
-@pytest.mark.parametrize(
-    ("ahead", "error"),
-    [(1, ErrorCode.ILLEGAL_GENERATION), (-1, ErrorCode.ILLEGAL_GENERATION), (0, ErrorCode.NONE)],
-)
-def test_commits_of_higher_and_lower_generations_are_refused(three: Cluster, ahead: int, error: ErrorCode) -> None:
-    member = three.processes["m1"].member
-    assert _commit(three, member.member_id, member.generation_id + ahead).error_code == error
-
-
-def test_the_old_generation_may_commit_until_the_new_one_begins(three: Cluster) -> None:
-    """Before JoinGroup the old generation commits; between the join and the assignment nobody does."""
-    member = three.processes["m1"].member
-    member_id, generation_id = member.member_id, member.generation_id
-    three.pause("m3", 3_000)
-    three.member("m4", **SHORT)
-    three.run_until(lambda: three.state() is State.PREPARING)
-    assert _commit(three, member_id, generation_id).error_code == ErrorCode.NONE
-    three.run_until(lambda: three.state() is State.COMPLETING)
-    assert _commit(three, member_id, generation_id).error_code == ErrorCode.ILLEGAL_GENERATION
-    assert _commit(three, member_id, generation_id + 1).error_code == ErrorCode.REBALANCE_IN_PROGRESS
-    three.run_until(three.is_settled)
-    assert _commit(three, member_id, generation_id + 1).error_code == ErrorCode.NONE
-
-
-# ---- "Client-side Assignment Proposal", section "Handling Coordinator Failures": in each phase of a rebalance
-
-
-def _nobody_joined(sim: Cluster) -> bool:
-    return sim.state() is State.PREPARING
-
-
-def _all_joined(sim: Cluster) -> bool:
-    return sim.state() is State.COMPLETING
-
-
-def _assignment_told_to_some(sim: Cluster) -> bool:
-    return sim.state() is State.STABLE and 0 < _told(sim) < 4
-
-
-def _stable(sim: Cluster) -> bool:
-    return sim.is_settled() and _told(sim) == 4
-
-
-def _told(sim: Cluster) -> int:
-    newest = _generation(sim)
-    return sum(
-        process.member.state is MemberState.STABLE and process.member.generation_id == newest
-        for process in sim.processes.values()
+def test_a_failure_is_reduced_to_the_law_it_broke_first() -> None:
+    actions = [Pay(at=number, coins=-9 if number == 20 else 0) for number in range(40)]
+    with pytest.raises(SimulationFailure) as caught:
+        run_script(TillScript(seed=7, actions=actions, price=1))
+    failure = caught.value
+    assert (failure.law, failure.seed) == ("solvent", 7)
+    assert failure.script.actions == [Pay(at=20, coins=-9)]
+    assert str(failure) == (
+        "solvent: -9 coins\n"
+        "#        20 till         has        -9\n"
+        "# seed 7; to replay:\n"
+        f"from {__name__} import Pay, TillScript, run_script\n\n"
+        "run_script(TillScript(seed=7, price=1, actions=[\n    Pay(at=20, coins=-9),\n]))"
     )
 
 
-@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
-@pytest.mark.parametrize(
-    "phase",
-    [_nobody_joined, _all_joined, _assignment_told_to_some, _stable],
-    ids=lambda phase: phase.__name__.strip("_"),
-)
-@pytest.mark.parametrize("writes", [0, 1, 2])
-def test_the_coordinator_fails_over_in_each_phase(phase: Callable[[Cluster], bool], writes: int, assignor: str) -> None:
-    with Cluster(writes, topics={"orders": 9}, config=QUICK, latency_ms=(1, 40)) as sim:
-        for name in ("m1", "m2", "m3"):
-            sim.member(name, assignors=(assignor,), **SHORT)
-        sim.run_until(sim.is_settled)
-        before = _generation(sim)
-        offsets = _offsets(sim)
-        sim.member("m4", assignors=(assignor,), **SHORT)
-        sim.run_until(lambda: phase(sim) and _generation(sim) >= before)
-        sim.crash_coordinator(2_000, load_ms=300, writes=writes)
-        sim.run(10_000)
-        sim.run_until(lambda: sim.is_settled() and len(set(sim.owners().values())) == 4)
-        assert _generation(sim) > before
-        after = _offsets(sim)
-        assert all(after[partition] >= offset for partition, offset in offsets.items())
+def test_a_law_that_is_broken_at_the_end_fails_too() -> None:
+    with pytest.raises(SimulationFailure) as caught:
+        run_script(TillScript(seed=1, actions=[Pay(at=0)], price=2), shrink=False)
+    assert caught.value.law == "paid"
+    assert caught.value.script.actions == [Pay(at=0)]
+    assert minimize(caught.value).script.actions == []
 
 
-def _offsets(sim: Cluster) -> dict[TopicPartition, int]:
-    request = m.OffsetFetchRequest(groups=[m.OffsetFetchRequestGroup(group_id="group", topics=None)])
-    return {
-        TopicPartition(topic.name, partition.partition_index): partition.committed_offset
-        for topic in sim.ask(request, 9).groups[0].topics
-        for partition in topic.partitions
-    }
-
-
-def test_a_group_comes_back_stable_and_nobody_rejoins(three: Cluster) -> None:
-    generation, ended = _generation(three), len(three.rebalances)
-    three.crash_coordinator(1_000)
-    three.run(30_000)
-    assert three.is_settled()
-    assert _generation(three) == generation
-    assert len(three.rebalances) == ended
-
-
-# ---- "Client-side Assignment Proposal": the leader fails before its SyncGroup
-
-
-@pytest.mark.parametrize("fate", ["crash", "pause"])
-def test_the_leader_fails_before_its_sync(fate: str) -> None:
-    with Cluster(3, topics={"orders": 9}, config=QUICK, latency_ms=(5, 60)) as sim:
-        for name in ("m1", "m2", "m3"):
-            sim.member(name, **SHORT)
-        sim.run_until(lambda: sim.state() is State.COMPLETING and sum(map(_syncs, sim.processes.values())) >= 1)
-        leader = sim.leader()
-        assert leader is not None
-        if leader.member.state is MemberState.SYNCING:
-            pytest.fail("the leader was too quick for this seed")
-        generation = _generation(sim)
-        if fate == "crash":
-            sim.crash(leader.name)
-        else:
-            sim.pause(leader.name, 30_000)
-        sim.run(20_000)
-        others = [process for process in sim.processes.values() if process is not leader]
-        assert {process.member.state for process in others} == {MemberState.STABLE}
-        assert min(process.member.generation_id for process in others) > generation
-        refused = [
-            line.detail for line in sim.trace if line.what == "gets" and isinstance(line.detail, m.SyncGroupResponse)
-        ]
-        assert ErrorCode.REBALANCE_IN_PROGRESS in {answer.error_code for answer in refused}
-        sim.run_until(sim.is_settled)
-
-
-def _syncs(process: Process) -> bool:
-    return process.member.state is MemberState.SYNCING
-
-
-# ---- "From Eager to Smarter in Apache Kafka Consumer Rebalances": a rolling bounce of ten instances
-
-
-def rolling_bounce(assignor: str, *, static: bool = False) -> tuple[int, int]:
-    """How long members had stopped the work on partitions (ms, summed), and how many rebalances that took."""
-    with Cluster(10, topics={"input": 100}, config=GroupConfig()) as sim:
-        for number in range(10):
-            instance = f"i{number}" if static else None
-            sim.member(
-                f"m{number}",
-                assignors=(assignor,),
-                instance_id=instance,
-                poll_ms=3_000,
-                release_ms=5,
-                commit_ms=None,
-            )
-        sim.run_until(sim.is_settled)
-        sim.run(10_000)
-        ended = len(sim.rebalances)
-        for number in range(10):
-            sim.leave(f"m{number}")
-            sim.run(5_000)
-            sim.restart(f"m{number}")
-            sim.run(1)
-            sim.run_until(sim.is_settled)
-            sim.run(20_000)
-        assert sim.is_settled()
-        return sim.idle_ms().revoked, len(sim.rebalances) - ended
-
-
-def test_a_cooperative_bounce_stops_a_fraction_of_the_work_of_an_eager_one() -> None:
-    eager, once = rolling_bounce("sticky")
-    cooperative, twice = rolling_bounce("cooperative-sticky")
-    assert cooperative < eager / 8, f"eager {eager} ms, cooperative {cooperative} ms; the paper has 37,138 to 3,522"
-    assert (once, twice) == (20, 30), "who joins costs a second rebalance, who leaves does not"
-
-
-def test_a_bounce_of_static_members_rebalances_nothing() -> None:
-    _, rebalances = rolling_bounce("range", static=True)
-    assert rebalances == 0
-
-
-# ---- scale
-
-
-def test_ten_thousand_members_become_stable_and_rebalance() -> None:
-    count = 10_000
-    with Cluster(1, topics={"orders": count}) as sim:
-        for number in range(count):
-            sim.member(f"m{number}", commit_ms=None)
-        assert sim.run_until(sim.is_settled) < 10_000
-        assert len(set(sim.owners().values())) == count
-        sim.leave("m7")
-        sim.run(1)
-        sim.run_until(sim.is_settled)
-        assert sim.rebalances[-1].trigger is Trigger.MEMBER_LEFT
-        assert len(sim.rebalances[-1].joins) == count - 1
-
-
-# ---- clients of all ages, and what a user does
-
-
-@pytest.mark.parametrize("client", CLIENT_VERSIONS)
-def test_every_client_lives_through_join_commit_and_leave(client: str) -> None:
-    with Cluster(2, topics={"orders": 6}, config=QUICK) as sim:
-        sim.member("m1", client=client, instance_id="i1", **SHORT)
-        sim.member("m2", client=client, **SHORT)
-        sim.run_until(sim.is_settled)
-        sim.run(20_000)
-        assert [line for line in sim.trace if line.what == "committed"]
-        sim.leave("m2")
-        sim.run(10)
-        sim.run_until(sim.is_settled)
-        assert sim.rebalances[-1].trigger is Trigger.MEMBER_LEFT
-        sim.restart("m1")
-        sim.run(1)
-        sim.run_until(sim.is_settled)
-        sim.run(1_000)
-        fetched = [line.detail.offsets for line in sim.trace if line.what == "fetched"][-1]
-        assert len(fetched) == 6
-        assert min(fetched.values()) > 0, "it goes on where it was"
-
-
-def test_clients_of_all_ages_in_one_group() -> None:
-    with Cluster(4, topics={"orders": 12}) as sim:
-        for client in CLIENT_VERSIONS:
-            sim.member(client, client=client)
-        sim.run_until(sim.is_settled)
-        assert sorted(sim.owners().values()) == sorted([*CLIENT_VERSIONS] * 2)
-
-
-def test_a_static_member_that_returns_in_time_moves_nothing() -> None:
-    with Cluster(5, topics={"orders": 4}, config=QUICK) as sim:
-        sim.member("m1", instance_id="i1", **SHORT)
-        sim.member("m2", instance_id="i2", **SHORT)
-        sim.run_until(sim.is_settled)
-        owners, ended = sim.owners(), len(sim.rebalances)
-        sim.crash("m1")
-        sim.run(3_000)
-        sim.restart("m1")
-        sim.run(10_000)
-        assert sim.is_settled()
-        assert sim.owners() == owners
-        assert len(sim.rebalances) == ended
-        sim.member("double", instance_id="i1", **SHORT)
-        sim.run(10_000)
-        assert sim.processes["m1"].member.state is MemberState.FAILED, "fenced by its double"
-
-
-def test_new_partitions_are_found_by_the_leader(three: Cluster) -> None:
-    three.add_partitions("orders", 3)
-    three.run_until(three.is_settled)
-    assert len(three.owners()) == 12
-
-
-def test_another_subscription_moves_partitions(three: Cluster) -> None:
-    three.add_partitions("payments", 2)
-    three.subscribe("m1", ["payments"])
-    three.run_until(three.is_settled)
-    assert {name for partition, name in three.owners().items() if partition.topic == "payments"} == {"m1"}
-
-
-def test_two_groups_do_not_meet() -> None:
-    with Cluster(6, topics={"orders": 4}, config=QUICK) as sim:
-        sim.member("a1", group="a")
-        sim.member("b1", group="b")
-        sim.run_until(sim.is_settled)
-        assert {len(process.member.owned) for process in sim.processes.values()} == {4}
-        assert sim.state("a") is sim.state("b") is State.STABLE
-
-
-def test_the_faults_of_the_server_work_on_the_virtual_clock() -> None:
-    rules = Faults(
-        [
-            Fault(api="JoinGroup", action="error", error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, count=2),
-            Fault(api="JoinGroup", on="response", action="drop", count=1),
-            Fault(api="SyncGroup", action="disconnect", count=1),
-            Fault(api="SyncGroup", on="response", action="disconnect", count=1),
-            Fault(api="Heartbeat", action="duplicate", count=3),
-            Fault(api="Heartbeat", on="response", action="duplicate", count=3),
-            Fault(api="Heartbeat", action="delay", delay_ms=700, after=5, count=2),
-            Fault(api="OffsetCommit", on="response", action="error", error=ErrorCode.NOT_COORDINATOR, count=1),
-            Fault(api="OffsetFetch", action="drop", count=1),
-        ]
-    )
-    with Cluster(8, topics={"orders": 4}, config=QUICK, faults=rules) as sim:
-        for name in ("m1", "m2"):
-            sim.member(name, request_timeout_ms=4_000, **SHORT)
-        sim.run(60_000)
-        sim.run_until(sim.is_settled)
-        got = [line.detail for line in sim.trace if line.what == "gets"]
-        assert next(a for a in got if isinstance(a, m.JoinGroupResponse)).error_code == 14
-        assert [line for line in sim.trace if line.what == "notcommitted"]
-        assert [line for line in sim.trace if line.what == "fetched"]
-
-
-def test_a_probe_sees_a_crash() -> None:
-    with Cluster(9, config=QUICK) as sim:
-        request = m.JoinGroupRequest(
-            group_id="group",
-            session_timeout_ms=6_000,
-            rebalance_timeout_ms=6_000,
-            protocol_type="consumer",
-            protocols=[m.JoinGroupRequestProtocol(name="range", metadata=b"")],
-        )
-        sent = sim.send(request, 9)
-        sim.crash_coordinator()
-        with pytest.raises(ConnectionRefusedError):
-            sim.send(request, 9)
-        with pytest.raises(ConnectionResetError):
-            sim.answer(sent)
-
-
-def test_time_is_up_where_nothing_happens() -> None:
-    with Cluster() as sim:
-        with pytest.raises(TimeoutError, match="not within 1000 ms"):
-            sim.run_until(lambda: False, 1_000)
-        with pytest.raises(ValueError, match="is alive"):
-            [sim.member("m1") for _ in range(2)]
-
-
-# ---- the command line
-
-
-def test_the_command_line_counts_steps_and_tells_seeds(capsys: pytest.CaptureFixture[str]) -> None:
-    assert simulate.main(["--seeds", "0:4", "--jobs", "1"]) == 0
-    out = capsys.readouterr().out
-    assert "4 of 4 seeds" in out
-    assert "0 failures" in out
-    assert simulate.main(["--seeds", "5:100000", "--steps", "1500", "--jobs", "1"]) == 0
-
-
-def test_the_command_line_fails_with_the_seed_and_the_script(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from tests.simulation.test_planted_bugs import two_leaders
-
-    two_leaders(monkeypatch)
-    assert simulate.main(["--seeds", "0:1", "--jobs", "1"]) == 1
-    captured = capsys.readouterr()
-    assert "seeds that failed: 0" in captured.out
-    assert "run_script(Script(seed=0" in captured.err
-
-
-def test_the_command_line_uses_processes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert simulate.main(["--seeds", "0:6", "--jobs", "2"]) == 0
-    assert "6 of 6 seeds" in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        simulate.main(["--seeds", "many"])
-    for wrong in (["--seeds", "7:3"], ["--jobs", "0"], ["--steps", "-1"]):
-        with pytest.raises(SystemExit):
-            simulate.main(wrong)
-
-
-def test_wrong_use_is_said_at_once() -> None:
-    with pytest.raises(ValueError, match="topic 'o' needs one partition or more, not 0"):
-        Cluster(topics={"o": 0})
-    with Cluster(topics={"o": 4}, members=["a"]) as sim:
-        with pytest.raises(TypeError, match="topics must be a list of texts, not 'o'"):
-            sim.member("b", topics="o")
-        with pytest.raises(ValueError, match="no assignor is called 'rnage'; there are range"):
-            sim.member("b", assignors=["rnage"])
-        with pytest.raises(ValueError, match="no client is called 'perl'"):
-            sim.member("b", client="perl")
-        with pytest.raises(KeyError, match="no member is called 'b'"):
-            sim.crash("b")
-        with pytest.raises(ValueError, match="cannot pass by -1 ms"):
-            sim.run(-1)
-        assert list(sim.processes) == ["a"]
+def test_entries_are_chosen_by_their_weights() -> None:
+    random = Random(1)
+    drawn = [choose(random, [(90, "often"), (10, "seldom")]) for _ in range(1_000)]
+    assert 850 < drawn.count("often") < 950
+    with pytest.raises(ValueError, match="add up to 0"):
+        choose(random, [(0, "never")])

@@ -96,10 +96,10 @@ def silent_leader() -> tuple[Cluster, Recorder]:
     sim.run(MINUTE)
     leader = sim.leader()
     assert leader is not None
-    leader.options["assign_ms"] = 20 * MINUTE
+    leader.options.assign_ms = 20 * MINUTE
     start(5)
     sim.run(6 * MINUTE)
-    leader.options["assign_ms"] = 0
+    leader.options.assign_ms = 0
     sim.run_until(sim.is_settled, 10 * MINUTE)
     sim.run(MINUTE)
     return sim, recorder

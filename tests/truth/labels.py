@@ -17,7 +17,8 @@ from typing import Any
 from kcoord_wire.coordinator.core.events import RebalanceAccount, Trigger
 from kcoord_wire.forensics.model import Cause
 from kcoord_wire.messages import JoinGroupResponse, LeaveGroupRequest, SyncGroupRequest
-from kcoord_wire.simulation.group.cluster import EPOCH_MS, Cluster, Happening
+from kcoord_wire.simulation.clock import EPOCH_MS, TraceLine
+from kcoord_wire.simulation.group.cluster import Cluster
 
 __all__ = ["RULES", "Label", "labels_of"]
 
@@ -120,8 +121,8 @@ class _Lives:
 
     def __init__(self, sim: Cluster) -> None:
         self.hosts = {process.host: name for name, process in sim.processes.items()}
-        self.groups = {name: process.options["group"] for name, process in sim.processes.items()}
-        self.by_name: dict[str, list[Happening]] = {}
+        self.groups = {name: process.options.group for name, process in sim.processes.items()}
+        self.by_name: dict[str, list[TraceLine]] = {}
         self.names: dict[str, str] = {}  # of member ids
         self.outages: list[tuple[int, int]] = []  # when the coordinator lost its memory, and when it had it again
         lost_at: int | None = None
@@ -145,12 +146,12 @@ class _Lives:
         if host.lstrip("/") in self.hosts:
             self.names.setdefault(member_id, self.hosts[host.lstrip("/")])
 
-    def last(self, name: str, at: int, *what: str) -> Happening | None:
+    def last(self, name: str, at: int, *what: str) -> TraceLine | None:
         """The last such line of a process up to that time."""
         lines = (line for line in reversed(self.by_name.get(name, ())) if line.at <= at and line.what in what)
         return next(lines, None)
 
-    def chain(self, name: str, at: int) -> list[Happening]:
+    def chain(self, name: str, at: int) -> list[TraceLine]:
         """The JoinGroup that a process had sent last, and before it those that it repeats; newest first."""
         joins = []
         for line in reversed(self.by_name.get(name, ())):
@@ -279,7 +280,7 @@ def _cause(account: RebalanceAccount, former: Sequence[RebalanceAccount], lives:
     return "metadata", Cause.SUBSCRIPTION_CHANGED
 
 
-def _is_used_up(name: str, wish: Happening, former: Sequence[RebalanceAccount], lives: _Lives) -> bool:
+def _is_used_up(name: str, wish: TraceLine, former: Sequence[RebalanceAccount], lives: _Lives) -> bool:
     """Whether a rebalance has already heard that JoinGroup, so that what repeats it has no reason but a lost answer; or
     whether it was the first of its process, which every process begins with."""
     began = lives.last(name, wish.at, "starts")
@@ -351,7 +352,7 @@ def _is_same_life(name: str, at: int, former: Sequence[RebalanceAccount], lives:
 def _lost_by_crash(
     name: str,
     at: int,
-    joins: Sequence[Happening],
+    joins: Sequence[TraceLine],
     former: Sequence[RebalanceAccount],
     places: Sequence[str],
     lives: _Lives,

@@ -72,7 +72,7 @@ def run(scenario: Scenario, origin: Origin = "wire") -> Outcome:
     sim, recorder = play(scenario)
     with sim:
         labels = labels_of(sim)
-        heartbeat = max(process.options["heartbeat_interval_ms"] for process in sim.processes.values())
+        heartbeat = max(process.options.heartbeat_interval_ms for process in sim.processes.values())
         tolerance = Tolerance(scenario.latency_ms[1], heartbeat)
         if origin == "log":
             records = log_rows(sim)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kcoord_wire.forensics.model import Cause, Rebalance
-from kcoord_wire.simulation.group.cluster import EPOCH_MS
+from kcoord_wire.simulation.clock import EPOCH_MS
 from tests.support.readme_part import README, fill_readme
 from tests.truth.labels import RULES, Label
 from tests.truth.pipeline import Origin, Outcome

@@ -196,7 +196,7 @@ def test_a_leader_that_computes_for_too_long(blocks: bool, why: str) -> None:
     with settled("m1", "m2", "m3") as sim:
         leader = sim.leader()
         assert leader is not None
-        leader.options.update(assign_ms=20_000, assign_blocks=blocks)
+        leader.options.assign_ms, leader.options.assign_blocks = 20_000, blocks
         sim.member("m4", session_timeout_ms=6_000, rebalance_timeout_ms=8_000)
         sim.run(30_000)
         removed = [removal for account in sim.begun for removal in account.removed]

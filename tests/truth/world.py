@@ -3,7 +3,7 @@
 Laws:
 
 * The seed decides everything, as in `Cluster`.
-* Frames are as a capture at the broker has them: see `simulation.group.cluster.Tap`. Their `seq` follows their time.
+* Frames are as a capture at the broker has them: see `simulation.group.wire.Tap`. Their `seq` follows their time.
 * What happens is an act, a method of `Crowd`: it picks its victim by the crowd's own luck, and does nothing where it
   makes no sense.
 """
@@ -24,7 +24,8 @@ from kcoord_wire.coordinator.fault_injection import Fault
 from kcoord_wire.forensics.model import Frame, LogRow, arrow_schema
 from kcoord_wire.messages import LeaveGroupRequest, LeaveGroupRequestMemberIdentity
 from kcoord_wire.records import SegmentReader
-from kcoord_wire.simulation.group.cluster import Cluster, Process
+from kcoord_wire.simulation.group.cluster import Cluster
+from kcoord_wire.simulation.group.members import MemberProcess
 
 __all__ = ["Crowd", "Recorder", "Shape", "log_rows", "quick"]
 
@@ -143,28 +144,28 @@ class Crowd:
 
     # ---- who there is
 
-    def working(self) -> list[Process]:
+    def working(self) -> list[MemberProcess]:
         """Its processes that take part, in the order of their names."""
         return [
             process
             for process in self.sim.processes.values()
-            if process.options["group"] == self.group and process.is_working and not process.is_paused
+            if process.options.group == self.group and process.is_working and not process.is_paused
         ]
 
-    def settled(self) -> list[Process]:
+    def settled(self) -> list[MemberProcess]:
         """Those of them that are in a generation."""
         return [process for process in self.working() if process.member.state is MemberState.STABLE]
 
-    def victim(self, among: Iterable[Process] | None = None) -> Process | None:
+    def victim(self, among: Iterable[MemberProcess] | None = None) -> MemberProcess | None:
         """Whom it hits."""
         processes = list(self.settled() if among is None else among)
         return self.random.choice(processes) if processes else None
 
-    def leader(self) -> Process | None:
+    def leader(self) -> MemberProcess | None:
         """Who leads."""
         return self.sim.leader(self.group)
 
-    def start(self, **changes: Any) -> Process:
+    def start(self, **changes: Any) -> MemberProcess:
         """Start one more consumer."""
         shape = self.shape
         number = self._started
@@ -261,12 +262,12 @@ class Crowd:
     def freeze(self) -> None:
         """A process stands still for longer than its session."""
         if process := self.victim():
-            self.sim.pause(process.name, process.options["session_timeout_ms"] + self.random.randint(2_000, 6_000))
+            self.sim.pause(process.name, process.options.session_timeout_ms + self.random.randint(2_000, 6_000))
 
     def cut_off(self) -> None:
         """A process cannot reach the coordinator for longer than its session."""
         if process := self.victim():
-            away_ms = process.options["session_timeout_ms"] + self.random.randint(2_000, 6_000)
+            away_ms = process.options.session_timeout_ms + self.random.randint(2_000, 6_000)
             self.sim.partition(process.name, self._lasts(away_ms))
 
     def restart(self) -> None:
@@ -284,20 +285,20 @@ class Crowd:
     def stall(self) -> None:
         """An application does not poll for longer than it may."""
         if process := self.victim():
-            away_ms = process.options["rebalance_timeout_ms"] + self.random.randint(1_500, 5_000)
+            away_ms = process.options.rebalance_timeout_ms + self.random.randint(1_500, 5_000)
             self.sim.stall(process.name, self._lasts(away_ms))
 
     def stall_for_good(self) -> None:
         """An application does not poll any more within the time that is looked at."""
         if process := self.victim():
-            self.sim.stall(process.name, process.options["rebalance_timeout_ms"] + 500_000)
-            self._lasts(process.options["rebalance_timeout_ms"])
+            self.sim.stall(process.name, process.options.rebalance_timeout_ms + 500_000)
+            self._lasts(process.options.rebalance_timeout_ms)
 
     def miss_the_join(self) -> None:
         """A process with a long session stands still while another joins; it comes back when the join is over."""
         process = self.start(session_timeout_ms=60_000)
         self.settle(2_000)
-        longest = max(each.options["rebalance_timeout_ms"] for each in self.working())
+        longest = max(each.options.rebalance_timeout_ms for each in self.working())
         self.sim.pause(process.name, longest + self.random.randint(4_000, 8_000))
         self.start()
         self.sim.run(longest + 1_000)
@@ -316,18 +317,18 @@ class Crowd:
         self.settle(2_000)
         self.start()
         if self.until_state(State.COMPLETING, self.shape.rebalance_ms * 2):
-            longest = max(each.options["rebalance_timeout_ms"] for each in self.working())
+            longest = max(each.options.rebalance_timeout_ms for each in self.working())
             self.sim.pause(process.name, longest + self.random.randint(2_000, 5_000))
             self.sim.run(longest + 1_000)
 
     def lead_slowly(self) -> None:
         """The leader computes for longer than the sync may last."""
         if process := self.leader():
-            before = process.options["assign_ms"]
-            process.options["assign_ms"] = self.shape.rebalance_ms + self.random.randint(2_000, 4_000)
+            before = process.options.assign_ms
+            process.options.assign_ms = self.shape.rebalance_ms + self.random.randint(2_000, 4_000)
             self.start()
             self.sim.run(self.shape.rebalance_ms * 2 + 1_000)
-            process.options["assign_ms"] = before
+            process.options.assign_ms = before
 
     def add_partitions(self) -> None:
         """A topic grows."""
@@ -348,8 +349,8 @@ class Crowd:
     def offer(self) -> None:
         """A consumer offers its assignors the other way round, or one less."""
         process = self.victim()
-        if process is not None and len(process.options["assignors"]) > 1:
-            self.sim.offer(process.name, tuple(reversed(process.options["assignors"])))
+        if process is not None and len(process.options.assignors) > 1:
+            self.sim.offer(process.name, tuple(reversed(process.options.assignors)))
 
     def ask(self) -> None:
         """The leader's user asks for a rebalance."""
@@ -369,13 +370,13 @@ class Crowd:
     def replace_static(self) -> None:
         """A static member comes back with other assignors, so that the group has to choose another."""
         statics = [
-            each for each in self.settled() if each.options["instance_id"] and each.member.settings.versions.join >= 5
+            each for each in self.settled() if each.options.instance_id and each.member.settings.versions.join >= 5
         ]
         process = self.victim(statics)
-        if process is not None and len(process.options["assignors"]) > 1:
+        if process is not None and len(process.options.assignors) > 1:
             self.sim.crash(process.name)
             self.sim.run(self.random.randint(10, 1_500))
-            self.sim.restart(process.name, assignors=(process.options["assignors"][-1],))
+            self.sim.restart(process.name, assignors=(process.options.assignors[-1],))
 
     def replace_static_in_between(self) -> None:
         """A static member restarts while the leader computes."""
@@ -383,13 +384,13 @@ class Crowd:
         statics = [
             each
             for each in self.settled()
-            if each is not leader and each.options["instance_id"] and each.member.settings.versions.join >= 5
+            if each is not leader and each.options.instance_id and each.member.settings.versions.join >= 5
         ]
         process = self.victim(statics)
         if process is None or leader is None:
             return
-        before = leader.options["assign_ms"]
-        leader.options["assign_ms"] = 3_000
+        before = leader.options.assign_ms
+        leader.options.assign_ms = 3_000
         self.start()
         if self.until_state(State.COMPLETING):
             self.sim.run(200)
@@ -397,7 +398,7 @@ class Crowd:
             self.sim.run(100)
             self.sim.restart(process.name)
         self.sim.run(3_000)
-        leader.options["assign_ms"] = before
+        leader.options.assign_ms = before
 
     def fail_over(self, phase: str | None = None) -> None:
         """The coordinator crashes, in some phase of a rebalance that a new member has begun."""
@@ -440,7 +441,7 @@ class Crowd:
     def hiccup(self) -> None:
         """A process cannot reach the coordinator for less than its session."""
         if process := self.victim():
-            away_ms = self.random.randint(500, process.options["session_timeout_ms"] // 2)
+            away_ms = self.random.randint(500, process.options.session_timeout_ms // 2)
             self.sim.partition(process.name, self._lasts(away_ms))
 
     def meddle(self) -> None:

@@ -1,3 +1,13 @@
-"""The group protocol in the simulated world: coordinator, processes, laws, and scripts of faults."""
+"""Kafka's group protocol in the simulated world: a coordinator, its members, the laws, and random scripts of faults.
 
-__all__: list[str] = []
+with Cluster(seed=7, topics={"orders": 12}, members=3) as sim:
+    sim.run_until(sim.is_settled)
+
+run_script(random_script(seed=7))
+"""
+
+from kcoord_wire.simulation.group.cluster import Cluster
+from kcoord_wire.simulation.group.members import MemberOptions
+from kcoord_wire.simulation.group.script import GroupScript, random_script, run_script
+
+__all__ = ["Cluster", "GroupScript", "MemberOptions", "random_script", "run_script"]

@@ -7,21 +7,23 @@
         print(sim.rebalances[-1].trigger, sim.owners())
 
 The coordinator is the real one (machine, runtime, store), and so are the bytes: every request and response goes through
-the codec. Members are `member.Member`. What is virtual is time, the wire and the disk.
+the codec. Members are `consumer.machine.MemberMachine`. Time, the network and the disk are virtual.
 
 Laws:
 
 * The seed decides everything: the same calls in the same order give the same trace, event by event.
-* A step is one event delivered to a machine. After each, `Invariants` has looked at it; a broken law raises
-  `ViolationError` out of whatever call ran the clock.
+* A step is one event delivered to a machine. `Invariants` checks each; a broken law raises `ViolationError` from the
+  call that let time pass.
 * A coordinator that crashes loses its memory and what its disk had not synced; the disk may be cut off inside a write.
 
-The network is virtual_wire.py's, the processes are virtual_fleet.py's.
+The parts are made in this order, and each knows only those before it: clock, topics, invariants, coordinator, wire,
+members.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from random import Random
 from types import TracebackType
@@ -29,52 +31,53 @@ from typing import Any, Final, Self
 
 from kcoord_wire.assignors import ASSIGNORS, TopicPartition
 from kcoord_wire.assignors.embedded import ConsumerProtocol
-from kcoord_wire.consumer.events import (
-    CLIENT_VERSIONS,
-    Leave,
-    MemberSettings,
-    Offer,
-    Polled,
-    Rejoin,
-    Stalled,
-    Subscribe,
-)
-from kcoord_wire.consumer.machine import Member
+from kcoord_wire.consumer.events import Leave, Offer, Polled, Rejoin, Stalled, Subscribe
+from kcoord_wire.consumer.machine import MemberMachine
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import RebalanceAccount
-from kcoord_wire.coordinator.core.groups import State
+from kcoord_wire.coordinator.core.groups import Group, State
 from kcoord_wire.coordinator.fault_injection import Fault, Faults
-from kcoord_wire.simulation.clock import EPOCH_MS, Happening, Timeline
+from kcoord_wire.simulation.clock import TraceLine, VirtualClock
 from kcoord_wire.simulation.disk import VirtualDisk
 from kcoord_wire.simulation.group.coordinator import VirtualCoordinator
 from kcoord_wire.simulation.group.invariants import Invariants
-from kcoord_wire.simulation.group.network import Caller, Tap, VirtualTopics, Wire
-from kcoord_wire.simulation.group.processes import Fleet, Idle, Process
+from kcoord_wire.simulation.group.members import MemberOptions, MemberProcess, Members, check_known
+from kcoord_wire.simulation.group.ownership import Idle
+from kcoord_wire.simulation.group.topics import VirtualTopics
+from kcoord_wire.simulation.group.wire import Tap, Wire
+from kcoord_wire.simulation.network import Loss
 
-__all__ = ["EPOCH_MS", "Cluster", "Happening", "Idle", "Process", "Tap"]
+__all__ = ["Cluster"]
 
 _EMBEDDED: Final = ConsumerProtocol()
-
-
-def _check_known(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
-    for name in names:
-        if name not in known:
-            raise ValueError(f"no {kind} is called {name!r}; there are {', '.join(known)}")
+_DEFAULTS: Final = MemberOptions()
+_DEFAULT_TOPICS: Final = {"topic": 4}
 
 
 class Cluster:
-    """See the head of the module.
+    """A coordinator and its consumers on a virtual clock.
 
-    :param seed: of everything random
-    :param topics: name to number of partitions
-    :param members: so many, named m1, m2 ...; or their names. They subscribe to all topics and range
-    :param config: the coordinator's
-    :param faults: see faults.py; they meet requests as on the real server
-    :param latency_ms: least and most a message takes
-    :param sync_ms: least and most a disk write takes
-    :param segment_bytes: see `Store`; small, so that a short run has several segments
-    :param tap: is told of the frames on the wire
-    :ivar processes: by name; a member that was restarted is there as what it is now
+    Time passes only in `run`, `run_until`, `ask` and `answer`. Everything else happens at the present moment: members
+    join and leave (`member`, `restart`, `leave`), things fail (`crash`, `pause`, `partition`, `lose`, `meddle`,
+    `crash_coordinator`, `fail_disk`), and the result can be looked at (`owners`, `rebalances`, `state`, `trace`).
+    After every event the laws of `Invariants` are checked; a call that lets time pass raises `ViolationError` if one
+    is broken. All times are virtual milliseconds.
+
+    :param seed: decides everything that is random
+    :param topics: name to number of partitions; None is one topic ``topic`` of 4
+    :param members: their names, or how many (m1, m2 ...); they have the defaults of `MemberOptions`
+    :param config: the coordinator's settings
+    :param faults: injected into requests and responses, as on the real server
+    :param latency_ms: least and most that a message takes
+    :param sync_ms: least and most that a disk write takes
+    :param segment_bytes: of the coordinator's log, see `Store`; small, so that a short run has several segments
+    :param min_compaction_bytes: of the coordinator's log, see `Store`
+    :param tap: gets the frames on the wire
+    :ivar seed: as given
+    :ivar processes: by name; a restarted consumer has a new process
+    :ivar config: the coordinator's settings
+    :ivar invariants: the checks
+    :raises ValueError: a topic without partitions
     """
 
     def __init__(
@@ -91,38 +94,31 @@ class Cluster:
         min_compaction_bytes: int = 65_536,
         tap: Tap | None = None,
     ) -> None:
-        for topic, count in (topics or {}).items():
-            if type(count) is not int or count < 1:
-                raise ValueError(f"topic {topic!r} needs one partition or more, not {count!r}")
         self.seed = seed
-        self.processes: dict[str, Process] = {}
+        self.processes: dict[str, MemberProcess] = {}
         self.config = config or GroupConfig()
         self.invariants = Invariants(_EMBEDDED.decode_assignment)
-        self._topics = VirtualTopics({"topic": 4} if topics is None else topics)
-        self._time = Timeline()
-        self._wire = Wire(
-            self._time,
-            self._topics,
-            self.processes,
-            latency_ms=latency_ms,
-            faults=faults,
-            tap=tap,
-            deliver=lambda process, event: self._fleet.deliver(process, event),
-        )
-        self._fleet = Fleet(self._time, self._topics, self.processes, self.invariants, self._wire)
-        self._coordinator = self._wire.coordinator = VirtualCoordinator(
-            self._time,
+        self._clock = VirtualClock()
+        self._topics = VirtualTopics(_DEFAULT_TOPICS if topics is None else topics)
+        self._coordinator = VirtualCoordinator(
+            self._clock,
             Random(f"{seed}/coordinator"),
             self.config,
             self._topics,
             self.invariants,
             sync_ms=sync_ms,
             store_options={"segment_bytes": segment_bytes, "min_compaction_bytes": min_compaction_bytes},
-            answered=self._wire.answered,
-            crashed=self._crashed,
-            after=self._wire.look_after_coordinator,
         )
-        self._coordinator.start(0)
+        self._wire = Wire(
+            self._clock,
+            self._coordinator,
+            self._topics,
+            self.processes,
+            latency_ms=latency_ms,
+            faults=faults,
+            tap=tap,
+        )
+        self._members = Members(self._clock, self._topics, self.processes, self.invariants, self._wire)
         for name in [f"m{number}" for number in range(1, members + 1)] if isinstance(members, int) else members:
             self.member(name)
 
@@ -132,24 +128,24 @@ class Cluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._time.clear()
+        self._clock.clear()
 
     # ---- time, and what has happened
 
     @property
     def now(self) -> int:
         """Virtual ms since the start."""
-        return self._time.now
+        return self._clock.now
 
     @property
     def steps(self) -> int:
-        """Events delivered so far."""
-        return self._time.steps
+        """Number of events delivered so far."""
+        return self._clock.steps
 
     @property
-    def trace(self) -> Sequence[Happening]:
+    def trace(self) -> Sequence[TraceLine]:
         """What has happened, oldest first."""
-        return self._time.trace
+        return self._clock.trace
 
     @property
     def rebalances(self) -> Sequence[RebalanceAccount]:
@@ -158,8 +154,10 @@ class Cluster:
 
     @property
     def begun(self) -> Sequence[RebalanceAccount]:
-        """The coordinator's accounts of all rebalances that have begun, as they stand, oldest first. One that a crash
-        of the coordinator has cut off never ends."""
+        """The coordinator's accounts of all rebalances that have begun, as they stand, oldest first.
+
+        A rebalance that a crash of the coordinator interrupts never ends.
+        """
         return self._coordinator.begun
 
     @property
@@ -168,245 +166,223 @@ class Cluster:
         return self._coordinator.disk
 
     def run(self, ms: int) -> None:
-        """Let so much time pass. ValueError: it cannot pass backwards."""
-        if ms < 0:
-            raise ValueError(f"time cannot pass by {ms} ms")
-        self._time.run(ms)
+        """Let time pass.
+
+        :raises ValueError: `ms` is negative
+        :raises ViolationError: a law was broken
+        """
+        self._clock.run(ms)
 
     def run_until(self, holds: Callable[[], bool], within_ms: int = 600_000) -> int:
-        """Let time pass until `holds`; the virtual ms that took.
+        """Let time pass until `holds` returns True; return the virtual ms that took.
 
-        :raises TimeoutError: it does not within `within_ms`
+        :raises TimeoutError: `holds` has not returned True within `within_ms`
+        :raises ViolationError: a law was broken
         """
-        return self._time.run_until(holds, within_ms)
+        return self._clock.run_until(holds, within_ms)
 
     def at(self, ms: int, action: Callable[[], None]) -> None:
-        """Do something at so many ms after the start."""
-        self._time.later(max(EPOCH_MS + ms, self._time.clock), lambda _: action(), None)
+        """Plan an action for so many ms after the start; one for the past happens as soon as time passes."""
+        self._clock.after(max(ms - self.now, 0), action)
 
-    # ---- what the user does
+    # ---- members
 
-    def member(
-        self,
-        name: str,
-        *,
-        topics: Sequence[str] | None = None,
-        assignors: Sequence[str] = ("range",),
-        group: str = "group",
-        instance_id: str | None = None,
-        client: str = "java",
-        session_timeout_ms: int = 45_000,
-        rebalance_timeout_ms: int = 300_000,
-        heartbeat_interval_ms: int = 3_000,
-        request_timeout_ms: int = 30_000,
-        commit_ms: int | None = 5_000,
-        release_ms: int = 0,
-        poll_ms: int = 0,
-        assign_ms: int = 0,
-        assign_blocks: bool = False,
-        client_id: str | None = None,
-    ) -> Process:
+    def member(self, name: str, options: MemberOptions = _DEFAULTS, **changes: Any) -> MemberProcess:
         """Start a consumer.
 
-        :param topics: what it subscribes to; None is all there are
-        :param assignors: keys of `kcoord_wire.assignors.ASSIGNORS`, the one it likes best first
-        :param client: whose versions of the protocol it speaks: a key of `CLIENT_VERSIONS`
-        :param commit_ms: how often it commits; None for never
-        :param release_ms: how long the application needs to give up one partition
-        :param poll_ms: how long at most it works between two polls; only there does it learn that it has to
-        :param assign_ms: how long it computes on the assignment when it leads
-        :param client_id: what it is called in its requests; None is `name`
-        :param assign_blocks: whether it sends no heartbeats meanwhile, as a client with one thread for everything
-        :raises ValueError: a process of that name is alive; no such assignor or client
-        :raises TypeError: topics or assignors are one text
+        :param options: how it is set up
+        :param changes: fields of `MemberOptions` that differ from `options`
+        :raises ValueError: a process of that name is running; no such assignor or client
+        :raises TypeError: topics or assignors are one string; no such field
         """
-        options = {key: value for key, value in locals().items() if key not in ("self", "name")}
-        for key, names in (("topics", topics), ("assignors", assignors)):
-            if isinstance(names, str):
-                raise TypeError(f"{key} must be a list of texts, not {names!r}")
-        _check_known("assignor", assignors, ASSIGNORS)
-        _check_known("client", [client], CLIENT_VERSIONS)
+        options = replace(options, **changes)
         former = self.processes.get(name)
         if former is not None and former.is_working:
-            raise ValueError(f"{name!r} is alive")
-        settings = MemberSettings(
-            group_id=group,
-            client_id=name if client_id is None else client_id,
-            group_instance_id=instance_id,
-            session_timeout_ms=session_timeout_ms,
-            rebalance_timeout_ms=rebalance_timeout_ms,
-            heartbeat_interval_ms=heartbeat_interval_ms,
-            request_timeout_ms=request_timeout_ms,
-            versions=CLIENT_VERSIONS[client],
-        )
+            raise ValueError(f"a process called {name!r} is running")
         random = Random(f"{self.seed}/{name}") if former is None else former.random
-        member = Member(settings, [ASSIGNORS[assignor] for assignor in assignors], _EMBEDDED)
-        process = Process(name, self._wire.host_of(name), member, random, options, commit_ms, release_ms)
+        assignors = [ASSIGNORS[assignor] for assignor in options.assignors]
+        member = MemberMachine(options.settings(name), assignors, _EMBEDDED)
+        process = MemberProcess(self._clock, self._members, name, self._wire.host_of(name), member, random, options)
         self.processes[name] = process
-        wait = max(rebalance_timeout_ms, session_timeout_ms) * 2 + self.config.new_member_join_timeout_ms + 10_000
+        # Two rebalances, a join that waits for a member that was killed while it was new, and some latency.
+        wait = max(options.rebalance_timeout_ms, options.session_timeout_ms) * 2
+        wait += self.config.new_member_join_timeout_ms + 10_000
         self.invariants.patience_ms = max(self.invariants.patience_ms, wait)
-        self._fleet.revision += 1
-        self._time.note(name, "starts", process.options)
-        self._fleet.refresh(process)
-        self._fleet.deliver(process, Subscribe(tuple(self._topics.counts) if topics is None else tuple(topics)))
-        if commit_ms is not None:
-            self._time.later(self._time.clock + random.randint(1, commit_ms), self._fleet.commit_time, process)
+        self._members.revision += 1
+        self._clock.record(name, "starts", replace(options))
+        self._members.learn_topics(process)
+        process.deliver(Subscribe(tuple(self._topics.counts if options.topics is None else options.topics)))
+        if options.commit_ms is not None:
+            self._clock.after(random.randint(1, options.commit_ms), self._members.commit_regularly, process)
         return process
 
-    def _process(self, name: str) -> Process:
+    def _process(self, name: str) -> MemberProcess:
         process = self.processes.get(name)
         if process is None:
-            raise KeyError(f"no member is called {name!r}")
+            raise KeyError(f"no process is called {name!r}")
         return process
 
-    def restart(self, name: str, **changes: Any) -> Process:
-        """Kill a process and start it again with the same options but for `changes`."""
+    def restart(self, name: str, **changes: Any) -> MemberProcess:
+        """Kill a consumer's process and start it again with the same options.
+
+        :param changes: fields of `MemberOptions` that differ from before
+        """
         process = self._process(name)
         if process.is_working:
             self.crash(name)
-        return self.member(name, **{**process.options, **changes})
+        return self.member(name, process.options, **changes)
 
     def crash(self, name: str) -> None:
-        """The process is gone; the coordinator sees its connection close, no more."""
+        """Kill a consumer's process. The coordinator only sees its connection close."""
         process = self._process(name)
         if process.is_alive:
-            self._time.note(name, "crashes")
-            self._fleet.end(process)
+            self._clock.record(name, "crashes")
+            self._members.kill(process)
 
     def leave(self, name: str, reason: str | None = None) -> None:
-        """The consumer is closed in good order."""
+        """Close a consumer, which leaves its group unless it is static."""
         process = self._process(name)
         if process.is_alive:
-            self._time.note(name, "leaves", reason)
-            self._fleet.deliver(process, Leave(reason))
+            self._clock.record(name, "leaves", reason)
+            process.deliver(Leave(reason))
 
     def pause(self, name: str, ms: int) -> None:
-        """The process stands still; what comes to it waits."""
-        self._fleet.pause(self._process(name), ms)
+        """Pause a consumer's process; what reaches it waits until it resumes."""
+        self._process(name).pause(ms)
 
     def partition(self, name: str, ms: int) -> None:
-        """Nothing comes through between the process and the coordinator."""
+        """Cut a consumer off from the coordinator: the network carries nothing between them."""
         process = self._process(name)
-        self._time.note(name, "is cut off", ms)
-        process.cut_until = max(process.cut_until, self._time.clock + ms)
-
-    def lose(self, ms: int, *, drop: float = 0.0, reset: float = 0.0) -> None:
-        """For so long, messages vanish with the probability `drop` and take their connection with them with `reset`."""
-        self._time.note("cluster", "loses", (ms, drop, reset))
-        self._wire.lossy_until = self._time.clock + ms
-        self._wire.loss = (drop, reset)
+        self._clock.record(name, "is cut off", ms)
+        process.cut_until = max(process.cut_until, self._clock.time_ms + ms)
 
     def subscribe(self, name: str, topics: Sequence[str]) -> None:
-        """The consumer wants other topics."""
+        """Change a consumer's subscription."""
         process = self._process(name)
         if process.is_alive:
-            self._time.note(name, "subscribes", tuple(topics))
-            process.options["topics"] = tuple(topics)
-            self._fleet.deliver(process, Subscribe(tuple(topics)))
+            self._clock.record(name, "subscribes", tuple(topics))
+            process.options.topics = tuple(topics)
+            process.deliver(Subscribe(tuple(topics)))
 
     def offer(self, name: str, assignors: Sequence[str]) -> None:
-        """The consumer offers other assignors from now on, best first, without a restart."""
+        """Change the assignors that a consumer offers, most preferred first, without a restart.
+
+        :raises ValueError: no such assignor
+        """
         process = self._process(name)
-        _check_known("assignor", assignors, ASSIGNORS)
+        check_known("assignor", assignors, ASSIGNORS)
         if process.is_alive:
-            self._time.note(name, "offers", tuple(assignors))
-            process.options["assignors"] = tuple(assignors)
-            self._fleet.deliver(process, Offer([ASSIGNORS[assignor] for assignor in assignors]))
+            self._clock.record(name, "offers", tuple(assignors))
+            process.options.assignors = tuple(assignors)
+            process.deliver(Offer([ASSIGNORS[assignor] for assignor in assignors]))
 
     def rejoin(self, name: str, reason: str | None = None) -> None:
-        """The consumer's user asks for a rebalance (KIP-568)."""
+        """Let a consumer's application enforce a rebalance (KIP-568)."""
         process = self._process(name)
         if process.is_alive:
-            self._time.note(name, "asks", reason)
-            self._fleet.deliver(process, Rejoin(reason))
+            self._clock.record(name, "asks", reason)
+            process.deliver(Rejoin(reason))
 
     def stall(self, name: str, ms: int) -> None:
-        """The consumer's application does not poll for so long. Past the rebalance timeout the consumer leaves, and it
-        comes back when the application polls again."""
+        """Let a consumer's application stop polling for so long.
+
+        After its rebalance timeout the consumer leaves; it rejoins when the application polls again.
+        """
         process = self._process(name)
         if process.is_alive:
-            self._time.note(name, "stalls", ms)
-            self._fleet.deliver(process, Stalled())
-            self._time.later(self._time.clock + ms, self._poll, process)
+            self._clock.record(name, "stalls", ms)
+            process.deliver(Stalled())
+            self._clock.after(ms, self._poll, process)
 
-    def _poll(self, process: Process) -> None:
-        self._time.note(process.name, "polls")
-        self._fleet.deliver(process, Polled())
+    def _poll(self, process: MemberProcess) -> None:
+        self._clock.record(process.name, "polls")
+        process.deliver(Polled())
 
-    def add_partitions(self, topic: str, count: int, refresh_ms: int = 2_000) -> None:
-        """Make a topic larger, or a new one; members hear of it within `refresh_ms`."""
-        self._topics.counts[topic] = self._topics.counts.get(topic, 0) + count
-        self._fleet.revision += 1
-        self._time.note("cluster", "has topics", dict(self._topics.counts))
-        for process in self.processes.values():
-            if process.is_alive:
-                self._time.later(self._time.clock + process.random.randint(0, refresh_ms), self._fleet.refresh, process)
+    # ---- the network and the coordinator
+
+    def lose(self, ms: int, *, drop: float = 0.0, reset: float = 0.0) -> None:
+        """Make the network lossy for so long.
+
+        :param drop: probability that a message vanishes
+        :param reset: probability that a message vanishes and its connection is reset
+        """
+        self._clock.record("cluster", "loses", (ms, drop, reset))
+        self._wire.loss = Loss(self._clock.time_ms + ms, drop, reset)
 
     def meddle(self, fault: Fault) -> None:
-        """One more rule for requests and responses."""
-        self._time.note("cluster", "meddles", fault)
+        """Inject one more fault into requests or responses."""
+        self._clock.record("cluster", "meddles", fault)
         if self._wire.faults is None:
             self._wire.faults = Faults()
         self._wire.faults.add(fault)
 
+    def add_partitions(self, topic: str, count: int, refresh_ms: int = 2_000) -> None:
+        """Add partitions to a topic, or create it; members learn about it within `refresh_ms`."""
+        self._topics.counts[topic] = self._topics.counts.get(topic, 0) + count
+        self._members.revision += 1
+        self._clock.record("cluster", "has topics", dict(self._topics.counts))
+        for process in self.processes.values():
+            if process.is_alive:
+                self._clock.after(process.random.randint(0, refresh_ms), self._members.learn_topics, process)
+
     def crash_coordinator(
         self, down_ms: int = 1_000, *, load_ms: int = 100, writes: int = 0, config: GroupConfig | None = None
     ) -> None:
-        """The coordinator loses power, now or in the middle of the disk operation number `writes` from now.
+        """Let the coordinator lose power.
 
         :param down_ms: how long connections are refused
-        :param load_ms: how long after that it answers COORDINATOR_LOAD_IN_PROGRESS
-        :param config: other settings that it comes back with
+        :param load_ms: how long it answers COORDINATOR_LOAD_IN_PROGRESS after that
+        :param writes: power is lost during the n-th disk operation from now; 0 for at once
+        :param config: settings that it comes back with
         """
         if config is not None:
             self.config = config
             self._coordinator.config = config
         self._coordinator.crash(down_ms, load_ms, writes)
 
+    def fail_disk(self, repaired_after_ms: int = 1_000, *, writes: int = 0) -> None:
+        """Let one operation of the coordinator's disk fail; the coordinator resigns.
+
+        :param repaired_after_ms: how long after that it reads its log again
+        :param writes: how many operations succeed before that
+        """
+        self._coordinator.disk.fails_in = writes
+        self._coordinator.disk.repaired_after_ms = repaired_after_ms
+
     def heal(self) -> None:
-        """End all faults of the network, of the disk and of processes that stand still; a coordinator that is down
-        comes back when it would."""
-        self._time.note("cluster", "heals")
-        self._wire.lossy_until = 0
+        """End all faults of the network and the disk, and all pauses. A coordinator that is down comes back in time."""
+        self._clock.record("cluster", "heals")
+        self._wire.loss = Loss()
         self._coordinator.disk.power_left = self._coordinator.disk.fails_in = None
         self._wire.faults = None
         for process in self.processes.values():
             process.cut_until = 0
-            if process.paused_until:
-                process.paused_until = self._time.clock
-                self._fleet.resume(process)
-
-    def rests_on_static_members(self) -> bool:
-        """Whether everybody is at rest, static members among them: see `nudge`."""
-        working = [process for process in self.processes.values() if process.is_working]
-        return all(process.member.is_at_rest for process in working) and any(
-            process.member.settings.group_instance_id is not None for process in working
-        )
+            process.resume()
 
     def nudge(self) -> None:
-        """Make every group rebalance: one more member joins each, and leaves again.
+        """Make every group rebalance: one more member joins each, and leaves again after a minute.
 
         A static member that restarts is answered without a rebalance (KIP-345), and if it leads, it assigns nothing
-        (KIP-814; before JoinGroup 9 it does not even know). So other topics in its new subscription, or partitions that
-        came while the leader was away, have no owner before something else makes the group rebalance.
+        (KIP-814; before JoinGroup 9 it cannot even know). So other topics in its new subscription, or partitions that
+        were added while the leader was away, have no owner until something else makes the group rebalance.
         """
-        groups = {process.options["group"]: process for process in self.processes.values() if process.is_working}
+        groups = {process.options.group: process for process in self.processes.values() if process.is_working}
         for group, process in groups.items():
             name = f"nudge-{group}"
-            self.member(name, **{**process.options, "instance_id": None})
+            self.member(name, process.options, instance_id=None)
             self.at(self.now + 60_000, partial(self.leave, name))
 
-    def ask(self, message: Any, version: int, *, client_id: str = "probe", within_ms: int = 600_000) -> Any:
-        """Send a request of your own past all faults, and let time pass until it is answered."""
-        return self.answer(self.send(message, version, client_id=client_id), within_ms)
+    def rests_on_static_members(self) -> bool:
+        """Whether all members are at rest and some of them are static, so that `nudge` may be needed."""
+        members = [process.member for process in self.processes.values() if process.is_working]
+        return all(member.is_at_rest for member in members) and any(
+            member.settings.group_instance_id is not None for member in members
+        )
 
-    def fail_disk(self, repaired_after_ms: int = 1_000, *, writes: int = 0) -> None:
-        """The disk operation number `writes` from now fails; the coordinator resigns, and reads its log again later."""
-        self._coordinator.disk.fails_in = writes
-        self._coordinator.disk.repaired_after_ms = repaired_after_ms
+    # ---- requests of the user
 
     def send(self, message: Any, version: int, *, client_id: str = "probe") -> int:
-        """Send a request of your own past all faults; `answer` waits for what comes back.
+        """Send a request past all faults and without latency; return a number for `answer`.
 
         :raises ConnectionRefusedError: the coordinator is down
         """
@@ -415,10 +391,10 @@ class Cluster:
         return self._wire.probe(message, version, client_id)
 
     def answer(self, sent: int, within_ms: int = 600_000) -> Any:
-        """What a request of `send` was answered; time passes until it is.
+        """Let time pass until a request of `send` is answered; return the response.
 
-        :raises TimeoutError: it is not within `within_ms`
-        :raises ConnectionResetError: the coordinator crashed before that
+        :raises TimeoutError: it is not answered within `within_ms`
+        :raises ConnectionResetError: the coordinator crashed first
         """
         self.run_until(lambda: sent in self._wire.answers, within_ms)
         answer = self._wire.answers.pop(sent)
@@ -426,15 +402,19 @@ class Cluster:
             raise answer
         return answer
 
+    def ask(self, message: Any, version: int, *, client_id: str = "probe", within_ms: int = 600_000) -> Any:
+        """Send a request past all faults, and let time pass until it is answered; see `send` and `answer`."""
+        return self.answer(self.send(message, version, client_id=client_id), within_ms)
+
     # ---- what the user sees
 
     def owners(self) -> dict[TopicPartition, str]:
-        """Which live process holds which partition."""
-        return self._fleet.owners()
+        """Return which live process holds which partition."""
+        return self._members.owners()
 
     def idle_ms(self) -> Idle:
-        """For how long partitions were held by nobody since somebody first held them, summed over the partitions."""
-        return self._fleet.idle_ms()
+        """Return how long partitions had no holder, summed over the partitions, since each first had one."""
+        return self._members.idle_ms()
 
     @property
     def is_up(self) -> bool:
@@ -443,36 +423,30 @@ class Cluster:
 
     @property
     def topics(self) -> Mapping[str, int]:
-        """The topics there are, with the number of their partitions."""
+        """The topics, with their numbers of partitions."""
         return self._topics.counts
 
+    def _group(self, group: str) -> Group | None:
+        machine = self._coordinator.machine
+        return None if machine is None else machine.groups.get(group)
+
     def state(self, group: str = "group") -> State | None:
-        """The state of a group; None where there is none, or no coordinator."""
-        known = None if self._coordinator.machine is None else self._coordinator.machine.groups.get(group)
+        """Return the state of a group; None if there is no such group, or the coordinator is down."""
+        known = self._group(group)
         return None if known is None else known.state
 
-    def leader(self, group: str = "group") -> Process | None:
-        """The working process that leads a group."""
-        known = None if self._coordinator.machine is None else self._coordinator.machine.groups.get(group)
+    def leader(self, group: str = "group") -> MemberProcess | None:
+        """Return the working process that leads a group, if there is one."""
+        known = self._group(group)
         if known is None or known.leader_id is None:
             return None
-        return next(
-            (
-                process
-                for process in self.processes.values()
-                if process.is_working and process.member.member_id == known.leader_id
-            ),
-            None,
-        )
+        working = (process for process in self.processes.values() if process.is_working)
+        return next((process for process in working if process.member.member_id == known.leader_id), None)
 
     def fresh_offset(self) -> int:
-        """An offset that nobody has committed before."""
-        return self._fleet.fresh_offset()
+        """Return an offset that was not committed before."""
+        return self._members.fresh_offset()
 
     def is_settled(self) -> bool:
         """Whether, in every group, all working members are in one generation and hold each partition exactly once."""
-        return self._fleet.is_settled()
-
-    def _crashed(self, callers: list[Caller]) -> None:
-        self._wire.crashed(callers)
-        self._fleet.revision += 1
+        return self._members.is_settled()

@@ -2,9 +2,9 @@
 
 Laws:
 
-* It has lives. A crash ends one: memory, requests and what the disk had not synced are gone, and nothing planned for
-  that life happens any more.
-* Whatever it raises, other than what the disk was told to raise, is a `ViolationError`.
+* A crash ends a boot: memory, requests and the bytes that the disk had not synced are gone, and nothing planned during
+  that boot happens any more.
+* An exception of the coordinator is a `ViolationError`, unless it is an error that the disk was made to raise.
 """
 
 from __future__ import annotations
@@ -14,46 +14,56 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from random import Random
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Protocol
 
 from kcoord_wire import messages as m
 from kcoord_wire.assignors.embedded import subscribed_topics
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
-from kcoord_wire.coordinator.core.events import Phase, RebalanceAccount, RebalanceReport, Request, Tick
+from kcoord_wire.coordinator.core.events import Phase, RebalanceAccount, RebalanceReport, Request
 from kcoord_wire.coordinator.core.groups import IllegalMoveError, TopicNames
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.log.store import Store, Sync
 from kcoord_wire.coordinator.runtime import Runtime
-from kcoord_wire.simulation.clock import Timeline
+from kcoord_wire.machines import Tick
+from kcoord_wire.simulation.clock import NEVER, VirtualClock
 from kcoord_wire.simulation.disk import PowerCutError, VirtualDisk
-from kcoord_wire.simulation.group.invariants import Invariants, ViolationError, Watched
+from kcoord_wire.simulation.group.invariants import Invariants, Watched
+from kcoord_wire.simulation.violation import ViolationError
 
-__all__ = ["VirtualCoordinator"]
+__all__ = ["Caller", "VirtualCoordinator"]
 
-_NEVER: Final = 1 << 62
 _TICK: Final = Tick()
 
-CallerT = TypeVar("CallerT")
+
+class Caller(Protocol):
+    """Who gets the answer to a request."""
+
+    def answered(self, message: Any) -> None:
+        """The coordinator has answered."""
+
+    def dropped(self) -> None:
+        """The coordinator has crashed and will not answer."""
 
 
-class VirtualCoordinator(Generic[CallerT]):
-    """See the head of the module. Requests come with their caller, whatever that is.
+class VirtualCoordinator:
+    """A coordinator that can crash and whose disk can fail.
 
-    :param sync_ms: least and most a disk write takes
+    It starts when it is made. After anything else was done to it, its host calls `settle`.
+
+    :param sync_ms: least and most that a disk write takes
     :param store_options: of `Store`
-    :param answered: called with the caller of a request and the response
-    :param crashed: called with the callers that get no answer any more
-    :param after: called after what was planned has happened; it has to call `look_after`
-    :ivar life: goes up with every start and every crash
-    :ivar machine: None while it is down
-    :ivar config: of the life that begins next
+    :ivar boot: changes with every start and every crash
+    :ivar machine: None while the coordinator is down
+    :ivar config: of the next boot
+    :ivar disk: outlives crashes
+    :ivar on_crash: called, in order, when the coordinator has lost power
     :ivar rebalances: accounts of the rebalances that have ended
-    :ivar begun: accounts of all that have begun, as they stand
+    :ivar begun: accounts of all rebalances that have begun, as they stand
     """
 
     def __init__(
         self,
-        time: Timeline,
+        clock: VirtualClock,
         random: Random,
         config: GroupConfig,
         topics: TopicNames,
@@ -61,39 +71,39 @@ class VirtualCoordinator(Generic[CallerT]):
         *,
         sync_ms: tuple[int, int],
         store_options: dict[str, int],
-        answered: Callable[[CallerT, Any], None],
-        crashed: Callable[[list[CallerT]], None],
-        after: Callable[[], None],
     ) -> None:
-        self.life = 0
+        self.boot = 0
         self.machine: GroupMachine | None = None
         self.disk = VirtualDisk(random)
         self.config = config
+        self.on_crash: list[Callable[[], None]] = []
         self.rebalances: list[RebalanceAccount] = []
         self.begun: list[RebalanceAccount] = []
-        self.invariants = invariants
-        self._time = time
+        self._clock = clock
         self._random = random
         self._topics = topics
+        self._invariants = invariants
         self._sync_ms = sync_ms
         self._store_options = store_options
-        self._answered = answered
-        self._crashed = crashed
-        self._after = after
-        self._outage = (1_000, 100)
+        self._outage = (1_000, 100)  # down_ms and load_ms of the next crash
         self._runtime: Runtime | None = None
         self._sync: Sync | None = None
-        self._ticks_at = _NEVER
+        self._wakes_at = NEVER
         self._tokens = 0
-        self._callers: dict[int, CallerT] = {}
+        self._callers: dict[int, Caller | None] = {}
+        self._deferred: list[Callable[[], None]] = []
+        self._start(0)
 
     @property
     def is_up(self) -> bool:
         """Whether it takes connections."""
         return self._runtime is not None
 
-    def submit(self, caller: CallerT, message: Any, version: int, client_id: str, host: str) -> None:
-        """Give it a request; nothing happens if it is down, as it may be between two requests of one delivery."""
+    def submit(self, caller: Caller | None, message: Any, version: int, client_id: str, host: str) -> None:
+        """Give the machine a request; nothing happens if the coordinator is down, as it may be between two requests.
+
+        :param caller: gets the answer; None for the second copy of a request that a fault has duplicated
+        """
         if self._runtime is None:
             return
         unique = ""
@@ -101,55 +111,47 @@ class VirtualCoordinator(Generic[CallerT]):
             unique = str(uuid.UUID(int=self._random.getrandbits(128), version=4))
         self._tokens += 1
         self._callers[self._tokens] = caller
-        self._time.steps += 1
+        self._clock.steps += 1
         request = Request(self._tokens, message, version, client_id, f"/{host}", unique)
-        self._guard(self._runtime.submit, request, self._time.clock)
-
-    def crash(self, down_ms: int, load_ms: int, writes: int) -> None:
-        """Lose power, now or in the middle of the disk operation number `writes` from now."""
-        self._outage = (down_ms, load_ms)
-        if writes and self._runtime is not None:
-            self.disk.power_left = writes - 1
-        else:
-            self._lose_power()
+        self._guard(self._runtime.submit, request, self._clock.time_ms)
 
     def _reply(self, token: int, message: Any) -> None:
-        """The runtime's `send`."""
-        self.invariants.sent(token, message)
-        self._answered(self._callers.pop(token), message)
+        """Hand on an answer. The runtime calls this."""
+        self._invariants.sent(token, message)
+        caller = self._callers.pop(token)
+        if caller is not None:
+            caller.answered(message)
 
-    def start(self, load_ms: int) -> None:
-        """Begin a life; it answers COORDINATOR_LOAD_IN_PROGRESS for so long."""
-        self.life += 1
-        self.machine = GroupMachine(Endpoint(1, "127.0.0.1", 9092), self._topics, subscribed_topics, self.config)
-        watched: Any = Watched(self.machine, self.invariants)
-        store = Store(self.disk, **self._store_options)
-        self._runtime = Runtime(watched, store, self._reply, self._account)
-        self.invariants.began()
-        self._time.note("coordinator", "starts")
-        if load_ms:
-            self._time.later(self._time.clock + load_ms, self._load, self.life)
-        else:
-            self._load(self.life)
+    def defer(self, step: Callable[[], None]) -> None:
+        """Do something when the machine has finished its present event: it must not be entered twice."""
+        self._deferred.append(step)
 
-    def _load(self, life: int) -> None:
-        if life != self.life or self._runtime is None:
+    def settle(self) -> None:
+        """Do the deferred steps, then plan the next disk write and the next `Tick` that are wanted."""
+        while self._deferred:
+            self._deferred.pop()()
+        runtime = self._runtime
+        if runtime is None:
             return
-        self._guard(self._recover, self._runtime)
-        self._after()
+        if self._sync is None:
+            self._sync = runtime.begin_sync()
+            if self._sync is not None:
+                self._clock.after(self._random.randint(*self._sync_ms), self._write, self._sync, self.boot)
+        deadline = runtime.deadline
+        if deadline is not None and deadline < self._wakes_at:
+            self._wakes_at = max(deadline, self._clock.time_ms)
+            self._clock.at(self._wakes_at, self._wake, self.boot, self._wakes_at)
 
-    def _recover(self, runtime: Runtime) -> None:
-        try:
-            runtime.recover(self._time.clock)
-            self._time.note("coordinator", "serves")
-        except PowerCutError:
-            raise
-        except OSError as error:
-            self._time.note("coordinator", "cannot read", error)
-            self._time.later(self._time.clock + self.disk.repaired_after_ms, self._load, self.life)
+    def _wake(self, boot: int, planned_for: int) -> None:
+        if boot != self.boot or planned_for != self._wakes_at or self._runtime is None:
+            return
+        self._wakes_at = NEVER
+        self._clock.steps += 1
+        self._guard(self._runtime.submit, _TICK, self._clock.time_ms)
+        self.settle()
 
     def _guard(self, step: Callable[..., None], *arguments: Any) -> None:
-        """Do something in the coordinator; it may lose power on the way, and must not fail otherwise."""
+        """Run a step of the coordinator. The disk may lose power in it; any other failure is a violation."""
         try:
             step(*arguments)
         except PowerCutError:
@@ -161,90 +163,117 @@ class VirtualCoordinator(Generic[CallerT]):
         except Exception as error:
             raise ViolationError("never fails", f"the coordinator raised {error!r}") from error
 
-    def look_after(self) -> None:
-        """To be called after whatever has happened to it: see to the disk and the clock."""
-        runtime = self._runtime
-        if runtime is None:
-            return
-        if self._sync is None:
-            sync = runtime.begin_sync()
-            if sync is not None:
-                self._sync = sync
-                self._time.later(
-                    self._time.clock + self._random.randint(*self._sync_ms), self._write, (sync, self.life)
-                )
-        deadline = runtime.deadline
-        if deadline is not None and deadline < self._ticks_at:
-            self._ticks_at = max(deadline, self._time.clock)
-            self._time.later(self._ticks_at, self._tick, (self.life, self._ticks_at))
+    # ---- starting and crashing
 
-    def _tick(self, about: tuple[int, int]) -> None:
-        life, when = about
-        if life != self.life or when != self._ticks_at or self._runtime is None:
-            return
-        self._ticks_at = _NEVER
-        self._time.steps += 1
-        self._guard(self._runtime.submit, _TICK, self._time.clock)
-        self._after()
+    def _start(self, load_ms: int) -> None:
+        self.boot += 1
+        self.machine = GroupMachine(Endpoint(1, "127.0.0.1", 9092), self._topics, subscribed_topics, self.config)
+        watched: Any = Watched(self.machine, self._invariants)
+        store = Store(self.disk, **self._store_options)
+        self._runtime = Runtime(watched, store, self._reply, self._report)
+        self._invariants.began()
+        self._clock.record("coordinator", "starts")
+        if load_ms:
+            self._clock.after(load_ms, self._load, self.boot)
+        else:
+            self._load(self.boot)
 
-    def _write(self, about: tuple[Sync, int]) -> None:
-        sync, life = about
-        if life != self.life or self._runtime is None:
-            return
-        self._guard(self._write_now, sync)
-        self._after()
+    def _load(self, boot: int) -> None:
+        if boot == self.boot and self._runtime is not None:
+            self._guard(self._recover, self._runtime)
+            self.settle()
 
-    def _write_now(self, sync: Sync) -> None:
-        assert self._runtime is not None
+    def _recover(self, runtime: Runtime) -> None:
         try:
-            sync.run()
+            runtime.recover(self._clock.time_ms)
+            self._clock.record("coordinator", "serves")
         except PowerCutError:
             raise
         except OSError as error:
-            self._time.note("coordinator", "cannot write", error)
-            self._sync = None
-            self._runtime.sync_failed(self._time.clock)
-            self._time.later(self._time.clock + self.disk.repaired_after_ms, self._load, self.life)
-            return
-        self._sync = None
-        self._time.steps += 1
-        if self.disk.unsynced:
-            raise ViolationError("durable first", f"{sorted(self.disk.unsynced)} are not on disk when a write ends")
-        self.invariants.on_disk(sync.last)
-        self._runtime.end_sync(sync)
-        if self._runtime.store.compaction_due():
-            self._time.note("coordinator", "compacts")
-            try:
-                self._runtime.store.compact()
-            except PowerCutError:
-                raise
-            except OSError as error:  # what that leaves behind, the next write or the next start has to cope with
-                self._time.note("coordinator", "cannot compact", error)
+            self._clock.record("coordinator", "cannot read", error)
+            self._clock.after(self.disk.repaired_after_ms, self._load, self.boot)
+
+    def crash(self, down_ms: int, load_ms: int, writes: int) -> None:
+        """Lose power: at once, or during the n-th disk operation from now (`writes`).
+
+        :param down_ms: how long it stays down
+        :param load_ms: how long it answers COORDINATOR_LOAD_IN_PROGRESS after that
+        """
+        self._outage = (down_ms, load_ms)
+        if writes and self._runtime is not None:
+            self.disk.power_left = writes - 1
+        else:
+            self._lose_power()
 
     def _lose_power(self) -> None:
         down_ms, load_ms = self._outage
-        self._time.note("coordinator", "crashes", (down_ms, load_ms))
+        self._clock.record("coordinator", "crashes", (down_ms, load_ms))
         if self._runtime is not None and self._sync is not None:
-            if self.disk.power_left is None:  # in the middle of whatever it was about to write
+            if self.disk.power_left is None:  # cut off the write that was under way
                 self.disk.power_left = self._random.randint(0, 2)
             with suppress(OSError):
                 self._sync.run()
         self.disk.crash()
         self._runtime = self.machine = self._sync = None
-        self.life += 1  # whatever is under way to or from this life is void
-        self._ticks_at = _NEVER
-        callers, self._callers = list(self._callers.values()), {}
-        self._crashed(callers)
-        self._time.later(self._time.clock + down_ms, self._start_again, self.life)
+        self.boot += 1
+        self._wakes_at = NEVER
+        callers, self._callers = self._callers, {}
+        for caller in callers.values():
+            if caller is not None:
+                caller.dropped()
+        self._deferred.clear()
+        for listener in self.on_crash:
+            listener()
+        self._clock.after(down_ms, self._restart, self.boot)
 
-    def _start_again(self, life: int) -> None:
-        if life == self.life:
-            self.start(self._outage[1])
+    def _restart(self, boot: int) -> None:
+        if boot == self.boot:
+            self._start(self._outage[1])
 
-    def _account(self, account: RebalanceReport) -> None:
-        rebalance = account.rebalance
-        self._time.note("coordinator", account.phase, rebalance if account.phase is Phase.ENDED else rebalance.trigger)
-        if account.phase is Phase.STARTED:
+    # ---- the disk
+
+    def _write(self, sync: Sync, boot: int) -> None:
+        if boot == self.boot and self._runtime is not None:
+            self._guard(self._run_sync, sync, self._runtime)
+            self.settle()
+
+    def _run_sync(self, sync: Sync, runtime: Runtime) -> None:
+        try:
+            sync.run()
+        except PowerCutError:
+            raise
+        except OSError as error:
+            self._clock.record("coordinator", "cannot write", error)
+            self._sync = None
+            runtime.sync_failed(self._clock.time_ms)
+            self._clock.after(self.disk.repaired_after_ms, self._load, self.boot)
+            return
+        self._sync = None
+        self._clock.steps += 1
+        if self.disk.unsynced:
+            raise ViolationError("durable first", f"{sorted(self.disk.unsynced)} are not on disk when a write ends")
+        self._invariants.on_disk(sync.last)
+        runtime.end_sync(sync)
+        if runtime.store.compaction_due():
+            self._compact(runtime)
+
+    def _compact(self, runtime: Runtime) -> None:
+        self._clock.record("coordinator", "compacts")
+        try:
+            runtime.store.compact()
+        except PowerCutError:
+            raise
+        except OSError as error:  # the next write or the next start has to cope with what that leaves
+            self._clock.record("coordinator", "cannot compact", error)
+
+    # ---- accounts
+
+    def _report(self, report: RebalanceReport) -> None:
+        """Keep the account of a rebalance. The runtime calls this."""
+        rebalance = report.rebalance
+        detail = rebalance if report.phase is Phase.ENDED else rebalance.trigger
+        self._clock.record("coordinator", report.phase, detail)
+        if report.phase is Phase.STARTED:
             self.begun.append(rebalance)
-        elif account.phase is Phase.ENDED:
+        elif report.phase is Phase.ENDED:
             self.rebalances.append(replace(rebalance, joins=list(rebalance.joins), removed=list(rebalance.removed)))

@@ -41,19 +41,9 @@ from kcoord_wire.coordinator.core.events import (
 )
 from kcoord_wire.coordinator.core.groups import Group, State
 from kcoord_wire.coordinator.core.machine import GroupMachine
+from kcoord_wire.simulation.violation import ViolationError
 
-__all__ = ["Invariants", "ViolationError", "Watched"]
-
-
-class ViolationError(AssertionError):
-    """A law is broken.
-
-    :ivar law: its name, as in the head of the module
-    """
-
-    def __init__(self, law: str, what: str) -> None:
-        super().__init__(f"{law}: {what}")
-        self.law = law
+__all__ = ["Invariants", "Watched"]
 
 
 # What one event may do, several moves included: a lone member's JoinGroup takes a Stable group to CompletingRebalance.

@@ -1,0 +1,396 @@
+"""The consumer processes of a virtual cluster.
+
+Laws:
+
+* Two working members of one generation never hold the same partition; that would be a `ViolationError`.
+* A committed offset is committed once, so that it says which commit it comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final
+
+from kcoord_wire.assignors import ASSIGNORS, TopicPartition
+from kcoord_wire.consumer.events import (
+    CLIENT_VERSIONS,
+    Assigned,
+    Close,
+    Commit,
+    Committed,
+    Failed,
+    Fetched,
+    Left,
+    Lost,
+    MemberEffect,
+    MemberSettings,
+    MemberState,
+    NotCommitted,
+    Released,
+    Revoking,
+    Send,
+    TopicsKnown,
+)
+from kcoord_wire.consumer.machine import MemberMachine
+from kcoord_wire.messages import JoinGroupRequest, SyncGroupRequest
+from kcoord_wire.simulation.clock import VirtualClock
+from kcoord_wire.simulation.group.invariants import Invariants
+from kcoord_wire.simulation.group.ownership import Idle, Ownership
+from kcoord_wire.simulation.group.topics import VirtualTopics
+from kcoord_wire.simulation.group.wire import MemberConnection, Wire
+from kcoord_wire.simulation.processes import Process
+from kcoord_wire.simulation.script import source_of
+from kcoord_wire.simulation.violation import ViolationError
+
+__all__ = ["MemberOptions", "MemberProcess", "Members", "check_known"]
+
+_OVER: Final = (MemberState.LEFT, MemberState.FAILED)
+
+
+def check_known(kind: str, names: Sequence[str], known: Iterable[str]) -> None:
+    """Raise ValueError, with the names there are, for a name that is not known."""
+    for name in names:
+        if name not in known:
+            raise ValueError(f"no {kind} is called {name!r}; there are {', '.join(known)}")
+
+
+@dataclass(kw_only=True, repr=False)
+class MemberOptions:
+    """How a consumer is set up. Times are in virtual milliseconds.
+
+    :ivar topics: what it subscribes to; None for all topics there are
+    :ivar assignors: keys of `kcoord_wire.assignors.ASSIGNORS`, most preferred first
+    :ivar group: its group id
+    :ivar instance_id: the group instance id of a static member (KIP-345); None for a dynamic one
+    :ivar client: the client library whose protocol versions it speaks: a key of `CLIENT_VERSIONS`
+    :ivar client_id: in the headers of its requests; None for the name of its process
+    :ivar session_timeout_ms: see `MemberSettings`
+    :ivar rebalance_timeout_ms: see `MemberSettings`
+    :ivar heartbeat_interval_ms: see `MemberSettings`
+    :ivar request_timeout_ms: see `MemberSettings`
+    :ivar commit_ms: between two commits; None for no commits
+    :ivar release_ms: how long the application takes to give up one partition
+    :ivar poll_ms: how long the application works between two polls, at most; it notices a revocation when it polls
+    :ivar assign_ms: how long a leader computes the assignment
+    :ivar assign_blocks: whether a leader sends no heartbeats meanwhile, like a client that has a single thread
+    :raises ValueError: no such assignor or client
+    :raises TypeError: topics or assignors are one string
+    """
+
+    topics: Sequence[str] | None = None
+    assignors: Sequence[str] = ("range",)
+    group: str = "group"
+    instance_id: str | None = None
+    client: str = "java"
+    client_id: str | None = None
+    session_timeout_ms: int = 45_000
+    rebalance_timeout_ms: int = 300_000
+    heartbeat_interval_ms: int = 3_000
+    request_timeout_ms: int = 30_000
+    commit_ms: int | None = 5_000
+    release_ms: int = 0
+    poll_ms: int = 0
+    assign_ms: int = 0
+    assign_blocks: bool = False
+
+    def __post_init__(self) -> None:
+        for key in ("topics", "assignors"):
+            if isinstance(names := getattr(self, key), str):
+                raise TypeError(f"{key} must be a list of strings, not {names!r}")
+        check_known("assignor", self.assignors, ASSIGNORS)
+        check_known("client", [self.client], CLIENT_VERSIONS)
+
+    __repr__ = source_of
+
+    def settings(self, name: str) -> MemberSettings:
+        """Return the settings of the member machine in the process `name`."""
+        return MemberSettings(
+            group_id=self.group,
+            client_id=name if self.client_id is None else self.client_id,
+            group_instance_id=self.instance_id,
+            session_timeout_ms=self.session_timeout_ms,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
+            heartbeat_interval_ms=self.heartbeat_interval_ms,
+            request_timeout_ms=self.request_timeout_ms,
+            versions=CLIENT_VERSIONS[self.client],
+        )
+
+
+class MemberProcess(Process):
+    """A consumer process; what every process has is in `Process`.
+
+    :ivar member: the machine
+    :ivar options: how the consumer was set up; changes take effect at once where they concern the application
+    :ivar bootstrap: name of the connection for Metadata; empty as long as there is none
+    :ivar incarnation: of its group when it was last assigned partitions, see `Invariants.incarnation`
+    """
+
+    __slots__ = ("_members", "_seen", "bootstrap", "incarnation", "member", "options")
+
+    connection: MemberConnection | None
+
+    def __init__(
+        self,
+        clock: VirtualClock,
+        members: Members,
+        name: str,
+        host: str,
+        member: MemberMachine,
+        random: Random,
+        options: MemberOptions,
+    ) -> None:
+        super().__init__(clock, name, host, member, random)
+        self.member = member
+        self.options = options
+        self.bootstrap = ""
+        self.incarnation = 0
+        self._members = members
+        self._seen = member.state  # the state after the last event
+
+    @property
+    def is_working(self) -> bool:
+        """Whether it is alive, and its member has neither left nor failed."""
+        return self.is_alive and self.member.state not in _OVER
+
+    def carry_out(self, effect: MemberEffect) -> None:
+        """Do what the member wants."""
+        _CARRY_OUT[type(effect)](self._members, self, effect)
+
+    def handled(self) -> None:
+        """Note whether the member is at rest."""
+        state = self.member.state
+        if state is not self._seen:
+            self._seen = state
+            self._members.revision += 1
+        is_restless = not self.member.is_at_rest and state not in _OVER
+        self._members.note_rest(self, is_restless=is_restless)
+
+    def changed(self) -> None:
+        """A paused process is not at rest; a killed one is no longer waited for."""
+        self._members.revision += 1
+        if not self.is_alive:
+            self._members.note_rest(self, is_restless=False)
+        elif self.paused_until and self.is_working:
+            self._members.note_rest(self, is_restless=True)
+
+    def __repr__(self) -> str:
+        return f"<{self.name} {self.member.member_id or '-'} {self.member.state} {self.member.generation_id}>"
+
+
+class Members:
+    """Carries out what the members want, on behalf of their processes and applications.
+
+    :param processes: by name
+    :ivar ownership: which process holds which partition
+    :ivar revision: goes up with every change that may settle or unsettle a group
+    """
+
+    def __init__(
+        self,
+        clock: VirtualClock,
+        topics: VirtualTopics,
+        processes: Mapping[str, MemberProcess],
+        invariants: Invariants,
+        wire: Wire,
+    ) -> None:
+        self.ownership: Ownership[MemberProcess] = Ownership(clock)
+        self.revision = 0
+        self._clock = clock
+        self._topics = topics
+        self._processes = processes
+        self._invariants = invariants
+        self._wire = wire
+        self._offset = 0
+        self._settled: tuple[int, bool] = (-1, False)  # the answer of `is_settled`, and for which revision
+        self._restless: set[MemberProcess] = set()  # working processes that are paused or not at rest in a generation
+
+    def note_rest(self, process: MemberProcess, *, is_restless: bool) -> None:
+        """Note whether a group can be settled while this process is as it is."""
+        if is_restless:
+            self._restless.add(process)
+        else:
+            self._restless.discard(process)
+
+    # ---- what applications and processes do
+
+    def learn_topics(self, process: MemberProcess) -> None:
+        """A process gets the present topics."""
+        if process.is_alive:
+            self._wire.tap_metadata(process)
+        self._clock.record(process.name, "learns", dict(self._topics.counts))
+        process.deliver(TopicsKnown(dict(self._topics.counts)))
+
+    def commit_regularly(self, process: MemberProcess) -> None:
+        """An application commits what it has reached, and plans the next commit."""
+        commit_ms = process.options.commit_ms
+        if not process.is_working or commit_ms is None:
+            return
+        self._clock.after(commit_ms, self.commit_regularly, process)
+        member = process.member
+        if member.owned and member.state is MemberState.STABLE and not process.paused_until:
+            process.deliver(Commit(self._progress(member.owned)))
+
+    def _progress(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {partition: self.fresh_offset() for partition in sorted(partitions)}
+
+    def fresh_offset(self) -> int:
+        """Return an offset that was not committed before."""
+        self._offset += 1
+        return self._offset
+
+    def kill(self, process: MemberProcess) -> None:
+        """End a process; its connections close."""
+        process.kill()
+        self.ownership.drop(process, process.member.owned)
+        if process.bootstrap:
+            self._wire.tap(process.bootstrap, "closed")
+        self._disconnect(process)
+
+    def _disconnect(self, process: MemberProcess) -> None:
+        if process.connection is not None:
+            self._wire.close(process.connection)
+            process.connection = None
+
+    # ---- what members want
+
+    def _do_send(self, process: MemberProcess, effect: Send) -> None:
+        options = process.options
+        if isinstance(effect.message, JoinGroupRequest):
+            self._clock.record(process.name, "joins", process.member.joined_for)
+        if options.assign_ms and isinstance(effect.message, SyncGroupRequest) and effect.message.assignments:
+            self._clock.record(process.name, "assigns", options.assign_ms)
+            self._clock.after(options.assign_ms, self._send_assigned, process, process.connection, effect)
+            if options.assign_blocks:
+                process.pause(options.assign_ms)  # planned after the sending, so the request leaves before it resumes
+        else:
+            self._wire.send(process, effect)
+
+    def _send_assigned(self, process: MemberProcess, connection: MemberConnection | None, effect: Send) -> None:
+        """Send the computed assignment, unless the member no longer waits for the answer to it."""
+        if process.is_alive and process.connection is connection and process.member.waits_for(effect.request_id):
+            self._wire.send(process, effect)
+
+    def _do_close(self, process: MemberProcess, _effect: Close) -> None:
+        self._disconnect(process)
+
+    def _do_assigned(self, process: MemberProcess, effect: Assigned) -> None:
+        self.revision += 1
+        self._clock.record(process.name, "assigned", effect)
+        process.incarnation = self._invariants.incarnation(process.member.settings.group_id)
+        for partition in process.member.owned:
+            holder = self.ownership.holder(partition)
+            if holder is not None and self._are_rivals(holder, process, partition):
+                text = f"{partition} is held by {holder.name} and {process.name} in {effect.generation_id}"
+                raise ViolationError("one owner", text)
+            self.ownership.take(process, partition)
+
+    @staticmethod
+    def _are_rivals(holder: MemberProcess, process: MemberProcess, partition: TopicPartition) -> bool:
+        """Whether two processes hold a partition in the same generation of the same group as different members.
+
+        Generations are compared by the assignment that a process holds, not by `generation_id`: a generation whose join
+        was lost from the log is given out again.
+        """
+        one, other = holder.member, process.member
+        return (
+            holder is not process
+            and holder.is_working
+            and partition in one.owned
+            and one.settings.group_id == other.settings.group_id
+            and (holder.incarnation, one.owned_generation) == (process.incarnation, other.owned_generation)
+            and (one.settings.group_instance_id or holder.name) != (other.settings.group_instance_id or process.name)
+        )
+
+    def _do_revoking(self, process: MemberProcess, effect: Revoking) -> None:
+        self.revision += 1
+        self._clock.record(process.name, "revoking", effect)
+        poll_ms = process.options.poll_ms
+        wait = process.random.randint(0, poll_ms) if poll_ms else 0
+        self._clock.after(wait, self._stop_work, process, effect)
+
+    def _stop_work(self, process: MemberProcess, effect: Revoking) -> None:
+        if not process.is_alive or not process.member.owned >= effect.partitions:
+            return  # killed, or lost them in the meantime
+        self.ownership.drop(process, effect.partitions, revoked=True)
+        wait = process.options.release_ms * len(effect.partitions)
+        self._clock.after(wait, self._release, process, effect)
+
+    def _release(self, process: MemberProcess, effect: Revoking) -> None:
+        offsets = {} if process.options.commit_ms is None else self._progress(effect.partitions)
+        self.revision += 1
+        process.deliver(Released(effect.ticket, offsets))
+
+    def _do_lost(self, process: MemberProcess, effect: Lost) -> None:
+        self.revision += 1
+        self._clock.record(process.name, "lost", effect)
+        self.ownership.drop(process, effect.partitions)
+
+    def _do_record(self, process: MemberProcess, effect: MemberEffect) -> None:
+        self._clock.record(process.name, type(effect).__name__.lower(), effect)
+
+    def _do_left(self, process: MemberProcess, _effect: Left) -> None:
+        """The connection stays open until LeaveGroup is answered, and the answer is discarded."""
+        self.revision += 1
+        self._clock.record(process.name, "left")
+        self.ownership.drop(process, self.ownership.held_by(process))
+        if process.bootstrap:
+            self._wire.tap(process.bootstrap, "closed")
+            process.bootstrap = ""
+        if process.connection is not None and not process.member.is_waiting:
+            self._wire.closing(process.connection)
+
+    # ---- what is seen of them
+
+    def owners(self) -> dict[TopicPartition, str]:
+        """Return which live process holds which partition, as the members see it."""
+        return {
+            partition: process.name
+            for process in self._processes.values()
+            if process.is_alive
+            for partition in process.member.owned
+        }
+
+    def idle_ms(self) -> Idle:
+        """Return how long partitions had no holder."""
+        return self.ownership.idle_ms()
+
+    def is_settled(self) -> bool:
+        """Return whether every group is settled; computed again only after a change."""
+        revision, settled = self._settled
+        if revision != self.revision:
+            settled = not self._restless and all(map(self._has_settled, self._groups()))
+            self._settled = (self.revision, settled)
+        return settled
+
+    def _groups(self) -> Iterable[list[MemberProcess]]:
+        groups: dict[str, list[MemberProcess]] = {}
+        for process in self._processes.values():
+            if process.is_working:
+                groups.setdefault(process.options.group, []).append(process)
+        return groups.values()
+
+    def _has_settled(self, group: list[MemberProcess]) -> bool:
+        """Whether the members are in one generation and hold each partition that they want exactly once."""
+        members = [process.member for process in group]
+        if len({member.generation_id for member in members}) > 1:
+            return False
+        held = [partition for member in members for partition in member.owned]
+        wanted = {topic for member in members for topic in member.topics}
+        count = sum(self._topics.counts.get(topic, 0) for topic in wanted)
+        return len(held) == len(set(held)) == count
+
+
+_CARRY_OUT: Final[Mapping[type, Callable[[Members, MemberProcess, Any], None]]] = {
+    Send: Members._do_send,
+    Close: Members._do_close,
+    Assigned: Members._do_assigned,
+    Revoking: Members._do_revoking,
+    Lost: Members._do_lost,
+    Fetched: Members._do_record,
+    Committed: Members._do_record,
+    NotCommitted: Members._do_record,
+    Left: Members._do_left,
+    Failed: Members._do_record,
+}
