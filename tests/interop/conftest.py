@@ -2,73 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from pathlib import Path
-
 import pytest
 
-from kcoord_wire.coordinator import Coordinator, GroupConfig
-from tests.interop.exchanges import SCRIPTS, SETTINGS, TOPICS, Exchange, Script
-from tests.support.kafka_broker import KafkaBroker, create_topics
-
-Outcome = list[Exchange] | Exception
-"""What one play of a script has recorded, or why it did not come to its end."""
-
-
-@dataclass(frozen=True)
-class Played:
-    """Every script that was asked for, played on both sides.
-
-    :ivar kafka: outcomes by the script's name
-    :ivar ours: the same
-    :ivar kafka_logs: the segments of ``__consumer_offsets`` that Kafka wrote meanwhile, by settings
-    :ivar our_folders: the data folder of our coordinator, by settings
-    """
-
-    kafka: dict[str, Outcome]
-    ours: dict[str, Outcome]
-    kafka_logs: dict[str, list[Path]]
-    our_folders: dict[str, Path]
+from tests.interop.exchanges import SCRIPTS, Script
+from tests.interop.exchanges.played import Played, play_scripts
 
 
 @pytest.fixture(scope="session")
 def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Played:
-    """Plays the scripts of the tests that are to run, or all of them if only tests of the logs are."""
+    """Play the scripts of the tests that are to run, or all of them if only tests of the logs are."""
     params = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
     wanted = {param["script"] for param in params if isinstance(param.get("script"), Script)} or set(SCRIPTS)
-    folder = tmp_path_factory.mktemp("played")
-    result = Played({}, {}, {}, {})
-    with ThreadPoolExecutor() as pool:
-        runs = []
-        for settings in SETTINGS:
-            scripts = [s for s in SCRIPTS if s in wanted and s.settings == settings]
-            runs.append(pool.submit(_play_on_kafka, settings, scripts, folder / f"kafka-{settings}", result))
-            runs.append(pool.submit(_play_on_ours, settings, scripts, folder / f"ours-{settings}", result))
-        for run in runs:
-            run.result()
-    return result
-
-
-def _play_on_kafka(settings: str, scripts: Sequence[Script], folder: Path, result: Played) -> None:
-    properties = {"auto.create.topics.enable": "true", "num.partitions": "3", **SETTINGS[settings]}
-    assert set(TOPICS.values()) == {3}
-    with KafkaBroker(folder, properties) as broker:
-        create_topics(broker.address, list(TOPICS))
-        result.kafka.update((script.name, _play(script, broker.address)) for script in scripts)
-    result.kafka_logs[settings] = broker.offsets_log
-
-
-def _play_on_ours(settings: str, scripts: Sequence[Script], folder: Path, result: Played) -> None:
-    config = GroupConfig.from_properties(SETTINGS[settings])
-    with Coordinator(topics=TOPICS, config=config, data_dir=folder) as coordinator:
-        result.ours.update((script.name, _play(script, coordinator.address)) for script in scripts)
-    result.our_folders[settings] = folder
-
-
-def _play(script: Script, address: str) -> Outcome:
-    try:
-        return script.run(address)
-    except Exception as error:  # reported by the script's own test
-        return error
+    return play_scripts(wanted, tmp_path_factory.mktemp("played"))

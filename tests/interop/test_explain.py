@@ -14,10 +14,10 @@ import pytest
 from kcoord_wire.forensics.analysis import analyze
 from kcoord_wire.forensics.model import Cause, GroupHistory
 from kcoord_wire.recorder.proxy import Recorder
-from tests.interop.test_java_clients import ALLOWED, LOGGER, SOURCE
+from tests.support.clients.java import java_client
 from tests.support.clients.life_cycle import Figures, Place, at_once
 from tests.support.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, Client
-from tests.support.kafka_broker import KafkaBroker, class_path, compile_java, create_topics, java
+from tests.support.kafka_broker import KafkaBroker, create_topics
 
 PROPERTIES = {
     "auto.create.topics.enable": "true",
@@ -57,9 +57,8 @@ class Told:
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
     folder = tmp_path_factory.mktemp("explained")
-    classes = compile_java(SOURCE, tmp_path_factory.mktemp("classes"), class_path("kafka-clients"))
     clients = {
-        "java": Client("kafka-clients", java(classes, *LOGGER, "JavaMember"), ALLOWED),
+        "java": java_client(tmp_path_factory.mktemp("classes")),
         "confluent": CONFLUENT,
         "kafka-python": KAFKA_PYTHON,
         "aiokafka": AIOKAFKA,

@@ -26,10 +26,10 @@ import kcoord_wire as kw
 from kcoord_wire.forensics.analysis import analyze
 from kcoord_wire.forensics.model import Cause, GroupHistory, Rebalance
 from kcoord_wire.recorder.proxy import Recorder
-from tests.interop.test_java_clients import ALLOWED, LOGGER, SOURCE
+from tests.support.clients.java import java_client
 from tests.support.clients.life_cycle import Figures, at_once
 from tests.support.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, PATIENCE, Client, Member
-from tests.support.kafka_broker import KAFKA, KafkaBroker, class_path, compile_java, create_topics, java
+from tests.support.kafka_broker import KAFKA, KafkaBroker, create_topics
 from tests.support.wire import Wire
 
 PARTITIONS = 4
@@ -619,9 +619,8 @@ class Explained:
 
 def play(folder: Path, classes: Path, names: Sequence[str]) -> Explained:
     """Play situations by name, side by side: on one broker, on a newer one, and on one that is killed meanwhile."""
-    path = compile_java(SOURCE, classes, class_path("kafka-clients"))
     clients = {
-        "java": Client("kafka-clients", java(path, *LOGGER, "JavaMember"), ALLOWED),
+        "java": java_client(classes),
         "confluent": CONFLUENT,
         "kafka-python": KAFKA_PYTHON,
         "aiokafka": AIOKAFKA,

@@ -8,32 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from kcoord_wire.coordinator import Coordinator
+from tests.support.clients.java import java_client
 from tests.support.clients.life_cycle import CONFIG, Figures, Place, at_once, life_cycle, mixed, static
 from tests.support.clients.members import Client
-from tests.support.kafka_broker import class_path, compile_java, java
 
-SOURCE = Path(__file__).parent / "java" / "JavaMember.java"
 VERSIONS = ("3.9.2", "4.4.0")
 ASSIGNORS = ("range", "sticky", "cooperative-sticky")
-ALLOWED: dict[str, str] = {}
-"""What a client may log as a warning or worse: a pattern, and why that is none of ours."""
-
-LOGGER = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showThreadName=false")
 
 
 @pytest.fixture(scope="session")
 def clients(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Client]:
     """The program, compiled against each version."""
-    made = {}
-    for version in VERSIONS:
-        path = compile_java(SOURCE, tmp_path_factory.mktemp("classes"), class_path("kafka-clients", version))
-        made[version] = Client(f"kafka-clients {version}", java(path, *LOGGER, "JavaMember"), ALLOWED)
-    return made
+    return {version: java_client(tmp_path_factory.mktemp("classes"), version) for version in VERSIONS}
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from kcoord_wire.coordinator.core.events import LogRecord
 from kcoord_wire.coordinator.log.disk import FileDisk
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.records import OffsetsRecord, SegmentReader, read_offsets
-from tests.interop.conftest import Played
 from tests.interop.exchanges import SETTINGS, TOPICS
+from tests.interop.exchanges.played import Played
 from tests.support.kafka_broker import KafkaBroker, class_path, create_topics, run_java
 from tests.support.wire import Wire
 

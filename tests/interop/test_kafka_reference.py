@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from kcoord_wire.error_codes import ErrorCode
-from tests.interop.conftest import Outcome, Played
 from tests.interop.exchanges import SCRIPTS, Exchange, Script
+from tests.interop.exchanges.played import Outcome, Played
 
 TABLE = Path(__file__).with_name("differences.toml")
 ABSENT = "(absent)"
