@@ -47,6 +47,7 @@ from kcoord_wire.forensics.model import (
 )
 from kcoord_wire.forensics.sources.frames import find_sources, read_frames, read_log
 from kcoord_wire.forensics.wire.history import wire_history
+from kcoord_wire.forensics.wire.traffic import read_sightings
 
 __all__ = ["TABLES", "Analysis", "Progress", "analyze", "analyze_records", "by_group", "tables_of", "write_tables"]
 
@@ -158,8 +159,9 @@ class Collected:
         histories = []
         exchanges = pa.Table.from_batches(self._exchanges, arrow_schema(Exchange))
         topics = pa.Table.from_batches(self._topics, arrow_schema(TopicSighting))
+        sightings = read_sightings(topics)
         for rows in by_group(name_topics(exchanges, topics), exchanges["group_id"]):
-            history = wire_history(rows, topics)
+            history = wire_history(rows, sightings)
             history.findings = detect(history, rows)
             histories.append(history)
         records = pa.Table.from_batches(self._records, arrow_schema(LogRow))

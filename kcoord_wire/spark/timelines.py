@@ -42,6 +42,7 @@ from kcoord_wire.forensics.model import (
     table_of,
 )
 from kcoord_wire.forensics.wire.history import wire_history
+from kcoord_wire.forensics.wire.traffic import TopicSightings, read_sightings
 from kcoord_wire.spark.rows import as_arrow, as_spark, instances, spark_schema, wire_schema
 
 __all__ = ["Matched", "Timeline", "explain_rebalances", "group_timeline", "match_exchanges"]
@@ -191,9 +192,9 @@ def _of_wire(topics: pa.Table) -> Callable[[pa.Table], pa.Table]:
     told = sink.getvalue().to_pybytes()
 
     def of_wire(exchanges: pa.Table) -> pa.Table:
-        topics = _read_topics(told)
+        topics, sightings = _read_topics(told)
         exchanges = name_topics(exchanges, topics)
-        history = wire_history(exchanges, topics)
+        history = wire_history(exchanges, sightings)
         history.findings = detect(history, exchanges)
         return _one(history)
 
@@ -201,9 +202,10 @@ def _of_wire(topics: pa.Table) -> Callable[[pa.Table], pa.Table]:
 
 
 @lru_cache(maxsize=1)
-def _read_topics(told: bytes) -> pa.Table:
-    """The same table for all groups that a worker has."""
-    return pa.ipc.open_stream(told).read_all()
+def _read_topics(told: bytes) -> tuple[pa.Table, TopicSightings]:
+    """Read the topics once for all groups of a worker."""
+    topics = pa.ipc.open_stream(told).read_all()
+    return topics, read_sightings(topics)
 
 
 def _log_timeline(records: DataFrame, groups: Collection[str] | None) -> Timeline:

@@ -1,236 +1,295 @@
-"""What a coordinator knows of a group: who is in, who leads, which state; and all that has happened so far.
+"""The state of a group as its coordinator has it, with the moves between states; `replay` drives it.
 
-Law: a member id has one life at a time; what a life was removed for is told once, in the rebalance that it cost.
+Law: a member id has one life at a time, and its removal is recorded once, in the rebalance that it caused or that
+caused it.
 """
 
 from __future__ import annotations
 
-from kcoord_wire.forensics.wire.hindsight import Clues
-from kcoord_wire.forensics.wire.joins import Failover, Round
-from kcoord_wire.forensics.wire.rows import Key, Row
+from typing import Final
+
+from kcoord_wire.forensics.wire.failovers import Failover
+from kcoord_wire.forensics.wire.hindsight import Hindsight
+from kcoord_wire.forensics.wire.joins import Join
+from kcoord_wire.forensics.wire.moments import NS_PER_MS, Moment
 from kcoord_wire.forensics.wire.trace import (
     COMPLETING,
     EMPTY,
     PREPARING,
     STABLE,
     UNKNOWN_STATE,
-    Course,
-    Peer,
-    Trigger,
+    MemberTrace,
+    RebalanceTrace,
+    Start,
+    StartKind,
+    Why,
     is_cooperative,
 )
+from kcoord_wire.forensics.wire.traffic import GroupRequest
 
-__all__ = ["GroupModel", "is_follower"]
+__all__ = ["GroupState", "is_follower"]
 
-_OUTLIVED = (None, "coordinator failover")
-_IN_FLIGHT_NS = 50_000_000  # a request may be on its way while the coordinator is lost
+_IN_FLIGHT_NS: Final = 50 * NS_PER_MS  # a request may be on its way while the coordinator is lost
+_OUTLIVED: Final = (None, Why.FAILOVER)  # of a life that no rebalance has ended
 
 
-class GroupModel:
-    """See the head of the module.
+class GroupState:
+    """A group at one moment of the replay, and what it has gone through so far.
 
-    :ivar courses: the rebalances, in order
-    :ivar peers: the lives of the members, in order of their first sign
-    :ivar states: state, since when, generation
-    :ivar members: who is in, by member id; `instances` their ids by instance id
-    :ivar lives: all there were, by member id
-    :ivar round: the last join that was completed; `course` the last rebalance
-    :ivar lost: members removed since the last rebalance began to be told, and why
-    :ivar failover: the last loss of the coordinator; `is_fresh` while nothing has begun since
+    :ivar rebalances: in order
+    :ivar traces: the lives of all members, in the order in which they were found
+    :ivar states: each state that was entered, when, and with which generation
+    :ivar members: the present members, by member id
+    :ivar instances: the member ids of static members, by instance id
+    :ivar lives: all lives, by member id
+    :ivar join: the last completed join
+    :ivar rebalance: the last rebalance
+    :ivar lost: the members removed since that rebalance was over, and why
+    :ivar failover: the last loss of the coordinator
+    :ivar is_loaded: no rebalance has started since that loss
     """
 
-    def __init__(self, clues: Clues) -> None:
-        self._clues = clues
-        self.courses: list[Course] = []
-        self.peers: list[Peer] = []
-        self.states: list[tuple[str, Key, int | None]] = []
-        self.members: dict[str, Peer] = {}
+    def __init__(self, hindsight: Hindsight) -> None:
+        self.hindsight = hindsight
+        self.rebalances: list[RebalanceTrace] = []
+        self.traces: list[MemberTrace] = []
+        self.states: list[tuple[str, Moment, int | None]] = []
+        self.members: dict[str, MemberTrace] = {}
         self.instances: dict[str, str] = {}
-        self.lives: dict[str, list[Peer]] = {}
+        self.lives: dict[str, list[MemberTrace]] = {}
         self.state = UNKNOWN_STATE
         self.generation: int | None = None
         self.leader: str | None = None
-        self.round: Round | None = None
-        self.course: Course | None = None
-        self.lost: list[tuple[Peer, str]] = []
+        self.join: Join | None = None
+        self.rebalance: RebalanceTrace | None = None
+        self.lost: list[tuple[MemberTrace, Why]] = []
         self.failover: Failover | None = None
-        self.is_fresh = False
-        self._by_connection: dict[str, list[Peer]] = {}
-        self._by_client: dict[tuple[str | None, str], list[Peer]] = {}
+        self.is_loaded = False
+        self._by_connection: dict[str, list[MemberTrace]] = {}
+        self._by_client: dict[tuple[str | None, str], list[MemberTrace]] = {}
 
-    def move(self, state: str, key: Key) -> None:
-        """The group changes its state."""
+    # ---- states and rebalances
+
+    def move(self, state: str, at: Moment) -> None:
+        """Enter a state."""
         self.state = state
-        self.states.append((state, key, self.generation))
+        self.states.append((state, at, self.generation))
 
-    def start(self, trigger: Trigger, sign: Row | None = None) -> Course:
-        """A rebalance begins; one that goes on ends as interrupted."""
-        self.end("interrupted", trigger.at)
-        gone = {peer.member_id: peer for peer, _ in self.lost}
-        course = Course(
-            trigger,
-            trigger.at,
-            {**gone, **self.members},
-            self.state == EMPTY or (self.state == UNKNOWN_STATE and not self.members),
-            self.round,
-            sign,
+    def begin(self, start: Start, shown_by: GroupRequest | None = None) -> RebalanceTrace:
+        """Begin a rebalance; one that is under way ends as interrupted."""
+        self.end("interrupted", start.at)
+        self.rebalance = RebalanceTrace(
+            start,
+            before={**{member.member_id: member for member, _ in self.lost}, **self.members},
+            from_empty=self.state == EMPTY or (self.state == UNKNOWN_STATE and not self.members),
+            former_join=self.join,
+            shown_by=shown_by,
             removed=self.lost,
-            loaded=self.failover if self.is_fresh else None,
+            loaded=self.failover if self.is_loaded else None,
         )
-        self.is_fresh = False
+        self.is_loaded = False
         self.lost = []
-        self.course = course
-        self.courses.append(course)
-        self.move(PREPARING, trigger.at)
-        return course
+        self.rebalances.append(self.rebalance)
+        self.move(PREPARING, start.at)
+        return self.rebalance
 
-    def end(self, outcome: str, key: Key) -> None:
-        """The rebalance that goes on ends."""
-        course = self.course
-        if course is not None and course.outcome == "open":
-            course.outcome = outcome
-            course.over = key
+    def end(self, outcome: str, at: Moment) -> None:
+        """End the rebalance that is under way, if one is."""
+        if self.rebalance is not None and self.rebalance.outcome == "open":
+            self.rebalance.outcome = outcome
+            self.rebalance.over = at
 
-    def admit(self, peer: Peer) -> None:
-        """A life begins."""
-        self.members[peer.member_id] = peer
-        self.lives.setdefault(peer.member_id, []).append(peer)
-        self.peers.append(peer)
-        if peer.instance_id is not None:
-            self.instances[peer.instance_id] = peer.member_id
+    def also_started_by(self, start: Start | None) -> None:
+        """Record what would have started the rebalance that is under way."""
+        if start is not None and self.rebalance is not None:
+            self.rebalance.others.append(start)
 
-    def remove(self, peer: Peer, key: Key, why: str) -> None:
-        """A life ends, as far as the coordinator goes."""
-        peer.left, peer.why = key, why
-        peer.parked = peer.waits_sync = None
-        if self.members.get(peer.member_id) is peer:
-            del self.members[peer.member_id]
-        if peer.instance_id is not None and self.instances.get(peer.instance_id) == peer.member_id:
-            del self.instances[peer.instance_id]
-        if why != "replaced":
-            course = self.course if self.state == PREPARING else None
-            (self.lost if course is None else course.removed).append((peer, why))
+    # ---- members
 
-    def join_trigger(self, key: Key, row: Row, who: str, peer: Peer | None, is_return: bool) -> Trigger | None:
-        """What a join that waits sets off in the present state; None: nothing, it follows another."""
-        if is_return or peer is None:
-            kind = "static" if is_return else "joined"
-            old = self.members.get(self.instances.get(row.instance_id or "", ""))
-            trigger = Trigger(kind, key, None, row, former=old.joins[-1] if old is not None and old.joins else None)
-            trigger.leads = old is not None and old.member_id == self.leader
-            self._blame_failover(trigger, row, None)
-            return trigger
-        former = peer.joins[-1] if peer.joins else None
-        leads = who == self.leader
-        changed = former is None or _offered(former) != _offered(row)
-        loaded = self.is_fresh and self.state == STABLE and not is_follower(row)
-        if not changed and (not leads or self.state == COMPLETING) and not loaded:
+    def admit(self, member: MemberTrace) -> MemberTrace:
+        """Begin the life of a member."""
+        self.members[member.member_id] = member
+        self.lives.setdefault(member.member_id, []).append(member)
+        self.traces.append(member)
+        if member.instance_id is not None:
+            self.instances[member.instance_id] = member.member_id
+        return member
+
+    def admit_known(self, member_id: str, request: GroupRequest, at: Moment) -> MemberTrace:
+        """Begin the life of a member that must have joined before its first sign in the source."""
+        return self.admit(
+            MemberTrace(member_id, request.instance_id, request.client_id, request.host, at, is_new=False)
+        )
+
+    def remove(self, member: MemberTrace, at: Moment, why: Why) -> None:
+        """End the life of a member, as far as the coordinator is concerned."""
+        member.left, member.why = at, why
+        member.parked = member.waits_sync = None
+        if self.members.get(member.member_id) is member:
+            del self.members[member.member_id]
+        if member.instance_id is not None and self.instances.get(member.instance_id) == member.member_id:
+            del self.instances[member.instance_id]
+        if why != Why.REPLACED:
+            rebalance = self.rebalance if self.state == PREPARING else None
+            (self.lost if rebalance is None else rebalance.removed).append((member, why))
+
+    def restore(self, join: Join | None, members: dict[str, MemberTrace], at: Moment) -> None:
+        """Go back to the last generation that the coordinator wrote to its log before it was lost."""
+        for member in self.members.values():
+            member.parked = member.waits_sync = None
+            if member.member_id not in members:
+                member.left, member.why = at, Why.FAILOVER
+        self.members = {name: member for name, member in members.items() if member.why != Why.REPLACED}
+        for member in self.members.values():
+            member.left = member.why = None
+            member.parked = member.waits_sync = None
+        statics = [member for member in self.members.values() if member.instance_id is not None]
+        self.instances = {member.instance_id or "": member.member_id for member in statics}
+        self.join = join
+        self.leader = None if join is None else join.leader_id
+        self.generation = 0 if join is None else join.generation
+        self.move(STABLE if self.members else EMPTY, at)
+
+    def new_member(self, request: GroupRequest, who: str, at: Moment) -> MemberTrace:
+        """A member that joins. Its connection, else client id and host, show which life the client had before."""
+        member = MemberTrace(who, request.instance_id, request.client_id, request.host, at, is_new=True)
+        gone = [life for life in self._by_connection.get(request.connection, ()) if life.left is not None]
+        if not gone:
+            same = self._by_client.get(request.client, [])
+            gone = same if all(life.left is not None for life in same) else []
+        member.former = gone[-1] if gone else None
+        return member
+
+    def take_join(self, member: MemberTrace, request: GroupRequest) -> None:
+        """Record a JoinGroup of a member: an eager member holds nothing from then on."""
+        stated = next((offer.owned for offer in request.offers if offer.owned is not None), None)
+        if is_cooperative(request.offers):
+            member.held = member.held if stated is None else stated
+        else:
+            member.held = frozenset()
+        member.joins.append(request)
+        member.client_id, member.host = request.client_id or member.client_id, request.host or member.host
+        self.connect(member, request)
+        member.gave_up, member.gave_up_by, member.rejection = frozenset(), None, None
+
+    def connect(self, member: MemberTrace, request: GroupRequest) -> None:
+        """Record that a member uses a connection."""
+        if request.connection not in member.connections:
+            member.connections.add(request.connection)
+            self._by_connection.setdefault(request.connection, []).append(member)
+            same = self._by_client.setdefault(request.client, [])
+            if member not in same:
+                same.append(member)
+
+    def unsynced(self, join: Join, at: Moment) -> list[MemberTrace]:
+        """The members of a join that have not sent SyncGroup by then."""
+        asked = [request for requests in join.asked.values() for request in requests if request.due <= at]
+        names = {request.member_id for request in asked}
+        instances = {request.instance_id for request in asked if request.instance_id is not None}
+        return [
+            member
+            for member in self.members.values()
+            if member.member_id in join.members
+            and member.member_id not in names
+            and member.instance_id not in instances
+        ]
+
+    def was_member(self, member_id: str) -> bool:
+        """Whether a member ever had this id."""
+        return member_id in self.lives
+
+    # ---- what a JoinGroup starts
+
+    def join_start(
+        self, at: Moment, request: GroupRequest, who: str, member: MemberTrace | None, *, replaces: bool
+    ) -> Start | None:
+        """What a parked JoinGroup starts in the present state; None: nothing, it only follows.
+
+        :param member: the sender, if it is in the group
+        :param replaces: it takes the place of a static member
+        """
+        if not replaces and member is not None:
+            return self._rejoin_start(at, request, member, leads=who == self.leader)
+        holder = self.members.get(self.instances.get(request.instance_id or "", ""))
+        start = Start(StartKind.STATIC if replaces else StartKind.JOINED, at, None, request)
+        if holder is not None:
+            start.former = holder.last_join
+            start.leads = holder.member_id == self.leader
+        self._blame_failover(start, request, None)
+        return start
+
+    def _rejoin_start(self, at: Moment, request: GroupRequest, member: MemberTrace, *, leads: bool) -> Start | None:
+        former = member.last_join
+        changed = former is None or former.subscription != request.subscription
+        # A coordinator that has loaded the group knows only the assignor that was chosen: every join is news to it.
+        loaded = self.is_loaded and self.state == STABLE and not is_follower(request)
+        if not loaded and not self._can_start(member, leads=leads, changed=changed):
             return None
-        if former is None and not leads and self.leader is not None and not peer.gave_up and not loaded:
+        start = Start(StartKind.REJOINED, at, member, request, None, former, leads, member.gave_up, member.gave_up_by)
+        start.rejection = member.rejection
+        last = self.join
+        if member.instance_id is not None and last is not None and last.joined is not None:
+            start.missed = None if any(each.who == member.member_id for each in last.requests) else last
+        self._blame_failover(start, request, member)
+        if loaded and start.failover is None and not changed and not leads:
             return None
-        trigger = Trigger("rejoined", key, peer, row, None, former, leads, peer.gave_up, peer.gave_up_by, peer.refused)
-        last = self.round
-        if peer.instance_id is not None and last is not None and last.joined is not None:
-            trigger.missed = None if any(each.who == who for each in last.joins) else last
-        self._blame_failover(trigger, row, peer)
-        if loaded and trigger.failover is None and not changed and not leads:
-            return None
-        return trigger
+        return start
 
-    def _blame_failover(self, trigger: Trigger, row: Row, peer: Peer | None) -> None:
-        """Note the loss of the coordinator, if that is what this member comes back from: it has broken off the join
-        that this one repeats, or forgotten the member."""
+    def _can_start(self, member: MemberTrace, *, leads: bool, changed: bool) -> bool:
+        """Whether a JoinGroup of a known member starts a rebalance: it has changed, or the leader asks for one."""
+        if not changed:
+            return leads and self.state != COMPLETING
+        is_first_seen = not member.joins  # what it offered before is not in the source
+        return not is_first_seen or leads or self.leader is None or bool(member.gave_up)
+
+    def _blame_failover(self, start: Start, request: GroupRequest, member: MemberTrace | None) -> None:
+        """Record the loss of the coordinator if this member comes back from it: the loss has broken off the join that
+        this one repeats, or the coordinator has forgotten the member."""
         failover = self.failover
         if failover is None:
             return
-        lives = [peer] if peer is not None else self.lives_of(row)
+        lives = [member] if member is not None else self._lives_of(request)
         before = [life for life in lives if life.since <= failover.begin]
-        if not before:
+        asked = self._asked_before(lives, request)
+        if not before or any(other.due > failover.begin and other.error == 0 for other in asked):
             return
-        names = {life.member_id for life in lives}
-        theirs = [other for name in names for other in self._clues.asked_by.get(name, ())]
-        nameless = [other for other in self._clues.asked_by.get("", ()) if _client(other) == _client(row)]
-        asked = sorted((other for other in (*theirs, *nameless) if other.due < row.due), key=lambda other: other.key)
-        since = [other for other in asked if other.due > failover.begin and other.error == 0]
-        if since:
-            return
-        pending = [other for other in asked if other.due[0] <= failover.begin[0] + _IN_FLIGHT_NS]
-        last = pending[-1] if pending else None
-        broken = last is not None and (
-            last.api == "JoinGroup" or last.error != 0 or last.answer_key is None or last.answer_key >= failover.begin
-        )
-        refused = [
-            other
-            for life in before
-            if (other := life.refused) is not None and failover.begin < other.key < row.due and life.why in _OUTLIVED
-        ]
-        if broken or refused:
-            trigger.failover = failover
-            trigger.refused = refused[-1] if refused else trigger.refused
+        rejection = _rejection_between(before, failover.begin, request.due)
+        start.is_repeat = _is_broken_off(asked, failover)
+        if start.is_repeat or rejection is not None:
+            start.failover = failover
+            start.rejection = rejection or start.rejection
 
-    def lives_of(self, row: Row) -> list[Peer]:
-        """The lives that the sender of a join without a known id may have had."""
-        found = [*self._by_client.get(_client(row), ()), *self._by_connection.get(row.connection, ())]
-        if row.instance_id is not None:
-            found += [life for life in self.peers if life.instance_id == row.instance_id]
+    def _lives_of(self, request: GroupRequest) -> list[MemberTrace]:
+        """The lives that the sender of a join without a known member id may have had."""
+        found = [*self._by_client.get(request.client, ()), *self._by_connection.get(request.connection, ())]
+        if request.instance_id is not None:
+            found += [life for life in self.traces if life.instance_id == request.instance_id]
         return list(dict.fromkeys(found))
 
-    def new_peer(self, row: Row, who: str, key: Key) -> Peer:
-        """The life of a member that joins; who it was before is told by its connection, or by client id and host."""
-        peer = Peer(who, row.instance_id, row.client_id, row.host, key, is_new=True)
-        gone = [life for life in self._by_connection.get(row.connection, ()) if life.left is not None]
-        if not gone:
-            same = self._by_client.get(_client(row), [])
-            gone = same if all(life.left is not None for life in same) else []
-        peer.former = gone[-1] if gone else None
-        return peer
-
-    def take_join(self, peer: Peer, row: Row) -> None:
-        """A member has joined: an eager one holds nothing any more."""
-        stated = next((offer.owned for offer in row.offers if offer.owned is not None), None)
-        if is_cooperative(row.offers):
-            peer.held = peer.held if stated is None else stated
-        else:
-            peer.held = frozenset()
-        peer.joins.append(row)
-        peer.client_id, peer.host = row.client_id or peer.client_id, row.host or peer.host
-        self.connect(peer, row)
-        peer.gave_up, peer.gave_up_by, peer.refused = frozenset(), None, None
-
-    def connect(self, peer: Peer, row: Row) -> None:
-        """A member speaks over a connection."""
-        if row.connection not in peer.connections:
-            peer.connections.add(row.connection)
-            self._by_connection.setdefault(row.connection, []).append(peer)
-            self._by_client.setdefault(_client(row), [])
-            if peer not in self._by_client[_client(row)]:
-                self._by_client[_client(row)].append(peer)
-
-    def unsynced(self, home: Round, key: Key) -> list[Peer]:
-        """Who is in a round and has not sent SyncGroup by then."""
-        asked = [row for rows in home.asked.values() for row in rows if row.due <= key]
-        names = {row.member_id for row in asked}
-        instances = {row.instance_id for row in asked if row.instance_id is not None}
-
-        def synced(peer: Peer) -> bool:
-            return peer.member_id in names or peer.instance_id in instances
-
-        return [peer for peer in self.members.values() if peer.member_id in home.members and not synced(peer)]
-
-    def was_member(self, member_id: str) -> bool:
-        """Whether this id was ever a member's."""
-        return member_id in self.lives
+    def _asked_before(self, lives: list[MemberTrace], request: GroupRequest) -> list[GroupRequest]:
+        """The JoinGroup and SyncGroup requests of these lives before a request, in order."""
+        asked_by = self.hindsight.asked_by
+        own = [other for name in {life.member_id for life in lives} for other in asked_by.get(name, ())]
+        nameless = [other for other in asked_by.get("", ()) if other.client == request.client]
+        return sorted((other for other in (*own, *nameless) if other.due < request.due), key=lambda other: other.asked)
 
 
-def is_follower(row: Row) -> bool:
-    """Whether the client says that it joins because the group rebalances already."""
-    reason = (row.reason or "").lower()
+def _rejection_between(lives: list[MemberTrace], after: Moment, before: Moment) -> GroupRequest | None:
+    """The rejection that shows that the coordinator has forgotten one of these lives, which no rebalance has ended."""
+    found = [life.rejection for life in lives if life.rejection is not None and life.why in _OUTLIVED]
+    return next((each for each in reversed(found) if after < each.asked < before), None)
+
+
+def _is_broken_off(asked: list[GroupRequest], failover: Failover) -> bool:
+    """Whether the last request before a failover was still without a good response when that came."""
+    latest = failover.begin.time_ns + _IN_FLIGHT_NS
+    last = next((other for other in reversed(asked) if other.due.time_ns <= latest), None)
+    return last is not None and (
+        last.api == "JoinGroup" or last.error != 0 or last.answered is None or last.answered >= failover.begin
+    )
+
+
+def is_follower(request: GroupRequest) -> bool:
+    """Whether the client states that it joins because the group rebalances already."""
+    reason = (request.reason or "").lower()
     return "already rebalancing" in reason or "group is rebalancing" in reason
-
-
-def _offered(row: Row) -> tuple[tuple[str, bytes], ...]:
-    return tuple((offer.assignor, offer.metadata) for offer in row.offers)
-
-
-def _client(row: Row) -> tuple[str | None, str]:
-    return (row.client_id, row.host)

@@ -1,121 +1,135 @@
-"""What the whole source tells of a moment: who was heard of before it and after, and in which round a request ended.
+"""What the whole source shows about one moment: which members gave a sign of life before and after, which join is next.
 
-Law: nothing here changes; it answers out of columns and sorted lists, so that a question costs a search, not a walk.
+Laws:
+
+* Immutable.
+* Every question about a moment is a binary search, never a scan.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from typing import Final
 
-from kcoord_wire.forensics.wire.joins import Failover, Round
-from kcoord_wire.forensics.wire.rows import Key, Row, Rows
+from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.forensics.wire.failovers import Failover
+from kcoord_wire.forensics.wire.joins import Join
+from kcoord_wire.forensics.wire.moments import NS_PER_MS, Moment
+from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic
 
-__all__ = ["CALM_NS", "Clues"]
+__all__ = ["CALM_NS", "Hindsight"]
 
-CALM_NS = 50_000_000
-"""A heartbeat may have been answered this long after the coordinator changed its mind."""
-
-_REBALANCING = 27
+CALM_NS: Final = 50 * NS_PER_MS
+"""A heartbeat may be answered this long after the coordinator changed its state."""
 
 
-class Clues:
-    """See the head of the module.
+class Hindsight:
+    """Answers questions about the future of a moment, and about its past.
 
-    :ivar home_of: the round that a JoinGroup request was answered by, by id() of the row; `synced_in` of a SyncGroup
     :ivar asked_by: JoinGroup and SyncGroup requests by the member id in them
+    :ivar alive: times at which each member was answered as a member, except by successful heartbeats and commits
     """
 
-    def __init__(self, rows: Rows, rounds: list[Round], failovers: list[Failover]) -> None:
-        self.rows = rows
-        self.rounds = rounds
+    def __init__(self, traffic: GroupTraffic, joins: list[Join], failovers: list[Failover]) -> None:
+        self.traffic = traffic
+        self.joins = joins
         self.failovers = failovers
-        self.home_of = {id(row): home for home in rounds for row in (*home.joins, *home.late)}
-        self.synced_in = {id(row): home for home in rounds for asked in home.asked.values() for row in asked}
-        self.asked_by: dict[str, list[Row]] = {}
-        for row in rows.rows:
-            if row.api in ("JoinGroup", "SyncGroup"):
-                self.asked_by.setdefault(row.member_id, []).append(row)
-        self._keys = [home.key for home in rounds]
-        self.alive = self._read_alive()
-        self._signs = sorted(row.due[0] for row in rows.rows if row.error == _REBALANCING or id(row) in self.home_of)
-
-    def last_joins(self) -> dict[str, Row]:
-        """The last JoinGroup of each member that was answered in a round."""
-        return {
-            row.who: row for row in self.rows.rows if row.api == "JoinGroup" and row.who and id(row) in self.home_of
-        }
-
-    def _read_alive(self) -> dict[str, list[int]]:
-        """When each member was heard of and answered as a member, heartbeats and commits that went well aside."""
-        found: dict[str, list[int]] = {}
-        for row in self.rows.rows:
-            if row.answer_key is None:
-                continue
-            if row.api == "JoinGroup" and row.error == 0:
-                found.setdefault(row.who, []).extend((row.due[0], row.answer_key[0]))
-            elif (
-                row.api in ("Heartbeat", "SyncGroup") and row.error in (0, _REBALANCING) and row.answer_key is not None
-            ):
-                found.setdefault(row.member_id, []).append(max(row.due[0], row.answer_key[0]))
-        for times in found.values():
-            times.sort()
-        return found
-
-    def last_alive(self, member_id: str) -> int:
-        """When a member was last answered as one."""
-        times = self.alive.get(member_id)
-        sign = self.rows.signs.last_answered(member_id)
-        return max(times[-1] if times else 0, sign or 0)
-
-    def next_alive(self, member_id: str, after_ns: int) -> int | None:
-        """When it was answered as one after that moment."""
-        times = self.alive.get(member_id, [])
-        at = bisect_right(times, after_ns)
-        own = times[at] if at < len(times) else None
-        sign = self.rows.signs.next(member_id, after_ns)
-        return min((time for time in (own, sign) if time is not None), default=None)
-
-    def alive_before(self, member_id: str, until_ns: int) -> int:
-        """When it was last answered as one up to that moment; 0 for never."""
-        times = self.alive.get(member_id, [])
-        at = bisect_right(times, until_ns)
-        sign = self.rows.signs.last_answered_before(member_id, until_ns)
-        return max(times[at - 1] if at else 0, sign or 0)
-
-    def next_round(self, key: Key) -> Round | None:
-        """The next join that is completed."""
-        at = bisect_right(self._keys, key)
-        return self.rounds[at] if at < len(self.rounds) else None
-
-    def is_listed_later(self, member_id: str, key: Key) -> bool:
-        """Whether the next leader that is told who is in hears of it."""
-        home = self.next_round(key)
-        return home is not None and member_id in home.members
-
-    def calm_until_next_sign(self, now_ns: int) -> int | None:
-        """The last heartbeat that says that nobody joins, before a sign that somebody does; None: there is none."""
-        at = bisect_right(self._signs, now_ns)
-        until = self._signs[at] if at < len(self._signs) else self.rows.horizon_ns + 1
-        return self.rows.signs.last_calm(now_ns + CALM_NS, until)
-
-    def is_cut_off(self, row: Row) -> bool:
-        """Whether it was waiting when the coordinator was lost."""
-        end = self.rows.closed.get(row.connection)
-        return end is not None and any(
-            row.due <= failover.begin and failover.begin[0] <= end <= failover.end[0] for failover in self.failovers
+        self.asked_by: dict[str, list[GroupRequest]] = {}
+        for request in traffic.requests:
+            if request.api in ("JoinGroup", "SyncGroup"):
+                self.asked_by.setdefault(request.member_id, []).append(request)
+        self.alive = _read_alive(traffic.requests)
+        self._joined_at = [join.at for join in joins]
+        self._rebalancing_ns = sorted(
+            request.due.time_ns
+            for request in traffic.requests
+            if request.error == ErrorCode.REBALANCE_IN_PROGRESS or _is_in_join(request)
         )
 
-    def is_closed_after(self, row: Row) -> bool:
+    def last_joins(self) -> dict[str, GroupRequest]:
+        """The last JoinGroup of each member that a completed join answered."""
+        return {request.who: request for request in self.traffic.requests if request.who and _is_in_join(request)}
+
+    # ---- signs of life
+
+    def last_alive(self, member_id: str) -> int:
+        """When a member was last answered as one; 0 for never."""
+        times = self.alive.get(member_id)
+        beat = self.traffic.heartbeats.last_answered(member_id)
+        return max(times[-1] if times else 0, beat or 0)
+
+    def next_alive(self, member_id: str, after_ns: int) -> int | None:
+        """When a member was next answered as one."""
+        times = self.alive.get(member_id, [])
+        at = bisect_right(times, after_ns)
+        request = times[at] if at < len(times) else None
+        beat = self.traffic.heartbeats.next_answered(member_id, after_ns)
+        return min((time for time in (request, beat) if time is not None), default=None)
+
+    def alive_before(self, member_id: str, until_ns: int) -> int:
+        """When a member was last answered as one up to a time; 0 for never."""
+        times = self.alive.get(member_id, [])
+        at = bisect_right(times, until_ns)
+        beat = self.traffic.heartbeats.last_answered_before(member_id, until_ns)
+        return max(times[at - 1] if at else 0, beat or 0)
+
+    def calm_until_next_sign(self, now_ns: int) -> int | None:
+        """The last heartbeat that shows that no member joins, before a sign that one does; None: there is none."""
+        at = bisect_right(self._rebalancing_ns, now_ns)
+        until = self._rebalancing_ns[at] if at < len(self._rebalancing_ns) else self.traffic.horizon_ns + 1
+        return self.traffic.heartbeats.last_calm(now_ns + CALM_NS, until)
+
+    # ---- joins
+
+    def next_join(self, at: Moment) -> Join | None:
+        """The next join to be completed."""
+        index = bisect_right(self._joined_at, at)
+        return self.joins[index] if index < len(self.joins) else None
+
+    def is_listed_later(self, member_id: str, at: Moment) -> bool:
+        """Whether the next completed join has the member: then it was not removed before."""
+        join = self.next_join(at)
+        return join is not None and member_id in join.members
+
+    def is_cut_off(self, request: GroupRequest) -> bool:
+        """Whether it was parked when the coordinator was lost."""
+        end = self.traffic.closed.get(request.connection)
+        return end is not None and any(
+            request.due <= failover.begin and failover.begin.time_ns <= end <= failover.end.time_ns
+            for failover in self.failovers
+        )
+
+    def is_closed_after(self, request: GroupRequest) -> bool:
         """Whether its connection was closed later."""
-        return self.rows.closed.get(row.connection, -1) >= row.key[0]
+        return self.traffic.closed.get(request.connection, -1) >= request.asked.time_ns
 
-    def ends_waiting(self, row: Row) -> bool:
-        """Whether the source ends while it waits."""
-        return not any(failover.begin > row.due for failover in self.failovers)
+    def is_parked_to_the_end(self, request: GroupRequest) -> bool:
+        """Whether no failover can have broken it off before the source ended."""
+        return not any(failover.begin > request.due for failover in self.failovers)
 
-    def name_in(self, row: Row, home: Round | None) -> str:
-        """The member id that a join is about, as far as it is known."""
-        who = row.given_id if row.error == 0 and row.given_id else row.member_id or row.given_id
-        if who or home is None or row.instance_id is None:
+    def name_of(self, request: GroupRequest) -> str:
+        """The member id that a JoinGroup is about, as far as it is known."""
+        who = request.given_id if request.error == 0 and request.given_id else request.member_id or request.given_id
+        if who or request.join is None or request.instance_id is None:
             return who
-        return next((name for name, told in home.members.items() if told.instance_id == row.instance_id), "")
+        listed = request.join.members.items()
+        return next((name for name, member in listed if member.instance_id == request.instance_id), "")
+
+
+def _is_in_join(request: GroupRequest) -> bool:
+    return request.api == "JoinGroup" and request.join is not None
+
+
+def _read_alive(requests: list[GroupRequest]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for request in requests:
+        if request.answered is None:
+            continue
+        asked_ns, answered_ns = request.due.time_ns, request.answered.time_ns
+        if request.api == "JoinGroup" and request.error == 0:
+            found.setdefault(request.who, []).extend((asked_ns, answered_ns))
+        elif request.api in ("Heartbeat", "SyncGroup") and request.error in (0, ErrorCode.REBALANCE_IN_PROGRESS):
+            found.setdefault(request.member_id, []).append(max(asked_ns, answered_ns))
+    for times in found.values():
+        times.sort()
+    return found

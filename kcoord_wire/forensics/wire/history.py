@@ -1,237 +1,285 @@
-"""What a capture tells of a group: its rebalances with their causes, generations, states, members, owners and pauses.
+"""What a capture shows of a group: rebalances with their causes, generations, states, members, owners and pauses.
 
     history = wire_history(exchanges, topics)    # tables of `Exchange` of one group, and of `TopicSighting`
 
-The way: wire_rows.py parts the exchanges, wire_rounds.py finds the completed joins in the answers, wire_replay.py plays
-the coordinator's part again and so finds what set each of them off, causes.py names it, ownership.py follows the
-partitions. Groups of KIP-848 are read by wire_epochs.py.
+The way: `traffic` splits the exchanges, `failovers` and `joins` read the responses, `replay` plays the coordinator's
+part again and finds what started each rebalance, `causes` explains it with the first of the `rules` that holds, and
+`ownership` follows the partitions. `kip848` reads the groups of the newer protocol.
 
 Laws:
 
-* Order and chunks of the input have no effect.
-* Any subset of a capture, with fields missing, gives a history: what cannot be told is None, or `Cause.UNKNOWN` with
-  little confidence, and `GroupSummary.blind` says so.
+* The order and the chunks of the input have no effect.
+* Any subset of a capture, with fields missing, gives a history. What cannot be determined is None, or `Cause.UNKNOWN`
+  with little confidence, and `GroupSummary.blind` says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kcoord_wire.forensics.model import (
-    CommitRow,
     Generation,
     GroupHistory,
     GroupSummary,
     Pause,
     Rebalance,
-    RemovedMember,
     StateInterval,
+    new_rebalance,
 )
-from kcoord_wire.forensics.wire.causes import Verdict, Witness
-from kcoord_wire.forensics.wire.joins import Round, find_failovers, find_rounds
+from kcoord_wire.forensics.wire.causes import CauseFinder, Explanation
+from kcoord_wire.forensics.wire.commits import commit_rows
+from kcoord_wire.forensics.wire.facts import identity_of, removed_member
+from kcoord_wire.forensics.wire.failovers import find_failovers
+from kcoord_wire.forensics.wire.joins import Join, find_joins
 from kcoord_wire.forensics.wire.kip848 import Epochs, read_epochs
 from kcoord_wire.forensics.wire.members import member_rows
-from kcoord_wire.forensics.wire.ownership import count_moves, find_holdings, find_pauses, ownership_rows
+from kcoord_wire.forensics.wire.moments import NS_PER_MS, NS_PER_S, Moment
+from kcoord_wire.forensics.wire.ownership import Owners, find_holdings, find_pauses, ownership_rows
 from kcoord_wire.forensics.wire.replay import Replay
-from kcoord_wire.forensics.wire.rows import Key, Partition, Rows, read_rows
-from kcoord_wire.forensics.wire.trace import Course, Peer
+from kcoord_wire.forensics.wire.trace import MemberTrace, RebalanceTrace, StartKind, Why
+from kcoord_wire.forensics.wire.traffic import GroupTraffic, TopicSightings, read_sightings, read_traffic
 
-__all__ = ["wire_history"]
+__all__ = ["explain_group", "wire_history"]
 
-_AT_ONCE_NS = 1_000_000_000  # a static member that is back within this time belongs to the same rebalance
-_MINUTE_NS = 60_000_000_000
-_MS = 1e6
+_AT_ONCE_NS: Final = NS_PER_S  # a static member that is back within this time belongs to the same rebalance
+_LISTED_NUMBERS: Final = 5
+_MAX_SKIPPED: Final = 20  # a larger jump is a group that was deleted and formed again
+_EAGER_ASSIGNORS: Final = ("range", "roundrobin", "sticky")
 
 
-def wire_history(exchanges: pa.Table, topics: pa.Table) -> GroupHistory:
-    """The history of one group; `findings` stays empty.
+def wire_history(exchanges: pa.Table, topics: pa.Table | TopicSightings) -> GroupHistory:
+    """Return the history of one group; `findings` stays empty.
 
-    :param exchanges: of the schema of `model.Exchange`, of one group, in any order
-    :param topics: of the schema of `model.TopicSighting`
+    :param exchanges: a table of `model.Exchange`, of one group, in any order
+    :param topics: a table of `model.TopicSighting`; for many groups, read it once with `read_sightings`
     """
-    rows = read_rows(exchanges, topics)
-    failovers = find_failovers(rows)
-    rounds = find_rounds(rows.rows, failovers)
-    replay = Replay(rows, rounds, failovers)
-    replay.run()
-    epochs = read_epochs(rows)
-    courses = replay.group.courses
-    witness = Witness(rows)
-    verdicts = [witness.judge(course) for course in courses]
-    given = {id(row): part for home in rounds for row, part in _brought(home)}
-    holdings = [*find_holdings(replay.group.peers, rows.rows, given), *epochs.holdings]
-    holdings.sort(key=lambda holding: (holding.partition, *holding.order))
-    peers = replay.group.peers
-    kinds = {id(peer): "poll timeout" for peer in peers if peer.why == "left" and witness.did_not_poll(peer)}
-    rebalances = _in_order([*_rebalances(rows, courses, verdicts, kinds), *epochs.rebalances])
-    spans = [(rebalance.started_ns, rebalance.ended_ns) for rebalance in rebalances]
-    pauses = find_pauses(rows.group_id, holdings, spans)
-    _add_pauses(rebalances, pauses, rows.last_ns)
-    members = [*member_rows(rows.group_id, replay.group.peers, rows, kinds), *epochs.members]
-    members.sort(key=lambda member: member.joined_ns)
-    generations = [*_generations(rows.group_id, courses), *epochs.generations]
-    generations.sort(key=lambda generation: generation.joined_ns)
-    types = [home.protocol_type for home in rounds if home.protocol_type]
-    types += [row.protocol_type for row in rows.rows if row.protocol_type]
-    types += ["consumer"] * bool(epochs.members)
-    return GroupHistory(
-        group=GroupSummary(
-            group_id=rows.group_id,
-            origin="wire",
-            protocol_type=types[0] if types else None,
-            first_ns=rows.first_ns,
-            last_ns=rows.last_ns,
-            members=len(members),
-            generations=len(generations),
-            rebalances=len(rebalances),
-            exchanges=rows.count,
-            commits=rows.commit_count,
-            paused_ms=sum(rebalance.paused_ms or 0.0 for rebalance in rebalances),
-            blind=_blind(rows, replay, rounds, epochs),
-        ),
-        rebalances=rebalances,
-        generations=generations,
-        states=sorted([*_states(rows.group_id, replay.group.states), *epochs.states], key=lambda state: state.from_ns),
-        members=members,
-        ownership=ownership_rows(rows.group_id, holdings),
-        pauses=pauses,
-        commits=_commit_rows(rows.group_id, rows.commits),
-    )
+    return explain_group(exchanges, topics)[0]
 
 
-def _in_order(rebalances: list[Rebalance]) -> list[Rebalance]:
-    """Numbered anew, where members of both protocols are in the group."""
+def explain_group(exchanges: pa.Table, topics: pa.Table | TopicSightings) -> tuple[GroupHistory, dict[int, str]]:
+    """Return the same, and the rule that explained each rebalance of the classic protocol, by its number."""
+    sightings = topics if isinstance(topics, TopicSightings) else read_sightings(topics)
+    group = _Group(read_traffic(exchanges, sightings))
+    return group.history(), group.rules()
+
+
+@dataclass(slots=True)
+class _Explained:
+    """A rebalance with its cause and its row."""
+
+    trace: RebalanceTrace
+    explanation: Explanation
+    row: Rebalance
+
+
+class _Group:
+    """Runs all stages over one group."""
+
+    def __init__(self, traffic: GroupTraffic) -> None:
+        self._traffic = traffic
+        failovers = find_failovers(traffic)
+        self._joins = find_joins(traffic.requests, failovers)
+        self._replay = Replay(traffic, self._joins, failovers)
+        self._replay.run()
+        self._epochs = read_epochs(traffic)
+        self._traces = self._replay.rebalances
+        finder = CauseFinder(traffic)
+        explanations = [finder.explain(trace) for trace in self._traces]
+        for member in self._replay.traces:
+            if member.why == Why.LEFT and finder.did_not_poll(member):
+                member.why = Why.POLL_TIMEOUT
+        self._explained = list(self._explain(explanations))
+
+    def rules(self) -> dict[int, str]:
+        return {each.row.number: each.explanation.rule for each in self._explained}
+
+    def history(self) -> GroupHistory:
+        traffic, epochs, traces = self._traffic, self._epochs, self._replay.traces
+        rebalances = _numbered([*(each.row for each in self._explained), *epochs.rebalances])
+        holdings = [*find_holdings(traces, traffic.requests), *epochs.holdings]
+        holdings.sort(key=lambda holding: holding.order)
+        spans = [(rebalance.started_ns, rebalance.ended_ns) for rebalance in rebalances]
+        pauses = find_pauses(traffic.group_id, holdings, spans)
+        _add_pauses(rebalances, pauses, traffic.last_ns)
+        members = [*member_rows(traffic, traces), *epochs.members]
+        generations = [*self._generations(), *epochs.generations]
+        return GroupHistory(
+            group=GroupSummary(
+                group_id=traffic.group_id,
+                origin="wire",
+                protocol_type=self._protocol_type(),
+                first_ns=traffic.first_ns,
+                last_ns=traffic.last_ns,
+                members=len(members),
+                generations=len(generations),
+                rebalances=len(rebalances),
+                exchanges=traffic.count,
+                commits=len(traffic.commits),
+                paused_ms=sum(rebalance.paused_ms or 0.0 for rebalance in rebalances),
+                blind=list(_blind(traffic, self._replay, self._joins, epochs)),
+            ),
+            rebalances=rebalances,
+            generations=sorted(generations, key=lambda generation: generation.joined_ns),
+            states=sorted([*self._states(), *epochs.states], key=lambda state: state.from_ns),
+            members=sorted(members, key=lambda member: member.joined_ns),
+            ownership=ownership_rows(traffic.group_id, holdings),
+            pauses=pauses,
+            commits=commit_rows(traffic.group_id, traffic.commits),
+        )
+
+    def _protocol_type(self) -> str | None:
+        types = [join.protocol_type for join in self._joins]
+        types += [request.protocol_type for request in self._traffic.requests]
+        known = next((name for name in types if name), None)
+        return known or ("consumer" if self._epochs.members else None)
+
+    def _explain(self, explanations: Sequence[Explanation]) -> Iterator[_Explained]:
+        owners = Owners()
+        following = [*(trace.started for trace in self._traces[1:]), None]
+        for number, (trace, explanation) in enumerate(zip(self._traces, explanations, strict=True), start=1):
+            row = _rebalance(self._traffic.group_id, number, trace, explanation, following[number - 1])
+            row.moved, row.moved_needlessly = owners.count_assigned(trace)
+            yield _Explained(trace, explanation, row)
+
+    # ---- generations and states
+
+    def _generations(self) -> list[Generation]:
+        following = [*(trace.started.time_ns for trace in self._traces[1:]), None]
+        return [
+            Generation(
+                group_id=self._traffic.group_id,
+                generation_id=join.generation,
+                joined_ns=join.at.time_ns,
+                stable_ns=_stable_ns(trace, join),
+                ended_ns=ended_ns,
+                assignor=join.assignor or None,
+                leader_id=join.leader_id or None,
+                members=len(join.members),
+                partitions=sum(len(part) for part in join.assignments.values()),
+            )
+            for trace, ended_ns in zip(self._traces, following, strict=False)
+            if (join := trace.join) is not None
+        ]
+
+    def _states(self) -> list[StateInterval]:
+        moves = self._replay.states
+        ends = [*(at.time_ns for _, at, _ in moves[1:]), None]
+        return [
+            StateInterval(self._traffic.group_id, state, at.time_ns, end_ns, generation)
+            for (state, at, generation), end_ns in zip(moves, ends, strict=False)
+            if end_ns != at.time_ns
+        ]
+
+
+def _numbered(rebalances: list[Rebalance]) -> list[Rebalance]:
+    """Number the rebalances of both protocols in order of time."""
     rebalances.sort(key=lambda rebalance: (rebalance.started_ns, rebalance.number))
     for number, rebalance in enumerate(rebalances, start=1):
         rebalance.number = number
     return rebalances
 
 
-def _brought(home: Round) -> list[tuple[object, frozenset[Partition]]]:
-    """What each SyncGroup of a round brought its member."""
-    given = home.assignments
-    return [
-        (row, row.assignment if row.assignment is not None else given[row.member_id])
-        for asked in home.asked.values()
-        for row in asked
-        if row.error == 0 and (row.assignment is not None or row.member_id in given)
-    ]
+def _stable_ns(trace: RebalanceTrace, join: Join) -> int | None:
+    if trace.stable is None:
+        return None
+    sync = join.leader_sync
+    return sync.answered.time_ns if sync is not None and sync.answered is not None else trace.stable.time_ns
 
 
 # ---- rebalances
 
 
-def _rebalances(
-    rows: Rows, courses: list[Course], verdicts: list[Verdict], kinds: Mapping[int, str]
-) -> list[Rebalance]:
-    owners: dict[Partition, Peer] = {}
-    revoked: set[Partition] = set()
-    rebalances = []
-    for number, (course, verdict) in enumerate(zip(courses, verdicts, strict=True), start=1):
-        following = courses[number].started if number < len(courses) else None
-        rebalance = _rebalance(rows.group_id, number, course, verdict, following, kinds)
-        rebalance.moved, rebalance.moved_needlessly = count_moves(course, owners, revoked)
-        rebalances.append(rebalance)
-    return rebalances
-
-
 def _rebalance(
-    group_id: str, number: int, course: Course, verdict: Verdict, following: Key | None, kinds: Mapping[int, str]
+    group_id: str, number: int, trace: RebalanceTrace, explanation: Explanation, following: Moment | None
 ) -> Rebalance:
-    home, trigger = course.round, course.trigger
-    peer, row = trigger.peer, trigger.row
-    started = course.started[0]
-    joined = None if home is None or home.joined is None else max(home.joined[0], started)
-    ended = _ended(course, following)
-    rebalance = Rebalance(
+    join = trace.join
+    joined = None if join is None or join.joined is None else max(join.joined.time_ns, trace.started.time_ns)
+    rebalance = new_rebalance(
         group_id=group_id,
         number=number,
-        generation_id=course.generation,
-        started_ns=started,
+        generation_id=trace.generation,
+        started_ns=trace.started.time_ns,
         joined_ns=joined,
-        ended_ns=ended,
-        outcome=course.outcome,
-        cause=str(verdict.cause),
-        member_id=(peer.member_id if peer is not None else "" if row is None else row.member_id) or None,
-        client_id=peer.client_id if peer is not None else None if row is None else row.client_id,
-        client_host=(peer.host if peer is not None else "" if row is None else row.host) or None,
-        instance_id=peer.instance_id if peer is not None else None if row is None else row.instance_id,
-        reason=verdict.reason,
-        detail=verdict.detail,
-        confidence=verdict.confidence,
-        evidence=verdict.evidence,
-        protocol_type=None if home is None else home.protocol_type,
-        assignor=None if home is None else home.assignor or None,
-        leader_id=None if home is None else home.leader_id or None,
-        cooperative=_is_cooperative(course),
-        duration_ms=None if ended is None else (ended - started) / _MS,
-        joining_ms=None if joined is None else (joined - started) / _MS,
-        syncing_ms=None if joined is None or ended is None or course.outcome != "stable" else (ended - joined) / _MS,
-        members_before=len(course.before),
-        members_after=len(course.after),
+        ended_ns=_ended_ns(trace, following),
+        outcome=trace.outcome,
+        cause=str(explanation.cause),
+        confidence=explanation.confidence,
+        detail=explanation.detail,
+        evidence=explanation.evidence,
+        trigger=identity_of(trace.start.member or trace.start.request),
+        reason=explanation.reason,
+        cooperative=_is_cooperative(join),
+        members_before=len(trace.before),
+        members_after=len(trace.after),
         removed=[
-            RemovedMember(
-                gone.member_id, gone.client_id, gone.host or None, kinds.get(id(gone), why) if why == "left" else why
-            )
-            for gone, why in course.removed
+            removed_member(member, Why.POLL_TIMEOUT if _did_not_poll(member, why) else why)
+            for member, why in trace.removed
         ],
     )
-    _tell_last(course, rebalance)
+    if join is not None:
+        rebalance.protocol_type = join.protocol_type
+        rebalance.assignor, rebalance.leader_id = join.assignor or None, join.leader_id or None
+    _add_last_joiner(trace, rebalance)
     return rebalance
 
 
-def _ended(course: Course, following: Key | None) -> int | None:
-    if course.over is None:
+def _did_not_poll(member: MemberTrace, why: Why) -> bool:
+    """Whether a removal by LeaveGroup turned out to be a poll timeout."""
+    return why == Why.LEFT and member.why == Why.POLL_TIMEOUT
+
+
+def _add_last_joiner(trace: RebalanceTrace, rebalance: Rebalance) -> None:
+    """Add which member joined last, and how long after the one before it."""
+    joins = sorted(trace.joins, key=lambda join: join[0])
+    if not joins:
+        return
+    at, member, _ = joins[-1]
+    rebalance.last_member_id = member.member_id
+    rebalance.last_client_id = member.client_id
+    rebalance.last_client_host = member.host or None
+    if len(joins) > 1:
+        rebalance.late_ms = (at.time_ns - joins[-2][0].time_ns) / NS_PER_MS
+
+
+def _ended_ns(trace: RebalanceTrace, following: Moment | None) -> int | None:
+    """When the last member had its assignment, or when the rebalance was cut short."""
+    if trace.over is None:
         return None
-    end = course.over
-    if course.outcome == "stable" and course.round is not None:
-        for key, is_member in _answers_of(course.round):
-            if (following is None or key < following) and (is_member or key[0] - end[0] <= _AT_ONCE_NS):
-                end = max(end, key)
-    return max(end[0], course.started[0])
+    end = trace.over
+    if trace.outcome == "stable" and trace.join is not None:
+        for at, is_member in _assigned_at(trace.join):
+            if (following is None or at < following) and (is_member or at.time_ns - end.time_ns <= _AT_ONCE_NS):
+                end = max(end, at)
+    return max(end.time_ns, trace.started.time_ns)
 
 
-def _answers_of(home: Round) -> list[tuple[Key, bool]]:
-    """When the members of a round were told their assignments, then those who took a static member's place."""
+def _assigned_at(join: Join) -> list[tuple[Moment, bool]]:
+    """When each member of a join received its assignment; then processes that took a static member's place."""
     answers = [
-        (row.answer_key, member_id in home.members)
-        for member_id, row in home.syncs.items()
-        if row.answer_key is not None
+        (request.answered, member_id in join.members)
+        for member_id, request in join.syncs.items()
+        if request.answered is not None
     ]
     return sorted(answers, key=lambda answer: (not answer[1], answer[0]))
 
 
-def _tell_last(course: Course, rebalance: Rebalance) -> None:
-    """Who joined last, and how long after the one before."""
-    joins = sorted(course.joins, key=lambda join: join[0])
-    if not joins:
-        return
-    key, peer, _ = joins[-1]
-    rebalance.last_member_id = peer.member_id
-    rebalance.last_client_id = peer.client_id
-    rebalance.last_client_host = peer.host or None
-    if len(joins) > 1:
-        rebalance.late_ms = (key[0] - joins[-2][0][0]) / _MS
-
-
-def _is_cooperative(course: Course) -> bool | None:
-    """Whether members keep what they own meanwhile; by the assignor, and by what they state."""
-    home = course.round
-    if home is None or not home.assignor:
+def _is_cooperative(join: Join | None) -> bool | None:
+    """Whether members keep what they own meanwhile, by what they state and by the assignor."""
+    if join is None or not join.assignor:
         return None
-    stated = [told.owned for told in home.members.values()]
-    stated += [offer.owned for row in home.joins for offer in row.offers]
+    stated = [member.owned for member in join.members.values()]
+    stated += [offer.owned for request in join.requests for offer in request.offers]
     if any(stated):
         return True
-    if home.assignor in ("range", "roundrobin", "sticky"):
+    if join.assignor in _EAGER_ASSIGNORS:
         return False
-    if "cooperative" in home.assignor:
-        offered = [row.assignors for row in home.joins]
-        return all("cooperative" in name for names in offered for name in names)
+    if "cooperative" in join.assignor:
+        return all("cooperative" in name for request in join.requests for name in request.assignors)
     return None
 
 
@@ -241,143 +289,65 @@ def _add_pauses(rebalances: list[Rebalance], pauses: list[Pause], last_ns: int) 
     for pause in pauses:
         if pause.rebalance is not None:
             rebalance = rebalances[pause.rebalance - 1]
-            end = max(last_ns, pause.from_ns) if pause.to_ns is None else pause.to_ns
-            rebalance.paused_ms = (rebalance.paused_ms or 0.0) + (end - pause.from_ns) / _MS
+            end_ns = max(last_ns, pause.from_ns) if pause.to_ns is None else pause.to_ns
+            rebalance.paused_ms = (rebalance.paused_ms or 0.0) + (end_ns - pause.from_ns) / NS_PER_MS
 
 
-# ---- generations and states
+# ---- what the source cannot show
 
 
-def _generations(group_id: str, courses: list[Course]) -> list[Generation]:
-    generations = []
-    for index, course in enumerate(courses):
-        home = course.round
-        if home is None:
-            continue
-        following = courses[index + 1].started[0] if index + 1 < len(courses) else None
-        stable = None if course.stable is None else course.stable[0]
-        sync = home.leader_sync
-        if stable is not None and sync is not None and sync.answer_key is not None:
-            stable = sync.answer_key[0]
-        generations.append(
-            Generation(
-                group_id,
-                home.generation,
-                home.key[0],
-                stable,
-                following,
-                home.assignor or None,
-                home.leader_id or None,
-                len(home.members),
-                sum(len(part) for part in home.assignments.values()),
-            )
-        )
-    return generations
-
-
-def _states(group_id: str, moves: list[tuple[str, Key, int | None]]) -> list[StateInterval]:
-    intervals = []
-    for index, (state, key, generation) in enumerate(moves):
-        end = moves[index + 1][1][0] if index + 1 < len(moves) else None
-        if end != key[0]:
-            intervals.append(StateInterval(group_id, state, key[0], end, generation))
-    return intervals
-
-
-# ---- commits
-
-
-def _commit_rows(group_id: str, commits: pa.Table) -> list[CommitRow]:
-    """Commits by partition and minute.
-
-    :param commits: OffsetCommit exchanges in order of time
-    """
-    offsets = commits["offsets"].combine_chunks() if len(commits) else None
-    if offsets is None or not len(offsets):
-        return []
-    if isinstance(offsets, pa.ChunkedArray):
-        offsets = offsets.chunk(0)
-    parents = pc.list_parent_indices(offsets)
-    flat = pc.list_flatten(offsets)
-    asked = pc.take(commits["asked_ns"].combine_chunks(), parents)
-    bad = pc.fill_null(pc.not_equal(flat.field("error_code"), 0), False)
-    table = pa.table(
-        {
-            "topic": pc.fill_null(flat.field("topic"), ""),
-            "partition": pc.fill_null(flat.field("partition"), -1),
-            "minute": pc.multiply(pc.divide(asked, _MINUTE_NS), _MINUTE_NS),
-            "offset": pc.fill_null(flat.field("offset"), -1),
-            "bad": bad.cast(pa.int64()),
-            "good": pc.invert(bad).cast(pa.int64()),
-            "member": pc.take(commits["member_id"].combine_chunks(), parents),
-        }
-    )
-    keys = ["topic", "partition", "minute"]
-    counted = table.group_by(keys, use_threads=False).aggregate([("bad", "sum"), ("good", "sum"), ("member", "last")])
-    taken = table.filter(pc.equal(table["bad"], 0)).group_by(keys, use_threads=False)
-    ends = {
-        (row["topic"], row["partition"], row["minute"]): (row["offset_first"], row["offset_last"])
-        for row in taken.aggregate([("offset", "first"), ("offset", "last")]).to_pylist()
-    }
-    rows = []
-    for row in counted.to_pylist():
-        first, last = ends.get((row["topic"], row["partition"], row["minute"]), (-1, -1))
-        rows.append(
-            CommitRow(
-                group_id,
-                row["topic"],
-                row["partition"],
-                row["minute"],
-                row["good_sum"],
-                row["bad_sum"],
-                first,
-                last,
-                row["member_last"] or None,
-            )
-        )
-    return sorted(rows, key=lambda row: (row.minute_ns, row.topic, row.partition))
-
-
-# ---- what stays dark
-
-
-def _blind(rows: Rows, replay: Replay, rounds: list[Round], epochs: Epochs) -> list[str]:
-    said = []
+def _blind(traffic: GroupTraffic, replay: Replay, joins: list[Join], epochs: Epochs) -> Iterator[str]:
     if epochs.members:
-        said.append("The coordinator assigns in this group (KIP-848): epochs that no member was told, and the session "
-                    "timeout, are not on the wire.")  # fmt: skip
-    if epochs.members and replay.group.peers:
-        said.append("Members of both protocols are in the group: what was made of them together is not seen.")
-    if epochs.unknown:
-        said.append(f"Nothing in the source raised {epochs.unknown} of {len(epochs.generations)} epochs.")
-    if any(not peer.is_new for peer in replay.group.peers):
-        count, all_ = sum(not peer.is_new for peer in replay.group.peers), len(replay.group.peers)
-        said.append(f"{count} of {all_} members had joined before the source began, or their join is missing.")
-    unknown = sum(course.trigger.kind == "hidden" for course in replay.group.courses)
+        yield from _blind_epochs(replay, epochs)
+    joined_before = sum(not member.is_new for member in replay.traces)
+    if joined_before:
+        yield (
+            f"{joined_before} of {len(replay.traces)} members had joined before the source began, "
+            "or their join is missing."
+        )
+    unknown = sum(trace.start.kind == StartKind.HIDDEN for trace in replay.rebalances)
     if unknown:
-        said.append(f"Nothing in the source set off {unknown} of {len(replay.group.courses)} rebalances.")
-    unseen = [home.generation for home in rounds if home.joined is None]
-    if unseen:
-        said.append(f"The joins of {len(unseen)} generations are missing: {_few(unseen)}.")
-    unlisted = [home.generation for home in rounds if home.joined is not None and not home.is_listed]
-    if unlisted:
-        said.append(f"Who was in generation {_few(unlisted)} is known by the members' own requests alone: the leader's "
-                    f"answer is missing.")  # fmt: skip
-    skipped = _skipped(replay.group.courses)
-    if skipped:
-        said.append(f"Generations that nobody was seen to join: {_few(skipped)}.")
-    if rows.unplaced:
-        said.append(f"{rows.unplaced} exchanges have no time and were left out.")
-    if replay.group.courses and replay.group.courses[-1].outcome == "open":
-        said.append("The source ends in the middle of a rebalance.")
-    return said
+        yield f"Nothing in the source set off {unknown} of {len(replay.rebalances)} rebalances."
+    yield from _blind_joins(joins)
+    if skipped := _skipped(replay.rebalances):
+        yield f"Generations that nobody was seen to join: {_few(skipped)}."
+    if traffic.unplaced:
+        yield f"{traffic.unplaced} exchanges have no time and were left out."
+    if replay.rebalances and replay.rebalances[-1].outcome == "open":
+        yield "The source ends in the middle of a rebalance."
 
 
-def _skipped(courses: list[Course]) -> list[int]:
-    numbers = [course.generation for course in courses if course.generation is not None]
-    return [missing for before, after in pairwise(numbers) for missing in range(before + 1, min(after, before + 20))]
+def _blind_epochs(replay: Replay, epochs: Epochs) -> Iterator[str]:
+    yield (
+        "The coordinator assigns in this group (KIP-848): epochs that no member was told, and the session timeout, "
+        "are not on the wire."
+    )
+    if replay.traces:
+        yield "Members of both protocols are in the group: what was made of them together is not seen."
+    if epochs.unknown:
+        yield f"Nothing in the source raised {epochs.unknown} of {len(epochs.generations)} epochs."
+
+
+def _blind_joins(joins: list[Join]) -> Iterator[str]:
+    if unseen := [join.generation for join in joins if join.joined is None]:
+        yield f"The joins of {len(unseen)} generations are missing: {_few(unseen)}."
+    if unlisted := [join.generation for join in joins if join.joined is not None and not join.is_listed]:
+        yield (
+            f"Who was in generation {_few(unlisted)} is known by the members' own requests alone: the leader's "
+            "answer is missing."
+        )
+
+
+def _skipped(traces: Iterable[RebalanceTrace]) -> list[int]:
+    numbers = [trace.generation for trace in traces if trace.generation is not None]
+    return [
+        missing
+        for before, after in pairwise(numbers)
+        for missing in range(before + 1, min(after, before + _MAX_SKIPPED))
+    ]
 
 
 def _few(numbers: list[int]) -> str:
-    told = ", ".join(map(str, numbers[:5]))
-    return f"{told} and {len(numbers) - 5} more" if len(numbers) > 5 else told
+    shown = ", ".join(map(str, numbers[:_LISTED_NUMBERS]))
+    more = len(numbers) - _LISTED_NUMBERS
+    return f"{shown} and {more} more" if more > 0 else shown

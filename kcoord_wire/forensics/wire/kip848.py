@@ -1,24 +1,28 @@
-"""Groups of KIP-848: what ConsumerGroupHeartbeat tells of epochs, members and owners.
+"""KIP-848 groups: what ConsumerGroupHeartbeat shows of epochs, members and owners.
 
-The coordinator assigns here, and says so to each member in the answer to its next heartbeat. A rebalance is the way
-from one group epoch to the next: from what raised it to the moment when every member has the new epoch and has said
-that it owns what it was given. Epochs that no member was ever told are not seen, and not counted.
+The coordinator assigns in these groups, and each member learns its part from the response to its next heartbeat. A
+rebalance is the way from one group epoch to the next: from what raised it to the moment when every member has the new
+epoch and has stated that it owns what it was assigned. An epoch that no member was told is not seen, and not counted.
 
 Laws:
 
-* A member joins with epoch 0 and leaves with -1, or -2 if it is static and will be back (then nothing is given away).
-* It owns a partition from the answer that assigns it to the first heartbeat that no longer names it.
-* The session timeout is the broker's (``group.consumer.session.timeout.ms``) and not on the wire: a member that is
-  heard of no more is said to have run out of it, with less confidence.
+* A member owns a partition from the response that assigns it to the first heartbeat that no longer names it. A static
+  member that will return (epoch -2) keeps its partitions meanwhile.
+* The session timeout is the broker's (``group.consumer.session.timeout.ms``) and not on the wire: a member that falls
+  silent is taken to have exceeded it, with less confidence.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import ceil
+from itertools import pairwise
+from operator import attrgetter
+from typing import Final
 
+from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.model import (
     Cause,
     Evidence,
@@ -27,24 +31,37 @@ from kcoord_wire.forensics.model import (
     Rebalance,
     RemovedMember,
     StateInterval,
+    new_rebalance,
 )
-from kcoord_wire.forensics.wire.causes import describe_peer, evidence_of
-from kcoord_wire.forensics.wire.kip848_members import FENCED_EPOCH, LEAVES_FOR_NOW, EpochLife, EpochReader, Spark, hear
-from kcoord_wire.forensics.wire.ownership import Holding
-from kcoord_wire.forensics.wire.rows import Key, Partition, Row, Rows
-from kcoord_wire.forensics.wire.trace import Peer
+from kcoord_wire.forensics.wire.facts import MAX_CITED, describe_member, evidence_of, identity_of, removed_member
+from kcoord_wire.forensics.wire.kip848_members import (
+    EpochMember,
+    EpochReader,
+    EpochTrigger,
+    NewEpoch,
+    new_trigger,
+    read_heartbeats,
+)
+from kcoord_wire.forensics.wire.moments import END, NEVER_NS, NS_PER_MS, NS_PER_S, Moment
+from kcoord_wire.forensics.wire.ownership import Holding, Owners, fair_share
+from kcoord_wire.forensics.wire.rules import EPOCH_RULES, UNKNOWN
+from kcoord_wire.forensics.wire.trace import Why
+from kcoord_wire.forensics.wire.traffic import GroupTraffic, Partition
 
 __all__ = ["Epochs", "read_epochs"]
 
-_MS = 1e6
-_SOON_NS = 1_000_000_000
-_MISSED = 3  # heartbeats, after which a member is silent; its session lasts for nine by default
-_WITNESSES = 16  # members that are asked whether they were heard of since
+_MISSED_HEARTBEATS: Final = 3  # after these a member counts as silent; its session lasts for nine by default
+_COMPARED_MEMBERS: Final = 16  # whose heartbeats give the interval; one that goes on is enough
+_METADATA_DELAY_NS: Final = 300 * NS_PER_S  # clients refresh their metadata every five minutes by default
+_DEPARTURES: Final = (Cause.MEMBER_LEFT, Cause.SESSION_EXPIRED, Cause.POLL_TIMEOUT)
 
 
 @dataclass(slots=True)
 class Epochs:
-    """What comes of it; each list in order of time."""
+    """The history of a KIP-848 group; each list in order of time.
+
+    :ivar unknown: how many rebalances have no known cause
+    """
 
     rebalances: list[Rebalance] = field(default_factory=list)
     generations: list[Generation] = field(default_factory=list)
@@ -54,344 +71,368 @@ class Epochs:
     unknown: int = 0
 
 
-def read_epochs(rows: Rows) -> Epochs:
-    """The history of a group as its ConsumerGroupHeartbeat exchanges tell it; empty where there are none."""
-    return _Teller(hear(rows)).tell()
+@dataclass(slots=True)
+class _Span:
+    """The way from one epoch of the group to the next.
+
+    :ivar start: when the first of its triggers came, or the first member was told
+    :ivar following: when the next span starts
+    """
+
+    number: int
+    new: NewEpoch
+    start: Moment
+    triggers: list[EpochTrigger]
+    following: Moment | None = None
+
+    @property
+    def until(self) -> Moment:
+        return self.following or END
 
 
-class _Teller:
-    def __init__(self, said: EpochReader) -> None:
-        self._said = said
-        self._silenced: list[Key] = []  # when members had gone that said nothing of it
+def read_epochs(traffic: GroupTraffic) -> Epochs:
+    """Read the history of a group from its ConsumerGroupHeartbeat exchanges; empty if there are none."""
+    return EpochHistory(read_heartbeats(traffic)).epochs()
+
+
+class EpochHistory:
+    """Makes rows of what `EpochReader` has read."""
+
+    def __init__(self, read: EpochReader) -> None:
+        self._read = read
+        self._group_id = read.traffic.group_id
+        self._silenced: list[Moment] = []  # when members were gone that sent no goodbye
         self._assigned: dict[int, set[Partition]] = defaultdict(set)
-        for life in said.lives:
-            for epoch, _, part in life.told:
-                self._assigned[epoch] |= part or frozenset()
+        for member in read.lives:
+            for epoch, _, partitions in member.received:
+                self._assigned[epoch] |= partitions or frozenset()
 
-    def tell(self) -> Epochs:
-        """All that follows."""
+    def epochs(self) -> Epochs:
+        """Everything about the group."""
         result = Epochs()
-        sparks = sorted([*self._said.sparks, *self._silent()], key=lambda spark: spark.key)
-        starts: list[tuple[Key, list[Spark]]] = []
-        used = 0
-        keys = [spark.key for spark in sparks]
-        for _, key, _ in self._said.bumps:
-            end = bisect_right(keys, key)
-            fresh = sparks[used:end]
-            used = max(used, end)
-            starts.append((fresh[0].key if fresh else key, fresh))
-        owners: dict[Partition, Peer] = {}
+        triggers = sorted([*self._read.triggers, *self._silent_members()], key=attrgetter("at"))
+        spans, rest = self._spans(triggers)
         result.holdings = sorted(
-            (holding for life in self._said.lives for holding in self._holdings(life)),
-            key=lambda holding: (holding.partition, *holding.order),
+            (holding for member in self._read.lives for holding in self._holdings(member)), key=attrgetter("order")
         )
-        by_time = sorted(result.holdings, key=_held_from)
-        for index, ((epoch, key, row), (start, fresh)) in enumerate(zip(self._said.bumps, starts, strict=True)):
-            following = starts[index + 1][0] if index + 1 < len(starts) else None
-            rebalance = self._rebalance(index + 1, epoch, key, row, start, fresh, following)
-            self._count_moves(rebalance, by_time, owners, following)
+        by_time = sorted(result.holdings, key=attrgetter("from_ns"))
+        owners = Owners()
+        for span in spans:
+            rebalance = self._rebalance(span)
+            rebalance.moved, rebalance.moved_needlessly = self._count_moves(span, by_time, owners)
             result.rebalances.append(rebalance)
             result.unknown += rebalance.cause == Cause.UNKNOWN
-            result.generations.append(self._generation(rebalance, epoch, key, following))
-        last = self._last_empty(len(result.rebalances) + 1, sparks, used)
+            result.generations.append(self._generation(span, rebalance))
+        last = self._last_departures(len(spans) + 1, rest)
         if last is not None:
             if result.rebalances and result.rebalances[-1].outcome == "open":
                 result.rebalances[-1].outcome = "interrupted"
             result.rebalances.append(last)
         result.states = self._states(result.rebalances)
-        result.members = [self._member(life) for life in self._said.lives]
+        result.members = [self._member(member) for member in self._read.lives]
         return result
 
-    def _silent(self) -> list[Spark]:
-        """Members that are heard of no more although the source goes on, or are refused when they come back."""
-        sparks = []
-        latest = sorted(self._said.lives, key=lambda life: -self._last_seen(life, None))[:_WITNESSES]
-        for life in self._said.lives:
-            if life.left is not None and life.refused is not None:
-                last = self._last_seen(life, life.left[0] - 1)
-                fenced = life.refused.error == FENCED_EPOCH
-                cause = Cause.REBALANCE_TIMEOUT if fenced else Cause.SESSION_EXPIRED
-                text = f"{describe_peer(life)} was removed: it is refused when it is heard of again"
-                gone = next((key for _, key, _ in self._said.bumps if last < key[0] <= life.left[0]), life.left)
-                sparks.append(Spark(min(gone, life.left), cause, life, life.refused, text, 0.7))
-            elif life.left is None:
-                last = self._last_seen(life, None)
-                heard = [self._third_sign(other, last) for other in latest if other is not life]
-                missed = min((time for time in heard if time is not None), default=None)
-                bumps = self._said.bumps
-                bump = next((key for _, key, _ in bumps if missed is not None and key[0] >= missed), None)
-                if bump is not None:
-                    life.left, life.why = bump, "session timeout"
-                    self._silenced.append(bump)
-                    text = f"{describe_peer(life)} was not heard of any more"
-                    sparks.append(Spark(bump, Cause.SESSION_EXPIRED, life, None, text, 0.6))
-        return sparks
+    def _spans(self, triggers: list[EpochTrigger]) -> tuple[list[_Span], list[EpochTrigger]]:
+        """Give each epoch the triggers since the one before; return the triggers behind the last epoch too."""
+        spans: list[_Span] = []
+        used = 0
+        moments = [trigger.at for trigger in triggers]
+        for number, new in enumerate(self._read.epochs, start=1):
+            fresh = triggers[used : bisect_right(moments, new.at)]
+            used += len(fresh)
+            spans.append(_Span(number, new, fresh[0].at if fresh else new.at, fresh))
+        for span, following in pairwise(spans):
+            span.following = following.start
+        return spans, triggers[used:]
 
-    def _third_sign(self, life: EpochLife, after_ns: int) -> int | None:
-        """The third heartbeat of a member after that moment: all members have the same interval, whatever it is."""
+    # ---- members that fall silent
+
+    def _silent_members(self) -> list[EpochTrigger]:
+        """Find members that fall silent although the source goes on, or are rejected when they come back."""
+        latest = sorted(self._read.lives, key=lambda member: -self._last_seen(member, None))[:_COMPARED_MEMBERS]
+        triggers = []
+        for member in self._read.lives:
+            if member.left is None:
+                gone = self._silent_since(member, latest)
+                if gone is not None:
+                    member.left, member.why = gone, Why.SESSION
+                    self._silenced.append(gone)
+                    triggers.append(new_trigger("silent", gone, member, None))
+            elif member.rejection is not None:
+                rule = "fenced" if member.rejection.error == ErrorCode.FENCED_MEMBER_EPOCH else "expired"
+                trigger = new_trigger(rule, self._removed_at(member, member.left), member, None)
+                trigger.request = member.rejection
+                triggers.append(trigger)
+        return triggers
+
+    def _removed_at(self, member: EpochMember, left: Moment) -> Moment:
+        """The first new epoch since the member's last good heartbeat, or its rejection."""
+        last_ns = self._last_seen(member, left.time_ns - 1)
+        return min(next((new.at for new in self._read.epochs if last_ns < new.at.time_ns <= left.time_ns), left), left)
+
+    def _silent_since(self, member: EpochMember, latest: list[EpochMember]) -> Moment | None:
+        """The first new epoch after which a member has missed its heartbeats, if there is one."""
+        last_ns = self._last_seen(member, None)
+        times = [self._third_heartbeat(other, last_ns) for other in latest if other is not member]
+        missed_ns = min((time for time in times if time is not None), default=None)
+        if missed_ns is None:
+            return None
+        return next((new.at for new in self._read.epochs if new.at.time_ns >= missed_ns), None)
+
+    def _third_heartbeat(self, member: EpochMember, after_ns: int) -> int | None:
+        """The third heartbeat of a member after a time: all members have the same interval, whatever it is."""
         at: int | None = after_ns
-        for _ in range(_MISSED):
-            at = None if at is None else self._said.rows.signs.next(life.member_id, at)
+        for _ in range(_MISSED_HEARTBEATS):
+            at = None if at is None else self._read.traffic.heartbeats.next_answered(member.member_id, at)
         return at
 
-    def _last_seen(self, life: EpochLife, until_ns: int | None) -> int:
-        sign = self._said.rows.signs.last(life.member_id) if until_ns is None else None
-        if until_ns is not None:
-            sign = self._said.rows.signs.last_answered_before(life.member_id, until_ns)
-        seen = [key[0] for _, key, _ in life.told] + [key[0] for key, _ in life.stated] + [life.since[0]]
-        return max([sign or 0, *(time for time in seen if until_ns is None or time <= until_ns)])
-
-    def _rebalance(
-        self, number: int, epoch: int, key: Key, row: Row, start: Key, fresh: list[Spark], following: Key | None
-    ) -> Rebalance:
-        spark = fresh[0] if fresh else None
-        acks = self._acks(epoch, start, following)
-        waiting = [life for life, at in acks if at is None]
-        done = max((at for _, at in acks if at is not None), default=key)
-        is_over = not waiting and (following is None or done <= following)
-        outcome = "stable" if is_over else "interrupted" if following is not None else "open"
-        end = done[0] if is_over else None if following is None else following[0]
-        facts: list[Evidence] = [
-            evidence_of(item.row, item.text, answer=item.row.error is not None and item.row.error != 0)
-            for item in fresh
-            if item.row is not None
-        ]
-        facts.append(evidence_of(row, f"epoch {epoch} is told first to {describe_peer(None, row)}", answer=True))
-        life = None if spark is None else spark.life
-        cause, detail, confidence = Cause.UNKNOWN, "nothing in the source set it off", 0.2
-        if spark is not None:
-            cause, detail, confidence = spark.cause, spark.text, spark.confidence
-            if len(fresh) > 1:
-                detail += "; with it: " + ", ".join(item.text for item in fresh[1:9])
+    def _last_seen(self, member: EpochMember, until_ns: int | None) -> int:
+        heartbeats = self._read.traffic.heartbeats
+        if until_ns is None:
+            beat, until_ns = heartbeats.last(member.member_id), NEVER_NS
         else:
-            changed = self._changed_topics(start, number)
-            if changed is not None:
-                cause, detail, confidence = Cause.TOPICS_CHANGED, changed.text, 0.8
-                facts.insert(0, changed)
-        joined = max(key[0], start[0])
-        ordered = sorted(((at, who) for who, at in acks if at is not None), key=lambda item: item[0])
-        rebalance = Rebalance(
-            group_id=self._said.rows.group_id,
-            number=number,
-            generation_id=epoch,
-            started_ns=start[0],
-            joined_ns=joined,
-            ended_ns=end,
-            outcome=outcome,
+            beat = heartbeats.last_answered_before(member.member_id, until_ns)
+        seen = [member.since, *(each.at for each in member.received), *(each.at for each in member.reports)]
+        return max([beat or 0, *(at.time_ns for at in seen if at.time_ns <= until_ns)])
+
+    # ---- rebalances
+
+    def _rebalance(self, span: _Span) -> Rebalance:
+        acks = self._acknowledged(span)
+        done = sorted(((at, member) for member, at in acks if at is not None), key=lambda item: item[0])
+        last = done[-1][0] if done else span.new.at
+        is_over = len(done) == len(acks) and last <= span.until
+        end = last if is_over else span.following
+        cause, detail, confidence, facts = self._explain(span)
+        rebalance = new_rebalance(
+            group_id=self._group_id,
+            number=span.number,
+            generation_id=span.new.epoch,
+            started_ns=span.start.time_ns,
+            joined_ns=max(span.new.at.time_ns, span.start.time_ns),
+            ended_ns=None if end is None else end.time_ns,
+            outcome="stable" if is_over else "open" if span.following is None else "interrupted",
             cause=str(cause),
-            member_id=None if life is None else life.member_id,
-            client_id=None if life is None else life.client_id,
-            client_host=None if life is None else life.host or None,
-            instance_id=None if life is None else life.instance_id,
-            reason=None,
-            detail=detail,
             confidence=confidence,
+            detail=detail,
             evidence=facts,
+            trigger=identity_of(span.triggers[0].member) if span.triggers else None,
             protocol_type="consumer",
-            assignor=next((life.assignor for life in self._said.lives if life.assignor is not None), None),
+            assignor=next((member.assignor for member in self._read.lives if member.assignor is not None), None),
             cooperative=True,
-            duration_ms=None if end is None else (end - start[0]) / _MS,
-            joining_ms=(joined - start[0]) / _MS,
-            syncing_ms=(end - joined) / _MS if end is not None and is_over else None,
-            members_before=self._members_at(start, before=True),
+            members_before=self._members_before(span.start),
             members_after=len(acks),
-            removed=[
-                RemovedMember(item.life.member_id, item.life.client_id, item.life.host or None, item.life.why or "left")
-                for item in fresh
-                if item.cause in (Cause.MEMBER_LEFT, Cause.SESSION_EXPIRED, Cause.POLL_TIMEOUT)
-            ],
+            removed=_removed(span.triggers),
         )
-        if ordered:
-            at, who = ordered[-1]
-            rebalance.last_member_id, rebalance.last_client_id = who.member_id, who.client_id
-            rebalance.last_client_host = who.host or None
-            rebalance.late_ms = (at[0] - ordered[-2][0][0]) / _MS if len(ordered) > 1 else None
+        if done:
+            at, member = done[-1]
+            rebalance.last_member_id, rebalance.last_client_id = member.member_id, member.client_id
+            rebalance.last_client_host = member.host or None
+            rebalance.late_ms = (at.time_ns - done[-2][0].time_ns) / NS_PER_MS if len(done) > 1 else None
         return rebalance
 
-    def _acks(self, epoch: int, start: Key, following: Key | None) -> list[tuple[EpochLife, Key | None]]:
-        """When each member that there was had the epoch, and had said that it owns what came with it."""
-        found: list[tuple[EpochLife, Key | None]] = []
-        for life in self._said.lives:
-            if life.since > (following or (1 << 62, "", 0)) or (life.left is not None and life.left <= start):
+    def _explain(self, span: _Span) -> tuple[Cause, str, float, list[Evidence]]:
+        facts = [
+            evidence_of(trigger.request, trigger.text, answer=bool(trigger.request.error))
+            for trigger in span.triggers
+            if trigger.request is not None
+        ]
+        new = span.new
+        text = f"epoch {new.epoch} is told first to {describe_member(None, new.request)}"
+        facts.append(evidence_of(new.request, text, answer=True))
+        if span.triggers:
+            first, *others = span.triggers
+            more = "; with it: " + ", ".join(other.text for other in others[:MAX_CITED]) if others else ""
+            return first.cause, first.text + more, first.confidence, facts
+        changed = self._changed_topics(span)
+        rule = EPOCH_RULES[UNKNOWN if changed is None else "topics"]
+        what = "" if changed is None else changed.text
+        return rule.cause, rule.sentence.format(what=what), rule.confidence, [*([changed] if changed else ()), *facts]
+
+    def _acknowledged(self, span: _Span) -> list[tuple[EpochMember, Moment | None]]:
+        """When each member had the epoch, and had stated that it owns what came with it; None: it has not."""
+        found: list[tuple[EpochMember, Moment | None]] = []
+        for member in self._read.lives:
+            if member.since > span.until or (member.left is not None and member.left <= span.start):
                 continue
-            until = following or (1 << 62, "", 0)
-            first = bisect_left(life.told, epoch, key=_epoch)
-            last = bisect_left(life.told, until, lo=first, key=_told_at) - 1  # it may be given more when others let go
-            if first == len(life.told):
-                gone = life.left is not None and (following is None or life.left <= following)
-                if not gone and (life.since <= start or life.told):
-                    found.append((life, None))
-                continue
-            _, key, assignment = life.told[max(first, last)]
-            if following is not None and key > following and life.since > start:
-                continue
-            if assignment is not None:
-                later = life.stated[bisect_left(life.stated, key, key=_stated_at) :]
-                said = next((at for at, owned in later if owned == assignment), None)
-                key = key if said is None else said
-            found.append((life, key))
+            first = bisect_left(member.received, span.new.epoch, key=attrgetter("epoch"))
+            if first < len(member.received):
+                at = _acknowledged_at(member, first, span)
+                if at is not None:
+                    found.append((member, at))
+            elif (member.left is None or member.left > span.until) and (member.since <= span.start or member.received):
+                found.append((member, None))
         return found
 
-    def _members_at(self, key: Key, *, before: bool) -> int:
-        ends = self._said.ends
-        at = bisect_left(ends, key, key=_count_at) if before else bisect_right(ends, key, key=_count_at)
-        silenced = sum(gone < key if before else gone <= key for gone in self._silenced)
-        return ends[at - 1][1] - silenced if at else 0
+    def _members_before(self, at: Moment) -> int:
+        counts = self._read.counts
+        index = bisect_left(counts, at, key=attrgetter("at"))
+        silenced = sum(gone < at for gone in self._silenced)
+        return counts[index - 1].size - silenced if index else 0
 
-    def _changed_topics(self, start: Key, number: int) -> Evidence | None:
-        """A topic of which a client learnt, since the epoch before, that its size is another."""
-        since = self._said.bumps[number - 2][1][0] if number > 1 else 0
-        topics = {topic for life in self._said.lives for topic in life.topics}
-        topics |= {topic for assigned in self._assigned.values() for topic, _ in assigned}  # by a pattern
+    def _changed_topics(self, span: _Span) -> Evidence | None:
+        """A topic of the group of which a client learnt another size since the epoch before."""
+        since = self._read.epochs[span.number - 2].at.time_ns if span.number > 1 else 0
+        until = span.start.time_ns + _METADATA_DELAY_NS
+        topics = {topic for member in self._read.lives for topic in member.topics}
+        topics |= {topic for assigned in self._assigned.values() for topic, _ in assigned}  # subscribed by a pattern
         sizes: dict[str, int] = {}
-        for sighting in self._said.rows.sightings:
+        for sighting in self._read.traffic.sightings:
             if sighting.topic not in topics:
                 continue
             before = sizes.get(sighting.topic)
-            if since < sighting.key[0] <= start[0] + 300 * _SOON_NS and before not in (None, sighting.partitions):
+            if since < sighting.at.time_ns <= until and before not in (None, sighting.partitions):
                 text = f"topic {sighting.topic} has {sighting.partitions} partitions and had {before} before"
-                return Evidence(sighting.key[0], sighting.key[1], -1, text)
+                return Evidence(sighting.at.time_ns, sighting.at.source, -1, text)
             sizes[sighting.topic] = sighting.partitions
         return None
 
-    def _last_empty(self, number: int, sparks: list[Spark], used: int) -> Rebalance | None:
-        """The last members have left: nobody is told the epoch that follows."""
-        rest = [
-            spark
-            for spark in sparks[used:]
-            if spark.cause in (Cause.MEMBER_LEFT, Cause.SESSION_EXPIRED, Cause.POLL_TIMEOUT)
-        ]
-        if not rest or any(life.left is None for life in self._said.lives):
+    def _last_departures(self, number: int, triggers: Sequence[EpochTrigger]) -> Rebalance | None:
+        """The last members have left: no member is told the epoch that follows."""
+        rest = [trigger for trigger in triggers if trigger.cause in _DEPARTURES]
+        if not rest or any(member.left is None for member in self._read.lives):
             return None
-        spark, end = rest[0], rest[-1].key
-        return Rebalance(
-            self._said.rows.group_id, number, None, spark.key[0], None, end[0], "empty", str(spark.cause),
-            spark.life.member_id,
-            spark.life.client_id, spark.life.host or None, spark.life.instance_id, None, spark.text, spark.confidence,
-            [evidence_of(item.row, item.text) for item in rest if item.row is not None],
-            protocol_type="consumer", cooperative=True, duration_ms=(end[0] - spark.key[0]) / _MS,
-            members_before=self._members_at(spark.key, before=True),
-            removed=[RemovedMember(item.life.member_id, item.life.client_id, item.life.host or None,
-                                   item.life.why or "left") for item in rest],
-        )  # fmt: skip
+        first = rest[0]
+        return new_rebalance(
+            group_id=self._group_id,
+            number=number,
+            generation_id=None,
+            started_ns=first.at.time_ns,
+            ended_ns=rest[-1].at.time_ns,
+            outcome="empty",
+            cause=str(first.cause),
+            confidence=first.confidence,
+            detail=first.text,
+            evidence=[evidence_of(each.request, each.text) for each in rest if each.request is not None],
+            trigger=identity_of(first.member),
+            protocol_type="consumer",
+            cooperative=True,
+            members_before=self._members_before(first.at),
+            removed=_removed(rest),
+        )
+
+    # ---- owners
+
+    def _holdings(self, member: EpochMember) -> list[Holding]:
+        held: dict[Partition, Holding] = {}
+        done: list[Holding] = []
+        moments = [(at, 1, assigned, epoch) for epoch, at, assigned in member.received if assigned is not None]
+        moments += [(at, 0, owned, 0) for at, owned in member.reports]  # a report describes what was held before
+        for at, is_assignment, partitions, epoch in sorted(moments, key=lambda moment: moment[:2]):
+            if not is_assignment:
+                done += _let_go(held, partitions, at)
+            if is_assignment or not member.is_new:
+                for partition in sorted(partitions - held.keys()):
+                    held[partition] = Holding(partition, member, epoch or member.first_generation, at.time_ns)
+        if member.left is not None:
+            end = self._returned(member) if member.has_left_for_now else None
+            for holding in held.values():
+                holding.to_ns = max((end or member.left).time_ns, holding.from_ns)
+        return done + list(held.values())
+
+    def _returned(self, member: EpochMember) -> Moment | None:
+        """When a static member came back."""
+        if member.instance_id is None:
+            return None
+        later = (other for other in self._read.lives if other.since > member.since)
+        return next((other.since for other in later if other.instance_id == member.instance_id), None)
+
+    def _count_moves(self, span: _Span, holdings: list[Holding], owners: Owners) -> tuple[int, int]:
+        """Count the partitions that changed owner from the beginning of an epoch to the next.
+
+        :param holdings: sorted by their beginning
+        """
+        first = bisect_left(holdings, span.start.time_ns, key=attrgetter("from_ns"))
+        end = bisect_left(holdings, span.until.time_ns, lo=first, key=attrgetter("from_ns"))
+        gains = [(holding.partition, holding.member) for holding in holdings[first:end]]
+        staying = {
+            member.identity
+            for member in self._read.lives
+            if member.left is None or member.left.time_ns > span.start.time_ns
+        }
+        return owners.count_moves(gains, staying, fair_share(len(owners.owners), len(staying)))
 
     # ---- rows
 
-    def _holdings(self, life: EpochLife) -> list[Holding]:
-        held: dict[Partition, Holding] = {}
-        done: list[Holding] = []
-        moments = [(key, 1, part, epoch) for epoch, key, part in life.told if part is not None]
-        moments += [(key, 0, owned, 0) for key, owned in life.stated]
-        for key, kind, partitions, epoch in sorted(moments, key=lambda moment: moment[:2]):
-            if kind == 0:
-                for partition in [name for name in held if name not in partitions and held[name].from_ns < key[0]]:
-                    held[partition].to_ns = key[0]
-                    done.append(held.pop(partition))
-            for partition in sorted(partitions):
-                if partition not in held and (kind == 1 or not life.is_new):
-                    held[partition] = Holding(partition, life, epoch or life.first_generation, key[0])
-        if life.left is not None and not (life.leave is not None and life.leave.generation == LEAVES_FOR_NOW):
-            for holding in held.values():
-                holding.to_ns = max(life.left[0], holding.from_ns)
-        elif life.left is not None:
-            back = next((other.since[0] for other in self._said.lives if other.instance_id == life.instance_id
-                         and other.instance_id is not None and other.since > life.since), None)  # fmt: skip
-            for holding in held.values():
-                holding.to_ns = max(back if back is not None else life.left[0], holding.from_ns)
-        return done + list(held.values())
-
-    def _count_moves(
-        self, rebalance: Rebalance, holdings: list[Holding], owners: dict[Partition, Peer], following: Key | None
-    ) -> None:
-        """Partitions whose owner is another than before, from this epoch's beginning to the next."""
-        until = 1 << 62 if following is None else following[0]
-        first = bisect_left(holdings, rebalance.started_ns, key=_held_from)
-        fresh = holdings[first : bisect_left(holdings, until, lo=first, key=_held_from)]
-        had: dict[str, int] = defaultdict(int)
-        for life in owners.values():
-            had[life.identity] += 1
-        staying = {
-            life.identity for life in self._said.lives if life.left is None or life.left[0] > rebalance.started_ns
-        }
-        share = ceil(len(owners) / max(len(staying), 1))
-        for holding in fresh:
-            former = owners.get(holding.partition)
-            if former is not None and former.identity != holding.peer.identity:
-                rebalance.moved += 1
-                rebalance.moved_needlessly += former.identity in staying and had[former.identity] <= share
-            owners[holding.partition] = holding.peer
-
-    def _generation(self, rebalance: Rebalance, epoch: int, key: Key, following: Key | None) -> Generation:
-        assigned = self._assigned.get(epoch, set())
-        stable = rebalance.ended_ns if rebalance.outcome == "stable" else None
-        end = None if following is None else following[0]
+    def _generation(self, span: _Span, rebalance: Rebalance) -> Generation:
         return Generation(
-            self._said.rows.group_id,
-            epoch,
-            key[0],
-            stable,
-            end,
-            rebalance.assignor,
-            None,
-            rebalance.members_after,
-            len(assigned),
+            group_id=self._group_id,
+            generation_id=span.new.epoch,
+            joined_ns=span.new.at.time_ns,
+            stable_ns=rebalance.ended_ns if rebalance.outcome == "stable" else None,
+            ended_ns=None if span.following is None else span.following.time_ns,
+            assignor=rebalance.assignor,
+            leader_id=None,
+            members=rebalance.members_after,
+            partitions=len(self._assigned.get(span.new.epoch, ())),
         )
 
     def _states(self, rebalances: list[Rebalance]) -> list[StateInterval]:
         moves: list[tuple[str, int, int | None]] = []
-        if self._said.began is not None:
-            moves.append(("Stable", self._said.began[0], self._said.base))
-        for rebalance in rebalances:
-            if rebalance.outcome == "empty":
-                moves.append(("Empty", rebalance.ended_ns or rebalance.started_ns, None))
+        if self._read.began is not None:
+            moves.append(("Stable", self._read.began.time_ns, self._read.base))
+        for each in rebalances:
+            if each.outcome == "empty":
+                moves.append(("Empty", each.ended_ns or each.started_ns, None))
                 continue
-            if rebalance.joined_ns is not None and rebalance.joined_ns > rebalance.started_ns:
-                moves.append(("Assigning", rebalance.started_ns, rebalance.generation_id))
-            moves.append(("Reconciling", rebalance.joined_ns or rebalance.started_ns, rebalance.generation_id))
-            if rebalance.outcome == "stable" and rebalance.ended_ns is not None:
-                moves.append(("Stable", rebalance.ended_ns, rebalance.generation_id))
+            joined_ns = each.joined_ns or each.started_ns
+            if joined_ns > each.started_ns:
+                moves.append(("Assigning", each.started_ns, each.generation_id))
+            moves.append(("Reconciling", joined_ns, each.generation_id))
+            if each.outcome == "stable" and each.ended_ns is not None:
+                moves.append(("Stable", each.ended_ns, each.generation_id))
+        ends = [*(at for _, at, _ in moves[1:]), None]
         return [
-            StateInterval(self._said.rows.group_id, state, at, end, epoch)
-            for index, (state, at, epoch) in enumerate(moves)
-            if (end := moves[index + 1][1] if index + 1 < len(moves) else None) != at
+            StateInterval(self._group_id, state, at, end, epoch)
+            for (state, at, epoch), end in zip(moves, ends, strict=False)
+            if end != at
         ]
 
-    def _member(self, life: EpochLife) -> MemberLife:
+    def _member(self, member: EpochMember) -> MemberLife:
         return MemberLife(
-            group_id=self._said.rows.group_id,
-            member_id=life.member_id,
-            instance_id=life.instance_id,
-            client_id=life.client_id,
-            client_host=life.host or None,
-            joined_ns=life.since[0],
-            left_ns=None if life.left is None else life.left[0],
-            why_left=life.why,
-            last_seen_ns=self._last_seen(life, None),
-            first_generation_id=life.first_generation,
-            last_generation_id=life.last_generation,
+            group_id=self._group_id,
+            member_id=member.member_id,
+            instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.host or None,
+            joined_ns=member.since.time_ns,
+            left_ns=None if member.left is None else member.left.time_ns,
+            why_left=None if member.why is None else str(member.why),
+            last_seen_ns=self._last_seen(member, None),
+            first_generation_id=member.first_generation,
+            last_generation_id=member.last_generation,
             session_timeout_ms=None,
-            rebalance_timeout_ms=life.timeout_ms,
-            assignors=[] if life.assignor is None else [life.assignor],
-            topics=list(life.topics) if life.topics else [life.regex] if life.regex else [],
+            rebalance_timeout_ms=member.timeout_ms,
+            assignors=[] if member.assignor is None else [member.assignor],
+            topics=list(member.topics) or ([member.regex] if member.regex else []),
             protocol="consumer",
         )
 
 
-def _epoch(told: tuple[int, Key, frozenset[Partition] | None]) -> int:
-    return told[0]
+def _let_go(held: dict[Partition, Holding], owned: frozenset[Partition], at: Moment) -> list[Holding]:
+    """End the holdings that a report of the owned partitions no longer names."""
+    gone = [partition for partition in held if partition not in owned and held[partition].from_ns < at.time_ns]
+    for partition in gone:
+        held[partition].to_ns = at.time_ns
+    return [held.pop(partition) for partition in gone]
 
 
-def _told_at(told: tuple[int, Key, frozenset[Partition] | None]) -> Key:
-    return told[1]
+def _acknowledged_at(member: EpochMember, first: int, span: _Span) -> Moment | None:
+    """When a member that was told the epoch had stated that it owns what came with it; None: it belongs to the next.
+
+    :param first: which of its epochs this one is
+    """
+    # It may be assigned more in the same epoch, when others let go.
+    last = bisect_left(member.received, span.until, lo=first, key=attrgetter("at")) - 1
+    _, at, assignment = member.received[max(first, last)]
+    if at > span.until and member.since > span.start:
+        return None
+    if assignment is None:
+        return at
+    later = member.reports[bisect_left(member.reports, at, key=attrgetter("at")) :]
+    return next((report.at for report in later if report.owned == assignment), at)
 
 
-def _stated_at(stated: tuple[Key, frozenset[Partition]]) -> Key:
-    return stated[0]
-
-
-def _count_at(count: tuple[Key, int]) -> Key:
-    return count[0]
-
-
-def _held_from(holding: Holding) -> int:
-    return holding.from_ns
+def _removed(triggers: Sequence[EpochTrigger]) -> list[RemovedMember]:
+    members = (trigger.member for trigger in triggers if trigger.cause in _DEPARTURES)
+    return [removed_member(member, member.why or Why.LEFT) for member in members]

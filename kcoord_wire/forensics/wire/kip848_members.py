@@ -1,249 +1,300 @@
-"""What members of KIP-848 say and are told: their lives, what may have raised the group's epoch, the epochs they saw.
+"""Members of KIP-848 groups: what their heartbeats say and are answered, and what may have raised the group's epoch.
 
 Laws:
 
-* A member joins with epoch 0 and leaves with -1, or -2 if it is static and will be back.
-* An epoch counts from the moment when the first member is told of it; the one that the source begins with is no news.
+* A member joins with epoch 0 and leaves with -1, or with -2 if it is static and will return.
+* An epoch counts from the moment when the first member is told it; the epoch that the source begins with is not new.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
+from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.model import Cause
-from kcoord_wire.forensics.wire.causes import describe_peer
-from kcoord_wire.forensics.wire.rows import Key, Partition, Row, Rows
-from kcoord_wire.forensics.wire.trace import Peer
+from kcoord_wire.forensics.wire.facts import describe_member
+from kcoord_wire.forensics.wire.moments import Moment
+from kcoord_wire.forensics.wire.rules import EPOCH_RULES
+from kcoord_wire.forensics.wire.trace import MemberTrace, Why
+from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Partition
 
-__all__ = ["FENCED_EPOCH", "LEAVES_FOR_NOW", "EpochLife", "EpochReader", "Spark", "hear"]
+__all__ = ["EpochMember", "EpochReader", "EpochTrigger", "NewEpoch", "OwnedReport", "ReceivedEpoch", "read_heartbeats"]
 
-API = "ConsumerGroupHeartbeat"
-JOINS, LEAVES, LEAVES_FOR_NOW = 0, -1, -2
-UNKNOWN_MEMBER, FENCED_EPOCH = 25, 110
+_API: Final = "ConsumerGroupHeartbeat"
+_JOINS: Final = 0
+_LEAVES: Final = -1
+_LEAVES_FOR_NOW: Final = -2
+_REJECTIONS: Final = {ErrorCode.UNKNOWN_MEMBER_ID: Why.SESSION, ErrorCode.FENCED_MEMBER_EPOCH: Why.REBALANCE}
+
+
+class ReceivedEpoch(NamedTuple):
+    """A response told a member an epoch for the first time, or assigned partitions to it.
+
+    :ivar assignment: None: the assignment is unchanged
+    """
+
+    epoch: int
+    at: Moment
+    assignment: frozenset[Partition] | None
+
+
+class OwnedReport(NamedTuple):
+    """A member stated which partitions it owns."""
+
+    at: Moment
+    owned: frozenset[Partition]
+
+
+class NewEpoch(NamedTuple):
+    """The first time that a member was told an epoch of the group."""
+
+    epoch: int
+    at: Moment
+    request: GroupRequest
+
+
+class MemberCount(NamedTuple):
+    """How many members the group has from a moment on."""
+
+    at: Moment
+    size: int
 
 
 @dataclass(slots=True, eq=False)
-class EpochLife(Peer):
-    """A member id of the new protocol.
+class EpochMember(MemberTrace):
+    """The life of a member id of the KIP-848 protocol.
 
-    :ivar told: when it was told an epoch first: epoch, key, what it was then assigned
-    :ivar stated: what it said that it owns, and when
+    :ivar received: the epochs that it was told
+    :ivar reports: what it stated that it owns
     """
 
     topics: tuple[str, ...] = ()
     regex: str | None = None
     assignor: str | None = None
-    told: list[tuple[int, Key, frozenset[Partition] | None]] = field(default_factory=list)
-    stated: list[tuple[Key, frozenset[Partition]]] = field(default_factory=list)
+    received: list[ReceivedEpoch] = field(default_factory=list)
+    reports: list[OwnedReport] = field(default_factory=list)
     timeout_ms: int | None = None
+
+    @property
+    def has_left_for_now(self) -> bool:
+        """Whether it left as a static member that will return."""
+        return self.leave is not None and self.leave.generation == _LEAVES_FOR_NOW
 
 
 @dataclass(slots=True)
-class Spark:
-    """What may raise the epoch of a group."""
+class EpochTrigger:
+    """What may have raised the epoch of a group."""
 
-    key: Key
+    at: Moment
     cause: Cause
-    life: EpochLife
-    row: Row | None
+    member: EpochMember
+    request: GroupRequest | None
     text: str
     confidence: float
 
 
-def _moments(rows: list[Row]) -> list[tuple[Key, Row, bool]]:
-    moments = []
-    for row in rows:
-        if row.api == API:
-            moments.append((row.due, row, False))
-            if row.answer_key is not None:
-                moments.append((row.answer_key, row, True))
-    return sorted(moments, key=lambda moment: (moment[0], moment[2]))
+def new_trigger(
+    rule: str, at: Moment, member: EpochMember, request: GroupRequest | None, what: str = ""
+) -> EpochTrigger:
+    """Make the trigger that a rule of `EPOCH_RULES` describes."""
+    found = EPOCH_RULES[rule]
+    text = found.sentence.format(who=describe_member(member), what=what)
+    return EpochTrigger(at, found.cause, member, request, text, found.confidence)
 
 
-def hear(rows: Rows) -> EpochReader:
-    """Take in all of a group's ConsumerGroupHeartbeat exchanges."""
-    reader = EpochReader(rows)
-    signs = rows.signs.first
-    heard = [((signs[name].time_ns, signs[name].source, signs[name].seq), name) for name in rows.signs.modern]
-    unheard = sorted(heard, reverse=True)
-    for key, row, answered in _moments(rows.rows):
-        while unheard and unheard[-1][0] < key:
-            reader.take_sign(*unheard.pop())
-        if answered:
-            reader.take_answer(key, row)
-        else:
-            reader.take_request(key, row)
-    while unheard:
-        reader.take_sign(*unheard.pop())
+def read_heartbeats(traffic: GroupTraffic) -> EpochReader:
+    """Read all ConsumerGroupHeartbeat exchanges of a group."""
+    reader = EpochReader(traffic)
+    first = traffic.heartbeats.first
+    silent = sorted(((first[name].at, name) for name in traffic.heartbeats.modern), reverse=True)
+    for at, is_answer, request in _moments(traffic.requests):
+        while silent and silent[-1][0] < at:
+            reader.take_first_sign(*silent.pop())
+        (reader.take_answer if is_answer else reader.take_request)(at, request)
+    while silent:
+        reader.take_first_sign(*silent.pop())
     return reader
 
 
-class EpochReader:
-    """See the head of the module.
+def _moments(requests: list[GroupRequest]) -> list[tuple[Moment, bool, GroupRequest]]:
+    moments = []
+    for request in requests:
+        if request.api == _API:
+            moments.append((request.due, False, request))
+            if request.answered is not None:
+                moments.append((request.answered, True, request))
+    return sorted(moments, key=lambda moment: moment[:2])
 
-    :ivar members: who is in, by member id; `lives` all there were
-    :ivar sparks: what may have raised the epoch, in order of time
-    :ivar bumps: an epoch, when a member was told of it first, and by which exchange
-    :ivar ends: how many members there are, whenever that changes
-    :ivar base: the epoch that the source begins with, 0 for none; `began` when that was seen
+
+class EpochReader:
+    """Follows the members and the epochs of a group through its heartbeats.
+
+    :ivar members: the present members, by member id
+    :ivar lives: all that there were
+    :ivar triggers: what may have raised the epoch, in order of time
+    :ivar epochs: the epochs of the group
+    :ivar counts: the number of members, whenever that changed
+    :ivar base: the epoch that the source begins with, 0 for none
+    :ivar began: when that was seen
     """
 
-    def __init__(self, rows: Rows) -> None:
-        self.rows = rows
-        self.members: dict[str, EpochLife] = {}
-        self.lives: list[EpochLife] = []
-        self.sparks: list[Spark] = []
-        self.bumps: list[tuple[int, Key, Row]] = []
-        self.ends: list[tuple[Key, int]] = []
-        self._asked: dict[int, EpochLife] = {}
+    def __init__(self, traffic: GroupTraffic) -> None:
+        self.traffic = traffic
+        self.members: dict[str, EpochMember] = {}
+        self.lives: list[EpochMember] = []
+        self.triggers: list[EpochTrigger] = []
+        self.epochs: list[NewEpoch] = []
+        self.counts: list[MemberCount] = []
         self.base = 0
-        self.began: Key | None = None
+        self.began: Moment | None = None
+        self._senders: dict[GroupRequest, EpochMember] = {}
+        self._names: set[str] = set()
 
-    # ---- what is said
+    # ---- requests and responses
 
-    def take_sign(self, key: Key, member_id: str) -> None:
-        """A heartbeat of a member that said nothing before it."""
-        if member_id in self.members or any(life.member_id == member_id for life in self.lives):
+    def take_first_sign(self, at: Moment, member_id: str) -> None:
+        """A quiet heartbeat of a member of which nothing else was seen before."""
+        if member_id in self._names:
             return
-        sign = self.rows.signs.first[member_id]
-        life = EpochLife(member_id, sign.instance_id, sign.client_id, sign.host, key, is_new=False)
-        life.first_generation = life.last_generation = sign.generation
-        self.members[member_id] = life
-        self.lives.append(life)
-        self._count(key)
-        self._begin_at(key, sign.generation or 0)
+        sign = self.traffic.heartbeats.first[member_id]
+        member = EpochMember(member_id, sign.instance_id, sign.client_id, sign.host, at, is_new=False)
+        member.first_generation = member.last_generation = sign.generation
+        self._admit(member)
+        self._set_base(at, sign.generation or 0)
 
-    def _begin_at(self, key: Key, epoch: int) -> None:
+    def take_request(self, at: Moment, request: GroupRequest) -> None:
+        """A heartbeat reaches the coordinator."""
+        member = self.members.get(request.member_id) if request.member_id else None
+        if request.generation in (_LEAVES, _LEAVES_FOR_NOW):
+            if member is not None and not request.error:
+                self._leave(at, request, member)
+        elif request.generation == _JOINS:
+            if not request.error:
+                self._join(at, request, member)
+        elif request.generation is not None and request.error not in _REJECTIONS:
+            if member is None and request.member_id:
+                member = self._begin(at, request, request.member_id, is_new=False)
+            if member is not None:
+                self._take_epoch(at, request, request.generation, member)
+
+    def _take_epoch(self, at: Moment, request: GroupRequest, epoch: int, member: EpochMember) -> None:
+        self._senders[request] = member
+        if not member.is_new:
+            self._set_base(at, epoch)
+        if request.owned is not None:
+            member.reports.append(OwnedReport(at, request.owned))
+        if not request.error:
+            self._compare(at, request, member)
+
+    def take_answer(self, at: Moment, request: GroupRequest) -> None:
+        """The coordinator answers a heartbeat."""
+        member = self._senders.get(request) or self.members.get(request.who)
+        if member is None:
+            return
+        if request.error in _REJECTIONS:
+            member.rejection = request
+            self._end(member, at, _REJECTIONS[ErrorCode(request.error)])
+            return
+        epoch = request.new_generation
+        if request.error or epoch is None or epoch <= 0:
+            return
+        if epoch > (self.epochs[-1].epoch if self.epochs else self.base):
+            self.epochs.append(NewEpoch(epoch, at, request))
+        if not member.received or member.received[-1].epoch != epoch or request.assignment is not None:
+            member.received.append(ReceivedEpoch(epoch, at, request.assignment))
+        member.first_generation = epoch if member.first_generation is None else member.first_generation
+        member.last_generation = epoch
+
+    def _set_base(self, at: Moment, epoch: int) -> None:
         """The source begins with a group that has an epoch."""
-        if not self.bumps and epoch > self.base:
+        if not self.epochs and epoch > self.base:
             self.base = epoch
-            self.began = self.began or key
-
-    def take_request(self, key: Key, row: Row) -> None:
-        """A heartbeat goes to the coordinator."""
-        if row.generation is None:
-            return
-        life = self.members.get(row.member_id) if row.member_id else None
-        if row.generation in (LEAVES, LEAVES_FOR_NOW):
-            if life is not None and not row.error:
-                self._leave(key, row, life)
-            return
-        if row.generation == JOINS:
-            if not row.error:
-                self._join(key, row, life)
-            return
-        if row.error in (UNKNOWN_MEMBER, FENCED_EPOCH):
-            return
-        if life is None and row.member_id:
-            life = self._begin(key, row, row.member_id, is_new=False)
-        if life is None:
-            return
-        self._asked[id(row)] = life
-        if not life.is_new:
-            self._begin_at(key, row.generation)
-        if row.owned is not None:
-            life.stated.append((key, row.owned))
-        if not row.error:
-            self._compare(key, row, life)
-
-    def take_answer(self, key: Key, row: Row) -> None:
-        """It is answered."""
-        life = self._asked.get(id(row)) or self.members.get(row.who)
-        if life is None:
-            return
-        if row.error in (UNKNOWN_MEMBER, FENCED_EPOCH):
-            life.refused = row
-            self._end(life, key, "session timeout" if row.error == UNKNOWN_MEMBER else "rebalance timeout")
-            return
-        epoch = row.new_generation
-        if row.error or epoch is None or epoch <= 0:
-            return
-        if epoch > (self.bumps[-1][0] if self.bumps else self.base):
-            self.bumps.append((epoch, key, row))
-        if not life.told or life.told[-1][0] != epoch or row.assignment is not None:
-            life.told.append((epoch, key, row.assignment))
-        life.first_generation = epoch if life.first_generation is None else life.first_generation
-        life.last_generation = epoch
+            self.began = self.began or at
 
     # ---- members
 
-    def _begin(self, key: Key, row: Row, member_id: str, *, is_new: bool) -> EpochLife:
-        life = EpochLife(member_id, row.instance_id, row.client_id, row.host, key, is_new)
-        life.topics, life.regex, life.assignor = row.topics or (), row.topic_regex, row.assignor
-        life.timeout_ms = row.rebalance_ms if row.rebalance_ms is not None and row.rebalance_ms >= 0 else None
-        life.connections.add(row.connection)
-        life.joins.append(row)
-        self.members[member_id] = life
-        self.lives.append(life)
-        self._count(key)
-        return life
+    def _begin(self, at: Moment, request: GroupRequest, member_id: str, *, is_new: bool) -> EpochMember:
+        member = EpochMember(member_id, request.instance_id, request.client_id, request.host, at, is_new)
+        member.topics, member.regex, member.assignor = request.topics or (), request.topic_regex, request.assignor
+        if request.rebalance_ms is not None and request.rebalance_ms >= 0:
+            member.timeout_ms = request.rebalance_ms
+        member.connections.add(request.connection)
+        member.joins.append(request)
+        self._admit(member)
+        return member
 
-    def _count(self, key: Key) -> None:
-        self.ends.append((key, len(self.members)))
+    def _admit(self, member: EpochMember) -> None:
+        self.members[member.member_id] = member
+        self.lives.append(member)
+        self._names.add(member.member_id)
+        self.counts.append(MemberCount(member.since, len(self.members)))
 
-    def _end(self, life: EpochLife, key: Key, why: str) -> None:
-        if life.left is None:
-            life.left, life.why = key, why
-        if self.members.get(life.member_id) is life:
-            del self.members[life.member_id]
-            self._count(key)
+    def _end(self, member: EpochMember, at: Moment, why: Why) -> None:
+        if member.left is None:
+            member.left, member.why = at, why
+        if self.members.get(member.member_id) is member:
+            del self.members[member.member_id]
+            self.counts.append(MemberCount(at, len(self.members)))
 
-    def _join(self, key: Key, row: Row, life: EpochLife | None) -> None:
-        member_id = row.member_id or row.given_id
+    def _join(self, at: Moment, request: GroupRequest, present: EpochMember | None) -> None:
+        member_id = request.member_id or request.given_id
         if not member_id:
             return
-        former = life or next((old for old in reversed(self.lives) if old.member_id == member_id), None)
+        former = present or next((old for old in reversed(self.lives) if old.member_id == member_id), None)
         holder = None
-        if row.instance_id is not None:
-            holder = next((old for old in reversed(self.lives) if old.instance_id == row.instance_id), None)
-        if life is not None:
-            self._end(life, key, "session timeout" if life.refused is None else "rebalance timeout")
-        fresh = self._begin(key, row, member_id, is_new=True)
-        fresh.former = former
-        self._asked[id(row)] = fresh
-        who = describe_peer(fresh, row)
-        if former is not None and former.why == "left" and former.leave is not None:
-            former.why = "poll timeout"
-            for spark in self.sparks:
-                if spark.row is former.leave:
-                    spark.cause, spark.confidence = Cause.POLL_TIMEOUT, 0.7
-                    spark.text = f"{who} left, and came back as the same process: it had not polled in time"
-            self._spark(key, Cause.NEW_MEMBER, fresh, row, f"{who} is back after it had left", 1.0)
-        elif former is not None and former.refused is not None:
-            cause = Cause.REBALANCE_TIMEOUT if former.refused.error == FENCED_EPOCH else Cause.NEW_MEMBER
-            self._spark(key, cause, fresh, row, f"{who} had been removed and joined again", 0.8)
-        elif holder is not None and holder is not former:
-            if holder.left is None:
-                self._end(holder, key, "replaced")
-            else:
-                holder.why = "replaced"
-            text = f"{who} took the place of its former self"
-            self._spark(key, Cause.STATIC_REPLACED, fresh, row, text, 0.9)
+        if request.instance_id is not None:
+            holder = next((old for old in reversed(self.lives) if old.instance_id == request.instance_id), None)
+        if present is not None:
+            self._end(present, at, Why.SESSION if present.rejection is None else Why.REBALANCE)
+        member = self._begin(at, request, member_id, is_new=True)
+        member.former = former
+        self._senders[request] = member
+        self.triggers.append(new_trigger(self._joining_rule(at, member, former, holder), at, member, request))
+
+    def _joining_rule(
+        self, at: Moment, member: EpochMember, former: EpochMember | None, holder: EpochMember | None
+    ) -> str:
+        """Name the rule for a join, and correct what was recorded of the life before."""
+        if former is not None and former.why == Why.LEFT and former.leave is not None:
+            self._correct_leave(member, former)
+            return "returned"
+        if former is not None and former.rejection is not None:
+            return "missed" if former.rejection.error == ErrorCode.FENCED_MEMBER_EPOCH else "removed"
+        if holder is None or holder is former:
+            return "new"
+        if holder.left is None:
+            self._end(holder, at, Why.REPLACED)
         else:
-            self._spark(key, Cause.NEW_MEMBER, fresh, row, f"{who} joined as a new member", 1.0)
+            holder.why = Why.REPLACED
+        return "replaced"
 
-    def _leave(self, key: Key, row: Row, life: EpochLife) -> None:
-        life.leave = row
-        who = describe_peer(life)
-        if row.generation == LEAVES_FOR_NOW:
-            self._end(life, key, "left")
-            return  # a static member that will be back: its partitions stay its own
-        self._end(life, key, "left")
-        self._spark(key, Cause.MEMBER_LEFT, life, row, f"{who} left", 1.0 if row.answer_key is not None else 0.9)
+    def _correct_leave(self, member: EpochMember, former: EpochMember) -> None:
+        """A member that left and returns under its id is the same process: it had not polled in time."""
+        former.why = Why.POLL_TIMEOUT
+        rule = EPOCH_RULES["did not poll"]
+        for trigger in self.triggers:
+            if trigger.request is former.leave:
+                trigger.cause, trigger.confidence = rule.cause, rule.confidence
+                trigger.text = rule.sentence.format(who=describe_member(member))
 
-    def _compare(self, key: Key, row: Row, life: EpochLife) -> None:
-        who = describe_peer(life)
-        if row.topics is not None or row.topic_regex is not None:
-            now = (row.topics if row.topics is not None else life.topics, row.topic_regex or life.regex)
-            if now != (life.topics, life.regex):
-                if life.topics or life.regex or life.is_new:
-                    names = ", ".join(now[0]) or now[1] or "nothing"
-                    self._spark(key, Cause.SUBSCRIPTION_CHANGED, life, row, f"{who} subscribes to {names} now", 1.0)
-                life.topics, life.regex = now
-        if row.assignor is not None and row.assignor != life.assignor:
-            if life.assignor is not None:
-                self._spark(key, Cause.ASSIGNORS_CHANGED, life, row, f"{who} asks for {row.assignor} now", 0.9)
-            life.assignor = row.assignor
+    def _leave(self, at: Moment, request: GroupRequest, member: EpochMember) -> None:
+        member.leave = request
+        self._end(member, at, Why.LEFT)
+        if not member.has_left_for_now:  # else it will return, and its partitions stay with it
+            rule = "left unanswered" if request.answered is None else "left"
+            self.triggers.append(new_trigger(rule, at, member, request))
 
-    def _spark(self, key: Key, cause: Cause, life: EpochLife, row: Row, text: str, confidence: float) -> None:
-        self.sparks.append(Spark(key, cause, life, row, text, confidence))
+    def _compare(self, at: Moment, request: GroupRequest, member: EpochMember) -> None:
+        """Find what a heartbeat changes in what the member asks for."""
+        topics = request.topics if request.topics is not None else member.topics
+        regex = request.topic_regex or member.regex
+        if (topics, regex) != (member.topics, member.regex):
+            if member.topics or member.regex or member.is_new:
+                names = ", ".join(topics) or regex or "nothing"
+                self.triggers.append(new_trigger("subscription", at, member, request, names))
+            member.topics, member.regex = topics, regex
+        if request.assignor is not None and request.assignor != member.assignor:
+            if member.assignor is not None:
+                self.triggers.append(new_trigger("assignors", at, member, request, request.assignor))
+            member.assignor = request.assignor

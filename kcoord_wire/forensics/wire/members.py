@@ -1,21 +1,23 @@
 """The members of a group as rows: their lives, what they offer, and the client library behind them.
 
-Law: a library is named only where no other client in use sends the same (facts: the versions that each library is
-capped at, and sentences that it alone writes). A broker caps versions too, so a low version by itself says nothing;
-a low one beside a high one of the same age does.
+Law: a library is named only where no other client in use sends the same. The facts are the versions at which each
+library is capped, and sentences that it alone writes. A broker caps versions too, so that a low version by itself
+proves nothing; a low one beside a high one of the same age does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
 from kcoord_wire.forensics.model import MemberLife
-from kcoord_wire.forensics.wire.rows import Rows
-from kcoord_wire.forensics.wire.trace import Peer
+from kcoord_wire.forensics.wire.trace import MemberTrace
+from kcoord_wire.forensics.wire.traffic import GroupTraffic
 
 __all__ = ["library_of", "member_rows"]
 
-_JAVA_REASONS = (
+_JAVA_REASONS: Final = (
     "need to re-join with the given member-id",
     "rebalance failed due to",
     "need to revoke partitions",
@@ -25,80 +27,80 @@ _JAVA_REASONS = (
     "the consumer unsubscribed from all topics",
 )
 
+_NO_HEARTBEAT_2: Final = range(2)
+_LIBRARIES: Final[tuple[tuple[str, Mapping[str, Collection[int]]], ...]] = (
+    ("franz-go", {"OffsetCommit": (10,), "JoinGroup": (9,)}),  # Java commits by topic id with the KIP-848 protocol only
+    ("kafka-python", {"JoinGroup": (7,), "LeaveGroup": (5,)}),
+    ("kafka-python", {"JoinGroup": (7,), "OffsetCommit": (9,)}),
+    ("aiokafka", {"JoinGroup": (5,), "SyncGroup": (3,), "Heartbeat": _NO_HEARTBEAT_2}),
+    ("librdkafka", {"JoinGroup": (5,), "SyncGroup": (3,), "Heartbeat": (3,), "OffsetCommit": (8, 9)}),
+    ("librdkafka", {"JoinGroup": (5,), "SyncGroup": (3,), "Heartbeat": (3,), "LeaveGroup": (1,)}),
+    ("kafkajs", {"JoinGroup": (5,), "SyncGroup": (3,), "Heartbeat": (3,), "OffsetCommit": (5,)}),
+)
+"""Library, and highest versions of apis that only it combines so; the first that fits counts."""
 
-def member_rows(group_id: str, peers: Sequence[Peer], rows: Rows, kinds: Mapping[int, str]) -> list[MemberLife]:
-    """The lives, in order of their beginning.
 
-    :param kinds: why a member left, by id() of the peer, where that is more than `Peer.why` says
+@dataclass(slots=True)
+class _Seen:
+    """What all exchanges that name a member id show of it.
+
+    :ivar versions: the highest version of each api
     """
-    versions = _versions(rows)
-    seen: dict[str, int] = {}
-    for row in rows.rows:
-        for name in {row.member_id, row.who, *(leaver.member_id for leaver in row.leavers)} - {""}:
-            seen[name] = max(seen.get(name, 0), row.key[0])
-    return [_life(group_id, peer, rows, seen, versions, kinds.get(id(peer), peer.why)) for peer in peers]
+
+    last_ns: int = 0
+    versions: dict[str, int] = field(default_factory=dict)
 
 
-def _life(
-    group_id: str,
-    peer: Peer,
-    rows: Rows,
-    seen: Mapping[str, int],
-    versions: Mapping[str, Mapping[str, int]],
-    why: str | None,
-) -> MemberLife:
-    last = peer.joins[-1] if peer.joins else None
-    sign = rows.signs.last(peer.member_id)
+def member_rows(traffic: GroupTraffic, members: Sequence[MemberTrace]) -> list[MemberLife]:
+    """Return the lives, in order of their beginning."""
+    seen = _read_seen(traffic)
+    return [_life(traffic, member, seen.get(member.member_id, _Seen())) for member in members]
+
+
+def _life(traffic: GroupTraffic, member: MemberTrace, seen: _Seen) -> MemberLife:
+    last = member.last_join
+    beat_ns = traffic.heartbeats.last(member.member_id) or 0
     return MemberLife(
-        group_id=group_id,
-        member_id=peer.member_id,
-        instance_id=peer.instance_id,
-        client_id=peer.client_id,
-        client_host=peer.host or None,
-        joined_ns=peer.since[0],
-        left_ns=None if peer.left is None else peer.left[0],
-        why_left=why,
-        last_seen_ns=max(seen.get(peer.member_id, 0), sign or 0, peer.since[0]),
-        first_generation_id=peer.first_generation,
-        last_generation_id=peer.last_generation,
-        session_timeout_ms=peer.session_ms,
-        rebalance_timeout_ms=peer.rebalance_ms,
+        group_id=traffic.group_id,
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.host or None,
+        joined_ns=member.since.time_ns,
+        left_ns=None if member.left is None else member.left.time_ns,
+        why_left=None if member.why is None else str(member.why),
+        last_seen_ns=max(seen.last_ns, beat_ns, member.since.time_ns),
+        first_generation_id=member.first_generation,
+        last_generation_id=member.last_generation,
+        session_timeout_ms=member.session_ms,
+        rebalance_timeout_ms=member.rebalance_ms,
         assignors=[] if last is None else last.assignors,
         topics=[] if last is None else list(last.subscribed),
-        library=library_of(versions.get(peer.member_id, {}), [row.reason for row in peer.joins if row.reason]),
+        library=library_of(seen.versions, [request.reason for request in member.joins if request.reason]),
     )
 
 
-def _versions(rows: Rows) -> dict[str, dict[str, int]]:
-    """The highest version of each api that a member has sent."""
-    found: dict[str, dict[str, int]] = {}
-    for member_id, api, version in rows.signs.versions:
-        found.setdefault(member_id, {})[api] = version
-    for row in rows.rows:
-        for name in {row.member_id, row.given_id, *(leaver.member_id for leaver in row.leavers)} - {""}:
-            mine = found.setdefault(name, {})
-            mine[row.api] = max(mine.get(row.api, 0), row.version)
+def _read_seen(traffic: GroupTraffic) -> dict[str, _Seen]:
+    found: dict[str, _Seen] = {}
+    for member_id, api, version in traffic.heartbeats.versions:
+        found.setdefault(member_id, _Seen()).versions[api] = version
+    for request in traffic.requests:
+        for name in request.named:
+            seen = found.setdefault(name, _Seen())
+            seen.last_ns = max(seen.last_ns, request.asked.time_ns)
+            seen.versions[request.api] = max(seen.versions.get(request.api, 0), request.version)
     return found
 
 
 def library_of(versions: Mapping[str, int], reasons: Iterable[str]) -> str | None:
-    """The client library, if what a member sends is proof of one.
+    """Return the client library, if what a member sends proves one.
 
     :param versions: the highest of each api
     :param reasons: that it states in JoinGroup
     """
     if any(reason.startswith(_JAVA_REASONS) for reason in reasons):
         return "Java"
-    join, sync, beat = versions.get("JoinGroup"), versions.get("SyncGroup"), versions.get("Heartbeat")
-    leave, commit = versions.get("LeaveGroup"), versions.get("OffsetCommit")
-    if commit == 10 and join == 9:
-        return "franz-go"  # Java commits by topic id with the other protocol only
-    if join == 7 and (leave == 5 or commit == 9):
-        return "kafka-python"
-    if join == 5 and sync == 3 and beat is not None and beat <= 1:
-        return "aiokafka"
-    if join == 5 and sync == 3 and beat == 3 and (commit in (8, 9) or leave == 1):
-        return "librdkafka"
-    if join == 5 and sync == 3 and beat == 3 and commit == 5:
-        return "kafkajs"
+    for library, wanted in _LIBRARIES:
+        if all(versions.get(api, -1) in expected for api, expected in wanted.items()):
+            return library
     return None

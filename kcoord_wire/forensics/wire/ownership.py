@@ -1,130 +1,136 @@
-"""Who held which partition, when nobody did, and what a rebalance has moved.
+"""Which member held which partition, the pauses in which none did, and what a rebalance moved.
 
 Laws:
 
-* A member holds what an answer to its SyncGroup gave it, from that answer on. An eager member gives all up with its
-  next JoinGroup; a cooperative one what its next assignment leaves out, or its next join no longer names (KIP-429).
-* A member that leaves, or is removed, holds nothing any more; nor does one that is told that it is no member.
-* A pause begins when the last holder lets go and ends when the next one begins; what nobody ever held has none.
-* A static member that comes back under another member id is the same owner.
+* A member holds what the response to its SyncGroup assigned to it, from that response on. An eager member gives
+  everything up with its next JoinGroup; a cooperative one what its next assignment leaves out, or its next join no
+  longer names (KIP-429).
+* A member that leaves, is removed, or is rejected (22, 25, 82) holds nothing from then on.
+* A pause begins when the last holder lets go, and ends when the next one begins; a partition that was never held has
+  none.
+* A static member that returns under another member id is the same owner.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
+from typing import Final
 
+from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.model import Ownership, Pause
-from kcoord_wire.forensics.wire.rows import Key, Partition, Row
-from kcoord_wire.forensics.wire.trace import Course, Peer, is_cooperative
+from kcoord_wire.forensics.wire.moments import NEVER_NS, Moment
+from kcoord_wire.forensics.wire.trace import MemberTrace, RebalanceTrace, is_cooperative
+from kcoord_wire.forensics.wire.traffic import GroupRequest, Partition
 
-__all__ = ["Holding", "count_moves", "find_holdings", "find_pauses", "ownership_rows"]
+__all__ = ["Holding", "Owners", "fair_share", "find_holdings", "find_pauses", "ownership_rows"]
 
-_LOST = {22, 25, 82}
+_REJECTIONS: Final = frozenset(
+    {ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
+)
+_APIS: Final = ("JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit")
+_NOTHING: Final[frozenset[Partition]] = frozenset()
 
 
 @dataclass(slots=True)
 class Holding:
-    """A member held a partition; `to_ns` None: to the end of the source."""
+    """A member held a partition.
+
+    :ivar to_ns: None: to the end of the source
+    """
 
     partition: Partition
-    peer: Peer
+    member: MemberTrace
     generation: int | None
     from_ns: int
     to_ns: int | None = None
 
     @property
-    def order(self) -> tuple[int, int, str]:
-        return (self.from_ns, 1 << 62 if self.to_ns is None else self.to_ns, self.peer.member_id)
+    def order(self) -> tuple[Partition, int, int, str]:
+        """Holdings sort by partition and time."""
+        return (self.partition, self.from_ns, NEVER_NS if self.to_ns is None else self.to_ns, self.member.member_id)
 
 
-class _Hands:
-    """What one member holds."""
+# ---- what a member holds
 
-    def __init__(self, peer: Peer) -> None:
-        self._peer = peer
+
+class _Holder:
+    """What one member holds as its requests go by."""
+
+    def __init__(self, member: MemberTrace) -> None:
+        self._member = member
         self._held: dict[Partition, Holding] = {}
-        self.all: list[Holding] = []
+        self.holdings: list[Holding] = []
 
-    def take(self, partitions: Iterable[Partition], generation: int | None, now_ns: int) -> None:
+    def follow(self, requests: list[GroupRequest]) -> list[Holding]:
+        member = self._member
+        for at, request in _moments(requests):
+            if at >= member.since and (member.left is None or at <= member.left):
+                self._take(at.time_ns, request)
+        if member.left is not None:
+            self._keep(_NOTHING, member.left.time_ns)
+        return self.holdings
+
+    def _take(self, now_ns: int, request: GroupRequest) -> None:
+        if request.api == "SyncGroup" and request.error == 0:
+            if request.granted is not None:
+                self._keep(request.granted, now_ns)
+                self._begin(request.granted, request.generation, now_ns)
+        elif request.api == "JoinGroup":
+            self._keep(_kept_while_joining(request), now_ns)
+        elif request.error in _REJECTIONS:
+            self._keep(_NOTHING, now_ns)
+
+    def _begin(self, partitions: Iterable[Partition], generation: int | None, now_ns: int) -> None:
         for partition in sorted(partitions):
             if partition not in self._held:
-                self._held[partition] = holding = Holding(partition, self._peer, generation, now_ns)
-                self.all.append(holding)
+                self._held[partition] = holding = Holding(partition, self._member, generation, now_ns)
+                self.holdings.append(holding)
 
-    def keep(self, partitions: frozenset[Partition], now_ns: int) -> None:
+    def _keep(self, partitions: frozenset[Partition], now_ns: int) -> None:
         """Let go of all others."""
         for partition in [held for held in self._held if held not in partitions]:
             holding = self._held.pop(partition)
             holding.to_ns = max(now_ns, holding.from_ns)
 
 
-def find_holdings(peers: Sequence[Peer], rows: Sequence[Row], given: dict[int, frozenset[Partition]]) -> list[Holding]:
-    """All holdings, by partition and time.
-
-    :param given: what SyncGroup requests that went well brought, by the id() of the row
-    """
-    by_member: dict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        if row.api in ("JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit"):
-            for name in {row.member_id, row.given_id} - {""}:
-                by_member[name].append(row)
-    holdings: list[Holding] = []
-    for peer in peers:
-        holdings += _holdings_of(peer, by_member[peer.member_id], given)
-    return sorted(holdings, key=lambda holding: (holding.partition, *holding.order))
+def find_holdings(members: Sequence[MemberTrace], requests: Sequence[GroupRequest]) -> list[Holding]:
+    """Find what each member held."""
+    by_member: dict[str, list[GroupRequest]] = defaultdict(list)
+    for request in requests:
+        if request.api in _APIS:
+            for name in {request.member_id, request.given_id} - {""}:
+                by_member[name].append(request)
+    return [holding for member in members for holding in _Holder(member).follow(by_member[member.member_id])]
 
 
-def _holdings_of(peer: Peer, rows: list[Row], given: dict[int, frozenset[Partition]]) -> list[Holding]:
-    hands = _Hands(peer)
-    nothing: frozenset[Partition] = frozenset()
-    for key, row in _moments(rows):
-        if key < peer.since or (peer.left is not None and key > peer.left):
-            continue
-        if row.api == "SyncGroup" and row.error == 0:
-            assignment = given.get(id(row))
-            if assignment is not None:
-                hands.keep(assignment, key[0])
-                hands.take(assignment, row.generation, key[0])
-        elif row.api == "JoinGroup":
-            hands.keep(_kept(row), key[0])
-        elif row.error in _LOST:
-            hands.keep(nothing, key[0])
-    if peer.left is not None:
-        hands.keep(nothing, peer.left[0])
-    return hands.all
-
-
-def _moments(rows: list[Row]) -> list[tuple[Key, Row]]:
-    """When each of them has its effect on what the member holds."""
+def _moments(requests: list[GroupRequest]) -> list[tuple[Moment, GroupRequest]]:
+    """When each of them takes effect on what the member holds: a join when it is sent, all others when answered."""
     moments = []
-    for row in rows:
-        if row.api == "JoinGroup":
-            moments.append((row.key, row))
-        elif row.answer_key is not None:
-            moments.append((row.answer_key, row))
+    for request in requests:
+        at = request.asked if request.api == "JoinGroup" else request.answered
+        if at is not None:
+            moments.append((at, request))
     return sorted(moments, key=lambda moment: moment[0])
 
 
-def _kept(row: Row) -> frozenset[Partition]:
-    """What a member keeps while it joins again."""
-    if not is_cooperative(row.offers):
-        return frozenset()
-    stated = [offer.owned for offer in row.offers if offer.owned is not None]
-    return frozenset().union(*stated)
+def _kept_while_joining(request: GroupRequest) -> frozenset[Partition]:
+    if not is_cooperative(request.offers):
+        return _NOTHING
+    return _NOTHING.union(*(offer.owned for offer in request.offers if offer.owned is not None))
 
 
 def ownership_rows(group_id: str, holdings: Iterable[Holding]) -> list[Ownership]:
-    """As rows, in order of time."""
+    """Return the rows of the ownership table, in order of time."""
     rows = [
         Ownership(
             group_id,
             holding.partition[0],
             holding.partition[1],
-            holding.peer.member_id,
-            holding.peer.client_id,
+            holding.member.member_id,
+            holding.member.client_id,
             holding.generation,
             holding.from_ns,
             holding.to_ns,
@@ -134,87 +140,111 @@ def ownership_rows(group_id: str, holdings: Iterable[Holding]) -> list[Ownership
     return sorted(rows, key=lambda row: (row.from_ns, row.topic, row.partition, row.member_id))
 
 
-def find_pauses(group_id: str, holdings: Sequence[Holding], spans: Sequence[tuple[int, int | None]]) -> list[Pause]:
-    """The times in which nobody held a partition that had been held.
+# ---- pauses
 
-    :param holdings: by partition and time
+
+def find_pauses(group_id: str, holdings: Sequence[Holding], spans: Sequence[tuple[int, int | None]]) -> list[Pause]:
+    """Find the times in which no member held a partition that had been held.
+
+    :param holdings: sorted by `Holding.order`
     :param spans: begin and end of the rebalances, in order of number
     """
     pauses = []
     last: Holding | None = None
-    for holding in holdings:
-        if last is not None and last.partition == holding.partition:
-            if last.to_ns is None:
-                continue
-            if holding.from_ns > last.to_ns:
-                pauses.append(_pause(group_id, last, holding, spans))
-            if holding.to_ns is None or holding.to_ns >= last.to_ns:
-                last = holding
-        else:
-            if last is not None and last.to_ns is not None:
-                pauses.append(_pause(group_id, last, None, spans))
+    for holding in [*holdings, None]:
+        is_same = holding is not None and last is not None and holding.partition == last.partition
+        following = holding if is_same else None
+        if last is not None and last.to_ns is not None and (following is None or following.from_ns > last.to_ns):
+            pauses.append(_pause(group_id, last, last.to_ns, following, spans))
+        if following is None or last is None or _outlasts(following, last):
             last = holding
-    if last is not None and last.to_ns is not None:
-        pauses.append(_pause(group_id, last, None, spans))
     return sorted(pauses, key=lambda pause: (pause.from_ns, pause.topic, pause.partition))
 
 
-def _pause(group_id: str, last: Holding, following: Holding | None, spans: Sequence[tuple[int, int | None]]) -> Pause:
-    assert last.to_ns is not None, "it has let go"
-    number = None
-    for index, (start, end) in enumerate(spans, start=1):
-        if start > last.to_ns and number is not None:
-            break
-        if end is None or end >= last.to_ns:
-            number = index
-            if start <= last.to_ns:
-                break
-    # The last that had begun by then, else the next: a member lets go because of one, or one follows from its end.
+def _outlasts(holding: Holding, last: Holding) -> bool:
+    return last.to_ns is not None and (holding.to_ns is None or holding.to_ns >= last.to_ns)
+
+
+def _pause(
+    group_id: str, last: Holding, from_ns: int, following: Holding | None, spans: Sequence[tuple[int, int | None]]
+) -> Pause:
     return Pause(
         group_id,
         last.partition[0],
         last.partition[1],
-        last.to_ns,
+        from_ns,
         None if following is None else following.from_ns,
-        last.peer.member_id,
-        None if following is None else following.peer.member_id,
-        number,
+        last.member.member_id,
+        None if following is None else following.member.member_id,
+        _rebalance_at(from_ns, spans),
     )
 
 
-def count_moves(course: Course, owners: dict[Partition, Peer], revoked: set[Partition]) -> tuple[int, int]:
-    """How many partitions a rebalance moved, and how many of them needlessly. Brings `owners`, `revoked` up to date.
+def _rebalance_at(now_ns: int, spans: Sequence[tuple[int, int | None]]) -> int | None:
+    """The number of the rebalance that a pause belongs to: the last that had begun by then and was not over, else the
+    next one, because a member lets go because of one, or one follows from its end."""
+    number = None
+    for index, (start, end) in enumerate(spans, start=1):
+        if start > now_ns and number is not None:
+            break
+        if end is None or end >= now_ns:
+            number = index
+            if start <= now_ns:
+                break
+    return number
 
-    :param owners: who had each partition last
-    :param revoked: partitions that a cooperative round took from their owner, who lives on
+
+# ---- moves
+
+
+@dataclass(slots=True)
+class Owners:
+    """Counts the partitions that rebalances move, in order.
+
+    :ivar owners: the last owner of each partition
+    :ivar revoked: partitions that a cooperative round took from their owner, which is still in the group
     """
-    if course.round is None or course.stable is None:
-        return 0, 0
-    assignments = {
-        course.after[member_id]: given
-        for member_id, given in course.round.assignments.items()
-        if member_id in course.after
-    }
-    staying = {peer.identity for peer in assignments}
-    total = sum(len(given) for given in assignments.values())
-    share = ceil(total / len(assignments)) if assignments else 0
-    had: dict[str, int] = defaultdict(int)
-    for peer in owners.values():
-        had[peer.identity] += 1
-    moved = needless = 0
-    for peer, given in assignments.items():
-        for partition in given:
-            former = owners.get(partition)
-            if former is not None and former.identity != peer.identity:
+
+    owners: dict[Partition, MemberTrace] = field(default_factory=dict)
+    revoked: set[Partition] = field(default_factory=set)
+
+    def count_moves(
+        self, gains: Iterable[tuple[Partition, MemberTrace]], staying: set[str], share: int
+    ) -> tuple[int, int]:
+        """Count the partitions that get another owner, and those of them whose move balance did not require.
+
+        :param gains: partitions with their owners from now on
+        :param staying: the members that are in the group before and after, as `MemberTrace.identity`
+        :param share: the partitions that a member may have in a balanced group
+        """
+        had = Counter(member.identity for member in self.owners.values())
+        moved = needless = 0
+        for partition, member in gains:
+            former = self.owners.get(partition)
+            if former is not None and former.identity != member.identity:
                 moved += 1
                 needless += former.identity in staying and had[former.identity] <= share
-            elif former is not None and partition in revoked:
+            elif former is not None and partition in self.revoked:
                 moved += 1
                 needless += 1
-    now = {partition: peer for peer, given in assignments.items() for partition in given}
-    for partition, peer in owners.items():
-        if partition not in now and peer.identity in staying:
-            revoked.add(partition)
-    revoked.difference_update(now)
-    owners.update(now)
-    return moved, needless
+            self.owners[partition] = member
+        return moved, needless
+
+    def count_assigned(self, trace: RebalanceTrace) -> tuple[int, int]:
+        """The same for the assignment of a classic rebalance."""
+        if trace.join is None or trace.stable is None:
+            return 0, 0
+        given = trace.join.assignments.items()
+        assigned = {trace.after[member_id]: parts for member_id, parts in given if member_id in trace.after}
+        gains = [(partition, member) for member, parts in assigned.items() for partition in parts]
+        staying = {member.identity for member in assigned}
+        counts = self.count_moves(gains, staying, fair_share(len(gains), len(assigned)))
+        now = {partition for partition, _ in gains}
+        self.revoked |= {partition for partition, member in self.owners.items() if member.identity in staying}
+        self.revoked -= now
+        return counts
+
+
+def fair_share(partitions: int, members: int) -> int:
+    """The most partitions that a member has in a balanced group."""
+    return ceil(partitions / max(members, 1))

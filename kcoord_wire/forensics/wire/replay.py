@@ -1,537 +1,591 @@
-"""A group's course, played again: what the coordinator must have gone through to have answered as it did.
+"""A group's history, replayed: what the coordinator must have gone through to answer as it did.
 
-    replay = Replay(rows, rounds, failovers)
+    replay = Replay(traffic, joins, failovers)
     replay.run()
-    replay.group.courses
+    replay.rebalances
 
-Theory. The requests are given to a model of the coordinator in the order in which it saw them. Unlike the coordinator,
-the model knows every answer beforehand: which JoinGroup requests waited for which round, who was refused, who was in
-the leader's list. It computes no outcomes: it tells what moved the group out of its state, a join, a leave, or time
-that ran out. Where the answers show a rebalance that nothing in the source began, wire_suspects.py looks for what fits.
+Theory of operation. The requests are given to a model of the coordinator in the order in which it read them. Unlike the
+coordinator, the model knows every response beforehand: which JoinGroup requests waited for which join, which were
+refused, who was in the leader's list. It computes no outcomes. It finds what moved the group out of its state: a join,
+a leave, or a timer. Where the responses show a rebalance that nothing in the source started, `unseen` looks for what
+fits.
 
 Laws:
 
-* It never contradicts an answer: a member that is answered well under its id has not been removed before.
-* One course per completed join, as the coordinator counts them: a trigger while members join adds to the course that
-  goes on; one while the leader's SyncGroup is awaited ends it as ``interrupted`` and begins the next.
-* Nothing raises: rows may be missing, members unknown, times in disorder.
+* The replay never contradicts a response: a member that is answered well under its id has not been removed before.
+* One rebalance per completed join, as the coordinator counts them: a start while members join adds to the rebalance
+  that is under way; a start while the leader's SyncGroup is pending ends it as ``interrupted`` and begins the next.
+* Nothing raises: requests may be missing, members unknown, times out of order.
 """
 
 from __future__ import annotations
 
 import heapq
-from typing import Any
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
 
-from kcoord_wire.forensics.wire.group import GroupModel, is_follower
-from kcoord_wire.forensics.wire.hindsight import CALM_NS, Clues
-from kcoord_wire.forensics.wire.joins import NOT_COORDINATOR, Failover, Round
-from kcoord_wire.forensics.wire.rows import Key, Leaver, Row, Rows, last_key
-from kcoord_wire.forensics.wire.suspects import Suspects
+from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.forensics.wire.failovers import Failover
+from kcoord_wire.forensics.wire.group import GroupState, is_follower
+from kcoord_wire.forensics.wire.hindsight import CALM_NS, Hindsight
+from kcoord_wire.forensics.wire.joins import PARKED_NS, Join
+from kcoord_wire.forensics.wire.moments import NS_PER_MS, Moment, end_of
 from kcoord_wire.forensics.wire.trace import (
     COMPLETING,
     EMPTY,
     PREPARING,
     STABLE,
     UNKNOWN_STATE,
-    Course,
-    Peer,
-    Trigger,
+    MemberTrace,
+    RebalanceTrace,
+    Start,
+    StartKind,
+    Why,
+)
+from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Leaver
+from kcoord_wire.forensics.wire.unseen import FIRST_VERSION_WITH_ID, TOLERANCE_NS, UnseenStarts
+
+__all__ = ["Rank", "Replay"]
+
+_REFUSED_NS: Final = 5 * NS_PER_MS  # a refusal that took longer was parked first
+_PARKED_ERRORS: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+    }
+)
+"""Errors that a parked JoinGroup may be answered with."""
+
+_REJECTIONS: Final = frozenset(
+    {ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
 )
 
-__all__ = ["Replay"]
 
-_MS = 1_000_000
-_PARKED_NS = 20 * _MS  # an answer that took longer had to wait for others
-_SHORTLY_NS = 5 * _MS  # a refusal that took longer was none at first
-_TOLERANCE_NS = 1_000 * _MS  # timers of brokers run late, captures are taken at the other end
-REBALANCING, ILLEGAL_GENERATION, UNKNOWN_MEMBER, MEMBER_ID_REQUIRED, FENCED, TOO_LARGE = 27, 22, 25, 79, 82, 81
+class Rank(IntEnum):
+    """The order of events of the same moment."""
+
+    FAILOVER = 0  # everything else of that moment meets a coordinator that has lost its memory
+    FIRST_SIGN = 1  # a member known by heartbeats alone has to be in the group before another event names it
+    JOIN_COMPLETE = 2  # the first response marks the moment: the state has changed when a response goes out
+    ASKED = 3  # a request is read before its response, which may carry the same time stamp
+    ANSWERED = 4
+    OBSERVED = 5  # error 27 proves a rebalance only after every start that the source shows has been replayed
+    TIMEOUT = 6  # a timer loses against every request of its moment, which extends the session or the join
 
 
-class Replay:
-    """See the head of the module.
+class _Event(NamedTuple):
+    """A step to be taken. `order` keeps events of one moment and rank as they were planned."""
 
-    :ivar group: what comes of it
+    at: Moment
+    rank: Rank
+    order: int
+    step: Callable[..., None]
+    about: tuple[Any, ...]
+
+
+class Replay(GroupState):
+    """The state of the group (`GroupState`) with the steps that events make it take.
+
+    When `run` has returned, `rebalances`, `traces` and `states` are complete.
     """
 
-    def __init__(self, rows: Rows, rounds: list[Round], failovers: list[Failover]) -> None:
-        self._clues = Clues(rows, rounds, failovers)
-        self.group = GroupModel(self._clues)
-        self._suspects = Suspects(self._clues, self.group)
-        self._kept: tuple[Round, dict[str, Peer]] | None = None
+    def __init__(self, traffic: GroupTraffic, joins: list[Join], failovers: list[Failover]) -> None:
+        super().__init__(Hindsight(traffic, joins, failovers))
+        self._traffic = traffic
+        self._unseen = UnseenStarts(self)
+        self._written: tuple[Join, dict[str, MemberTrace]] | None = None  # what a failover leaves of the group
         self._loaded_ns = 0
-        self._events: list[tuple[Key, int, int, Any, tuple[Any, ...]]] = []
+        self._events: list[_Event] = []
         self._count = 0
 
     def run(self) -> None:
-        """Play it."""
-        self._plan()
+        """Replay everything."""
+        self._plan_requests()
+        self._plan_silences()
         while self._events:
-            key, _, _, step, about = heapq.heappop(self._events)
-            step(key, *about)
+            event = heapq.heappop(self._events)
+            event.step(event.at, *event.about)
         self._finish()
 
-    # ---- what there is to play
+    # ---- events
 
-    def _at(self, key: Key, rank: int, step: Any, *about: Any) -> None:
+    def _plan(self, at: Moment, rank: Rank, step: Callable[..., None], *about: Any) -> None:
         self._count += 1
-        heapq.heappush(self._events, (key, rank, self._count, step, about))
+        heapq.heappush(self._events, _Event(at, rank, self._count, step, about))
 
-    def _plan(self) -> None:
+    def _plan_timer(self, end_ns: int, step: Callable[..., None], *about: Any) -> None:
+        self._plan(end_of(end_ns), Rank.TIMEOUT, step, *about)
+
+    def _plan_requests(self) -> None:
+        for request in self._traffic.requests:
+            self._plan_request(request)
+        for join in self.hindsight.joins:
+            self._plan(join.at, Rank.JOIN_COMPLETE, self._complete_join, join)
+        for failover in self.hindsight.failovers:
+            self._plan(failover.begin, Rank.FAILOVER, self._fail_over, failover)
+        modern = {request.who for request in self._traffic.requests if request.api == "ConsumerGroupHeartbeat"}
+        modern |= self._traffic.heartbeats.modern
+        for member_id, sign in self._traffic.heartbeats.first.items():
+            if member_id not in modern:
+                self._plan(sign.at, Rank.FIRST_SIGN, self._see_first_sign, member_id)
+
+    def _plan_request(self, request: GroupRequest) -> None:
         asks = {"JoinGroup": self._ask_join, "SyncGroup": self._ask_sync, "LeaveGroup": self._ask_leave}
-        for row in self._clues.rows.rows:
-            ask = asks.get(row.api)
-            if ask is not None:
-                self._at(row.due, 2, ask, row)
-            if row.answer_key is not None and row.api != "FindCoordinator":
-                self._at(row.answer_key, 3, self._told, row)
-            if row.error == REBALANCING and row.answer_key is not None:
-                if row.api == "SyncGroup":  # it may have waited until then
-                    self._at(row.answer_key, 4, self._seen_rebalancing, row)
-                elif row.api == "Heartbeat":
-                    self._at(row.due, 4, self._seen_rebalancing, row)
-        for home in self._clues.rounds:
-            self._at(home.key, 1, self._joined, home)
-        for failover in self._clues.failovers:
-            self._at(failover.begin, 0, self._fail_over, failover)
-        modern = {row.who for row in self._clues.rows.rows if row.api == "ConsumerGroupHeartbeat"}
-        modern |= self._clues.rows.signs.modern
-        for member_id, sign in self._clues.rows.signs.first.items():
-            if member_id in modern:
-                continue
-            self._at((sign.time_ns, sign.source, sign.seq), 0, self._heard, member_id)
+        ask = asks.get(request.api)
+        if ask is not None:
+            self._plan(request.due, Rank.ASKED, ask, request)
+        if request.answered is None:
+            return
+        if request.api != "FindCoordinator":
+            self._plan(request.answered, Rank.ANSWERED, self._answer, request)
+        if request.error == ErrorCode.REBALANCE_IN_PROGRESS:
+            if request.api == "SyncGroup":  # it may have waited until then
+                self._plan(request.answered, Rank.OBSERVED, self._see_rebalancing, request)
+            elif request.api == "Heartbeat":
+                self._plan(request.due, Rank.OBSERVED, self._see_rebalancing, request)
+
+    def _plan_silences(self) -> None:
         session_ns = {
-            member_id: row.session_ms * _MS for member_id, row in self._clues.last_joins().items() if row.session_ms
+            member_id: request.session_ms * NS_PER_MS
+            for member_id, request in self.hindsight.last_joins().items()
+            if request.session_ms
         }
-        signs, horizon_ns = self._clues.rows.signs, self._clues.rows.horizon_ns
-        for member_id, start, _ in signs.silences(self._clues.alive, session_ns, horizon_ns):
-            self._at(last_key(start + session_ns[member_id]), 5, self._silent, member_id, start)
+        heartbeats, horizon_ns = self._traffic.heartbeats, self._traffic.horizon_ns
+        for member_id, start_ns in heartbeats.silences(self.hindsight.alive, session_ns, horizon_ns):
+            self._plan_timer(start_ns + session_ns[member_id], self._expire_session, member_id, start_ns)
 
-    # ---- what is known of a member beforehand
+    # ---- rebalances
 
-    def _revive(self, peer: Peer, now_ns: int) -> None:
-        """The coordinator begins its session anew without a sign of its own."""
-        peer.alive_ns = max(peer.alive_ns, now_ns)
-        session = peer.session_ms
-        if session:
-            after = self._clues.next_alive(peer.member_id, now_ns)
-            end = now_ns + session * _MS
-            if (after is None or after > end) and end <= self._clues.rows.horizon_ns:
-                self._at(last_key(end), 5, self._silent, peer.member_id, now_ns)
+    def _begin_rebalance(self, start: Start, shown_by: GroupRequest | None = None) -> None:
+        for member in self.members.values():
+            self._release_sync(member, start.at.time_ns)
+        rebalance = self.begin(start, shown_by)
+        timeout_ms = self._join_timeout_ms()
+        if not rebalance.from_empty and timeout_ms is not None:
+            self._plan_timer(start.at.time_ns + timeout_ms * NS_PER_MS, self._expire_join, rebalance)
 
-    # ---- moves
-
-    def _start(self, trigger: Trigger, sign: Row | None = None) -> None:
-        for peer in self.group.members.values():
-            if peer.waits_sync is not None:
-                peer.waits_sync = None
-                self._revive(peer, trigger.at[0])
-        course = self.group.start(trigger, sign)
-        timeouts = [peer.rebalance_ms for peer in self.group.members.values()]
+    def _join_timeout_ms(self) -> int | None:
+        """The longest rebalance timeout of the members; None if one of them is not known, or there is no member."""
+        timeouts = [member.rebalance_ms for member in self.members.values()]
         known = [timeout for timeout in timeouts if timeout is not None]
-        if not course.from_empty and known and len(known) == len(timeouts):
-            self._at(last_key(trigger.at[0] + max(known) * _MS), 5, self._nobody_joins, course)
+        return max(known) if known and len(known) == len(timeouts) else None
 
-    def _nobody_joins(self, key: Key, course: Course) -> None:
-        """The time to join is over, and nobody has."""
-        if self.group.course is not course or self.group.state != PREPARING or key[0] > self._clues.rows.horizon_ns:
-            return
-        if any(peer.parked is not None or peer.instance_id is not None for peer in self.group.members.values()):
-            return
-        home = self._clues.next_round(key)
-        if home is not None and (home.generation == (self.group.generation or 0) + 1 or key > home.key):
-            return
-        for peer in list(self.group.members.values()):
-            self.group.remove(peer, key, "rebalance timeout")
-        self._lose(Trigger("sync", key, inferred=True))
-        course.others.pop()
+    def _release_sync(self, member: MemberTrace, now_ns: int) -> None:
+        """A SyncGroup that waited for the leader's is answered: its member's session begins anew."""
+        if member.waits_sync is not None:
+            member.waits_sync = None
+            self._renew_session(member, now_ns)
 
-    def _lose(self, trigger: Trigger) -> None:
-        """After members are gone: a rebalance, or the end of one."""
-        if self.group.state != PREPARING:
-            self._start(trigger)
-        elif self.group.course is not None:
-            self.group.course.others.append(trigger)
-        course = self.group.course
-        if self.group.members or course is None or self.group.state != PREPARING:
-            return
-        home = self._clues.next_round(trigger.at)
-        expected = None if self.group.generation is None else self.group.generation + 1
-        if course.from_empty and home is not None and home.generation == expected:
-            return  # others have come before the initial delay was over
-        self.group.generation = expected
-        course.generation = expected
-        self.group.end("empty", trigger.at)
-        self.group.leader = self.group.round = None
-        self.group.move(EMPTY, trigger.at)
+    def _renew_session(self, member: MemberTrace, now_ns: int) -> None:
+        """The coordinator begins a session anew without a request of the member."""
+        member.alive_ns = max(member.alive_ns, now_ns)
+        if member.session_ms:
+            after = self.hindsight.next_alive(member.member_id, now_ns)
+            end = now_ns + member.session_ms * NS_PER_MS
+            if (after is None or after > end) and end <= self._traffic.horizon_ns:
+                self._plan_timer(end, self._expire_session, member.member_id, now_ns)
 
-    # ---- JoinGroup
+    def _expire_join(self, at: Moment, rebalance: RebalanceTrace) -> None:
+        """The time to join is over: if no member has joined, the group is empty."""
+        if self.rebalance is not rebalance or self.state != PREPARING or at.time_ns > self._traffic.horizon_ns:
+            return
+        if any(member.parked is not None or member.instance_id is not None for member in self.members.values()):
+            return
+        join = self.hindsight.next_join(at)
+        if join is not None and (join.generation == (self.generation or 0) + 1 or at > join.at):
+            return
+        for member in list(self.members.values()):
+            self.remove(member, at, Why.REBALANCE)
+        self._lose_members(None, at)
 
-    def _ask_join(self, key: Key, row: Row) -> None:
-        home = self._clues.home_of.get(id(row))
-        if row.error == TOO_LARGE:
-            refused = self.group.members.get(row.member_id)
-            if refused is not None and not self._clues.is_listed_later(row.member_id, key):
-                self.group.remove(refused, key, "group.max.size")
+    def _lose_members(self, start: Start | None, at: Moment) -> None:
+        """After members are gone, a rebalance begins, or goes on, or ends with an empty group."""
+        if start is not None and self.state != PREPARING:
+            self._begin_rebalance(start)
+        else:
+            self.also_started_by(start)
+        rebalance = self.rebalance
+        if self.members or rebalance is None or self.state != PREPARING:
             return
-        if home is None and not self._was_taken(row):
-            if row.error is None:
-                self._suspects.maybe.append(row)
+        join = self.hindsight.next_join(at)
+        expected = None if self.generation is None else self.generation + 1
+        if rebalance.from_empty and join is not None and join.generation == expected:
+            return  # others joined before the initial delay was over
+        self.generation = rebalance.generation = expected
+        self.end("empty", at)
+        self.leader = self.join = None
+        self.move(EMPTY, at)
+
+    # ---- JoinGroup: was it parked, what does it start, who is its sender
+
+    def _ask_join(self, at: Moment, request: GroupRequest) -> None:
+        if request.error == ErrorCode.GROUP_MAX_SIZE_REACHED:
+            self._reject_for_size(at, request)
             return
-        who = self._clues.name_in(row, home)
-        if not who and self._clues.is_cut_off(row):
-            who = f"?{row.connection}"  # nobody was told the id
+        who = self._parked_as(request)
         if not who:
-            self._suspects.maybe.append(row)
             return
-        peer = self.group.members.get(who)
-        holder = self.group.instances.get(row.instance_id or "") if row.instance_id is not None else None
-        is_return = holder is not None and (holder != who or not row.member_id)
-        if home is not None and home.joined is not None and row.due > home.joined:
-            self._join_late(key, row, who, peer, holder if is_return else None)
+        holder = self.instances.get(request.instance_id) if request.instance_id is not None else None
+        replaced = holder if holder != who or not request.member_id else None
+        if request.is_late:
+            self._join_late(at, request, who, replaced)
             return
-        trigger = self.group.join_trigger(key, row, who, peer, is_return)
-        if self.group.state != PREPARING:
-            if trigger is None or (trigger.kind == "rejoined" and is_follower(row)):
-                trigger = self._suspects.find(key, trigger)
-            self._start(trigger, row if trigger.kind == "hidden" else None)
-            if trigger.kind != "hidden" and trigger.row is not row and self.group.course is not None:
-                own = self.group.join_trigger(key, row, who, self.group.members.get(who), is_return)
-                self.group.course.others += [] if own is None else [own]
-        elif trigger is not None and self.group.course is not None:
-            self.group.course.others.append(trigger)
-        if is_return:
-            old = self.group.members.get(holder or "")
-            if old is not None:
-                self.group.remove(old, key, "replaced")
-            peer = None
-        if peer is None:
-            peer = self.group.new_peer(row, who, key)
-            self.group.admit(peer)
-            if is_return and old is not None:
-                peer.former, peer.held = old, old.held
-            for about in (trigger, *(self.group.course.others if self.group.course is not None else ())):
-                if about is not None and about.row is row:
-                    about.peer = peer
-        self.group.take_join(peer, row)
-        peer.parked = row
-        if self.group.course is not None:
-            self.group.course.joins.append((key, peer, row))
+        member = self.members.get(who)
+        start = self._start_by_join(at, request, who, replaces=replaced is not None)
+        if replaced is not None or member is None:
+            member = self._admit_joining(at, request, who, replaced)
+            rebalance = self.rebalance
+            for each in (start, *(rebalance.others if rebalance is not None else ())):
+                if each is not None and each.request is request:
+                    each.member = member
+        self.take_join(member, request)
+        member.parked = request
+        if self.rebalance is not None:
+            self.rebalance.joins.append((at, member, request))
 
-    def _was_taken(self, row: Row) -> bool:
-        """Whether a JoinGroup that was not answered well waited at the coordinator all the same."""
-        if row.error is None:
-            if row.answer_key is not None:
-                return False
-            if self._clues.is_cut_off(row):
-                return bool(row.member_id) or row.version < 4 or row.instance_id is not None
-            home = self._clues.next_round(row.due)
-            if home is not None:
-                known = row.member_id in self.group.members
-                told = home.members.get(row.member_id)
-                return home.is_listed and told is not None and not known
-            return not self._clues.is_closed_after(row) and bool(row.member_id) and self._clues.ends_waiting(row)
-        if row.error == NOT_COORDINATOR and row.given_id and not row.member_id:
-            return True  # it had an id by then
-        wait_ns = 0 if row.answer_key is None else row.answer_key[0] - row.due[0]
-        waited = wait_ns > (_SHORTLY_NS if row.error == NOT_COORDINATOR else _PARKED_NS)
-        taken = row.error in (UNKNOWN_MEMBER, FENCED, NOT_COORDINATOR, REBALANCING)
-        if row.error == UNKNOWN_MEMBER and self.group.state != UNKNOWN_STATE:  # without waiting, if nobody knows the id
-            taken = row.member_id in self.group.members or row.member_id in self._suspects.pending
-        return waited and taken and bool(row.who)
+    def _reject_for_size(self, at: Moment, request: GroupRequest) -> None:
+        member = self.members.get(request.member_id)
+        if member is not None and not self.hindsight.is_listed_later(request.member_id, at):
+            self.remove(member, at, Why.TOO_LARGE)
 
-    def _join_late(self, key: Key, row: Row, who: str, peer: Peer | None, holder: str | None) -> None:
-        """A join that was answered at once: nothing has changed, but for who a static member is."""
-        if holder is not None:
-            old = self.group.members.get(holder)
-            peer = self.group.new_peer(row, who, key)
-            if old is not None:
-                self.group.remove(old, key, "replaced")
-                peer.former, peer.held = old, frozenset()
-                peer.first_generation = peer.last_generation = self.group.generation
-            self.group.admit(peer)
-            if self.group.leader == holder:
-                self.group.leader = who
-        elif peer is None:
-            peer = self.group.new_peer(row, who, key)
-            peer.is_new = False
-            self.group.admit(peer)
-        self.group.take_join(peer, row)
+    def _parked_as(self, request: GroupRequest) -> str:
+        """The member id under which a JoinGroup was parked; empty if it was not, or its id is not known."""
+        if request.join is None and not self._was_parked(request):
+            if request.error is None:
+                self._unseen.unanswered.append(request)
+            return ""
+        who = self.hindsight.name_of(request)
+        if not who and self.hindsight.is_cut_off(request):
+            return f"?{request.connection}"  # the coordinator was lost before it sent the id
+        if not who:
+            self._unseen.unanswered.append(request)
+        return who
 
-    def _joined(self, key: Key, home: Round) -> None:
-        """A round is complete."""
-        if self.group.state != PREPARING:
-            sign = min(home.joins, key=lambda row: row.due, default=None)
-            at = key if home.joined is not None else min(row.due for rows in home.asked.values() for row in rows)
-            self._start(self._suspects.find(at, None), sign)
-        course = self.group.course
-        assert course is not None, "there is one since _start"
-        for member_id, told in home.members.items():
-            if member_id not in self.group.members:
-                asked = next((row for row in home.joins if row.who == member_id), None)
-                unheard = next((row for row in self._suspects.maybe if row.member_id == member_id), None)
-                if asked is None and unheard is not None and unheard.api == "JoinGroup":
-                    peer = self.group.new_peer(unheard, member_id, unheard.due)
-                    self.group.admit(peer)
-                    self.group.take_join(peer, unheard)
-                    continue
-                self.group.admit(
-                    Peer(
-                        member_id,
-                        told.instance_id,
-                        None if asked is None else asked.client_id,
-                        "" if asked is None else asked.host,
-                        key,
-                        is_new=False,
-                    )
-                )
-        for peer in list(self.group.members.values()):
-            if self._is_absent(peer, home, key):
-                self.group.remove(peer, key, self._why_absent(peer, key))
-        course.round = home
-        course.generation = self.group.generation = home.generation
-        course.after = dict(self.group.members)
-        self.group.leader = home.leader_id
-        self.group.round = home
-        self._suspects.maybe.clear()
-        timeouts = []
-        for peer in self.group.members.values():
-            peer.parked = None
-            peer.last_generation = home.generation
-            if peer.first_generation is None:
-                peer.first_generation = home.generation
-            timeouts.append(peer.rebalance_ms)
-            self._revive(peer, key[0])
-        self.group.move(COMPLETING, key)
-        known = [timeout for timeout in timeouts if timeout is not None]
-        if home.joined is not None and known and len(known) == len(timeouts):
-            end = key[0] + max(known) * _MS
-            self._suspects.sync_due = (end, home)
-            self._at(last_key(end), 5, self._sync_late, home)
-
-    def _is_absent(self, peer: Peer, home: Round, key: Key) -> bool:
-        if home.joined is None:
+    def _was_parked(self, request: GroupRequest) -> bool:
+        """Whether a JoinGroup without a good response was parked at the coordinator all the same."""
+        if request.error is None:
+            return request.answered is None and self._was_parked_unanswered(request)
+        if request.error == ErrorCode.NOT_COORDINATOR and request.given_id and not request.member_id:
+            return True  # it had been given an id by then
+        wait_ns = 0 if request.answered is None else request.answered.time_ns - request.due.time_ns
+        least_ns = _REFUSED_NS if request.error == ErrorCode.NOT_COORDINATOR else PARKED_NS
+        if wait_ns <= least_ns or request.error not in _PARKED_ERRORS or not request.who:
             return False
-        if home.is_listed:
-            return peer.member_id not in home.members
-        return peer.parked is None and peer.instance_id is None and self._clues.last_alive(peer.member_id) <= key[0]
+        if request.error == ErrorCode.UNKNOWN_MEMBER_ID and self.state != UNKNOWN_STATE:
+            # An id that the coordinator does not know is refused at once, however long the response took.
+            return request.member_id in self.members or request.member_id in self._unseen.pending
+        return True
 
-    def _why_absent(self, peer: Peer, key: Key) -> str:
-        if any(row.api == "LeaveGroup" and _names(row, peer) for row in self._suspects.maybe):
-            return "left"
-        if peer.instance_id is not None or (peer.parked is not None and peer.first_generation is None):
-            return "session timeout"  # static members outlive a join, and so does who waits, unless it is new
-        heard = max(self._clues.alive_before(peer.member_id, key[0]), peer.alive_ns)
-        is_over = bool(peer.session_ms) and heard + (peer.session_ms or 0) * _MS <= key[0]
-        return "session timeout" if is_over and peer.parked is None else "rebalance timeout"
+    def _was_parked_unanswered(self, request: GroupRequest) -> bool:
+        if self.hindsight.is_cut_off(request):
+            return bool(request.member_id) or request.version < FIRST_VERSION_WITH_ID or request.instance_id is not None
+        join = self.hindsight.next_join(request.due)
+        if join is not None:
+            is_listed = join.is_listed and request.member_id in join.members
+            return is_listed and request.member_id not in self.members
+        is_closed = self.hindsight.is_closed_after(request)
+        return not is_closed and bool(request.member_id) and self.hindsight.is_parked_to_the_end(request)
+
+    def _start_by_join(self, at: Moment, request: GroupRequest, who: str, *, replaces: bool) -> Start | None:
+        """Begin the rebalance that a parked JoinGroup starts or shows, or add to the one that is under way."""
+        start = self.join_start(at, request, who, self.members.get(who), replaces=replaces)
+        if self.state == PREPARING:
+            self.also_started_by(start)
+            return start
+        if start is None or (start.kind == StartKind.REJOINED and is_follower(request)):
+            start = self._unseen.find(at, start)
+        is_hidden = start.kind == StartKind.HIDDEN
+        self._begin_rebalance(start, request if is_hidden else None)
+        if not is_hidden and start.request is not request:
+            self.also_started_by(self.join_start(at, request, who, self.members.get(who), replaces=replaces))
+        return start
+
+    def _admit_joining(self, at: Moment, request: GroupRequest, who: str, replaced: str | None) -> MemberTrace:
+        old = self.members.get(replaced) if replaced is not None else None
+        if old is not None:
+            self.remove(old, at, Why.REPLACED)
+        member = self.admit(self.new_member(request, who, at))
+        if old is not None:
+            member.former, member.held = old, old.held
+        return member
+
+    def _join_late(self, at: Moment, request: GroupRequest, who: str, replaced: str | None) -> None:
+        """A JoinGroup that was answered at once: only the process behind a static member may have changed."""
+        member = self.members.get(who)
+        if replaced is not None:
+            old = self.members.get(replaced)
+            member = self.new_member(request, who, at)
+            if old is not None:
+                self.remove(old, at, Why.REPLACED)
+                member.former, member.held = old, frozenset()
+                member.first_generation = member.last_generation = self.generation
+            self.admit(member)
+            if self.leader == replaced:
+                self.leader = who
+        elif member is None:
+            member = self.admit(self.new_member(request, who, at))
+            member.is_new = False
+        self.take_join(member, request)
+
+    # ---- the join is complete
+
+    def _complete_join(self, at: Moment, join: Join) -> None:
+        if self.state != PREPARING:
+            shown_by = min(join.requests, key=lambda request: request.due, default=None)
+            started = at if join.joined is not None else join.first_sync
+            self._begin_rebalance(self._unseen.find(started, None), shown_by)
+        rebalance = self.rebalance
+        assert rebalance is not None, "one has begun"
+        self._admit_listed(at, join)
+        for member in list(self.members.values()):
+            if self._is_absent(member, join, at):
+                self.remove(member, at, self._why_absent(member, at))
+        rebalance.join = self.join = join
+        rebalance.generation = self.generation = join.generation
+        rebalance.after = dict(self.members)
+        self.leader = join.leader_id
+        self._unseen.unanswered.clear()
+        for member in self.members.values():
+            member.parked = None
+            member.last_generation = join.generation
+            if member.first_generation is None:
+                member.first_generation = join.generation
+            self._renew_session(member, at.time_ns)
+        self.move(COMPLETING, at)
+        timeout_ms = self._join_timeout_ms()
+        if join.joined is not None and timeout_ms is not None:
+            end_ns = at.time_ns + timeout_ms * NS_PER_MS
+            self._unseen.sync_due = (end_ns, join)
+            self._plan_timer(end_ns, self._expire_sync, join)
+
+    def _admit_listed(self, at: Moment, join: Join) -> None:
+        """Admit the members of a join of which the replay has seen no join of their own."""
+        for member_id, listed in join.members.items():
+            if member_id in self.members:
+                continue
+            asked = next((request for request in join.requests if request.who == member_id), None)
+            lost = next((request for request in self._unseen.unanswered if request.member_id == member_id), None)
+            if asked is None and lost is not None and lost.api == "JoinGroup":
+                self.take_join(self.admit(self.new_member(lost, member_id, lost.due)), lost)
+                continue
+            member = MemberTrace(member_id, listed.instance_id, None, "", at, is_new=False)
+            if asked is not None:
+                member.client_id, member.host = asked.client_id, asked.host
+            self.admit(member)
+
+    def _is_absent(self, member: MemberTrace, join: Join, at: Moment) -> bool:
+        if join.joined is None:
+            return False
+        if join.is_listed:
+            return member.member_id not in join.members
+        is_waiting = member.parked is not None or member.instance_id is not None
+        return not is_waiting and self.hindsight.last_alive(member.member_id) <= at.time_ns
+
+    def _why_absent(self, member: MemberTrace, at: Moment) -> Why:
+        for request in self._unseen.unanswered:
+            if request.api == "LeaveGroup" and any(each.member_id == member.member_id for each in request.leavers):
+                return Why.LEFT
+        is_unjoined = member.parked is not None and member.first_generation is None
+        if member.instance_id is not None or is_unjoined:
+            return Why.SESSION  # a join does not remove static members, nor members whose JoinGroup is parked
+        last = max(self.hindsight.alive_before(member.member_id, at.time_ns), member.alive_ns)
+        is_over = bool(member.session_ms) and last + (member.session_ms or 0) * NS_PER_MS <= at.time_ns
+        return Why.SESSION if is_over and member.parked is None else Why.REBALANCE
 
     # ---- SyncGroup
 
-    def _ask_sync(self, key: Key, row: Row) -> None:
-        home = self._clues.synced_in.get(id(row))
-        peer = self.group.members.get(row.member_id)
-        if home is None or home is not self.group.round or peer is None:
+    def _ask_sync(self, at: Moment, request: GroupRequest) -> None:
+        join, member = request.join, self.members.get(request.member_id)
+        if join is None or join is not self.join or member is None:
             return
-        self.group.connect(peer, row)
-        if row.error != 0 and row.answer_key is not None:
+        self.connect(member, request)
+        if (request.error != 0 and request.answered is not None) or self.state != COMPLETING:
             return
-        if self.group.state == COMPLETING:
-            if row is home.leader_sync:
-                self._settle(key)
-            else:
-                peer.waits_sync = row
+        if request is join.leader_sync:
+            self._become_stable(at)
+        else:
+            member.waits_sync = request
 
-    def _settle(self, key: Key) -> None:
+    def _become_stable(self, at: Moment) -> None:
         """The leader's assignment is there."""
-        self.group.move(STABLE, key)
-        if self.group.course is not None:
-            self.group.course.stable = key
-        self.group.end("stable", key)
-        if self.group.round is not None:
-            self._kept = (self.group.round, dict(self.group.members))
-        for peer in self.group.members.values():
-            if peer.waits_sync is not None:
-                peer.waits_sync = None
-                self._revive(peer, key[0])
+        self.move(STABLE, at)
+        if self.rebalance is not None:
+            self.rebalance.stable = at
+        self.end("stable", at)
+        if self.join is not None:
+            self._written = (self.join, dict(self.members))
+        for member in self.members.values():
+            self._release_sync(member, at.time_ns)
 
-    def _sync_late(self, key: Key, home: Round) -> None:
-        """The time to send SyncGroup is over."""
-        if self.group.round is not home or self.group.state not in (COMPLETING, STABLE):
+    def _expire_sync(self, at: Moment, join: Join) -> None:
+        """The time for SyncGroup is over."""
+        if self.join is not join or self.state not in (COMPLETING, STABLE) or at.time_ns > self._traffic.horizon_ns:
             return
-        late = self._suspects.late(home, key)
-        late = [peer for peer in late if self._clues.last_alive(peer.member_id) <= key[0] + CALM_NS]
-        if not late or key[0] > self._clues.rows.horizon_ns:
-            return
-        for peer in late:
-            self.group.remove(peer, key, "sync timeout")
-        self._lose(Trigger("sync", key, late[0], inferred=True))
+        late = [
+            member
+            for member in self._unseen.late_for_sync(join, at)
+            if self.hindsight.last_alive(member.member_id) <= at.time_ns + CALM_NS
+        ]
+        for member in late:
+            self.remove(member, at, Why.SYNC)
+        if late:
+            self._lose_members(Start(StartKind.SYNC, at, late[0], inferred=True), at)
 
     # ---- LeaveGroup
 
-    def _ask_leave(self, key: Key, row: Row) -> None:
-        gone: list[tuple[Peer, Leaver]] = []
-        for leaver in row.leavers:
-            who = leaver.member_id or self.group.instances.get(leaver.instance_id or "", "")
-            if who in self._suspects.pending:
-                self._suspects.pending.discard(who)
-                continue
-            if leaver.error_code or row.error or not who:
-                continue
-            peer = self.group.members.get(who)
-            if peer is None:
-                if row.answer_key is None or self.group.was_member(who):
-                    continue
-                peer = Peer(who, leaver.instance_id, row.client_id, row.host, key, is_new=False)
-                self.group.admit(peer)
-            if row.answer_key is None and self._clues.last_alive(who) > key[0] + _TOLERANCE_NS:
-                self._suspects.maybe.append(row)
-                continue
-            gone.append((peer, leaver))
-        for peer, _ in gone:
-            peer.leave = row
-            self.group.connect(peer, row)
-            self.group.remove(peer, key, "left")
+    def _ask_leave(self, at: Moment, request: GroupRequest) -> None:
+        leaving = [(self._leaving_member(at, request, leaver), leaver) for leaver in request.leavers]
+        gone = [(member, leaver) for member, leaver in leaving if member is not None]
+        for member, _ in gone:
+            member.leave = request
+            self.connect(member, request)
+            self.remove(member, at, Why.LEFT)
         if gone:
-            peer, leaver = gone[0]
-            leads = peer.member_id == self.group.leader
-            self._lose(Trigger("left", key, peer, row, leaver, leads=leads))
+            member, leaver = gone[0]
+            leads = member.member_id == self.leader
+            self._lose_members(Start(StartKind.LEFT, at, member, request, leaver, leads=leads), at)
 
-    # ---- time, and what the answers tell
+    def _leaving_member(self, at: Moment, request: GroupRequest, leaver: Leaver) -> MemberTrace | None:
+        who = leaver.member_id or self.instances.get(leaver.instance_id or "", "")
+        if who in self._unseen.pending:
+            self._unseen.pending.discard(who)
+            return None
+        if leaver.error_code or request.error or not who:
+            return None
+        member = self.members.get(who)
+        if member is None:
+            if request.answered is None or self.was_member(who):
+                return None
+            return self.admit(MemberTrace(who, leaver.instance_id, request.client_id, request.host, at, is_new=False))
+        if request.answered is None and self.hindsight.last_alive(who) > at.time_ns + TOLERANCE_NS:
+            self._unseen.unanswered.append(request)  # the coordinator has not received it
+            return None
+        return member
 
-    def _silent(self, key: Key, member_id: str, start_ns: int) -> None:
-        """A member was not heard of for its session timeout."""
-        peer = self.group.members.get(member_id)
-        if peer is None or key[0] > self._clues.rows.horizon_ns:
+    # ---- sessions
+
+    def _expire_session(self, at: Moment, member_id: str, start_ns: int) -> None:
+        """A member has been silent for its session timeout."""
+        member = self.members.get(member_id)
+        if member is None or not self._is_silent(member, at, start_ns):
             return
-        if peer.parked is not None or peer.waits_sync is not None:
-            return
-        if start_ns < peer.alive_ns or self._clues.last_alive(member_id) > key[0] + CALM_NS:
-            return
-        if self._clues.is_listed_later(member_id, key) and self.group.state != UNKNOWN_STATE:
-            return
-        session = (peer.session_ms or 0) * _MS
         if start_ns < self._loaded_ns:
-            self._revive(peer, self._loaded_ns)
+            self._renew_session(member, self._loaded_ns)
             return
-        calm = self._clues.calm_until_next_sign(key[0])
-        if calm is not None:
-            faint = self._clues.rows.signs.faint_before(member_id, start_ns, key[0])
-            if faint is not None and faint + session > key[0]:
-                self._at(last_key(faint + session), 5, self._silent, member_id, start_ns)
-                return
-            self._at(last_key(calm), 5, self._silent, member_id, start_ns)  # nobody was joining until then
+        calm_ns = self.hindsight.calm_until_next_sign(at.time_ns)
+        if calm_ns is not None:  # no member was joining until then, so that it was still in the group
+            unanswered = self._traffic.heartbeats.unanswered_between(member_id, start_ns, at.time_ns)
+            end_ns = 0 if unanswered is None else unanswered + (member.session_ms or 0) * NS_PER_MS
+            self._plan_timer(end_ns if end_ns > at.time_ns else calm_ns, self._expire_session, member_id, start_ns)
             return
-        leads = peer.member_id == self.group.leader
-        self.group.remove(peer, key, "session timeout")
-        self._lose(Trigger("session", key, peer, leads=leads, inferred=True))
+        leads = member_id == self.leader
+        self.remove(member, at, Why.SESSION)
+        self._lose_members(Start(StartKind.SESSION, at, member, leads=leads, inferred=True), at)
 
-    def _heard(self, key: Key, member_id: str) -> None:
-        """A member of which the source shows no join."""
-        if member_id in self.group.members or member_id in self._suspects.pending or self.group.was_member(member_id):
-            return
-        sign = self._clues.rows.signs.first[member_id]
-        peer = Peer(member_id, sign.instance_id, sign.client_id, sign.host, key, is_new=False)
-        peer.first_generation = peer.last_generation = sign.generation
-        self.group.admit(peer)
-        if self.group.state == UNKNOWN_STATE:
-            self.group.generation = sign.generation
-            self.group.move(STABLE, key)
+    def _is_silent(self, member: MemberTrace, at: Moment, start_ns: int) -> bool:
+        if at.time_ns > self._traffic.horizon_ns or member.parked is not None or member.waits_sync is not None:
+            return False
+        if start_ns < member.alive_ns or self.hindsight.last_alive(member.member_id) > at.time_ns + CALM_NS:
+            return False
+        return self.state == UNKNOWN_STATE or not self.hindsight.is_listed_later(member.member_id, at)
 
-    def _told(self, key: Key, row: Row) -> None:
-        """An answer has gone out."""
-        if row.api == "JoinGroup" and row.error == MEMBER_ID_REQUIRED and row.given_id:
-            self._suspects.pending.add(row.given_id)
-        elif row.api == "JoinGroup" and row.error == 0:
-            self._suspects.pending.discard(row.who)
-        elif row.api == "SyncGroup" and row.error == 0:
-            self._told_assignment(key, row)
-        elif row.error in (ILLEGAL_GENERATION, UNKNOWN_MEMBER, FENCED):
-            for peer in self.group.lives.get(row.member_id, ()):
-                peer.refused = row
+    def _see_first_sign(self, at: Moment, member_id: str) -> None:
+        """A member whose join is not in the source."""
+        if member_id in self.members or member_id in self._unseen.pending or self.was_member(member_id):
+            return
+        sign = self._traffic.heartbeats.first[member_id]
+        member = self.admit(MemberTrace(member_id, sign.instance_id, sign.client_id, sign.host, at, is_new=False))
+        member.first_generation = member.last_generation = sign.generation
+        if self.state == UNKNOWN_STATE:
+            self.generation = sign.generation
+            self.move(STABLE, at)
 
-    def _told_assignment(self, key: Key, row: Row) -> None:
-        peer = self.group.members.get(row.member_id)
-        home = self._clues.synced_in.get(id(row))
-        if peer is None or home is None:
-            return
-        peer.waits_sync = None
-        given = row.assignment if row.assignment is not None else home.assignments.get(row.member_id)
-        if given is not None:
-            peer.gave_up, peer.gave_up_by = peer.held - given, row
-            peer.held = given
-        if home is self.group.round and self.group.state == COMPLETING:
-            self._settle(key)
+    # ---- responses
 
-    def _seen_rebalancing(self, key: Key, row: Row) -> None:
-        """A member is told that the group rebalances."""
-        member_id = row.member_id
-        is_known = self.group.was_member(member_id)
-        if self.group.state == UNKNOWN_STATE or not is_known:
-            if not is_known:
-                peer = Peer(member_id, row.instance_id, row.client_id, row.host, key, is_new=False)
-                peer.last_generation = peer.first_generation = row.generation
-                self.group.admit(peer)
-            if self.group.state == UNKNOWN_STATE:
-                self.group.generation = row.generation
-        sync = None if self.group.round is None else self.group.round.leader_sync
-        if self.group.state == COMPLETING and sync is not None and sync.due > key:
-            return  # the leader's SyncGroup is taken after this: nobody was joining, the request was sent twice
-        if self.group.state in (PREPARING, EMPTY) or row.generation not in (None, self.group.generation):
+    def _answer(self, at: Moment, request: GroupRequest) -> None:
+        if request.api == "JoinGroup" and request.error == ErrorCode.MEMBER_ID_REQUIRED and request.given_id:
+            self._unseen.pending.add(request.given_id)
+        elif request.api == "JoinGroup" and request.error == 0:
+            self._unseen.pending.discard(request.who)
+        elif request.api == "SyncGroup" and request.error == 0:
+            self._assign(at, request)
+        elif request.error in _REJECTIONS:
+            for life in self.lives.get(request.member_id, ()):
+                life.rejection = request
+
+    def _assign(self, at: Moment, request: GroupRequest) -> None:
+        member, join = self.members.get(request.member_id), request.join
+        if member is None or join is None:
             return
-        trigger = self._suspects.find(key, None)
-        if trigger.kind == "hidden" and row.answer_key is not None and key < row.answer_key:
-            self._at(row.answer_key, 4, self._seen_rebalancing, row)  # what began it may have come with this heartbeat
+        member.waits_sync = None
+        if request.granted is not None:
+            member.gave_up, member.gave_up_by = member.held - request.granted, request
+            member.held = request.granted
+        if join is self.join and self.state == COMPLETING:
+            self._become_stable(at)
+
+    def _see_rebalancing(self, at: Moment, request: GroupRequest) -> None:
+        """A response says that the group rebalances."""
+        if not self.was_member(request.member_id):
+            member = self.admit_known(request.member_id, request, at)
+            member.last_generation = member.first_generation = request.generation
+        if self.state == UNKNOWN_STATE:
+            self.generation = request.generation
+        sync = None if self.join is None else self.join.leader_sync
+        if self.state == COMPLETING and sync is not None and sync.due > at:
+            return  # the leader's SyncGroup is read later, so no member was joining: this request was sent twice
+        if self.state in (PREPARING, EMPTY) or request.generation not in (None, self.generation):
             return
-        self._start(trigger, row)
+        start = self._unseen.find(at, None)
+        if start.kind == StartKind.HIDDEN and request.answered is not None and at < request.answered:
+            self._plan(request.answered, Rank.OBSERVED, self._see_rebalancing, request)  # it may have started meanwhile
+            return
+        self._begin_rebalance(start, request)
 
     # ---- the coordinator is lost
 
-    def _fail_over(self, key: Key, failover: Failover) -> None:
-        home = self._clues.next_round(key)
-        last = self.group.round
-        waits = self.group.state == COMPLETING and last is not None and bool(last.asked)
-        if waits and last is not None and home is not None and home.generation == last.generation + 1:
-            self._settle(key)  # it had been written down before
-        if self.group.state in (PREPARING, COMPLETING):
-            self.group.end("interrupted", key)
-        self.group.failover = failover
-        self.group.is_fresh = True
-        self._suspects.pending.clear()
-        self._suspects.maybe.clear()
-        self.group.lost = []
-        rows = self._clues.rows.rows
-        after = [row.answer_key[0] for row in rows if row.error == 0 and row.answer_key and row.due > key]
-        calm = self._clues.rows.signs.next_calm(failover.end[0])
-        self._loaded_ns = min([*after, *([] if calm is None else [calm])], default=failover.end[0])
-        if self.group.state == STABLE or self.group.state == UNKNOWN_STATE:
+    def _fail_over(self, at: Moment, failover: Failover) -> None:
+        following = self.hindsight.next_join(at)
+        if self._was_written(following):
+            self._become_stable(at)
+        if self.state in (PREPARING, COMPLETING):
+            self.end("interrupted", at)
+        self.failover = failover
+        self.is_loaded = True
+        self.lost = []
+        self._unseen.forget()
+        self._loaded_ns = self._served_again_ns(at, failover)
+        if self.state in (STABLE, UNKNOWN_STATE) or (self._written is None and following is None):
             return
-        if self._kept is None and home is None:
-            return
-        kept, members = self._kept if self._kept is not None else (None, {})
-        for peer in self.group.members.values():
-            peer.parked = peer.waits_sync = None
-            if peer.member_id not in members:
-                peer.left, peer.why = key, "coordinator failover"
-        self.group.members = {name: peer for name, peer in members.items() if peer.why != "replaced"}
-        for peer in self.group.members.values():
-            peer.left = peer.why = None
-            peer.parked = peer.waits_sync = None
-        statics = [peer for peer in self.group.members.values() if peer.instance_id is not None]
-        self.group.instances = {peer.instance_id or "": peer.member_id for peer in statics}
-        self.group.round = kept
-        self.group.leader = None if kept is None else kept.leader_id
-        self.group.generation = 0 if kept is None else kept.generation
-        self.group.move(STABLE if self.group.members else EMPTY, key)
-        for peer in self.group.members.values():
-            self._revive(peer, self._loaded_ns)
+        join, members = self._written if self._written is not None else (None, {})
+        self.restore(join, members, at)
+        for member in self.members.values():
+            self._renew_session(member, self._loaded_ns)
+
+    def _was_written(self, following: Join | None) -> bool:
+        """Whether the join that is awaiting its SyncGroup was in the log: the next generation counts on from it."""
+        join = self.join
+        if self.state != COMPLETING or join is None or not join.asked:
+            return False
+        return following is not None and following.generation == join.generation + 1
+
+    def _served_again_ns(self, at: Moment, failover: Failover) -> int:
+        """When the coordinator answers well again: then it has loaded the group and all sessions begin anew."""
+        times = [
+            request.answered.time_ns
+            for request in self._traffic.requests
+            if request.error == 0 and request.answered is not None and request.due > at
+        ]
+        calm = self._traffic.heartbeats.next_calm(failover.end.time_ns)
+        return min(times if calm is None else [*times, calm], default=failover.end.time_ns)
 
     def _finish(self) -> None:
-        for course in self.group.courses:
-            if course.outcome == "open" and course is not self.group.course:
-                course.outcome = "interrupted"
-        for peer in self.group.peers:
-            peer.connections |= self._clues.rows.signs.connections.get(peer.member_id, set())
-        self.group.peers.sort(key=lambda peer: peer.since)
-
-
-def _names(row: Row, peer: Peer) -> bool:
-    return any(leaver.member_id == peer.member_id for leaver in row.leavers)
+        for rebalance in self.rebalances:
+            if rebalance.outcome == "open" and rebalance is not self.rebalance:
+                rebalance.outcome = "interrupted"
+        for trace in self.traces:
+            trace.connections |= self._traffic.heartbeats.connections.get(trace.member_id, set())
+        self.traces.sort(key=lambda trace: trace.since)

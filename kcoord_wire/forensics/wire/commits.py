@@ -1,0 +1,73 @@
+"""The commits of a group, counted by partition and minute in columns: no commit becomes an object."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kcoord_wire.forensics.model import CommitRow
+from kcoord_wire.forensics.wire.moments import NS_PER_S
+
+__all__ = ["commit_rows"]
+
+_MINUTE_NS: Final = 60 * NS_PER_S
+_KEYS: Final = ["topic", "partition", "minute"]
+
+
+def commit_rows(group_id: str, commits: pa.Table) -> list[CommitRow]:
+    """Count commits by partition and minute.
+
+    :param commits: OffsetCommit exchanges in order of time
+    """
+    table = _flat(commits)
+    if table is None:
+        return []
+    counted = table.group_by(_KEYS, use_threads=False).aggregate([("bad", "sum"), ("good", "sum"), ("member", "last")])
+    taken = table.filter(pc.equal(table["bad"], 0)).group_by(_KEYS, use_threads=False)
+    ends = {_key(row): row for row in taken.aggregate([("offset", "first"), ("offset", "last")]).to_pylist()}
+    none: dict[str, Any] = {"offset_first": -1, "offset_last": -1}
+    rows = [
+        CommitRow(
+            group_id=group_id,
+            topic=row["topic"],
+            partition=row["partition"],
+            minute_ns=row["minute"],
+            commits=row["good_sum"],
+            errors=row["bad_sum"],
+            first_offset=ends.get(_key(row), none)["offset_first"],
+            last_offset=ends.get(_key(row), none)["offset_last"],
+            member_id=row["member_last"] or None,
+        )
+        for row in counted.to_pylist()
+    ]
+    return sorted(rows, key=lambda row: (row.minute_ns, row.topic, row.partition))
+
+
+def _key(row: dict[str, Any]) -> tuple[str, int, int]:
+    return (row["topic"], row["partition"], row["minute"])
+
+
+def _flat(commits: pa.Table) -> pa.Table | None:
+    """A row per committed partition; None if there is none."""
+    offsets = commits["offsets"].combine_chunks() if len(commits) else None
+    if offsets is None or not len(offsets):
+        return None
+    if isinstance(offsets, pa.ChunkedArray):
+        offsets = offsets.chunk(0)
+    parents = pc.list_parent_indices(offsets)
+    flat = pc.list_flatten(offsets)
+    asked = pc.take(commits["asked_ns"].combine_chunks(), parents)
+    bad = pc.fill_null(pc.not_equal(flat.field("error_code"), 0), False)
+    return pa.table(
+        {
+            "topic": pc.fill_null(flat.field("topic"), ""),
+            "partition": pc.fill_null(flat.field("partition"), -1),
+            "minute": pc.multiply(pc.divide(asked, _MINUTE_NS), _MINUTE_NS),
+            "offset": pc.fill_null(flat.field("offset"), -1),
+            "bad": bad.cast(pa.int64()),
+            "good": pc.invert(bad).cast(pa.int64()),
+            "member": pc.take(commits["member_id"].combine_chunks(), parents),
+        }
+    )

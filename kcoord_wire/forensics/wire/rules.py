@@ -1,0 +1,421 @@
+"""The causes of rebalances as data: which rule explains a rebalance, how sure that is, and what it cites.
+
+Laws:
+
+* The first rule that holds explains a rebalance (`causes.CauseFinder`): `RULES` is in order. Every kind of start has a
+  last rule that always holds.
+* The cause is that of the start that moved the group out of its state. What came while the members were joining is
+  in the detail and the evidence.
+* Confidence 1 is what the source says outright: a member id given and joined with, a LeaveGroup that was answered, a
+  reason that the client states (KIP-800). A timeout is inferred from silence (0.9), what no frame shows has less, and
+  `Cause.UNKNOWN` has 0.2 or less.
+* docs/causes.md is generated from this module, and the truth harness (tests/truth) uses the same names.
+
+To add a cause, add it to `model.Cause`, add a rule here, and what the rule asks for to `facts.Facts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from kcoord_wire.forensics.model import Cause, Evidence
+from kcoord_wire.forensics.wire.facts import Facts, evidence_of, says, says_poll_timeout
+from kcoord_wire.forensics.wire.trace import StartKind
+
+__all__ = ["EPOCH_RULES", "RULES", "UNKNOWN", "EpochRule", "Rule"]
+
+UNKNOWN: Final = "unknown"
+"""The name of the rules that find no cause."""
+
+Condition = Callable[[Facts], bool]
+Citation = Callable[[Facts], Iterable[Evidence]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One way in which a rebalance starts.
+
+    :ivar name: shared by rules that find the same thing in different ways
+    :ivar starts: the kinds of start that it may explain
+    :ivar when: the condition in words
+    :ivar holds: the condition
+    :ivar sentence: for people; ``{names}`` are attributes of `Facts`
+    :ivar evidence: what it cites, in order
+    :ivar unless: in words, what makes it less certain, with the confidence that is left
+    :ivar weakened: the condition of `unless`
+    """
+
+    name: str
+    starts: frozenset[StartKind]
+    when: str
+    holds: Condition
+    cause: Cause
+    confidence: float
+    sentence: str
+    evidence: tuple[Citation, ...] = ()
+    unless: tuple[str, float] | None = None
+    weakened: Condition = lambda facts: False
+
+    def confidence_for(self, facts: Facts) -> float:
+        """How sure it is of one rebalance."""
+        return self.unless[1] if self.unless is not None and self.weakened(facts) else self.confidence
+
+
+# ---- what rules cite
+
+
+def _joins_as_new(facts: Facts) -> Iterable[Evidence]:
+    yield evidence_of(facts.request, f"{facts.who} asks to join as a new member")
+
+
+def _joins_as_static(facts: Facts) -> Iterable[Evidence]:
+    instance = facts.request.instance_id
+    yield evidence_of(facts.request, f"{facts.who} joins with the instance id {instance} of a member that is there")
+
+
+def _joins_again(facts: Facts) -> Iterable[Evidence]:
+    yield evidence_of(facts.request, f"{facts.who} joins again{facts.said}")
+
+
+def _leaves(facts: Facts) -> Iterable[Evidence]:
+    yield evidence_of(facts.request, f"{facts.who} leaves{facts.said}")
+
+
+def _former_join(text: str) -> Citation:
+    def cite(facts: Facts) -> Iterable[Evidence]:
+        if facts.former is not None:
+            yield evidence_of(facts.former, text.format_map(facts))
+
+    return cite
+
+
+def _old_topics(facts: Facts) -> Iterable[Evidence]:
+    if facts.former is not None:
+        topics = ", ".join(facts.former.subscribed) or "nothing"
+        yield evidence_of(facts.former, f"before, it subscribed to {topics}")
+
+
+# ---- the rules
+
+_ANY: Final = frozenset(StartKind)
+_JOINED: Final = frozenset({StartKind.JOINED})
+_STATIC: Final = frozenset({StartKind.STATIC})
+_REJOINED: Final = frozenset({StartKind.REJOINED})
+_LEFT: Final = frozenset({StartKind.LEFT})
+_SESSION: Final = frozenset({StartKind.SESSION})
+_SYNC: Final = frozenset({StartKind.SYNC})
+_VANISHED: Final = frozenset({StartKind.VANISHED})
+_HIDDEN: Final = frozenset({StartKind.HIDDEN})
+_UNANSWERED: Final = ("the LeaveGroup has no response", 0.9)
+
+
+def _always(facts: Facts) -> bool:
+    return True
+
+
+def _is_unanswered(facts: Facts) -> bool:
+    return facts.request.answered is None
+
+
+def _states_no_reason(facts: Facts) -> bool:
+    return not facts.reason
+
+
+def _after_failover(
+    starts: frozenset[StartKind], holds: Condition, what: str, confidence: float, *evidence: Citation
+) -> tuple[Rule, Rule]:
+    """The two rules for a member that comes back because the coordinator was lost."""
+    sentence = f"the coordinator was lost ({{signs}}), and {what}"
+    cited = (Facts.failover_signs, *evidence)
+    return (
+        Rule(
+            "broken off", starts,
+            "the loss of the coordinator broke off the JoinGroup or SyncGroup that the member had sent before",
+            lambda facts: facts.start.is_repeat and holds(facts),
+            Cause.COORDINATOR_FAILOVER, confidence, sentence, cited,
+        ),
+        Rule(
+            "forgotten", starts, "after the loss of the coordinator, the member was rejected",
+            holds, Cause.COORDINATOR_FAILOVER, confidence, sentence, cited,
+        ),
+    )  # fmt: skip
+
+
+def _repeated(name: str, cause: Cause) -> Rule:
+    return Rule(
+        name, _REJOINED,
+        f'the member\'s join before that, which the rule "{name}" explains, led to no assignment',
+        lambda facts: facts.repeats == name,
+        cause, 0.8, "{lead}{who} repeats a join that came to nothing{stated}",
+        (_joins_again, _former_join("its join before that came to nothing")),
+    )  # fmt: skip
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    Rule(
+        "too large", _ANY, "a coordinator that has just loaded the group refuses members for its size",
+        lambda facts: bool(facts.refused_for_size),
+        Cause.GROUP_TOO_LARGE, 0.8, "the coordinator came back with a group.max.size below the size of the group",
+        (Facts.size_refusals,),
+    ),
+    # A JoinGroup of an unknown member.
+    *_after_failover(
+        _JOINED, lambda facts: facts.start.failover is not None, "{who} had to join anew", 0.9, _joins_as_new
+    ),
+    Rule(
+        "did not poll", _JOINED, "the client states that max.poll.interval.ms was exceeded",
+        lambda facts: says_poll_timeout(facts.reason),
+        Cause.POLL_TIMEOUT, 1.0, "{who} had not polled in time and joins again", (_joins_as_new,),
+    ),
+    Rule(
+        "missed the join", _JOINED, "the same process was removed because it had not rejoined in time",
+        lambda facts: facts.missed_a_join,
+        Cause.REBALANCE_TIMEOUT, 0.95, "{who} had missed the join of {missed} and came back",
+        (_joins_as_new, Facts.former_rejection),
+        ("only its connection shows that it is the same process", 0.7), lambda facts: not facts.was_rejected,
+    ),
+    Rule(
+        "new", _JOINED, "the client was in the group before, under another member id",
+        lambda facts: facts.former_life is not None,
+        Cause.NEW_MEMBER, 1.0, "{who} joined as a new member; it had been {former_end}", (_joins_as_new,),
+    ),
+    Rule("new", _JOINED, "else", _always, Cause.NEW_MEMBER, 1.0, "{who} joined as a new member", (_joins_as_new,)),
+    # A JoinGroup with a known instance id.
+    *_after_failover(
+        _STATIC,
+        lambda facts: facts.start.failover is not None and facts.start.failover.begin <= facts.request.asked,
+        "{who} had to join anew", 0.8, _joins_as_static,
+    ),
+    Rule(
+        "replaced", _STATIC, "it interrupts the assignment of the generation before",
+        lambda facts: facts.trace.former_join is not None and facts.trace.former_join.leader_sync is None,
+        Cause.STATIC_REPLACED, 1.0,
+        "{who} took the place of its former self while the members were waiting for their assignment",
+        (_joins_as_static,),
+    ),
+    Rule(
+        "replaced", _STATIC, "it offers other assignors than the member that it replaces",
+        lambda facts: facts.offers_other_assignors,
+        Cause.STATIC_REPLACED, 1.0, "{who} took the place of its former self with other assignors ({new_assignors})",
+        (_joins_as_static,),
+    ),
+    Rule(
+        "replaced", _STATIC, "else", _always, Cause.STATIC_REPLACED, 1.0,
+        "{who} took the place of its former self and the coordinator rebalanced", (_joins_as_static,),
+    ),
+    # A JoinGroup of a member of the group.
+    *_after_failover(
+        _REJOINED, lambda facts: facts.start.failover is not None, "{lead}{who} joined again", 0.9,
+        _joins_again, Facts.rejection,
+    ),
+    Rule(
+        "did not poll", _REJOINED, "the client states that max.poll.interval.ms was exceeded",
+        lambda facts: says_poll_timeout(facts.reason),
+        Cause.POLL_TIMEOUT, 1.0, "{lead}{who} had not polled in time and joins again", (_joins_again,),
+    ),
+    Rule(
+        "gave up partitions", _REJOINED, "the last assignment took partitions from the member, or the client states it",
+        lambda facts: bool(facts.start.gave_up)
+        or says(facts.reason, "revoke partitions", "partitions were given up"),
+        Cause.COOPERATIVE_FOLLOW_UP, 1.0,
+        "{lead}{who} gave up {gave_up} and joined again so that they can be given out",
+        (_joins_again, Facts.taken_away),
+        ("the client states no reason", 0.95), _states_no_reason,
+    ),
+    Rule(
+        "assignors", _REJOINED, "it offers other assignors than before",
+        lambda facts: facts.offers_other_assignors,
+        Cause.ASSIGNORS_CHANGED, 1.0, "{lead}{who} offers {new_assignors} in place of {old_assignors}",
+        (_joins_again, _former_join("before, it offered {old_assignors}")),
+    ),
+    Rule(
+        "subscription", _REJOINED, "it subscribes to other topics than before",
+        lambda facts: facts.subscribes_to_others,
+        Cause.SUBSCRIPTION_CHANGED, 1.0, "{lead}{who} {difference}", (_joins_again, _old_topics),
+    ),
+    Rule(
+        "topics", _REJOINED, "the client states that topics have changed",
+        lambda facts: says(facts.reason, "metadata has changed", "topics have changed"),
+        Cause.TOPICS_CHANGED, 1.0, "{lead}{who} saw topics change{topic_after_colon}",
+        (_joins_again, Facts.topic_sizes),
+    ),
+    Rule(
+        "topics", _REJOINED,
+        "the leader received Metadata in which a topic of the group has another size than at the last assignment",
+        lambda facts: facts.may_see_topics and bool(facts.changed_topics),
+        Cause.TOPICS_CHANGED, 0.9, "{lead}{who} joined again after {topic}", (_joins_again, Facts.topic_sizes),
+    ),
+    Rule(
+        "topics", _REJOINED, "the leader then assigned partitions of a known topic that no member had before",
+        lambda facts: facts.may_see_topics and bool(facts.grown),
+        Cause.TOPICS_CHANGED, 0.8,
+        "{lead}{who} joined again, and partitions of {grown} were given out that nobody had", (_joins_again,),
+    ),
+    _repeated("gave up partitions", Cause.COOPERATIVE_FOLLOW_UP),
+    _repeated("topics", Cause.TOPICS_CHANGED),
+    _repeated("subscription", Cause.SUBSCRIPTION_CHANGED),
+    _repeated("metadata", Cause.SUBSCRIPTION_CHANGED),
+    _repeated("assignors", Cause.ASSIGNORS_CHANGED),
+    Rule(
+        "missed, not removed", _REJOINED, "a static member was not part of the last completed join",
+        lambda facts: facts.start.missed is not None,
+        Cause.REBALANCE_TIMEOUT, 0.9, "{who} (static) had missed the join of {missed} and came after all",
+        (_joins_again, Facts.rejection),
+    ),
+    Rule(
+        "leader", _REJOINED, "the leader joins again without anything new",
+        lambda facts: facts.start.leads,
+        Cause.LEADER_REJOINED, 1.0, "the leader {who} joined again{stated}", (_joins_again, Facts.rejection),
+        ("the client states no reason", 0.8), _states_no_reason,
+    ),
+    Rule(
+        UNKNOWN, _REJOINED, "the member's join before that is not in the source",
+        lambda facts: facts.former is None,
+        Cause.UNKNOWN, 0.2, "{who} joined again; what it did before is not in the source", (_joins_again,),
+    ),
+    Rule(
+        "metadata", _REJOINED, "else: only other bytes of its subscription are new", _always,
+        Cause.SUBSCRIPTION_CHANGED, 0.7,
+        "{who} joined again with the same topics, but other bytes in its subscription{stated}",
+        (_joins_again, _former_join("its join before that had other bytes in its subscription"), Facts.rejection),
+    ),
+    # A LeaveGroup.
+    Rule(
+        "did not poll", _LEFT, "the client states that max.poll.interval.ms was exceeded",
+        lambda facts: says_poll_timeout(facts.reason),
+        Cause.POLL_TIMEOUT, 1.0, "{who} left because its application did not poll", (_leaves,),
+        _UNANSWERED, _is_unanswered,
+    ),
+    Rule(
+        "left", _LEFT, "an operator removed the member",
+        lambda facts: facts.removed_by_another,
+        Cause.MEMBER_LEFT, 1.0, "{who} was removed by {operator}", (_leaves,), _UNANSWERED, _is_unanswered,
+    ),
+    Rule(
+        "did not poll", _LEFT, "no reason is stated, and the member joins again over the same connection",
+        lambda facts: facts.background.did_not_poll(facts.member)
+        and facts.background.goes_on(facts.request) is not None,
+        Cause.POLL_TIMEOUT, 0.6, "{who} left, but did not close: most likely its application did not poll in time",
+        (_leaves, Facts.later_join),
+    ),
+    Rule(
+        "did not poll", _LEFT, "no reason is stated, and the connection stays open",
+        lambda facts: facts.background.did_not_poll(facts.member),
+        Cause.POLL_TIMEOUT, 0.5,
+        "{who} left, but kept its connection open: most likely its application did not poll in time", (_leaves,),
+    ),
+    Rule(
+        "left", _LEFT, "else", _always, Cause.MEMBER_LEFT, 1.0, "{who} left{said}", (_leaves,),
+        _UNANSWERED, _is_unanswered,
+    ),
+    # Timers.
+    Rule(
+        "session", _SESSION, "a member sent nothing, and was answered nothing, for its session timeout", _always,
+        Cause.SESSION_EXPIRED, 0.95, "{who} was not heard of{session}",
+        (Facts.last_seen, Facts.coordinators_rejection),
+        ("the coordinator does not reject the member afterwards", 0.9),
+        lambda facts: not facts.is_missed_by_coordinator,
+    ),
+    Rule(
+        "sync", _SYNC, "a member joined, and sent no SyncGroup within the rebalance timeout", _always,
+        Cause.SYNC_EXPIRED, 0.9,
+        "{who}{late_others} had joined, but did not send SyncGroup within the rebalance timeout",
+        (Facts.last_seen, Facts.former_generation),
+    ),
+    Rule(
+        "session", _VANISHED, "a member whose session timeout is not known is not part of the next join", _always,
+        Cause.SESSION_EXPIRED, 0.5, "{who} was not heard of any more; its session timeout is not in the source",
+        (Facts.last_seen,),
+    ),
+    # Nothing in the source.
+    Rule(
+        "too large", _HIDDEN, "a heartbeat shows that a group rebalances that has just been loaded, before any join",
+        lambda facts: facts.began_by_itself,
+        Cause.GROUP_TOO_LARGE, 0.5,
+        "the coordinator made the group rebalance as soon as it was back: "
+        "most likely group.max.size is below the size of the group",
+    ),
+    Rule(
+        "forgotten", _HIDDEN, "it follows a loss of the coordinator",
+        lambda facts: facts.start.failover is not None,
+        Cause.COORDINATOR_FAILOVER, 0.5, "the coordinator was lost ({signs}), and the group rebalanced after it",
+        (Facts.failover_signs,),
+    ),
+    Rule(
+        UNKNOWN, _HIDDEN, "else", _always, Cause.UNKNOWN, 0.2, "nothing in the source set it off", (),
+        ("no exchange shows it either", 0.1), lambda facts: facts.trace.shown_by is None,
+    ),
+)  # fmt: skip
+
+
+# ---- KIP-848
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRule:
+    """One way in which the epoch of a KIP-848 group rises.
+
+    :ivar name: as in `Rule`
+    :ivar when: the condition in words; `kip848_members` and `kip848` evaluate it
+    :ivar sentence: for people; ``{who}`` is the member, ``{what}`` what it asks for
+    """
+
+    name: str
+    when: str
+    cause: Cause
+    confidence: float
+    sentence: str
+
+
+EPOCH_RULES: Final[dict[str, EpochRule]] = {
+    "returned": EpochRule(
+        "new", "a member joins that had left", Cause.NEW_MEMBER, 1.0, "{who} is back after it had left"
+    ),
+    "missed": EpochRule(
+        "missed the join", "a member joins that was fenced (110): it had not given up partitions in time",
+        Cause.REBALANCE_TIMEOUT, 0.8, "{who} had been removed and joined again",
+    ),
+    "removed": EpochRule(
+        "new", "a member joins that the coordinator had removed and rejected (25)",
+        Cause.NEW_MEMBER, 0.8, "{who} had been removed and joined again",
+    ),
+    "replaced": EpochRule(
+        "replaced", "a member joins with a known instance id", Cause.STATIC_REPLACED, 0.9,
+        "{who} took the place of its former self",
+    ),
+    "new": EpochRule("new", "a member joins with epoch 0", Cause.NEW_MEMBER, 1.0, "{who} joined as a new member"),
+    "left": EpochRule("left", "a member leaves with epoch -1", Cause.MEMBER_LEFT, 1.0, "{who} left"),
+    "left unanswered": EpochRule(
+        "left", "the same, without a response", Cause.MEMBER_LEFT, 0.9, "{who} left"
+    ),
+    "did not poll": EpochRule(
+        "did not poll", "a member that left joins again under its member id", Cause.POLL_TIMEOUT, 0.7,
+        "{who} left, and came back as the same process: it had not polled in time",
+    ),
+    "subscription": EpochRule(
+        "subscription", "a heartbeat names other topics", Cause.SUBSCRIPTION_CHANGED, 1.0,
+        "{who} subscribes to {what} now",
+    ),
+    "assignors": EpochRule(
+        "assignors", "a heartbeat names another assignor", Cause.ASSIGNORS_CHANGED, 0.9, "{who} asks for {what} now"
+    ),
+    "fenced": EpochRule(
+        "missed the join", "a member is rejected with 110 (fenced epoch)", Cause.REBALANCE_TIMEOUT, 0.7,
+        "{who} was removed: it is refused when it is heard of again",
+    ),
+    "expired": EpochRule(
+        "session", "a member is rejected with 25 (unknown member id)", Cause.SESSION_EXPIRED, 0.7,
+        "{who} was removed: it is refused when it is heard of again",
+    ),
+    "silent": EpochRule(
+        "session", "a member sends no heartbeat while others send three", Cause.SESSION_EXPIRED, 0.6,
+        "{who} was not heard of any more",
+    ),
+    "topics": EpochRule(
+        "topics", "no member asks for anything, and a topic of the group has another size", Cause.TOPICS_CHANGED, 0.8,
+        "{what}",
+    ),
+    UNKNOWN: EpochRule(UNKNOWN, "else", Cause.UNKNOWN, 0.2, "nothing in the source set it off"),
+}  # fmt: skip

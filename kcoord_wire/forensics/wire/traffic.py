@@ -1,0 +1,393 @@
+"""The exchanges of one group, split by weight: requests that may change the group as objects, heartbeats as columns.
+
+Laws:
+
+* The order and the chunks of the input have no effect: requests are sorted by time, source and frame number.
+* A heartbeat or commit that succeeded, or has no response, never becomes an object: a capture holds millions of them.
+* Nothing raises over the content of a row. A null where the protocol has a value reads as empty or 0. A row without
+  the time of its request has no place in the order; it is counted in `GroupTraffic.unplaced`.
+* A broker reads the next request of a connection when it has answered the one before: that is `GroupRequest.due`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kcoord_wire.forensics.wire.heartbeats import Heartbeats
+from kcoord_wire.forensics.wire.moments import UNKNOWN_SEQ, Moment
+
+if TYPE_CHECKING:
+    from kcoord_wire.forensics.wire.joins import Join
+
+__all__ = [
+    "GroupRequest",
+    "GroupTraffic",
+    "Leaver",
+    "ListedMember",
+    "Offer",
+    "Partition",
+    "Sighting",
+    "TopicSightings",
+    "read_sightings",
+    "read_traffic",
+]
+
+Partition = tuple[str, int]
+"""Topic and partition number."""
+
+_QUIET_APIS: Final = ["Heartbeat", "OffsetCommit", "OffsetFetch"]
+_ORDER: Final = [(name, "ascending") for name in ("asked_ns", "source", "seq", "connection")]
+_SIGHTING_ORDER: Final = [(name, "ascending") for name in ("time_ns", "source", "connection", "topic", "partitions")]
+_COMMIT_COLUMNS: Final = ["source", "seq", "connection", "asked_ns", "error_code", "member_id", "offsets"]
+_DEFAULTS: Final = (("api", ""), ("source", ""), ("seq", 0), ("connection", ""), ("member_id", ""))
+
+
+class Offer(NamedTuple):
+    """An assignor that a member offers, with its subscription.
+
+    :ivar topics: None if the blob is not a consumer's subscription
+    :ivar owned: the partitions that the member says it owns; None if the blob has no such field
+    """
+
+    assignor: str
+    topics: tuple[str, ...] | None
+    owned: frozenset[Partition] | None
+    metadata: bytes
+
+
+class ListedMember(NamedTuple):
+    """A member in the list that the leader receives."""
+
+    instance_id: str | None
+    topics: tuple[str, ...] | None
+    owned: frozenset[Partition] | None
+
+
+class Leaver(NamedTuple):
+    """A member that a LeaveGroup request names."""
+
+    member_id: str
+    instance_id: str | None
+    reason: str | None
+    error_code: int | None
+
+
+@dataclass(slots=True, eq=False)
+class GroupRequest:
+    """A request with its response that may have changed the group.
+
+    :ivar asked: when the request was complete
+    :ivar due: when the broker came to read it
+    :ivar answered: when the response was sent; None without one
+    :ivar members: the members that a JoinGroup response lists for the leader
+    :ivar assignments: what a leader's SyncGroup request assigns, by member
+    :ivar assignment: what the response assigns to the sender
+    :ivar join: the completed join that a JoinGroup or SyncGroup request belongs to; `find_joins` sets it
+    :ivar granted: what a successful SyncGroup brought its sender; `find_joins` sets it
+    """
+
+    api: str
+    version: int
+    asked: Moment
+    due: Moment
+    answered: Moment | None
+    connection: str
+    client_id: str | None
+    host: str
+    error: int | None
+    member_id: str
+    instance_id: str | None
+    generation: int | None
+    session_ms: int | None
+    rebalance_ms: int | None
+    reason: str | None
+    protocol_type: str | None
+    offers: tuple[Offer, ...]
+    given_id: str
+    new_generation: int | None
+    assignor: str | None
+    leader_id: str | None
+    members: dict[str, ListedMember]
+    assignments: dict[str, frozenset[Partition]]
+    assignment: frozenset[Partition] | None
+    leavers: tuple[Leaver, ...]
+    topics: tuple[str, ...] | None
+    topic_regex: str | None
+    owned: frozenset[Partition] | None
+    join: Join | None = None
+    granted: frozenset[Partition] | None = None
+
+    @property
+    def who(self) -> str:
+        """The member id as far as it is known: the response's, else the request's."""
+        return self.given_id or self.member_id
+
+    @property
+    def client(self) -> tuple[str | None, str]:
+        """Client id and host, which stay the same when the member id changes."""
+        return (self.client_id, self.host)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether a JoinGroup was read after its join was complete, and answered at once."""
+        return self.join is not None and self.join.joined is not None and self.due > self.join.joined
+
+    @property
+    def subscribed(self) -> tuple[str, ...]:
+        """All topics of its offers."""
+        return tuple(sorted({topic for offer in self.offers for topic in offer.topics or ()}))
+
+    @property
+    def assignors(self) -> list[str]:
+        """The names of its offers, the preferred one first."""
+        return [offer.assignor for offer in self.offers]
+
+    @property
+    def subscription(self) -> tuple[tuple[str, bytes], ...]:
+        """Its offers as the coordinator compares them, byte by byte."""
+        return tuple((offer.assignor, offer.metadata) for offer in self.offers)
+
+    @property
+    def named(self) -> set[str]:
+        """All member ids in the exchange."""
+        return {self.member_id, self.given_id, *(leaver.member_id for leaver in self.leavers)} - {""}
+
+
+class Sighting(NamedTuple):
+    """The size of a topic as a Metadata response stated it."""
+
+    at: Moment
+    client_id: str | None
+    connection: str
+    topic: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSightings:
+    """What a capture shows outside groups; all groups of an analysis share it.
+
+    :ivar sizes: sizes of topics, in order of time
+    :ivar closed: when connections were closed, by connection
+    :ivar last_ns: the last time in the table, 0 for none
+    """
+
+    sizes: list[Sighting]
+    closed: dict[str, int]
+    last_ns: int
+
+
+@dataclass(slots=True)
+class GroupTraffic:
+    """All exchanges of a group.
+
+    :ivar requests: those that may have changed something, in order of time
+    :ivar heartbeats: the others
+    :ivar commits: OffsetCommit requests, as columns, in order of time
+    :ivar sightings: sizes of topics, in order of time
+    :ivar closed: when connections were closed, by connection
+    :ivar answered_ns: times of the first and the last response on each connection
+    :ivar horizon_ns: the last time in the source
+    :ivar unplaced: exchanges without the time of their request
+    """
+
+    group_id: str
+    requests: list[GroupRequest]
+    heartbeats: Heartbeats
+    commits: pa.Table
+    sightings: list[Sighting]
+    closed: dict[str, int]
+    first_ns: int
+    last_ns: int
+    horizon_ns: int
+    count: int
+    unplaced: int
+    answered_ns: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+
+def read_traffic(exchanges: pa.Table, topics: TopicSightings) -> GroupTraffic:
+    """Split the exchanges of one group.
+
+    :param exchanges: a table of `model.Exchange`
+    """
+    placed = exchanges
+    if exchanges["asked_ns"].null_count:
+        placed = exchanges.filter(pc.is_valid(exchanges["asked_ns"]))
+    for name, default in _DEFAULTS:
+        if placed[name].null_count:
+            placed = placed.set_column(placed.column_names.index(name), name, pc.fill_null(placed[name], default))
+    quiet = pc.fill_null(_is_quiet(placed), False)
+    requests = [_request(item) for item in placed.filter(pc.invert(quiet)).sort_by(_ORDER).to_pylist()]
+    _set_due(requests)
+    times = [value for name in ("asked_ns", "answered_ns") for value in _bounds(placed[name])]
+    groups = pc.drop_null(pc.unique(exchanges["group_id"]))
+    return GroupTraffic(
+        group_id=groups[0].as_py() if len(groups) else "",
+        requests=requests,
+        heartbeats=Heartbeats(placed, quiet),
+        commits=placed.select(_COMMIT_COLUMNS).filter(pc.equal(placed["api"], "OffsetCommit")).sort_by(_ORDER),
+        sightings=topics.sizes,
+        closed=topics.closed,
+        first_ns=min(times, default=0),
+        last_ns=max(times, default=0),
+        horizon_ns=max([*times, topics.last_ns]),
+        count=len(exchanges),
+        unplaced=len(exchanges) - len(placed),
+        answered_ns=_answer_spans(placed),
+    )
+
+
+def _is_quiet(table: pa.Table) -> pa.Array:
+    """Mark heartbeats and commits that change nothing, or have no response that says whether they do."""
+    succeeded = pc.fill_null(pc.equal(table["error_code"], 0), True)
+    classic = pc.is_in(table["api"], value_set=pa.array(_QUIET_APIS, table["api"].type))
+    silent = pc.is_null(table["assignment"])
+    for name in ("owned", "topics", "topic_regex"):
+        silent = pc.and_(silent, pc.is_null(table[name]))
+    same_epoch = pc.fill_null(pc.equal(table["generation_id"], table["new_generation_id"]), True)
+    modern = pc.and_(pc.equal(table["api"], "ConsumerGroupHeartbeat"), pc.and_(silent, same_epoch))
+    modern = pc.and_(modern, pc.fill_null(pc.greater(table["generation_id"], 0), False))
+    return pc.and_(succeeded, pc.or_(classic, modern))
+
+
+# ---- one request
+
+
+def _request(item: dict[str, Any]) -> GroupRequest:
+    asked = Moment(item["asked_ns"], item["source"], item["seq"])
+    answered = _answered(item, asked)
+    return GroupRequest(
+        api=item["api"],
+        version=item["api_version"] or 0,
+        asked=asked,
+        due=asked,
+        answered=answered,
+        connection=item["connection"],
+        client_id=item["client_id"],
+        host=item["client_host"] or "",
+        error=None if answered is None else item["error_code"],
+        member_id=item["member_id"],
+        instance_id=item["instance_id"],
+        generation=item["generation_id"],
+        session_ms=item["session_timeout_ms"],
+        rebalance_ms=item["rebalance_timeout_ms"],
+        reason=item["reason"] or None,
+        protocol_type=item["protocol_type"],
+        offers=tuple(_offer(offered) for offered in _present(item["offered"])),
+        given_id=item["given_member_id"] or "",
+        new_generation=item["new_generation_id"],
+        assignor=item["assignor"],
+        leader_id=item["leader_id"],
+        members={listed["member_id"]: _listed(listed) for listed in _present(item["members"]) if listed["member_id"]},
+        assignments=_assignments(item["assignments"]),
+        assignment=_partitions(item["assignment"]),
+        leavers=tuple(_leaver(left) for left in _present(item["departures"])),
+        topics=_names(item["topics"]),
+        topic_regex=item["topic_regex"] or None,
+        owned=_partitions(item["owned"]),
+    )
+
+
+def _answered(item: dict[str, Any], asked: Moment) -> Moment | None:
+    time_ns, seq = item["answered_ns"], item["answer_seq"]
+    if time_ns is None:
+        return None
+    return Moment(max(time_ns, asked.time_ns), asked.source, UNKNOWN_SEQ if seq is None else seq)
+
+
+def _present(items: Sequence[dict[str, Any] | None] | None) -> Iterable[dict[str, Any]]:
+    return (item for item in items or () if item is not None)
+
+
+def _offer(item: dict[str, Any]) -> Offer:
+    subscription = item["subscription"] or {}
+    return Offer(
+        item["assignor"] or "",
+        _names(subscription.get("topics")),
+        _partitions(subscription.get("owned")),
+        subscription.get("metadata") or b"",
+    )
+
+
+def _listed(item: dict[str, Any]) -> ListedMember:
+    subscription = item["subscription"] or {}
+    return ListedMember(item["instance_id"], _names(subscription.get("topics")), _partitions(subscription.get("owned")))
+
+
+def _assignments(items: Sequence[dict[str, Any] | None] | None) -> dict[str, frozenset[Partition]]:
+    return {
+        item["member_id"]: _partitions(item["partitions"]) or frozenset()
+        for item in _present(items)
+        if item["member_id"] is not None
+    }
+
+
+def _leaver(item: dict[str, Any]) -> Leaver:
+    return Leaver(item["member_id"] or "", item["instance_id"], item["reason"] or None, item["error_code"])
+
+
+def _names(items: Sequence[str | None] | None) -> tuple[str, ...] | None:
+    return None if items is None else tuple(sorted(name for name in items if name is not None))
+
+
+def _partitions(items: Sequence[dict[str, Any] | None] | None) -> frozenset[Partition] | None:
+    if items is None:
+        return None
+    return frozenset(
+        (entry["topic"] or "", number)
+        for entry in _present(items)
+        for number in entry["partitions"] or ()
+        if number is not None
+    )
+
+
+def _set_due(requests: list[GroupRequest]) -> None:
+    """Set `due`: a request waits for the response to the one before it on its connection."""
+    free: dict[tuple[str, str], Moment] = {}
+    for request in requests:
+        place = (request.asked.source, request.connection)
+        request.due = max(request.asked, free.get(place, request.asked))
+        if request.answered is not None:
+            request.due = min(request.due, request.answered)
+            free[place] = max(request.answered, request.due)
+
+
+# ---- topics and connections
+
+
+def read_sightings(topics: pa.Table) -> TopicSightings:
+    """Read a table of `model.TopicSighting`. An analysis of many groups reads it once."""
+    sizes: list[Sighting] = []
+    closed: dict[str, int] = {}
+    last_ns = 0
+    for number, item in enumerate(topics.sort_by(_SIGHTING_ORDER).to_pylist()):
+        time_ns, connection = item["time_ns"], item["connection"] or ""
+        if time_ns is None:
+            continue
+        last_ns = max(last_ns, time_ns)
+        if not item["topic"]:
+            closed[connection] = time_ns
+        elif item["partitions"] is not None:
+            at = Moment(time_ns, item["source"] or "", number)
+            sizes.append(Sighting(at, item["client_id"], connection, item["topic"], item["partitions"]))
+    return TopicSightings(sizes, closed, last_ns)
+
+
+def _answer_spans(placed: pa.Table) -> dict[str, tuple[int, int]]:
+    answered = placed.select(["connection", "answered_ns"]).filter(pc.is_valid(placed["answered_ns"]))
+    if not len(answered):
+        return {}
+    ends = answered.group_by("connection").aggregate([("answered_ns", "min"), ("answered_ns", "max")]).to_pylist()
+    return {row["connection"]: (row["answered_ns_min"], row["answered_ns_max"]) for row in ends}
+
+
+def _bounds(column: pa.ChunkedArray) -> list[int]:
+    if column.null_count == len(column):
+        return []
+    bounds = pc.min_max(column).as_py()
+    return [bounds["min"], bounds["max"]]
