@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "codec.columns": {"messages", "schema", "codec", "_columns"} | DATA,
     "records": {"", "messages", "codec"} | DATA,
     "assignors": {"messages", "codec"} | DATA,
-    "capture": {"", "messages", "codec", "records"} | DATA,
+    "capture": {"", "messages", "codec", "net"} | DATA,
     "recorder": {"", "messages", "codec", "background", "net"} | DATA,
     "coordinator.core": {"", "messages", "machines"} | DATA,
     "coordinator.log": {"coordinator.core", "records", "disk"} | DATA,

@@ -15,27 +15,56 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from typing import Final
 
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.extras import require
 from kcoord_wire.records import model
 from kcoord_wire.records.compression import compress, decompress
-from kcoord_wire.records.limits import ReadLimits
+from kcoord_wire.records.decoding import ReadLimits, below, moved, pinned
+from kcoord_wire.records.encoding import check_width, encoding_below, with_offsets
 from kcoord_wire.records.model import NO_TIMESTAMP, Compression, Record, RecordBatch
-from kcoord_wire.records.place import below, encoding_below, moved, pinned
 from kcoord_wire.records.record import MIN_RECORD_SIZE, BatchFrame, decode_record_block, encode_record_block
-from kcoord_wire.records.sequence import check_width, with_offsets
 
-__all__ = ["HEADER_SIZE", "decode_batch", "encode_batch"]
+__all__ = [
+    "AT_CHECKED",
+    "AT_CRC",
+    "AT_LEADER_EPOCH",
+    "AT_MAGIC",
+    "AT_PRODUCER",
+    "CHECKED",
+    "HEADER_SIZE",
+    "LENGTH_FROM",
+    "NO_PRODUCER",
+    "UNCHECKED",
+    "crc32c",
+    "decode_batch",
+    "encode_batch",
+]
 
-_UNCHECKED = struct.Struct(">qiibI")  # the part of the header before what the CRC covers
-_CHECKED = struct.Struct(">hiqqqhii")
-HEADER_SIZE = _UNCHECKED.size + _CHECKED.size
-_LENGTH_FROM = 12  # the batch length counts what follows it
-_AT_CRC = 17
-_AT_ATTRIBUTES = 21
-_AT_LAST_OFFSET_DELTA = 23
-_AT_COUNT = 57
+# ---- the header, and the byte positions in it
+
+UNCHECKED: Final = struct.Struct(">qiibI")
+"""The part of the header that the CRC does not cover: base offset, length, leader epoch, magic, CRC."""
+
+CHECKED: Final = struct.Struct(">hiqqqhii")
+"""The rest, which it covers: attributes, last offset delta, base and greatest timestamp, producer id and epoch, base
+sequence, count of records."""
+
+HEADER_SIZE: Final = UNCHECKED.size + CHECKED.size
+LENGTH_FROM: Final = 12
+"""The length counts the bytes from here on."""
+
+AT_LEADER_EPOCH: Final = 12
+AT_MAGIC: Final = 16
+AT_CRC: Final = 17
+AT_CHECKED: Final = 21
+AT_PRODUCER: Final = 43
+NO_PRODUCER: Final = b"\xff" * 14
+"""Producer id, epoch and base sequence where the producer is not idempotent."""
+
+_AT_LAST_OFFSET_DELTA: Final = 23
+_AT_COUNT: Final = 57
 
 
 def crc32c(data: memoryview | bytes) -> int:
@@ -45,7 +74,7 @@ def crc32c(data: memoryview | bytes) -> int:
 
 
 def decode_batch(entry: memoryview, position: int, limits: ReadLimits) -> RecordBatch:
-    """The batch that fills `entry`.
+    """Return the batch that fills `entry`.
 
     :param entry: as many bytes as its own length field says
     :param position: of `entry` in the buffer or file; offsets of errors count from the start of that
@@ -61,24 +90,26 @@ def _decode(entry: memoryview, position: int, limits: ReadLimits) -> RecordBatch
     size = len(entry)
     if size < HEADER_SIZE:
         raise DecodeError("length", position + 8, "size", f"{size} bytes are less than a header")
-    base_offset, _, leader_epoch, _, crc = _UNCHECKED.unpack_from(entry)
+    base_offset, _, leader_epoch, _, crc = UNCHECKED.unpack_from(entry)
     attributes, last_offset_delta, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, count = (
-        _CHECKED.unpack_from(entry, _UNCHECKED.size)
+        CHECKED.unpack_from(entry, AT_CHECKED)
     )
     if limits.check_crc:
-        actual = crc32c(entry[_UNCHECKED.size :])
+        actual = crc32c(entry[AT_CHECKED:])
         if actual != crc:
-            raise DecodeError("checksum", position + _AT_CRC, "crc", f"stored {crc:#010x}, computed {actual:#010x}")
+            raise DecodeError("checksum", position + AT_CRC, "crc", f"stored {crc:#010x}, computed {actual:#010x}")
     if base_offset + last_offset_delta > model.MAX_INT64:
         raise DecodeError("range", position + _AT_LAST_OFFSET_DELTA, "last_offset_delta", "the last offset overflows")
     codec = attributes & model.COMPRESSION_MASK
     if codec > Compression.ZSTD:
-        raise DecodeError("compression", position + _AT_ATTRIBUTES, "attributes", f"no codec has number {codec}")
+        raise DecodeError("compression", position + AT_CHECKED, "attributes", f"no codec has number {codec}")
     append_time = max_timestamp if attributes & model.LOG_APPEND_TIME_BIT else None
     frame = BatchFrame(base_offset, last_offset_delta, base_timestamp, append_time)
     block = bytes(entry[HEADER_SIZE:])
+    most = limits.objects_in(size)
     compressed = bool(codec and block)  # an empty batch has nothing to decompress, whatever its attributes say
     if compressed:
+        _check_limit(count, most, position)  # before anything is decompressed
         try:
             block = decompress(Compression(codec), block, limit=limits.max_decompressed)
         except DecodeError as error:
@@ -86,8 +117,9 @@ def _decode(entry: memoryview, position: int, limits: ReadLimits) -> RecordBatch
     if not 0 <= count <= len(block) // MIN_RECORD_SIZE:
         kind = "length" if count < 0 else "truncated"
         raise DecodeError(kind, position + _AT_COUNT, "records", f"a count of {count} for {len(block)} bytes")
+    _check_limit(count, most, position)
     try:
-        records = decode_record_block(block, count, frame, limits.strict)
+        records = decode_record_block(block, count, frame, limits.strict, most)
     except DecodeError as error:
         raise (pinned(error, position) if compressed else moved(error, position + HEADER_SIZE)) from None
     return RecordBatch(
@@ -105,6 +137,11 @@ def _decode(entry: memoryview, position: int, limits: ReadLimits) -> RecordBatch
         base_sequence=base_sequence,
         records=records,
     )
+
+
+def _check_limit(count: int, most: int, position: int) -> None:
+    if count > most:
+        raise DecodeError("length", position + _AT_COUNT, "records", f"a count of {count}, above the limit of {most}")
 
 
 def encode_batch(
@@ -177,7 +214,7 @@ def _encode(
     block = encode_record_block(placed, base_offset, base_timestamp)
     if placed:
         block = compress(compression, block)
-    size = HEADER_SIZE - _LENGTH_FROM + len(block)
+    size = HEADER_SIZE - LENGTH_FROM + len(block)
     last_offset_delta = last_offset - base_offset
     for path, value, bits in (
         ("base_offset", base_offset, 64),
@@ -193,6 +230,6 @@ def _encode(
     ):
         check_width(path, value, bits)
     attributes |= compression
-    checked = _CHECKED.pack(attributes, last_offset_delta, base_timestamp, max_timestamp, *producer, len(placed))
+    checked = CHECKED.pack(attributes, last_offset_delta, base_timestamp, max_timestamp, *producer, len(placed))
     checked += block
-    return _UNCHECKED.pack(base_offset, size, leader_epoch, 2, crc32c(checked)) + checked
+    return UNCHECKED.pack(base_offset, size, leader_epoch, 2, crc32c(checked)) + checked

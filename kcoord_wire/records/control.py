@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from kcoord_wire.errors import DecodeError
+from kcoord_wire.records.encoding import check_width
 from kcoord_wire.records.model import NO_OFFSET, NO_TIMESTAMP, Record
-from kcoord_wire.records.sequence import check_width
 
 __all__ = ["ControlRecord", "ControlType", "decode_control_record", "end_transaction_record"]
 

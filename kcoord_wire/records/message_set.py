@@ -20,15 +20,15 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.records import model
 from kcoord_wire.records.compression import compress, decompress
-from kcoord_wire.records.limits import ReadLimits
+from kcoord_wire.records.decoding import ReadLimits, below, moved, pinned
+from kcoord_wire.records.encoding import check_width, encoding_below, with_offsets
 from kcoord_wire.records.model import NO_TIMESTAMP, Compression, MessageSet, Record
-from kcoord_wire.records.place import below, encoding_below, moved, pinned
-from kcoord_wire.records.sequence import check_width, with_offsets
 
 __all__ = ["MIN_ENTRY_SIZE", "decode_message_set", "encode_message_set"]
 
@@ -59,6 +59,18 @@ class _Message(NamedTuple):
         return self.attributes & model.COMPRESSION_MASK
 
 
+@dataclass(slots=True)
+class _Budget:
+    """What is left for one outer message and all that is nested in it.
+
+    :ivar decompressed: bytes
+    :ivar records: their number
+    """
+
+    decompressed: int
+    records: int
+
+
 def decode_message_set(entry: memoryview, position: int, limits: ReadLimits) -> MessageSet:
     """The message, or the messages of the wrapper, that `entry` is.
 
@@ -73,7 +85,8 @@ def decode_message_set(entry: memoryview, position: int, limits: ReadLimits) -> 
             raise moved(error, position) from None
         if message.codec:
             try:
-                records, _ = _unwrap(message, limits, 1, limits.max_decompressed)
+                budget = _Budget(limits.max_decompressed, limits.objects_in(len(entry)))
+                records = _unwrap(message, limits, 1, budget)
             except DecodeError as error:
                 raise pinned(error, position) from None
         else:
@@ -132,17 +145,17 @@ def _read_nullable(entry: bytes, pos: int, path: str, strict: bool) -> tuple[byt
     return entry[start : start + size], start + size
 
 
-def _unwrap(wrapper: _Message, limits: ReadLimits, depth: int, budget: int) -> tuple[list[Record], int]:
-    """The messages in `wrapper`, and what is left of the `budget` of decompressed bytes."""
+def _unwrap(wrapper: _Message, limits: ReadLimits, depth: int, budget: _Budget) -> list[Record]:
+    """Return the messages in `wrapper`, which are taken from the `budget`."""
     if depth > limits.max_depth:
         raise DecodeError("compression", 0, "value", f"wrappers nested more than {limits.max_depth} deep")
     if wrapper.value is None:
         raise DecodeError("null", 0, "value", "a wrapper may not be null")
     try:
-        plain = decompress(Compression(wrapper.codec), wrapper.value, limit=budget, magic=wrapper.magic)
+        plain = decompress(Compression(wrapper.codec), wrapper.value, limit=budget.decompressed, magic=wrapper.magic)
     except DecodeError as error:
         raise DecodeError(error.kind, 0, "value", error.detail) from None
-    budget -= len(plain)
+    budget.decompressed -= len(plain)
     records: list[Record] = []
     last_offset = 0
     for index, entry in enumerate(_entries(plain)):
@@ -152,9 +165,11 @@ def _unwrap(wrapper: _Message, limits: ReadLimits, depth: int, budget: int) -> t
                 raise DecodeError("version", 0, "magic", f"magic {message.magic} in a wrapper of magic {wrapper.magic}")
             last_offset = message.offset
             if message.codec:
-                nested, budget = _unwrap(message, limits, depth + 1, budget)
-                records += nested
+                records += _unwrap(message, limits, depth + 1, budget)
             else:
+                budget.records -= 1
+                if budget.records < 0:
+                    raise DecodeError("length", 0, "offset", "more messages than the limit")
                 records.append(Record(message.key, message.value, message.timestamp, message.offset))
         except DecodeError as error:
             raise below(f"records[{index}]", error) from None
@@ -162,7 +177,7 @@ def _unwrap(wrapper: _Message, limits: ReadLimits, depth: int, budget: int) -> t
         raise DecodeError("length", 0, "records", "a wrapper may not be empty")
     if wrapper.magic == 1:
         records = _as_wrapped(records, wrapper, wrapper.offset - last_offset)
-    return records, budget
+    return records
 
 
 def _as_wrapped(records: list[Record], wrapper: _Message, shift: int) -> list[Record]:

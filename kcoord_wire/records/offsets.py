@@ -28,8 +28,8 @@ from typing import Any, NamedTuple
 import kcoord_wire as kw
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.records.control import ControlRecord, decode_control_record
+from kcoord_wire.records.decoding import below
 from kcoord_wire.records.model import Batch, Record, RecordBatch
-from kcoord_wire.records.place import below
 
 __all__ = [
     "ConsumerMember",

@@ -16,7 +16,12 @@ from collections.abc import Iterator
 
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.records.batch import decode_batch
-from kcoord_wire.records.limits import DEFAULT_MAX_DECOMPRESSED, DEFAULT_MAX_DEPTH, ReadLimits
+from kcoord_wire.records.decoding import (
+    DEFAULT_MAX_DECOMPRESSED,
+    DEFAULT_MAX_DEPTH,
+    DEFAULT_MAX_OBJECTS,
+    ReadLimits,
+)
 from kcoord_wire.records.message_set import MIN_ENTRY_SIZE, decode_message_set
 from kcoord_wire.records.model import Batch
 
@@ -33,22 +38,23 @@ def read_records(
     *,
     max_decompressed: int = DEFAULT_MAX_DECOMPRESSED,
     max_depth: int = DEFAULT_MAX_DEPTH,
+    max_objects: int = DEFAULT_MAX_OBJECTS,
     check_crc: bool = True,
     strict: bool = True,
     allow_partial: bool = False,
 ) -> Iterator[Batch]:
     """The batches in `data`: the records field of a fetch response or produce request, or a piece of a log.
 
-    :param max_decompressed: bytes that one batch may decompress to; its records take up to 35 times that where they
-        are as small as can be
+    :param max_decompressed: bytes that one batch may decompress to
     :param max_depth: how many wrappers may lie around a message of magic 0 or 1
+    :param max_objects: records and headers together that one batch may hold, see `decoding.ReadLimits`
     :param check_crc: False skips all checksums
     :param strict: False accepts what Kafka's readers accept
     :param allow_partial: True ends quietly before a last batch that is cut short
     :raises DecodeError: while iterating; offset in `data`, within compressed bytes that of the batch
     :raises MissingLibraryError: the extra ``records`` is not installed and needed
     """
-    limits = ReadLimits(max_decompressed, max_depth, check_crc, strict)
+    limits = ReadLimits(max_decompressed, max_depth, check_crc, strict, max_objects)
     view = memoryview(data).cast("B")
     pos = 0
     while pos < len(view):

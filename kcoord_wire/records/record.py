@@ -6,7 +6,7 @@ key and value are a varint length (-1 null) and bytes, headers a varint count an
 Laws:
 
 * A record takes `MIN_RECORD_SIZE` bytes or more, a header two. The caller compares the count of records with the
-  bytes there are before it calls; counts of headers are compared here.
+  available bytes and with the limit; counts of headers are compared here, before anything is allocated for them.
 * No field reaches past its record's length, no record past the block, and nothing is left over in either.
 * Strict: offset deltas ascend within 0..last offset delta, null is -1 and nothing else, header keys are UTF-8,
   varints are canonical. Lenient accepts what Kafka's reader does.
@@ -21,8 +21,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kcoord_wire.errors import DecodeError, EncodeError
+from kcoord_wire.records.decoding import below
+from kcoord_wire.records.encoding import encoding_below
 from kcoord_wire.records.model import MAX_INT64, MIN_INT64, Record, RecordHeader
-from kcoord_wire.records.place import below, encoding_below
 from kcoord_wire.records.varint import read_varint, write_varint
 
 __all__ = ["MIN_RECORD_SIZE", "BatchFrame", "decode_record_block", "encode_record_block"]
@@ -44,28 +45,36 @@ class BatchFrame(NamedTuple):
     append_time: int | None
 
 
-def decode_record_block(block: bytes, count: int, frame: BatchFrame, strict: bool) -> tuple[Record, ...]:
-    """The `count` records that fill `block`.
+def decode_record_block(
+    block: bytes, count: int, frame: BatchFrame, strict: bool, max_objects: int
+) -> tuple[Record, ...]:
+    """Return the `count` records that fill `block`.
 
+    :param max_objects: records and headers together
     :raises DecodeError: ``truncated``, ``length``, ``varint``, ``range``, ``utf8``, ``trailing``
     """
     records: list[Record] = []
     append = records.append
     pos = 0
     next_delta = 0
+    max_headers = max_objects - count
     for index in range(count):
         try:
-            record, pos, delta = _read_record(block, pos, frame, strict, next_delta)
+            record, pos, delta = _read_record(block, pos, frame, strict, next_delta, max_headers)
         except DecodeError as error:
             raise below(f"records[{index}]", error) from None
         append(record)
+        if record.headers:
+            max_headers -= len(record.headers)
         next_delta = delta + 1
     if pos != len(block):
         raise DecodeError("trailing", pos, "records", f"{len(block) - pos} bytes after the last record")
     return tuple(records)
 
 
-def _read_record(block: bytes, pos: int, frame: BatchFrame, strict: bool, next_delta: int) -> tuple[Record, int, int]:
+def _read_record(
+    block: bytes, pos: int, frame: BatchFrame, strict: bool, next_delta: int, max_headers: int
+) -> tuple[Record, int, int]:
     base_offset, last_offset_delta, base_timestamp, append_time = frame
     field = "length"
     try:
@@ -99,6 +108,8 @@ def _read_record(block: bytes, pos: int, frame: BatchFrame, strict: bool, next_d
             raise DecodeError("length", headers_at, field, f"a count of {header_count}")
         if header_count > (end - at) // _MIN_HEADER_SIZE:
             raise DecodeError("truncated", headers_at, field, f"{header_count} headers cannot be in {end - at} bytes")
+        if header_count > max_headers:
+            raise DecodeError("length", headers_at, field, f"{header_count} headers where {max_headers} are the limit")
     except DecodeError as error:
         raise DecodeError(error.kind, error.offset, field, error.detail) from None
     headers: tuple[RecordHeader, ...] = ()

@@ -18,7 +18,12 @@ from io import BytesIO
 from typing import Protocol
 
 from kcoord_wire.errors import DecodeError
-from kcoord_wire.records.limits import DEFAULT_MAX_DECOMPRESSED, DEFAULT_MAX_DEPTH, ReadLimits
+from kcoord_wire.records.decoding import (
+    DEFAULT_MAX_DECOMPRESSED,
+    DEFAULT_MAX_DEPTH,
+    DEFAULT_MAX_OBJECTS,
+    ReadLimits,
+)
 from kcoord_wire.records.model import Batch
 from kcoord_wire.records.reader import PREFIX_SIZE, batch_size, decode_any
 
@@ -64,6 +69,7 @@ class SegmentReader:
         max_batch_size: int = DEFAULT_MAX_BATCH_SIZE,
         max_decompressed: int = DEFAULT_MAX_DECOMPRESSED,
         max_depth: int = DEFAULT_MAX_DEPTH,
+        max_objects: int = DEFAULT_MAX_OBJECTS,
         check_crc: bool = True,
         strict: bool = True,
     ) -> None:
@@ -71,7 +77,7 @@ class SegmentReader:
         self._source = BytesIO(source) if isinstance(source, bytes | bytearray | memoryview) else source
         self._position = position
         self._max_batch_size = max_batch_size
-        self._limits = ReadLimits(max_decompressed, max_depth, check_crc, strict)
+        self._limits = ReadLimits(max_decompressed, max_depth, check_crc, strict, max_objects)
 
     def __iter__(self) -> Iterator[Batch]:
         """The batches.

@@ -12,7 +12,6 @@ Source: kafka/clients `DefaultRecordBatch.java`; kafka/storage `LogSegment.java`
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator
 from os import SEEK_END
 from typing import NamedTuple
@@ -20,19 +19,21 @@ from typing import NamedTuple
 from kcoord_wire.disk import SECTOR, Disk
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.records import Record, RecordBatch, SegmentReader
-from kcoord_wire.records.batch import HEADER_SIZE, crc32c
+from kcoord_wire.records.batch import (
+    AT_CHECKED,
+    AT_CRC,
+    AT_PRODUCER,
+    HEADER_SIZE,
+    LENGTH_FROM,
+    NO_PRODUCER,
+    UNCHECKED,
+    crc32c,
+)
 
 __all__ = ["LEADER_EPOCH", "MAX_OFFSET_DELTA", "CorruptLogError", "base_offset", "read_batches", "read_records"]
 
 LEADER_EPOCH = 0
 MAX_OFFSET_DELTA = (1 << 31) - 1
-
-_HEADER = struct.Struct(">qiibI")  # base offset, length, leader epoch, magic, checksum
-_LENGTH_FROM = 12  # the length counts what follows it
-_PREFIX_SIZE = 17  # what comes before the checksum
-_CHECKED_FROM = 21  # what the checksum covers
-_AT_PRODUCER = 43  # id, epoch and sequence number, none of which this log has
-_NO_PRODUCER = b"\xff" * 14
 
 
 class CorruptLogError(Exception):
@@ -118,14 +119,14 @@ def _header(data: bytes, at: int) -> _Header | None:
     """The header at `at`, if it can be one."""
     if not 0 <= at <= len(data) - HEADER_SIZE:
         return None
-    base_offset, length, epoch, magic, crc = _HEADER.unpack_from(data, at)
-    size = length + _LENGTH_FROM
+    base_offset, length, epoch, magic, crc = UNCHECKED.unpack_from(data, at)
+    size = length + LENGTH_FROM
     return _Header(base_offset, size, epoch, crc) if magic == 2 and size >= HEADER_SIZE else None
 
 
 def _is_whole(data: bytes, at: int, header: _Header) -> bool:
     end = at + header.size
-    return end <= len(data) and crc32c(memoryview(data)[at + _CHECKED_FROM : end]) == header.crc
+    return end <= len(data) and crc32c(memoryview(data)[at + AT_CHECKED : end]) == header.crc
 
 
 def _is_torn(rest: bytes, position: int, end: int) -> bool:
@@ -145,11 +146,11 @@ def _is_torn(rest: bytes, position: int, end: int) -> bool:
             return False
         if _is_whole(rest, 0, header):
             # The checksum does not cover the offset. A crash takes that alone only if a sector ends just behind it.
-            return not in_order and header.size == len(rest) and position % SECTOR > SECTOR - _PREFIX_SIZE
-    found = rest.find(_NO_PRODUCER, _AT_PRODUCER + 1)
+            return not in_order and header.size == len(rest) and position % SECTOR > SECTOR - AT_CRC
+    found = rest.find(NO_PRODUCER, AT_PRODUCER + 1)
     while found >= 0:
-        header = _header(rest, found - _AT_PRODUCER)
-        if header is not None and header.base_offset >= end and _is_whole(rest, found - _AT_PRODUCER, header):
+        header = _header(rest, found - AT_PRODUCER)
+        if header is not None and header.base_offset >= end and _is_whole(rest, found - AT_PRODUCER, header):
             return False
-        found = rest.find(_NO_PRODUCER, found + 1)
+        found = rest.find(NO_PRODUCER, found + 1)
     return True

@@ -23,7 +23,16 @@ from typing import NamedTuple
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.records import Compression, read_records
-from kcoord_wire.records.batch import crc32c
+from kcoord_wire.records.batch import (
+    AT_CHECKED,
+    AT_LEADER_EPOCH,
+    AT_MAGIC,
+    CHECKED,
+    HEADER_SIZE,
+    LENGTH_FROM,
+    UNCHECKED,
+    crc32c,
+)
 from kcoord_wire.records.model import COMPRESSION_MASK, CONTROL_BIT, TRANSACTIONAL_BIT
 from kcoord_wire.records.record import MIN_RECORD_SIZE
 
@@ -36,13 +45,8 @@ _BATCHES_REMEMBERED = 5  # max.in.flight.requests.per.connection of an idempoten
 _MAX_SEQUENCE = (1 << 31) - 1
 _MOST_READ = 50_000  # records, 0.15 s
 _MOST_DECOMPRESSED = 16 << 20
-_AT_MAGIC, _AT_CHECKED = 16, 21
-_LENGTH_FROM = 12
 _OFFSET = struct.Struct(">q")
-_UNCHECKED = struct.Struct(">8xi5xI")  # length and checksum
-_CHECKED = struct.Struct(">hi8xqqhii")
 _EPOCH = struct.Struct(">i")
-_HEADER_SIZE = _AT_CHECKED + _CHECKED.size
 
 
 class Refused(Exception):
@@ -117,21 +121,22 @@ def check_batch(data: bytes | None, max_size: int) -> Header:
     """
     if not data:
         raise Refused(ErrorCode.INVALID_RECORD, "one record batch is needed, none was sent")
-    if len(data) > _AT_MAGIC and data[_AT_MAGIC] != 2:
-        raise Refused(ErrorCode.INVALID_RECORD, f"magic {data[_AT_MAGIC]} where 2 is needed")
+    if len(data) > AT_MAGIC and data[AT_MAGIC] != 2:
+        raise Refused(ErrorCode.INVALID_RECORD, f"magic {data[AT_MAGIC]} where 2 is needed")
     if len(data) > max_size:
         raise Refused(ErrorCode.MESSAGE_TOO_LARGE, f"{len(data)} bytes, at most {max_size} are taken")
-    if len(data) < _HEADER_SIZE:
+    if len(data) < HEADER_SIZE:
         raise Refused(ErrorCode.CORRUPT_MESSAGE, f"{len(data)} bytes are less than a header")
-    length, crc = _UNCHECKED.unpack_from(data)
-    size = length + _LENGTH_FROM
-    if not _HEADER_SIZE <= size <= len(data):
+    _, length, _, _, crc = UNCHECKED.unpack_from(data)
+    size = length + LENGTH_FROM
+    if not HEADER_SIZE <= size <= len(data):
         raise Refused(ErrorCode.CORRUPT_MESSAGE, f"a batch of {size} bytes in {len(data)}")
     if size < len(data):
         raise Refused(ErrorCode.INVALID_RECORD, "more than one record batch for a partition")
-    if crc32c(memoryview(data)[_AT_CHECKED:]) != crc:
+    if crc32c(memoryview(data)[AT_CHECKED:]) != crc:
         raise Refused(ErrorCode.CORRUPT_MESSAGE, "the checksum is wrong")
-    header = Header(*_CHECKED.unpack_from(data, _AT_CHECKED))
+    attributes, last_offset_delta, _, *rest = CHECKED.unpack_from(data, AT_CHECKED)
+    header = Header(attributes, last_offset_delta, *rest)
     if header.attributes & TRANSACTIONAL_BIT:
         raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not served")
     if header.attributes & CONTROL_BIT:
@@ -141,7 +146,7 @@ def check_batch(data: bytes | None, max_size: int) -> Header:
     if header.record_count < 1 or header.record_count != header.last_offset_delta + 1:
         detail = f"{header.record_count} records with a last offset delta of {header.last_offset_delta}"
         raise Refused(ErrorCode.INVALID_RECORD, detail)
-    if not header.compression and header.record_count > (size - _HEADER_SIZE) // MIN_RECORD_SIZE:
+    if not header.compression and header.record_count > (size - HEADER_SIZE) // MIN_RECORD_SIZE:
         raise Refused(ErrorCode.INVALID_RECORD, f"{header.record_count} records in {size} bytes")
     if header.producer_id >= 0 and header.base_sequence < 0:
         raise Refused(ErrorCode.INVALID_RECORD, f"an idempotent producer's base sequence is {header.base_sequence}")
@@ -179,7 +184,7 @@ class PartitionLog:
         base = self.end_offset
         patched = bytearray(data)
         _OFFSET.pack_into(patched, 0, base)
-        _EPOCH.pack_into(patched, _LENGTH_FROM, LEADER_EPOCH)
+        _EPOCH.pack_into(patched, AT_LEADER_EPOCH, LEADER_EPOCH)
         self.end_offset = base + batch.record_count
         self._batches.append(_Stored(base, self.end_offset - 1, batch.max_timestamp, bytes(patched)))
         return Appended(base, len(data))

@@ -33,7 +33,7 @@ from kcoord_wire.forensics.model import Frame, LogRow, arrow_schema
 from kcoord_wire.forensics.sources.files import Source, SourceError, find_sources, kind_of
 from kcoord_wire.recorder.recording import Damage, RecordingError, is_repeated, read_header, read_recording
 from kcoord_wire.records.control import ControlType, decode_control_record
-from kcoord_wire.records.limits import ReadLimits
+from kcoord_wire.records.decoding import ReadLimits
 from kcoord_wire.records.model import Batch, RecordBatch
 from kcoord_wire.records.reader import PREFIX_SIZE, batch_size, decode_any
 

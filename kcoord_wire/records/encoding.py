@@ -1,10 +1,10 @@
-"""The offsets of records about to be written.
+"""What every encoder of records needs: assigned offsets, checked widths, and the path of an error.
 
 Laws:
 
-* An offset that is given is kept; one of -1 is the one after its predecessor's, or the base offset for the first
+* A given offset is kept; an offset of -1 becomes the one after its predecessor's, or the base offset for the first
   record.
-* Offsets ascend and none comes before the base offset.
+* Offsets ascend, and none is below the base offset.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import replace
 from kcoord_wire.errors import EncodeError
 from kcoord_wire.records.model import NO_OFFSET, Record
 
-__all__ = ["check_width", "with_offsets"]
+__all__ = ["check_width", "encoding_below", "with_offsets"]
 
 
 def with_offsets(records: Iterable[Record], base_offset: int | None) -> tuple[list[Record], int]:
@@ -46,3 +46,8 @@ def check_width(path: str, value: int, bits: int) -> None:
         raise EncodeError("type", path, f"must be int, not {type(value).__name__}")
     if not -(1 << bits - 1) <= value < 1 << bits - 1:
         raise EncodeError("range", path, f"{value} does not fit {bits} bits")
+
+
+def encoding_below(parent: str, error: EncodeError) -> EncodeError:
+    """`error` with `parent` in front of its path."""
+    return EncodeError(error.kind, f"{parent}.{error.path}", error.detail)
