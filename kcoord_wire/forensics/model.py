@@ -77,10 +77,12 @@ __all__ = [
     "arrow_schema",
     "end_rebalance",
     "new_rebalance",
+    "record_time_ns",
     "table_of",
 ]
 
 NS_PER_MS: Final = 1_000_000
+_INT64: Final = 2**63 - 1
 
 
 # ---- what comes in
@@ -732,9 +734,14 @@ class GroupHistory:
 # ---- Arrow
 
 
+def record_time_ns(timestamp_ms: int) -> int:
+    """Return the timestamp of a record in nanoseconds; one that 64 bits cannot hold is cut to what they can."""
+    return max(-_INT64, min(_INT64, timestamp_ms * NS_PER_MS))
+
+
 @cache
 def arrow_schema(row: type) -> pa.Schema:
-    """The Arrow schema of a row type: a field that may be None is nullable, a nested dataclass is a struct.
+    """Return the Arrow schema of a row type: a column that may be None is nullable, a nested dataclass is a struct.
 
     :raises MissingLibraryError: the extra ``analyze`` is not installed
     """
@@ -742,7 +749,10 @@ def arrow_schema(row: type) -> pa.Schema:
 
 
 def table_of(row: type, rows: list[Any]) -> pa.Table:
-    """An Arrow table of dataclass instances."""
+    """Return an Arrow table of dataclass instances.
+
+    :raises MissingLibraryError: the extra ``analyze`` is not installed
+    """
     schema = arrow_schema(row)
     names = [field.name for field in dataclasses.fields(row)]
     columns = [

@@ -1,4 +1,4 @@
-"""Reading a live topic, from librdkafka's mock broker, which needs no Kafka; what is said where nothing can be read."""
+"""Reading a live topic, from librdkafka's mock broker, which needs no Kafka; the errors where it cannot be read."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 import time
+from pathlib import Path
 
 import confluent_kafka
 import pyarrow as pa
@@ -17,8 +18,9 @@ from kcoord_wire.extras import MissingLibraryError
 from kcoord_wire.forensics.log.history import log_histories
 from kcoord_wire.forensics.model import LogRow, arrow_schema
 from kcoord_wire.forensics.sources.frames import read_log
-from kcoord_wire.forensics.sources.live import TopicError, _Reader, read_topic
-from tests.forensics.test_log_kafka import DATA
+from kcoord_wire.forensics.sources.live import TopicError, _TopicReader, read_topic
+
+DATA = Path(__file__).parents[1] / "data" / "consumer_groups"
 
 
 class Mock:
@@ -46,21 +48,21 @@ def test_a_log_read_live_is_the_log(mock: Mock) -> None:
     for row in segment.to_pylist():
         mock.produce("__consumer_offsets", 2, row["key"], row["value"], row["time_ns"] // 1_000_000)
     mock.flush()
-    told: list[tuple[int, int]] = []
-    batches = list(read_topic(mock.address, batch_rows=50, progress=lambda done, total: told.append((done, total))))
+    calls: list[tuple[int, int]] = []
+    batches = list(read_topic(mock.address, batch_rows=50, progress=lambda done, total: calls.append((done, total))))
     assert all(batch.schema == arrow_schema(LogRow) for batch in batches)
     read = pa.Table.from_batches(batches)
     for name in ("key", "value", "time_ns"):
         assert read[name].to_pylist() == segment[name].to_pylist()
     assert read["offset"].to_pylist() == read["position"].to_pylist() == [*range(segment.num_rows)]
     assert set(read["source"].to_pylist()) == {"__consumer_offsets-2"}
-    assert told[-1] == (segment.num_rows, segment.num_rows)
-    assert told == sorted(told)
+    assert calls[-1] == (segment.num_rows, segment.num_rows)
+    assert calls == sorted(calls)
     causes = [[rebalance.cause for rebalance in history.rebalances] for history in log_histories(read)]
     assert causes == [[rebalance.cause for rebalance in history.rebalances] for history in log_histories(segment)]
 
 
-def test_all_partitions_and_none_of_what_comes_later(mock: Mock) -> None:
+def test_all_partitions_and_no_later_records(mock: Mock) -> None:
     for number in range(400):
         mock.produce("t", number % 3, b"%d" % number, None, 1_000 + number)
     mock.flush()
@@ -82,7 +84,7 @@ def test_a_topic_without_records(mock: Mock) -> None:
     assert list(read_topic(mock.address, topic="empty")) == []
 
 
-def test_going_on_at_the_end(mock: Mock) -> None:
+def test_reading_continues_at_the_end(mock: Mock) -> None:
     mock.produce("t", 0, b"1", None, 1)
     mock.flush()
     reading = read_topic(mock.address, topic="t", until_end=False)
@@ -93,7 +95,7 @@ def test_going_on_at_the_end(mock: Mock) -> None:
     reading.close()
 
 
-def test_interrupted(mock: Mock) -> None:
+def test_an_interrupt_closes_the_reader(mock: Mock) -> None:
     mock.produce("t", 0, b"1", None, 1)
     mock.flush()
     reading = read_topic(mock.address, topic="t", until_end=False)
@@ -111,7 +113,7 @@ def test_interrupted(mock: Mock) -> None:
 # ---- what cannot be read
 
 
-def test_no_such_topic_and_none_made(mock: Mock) -> None:
+def test_a_missing_topic_is_not_created(mock: Mock) -> None:
     for _ in range(2):
         with pytest.raises(TopicError, match=f"{mock.address} shows no topic __consumer_offsets .no group has ever"):
             next(read_topic(mock.address))
@@ -120,16 +122,16 @@ def test_no_such_topic_and_none_made(mock: Mock) -> None:
     assert mock.producer.list_topics(timeout=10).topics == {}
 
 
-def test_nobody_there() -> None:
+def test_no_broker_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     with pytest.raises(
-        TopicError, match=rf"no broker answers at 127.0.0.1:{port} within 1 s: .*refused.*see that address"
+        TopicError, match=rf"no broker answers at 127.0.0.1:{port} within 1 s: .*refused.*check address"
     ):
         next(read_topic(f"127.0.0.1:{port}", patience_s=1))
 
 
-def test_nobody_answers() -> None:
+def test_a_silent_broker_times_out() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         began = time.monotonic()
@@ -139,15 +141,13 @@ def test_nobody_answers() -> None:
 
 
 @pytest.mark.parametrize("config", [{"no.such.thing": "1"}, {"security.protocol": "carrier pigeon"}])
-def test_settings_that_librdkafka_does_not_take(config: dict[str, str]) -> None:
-    with pytest.raises(
-        TopicError, match=r"librdkafka does not take these settings: .*(no.such.thing|security.protocol)"
-    ):
+def test_settings_that_librdkafka_rejects(config: dict[str, str]) -> None:
+    with pytest.raises(TopicError, match=r"librdkafka rejects these settings: .*(no.such.thing|security.protocol)"):
         next(read_topic("127.0.0.1:1", config))
 
 
 def test_it_stays_a_reader(monkeypatch: pytest.MonkeyPatch, mock: Mock) -> None:
-    """Whatever the settings say: what would make it commit is overruled."""
+    """Settings that would make it commit are overruled."""
     made: list[dict[str, object]] = []
     consumer = confluent_kafka.Consumer
 
@@ -164,15 +164,22 @@ def test_it_stays_a_reader(monkeypatch: pytest.MonkeyPatch, mock: Mock) -> None:
     assert (config["enable.auto.commit"], config["group.id"], config["client.id"]) == (False, "g", "c")
 
 
+def test_a_timestamp_beyond_64_bits_is_cut(mock: Mock) -> None:
+    mock.produce("t", 0, b"1", None, 2**62)
+    mock.flush()
+    (batch,) = read_topic(mock.address, topic="t")
+    assert batch["time_ns"].to_pylist() == [2**63 - 1]
+
+
 def test_refusals_say_what_to_do() -> None:
-    reader = _Reader(confluent_kafka, "127.0.0.1:1", {}, "__consumer_offsets", 1)
+    reader = _TopicReader(confluent_kafka, "127.0.0.1:1", {}, "__consumer_offsets", 1)
     denied = reader._refused(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
     assert str(denied) == "not authorised to read __consumer_offsets: the user needs Describe and Read on that topic"
     assert "is gone" in str(reader._refused(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
     assert "cannot be read" in str(reader._refused(KafkaError(KafkaError.OFFSET_OUT_OF_RANGE)))
     reader._complained(KafkaError(KafkaError._AUTHENTICATION, "wrong password"))
     reader._complained(KafkaError(KafkaError._TRANSPORT, "closed"))
-    assert "does not let us in: wrong password" in str(reader._unreachable(None))
+    assert "refuses the login: wrong password" in str(reader._unreachable(None))
 
 
 def test_without_confluent_kafka(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,7 +95,7 @@ def test_failfast_says_where_the_damage_is(spark: SparkSession, tmp_path: Path) 
     [
         ({}, [CAPTURES[0], SEGMENTS[0]], "a table holds either: load them apart"),
         ({}, [DATA / "none"], "none"),
-        ({}, [Path(__file__)], "is text, no capture"),
+        ({}, [Path(__file__)], "is text, not a capture"),
         ({}, [], "the source kcoord needs a path"),
         ({"mode": "DROPMALFORMED"}, [CAPTURES[0]], "mode is FAILFAST or PERMISSIVE, not 'DROPMALFORMED'"),
         ({"ports": "kafka"}, [CAPTURES[0]], "ports are numbers with commas between, not 'kafka'"),
@@ -112,7 +112,7 @@ def test_wrong_paths_and_options_are_named(options: dict[str, str], paths: list[
 
 
 def test_a_wrong_path_is_named_before_anything_runs(spark: SparkSession) -> None:
-    with pytest.raises(AnalysisException, match="is text, no capture"):
+    with pytest.raises(AnalysisException, match="is text, not a capture"):
         spark.read.format("kcoord").load(__file__)
 
 

@@ -1,17 +1,17 @@
-"""Which files are there to read, and what each of them is.
+"""Which files there are to read, and the kind of each.
 
 Laws:
 
-* A file's kind is told by its first bytes. Only a log segment, which has no mark, may also be told by its name.
-* What a user names must be something that can be read: else a `SourceError` says what it looks like and what to do.
-  Within a folder, files count that are named as captures, recordings or segments are; what is wrong with their content
-  is told when they are read.
+* The first bytes of a file decide its kind. A log segment has no mark, so its name may decide as well.
+* A path named by the user must be readable: otherwise a `SourceError` says what it looks like and what to do. In a
+  folder, only files named like captures, recordings or segments count; damage in them is reported when they are read.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import struct
 from codecs import getincrementaldecoder
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -31,8 +31,11 @@ _OFFSETS: Final = re.compile(r"__consumer_offsets-\d+")
 _SEGMENT: Final = re.compile(r"\d{20}\.log")
 _OTHER_SEGMENT: Final = re.compile(r"(?!__consumer_offsets-).+-\d+")
 _SNIFFED: Final = 24
+_BATCH_START: Final = struct.Struct(">qiiB")  # offset, size, leader epoch or checksum, magic
+_BATCH_SIZES: Final = range(14, (1 << 30) + 1)  # from a message of version 0 with neither key nor value
+_MAGICS: Final = range(3)
 
-_LOOKS: Final = (  # first bytes, what they are, what to do
+_FOREIGN: Final = (  # first bytes, what they are, what to do
     (b"\x1f\x8b", "a gzip file", "unpack it first (gunzip)"),
     (b"\x28\xb5\x2f\xfd", "a Zstandard file", "unpack it first (unzstd)"),
     (b"\xfd7zXZ", "an xz file", "unpack it first (unxz)"),
@@ -48,7 +51,7 @@ _LOOKS: Final = (  # first bytes, what they are, what to do
 
 
 class SourceError(ValueError):
-    """A path is nothing that can be read. The text names it, says what it looks like and what to do."""
+    """A path cannot be read as a source. The text names it and says what it looks like and what to do."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -60,9 +63,9 @@ class Source:
 
 
 def kind_of(path: str | os.PathLike[str]) -> Kind:
-    """What a file is.
+    """Return the kind of a file.
 
-    :raises SourceError: none of ours
+    :raises SourceError: it is a folder, empty, unreadable, or of another kind
     """
     path = Path(path)
     if path.is_dir():
@@ -80,21 +83,21 @@ def kind_of(path: str | os.PathLike[str]) -> Kind:
         return "recording"
     if _SEGMENT.fullmatch(path.name) or _is_batch(start):
         return "log"
-    for lead, what, advice in _LOOKS:
+    for lead, what, advice in _FOREIGN:
         if start.startswith(lead):
-            raise SourceError(f"{path} is {what}, no capture, recording or log segment: {advice}")
+            raise SourceError(f"{path} is {what}, not a capture, recording or log segment: {advice}")
     look = "text" if _is_text(start) else f"something that begins with {start[:8].hex(' ')}"
     raise SourceError(
-        f"{path} is {look}, no capture (pcap, pcapng), recording (.kcrec) or log segment of __consumer_offsets"
+        f"{path} is {look}, not a capture (pcap, pcapng), recording (.kcrec) or log segment of __consumer_offsets"
     )
 
 
 def _is_batch(start: bytes) -> bool:
-    """Whether an offset, a size and a magic that exists begin a file."""
-    if len(start) < 17:
+    """Whether a file begins with an offset, a size and a known magic."""
+    if len(start) < _BATCH_START.size:
         return False
-    size = int.from_bytes(start[8:12], "big", signed=True)
-    return start[0] < 0x80 and 14 <= size <= 1 << 30 and start[16] <= 2
+    offset, size, _, magic = _BATCH_START.unpack_from(start)
+    return offset >= 0 and size in _BATCH_SIZES and magic in _MAGICS
 
 
 def _is_text(start: bytes) -> bool:
@@ -106,14 +109,14 @@ def _is_text(start: bytes) -> bool:
 
 
 def find_sources(paths: Sequence[str | os.PathLike[str]]) -> list[Source]:
-    """The files that paths stand for: files, folders with all that is below them, patterns (``captures/*.pcap``).
+    """Return the files that paths stand for: files, folders with everything below, patterns (``captures/*.pcap``).
 
-    Of a folder those count that are named ``*.pcap``, ``*.pcapng``, ``*.cap`` or ``*.kcrec``, a number behind it or
-    not, and the segments (20 digits ``.log``) in folders ``__consumer_offsets-N`` or in the folder itself; empty
-    segments are left out.
+    In a folder, the files ``*.pcap``, ``*.pcapng``, ``*.cap`` and ``*.kcrec`` count, with or without a number appended,
+    and the segments (20 digits ``.log``) in folders ``__consumer_offsets-N`` or in the folder itself; empty segments
+    are left out.
 
-    :return: each file once, in order of their paths, numbers in them by value
-    :raises SourceError: a path does not exist, or has nothing that can be read
+    :return: each file once, ordered by path, with numbers in a path compared by value
+    :raises SourceError: a path does not exist, or contains nothing that can be read
     """
     found: dict[Path, Source] = {}
     for given in paths:

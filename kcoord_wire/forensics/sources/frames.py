@@ -1,17 +1,17 @@
-"""What is in captures, recordings and log segments: rows of `Frame` and of `LogRow`, undecoded.
+"""Captures, recordings and log segments as undecoded rows of `Frame` and `LogRow`.
 
 Laws:
 
-* Nothing is raised for what a file holds: damage becomes rows with an error, a place and a size, and reading goes on
-  behind it wherever something sound is found. A file that is none of ours is one row of damage.
+* The content of a file raises nothing: damage becomes rows with an error, a place and a size, and reading continues
+  behind it wherever something sound is found. A file of an unknown kind is one row of damage.
 * Every byte of a recording or segment is in a sound row's record or batch, or in the `lost` of a row; every byte of a
   capture in a packet that was read, or in the `lost` of a row.
 * Frames come in the order in which they were complete; `Frame.seq` counts the rows of a source, damage included.
 * Memory holds a batch of rows, a frame of each direction, what arrived out of order, and open transactions.
 
-Transactions: offsets that were committed in a transaction become rows where its commit marker is; those of an aborted
-one become none. Where the segment ends before the marker, they become rows with an error and their key and value: the
-outcome is in the next segment, and a guess would be wrong in one of two ways.
+Transactions: offsets committed in a transaction become rows at its commit marker; those of an aborted one are dropped.
+Where the segment ends before the marker, they become rows with an error and their key and value: the outcome is in the
+next segment, and a guess would be wrong in one of two ways.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import pyarrow as pa
 from kcoord_wire.capture.frames import read_raw_frames
 from kcoord_wire.capture.pcap import CaptureError
 from kcoord_wire.errors import DecodeError
-from kcoord_wire.forensics.model import Frame, LogRow, arrow_schema
+from kcoord_wire.forensics.model import Frame, LogRow, arrow_schema, record_time_ns
 from kcoord_wire.forensics.sources.files import Source, SourceError, find_sources, kind_of
 from kcoord_wire.recorder.recording import Damage, RecordingError, is_repeated, read_header, read_recording
 from kcoord_wire.records.control import ControlType, decode_control_record
@@ -40,25 +40,26 @@ from kcoord_wire.records.reader import PREFIX_SIZE, batch_size, decode_any
 __all__ = ["MAX_BATCH_BYTES", "Source", "SourceError", "find_sources", "kind_of", "read_frames", "read_log"]
 
 MAX_BATCH_BYTES: Final = 16 * 1024 * 1024
-"""Bytes of frames or records after which a batch is given, however few rows it has."""
+"""Bytes of frames or records at which a batch ends, however few rows it has."""
 
 _LIMITS: Final = ReadLimits(strict=False)
 _MAX_BATCH: Final = 100 * 1024 * 1024
-_SEARCHES: Final = 64
-"""How often each byte of a segment may be looked at in search of sound batches, on average."""
-# An offset below 2**40, a size below 2**24, any epoch, a magic that exists: where a batch may begin.
+_SEARCHES: Final = 64  # how often each byte of a segment is examined in the search for sound batches, on average
+# Where a batch may begin: an offset below 2**40, a size below 2**24, any epoch, a known magic.
 _LIKELY_BATCH: Final = re.compile(rb"(?=\x00{3}.{5}\x00.{7}[\x00-\x02])", re.DOTALL)
-_INT64: Final = 2**63 - 1
-_NANOSECONDS: Final = 1_000_000  # in a millisecond
+_MAX_OFFSET: Final = 2**63 - 1
+_OFFSETS_OF_SEGMENT: Final = 2**31  # its index counts them in 31 bits
+_PARTITIONS: Final = 2**31
 
 
 def _batches_of(
     row: type, source: str, rows: Iterable[tuple[Any, ...]], batch_rows: int, at: int
 ) -> Iterator[pa.RecordBatch]:
-    """Rows in batches.
+    """Yield rows in batches.
 
-    :param rows: as of `row`, without the source
-    :param at: where in a row the bytes are that a batch is bounded by
+    :param row: the row type
+    :param rows: values of its columns, without the source
+    :param at: index of the bytes by which a batch is bounded
     """
     schema = arrow_schema(row)
 
@@ -82,9 +83,10 @@ def _batches_of(
 def read_frames(
     path: str | os.PathLike[str], *, ports: Collection[int] | None = None, batch_rows: int = 8192
 ) -> Iterator[pa.RecordBatch]:
-    """The frames of a capture or a recording, as rows of `Frame`.
+    """Yield the frames of a capture or a recording, as rows of `Frame`.
 
-    :param ports: the brokers' ports, for captures; None finds them
+    :param ports: the brokers' ports, for captures; None to detect them
+    :param batch_rows: rows of a batch, at most
     :raises OSError: the file cannot be read
     :raises MissingLibraryError: the extra ``capture`` or ``records`` is not installed
     """
@@ -138,14 +140,15 @@ def _of_recording(path: str | os.PathLike[str]) -> Iterator[_Row]:
 
 
 def read_log(path: str | os.PathLike[str], *, batch_rows: int = 8192) -> Iterator[pa.RecordBatch]:
-    """The records of a segment file of ``__consumer_offsets``, as rows of `LogRow`.
+    """Yield the records of a segment file of ``__consumer_offsets``, as rows of `LogRow`.
 
+    :param batch_rows: rows of a batch, at most
     :raises OSError: the file cannot be read
     :raises MissingLibraryError: the extra ``records`` is not installed
     """
     source = os.fspath(path)
     name = re.fullmatch(r".*-(\d+)", Path(path).resolve().parent.name)
-    partition = int(name[1]) if name and int(name[1]) < 2**31 else -1
+    partition = int(name[1]) if name and int(name[1]) < _PARTITIONS else -1
     if not Path(path).stat().st_size:
         return
     with Path(path).open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
@@ -158,9 +161,9 @@ _Record = tuple[int, int, int, bytes | None, bytes | None, str | None, int]
 
 
 def _offsets_of(name: str) -> range:
-    """The offsets that a segment of that name can have: its index counts them in 31 bits."""
-    first = int(name[:20]) if re.fullmatch(r"\d{20}\.log", name) else None
-    return range(_INT64) if first is None else range(first, first + 2**31)
+    """Return the offsets that a segment of that name can have: the name is the first one, in 20 digits."""
+    first = int(name.removesuffix(".log")) if re.fullmatch(r"\d{20}\.log", name) else None
+    return range(_MAX_OFFSET) if first is None else range(first, first + _OFFSETS_OF_SEGMENT)
 
 
 def _of_segment(data: mmap, offsets: range) -> Iterator[_Record]:
@@ -180,7 +183,7 @@ def _of_segment(data: mmap, offsets: range) -> Iterator[_Record]:
                 yield from held
             continue
         found = [
-            (record.offset, batch.position, _nanoseconds(record.timestamp), record.key, record.value, None, 0)
+            (record.offset, batch.position, record_time_ns(record.timestamp), record.key, record.value, None, 0)
             for record in batch.records
         ]
         if isinstance(batch, RecordBatch) and batch.is_transactional:
@@ -194,7 +197,7 @@ def _of_segment(data: mmap, offsets: range) -> Iterator[_Record]:
 
 
 def _ends_well(batch: RecordBatch) -> bool | None:
-    """Whether a control batch commits a transaction; None where it ends none."""
+    """Whether a control batch commits its transaction; None where it is not the end of one."""
     for record in batch.records:
         try:
             control = decode_control_record(record)
@@ -205,12 +208,8 @@ def _ends_well(batch: RecordBatch) -> bool | None:
     return None
 
 
-def _nanoseconds(milliseconds: int) -> int:
-    return max(-_INT64, min(_INT64, milliseconds * _NANOSECONDS))
-
-
 def _batches(data: mmap) -> Iterator[Batch | tuple[int, int, str]]:
-    """The batches of a segment; position, size and reason of what lies between them."""
+    """Yield the batches of a segment, and position, size and reason of the damage between them."""
     position, budget = 0, _SEARCHES * len(data)
     while position < len(data):
         batch = _batch_at(data, position)
@@ -236,7 +235,7 @@ def _batch_at(data: mmap, position: int) -> Batch | DecodeError:
 
 
 def _next_batch(data: mmap, position: int, budget: int) -> tuple[int, int]:
-    """Where the next sound batch begins, else the end of the data; and what is left of the budget."""
+    """Return where the next sound batch begins, else the end of the data; and what is left of the budget."""
     for match in _LIKELY_BATCH.finditer(data, position + 1):
         place = match.start()
         (size,) = struct.unpack_from(">i", data, place + 8)

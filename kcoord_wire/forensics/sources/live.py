@@ -5,10 +5,10 @@
 
 Laws:
 
-* It reads and does nothing else: it joins no group, commits nothing, and asks for nothing that a broker would create.
-* What is read ends where the log ended when reading began; what is written meanwhile is left out. Transactions count
-  once they are committed; one that is open ends its partition, for what is behind it is not settled (read_committed).
-* Whatever keeps it from reading is a `TopicError` in words that say what to look at, in bounded time.
+* It only reads: it joins no group, commits nothing, and requests nothing that a broker would create.
+* Reading ends where the log ended when it began; later records are left out. Transactions count once they are
+  committed; an open one ends its partition, because what follows is undecided (read_committed).
+* Every failure is a `TopicError` that says what to check, in bounded time.
 * Ctrl-C, or dropping the iterator, closes the connection at once.
 """
 
@@ -16,22 +16,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 
 from kcoord_wire.extras import require
-from kcoord_wire.forensics.model import LogRow, table_of
+from kcoord_wire.forensics.model import LogRow, record_time_ns, table_of
 
 __all__ = ["OFFSETS_TOPIC", "TopicError", "read_topic"]
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 _LOGGER: Final = logging.getLogger("kcoord_wire.live")
-_LOGGER.addHandler(logging.NullHandler())  # what librdkafka says of a broker that is down is said by the error, once
+_LOGGER.addHandler(logging.NullHandler())  # librdkafka repeats that a broker is down; the error says it once
 _POLL_SECONDS: Final = 0.2
-_CONNECT_SECONDS: Final = 10.0  # a broker that is there has answered long before
+_MAX_MESSAGES: Final = 10_000  # of one call to librdkafka
+_CONNECT_SECONDS: Final = 10.0  # a running broker answers long before
 _READS_ONLY: Final = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -43,7 +45,7 @@ _READS_ONLY: Final = {
 
 
 class TopicError(OSError):
-    """A topic cannot be read. The text says why, and what to look at."""
+    """A topic cannot be read. The text says why, and what to check."""
 
 
 def read_topic(
@@ -56,28 +58,32 @@ def read_topic(
     patience_s: float = 30.0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """All records of a topic, from the first there is, in batches of `LogRow`; a partition's come in their order.
+    """Yield all records of a topic in batches of `LogRow`, those of a partition in their order.
 
     `LogRow.source` is ``topic-partition``, `LogRow.position` the offset.
 
     :param bootstrap: ``host:port``, several with commas
-    :param config: settings of librdkafka, for security above all; those that make it a reader stay as they are
-    :param until_end: stop where the log ends now; else go on until the iterator is closed
-    :param patience_s: how long to wait for an answer, or for the next record; for the first answer ten seconds at most
-    :param progress: is told how many offsets are done and how many there were at the start
-    :raises MissingLibraryError: while iterating, as all of these: the extra ``kafka`` is not installed
-    :raises TopicError: no broker answers, it does not let us in, there is no such topic, it may not be read, or it
-        stops answering
+    :param config: settings of librdkafka, mainly for security; those that make it a reader cannot be changed
+    :param topic: its name
+    :param until_end: stop where the log ends now; otherwise read until the iterator is closed
+    :param batch_rows: rows of a batch, at most
+    :param patience_s: seconds to wait for a response, or for the next record; for the first response ten at most
+    :param progress: called with the number of offsets that are done and the number there were at the start
+    :raises MissingLibraryError: while iterating, like the other: the extra ``kafka`` is not installed
+    :raises TopicError: no broker answers, the login is refused, the topic does not exist or may not be read, or the
+        broker stops answering
     """
     kafka = require("confluent_kafka", "kafka", "reading a live topic")
-    reader = _Reader(kafka, bootstrap, dict(config or {}), topic, patience_s)
+    reader = _TopicReader(kafka, bootstrap, dict(config or {}), topic, patience_s)
     try:
         yield from reader.batches(until_end, batch_rows, progress)
     finally:
         reader.close()
 
 
-class _Reader:
+class _TopicReader:
+    """A consumer without a group that is assigned every partition of one topic."""
+
     def __init__(self, kafka: Any, bootstrap: str, config: dict[str, str], topic: str, patience_s: float) -> None:
         self._kafka = kafka
         self._bootstrap = bootstrap
@@ -90,7 +96,7 @@ class _Reader:
             "bootstrap.servers": bootstrap,
             "error_cb": self._complained,
         }
-        self._group = self._config.pop("group.id", "kcoord-wire-reader")  # librdkafka wants one; nobody joins it
+        self._group = self._config.pop("group.id", "kcoord-wire-reader")  # librdkafka requires one; it is not joined
 
     def close(self) -> None:
         if self._consumer is not None:
@@ -102,10 +108,10 @@ class _Reader:
         if not fatal and error.code() != self._kafka.KafkaError._ALL_BROKERS_DOWN:
             self._complaint = error
 
-    # ---- what there is
+    # ---- the topic
 
     def _connect(self) -> list[int]:
-        """The topic's partitions, and a consumer that can read them."""
+        """Return the topic's partitions, with a consumer made that can read them."""
         admin = require("confluent_kafka.admin", "kafka", "reading a live topic")
         known = self._metadata(self._made(admin.AdminClient, {"allow.auto.create.topics": False}))
         found = known.topics.get(self._topic)
@@ -123,10 +129,10 @@ class _Reader:
         try:
             return kind({**self._config, **settings}, logger=_LOGGER)
         except (self._kafka.KafkaException, ValueError, TypeError) as error:
-            raise TopicError(f"librdkafka does not take these settings: {_text(error)}") from None
+            raise TopicError(f"librdkafka rejects these settings: {_text(error)}") from None
 
     def _metadata(self, admin: Any) -> Any:
-        """All topics: to ask for one by name makes a broker create it."""
+        """Return the metadata of all topics: a request for one by name may make a broker create it."""
         wait = min(self._patience, _CONNECT_SECONDS)
         end = time.monotonic() + wait
         error: Any = None
@@ -152,10 +158,10 @@ class _Reader:
         reason = _text(self._complaint if self._complaint is not None else error)
         if self._complaint is not None and self._is_final(self._complaint):
             return TopicError(
-                f"the broker at {self._bootstrap} does not let us in: {reason}; see the security settings"
+                f"the broker at {self._bootstrap} refuses the login: {reason}; check the security settings"
             )
         what = f"no broker answers at {self._bootstrap} within {min(self._patience, _CONNECT_SECONDS):g} s"
-        return TopicError(f"{what}: {reason}; see that address, port and security.protocol are right")
+        return TopicError(f"{what}: {reason}; check address, port and security.protocol")
 
     def _refused(self, error: Any) -> TopicError:
         codes = self._kafka.KafkaError
@@ -165,109 +171,122 @@ class _Reader:
             return TopicError(f"{self._topic} is gone from the cluster at {self._bootstrap}: {_text(error)}")
         return TopicError(f"{self._topic} at {self._bootstrap} cannot be read: {_text(error)}")
 
-    # ---- what is read
+    # ---- its records
 
     def batches(
         self, until_end: bool, batch_rows: int, progress: Callable[[int, int], None] | None
     ) -> Iterator[pa.RecordBatch]:
-        partitions = self._connect()
-        lows, ends = self._bounds(partitions)
-        done = dict(lows)
-        total = sum(ends[partition] - lows[partition] for partition in partitions)
-        left = {partition for partition in partitions if ends[partition] > lows[partition] or not until_end}
-        place = self._kafka.TopicPartition
-        self._consumer.assign([place(self._topic, partition, lows[partition]) for partition in sorted(left)])
-        rows = _Rows(self._topic)
+        spans = self._spans(self._connect(), until_end)
+        self._consumer.assign([self._place(span.partition, span.low) for span in _open(spans)])
+        rows: list[LogRow] = []
         heard = time.monotonic()
-        while left:
-            messages = self._consumer.consume(min(batch_rows, 10_000), _POLL_SECONDS)
-            over = []
-            for message in messages:
-                partition, error = message.partition(), message.error()
-                if error is not None:
-                    if error.code() != self._kafka.KafkaError._PARTITION_EOF:
-                        raise self._refused(error)
-                    if until_end and partition in left:
-                        over.append(partition)
-                    continue
-                offset = message.offset()
-                if until_end and offset >= ends[partition]:
-                    over.append(partition)
-                    continue
-                rows.add(message)
-                done[partition] = offset + 1
-                if until_end and offset + 1 >= ends[partition]:
-                    over.append(partition)
-            for partition in set(over) & left:
-                left.discard(partition)
-                done[partition] = ends[partition]
-                self._consumer.incremental_unassign([place(self._topic, partition)])
-            if messages:
-                heard = time.monotonic()
-            if rows.count >= batch_rows or (rows.count and not messages):
-                yield rows.take()
+        while _open(spans):
+            messages = self._consumer.consume(min(batch_rows, _MAX_MESSAGES), _POLL_SECONDS)
+            rows += self._read(messages, spans)
+            heard = time.monotonic() if messages else heard
+            if len(rows) >= batch_rows or (rows and not messages):
+                yield _batch(rows)
+                rows = []
             if progress is not None:
-                progress(sum(done.values()) - sum(lows.values()), total)
-            if until_end and left and time.monotonic() - heard > self._patience:
-                raise self._stalled(done, ends, left)
-        if rows.count:
-            yield rows.take()
+                progress(*_progress(spans))
+            if until_end and time.monotonic() - heard > self._patience:
+                self._check_stalled(_open(spans))
+        if rows:
+            yield _batch(rows)
 
-    def _bounds(self, partitions: list[int]) -> tuple[dict[int, int], dict[int, int]]:
-        """The first offset of each partition, and the one after its last."""
-        lows, ends = {}, {}
+    def _place(self, partition: int, *offset: int) -> Any:
+        return self._kafka.TopicPartition(self._topic, partition, *offset)
+
+    def _read(self, messages: Sequence[Any], spans: Mapping[int, _Span]) -> Iterator[LogRow]:
+        """Yield the records among the messages, and stop reading the partitions that are at their end."""
+        for message in messages:
+            error = message.error()
+            if error is not None and error.code() != self._kafka.KafkaError._PARTITION_EOF:
+                raise self._refused(error)
+            span = spans[message.partition()]
+            if error is None and not (span.until_end and message.offset() >= span.end):
+                span.done = message.offset() + 1
+                yield self._row(message)
+                if span.done < span.end:
+                    continue
+            # Here the partition is at its end: by an event, or because a record at or behind its end has come.
+            if span.until_end and span.is_open:
+                span.done, span.is_open = span.end, False
+                self._consumer.incremental_unassign([self._place(span.partition)])
+
+    def _row(self, message: Any) -> LogRow:
+        offset, partition = message.offset(), message.partition()
+        return LogRow(
+            source=f"{self._topic}-{partition}",
+            partition=partition,
+            offset=offset,
+            position=offset,
+            time_ns=record_time_ns(message.timestamp()[1]),
+            key=message.key(),
+            value=message.value(),
+        )
+
+    def _spans(self, partitions: Sequence[int], until_end: bool) -> dict[int, _Span]:
+        """Return what there is to read of each partition."""
+        spans = {}
         for partition in partitions:
-            place = self._kafka.TopicPartition(self._topic, partition)
             try:
-                bounds = self._consumer.get_watermark_offsets(place, timeout=self._patience, cached=False)
+                bounds = self._consumer.get_watermark_offsets(
+                    self._place(partition), timeout=self._patience, cached=False
+                )
             except self._kafka.KafkaException as error:
                 raise self._refused(error.args[0]) from None
             if bounds is None:
-                raise TopicError(f"nobody tells where {self._topic}-{partition} ends within {self._patience:g} s")
-            lows[partition], ends[partition] = bounds
-        return lows, ends
+                raise TopicError(f"no broker reports the end of {self._topic}-{partition} within {self._patience:g} s")
+            low, end = bounds
+            spans[partition] = _Span(partition, low, end, low, end > low or not until_end, until_end)
+        return spans
 
-    def _stalled(self, done: Mapping[int, int], ends: Mapping[int, int], left: set[int]) -> TopicError:
-        partition = min(left)
-        where = f"{self._topic}-{partition} at offset {done[partition]} of {ends[partition]}"
+    def _check_stalled(self, left: Sequence[_Span]) -> None:
+        """Raise an error for the first of the partitions that are still read, if there are any."""
+        if not left:
+            return
+        where = f"{self._topic}-{left[0].partition} at offset {left[0].done} of {left[0].end}"
         reason = "" if self._complaint is None else f": {_text(self._complaint)}"
         more = "" if len(left) == 1 else f" and {len(left) - 1} more partitions"
-        return TopicError(f"nothing has come for {self._patience:g} s from {where}{more}{reason}")
+        raise TopicError(f"no record has come for {self._patience:g} s from {where}{more}{reason}")
 
 
-class _Rows:
-    """Records on their way into a batch."""
+@dataclass(slots=True)
+class _Span:
+    """What there is to read of a partition.
 
-    def __init__(self, topic: str) -> None:
-        self._topic = topic
-        self._rows: list[LogRow] = []
+    :ivar low: first offset
+    :ivar end: offset after the last one, when reading began
+    :ivar done: offset of the next record to read
+    :ivar is_open: it is being read
+    :ivar until_end: reading stops at `end`
+    """
 
-    @property
-    def count(self) -> int:
-        return len(self._rows)
+    partition: int
+    low: int
+    end: int
+    done: int
+    is_open: bool
+    until_end: bool
 
-    def add(self, message: Any) -> None:
-        offset, partition = message.offset(), message.partition()
-        self._rows.append(
-            LogRow(
-                source=f"{self._topic}-{partition}",
-                partition=partition,
-                offset=offset,
-                position=offset,
-                time_ns=message.timestamp()[1] * 1_000_000,
-                key=message.key(),
-                value=message.value(),
-            )
-        )
 
-    def take(self) -> pa.RecordBatch:
-        rows, self._rows = self._rows, []
-        (batch,) = table_of(LogRow, rows).to_batches()
-        return batch
+def _open(spans: Mapping[int, _Span]) -> list[_Span]:
+    return [span for span in spans.values() if span.is_open]
+
+
+def _progress(spans: Mapping[int, _Span]) -> tuple[int, int]:
+    """Return how many offsets are done, and how many there were at the start."""
+    return sum(span.done - span.low for span in spans.values()), sum(span.end - span.low for span in spans.values())
+
+
+def _batch(rows: list[LogRow]) -> pa.RecordBatch:
+    (batch,) = table_of(LogRow, rows).to_batches()
+    return batch
 
 
 def _text(error: Any) -> str:
-    """What an error says, without the codes around it."""
+    """Return the text of an error, without the codes around it."""
     if isinstance(error, Exception) and error.args and hasattr(error.args[0], "str"):
         error = error.args[0]
     return str(error.str() if hasattr(error, "str") else error) if error is not None else "no answer"
