@@ -52,8 +52,9 @@ MAY_IMPORT = {
     "forensics.wire": {"forensics"} | DATA,
     "forensics.log": {"forensics"} | FRAMES - {"recorder", "capture"},
     "forensics.detectors": {"forensics"} | DATA,
-    "report": {"forensics", "fields"} | DATA,
-    "spark": {"schema", "report", "forensics", "forensics.sources", "forensics.exchanges", "forensics.wire"}
+    "report": {"report.page", "forensics", "fields"} | DATA,
+    "report.page": {"report", "forensics"} | DATA,
+    "spark": {"schema", "forensics", "forensics.sources", "forensics.exchanges", "forensics.wire"}
     | {"forensics.log", "forensics.detectors"}
     | FRAMES,
     "cli": {"*"},
@@ -67,7 +68,7 @@ STATE_MACHINES = (
     "consumer.machine",
 )
 # A foreign library, and the room that alone may import it.
-ONLY_IN = {"pyspark": {"spark"}, "dpkt": {"capture"}, "construct": {"schema", "codec"}, "altair": {"report"}}
+ONLY_IN = {"pyspark": {"spark"}, "dpkt": {"capture"}, "construct": {"schema", "codec"}, "altair": {"report.page"}}
 ONLY_IN |= {name: set() for name in ("aiokafka", "kafka", "kio", "pykafka")}  # Kafka clients belong to the tests
 ONLY_IN |= {"confluent_kafka": {"forensics"}}  # the live topic: librdkafka brings TLS and SASL
 WORLD = {"asyncio", "os", "random", "secrets", "select", "selectors", "signal", "socket", "ssl", "subprocess"}

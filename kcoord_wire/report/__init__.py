@@ -1,4 +1,4 @@
-"""What a person reads: the report as one HTML file, as JSON, and in a terminal.
+"""The report on groups: one HTML file, JSON, or text for a terminal.
 
 Only `write_html` needs altair and vl-convert, only `print_summary` needs rich.
 """

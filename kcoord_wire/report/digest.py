@@ -1,10 +1,9 @@
-"""What a reader must know of a group first: how bad it is, why, who, how long, in a sentence and in figures.
+"""The summary of a group: severity, causes, clients and durations, as a sentence and as numbers.
 
 Laws:
 
-* The order of groups is by severity of their findings, then by the time lost, then by name: the same input, the same
-  order.
-* A rebalance that is still open goes on to the last moment of its group, an interrupted one to the next.
+* Groups are sorted by the severity of their findings, then by the time lost, then by name.
+* An open rebalance lasts until the last moment of its group, an interrupted one until the next begins.
 """
 
 from __future__ import annotations
@@ -13,19 +12,21 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
+from typing import Final
 
 from kcoord_wire.forensics.model import Finding, GroupHistory, Rebalance
 from kcoord_wire.report.formatting import counted, duration, name_of, shown
 
-__all__ = ["CauseShare", "Culprit", "Digest", "digest_of", "digests", "worst_findings"]
+__all__ = ["NAMELESS_GROUP", "CauseShare", "Culprit", "Digest", "digest_of", "digests", "worst_findings"]
 
-SEVERITIES = ("critical", "warning", "info")
-LATE = 0.3  # of a rebalance's time: from there on who joined last is why it took long
+SEVERITIES: Final = ("critical", "warning", "info")
+_LATE: Final = 0.3  # share of a rebalance from which the last member to join is named as the reason for its length
+NAMELESS_GROUP: Final = "(group without a name)"
 
 
 @dataclass(frozen=True, slots=True)
 class CauseShare:
-    """One cause: how many rebalances, how long they took together, and the partition time they cost."""
+    """One cause: its number of rebalances, their total duration, and the partition time they cost."""
 
     cause: str
     count: int
@@ -35,10 +36,12 @@ class CauseShare:
 
 @dataclass(slots=True)
 class Culprit:
-    """A client by what it did to the others.
+    """A client, by its effect on the group.
 
-    :ivar set_off: rebalances that it set off; `last` those that waited for it, at most `late_ms`; `removed` how often
-        it was removed
+    :ivar set_off: number of rebalances that it set off
+    :ivar last: number of rebalances in which it joined last
+    :ivar late_ms: the longest time by which it joined after the others
+    :ivar removed: number of times it was removed
     """
 
     name: str
@@ -51,13 +54,21 @@ class Culprit:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """A group at a glance.
+    """The summary of a group.
 
+    :ivar history: with unknown instead of non-finite durations
     :ivar severity: of its worst finding; ``quiet`` without findings
-    :ivar name: of the group, printable; `sentence` what happened to it
-    :ivar lengths: how many milliseconds each rebalance took, by number; None where nothing tells
+    :ivar name: of the group, printable
+    :ivar sentence: what happened to it
+    :ivar lengths: duration of each rebalance in milliseconds, by number; None where unknown
     :ivar rebalancing_ms: time in which any rebalance went on, overlaps counted once
-    :ivar causes: most frequent first; `culprits` worst first
+    :ivar paused_ms: partition time without an owner
+    :ivar moved: partitions that changed owner
+    :ivar needless: of these, moves that balance did not require
+    :ivar unfinished: number of open or interrupted rebalances
+    :ivar causes: most frequent first
+    :ivar culprits: worst first
+    :ivar worst: the longest rebalance
     """
 
     history: GroupHistory
@@ -65,7 +76,6 @@ class Digest:
     name: str
     sentence: str
     lengths: dict[int, float | None]
-    span_ms: float
     rebalancing_ms: float
     paused_ms: float
     moved: int
@@ -82,7 +92,7 @@ class Digest:
 
 
 def digests(histories: Iterable[GroupHistory]) -> list[Digest]:
-    """One digest a group, the worst first."""
+    """The summary of each group, worst first."""
     rank = {name: place for place, name in enumerate(SEVERITIES)}
     return sorted(
         map(digest_of, histories),
@@ -96,13 +106,13 @@ def digests(histories: Iterable[GroupHistory]) -> list[Digest]:
 
 
 def worst_findings(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings, the worst first, else in order of time."""
+    """The findings, worst first, then in order of time."""
     rank = {name: place for place, name in enumerate(SEVERITIES)}
     return sorted(findings, key=lambda f: (rank.get(f.severity, len(rank)), f.from_ns, f.detector, f.text))
 
 
 def digest_of(history: GroupHistory) -> Digest:
-    """What a reader must know of this group first."""
+    """The summary of one group."""
     history = replace(history, rebalances=[_with_numbers(row) for row in history.rebalances])
     group, rebalances = history.group, history.rebalances
     lengths = _lengths(history)
@@ -111,10 +121,9 @@ def digest_of(history: GroupHistory) -> Digest:
     return Digest(
         history=history,
         severity=next((f.severity for f in worst_findings(history.findings)), "quiet"),
-        name=shown(group.group_id, 80) or "(group without a name)",
+        name=shown(group.group_id, 80) or NAMELESS_GROUP,
         sentence=_sentence(history, causes, worst, lengths),
         lengths=lengths,
-        span_ms=_span_ms(history),
         rebalancing_ms=_covered_ms(rebalances, lengths),
         paused_ms=group.paused_ms if math.isfinite(group.paused_ms) else 0.0,
         moved=sum(r.moved for r in rebalances),
@@ -127,7 +136,7 @@ def digest_of(history: GroupHistory) -> Digest:
 
 
 def _with_numbers(row: Rebalance) -> Rebalance:
-    """Not known, where a time is no number: a table that somebody else has written may say so."""
+    """Replace non-finite durations by None: a table written by another program may have them."""
     names = ("duration_ms", "joining_ms", "syncing_ms", "late_ms", "paused_ms")
     wrong = {name: None for name in names if (ms := getattr(row, name)) is not None and not math.isfinite(ms)}
     return replace(row, **wrong) if wrong else row  # type: ignore[arg-type]  # mypy takes the names for any field
@@ -214,7 +223,7 @@ def _sentence(
 
 
 def _because(worst: Rebalance, length: float) -> str:
-    if worst.late_ms is not None and worst.late_ms >= LATE * length and (worst.last_client_id or worst.last_member_id):
+    if worst.late_ms is not None and worst.late_ms >= _LATE * length and (worst.last_client_id or worst.last_member_id):
         return f" because {_person(worst.last_client_id, worst.last_member_id, worst.last_client_host)} was late"
     if worst.client_id or worst.member_id or worst.instance_id:
         name = name_of(worst.client_id, worst.member_id, worst.instance_id)

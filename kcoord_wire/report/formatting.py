@@ -1,9 +1,9 @@
-"""Figures, times and names as people read them, the same in the page and in the terminal.
+"""Format durations, times, names and partitions for people, the same in the page and in the terminal.
 
 Laws:
 
-* What comes from a peer is shown through `shown` or `name_of`: no control character, no override of the writing
-  direction, and no text without end.
+* Strings of peers pass through `shown` or `name_of`: no control character, no override of the writing direction, and a
+  bounded length.
 * A duration has two or three significant digits; a time is UTC.
 """
 
@@ -12,22 +12,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from kcoord_wire.fields import printable
 
 __all__ = ["ago", "counted", "duration", "iso", "name_of", "partition_runs", "shown", "utc"]
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def shown(text: str, limit: int = 120) -> str:
-    """The text of a peer, printable, at most `limit` characters of it."""
+    """A string of a peer: printable, at most `limit` characters."""
     safe = printable(text[: limit + 1])
     return safe if len(safe) <= limit else f"{safe[: limit - 1]}…"
 
 
 def name_of(client_id: str | None, member_id: str | None = None, instance_id: str | None = None) -> str:
-    """How people call a member: its instance id, else its client id, else the id that the coordinator gave it."""
+    """The name of a member for people: its instance id, else its client id, else its member id."""
     return shown(instance_id or client_id or member_id or "a member without a name", 60)
 
 
@@ -37,7 +38,7 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 
 
 def duration(ms: float) -> str:
-    """``340 ms``, ``8.1 s``, ``42 s``, ``12 min 5 s``, ``3 h 4 min``, ``2 d 3 h``; of what is no number: ``?``."""
+    """``340 ms``, ``8.1 s``, ``42 s``, ``12 min 5 s``, ``3 h 4 min``, ``2 d 3 h``; a non-finite one is ``?``."""
     if not math.isfinite(ms):
         return "?"
     if ms < 0:
@@ -72,7 +73,7 @@ def partition_runs(places: Iterable[tuple[str, int]]) -> str:
 
 
 def ago(ns: int, since_ns: int) -> str:
-    """A time relative to the first one of its group: ``+0:42.310``, ``+3:04:05.000``."""
+    """A time relative to the first moment of its group: ``+0:42.310``, ``+3:04:05.000``."""
     ms = (ns - since_ns) // 1_000_000
     minutes, rest = divmod(abs(ms), 60_000)
     hours, minutes = divmod(minutes, 60)
@@ -81,7 +82,7 @@ def ago(ns: int, since_ns: int) -> str:
 
 
 def iso(ns: int) -> str | None:
-    """The time in ISO 8601 with nanoseconds; None where the calendar ends (year 9999)."""
+    """The time in ISO 8601 with nanoseconds; None after the year 9999."""
     try:
         moment = EPOCH + timedelta(seconds=ns // 1_000_000_000)
     except OverflowError:

@@ -8,12 +8,12 @@
 
 Laws:
 
-* Rows have the keys of `kcoord_wire.forensics.model`, all of them, in its order; so a key means what is said there.
-* A time ``x_ns`` stands twice: ``x_ns``, an integer, and ``x``, the same in ISO 8601 with nanoseconds, UTC.
-* A number that is none (infinite, not a number) is null.
-* Groups come worst first. ``severity`` is that of the worst finding, or ``quiet``.
-* Strings are exactly those of the source; the text of the file is ASCII, so that no peer's string reaches a terminal.
-* A key may be added within a version; one that goes or changes its meaning makes a new one.
+* Rows have all keys of `kcoord_wire.forensics.model`, in its order and with the meaning documented there.
+* A time ``x_ns`` is written twice: ``x_ns``, an integer, and ``x``, in ISO 8601 with nanoseconds, UTC.
+* A non-finite number is null.
+* Groups are sorted worst first. ``severity`` is that of the worst finding, or ``quiet``.
+* Strings are exactly those of the source; the file is ASCII, so that no control character reaches a terminal.
+* A version may add keys; removing a key or changing its meaning needs a new version.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 from kcoord_wire.forensics.model import GroupHistory, Loss
 from kcoord_wire.report.digest import digests
@@ -32,11 +32,12 @@ from kcoord_wire.report.formatting import iso
 
 __all__ = ["to_json", "write_json"]
 
-FORMAT, VERSION = "kcoord-report", 1
+FORMAT: Final = "kcoord-report"
+VERSION: Final = 1
 
 
 def to_json(histories: Iterable[GroupHistory], losses: Iterable[Loss]) -> dict[str, Any]:
-    """The whole report as what `json.dumps` takes."""
+    """The whole report, ready for `json.dumps`."""
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -55,9 +56,10 @@ def write_json(
     *,
     indent: int | None = None,
 ) -> None:
-    """Write the report; the same input gives the same bytes.
+    """Write the report; the same input has the same bytes.
 
-    :param to: a path, or a file that is open for text
+    :param to: a path, or a file opened for text
+    :param indent: spaces per level; None writes one line
     """
     text = json.dumps(to_json(histories, losses), indent=indent, allow_nan=False).replace("\x7f", "\\u007f") + "\n"
     if isinstance(to, str | os.PathLike):

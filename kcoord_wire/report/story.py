@@ -44,7 +44,9 @@ def events_of(history: GroupHistory) -> list[Event]:
         events.append(Event(generation.joined_ns, "", "generation", text + (f", led by {leader}" if leader else "")))
     events += _of_ownership(history, names)
     for finding in history.findings:
-        events.append(Event(finding.from_ns, shown(finding.subject or ""), finding.severity, shown(finding.text, 600)))
+        events.append(
+            Event(finding.from_ns, shown(finding.subject or ""), shown(finding.severity, 20), shown(finding.text, 600))
+        )
     return sorted(events, key=lambda event: event.time_ns)
 
 
@@ -63,7 +65,9 @@ def _of_member(life: MemberLife, name: str) -> Iterator[Event]:
 
 def _of_rebalance(row: Rebalance) -> Iterator[Event]:
     who = name_of(row.client_id, row.member_id, row.instance_id) if row.client_id or row.member_id else ""
-    cause = f"#{row.number}: {row.cause}" + (f" ({row.confidence:.0%} sure)" if row.confidence < 1 else "")
+    cause = f"#{row.number}: {shown(str(row.cause), 60)}" + (
+        f" ({row.confidence:.0%} sure)" if row.confidence < 1 else ""
+    )
     yield Event(row.started_ns, who, "rebalance", f"{cause}; {shown(row.detail, 400)}" if row.detail else cause)
     if row.ended_ns is not None:
         took = "" if row.duration_ms is None else f" after {duration(row.duration_ms)}"

@@ -1,17 +1,17 @@
-"""The report in a terminal: a sentence a group, its rebalances, its findings, and what could not be read.
+"""The report in a terminal: for each group a sentence, its rebalances and findings; then the losses.
 
 Laws:
 
-* No control character of a peer's string reaches the terminal, and none is taken for markup.
-* A long report stays a screenful a group: of many rebalances those that took longest, said so.
-* Where a table would be too narrow to read, each rebalance is two lines with the same particulars.
+* No control character of a peer's string reaches the terminal, and no string is markup.
+* Each group takes at most a screen: of many rebalances the longest are shown, with a line that says so.
+* In a narrow terminal each rebalance is two lines instead of a table row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from kcoord_wire.extras import require
 from kcoord_wire.forensics.model import Cause, Finding, GroupHistory, Loss, Rebalance
@@ -23,22 +23,24 @@ if TYPE_CHECKING:
 
 __all__ = ["print_summary"]
 
-ROWS, FINDINGS, LOSSES = 20, 10, 10  # shown of each
-STYLES = {"critical": "bold red", "warning": "yellow", "info": "cyan", "quiet": "green"}
-FAULTS = {
+ROWS: Final = 20  # rebalances of a group
+FINDINGS: Final = 10  # of a group
+LOSSES: Final = 10
+STYLES: Final = {"critical": "bold red", "warning": "yellow", "info": "cyan", "quiet": "green"}
+FAULTS: Final = {
     Cause.POLL_TIMEOUT, Cause.SESSION_EXPIRED, Cause.SYNC_EXPIRED, Cause.REBALANCE_TIMEOUT, Cause.COORDINATOR_FAILOVER,
 }  # fmt: skip
-NARROW = 100  # columns below which the table's cells would be cut into syllables
-PLAIN = 1 << 16  # columns of what is no terminal: nothing is wrapped there
+NARROW: Final = 100  # columns below which the cells of a table would wrap within words
+PLAIN: Final = 1 << 16  # columns where the output is not a terminal, so that no line is wrapped
 
 
 def print_summary(
     histories: Iterable[GroupHistory], losses: Iterable[Loss], file: TextIO | None = None, width: int | None = None
 ) -> None:
-    """Print what a reader must know of every group, the worst first.
+    """Print the summary of every group, worst first.
 
-    :param file: standard output by default; it gets colours if it is a terminal
-    :param width: in columns; that of the terminal by default, and without end where there is none
+    :param file: standard output by default; a terminal gets colours
+    :param width: in columns; by default that of the terminal, and unlimited elsewhere
     :raises MissingLibraryError: rich is not installed
     """
     console_module = _rich("console")
@@ -77,7 +79,7 @@ def _group(digest: Digest, narrow: bool) -> Iterator[Any]:
     if len(findings) > FINDINGS:
         yield text(f"{counted(len(findings) - FINDINGS, 'more finding')}", "dim")
     for sentence in history.group.blind:
-        yield text(f"cannot be told from this source: {shown(sentence, 400)}", "dim")
+        yield text(f"not visible in this source: {shown(sentence, 400)}", "dim")
     yield ""
 
 
@@ -119,11 +121,11 @@ def _list(digest: Digest) -> Iterator[Any]:
         line.append(cause, "red" if row.cause in FAULTS else "bold")
         line.append(f", {who}" if who else "")
         yield line
-        told = (
+        parts = (
             took and f"took {took}", last and f"last to join {last}", late and f"late {late}", f"moved {moved}",
             paused and f"paused {paused}", outcome,
         )  # fmt: skip
-        yield text(f"  {', '.join(filter(None, told))}", "dim" if row.outcome == "stable" else "yellow")
+        yield text(f"  {', '.join(filter(None, parts))}", "dim" if row.outcome == "stable" else "yellow")
 
 
 def _longest(digest: Digest) -> Sequence[Rebalance]:

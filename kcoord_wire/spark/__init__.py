@@ -1,4 +1,4 @@
-"""The pipeline on Spark: frames into columns, captures, recordings and logs as sources, histories of groups.
+"""The pipeline on Spark: frames into columns; captures, recordings and logs as sources; histories of groups.
 
     spark = session("local[4]")
     register(spark)
@@ -6,39 +6,38 @@
     decode_frames(frames, apis=["JoinGroup"], columns=["group_id", "reason"], flat=True).show()
     explain_rebalances(frames).select("group_id", "cause", "client_id", "detail").show(truncate=False)
 
-Spark (4.2 or newer), pyarrow and pandas come with the extra ``spark``. On a cluster every worker needs pyarrow, and
-this package, which `package_archive` makes into a file that travels. What fits one machine needs no Spark: see
+Spark (4.2 or newer), pyarrow and pandas come with the extra ``spark``. On a cluster every worker needs pyarrow and this
+package, which `package_archive` writes into one file. Sources that fit one machine need no Spark: see
 `kcoord_wire.forensics.analysis`.
+
+Names are imported on first use.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from kcoord_wire.extras import require
 
-require("pyspark", "spark", "kcoord_wire.spark")
-require("pandas", "spark", "kcoord_wire.spark")
-
-from kcoord_wire.spark.archive import package_archive, submit_conf  # noqa: E402
-from kcoord_wire.spark.decode import BadFrameError, decode_frames, from_kafka_wire  # noqa: E402
-from kcoord_wire.spark.files import convert_parquet, decode_parquet  # noqa: E402
-from kcoord_wire.spark.session import session, spark_conf  # noqa: E402
-from kcoord_wire.spark.sources import register  # noqa: E402
-from kcoord_wire.spark.timelines import (  # noqa: E402
-    Matched,
-    Timeline,
-    explain_rebalances,
-    group_timeline,
-    match_exchanges,
-)
+if TYPE_CHECKING:
+    from kcoord_wire.spark.archive import package_archive, submit_conf
+    from kcoord_wire.spark.decode import BadFrameError, decode_frames, from_kafka_wire
+    from kcoord_wire.spark.files import convert_parquet, decode_parquet
+    from kcoord_wire.spark.histories import Histories, Matched, explain_rebalances, group_histories, match_exchanges
+    from kcoord_wire.spark.sessions import session, spark_conf
+    from kcoord_wire.spark.sources import register
 
 __all__ = [
     "BadFrameError",
+    "Histories",
     "Matched",
-    "Timeline",
     "convert_parquet",
     "decode_frames",
     "decode_parquet",
     "explain_rebalances",
     "from_kafka_wire",
-    "group_timeline",
+    "group_histories",
     "match_exchanges",
     "package_archive",
     "register",
@@ -46,3 +45,24 @@ __all__ = [
     "spark_conf",
     "submit_conf",
 ]
+
+require("pyspark", "spark", "kcoord_wire.spark")
+require("pandas", "spark", "kcoord_wire.spark")
+
+_MODULES: Final = {
+    "archive": ("package_archive", "submit_conf"),
+    "decode": ("BadFrameError", "decode_frames", "from_kafka_wire"),
+    "files": ("convert_parquet", "decode_parquet"),
+    "histories": ("Histories", "Matched", "explain_rebalances", "group_histories", "match_exchanges"),
+    "sessions": ("session", "spark_conf"),
+    "sources": ("register",),
+}
+_MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value

@@ -1,12 +1,12 @@
-"""From files to histories on Spark: what `kcoord_wire.forensics.analysis` does in one process.
+"""From files to histories on Spark, as `kcoord_wire.forensics.analysis` does it in one process.
 
     analysis = analyze_on_spark(["captures/"], master="spark://host:7077")
 
 Laws:
 
-* The histories, losses and counts are those of the plain analysis, whatever the cluster.
-* Frames and exchanges stay on the executors; the histories and losses come to the driver.
-* A session that runs already is used and left running; one that was begun here ends here.
+* Histories, losses and counts equal those of the plain analysis, for any cluster.
+* Frames and exchanges stay on the executors; only histories and losses come to the driver.
+* A running session is used and left running; a session started here is stopped here.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from pyspark.sql import functions as F
 from kcoord_wire.forensics.analysis import Analysis, Progress
 from kcoord_wire.forensics.model import LogRow, Loss, arrow_schema
 from kcoord_wire.forensics.sources.files import Source, find_sources
+from kcoord_wire.spark.histories import Histories, group_histories, match_exchanges
 from kcoord_wire.spark.rows import instances
-from kcoord_wire.spark.session import session
+from kcoord_wire.spark.sessions import session
 from kcoord_wire.spark.sources import register
-from kcoord_wire.spark.timelines import Timeline, group_timeline, match_exchanges
 
 __all__ = ["analyze_on_spark"]
 
-_LOOK_SECONDS: Final = 0.5
+_POLL_SECONDS: Final = 0.5
 
 
 def analyze_on_spark(
@@ -49,12 +49,14 @@ def analyze_on_spark(
 ) -> Analysis:
     """The histories of all groups in captures, recordings and log segments, or in a live topic.
 
-    :param paths: files, folders, patterns, which every executor has to see
-    :param kafka: ``host:port`` of a cluster whose ``__consumer_offsets`` is read instead; the driver reads it and puts
-        it into a temporary folder, which executors have to see too
+    :param paths: files, folders, patterns; every executor needs access to them
+    :param kafka: ``host:port`` of a cluster whose ``__consumer_offsets`` is read instead. The driver copies the topic
+        to a temporary folder, which executors need access to as well
+    :param kafka_config: settings of librdkafka for `kafka`
+    :param master: Spark's master URL, if no session runs yet
     :param ports: the brokers' ports, for captures; None finds them
-    :param groups: only these
-    :param progress: is told what is done, how many tasks of it are, and how many it has
+    :param groups: only these groups
+    :param progress: called with the name of the stage, its completed tasks and all its tasks
     :raises SourceError: a path has nothing that can be read
     """
     sources = [] if kafka else find_sources(paths)
@@ -86,8 +88,8 @@ def _load(spark: SparkSession, sources: Sequence[Source], ports: Collection[int]
     reader = spark.read.format("kcoord")
     if ports:
         reader = reader.option("ports", ",".join(map(str, sorted(ports))))
-    is_here = master.startswith("local")  # elsewhere another folder is the current one
-    return reader.load([str(source.path if is_here else source.path.absolute()) for source in sources])
+    is_local = master.startswith("local")  # executors elsewhere have another current folder
+    return reader.load([str(source.path if is_local else source.path.absolute()) for source in sources])
 
 
 def _add_frames(analysis: Analysis, frames: DataFrame, groups: Collection[str] | None) -> None:
@@ -96,7 +98,7 @@ def _add_frames(analysis: Analysis, frames: DataFrame, groups: Collection[str] |
         counts = matched.counts
         analysis.counts["frames"] += counts["frames"]
         analysis.counts["exchanges"] += counts["exchanges"]
-        _add(analysis, group_timeline(matched, groups=groups))
+        _add(analysis, group_histories(matched, groups=groups))
     finally:
         matched.unpersist()
 
@@ -105,51 +107,51 @@ def _add_records(analysis: Analysis, records: DataFrame, groups: Collection[str]
     records = records.persist()
     try:
         analysis.counts["records"] += records.where(F.col("error").isNull()).count()
-        _add(analysis, group_timeline(records, groups=groups))
+        _add(analysis, group_histories(records, groups=groups))
     finally:
         records.unpersist()
 
 
-def _add(analysis: Analysis, timeline: Timeline) -> None:
+def _add(analysis: Analysis, histories: Histories) -> None:
     try:
-        analysis.histories += timeline.collect()
-        losses = instances(Loss, timeline.losses.toArrow())
+        analysis.histories += histories.collect()
+        losses = instances(Loss, histories.losses.toArrow())
         analysis.losses += sorted(losses, key=lambda loss: (loss.source, loss.position))
     finally:
-        timeline.unpersist()
+        histories.unpersist()
 
 
 def _stage(kafka: str, config: Mapping[str, str], path: Path, progress: Progress | None) -> None:
-    """The records of a live topic as a file."""
+    """Copy the records of a live topic to a file."""
     from kcoord_wire.forensics.sources.live import read_topic
 
-    tell = None if progress is None else partial(progress, kafka)
+    report = None if progress is None else partial(progress, kafka)
     with pq.ParquetWriter(path, arrow_schema(LogRow)) as writer:
-        for batch in read_topic(kafka, dict(config), progress=tell):
+        for batch in read_topic(kafka, dict(config), progress=report):
             writer.write_batch(batch)
 
 
 @contextmanager
 def _watched(spark: SparkSession, progress: Progress | None) -> Iterator[None]:
-    """Tells how many tasks of the stages at work are done, while the block runs."""
+    """Report the completed tasks of the active stages while the block runs."""
     if progress is None:
         yield
         return
-    over = threading.Event()
+    finished = threading.Event()
     tracker = spark.sparkContext.statusTracker()
 
-    def look() -> None:
-        while not over.wait(_LOOK_SECONDS):
+    def poll() -> None:
+        while not finished.wait(_POLL_SECONDS):
             stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
             known = [stage for stage in stages if stage is not None]
             if known:
                 tasks = sum(stage.numTasks for stage in known)
                 progress(known[0].name.partition(" at ")[0], sum(stage.numCompletedTasks for stage in known), tasks)
 
-    watcher = threading.Thread(target=look, name="kcoord-progress", daemon=True)
+    watcher = threading.Thread(target=poll, name="kcoord-progress", daemon=True)
     watcher.start()
     try:
         yield
     finally:
-        over.set()
+        finished.set()
         watcher.join()

@@ -1,4 +1,4 @@
-"""The package as one file that travels to a cluster's executors.
+"""The package as one file for the executors of a cluster.
 
     archive = package_archive("kcoord_wire.zip")
     spark-submit --py-files kcoord_wire.zip job.py
@@ -6,11 +6,10 @@
 
 Laws:
 
-* It holds the modules, the schema files and the native modules of this platform; the executors need pyarrow beside it.
-* Python cannot load a native module out of a zip. With ``--archives`` Spark has unpacked it; with ``--py-files`` the
-  first import unpacks it beside itself, in the executor's own folder, or in a temporary folder where it may not write.
-* Executors on another platform leave out what is built for this one and run the pure twin: a native module's file name
-  tells its platform.
+* It holds the modules, the schema files and the native modules of this platform; the executors also need pyarrow.
+* Python cannot load a native module from a zip. With ``--archives`` Spark unpacks the file; with ``--py-files`` the
+  first import unpacks it into the executor's folder beside the file, or into a temporary folder if that is read-only.
+* Executors on another platform ignore the native modules, whose file names contain the platform, and run the pure ones.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ __all__ = ["package_archive", "submit_conf"]
 _FOLDER: Final = "kcoord_wire_unpacked"
 _SUFFIXES: Final = {".py", ".pyi", ".so", ".pyd", ".typed"}
 _FIRST: Final = "kcoord_wire/__init__.py"
-_ITSELF: Final = "kcoord_wire/_package.py"
+_PACKAGE: Final = "kcoord_wire/_package.py"
 _BOOTSTRAP: Final = '''\
-"""kcoord_wire as it travels: unpacked on first import if it lies in a zip, then the package itself."""
+"""kcoord_wire in an archive: the first import unpacks a zip, then runs the package."""
 
 
 def _unpacked(archive):
@@ -54,12 +53,12 @@ def _unpacked(archive):
     if folder != scratch:
         try:
             os.rename(scratch, folder)
-        except OSError:  # another worker was first
+        except OSError:  # another worker has unpacked it first
             shutil.rmtree(scratch, True)
     return folder
 
 
-def _settle():
+def _located():
     import os
 
     above = os.path.abspath(os.path.dirname(__path__[0]))
@@ -69,14 +68,14 @@ def _settle():
     return os.path.join(__path__[0], "_package.py")
 
 
-__file__ = _settle()
+__file__ = _located()
 with open(__file__, encoding="utf-8") as _file:
     exec(compile(_file.read(), __file__, "exec"))
 '''
 
 
 def package_archive(path: str | Path) -> Path:
-    """Write the package that is imported here as a zip to `path`, for ``--py-files``, ``--archives`` or `addPyFile`.
+    """Write the imported package to `path`, a zip for ``--py-files``, ``--archives`` or `SparkContext.addPyFile`.
 
     :returns: `path`
     """
@@ -85,8 +84,8 @@ def package_archive(path: str | Path) -> Path:
     package = Path(kcoord_wire.__file__).parent
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(_FIRST, _BOOTSTRAP)
-        if not (package / "_package.py").exists():  # it is not itself out of such an archive
-            archive.write(package / "__init__.py", _ITSELF)
+        if not (package / "_package.py").exists():  # this process does not run from an archive itself
+            archive.write(package / "__init__.py", _PACKAGE)
         for file in _files(package):
             name = f"kcoord_wire/{file.relative_to(package)}"
             if name != _FIRST:
@@ -99,7 +98,7 @@ def package_archive(path: str | Path) -> Path:
 
 
 def submit_conf(archive: str | Path) -> dict[str, str]:
-    """The settings that send an archive to the executors, unpacked: what ``--archives`` says, for a session's conf."""
+    """The settings of a session that have Spark unpack an archive on the executors, as ``--archives`` does."""
     return {"spark.archives": f"{archive}#{_FOLDER}", "spark.executorEnv.PYTHONPATH": _FOLDER}
 
 

@@ -1,17 +1,15 @@
-"""Frames in a binary column into columns, on Spark's workers: `decode_frames`, and the expression `from_kafka_wire`.
+"""Decode frames in a binary column on Spark's workers: `decode_frames`, and the expression `from_kafka_wire`.
 
     joins = decode_frames(frames, apis=["JoinGroup"], columns=["group_id", "reason"], flat=True)
 
 Laws:
 
-* A row in is a row out, but for rows whose api is not asked for, or that are null: those are left out by built-in SQL
-  on the first two bytes (the key column for responses), before any byte goes to Python. The source's rows of damage
-  are no frames and are left out too: they are in the DataFrame that was given.
-* A row holds what `kcoord_wire.codec.columns` gives for it, whatever the batches and partitions.
-* FAILFAST ends the job at the first bad row and says which one. PERMISSIVE gives nulls for it, its fault in `_error`
-  (the kind, as of `DecodeError`) and `_error_offset`, and its bytes in `_corrupt_record`; those of sound rows do not
-  come back from Python.
-* Every other column crosses to Python and back: select what is needed before.
+* Each input row has one output row, except nulls and rows of other apis. Built-in SQL drops those by their first two
+  bytes (responses by the key column) before any byte crosses to Python, and the source's rows of damage as well.
+* A row has the values of `kcoord_wire.codec.columns`, for any batches and partitions.
+* FAILFAST ends the job at the first bad row and names it. PERMISSIVE has nulls for it, the kind of the `DecodeError` in
+  `_error`, its position in `_error_offset` and the frame in `_corrupt_record`; good frames stay in Python.
+* Every other column crosses to Python and back: select only what is needed before.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ GROUP_APIS: Final = (
     "SyncGroup",
     "ConsumerGroupHeartbeat",
 )
-"""What `decode_frames` decodes if nothing is said: the apis by which groups are coordinated."""
+"""The apis that `decode_frames` decodes by default: those that coordinate groups."""
 
 MODES: Final = ("FAILFAST", "PERMISSIVE")
 OPTIONS: Final = ("columns", "form", "message", "mode", "strict", "version")
@@ -60,9 +58,14 @@ class BadFrameError(ValueError):
 
 @dataclass(frozen=True)
 class DecodePlan:
-    """What a worker is told: it makes its decoder of that once and keeps it.
+    """What to decode, checked. A worker builds its decoder from it once and keeps it.
 
-    :ivar columns: None: all
+    :ivar messages: names of the messages, in the order of their structs
+    :ivar form: what surrounds the message in a frame, as in `ColumnDecoder`
+    :ivar columns: paths of the fields, and columns of the header; None: all
+    :ivar strict: whether to reject what Kafka reads but never writes
+    :ivar flat: whether each path is a column, instead of each message a struct
+    :ivar permissive: whether a bad row becomes nulls with columns for its error, instead of ending the job
     """
 
     messages: tuple[str, ...]
@@ -73,7 +76,7 @@ class DecodePlan:
     permissive: bool
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Without the decoder: a worker makes its own."""
+        """Pickle the plan without its decoder."""
         return DecodePlan, (self.messages, self.form, self.columns, self.strict, self.flat, self.permissive)
 
     @cached_property
@@ -83,7 +86,7 @@ class DecodePlan:
 
     @cached_property
     def heads(self) -> list[str]:
-        """The header's columns that are wanted."""
+        """The selected columns of the header."""
         names = [name for name in self.decoder.schema.names if name in _HEADS]
         return [name for name in names if self.columns is None or name in self.columns]
 
@@ -93,7 +96,7 @@ class DecodePlan:
 
     @cached_property
     def paths(self) -> dict[str, list[tuple[str, list[int]]]]:
-        """Where each flat column comes from: message and indices of the fields down to it."""
+        """The sources of each flat column: message, and indices of the fields down to it."""
         found: dict[str, list[tuple[str, list[int]]]] = {}
         for path in self.columns or ():
             head, _, rest = path.partition(".")
@@ -112,7 +115,7 @@ class DecodePlan:
         for name in path.split("."):
             if not pa.types.is_struct(kind):
                 raise ValueError(
-                    f"{message}.{path} lies within an array: flat=True has one value a row; leave flat out"
+                    f"{message}.{path} lies within an array, and flat=True has one value per row: leave flat out"
                 )
             index = kind.get_field_index(name)
             if index < 0:
@@ -123,7 +126,7 @@ class DecodePlan:
 
     @cached_property
     def schema(self) -> StructType:
-        """Spark's schema of what `decoded` gives."""
+        """The Spark schema of the columns of `decoded`."""
         schema = self.decoder.schema
         fields = [schema.field(name) for name in self.heads]
         fields += self._flat_fields() if self.flat else [schema.field(name) for name in self.structs]
@@ -132,8 +135,8 @@ class DecodePlan:
         return spark_type(pa.schema(fields))
 
     @cached_property
-    def given(self) -> pa.Schema:
-        """The same as Arrow's."""
+    def arrow(self) -> pa.Schema:
+        """The same schema for Arrow."""
         return as_arrow(self.schema)
 
     def _flat_fields(self) -> list[pa.Field]:
@@ -152,7 +155,10 @@ class DecodePlan:
         return fields
 
     def decoded(self, frames: pa.Array, keys: Any, versions: Any) -> list[pa.Array]:
-        """The columns of `schema`.
+        """Decode frames into the columns of `schema`.
+
+        :param keys: their api keys: an array, one for all, or None where a frame contains it
+        :param versions: likewise
 
         :raises BadFrameError: a row is bad, and the mode is FAILFAST
         """
@@ -161,7 +167,7 @@ class DecodePlan:
         all_sound = batch["error"].null_count == len(batch)
         if not self.permissive and not all_sound:
             row = pc.index(bad, pa.scalar(True)).as_py()
-            raise BadFrameError(self._says(frames[row].as_py(), batch, row))
+            raise BadFrameError(self._fault_text(frames[row].as_py(), batch, row))
         columns = [batch[name] for name in self.heads]
         columns += [self._coalesced(batch, places) for places in self.paths.values()] if self.flat else []
         columns += [] if self.flat else [batch[name] for name in self.structs]
@@ -174,19 +180,19 @@ class DecodePlan:
         values = [pc.struct_field(batch[message], place) for message, place in places]
         return values[0] if len(values) == 1 else pc.coalesce(*values)
 
-    def _says(self, frame: bytes, batch: pa.RecordBatch, row: int) -> str:
+    def _fault_text(self, frame: bytes, batch: pa.RecordBatch, row: int) -> str:
         shown = frame[:_SHOWN_BYTES].hex() + ("..." if len(frame) > _SHOWN_BYTES else "")
         kind, offset = batch["error"][row].as_py(), batch["error_offset"][row].as_py()
         what = self.messages[0] if len(self.messages) == 1 else f"one of {', '.join(self.messages)}"
         return (
             f"{kind} at byte {offset} of {len(frame)} ({self.form}, {what}): {shown}; "
-            "mode PERMISSIVE gives null for such rows and keeps them in _corrupt_record"
+            "mode PERMISSIVE has nulls for such rows and keeps them in _corrupt_record"
         )
 
 
 @cache
 def _kept(plan: DecodePlan) -> DecodePlan:
-    """The equal plan whose decoder is made already."""
+    """The equal plan that already has a decoder."""
     return plan
 
 
@@ -203,31 +209,34 @@ def decode_frames(
     flat: bool = False,
     strict: bool = True,
 ) -> DataFrame:
-    """The frames in `column` decoded, beside the other columns of `df`.
+    """Decode the frames in a column, beside the other columns of `df`.
 
-    A frame whose api is not among `apis` is left out. Where `df` has a column ``direction``, as the source ``kcoord``
-    gives it, rows of the other direction are left out too.
+    Frames of other apis are dropped. If `df` has a column ``direction``, as the source ``kcoord`` has it, rows of the
+    other direction are dropped too.
 
-    :param column: a frame without its four bytes of size
+    :param column: the column of frames, without their four bytes of size
     :param apis: names (``JoinGroup``), message names (``JoinGroupRequest``) or api keys; None: those of `GROUP_APIS`
-    :param columns: what to decode: the header's ``api_key``, ``api_version``, ``correlation_id``, ``client_id``, and
-        dotted paths as of `ColumnDecoder`; the rest is not even made. None: all
-    :param mode: FAILFAST or PERMISSIVE
-    :param form: ``request`` or ``response``, or ``message`` and ``prefixed`` as of `ColumnDecoder`, which need message
+    :param columns: what to decode: ``api_key``, ``api_version``, ``correlation_id``, ``client_id`` of the header, and
+        dotted paths of fields as in `ColumnDecoder`; other fields are not built. None: all
+    :param mode: FAILFAST ends the job at a bad row; PERMISSIVE has nulls for it, with the error in further columns
+    :param form: ``request``, ``response``, or ``message`` and ``prefixed`` as in `ColumnDecoder`, which need message
         names in `apis`
-    :param keys: the column of api keys, or one for all: needed for responses
-    :param versions: the column of versions, or one for all: needed for responses and messages
-    :param flat: a column for each path, from whichever message has it, instead of a struct for each message
-    :param strict: as of `kcoord_wire.decode`
-    :raises ValueError: an argument is wrong, or a decoded column has the name of one of `df`
+    :param keys: the column of api keys, or one key for all rows: needed for responses
+    :param versions: the column of versions, or one version for all rows: needed for responses and messages
+    :param flat: a column for each path, from any message that has it, instead of a struct for each message
+    :param strict: whether to reject what Kafka reads but never writes
+    :return: the other columns of `df`, then the decoded ones
+    :raises ValueError: an argument is wrong, or a decoded column has the name of a column of `df`
     """
     plan = decode_plan(apis, columns, mode, form=form, flat=flat, strict=strict)
     if column not in df.columns:
         raise ValueError(f"there is no column {column!r}, only {', '.join(df.columns)}")
-    rows = _asked_for(df, column, plan, keys)
+    rows = _of_the_apis(df, column, plan, keys)
     beside = [field for field in df.schema if field.name != column]
     if clash := {field.name for field in beside} & set(plan.schema.names):
-        raise ValueError(f"df has columns that decoding gives: {', '.join(sorted(clash))}; rename or drop them before")
+        raise ValueError(
+            f"df has columns with names of decoded ones: {', '.join(sorted(clash))}; rename or drop them before"
+        )
     schema = StructType([*(StructField(field.name, field.dataType) for field in beside), *plan.schema])
     return rows.mapInArrow(partial(_decode_batches, plan, column, keys, versions), schema)
 
@@ -241,13 +250,16 @@ def decode_plan(
     flat: bool = False,
     strict: bool = True,
 ) -> DecodePlan:
-    """The plan that the arguments of `decode_frames` make. ValueError where one is wrong."""
+    """The plan of the arguments of `decode_frames`.
+
+    :raises ValueError: an argument is wrong
+    """
     named = GROUP_APIS if apis is None else apis
     messages = tuple(_message(api, form) for api in ([named] if isinstance(named, str | int) else named))
     if flat and not columns:
-        raise ValueError("flat=True needs the columns: it gives a column for each")
+        raise ValueError("flat=True needs columns: it has a column for each path")
     if isinstance(columns, str):
-        raise ValueError(f"columns is a list of paths, not the string {columns!r}")
+        raise ValueError(f"columns must be a list of paths, not the string {columns!r}")
     return _checked(messages, form, columns, strict, flat, mode)
 
 
@@ -259,16 +271,16 @@ def _decode_batches(
         decoded = plan.decoded(batch[column], _per_row(batch, keys), _per_row(batch, versions))
         names = [name for name in batch.schema.names if name != column]
         arrays = [batch[name] for name in names]
-        columns = as_spark(pa.RecordBatch.from_arrays(decoded, names=plan.given.names), plan.given)
+        columns = as_spark(pa.RecordBatch.from_arrays(decoded, names=plan.arrow.names), plan.arrow)
         yield pa.RecordBatch.from_arrays([*arrays, *columns.columns], names=[*names, *columns.schema.names])
 
 
-def _per_row(batch: pa.RecordBatch, given: str | int | None) -> Any:
-    return batch[given] if isinstance(given, str) else given
+def _per_row(batch: pa.RecordBatch, source: str | int | None) -> Any:
+    return batch[source] if isinstance(source, str) else source
 
 
-def _asked_for(df: DataFrame, column: str, plan: DecodePlan, keys: str | int | None) -> DataFrame:
-    """The rows that may be of the messages asked for."""
+def _of_the_apis(df: DataFrame, column: str, plan: DecodePlan, keys: str | int | None) -> DataFrame:
+    """The rows that may hold one of the plan's messages."""
     if plan.form not in ("request", "response"):
         return df
     if "direction" in df.columns:
@@ -276,7 +288,7 @@ def _asked_for(df: DataFrame, column: str, plan: DecodePlan, keys: str | int | N
     api_keys = [cast(int, kw.registry[name].api_key) for name in plan.messages]
     if plan.form == "request":
         firsts = [F.lit(key.to_bytes(2, "big", signed=True)) for key in api_keys]
-        short = F.octet_length(column) < 2  # what has no api key is bad whatever is asked for
+        short = F.octet_length(column) < 2  # a frame too short for an api key is bad for every api
         return df.where(short | F.substring(column, 1, 2).isin(*firsts))
     return df.where(F.col(keys).isin(api_keys)) if isinstance(keys, str) else df
 
@@ -290,33 +302,36 @@ def from_kafka_wire(
 ) -> Column:
     """An expression that decodes a binary column, with the conventions of Spark's from_avro and from_protobuf.
 
-    It gives a struct: the header's columns, a struct for each message, and in PERMISSIVE `_error`, `_error_offset` and
-    `_corrupt_record`; null for null. For whole DataFrames `decode_frames` is faster.
+    Its value is a struct: the columns of the header, a struct for each message, and in PERMISSIVE `_error`,
+    `_error_offset` and `_corrupt_record`. Null stays null. For whole DataFrames `decode_frames` is faster.
+
+    :param col: the column of frames or messages
 
     :param options:
-        ``message``: name of the message, or several, with commas (needed);
-        ``form``: ``request`` (the default), ``response``, ``message`` or ``prefixed``, as of `ColumnDecoder`;
-        ``version``: of all rows, for the forms response and message; `versions` is a column of them;
-        ``columns``: dotted paths of the fields to decode, with commas; all if left out;
+        ``message``: name of the message, or several separated by commas (required);
+        ``form``: ``request`` (the default), ``response``, ``message`` or ``prefixed``, as in `ColumnDecoder`;
+        ``version``: one for all rows, for the forms response and message;
+        ``columns``: dotted paths of the fields to decode, separated by commas; all if left out;
         ``mode``: ``FAILFAST`` (the default) or ``PERMISSIVE``;
-        ``strict``: ``true`` (the default) or ``false``, as of `kcoord_wire.decode`
-    :param keys: the column of api keys or record types, where several messages are named and the row does not say which
+        ``strict``: ``true`` (the default) or ``false``, as in `kcoord_wire.decode`
+    :param keys: the column of api keys or record types, if several messages are named and the bytes do not say which
+    :param versions: the column of versions, instead of the option ``version``
     :raises ValueError: an option is unknown, missing or wrong
     """
-    given = {str(name).lower(): value for name, value in (options or {}).items()}
-    for name in given:
+    settings = {str(name).lower(): value for name, value in (options or {}).items()}
+    for name in settings:
         if name not in OPTIONS:
             raise ValueError(f"from_kafka_wire has no option {name!r}; its options are {', '.join(OPTIONS)}")
-    if not given.get("message"):
-        raise ValueError("from_kafka_wire needs the option message: a name, or several with commas")
-    form = str(given.get("form", "request"))
-    messages = tuple(_message(name, form) for name in _listed(given["message"]))
-    columns = _listed(given["columns"]) if "columns" in given else None
-    strict = _boolean(given.get("strict", "true"))
-    plan = _checked(messages, form, columns, strict, False, given.get("mode", "FAILFAST"))
-    version = _integer(given["version"]) if "version" in given else None
+    if not settings.get("message"):
+        raise ValueError("from_kafka_wire needs the option message: a name, or several separated by commas")
+    form = str(settings.get("form", "request"))
+    messages = tuple(_message(name, form) for name in _listed(settings["message"]))
+    columns = _listed(settings["columns"]) if "columns" in settings else None
+    strict = _boolean(settings.get("strict", "true"))
+    plan = _checked(messages, form, columns, strict, False, settings.get("mode", "FAILFAST"))
+    version = _integer(settings["version"]) if "version" in settings else None
     if version is not None and versions is not None:
-        raise ValueError("the option version and the argument versions say the same: give one")
+        raise ValueError("give either the option version or the argument versions, not both")
     if form in ("response", "message") and version is None and versions is None:
         raise ValueError(f"the form {form} needs the option version, or a column of versions")
     key = kw.registry[messages[0]].api_key if form == "response" and keys is None and len(messages) == 1 else None
@@ -334,10 +349,10 @@ def _expression(
         rest = list(columns[1:])
         keys = rest.pop(0) if has_keys else key
         versions = rest.pop(0) if has_versions else version
-        batch = pa.RecordBatch.from_arrays(known.decoded(columns[0], keys, versions), names=known.given.names)
-        fields = list(known.given)
+        batch = pa.RecordBatch.from_arrays(known.decoded(columns[0], keys, versions), names=known.arrow.names)
+        fields = list(known.arrow)
         return pa.StructArray.from_arrays(
-            as_spark(batch, known.given).columns, fields=fields, mask=pc.is_null(columns[0])
+            as_spark(batch, known.arrow).columns, fields=fields, mask=pc.is_null(columns[0])
         )
 
     from_kafka_wire.__annotations__ = {"columns": pa.Array, "return": pa.Array}
@@ -347,9 +362,9 @@ def _expression(
 def _checked(
     messages: tuple[str, ...], form: str, columns: Sequence[str] | None, strict: bool, flat: bool, mode: Any
 ) -> DecodePlan:
-    """The plan, with a decoder that could be made: wrong names are told here, not by a worker."""
+    """The plan, with its decoder built once, so that wrong names are reported here and not by a worker."""
     if str(mode).upper() not in MODES:
-        raise ValueError(f"mode is FAILFAST or PERMISSIVE, not {mode!r}")
+        raise ValueError(f"mode must be FAILFAST or PERMISSIVE, not {mode!r}")
     paths = None if columns is None else tuple(columns)
     plan = DecodePlan(messages, cast(Form, form), paths, strict, flat, str(mode).upper() == "PERMISSIVE")
     if not plan.schema:
@@ -358,9 +373,9 @@ def _checked(
 
 
 def _message(api: str | int, form: str) -> str:
-    """The name of the message that an api's name or key, or a message's name, means."""
+    """The name of the message with that api name, api key or message name."""
     if form not in get_args(Form):
-        raise ValueError(f"form is {', '.join(get_args(Form))}, not {form!r}")
+        raise ValueError(f"form must be one of {', '.join(get_args(Form))}, not {form!r}")
     known = [codec for codec in kw.registry.values() if form not in ("request", "response") or _is_framed(codec, form)]
     names = {codec.name for codec in known}
     for codec in known:
@@ -385,7 +400,7 @@ def _listed(value: Any) -> list[str]:
 
 def _boolean(value: Any) -> bool:
     if str(value).lower() not in ("true", "false"):
-        raise ValueError(f"the option strict is true or false, not {value!r}")
+        raise ValueError(f"the option strict must be true or false, not {value!r}")
     return str(value).lower() == "true"
 
 
@@ -393,4 +408,4 @@ def _integer(value: Any) -> int:
     try:
         return int(value)
     except ValueError:
-        raise ValueError(f"the option version is a number, not {value!r}") from None
+        raise ValueError(f"the option version must be a number, not {value!r}") from None

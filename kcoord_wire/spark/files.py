@@ -1,17 +1,17 @@
-"""Frames in Parquet files, read and decoded by the workers themselves.
+"""Frames in Parquet files, read and decoded by the workers.
 
     decode_parquet(spark, ["frames/part-0.parquet"], apis=["JoinGroup"], columns=["group_id"], flat=True)
     convert_parquet(spark, ["frames/part-0.parquet"], "joins/", apis=["JoinGroup"], columns=["group_id"], flat=True)
 
-`decode_frames` has Spark read the files and hand each frame to Python, which costs more than decoding it. Here a worker
-reads a file with pyarrow, and only what was decoded goes to Spark; or nothing but a count, where it writes that itself.
+With `decode_frames` Spark reads the files and passes each frame to Python, which costs more than decoding it. Here a
+worker reads a file with pyarrow and passes only decoded columns to Spark, or only a count if it writes the result.
 
 Laws:
 
-* The rows are those of `decode_frames` on the same files, as multisets; a file is a partition.
-* What is not asked for is left out before it goes to Spark. A batch is what a row group holds, at most `BATCH_ROWS`.
-* A file that a worker writes has its name from its place in `paths` and is moved there when it is whole: a task that is
-  done again replaces it by the same. ``_SUCCESS`` is there when all are.
+* The rows equal those of `decode_frames` on the same files, as multisets; a file is a partition.
+* Rows of other apis are dropped before they reach Spark. A batch holds at most a row group and at most `BATCH_ROWS`.
+* A worker names a file after its index in `paths` and moves it there when it is complete, so that a repeated task
+  replaces it by the same file. ``_SUCCESS`` exists when all files do.
 """
 
 from __future__ import annotations
@@ -50,15 +50,21 @@ def decode_parquet(
     flat: bool = False,
     strict: bool = True,
 ) -> DataFrame:
-    """The requests in the binary `column` of Parquet files, decoded.
+    """Decode the requests in a binary column of Parquet files.
 
-    :param paths: files that every executor sees under these names
-    :param beside: other columns of the files to give too, before the decoded ones
-    :param column, apis, columns, mode, flat, strict: as of `decode_frames`
-    :raises ValueError: an argument is wrong, there is no path, or a file's first lacks a column
-    :raises FileNotFoundError: the first file is not there
+    :param paths: files that every executor can read under these names
+    :param column: the column of frames, without their four bytes of size
+    :param apis: names (``JoinGroup``), message names (``JoinGroupRequest``) or api keys; None: those of `GROUP_APIS`
+    :param columns: dotted paths of the fields to decode, and columns of the header; None: all
+    :param mode: FAILFAST ends the job at a bad row; PERMISSIVE has nulls for it, with the error in further columns
+    :param beside: other columns of the files to keep, before the decoded ones
+    :param flat: a column for each path instead of a struct for each message
+    :param strict: whether to reject what Kafka reads but never writes
+    :return: the columns of `beside`, then the decoded ones as `decode_frames` has them
+    :raises ValueError: an argument is wrong, `paths` is empty, or the first file lacks a column
+    :raises FileNotFoundError: the first file does not exist
     """
-    task = _task(paths, column, apis, columns, mode, beside, flat=flat, strict=strict)
+    task = _task(paths, column, beside, decode_plan(apis, columns, mode, flat=flat, strict=strict))
     return _numbers(spark, task).mapInArrow(partial(_decode_files, task), task.schema)
 
 
@@ -75,13 +81,23 @@ def convert_parquet(
     flat: bool = False,
     strict: bool = True,
 ) -> int:
-    """Write what `decode_parquet` gives of each file to a file in `out`; how many rows that were.
+    """Decode the requests in a binary column of Parquet files, and write a Parquet file for each.
 
-    :param out: a folder that every executor sees under this name; made if missing. It must hold nothing
-    :raises FileExistsError: `out` holds something
-    :raises ValueError, FileNotFoundError: as `decode_parquet`, which takes the same arguments
+    :param paths: files that every executor can read under these names
+    :param out: a folder that every executor can write to under this name; created if missing, else it must be empty
+    :param column: the column of frames, without their four bytes of size
+    :param apis: names (``JoinGroup``), message names (``JoinGroupRequest``) or api keys; None: those of `GROUP_APIS`
+    :param columns: dotted paths of the fields to decode, and columns of the header; None: all
+    :param mode: FAILFAST ends the job at a bad row; PERMISSIVE has nulls for it, with the error in further columns
+    :param beside: other columns of the files to keep, before the decoded ones
+    :param flat: a column for each path instead of a struct for each message
+    :param strict: whether to reject what Kafka reads but never writes
+    :return: the number of rows written
+    :raises FileExistsError: `out` is not empty
+    :raises ValueError: an argument is wrong, `paths` is empty, or the first file lacks a column
+    :raises FileNotFoundError: the first file does not exist
     """
-    task = _task(paths, column, apis, columns, mode, beside, flat=flat, strict=strict)
+    task = _task(paths, column, beside, decode_plan(apis, columns, mode, flat=flat, strict=strict))
     folder = Path(out).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
@@ -93,7 +109,7 @@ def convert_parquet(
 
 
 class _Task(NamedTuple):
-    """What a worker is told."""
+    """The work of every worker: which columns of which files to decode, and how."""
 
     plan: DecodePlan
     paths: list[str]
@@ -102,32 +118,21 @@ class _Task(NamedTuple):
     schema: StructType
 
 
-def _task(
-    paths: Sequence[str],
-    column: str,
-    apis: Sequence[str | int] | None,
-    columns: Sequence[str] | None,
-    mode: str,
-    beside: Sequence[str],
-    *,
-    flat: bool,
-    strict: bool,
-) -> _Task:
+def _task(paths: Sequence[str], column: str, beside: Sequence[str], plan: DecodePlan) -> _Task:
     if isinstance(paths, str) or not paths:
-        raise ValueError(f"paths is a list of files, at least one, not {paths!r}")
-    plan = decode_plan(apis, columns, mode, flat=flat, strict=strict)
+        raise ValueError(f"paths must be a list of at least one file, not {paths!r}")
     known = pq.read_schema(paths[0])
     for name in (column, *beside):
         if name not in known.names:
             raise ValueError(f"{paths[0]} has no column {name!r}, only {', '.join(known.names)}")
-    given = spark_type(pa.schema([known.field(name) for name in beside]))
+    kept = spark_type(pa.schema([known.field(name) for name in beside]))
     if clash := set(beside) & set(plan.schema.names):
-        raise ValueError(f"decoding gives columns of these names: {', '.join(sorted(clash))}; leave them out of beside")
-    return _Task(plan, list(paths), column, list(beside), StructType([*given, *plan.schema]))
+        raise ValueError(f"beside has names of decoded columns: {', '.join(sorted(clash))}; leave them out")
+    return _Task(plan, list(paths), column, list(beside), StructType([*kept, *plan.schema]))
 
 
 def _numbers(spark: SparkSession, task: _Task) -> DataFrame:
-    """A row a file, each in a partition of its own."""
+    """The indices of the files, each in its own partition."""
     return spark.range(0, len(task.paths), 1, len(task.paths))
 
 
@@ -159,16 +164,16 @@ def _decode_file(task: _Task, path: str) -> Iterator[pa.RecordBatch]:
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(BATCH_ROWS, columns=[task.column, *task.beside]):
             frames = batch[task.column].cast(pa.binary())
-            asked = _asked_for(frames, keys)
-            if asked.false_count:
-                batch, frames = batch.filter(asked), frames.filter(asked)
+            selected = _is_selected(frames, keys)
+            if selected.false_count:
+                batch, frames = batch.filter(selected), frames.filter(selected)
             decoded = pa.RecordBatch.from_arrays(
                 [*(batch[name] for name in task.beside), *task.plan.decoded(frames, None, None)], names=wanted.names
             )
             yield as_spark(decoded, wanted)
 
 
-def _asked_for(frames: pa.Array, keys: pa.Array) -> pa.Array:
-    """Which frames begin with one of the keys, or are too short to tell; a null is neither."""
+def _is_selected(frames: pa.Array, keys: pa.Array) -> pa.Array:
+    """Select the frames that begin with one of the keys, or are too short for a key; nulls are not selected."""
     begins = pc.is_in(pc.binary_slice(frames, 0, 2), value_set=keys)
     return pc.and_(frames.is_valid(), pc.or_(begins, pc.fill_null(pc.less(pc.binary_length(frames), 2), False)))

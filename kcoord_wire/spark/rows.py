@@ -1,9 +1,10 @@
-"""The pipeline's row types as Spark has them, and back.
+"""The row types of the pipeline as Spark schemas and batches, and back.
 
 Laws:
 
-* Spark's type follows from the row type's Arrow schema: every field may be null, for Spark's sources refuse others.
-* A batch is given another schema, never other values.
+* Spark's schema follows from the row type's Arrow schema. Every field is nullable, because Spark's Python sources
+  require that.
+* Converting a batch changes its types, never its values.
 """
 
 from __future__ import annotations
@@ -33,30 +34,30 @@ def spark_schema(row: type) -> StructType:
 
 
 def spark_type(schema: pa.Schema) -> StructType:
-    """The Spark schema of what has this Arrow schema."""
+    """The Spark schema of an Arrow schema."""
     return from_arrow_schema(pa.schema([_nullable(field) for field in schema]))
 
 
 @cache
 def wire_schema(row: type) -> pa.Schema:
-    """The Arrow schema in which Spark takes and gives a row type."""
+    """The Arrow schema in which Spark exchanges rows of a row type."""
     return as_arrow(spark_schema(row))
 
 
 def as_arrow(schema: StructType) -> pa.Schema:
-    """The Arrow schema in which Spark takes and gives rows of `schema`."""
+    """The Arrow schema in which Spark exchanges rows of `schema`."""
     return to_arrow_schema(schema, timezone="UTC")
 
 
 def as_spark(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
-    """The columns that `wanted` names, in its types."""
+    """The columns of `wanted`, cast to its types."""
     columns = (batch[field.name] for field in wanted)
     cast = [c if c.type == field.type else c.cast(field.type) for c, field in zip(columns, wanted, strict=True)]
     return pa.RecordBatch.from_arrays(cast, schema=wanted)
 
 
 def instances(row: type[T], table: pa.Table) -> list[T]:
-    """The dataclass instances that `table_of` made this table of."""
+    """The rows of a table as dataclass instances, the reverse of `kcoord_wire.forensics.model.table_of`."""
     return [_instance(row, item) for item in table.to_pylist()]
 
 
@@ -83,7 +84,7 @@ def _makers(row: Any) -> list[tuple[str, Any]]:
 
 
 def _maker(hint: Any) -> Any:
-    """What turns a plain value into what the type hint says."""
+    """A function from a plain value to one of the hinted type."""
     if typing.get_origin(hint) is types.UnionType:
         (hint,) = (item for item in typing.get_args(hint) if item is not type(None))
     if typing.get_origin(hint) is list:

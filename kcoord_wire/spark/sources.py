@@ -1,4 +1,4 @@
-"""The data source ``kcoord``: captures, recordings and log segments as rows, undecoded.
+"""The data source ``kcoord``: captures, recordings and log segments as undecoded rows.
 
     register(spark)
     frames = spark.read.format("kcoord").option("ports", "9092,9093").load("captures/")
@@ -7,10 +7,11 @@
 
 Laws:
 
-* Captures and recordings give the rows of `Frame`, log segments those of `LogRow` (`kcoord_wire.forensics.model`); a
-  path that holds both is refused, for a table has one schema.
-* A file is a partition: a frame's place is known only from what stands before it. Every executor has to see the files.
-* What cannot be read is a row with `error` and what there is of its bytes; with mode FAILFAST it ends the job.
+* Captures and recordings have the rows of `Frame`, log segments those of `LogRow` (`kcoord_wire.forensics.model`). A
+  path with both is rejected, because a table has one schema.
+* A file is a partition, because a frame is found only by reading all before it. Every executor needs access to the
+  files.
+* Unreadable bytes are a row with `error`; with mode FAILFAST they end the job.
 """
 
 from __future__ import annotations
@@ -39,15 +40,15 @@ ROWS: Final[Mapping[str, type]] = {"frames": Frame, "records": LogRow}
 
 
 class UnreadableError(ValueError):
-    """Bytes of a source are no frame or record, and the mode is FAILFAST."""
+    """Bytes of a source are not a frame or record, and the mode is FAILFAST."""
 
 
 class KcoordSource(DataSource):
-    """What ``format("kcoord")`` is.
+    """The data source behind ``format("kcoord")``.
 
-    Options of a batch: ``path`` (a file, a folder, a pattern; `load` takes several), ``ports`` (of the brokers, with
-    commas: a capture's connections are told by them; else by what they say), ``mode`` (PERMISSIVE or FAILFAST). Those
-    of a stream are `RecordingStream`'s.
+    Options of a batch: ``path`` (a file, a folder or a pattern; `load` takes several), ``ports`` (of the brokers,
+    separated by commas; without them the connections of a capture are recognised by their bytes), ``mode`` (PERMISSIVE
+    or FAILFAST). `RecordingStream` lists those of a stream.
     """
 
     @classmethod
@@ -56,11 +57,11 @@ class KcoordSource(DataSource):
         return "kcoord"
 
     def schema(self) -> StructType:
-        """That of `Frame` or `LogRow`, as the files are.
+        """The schema of `Frame` or `LogRow`, by the kind of the files.
 
-        An empty folder may be that of a stream that begins.
+        An empty folder has that of `Frame`, because a stream may begin before its recording.
 
-        :raises ValueError: there are both, or nothing that can be read
+        :raises ValueError: there are files of both kinds, or none that can be read
         """
         paths = _paths(self.options)
         if all(Path(path).is_dir() and not any(Path(path).iterdir()) for path in paths):
@@ -68,21 +69,21 @@ class KcoordSource(DataSource):
         return spark_schema(ROWS[_kind(paths)])
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Reads the files that are there."""
+        """A reader of the files that exist now."""
         return _Reader(dict(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Reads a folder of recordings as it grows."""
+        """A reader of a folder of recordings that grows."""
         return RecordingStream(dict(self.options), schema)
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``spark.read.format("kcoord")`` and ``spark.readStream.format("kcoord")`` known to a session."""
+    """Register ``spark.read.format("kcoord")`` and ``spark.readStream.format("kcoord")`` with a session."""
     spark.dataSource.register(KcoordSource)
 
 
 class _File(InputPartition):
-    """A file, which one task reads."""
+    """A file, read by one task."""
 
     def __init__(self, path: str, kind: str) -> None:
         super().__init__(path)
@@ -92,7 +93,7 @@ class _File(InputPartition):
 
 class _Reader(DataSourceReader):
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        self.fails, self.ports = _checked(options)
+        self.fail_fast, self.ports = _checked(options)
         self.paths = _paths(options)
         self.schema = schema
 
@@ -104,14 +105,14 @@ class _Reader(DataSourceReader):
         wanted = as_arrow(self.schema)
         is_log = partition.kind == "log"
         for batch in read_log(partition.path) if is_log else read_frames(partition.path, ports=self.ports):
-            if self.fails and batch["error"].null_count < len(batch):
-                raise UnreadableError(_says(batch))
+            if self.fail_fast and batch["error"].null_count < len(batch):
+                raise UnreadableError(_damage_text(batch))
             yield as_spark(batch, wanted)
 
 
-def _says(batch: pa.RecordBatch) -> str:
+def _damage_text(batch: pa.RecordBatch) -> str:
     row = batch.slice(pc.index(batch["error"].is_valid(), pa.scalar(True)).as_py(), 1).to_pylist()[0]
-    return f"{row['source']} at {row['position']}: {row['error']}; mode PERMISSIVE gives a row for it"
+    return f"{row['source']} at {row['position']}: {row['error']}; mode PERMISSIVE has a row for it"
 
 
 def _kind(paths: Sequence[str]) -> str:
@@ -120,13 +121,13 @@ def _kind(paths: Sequence[str]) -> str:
     if of_kind["frames"] and of_kind["records"]:
         raise ValueError(
             f"{', '.join(paths)} has frames ({of_kind['frames'][0]}) and records of a log ({of_kind['records'][0]}); "
-            "a table holds either: load them apart"
+            "a table has one kind: load them separately"
         )
     return "records" if of_kind["records"] else "frames"
 
 
 def _paths(options: Mapping[str, str]) -> list[str]:
-    if "paths" in options:  # load() was given a list
+    if "paths" in options:  # load() was called with a list
         return [str(path) for path in json.loads(options["paths"])]
     if not options.get("path"):
         raise ValueError('the source kcoord needs a path: .load("captures/")')
@@ -134,19 +135,19 @@ def _paths(options: Mapping[str, str]) -> list[str]:
 
 
 def _checked(options: Mapping[str, Any]) -> tuple[bool, list[int] | None]:
-    """Whether damage ends the job, and the brokers' ports."""
+    """Whether damage ends the job, and the ports of the brokers."""
     for name in options:
         if name.lower() not in OPTIONS:
-            of_streams = name.lower() in map(str.lower, STREAM_OPTIONS)
-            known = ", ".join(OPTIONS) + (f"; {name} is one of a stream" if of_streams else "")
+            is_of_streams = name.lower() in map(str.lower, STREAM_OPTIONS)
+            known = ", ".join(OPTIONS) + (f"; {name} is an option of streams" if is_of_streams else "")
             raise ValueError(f"the source kcoord has no option {name!r}; its options are {known}")
     mode = options.get("mode", "PERMISSIVE")
     if mode.upper() not in ("FAILFAST", "PERMISSIVE"):
-        raise ValueError(f"mode is FAILFAST or PERMISSIVE, not {mode!r}")
+        raise ValueError(f"mode must be FAILFAST or PERMISSIVE, not {mode!r}")
     if "ports" not in options:
         return mode.upper() == "FAILFAST", None
     try:
         ports = [int(port) for port in options["ports"].split(",")]
     except ValueError:
-        raise ValueError(f"ports are numbers with commas between, not {options['ports']!r}") from None
+        raise ValueError(f"ports must be numbers separated by commas, not {options['ports']!r}") from None
     return mode.upper() == "FAILFAST", ports

@@ -1,17 +1,16 @@
-"""A folder that a recorder writes to, as a stream: every record once, whatever restarts meanwhile.
+"""A growing folder of recordings as a stream: every record exactly once, across restarts.
 
     spark.readStream.format("kcoord").option("maxBytesPerTrigger", "64m").load("recording/")
 
 Laws:
 
-* An offset is, for each file, the position up to which it was read, how many rows that gave, when the file began, and
-  whether that was all of it. Reading between two offsets gives the same rows now and after a restart: recordings only
-  grow.
-* A record that is not whole yet waits for a later batch, unless a newer file is there: its writer is gone then, and
-  what it left is a row with `error`.
-* A file that was read to its end and has a successor may be deleted. One that is gone before, is shorter than it was,
-  or is another than it was, ends the query; with failOnDataLoss=false what is there is read.
-* Rows are those of `Frame`, as the batch source gives them for the same files.
+* An offset has for each file the position up to which it was read, the number of its rows, when the file began, and
+  whether it is finished. Reading between two offsets has the same rows after a restart, because recordings only grow.
+* An incomplete record waits for a later batch, unless there is a newer file: then its writer is gone, and the rest is a
+  row with `error`.
+* A finished file with a successor may be deleted. A file that disappears earlier, or becomes shorter, or is replaced,
+  ends the query; with failOnDataLoss=false the query reads what remains.
+* Rows are those of `Frame`, equal to the batch source's for the same files.
 """
 
 from __future__ import annotations
@@ -49,19 +48,21 @@ __all__ = ["OPTIONS", "DataLossError", "RecordingStream"]
 
 OPTIONS: Final = ("failOnDataLoss", "maxBytesPerTrigger", "maxFilesPerTrigger", "maxRowsPerTrigger", "startingOffsets")
 _BATCH_ROWS: Final = 8192
-_KEPT_COURSES: Final = 64
+_KEPT_CURSORS: Final = 64
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 class DataLossError(RuntimeError):
-    """What the query has still to read is gone."""
+    """Bytes that the query has not read yet are gone."""
 
 
 class _Place(NamedTuple):
     """How far a file was read.
 
-    :ivar began: of its header; 0 where that is damaged
-    :ivar done: it will not grow, and was read to its end
+    :ivar position: in bytes
+    :ivar rows: number of rows before it
+    :ivar began: when the file began, in nanoseconds; 0 if its header is damaged
+    :ivar done: whether the file is finished and read to its end
     """
 
     position: int
@@ -71,7 +72,7 @@ class _Place(NamedTuple):
 
 
 class _Stretch(InputPartition):
-    """A part of a file, which one task reads."""
+    """A part of a file, read by one task."""
 
     def __init__(self, path: str, start: _Place, end: _Place) -> None:
         super().__init__(path)
@@ -83,9 +84,9 @@ class _Stretch(InputPartition):
 class RecordingStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a growing folder of recordings.
 
-    Options: ``path`` (the folder); at most one of ``maxBytesPerTrigger`` (a number, or with k, m or g),
-    ``maxFilesPerTrigger`` and ``maxRowsPerTrigger``: of one batch, which has a record at least; ``startingOffsets``
-    (``earliest``, or ``latest`` for what comes from now on); ``failOnDataLoss`` (``true`` or ``false``).
+    Options: ``path`` (the folder); at most one limit of a batch, which has at least one record: ``maxBytesPerTrigger``
+    (a number, also with k, m or g), ``maxFilesPerTrigger`` or ``maxRowsPerTrigger``; ``startingOffsets`` (``earliest``,
+    or ``latest`` for records written from now on); ``failOnDataLoss`` (``true`` or ``false``).
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
@@ -99,37 +100,37 @@ class RecordingStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise ValueError('the stream source kcoord needs a path: .load("recording/")')
         self.folder = Path(given["path"])
         self.schema = schema
-        self.fails = _one_of("failOnDataLoss", given.get("failondataloss", "true"), ("true", "false")) == "true"
+        self.fails_on_loss = _one_of("failOnDataLoss", given.get("failondataloss", "true"), ("true", "false")) == "true"
         starts = _one_of("startingOffsets", given.get("startingoffsets", "earliest"), ("earliest", "latest"))
         self.from_now = starts == "latest"
         self.limit = _limit(given)
         self.target: dict[str, _Place] | None = None
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """As the options say."""
+        """The limit of the options."""
         return self.limit
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a new query begins."""
+        """The offset at which a new query begins."""
         return _offset(self._ends({}, ReadAllAvailable()) if self.from_now else {})
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """How far one batch from `start` on reads.
+        """The end of the batch that begins at `start`.
 
-        :raises DataLossError: what is to be read is gone, and failOnDataLoss is true
+        :raises DataLossError: unread bytes are gone, and failOnDataLoss is true
         """
         return _offset(self._ends(_places(start), limit))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """None: to know it, all files would have to be read."""
+        """Return None: the newest offset is known only by reading all files."""
         return None
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What is there now is all that the query reads."""
+        """Limit the query to the bytes that exist now."""
         self.target = self._ends({}, ReadAllAvailable())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """A stretch of each file that has something new."""
+        """The part of each file between the two offsets."""
         before = _places(start)
         stretches = []
         for name, place in _places(end).items():
@@ -141,9 +142,9 @@ class RecordingStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return stretches
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a stretch.
+        """The rows of a part of a file.
 
-        :raises DataLossError: the file is gone
+        :raises DataLossError: the file is gone, and failOnDataLoss is true
         """
         assert isinstance(partition, _Stretch)
         try:
@@ -154,7 +155,7 @@ class RecordingStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     yield self._batch(rows)
                     rows = []
         except FileNotFoundError:
-            if self.fails:
+            if self.fails_on_loss:
                 raise DataLossError(_lost(partition.path, "is gone")) from None
         if rows:
             yield self._batch(rows)
@@ -163,44 +164,47 @@ class RecordingStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return as_spark(table_of(Frame, rows).combine_chunks().to_batches()[0], as_arrow(self.schema))
 
     def _ends(self, start: Mapping[str, _Place], limit: ReadLimit) -> dict[str, _Place]:
-        """How far each file can be read, at most `limit` beyond `start`."""
+        """How far each file can be read, at most `limit` after `start`."""
         files = recording_files(self.folder) if self.folder.is_dir() else []
         present = {path.name for path in files}
         for name, place in start.items():
-            if name not in present and not place.done and self.fails:
+            if name not in present and not place.done and self.fails_on_loss:
                 raise DataLossError(_lost(self.folder / name, "is gone"))
         budget = _Budget(limit)
         ends = {}
         for path in files:
-            place = self._known(path, start.get(path.name))
+            place = self._resumed(path, start.get(path.name))
             if not place.done and not budget.spent:
                 place = self._end(path, place, path == files[-1], budget)
             if place.position:
                 ends[path.name] = place
         return ends
 
-    def _known(self, path: Path, place: _Place | None) -> _Place:
-        """From where on a file is to be read."""
+    def _resumed(self, path: Path, place: _Place | None) -> _Place:
+        """Where to go on reading a file.
+
+        :raises DataLossError: it is not the file of `place` any more, and failOnDataLoss is true
+        """
         header = read_header(path)
         began = header.began_ns if header is not None else 0
         if place is None:
             return _Place(0, 0, began)
         if place.began != began:
-            what = "is another file than it was"
+            what = "was replaced by another file"
         elif path.stat().st_size < place.position:
-            what = "is shorter than it was"
+            what = "has become shorter"
         else:
             return place
-        if self.fails:
+        if self.fails_on_loss:
             raise DataLossError(_lost(path, what))
         return place if place.began == began else _Place(0, 0, began)
 
     def _end(self, path: Path, place: _Place, growing: bool, budget: _Budget) -> _Place:
-        """How far one file can be read from `place` on."""
+        """How far one file can be read after `place`."""
         position, rows, header = place.position, place.rows, read_header(path)
         stop = None if self.target is None else self.target[path.name].position if path.name in self.target else 0
         for found in read_recording(path, start=position):
-            end = _behind(found)
+            end = _end_of(found)
             if (isinstance(found, Damage) and found.at_end and growing) or (stop is not None and end > stop):
                 break
             budget.take(end - position)
@@ -213,7 +217,7 @@ class RecordingStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class _Budget:
-    """What a batch may still take; one record it may always."""
+    """What remains of the limit of a batch; one record is always allowed."""
 
     def __init__(self, limit: ReadLimit) -> None:
         self.bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
@@ -238,12 +242,12 @@ class _Budget:
 # ---- rows
 
 
-class _Course:
-    """What the records of a file before a position say of those behind it.
+class _Cursor:
+    """The state of reading a file up to a position, which the rows after it depend on.
 
-    :ivar position: up to where it was read
-    :ivar names: of the connections that are open there
-    :ivar time_ns: of the last record
+    :ivar position: the end of the last record
+    :ivar names: names of the open connections, by number
+    :ivar time_ns: time of the last record
     """
 
     def __init__(self, header: RecordingHeader | None) -> None:
@@ -253,8 +257,8 @@ class _Course:
         self._header = header
 
     def row(self, found: Recorded | Damage, source: str, seq: int) -> Frame | None:
-        """The row of what comes next; None where an opening is only told again."""
-        self.position = _behind(found)
+        """The row of the next record; None for a repeated opening."""
+        self.position = _end_of(found)
         if isinstance(found, Damage):
             return Frame(source, seq, found.position, self.time_ns, "", "damage", b"", found.why, found.size)
         self.time_ns = found.time_ns
@@ -274,36 +278,36 @@ class _Course:
         return Frame(source, seq, found.position, found.time_ns, name, found.direction, body, error, lost)
 
 
-_courses: dict[tuple[str, int], _Course] = {}
-"""By file: where the last stretch of it ended in this worker, so that the next need not begin at the file's start."""
+_cursors: dict[tuple[str, int], _Cursor] = {}
+"""The cursor of each file in this worker, so that the next part of it is not read from the file's beginning."""
 
 
-def _course_at(stretch: _Stretch) -> _Course:
-    course = _courses.pop((stretch.path, stretch.start.began), None)
-    if course is None or course.position > stretch.start.position:
-        course = _Course(read_header(stretch.path))
-    if course.position < stretch.start.position:
-        for found in read_recording(stretch.path, start=course.position):
+def _cursor_at(stretch: _Stretch) -> _Cursor:
+    cursor = _cursors.pop((stretch.path, stretch.start.began), None)
+    if cursor is None or cursor.position > stretch.start.position:
+        cursor = _Cursor(read_header(stretch.path))
+    if cursor.position < stretch.start.position:
+        for found in read_recording(stretch.path, start=cursor.position):
             if found.position >= stretch.start.position:
                 break
-            course.row(found, "", 0)
-    return course
+            cursor.row(found, "", 0)
+    return cursor
 
 
 def _rows(stretch: _Stretch) -> Iterator[Frame]:
-    course = _course_at(stretch)
+    cursor = _cursor_at(stretch)
     seq = stretch.start.rows
     if stretch.start.position < stretch.end.position:
         for found in read_recording(stretch.path, start=stretch.start.position):
             if found.position >= stretch.end.position:
                 break
-            row = course.row(found, stretch.path, seq)
+            row = cursor.row(found, stretch.path, seq)
             if row is not None:
                 yield row
                 seq += 1
-    if len(_courses) >= _KEPT_COURSES:
-        _courses.clear()
-    _courses[stretch.path, stretch.start.began] = course
+    if len(_cursors) >= _KEPT_CURSORS:
+        _cursors.clear()
+    _cursors[stretch.path, stretch.start.began] = cursor
 
 
 # ---- offsets and options
@@ -317,17 +321,17 @@ def _places(offset: Mapping[str, Any]) -> dict[str, _Place]:
     return {name: _Place(**place) for name, place in offset["files"].items()}
 
 
-def _behind(found: Recorded | Damage) -> int:
+def _end_of(found: Recorded | Damage) -> int:
     return found.end if isinstance(found, Recorded) else found.position + found.size
 
 
 def _lost(path: Path | str, what: str) -> str:
-    return f"{path} {what} before all of it was read; failOnDataLoss=false goes on with what is there"
+    return f"{path} {what} before all of it was read; failOnDataLoss=false reads what remains"
 
 
 def _one_of(name: str, value: str, choices: Sequence[str]) -> str:
     if value.lower() not in choices:
-        raise ValueError(f"{name} is {' or '.join(choices)}, not {value!r}")
+        raise ValueError(f"{name} must be {' or '.join(choices)}, not {value!r}")
     return value.lower()
 
 
@@ -339,11 +343,11 @@ def _limit(given: Mapping[str, str]) -> ReadLimit:
     }
     named = [name for name in kinds if name.lower() in given]
     if len(named) > 1:
-        raise ValueError(f"{' and '.join(named)}: one limit alone can hold")
+        raise ValueError(f"{' and '.join(named)}: give only one limit")
     for name in named:
         text = given[name.lower()]
         found = re.fullmatch(r"(\d+)([kmg]?)b?" if name == "maxBytesPerTrigger" else r"(\d+)()", text.strip().lower())
         if found is None or not int(found[1]):
-            raise ValueError(f"{name} is a number above 0, not {text!r}")
+            raise ValueError(f"{name} must be a number above 0, not {text!r}")
         return kinds[name](int(found[1]) * _UNITS[found[2]])
     return ReadAllAvailable()

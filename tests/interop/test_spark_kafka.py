@@ -46,7 +46,7 @@ JOB = '''
 """Writes the topic's records to Parquet until told to stop; then tells what is there, and what groups it tells of."""
 import json, os, sys, time
 from pyspark.sql import functions as F
-from kcoord_wire.spark import from_kafka_wire, group_timeline, session
+from kcoord_wire.spark import from_kafka_wire, group_histories, session
 
 address, folder, jars, at_once = sys.argv[1:]
 spark = session("local[2]", **{
@@ -73,8 +73,8 @@ query.processAllAvailable()
 query.stop()
 read = spark.read.parquet(folder + "/rows")
 told = read.select("partition", "offset", F.hex("key"), F.hex("value"), "k.OffsetCommitKey.group", "k._error").collect()
-timeline = group_timeline(read.drop("k"))
-groups = [[h.group.group_id, h.group.commits, h.group.rebalances] for h in timeline.collect()]
+histories = group_histories(read.drop("k"))
+groups = [[h.group.group_id, h.group.commits, h.group.rebalances] for h in histories.collect()]
 with open(folder + "/told.json", "w") as file:
     json.dump({"rows": [list(row) for row in told], "groups": groups}, file)
 spark.stop()

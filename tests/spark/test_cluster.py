@@ -20,7 +20,7 @@ import pytest
 
 import kcoord_wire as kw
 from kcoord_wire.spark import package_archive, submit_conf
-from kcoord_wire.spark.session import java_home
+from kcoord_wire.spark.sessions import java_home
 
 pytestmark = pytest.mark.slow
 

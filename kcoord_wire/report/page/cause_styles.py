@@ -1,22 +1,23 @@
-"""What the page and its charts say of causes: a colour each, and a sentence on what such a rebalance is.
+"""The colour of each cause, and a sentence about it.
 
 Laws:
 
-* A colour is never the only sign of a cause: charts give each its own row, tables its name.
-* Every colour has a contrast of 3:1 and more against the page, light and dark. Families share a hue: faults of clients
-  are orange to red, comings and goings blue, changes green and brown, the coordinator violet, what follows by itself
-  grey.
+* A colour is never the only sign of a cause: in charts each has its own row, in tables its name.
+* Every colour has a contrast of at least 3:1 against the page, light and dark. Families share a hue: faults of clients
+  are orange to red, joins and departures blue, changes green and brown, the coordinator violet, consequences grey.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from kcoord_wire.forensics.model import Cause
 
 __all__ = ["ABOUT", "COLOURS", "OTHER"]
 
-OTHER = "#7d8590"  # of a cause without an entry
+OTHER: Final = "#7d8590"  # a cause without an entry
 
-COLOURS = {
+COLOURS: Final = {
     Cause.POLL_TIMEOUT: "#d55e00",
     Cause.SESSION_EXPIRED: "#d1495b",
     Cause.SYNC_EXPIRED: "#b5526e",
@@ -34,20 +35,20 @@ COLOURS = {
     Cause.UNKNOWN: "#6e7781",
 }
 
-ABOUT = {
+ABOUT: Final = {
     Cause.POLL_TIMEOUT: "The application took longer between two polls than max.poll.interval.ms; its client left.",
     Cause.SESSION_EXPIRED: "No heartbeat within session.timeout.ms: the process died, hung, or lost its network.",
-    Cause.SYNC_EXPIRED: "A member joined but never asked for its assignment, and was removed for it.",
+    Cause.SYNC_EXPIRED: "A member joined but did not request its assignment in time, and was removed.",
     Cause.REBALANCE_TIMEOUT: "A member that had missed an earlier join came back.",
     Cause.GROUP_TOO_LARGE: "The group has more members than group.max.size allows.",
     Cause.COORDINATOR_FAILOVER: "The group moved to another broker, or its broker restarted; its members joined anew.",
     Cause.NEW_MEMBER: "A consumer started, or came back with a new member id.",
-    Cause.MEMBER_LEFT: "A consumer was closed in good order.",
-    Cause.STATIC_REPLACED: "A new process came with the group.instance.id of a member.",
-    Cause.TOPICS_CHANGED: "Topics or partitions came or went; the leader asked for a new assignment.",
+    Cause.MEMBER_LEFT: "A consumer was closed normally.",
+    Cause.STATIC_REPLACED: "A new process joined with the group.instance.id of a member.",
+    Cause.TOPICS_CHANGED: "Topics or partitions were created or deleted; the leader requested a new assignment.",
     Cause.SUBSCRIPTION_CHANGED: "A member subscribed to other topics.",
     Cause.ASSIGNORS_CHANGED: "A member offered other assignors than before.",
     Cause.LEADER_REJOINED: "The leader joined again, which starts a rebalance by itself.",
-    Cause.COOPERATIVE_FOLLOW_UP: "The second round of a cooperative rebalance gives out what the first one revoked.",
-    Cause.UNKNOWN: "The source does not tell.",
+    Cause.COOPERATIVE_FOLLOW_UP: "The second round of a cooperative rebalance assigns what the first one revoked.",
+    Cause.UNKNOWN: "The source does not show it.",
 }

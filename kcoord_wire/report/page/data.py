@@ -1,19 +1,19 @@
-"""What the page holds of a history: small enough for a browser, with a sentence for all that had to be cut.
+"""The data of the page: small enough for a browser, with a sentence on everything that was left out.
 
 Laws:
 
-* Every string of a peer is made printable and short here. Times are milliseconds after the group's first moment.
-* What is cut or made coarser is said in `cut`, in sentences; the tables of the analysis keep everything.
-* The same histories give the same data, in the same order.
+* Its keys are those of `kcoord_wire.report.page.keys`. Every string of a peer is made printable and short here.
+* `cut` has a sentence on everything that is left out or simplified; the tables of the analysis are complete.
+* The same histories have the same data, in the same order.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, cast
 
 from kcoord_wire.forensics.model import (
     Evidence,
@@ -22,38 +22,58 @@ from kcoord_wire.forensics.model import (
     Loss,
     Rebalance,
 )
-from kcoord_wire.report.causes import ABOUT, COLOURS, OTHER
-from kcoord_wire.report.digest import Digest, digests, worst_findings
+from kcoord_wire.report.digest import NAMELESS_GROUP, Digest, digests, worst_findings
 from kcoord_wire.report.formatting import counted, duration, iso, name_of, shown, utc
-from kcoord_wire.report.group_clock import Clock
-from kcoord_wire.report.lanes import held_ns, lane_row, lanes_of, ownership_of
+from kcoord_wire.report.page.cause_styles import ABOUT, COLOURS, OTHER
+from kcoord_wire.report.page.group_clock import GroupClock
+from kcoord_wire.report.page.keys import FindingKeys, GroupKeys, PageKeys, RebalanceKeys
+from kcoord_wire.report.page.lanes import Lane, held_ns, lane_row, lanes_of, ownership_of
 
-__all__ = ["Limits", "page_data"]
+__all__ = ["PageLimits", "page_data"]
 
-MINUTE = 60_000_000_000
+_MINUTE_NS: Final = 60_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """How much a page carries, over all its groups; the worst groups first."""
+class PageLimits:
+    """The size of a page, over all its groups; the worst groups first.
+
+    :ivar rebalances: of all groups
+    :ivar evidence: of one rebalance
+    :ivar lanes: of one group
+    :ivar lives: of one group: member ids, a line each
+    :ivar steps: of all groups, in the lanes
+    :ivar held_chars: of the texts that list partitions
+    :ivar points: of one curve
+    :ivar findings: of one group
+    """
 
     groups: int = 200
     rebalances: int = 3000
-    evidence: int = 5  # of one rebalance or finding
-    lanes: int = 400  # of one group
-    lives: int = 6000  # of one group: member ids, a line each
+    evidence: int = 5
+    lanes: int = 400
+    lives: int = 6000
     steps: int = 60_000
-    held_chars: int = 800_000  # of the texts that say which partitions
-    points: int = 10_000  # of one curve
+    held_chars: int = 800_000
+    points: int = 10_000
     findings: int = 200
     losses: int = 200
 
 
 def page_data(
-    histories: Sequence[GroupHistory], losses: Sequence[Loss], *, title: str, source: str, limits: Limits | None = None
-) -> dict[str, Any]:
-    """All that the page shows, as what `json.dumps` takes."""
-    limits = limits or Limits()
+    histories: Sequence[GroupHistory],
+    losses: Sequence[Loss],
+    *,
+    title: str,
+    source: str,
+    limits: PageLimits | None = None,
+) -> PageKeys:
+    """The data of the page, ready for `json.dumps`.
+
+    :param title: of the page
+    :param source: a description of the sources
+    """
+    limits = limits or PageLimits()
     found = digests(histories)
     kept = found[: limits.groups]
     cut = []
@@ -85,7 +105,7 @@ def page_data(
 
 
 def _shares(wanted: Sequence[int], room: int) -> list[int]:
-    """The room of each: the small ones get what they want, the large ones an equal part of the rest."""
+    """Divide the room: small demands are met, large ones get equal parts of the rest."""
     result = [0] * len(wanted)
     left = room
     for rank, at in enumerate(sorted(range(len(wanted)), key=lambda at: wanted[at])):
@@ -94,20 +114,12 @@ def _shares(wanted: Sequence[int], room: int) -> list[int]:
     return result
 
 
-def _group(digest: Digest, limits: Limits, rebalances: int, steps: int, chars: int) -> dict[str, Any]:
-    history, group, clock = digest.history, digest.history.group, Clock(digest.history)
+def _group(digest: Digest, limits: PageLimits, rebalances: int, steps: int, chars: int) -> GroupKeys:
+    history, group, clock = digest.history, digest.history.group, GroupClock(digest.history)
     cut: list[str] = []
-    kept = history.rebalances
-    if len(kept) > rebalances:
-        longest = sorted(kept, key=lambda r: (-(digest.lengths[r.number] or 0.0), r.number))[:rebalances]
-        cut.append(f"Of {len(kept):,} rebalances the {rebalances:,} that took longest are in this page.")
-        kept = sorted(longest, key=lambda r: r.number)
-    lanes = lanes_of(history.members)
-    if len(lanes) > limits.lanes:
-        active = sorted(lanes, key=lambda lane: -held_ns(lane, group.last_ns))[: limits.lanes]
-        chosen = {id(lane) for lane in active}
-        cut.append(f"Of {len(lanes):,} clients the {limits.lanes:,} that were there longest have a lane.")
-        lanes = [lane for lane in lanes if id(lane) in chosen]
+    kept = _longest(digest, rebalances, cut)
+    clients = lanes_of(history.members)
+    lanes = _most_present(clients, group.last_ns, limits.lanes, cut)
     lives = max(1, limits.lives // max(1, len(lanes)))
     if any(len(lane.lives) > lives for lane in lanes):
         cut.append(f"Of clients with more than {counted(lives, 'member id')} the last {lives:,} are in this page.")
@@ -115,17 +127,16 @@ def _group(digest: Digest, limits: Limits, rebalances: int, steps: int, chars: i
     findings = worst_findings(history.findings)
     if len(findings) > limits.findings:
         cut.append(f"Of {len(findings):,} findings the {limits.findings:,} worst are in this page.")
-    worst = digest.worst
     return {
-        "id": shown(group.group_id, 200) or "(group without a name)",
+        "id": shown(group.group_id, 200) or NAMELESS_GROUP,
         "origin": shown(group.origin, 20),
         "protocol": shown(group.protocol_type or "", 40),
         "severity": shown(digest.severity, 20),
         "sentence": digest.sentence,
         "first": clock.first / 1e6,
         "span": clock.ms(clock.last),
-        "from": utc(clock.first),
-        "to": utc(clock.last),
+        "begins": utc(clock.first),
+        "ends": utc(clock.last),
         "total": len(history.rebalances),
         "rebalancing": round(digest.rebalancing_ms, 3),
         "paused": round(digest.paused_ms, 3),
@@ -133,8 +144,8 @@ def _group(digest: Digest, limits: Limits, rebalances: int, steps: int, chars: i
         "needless": digest.needless,
         "unfinished": digest.unfinished,
         "members": len(history.members),
-        "clients": len(lanes_of(history.members)),
-        "worst": None if worst is None else worst.number,
+        "clients": len(clients),
+        "worst": None if digest.worst is None else digest.worst.number,
         "causes": [
             [shown(c.cause, 60), c.count, round(c.duration_ms, 1), round(c.paused_ms, 1)] for c in digest.causes
         ],
@@ -145,16 +156,35 @@ def _group(digest: Digest, limits: Limits, rebalances: int, steps: int, chars: i
         "held": held,
         "pauses": _pauses(history, clock, limits.points, cut),
         "commits": _commits(history, clock, limits.points, cut),
-        "findings": [_finding(row, clock, limits) for row in findings[: limits.findings]],
+        "findings": [_finding(row, clock) for row in findings[: limits.findings]],
         "blind": [shown(sentence, 400) for sentence in group.blind],
         "cut": cut,
     }
 
 
-def _rebalance(row: Rebalance, length: float | None, clock: Clock, limits: Limits) -> dict[str, Any]:
+def _longest(digest: Digest, room: int, cut: list[str]) -> list[Rebalance]:
+    """The rebalances that took longest, in order of time."""
+    rows = digest.history.rebalances
+    if len(rows) <= room:
+        return rows
+    cut.append(f"Of {len(rows):,} rebalances the {room:,} that took longest are in this page.")
+    longest = sorted(rows, key=lambda row: (-(digest.lengths[row.number] or 0.0), row.number))[:room]
+    return sorted(longest, key=lambda row: row.number)
+
+
+def _most_present(lanes: list[Lane], last_ns: int, room: int, cut: list[str]) -> list[Lane]:
+    """The clients that were members longest, in their order."""
+    if len(lanes) <= room:
+        return lanes
+    cut.append(f"Of {len(lanes):,} clients the {room:,} that were members longest have a lane.")
+    chosen = sorted(range(len(lanes)), key=lambda at: -held_ns(lanes[at], last_ns))[:room]
+    return [lanes[at] for at in sorted(chosen)]
+
+
+def _rebalance(row: Rebalance, length: float | None, clock: GroupClock, limits: PageLimits) -> RebalanceKeys:
     start = clock.ms(row.started_ns)
     joined = None if row.joined_ns is None else clock.ms(row.joined_ns)
-    result = {
+    every: dict[str, Any] = {
         "n": row.number,
         "gen": row.generation_id,
         "start": start,
@@ -191,7 +221,8 @@ def _rebalance(row: Rebalance, length: float | None, clock: Clock, limits: Limit
         "moreRemoved": max(0, len(row.removed) - 20),
         "moreEvidence": max(0, len(row.evidence) - limits.evidence),
     }
-    return {key: value for key, value in result.items() if value not in (None, "", [], 0) or key in ("start", "end")}
+    known = {key: value for key, value in every.items() if value not in (None, "", [], 0) or key in ("start", "end")}
+    return cast(RebalanceKeys, known)
 
 
 def _to_ms(ns: int) -> str:
@@ -207,7 +238,7 @@ def _rounded(ms: float | None) -> float | None:
     return None if ms is None or not math.isfinite(ms) else round(ms, 1)
 
 
-def _evidence(rows: Sequence[Evidence], clock: Clock, limits: Limits) -> list[Any]:
+def _evidence(rows: Sequence[Evidence], clock: GroupClock, limits: PageLimits) -> list[Any]:
     return [
         [clock.ms(row.time_ns), _file(row.source), row.seq, shown(row.text, 300)] for row in rows[: limits.evidence]
     ]
@@ -218,28 +249,26 @@ def _file(source: str) -> str:
     return shown("/".join(source.replace("\\", "/").split("/")[-2:]), 80)
 
 
-def _finding(row: Finding, clock: Clock, limits: Limits) -> dict[str, Any]:
+def _finding(row: Finding, clock: GroupClock) -> FindingKeys:
     return {
         "detector": shown(row.detector, 60),
         "severity": shown(row.severity, 20),
         "start": clock.ms(row.from_ns),
         "end": clock.end(row.to_ns),
-        "subject": shown(row.subject or ""),
         "text": shown(row.text, 600),
         "advice": shown(row.advice, 600),
         "value": row.value if math.isfinite(row.value) else None,
         "threshold": row.threshold if math.isfinite(row.threshold) else None,
         "rebalances": row.rebalances[:40],
         "more": max(0, len(row.rebalances) - 40),
-        "evidence": _evidence(row.evidence, clock, limits),
     }
 
 
 # ---- curves
 
 
-def _pauses(history: GroupHistory, clock: Clock, points: int, cut: list[str]) -> list[list[float]]:
-    """How many partitions had no owner: a point where the number changes."""
+def _pauses(history: GroupHistory, clock: GroupClock, points: int, cut: list[str]) -> list[list[float]]:
+    """The number of partitions without an owner: a point where it changes."""
     changes: dict[float, int] = {}
     for pause in history.pauses:
         for ns, change in ((pause.from_ns, 1), (pause.to_ns, -1)):
@@ -258,7 +287,7 @@ def _pauses(history: GroupHistory, clock: Clock, points: int, cut: list[str]) ->
 
 
 def _highest(curve: Sequence[Sequence[float]], width: float) -> list[list[float]]:
-    """The curve's height in windows of `width`: never less than it was at any moment of the window."""
+    """The highest value of the curve in each window of `width`."""
     moments = [point[0] for point in curve]
     result = []
     for at in range(int(curve[-1][0] / width) + 1):
@@ -267,8 +296,8 @@ def _highest(curve: Sequence[Sequence[float]], width: float) -> list[list[float]
     return result
 
 
-def _commits(history: GroupHistory, clock: Clock, points: int, cut: list[str]) -> list[list[float]]:
-    """Per minute: its start, the records that the committed offsets advanced by, commits, errors; then an end."""
+def _commits(history: GroupHistory, clock: GroupClock, points: int, cut: list[str]) -> list[list[float]]:
+    """Per minute: its start, the records that the committed offsets advanced by, commits, refused ones; then an end."""
     minutes: dict[int, list[int]] = {}
     reached: dict[tuple[str, int], int] = {}
     for row in history.commits:
@@ -281,14 +310,17 @@ def _commits(history: GroupHistory, clock: Clock, points: int, cut: list[str]) -
     if not minutes:
         return []
     first, last = min(minutes), max(minutes)
-    size = 1 + (last - first) // MINUTE // points
+    size = 1 + (last - first) // _MINUTE_NS // points
     if size > 1:
         cut.append(f"Commits are summed over {size:,} minutes.")
     rows: dict[int, list[int]] = {}
     for minute in sorted(minutes):
-        start = first + (minute - first) // (size * MINUTE) * size * MINUTE
-        for edge in (start, start + size * MINUTE):  # a minute without commits ends a step at zero
+        start = first + (minute - first) // (size * _MINUTE_NS) * size * _MINUTE_NS
+        for edge in (start, start + size * _MINUTE_NS):  # a minute without commits ends a step at zero
             rows.setdefault(edge, [0, 0, 0])
         rows[start] = [a + b for a, b in zip(rows[start], minutes[minute], strict=True)]
-    per: Callable[[int], float] = lambda value: value if size == 1 else round(value / size, 1)  # noqa: E731
-    return [[clock.ms(start), per(row[0]), per(row[1]), row[2]] for start, row in sorted(rows.items())]
+
+    def per_minute(total: int) -> float:
+        return total if size == 1 else round(total / size, 1)
+
+    return [[clock.ms(start), per_minute(row[0]), per_minute(row[1]), row[2]] for start, row in sorted(rows.items())]

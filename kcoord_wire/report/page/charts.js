@@ -1,4 +1,4 @@
-// The four charts, and the part of the time that they show together. Times here are ms after the group's first moment.
+// The four charts and the time span that they show together. Times are ms after the group's first moment.
 
 const charts = (() => {
   const IDS = ["causes", "lanes", "pauses", "commits"];
@@ -11,7 +11,7 @@ const charts = (() => {
     for (const id of IDS) {
       const options = { ast: true, renderer: "svg", actions: false, defaultStyle: false, logLevel: 1, tooltip: tip };
       views[id] = (await vegaEmbed($(id), specs[id], options)).view;
-      $(id).setAttribute("role", "img"); // Vega gives it a role, and a name that says nothing
+      $(id).setAttribute("role", "img"); // Vega sets a role, and a name without meaning
       $(id).removeAttribute("aria-roledescription");
       views[id].addEventListener("click", (event, item) => {
         if (item && item.datum && item.datum.n && !dragged) open(item.datum.n);
@@ -25,7 +25,7 @@ const charts = (() => {
 
   function setGroup(chosen) {
     group = chosen;
-    // Of groups that commit too rarely to tell how far they came within a minute, how often they commit.
+    // Show the number of commits if the group commits too rarely for a rate of records.
     group.measure = group.commits.some((point) => point[1] > 0) ? 1 : 2;
     group.unit = group.measure === 1 ? "records" : "commits";
     rows = group.rebalances;
@@ -57,7 +57,7 @@ const charts = (() => {
   function zoom(factor, at = (from + to) / 2) { show(at - (at - from) * factor, at + (to - at) * factor); }
   function move(part) { show(from + (to - from) * part, to + (to - from) * part); }
 
-  // A view that is asked again while it draws draws once more when it is done.
+  // A request during drawing draws once more afterwards.
   async function draw() {
     if (!ready || !group) return;
     again = true;
@@ -74,7 +74,7 @@ const charts = (() => {
     return drawing;
   }
 
-  // Gives every view what is in sight; they are still to run.
+  // Set the visible data of every view; the caller runs them.
   function fill() {
     const width = $("charts").clientWidth;
     const causes = group.causes.map((share) => share[0]);
@@ -131,7 +131,7 @@ const charts = (() => {
   function lanesOf(first) {
     const bars = [], figures = [], lives = [], ends = [];
     const most = Math.max(1, ...group.bars.map((flat) => flat.reduce((top, value, at) => (at % 4 === 2 ? Math.max(top, value) : top), 0)));
-    const [top, bottom] = inSight();
+    const [top, bottom] = visibleLanes();
     group.lanes.forEach((lane, row) => {
       if (row < top || row > bottom) return;
       for (const [start, end, why, id] of lane.lives) {
@@ -156,13 +156,13 @@ const charts = (() => {
     return { bars, figures, lives, ends };
   }
 
-  // The lanes that are scrolled to, and some more; all of them on paper.
-  function inSight() {
+  // The visible lanes and some more; all of them in print.
+  function visibleLanes() {
     const box = $("lanes");
     return printing ? [0, Infinity] : [box.scrollTop / ROW - 8, (box.scrollTop + box.clientHeight) / ROW + 8];
   }
 
-  // The bars in sight; those narrower than two pixels become one with their neighbour, with the mean of their counts.
+  // The visible bars; those narrower than two pixels are merged with their neighbour, with the mean of their counts.
   function narrowed(flat) {
     const least = 2 * pixel(), result = [];
     for (let at = 0; at < flat.length; at += 4) {
@@ -178,7 +178,7 @@ const charts = (() => {
     return result;
   }
 
-  // The points of a curve in sight, with one more on each side.
+  // The visible points of a curve, with one more on each side.
   function around(curve) {
     let a = curve.findIndex((point) => point[0] >= from), b = curve.findIndex((point) => point[0] > to);
     if (a < 0) a = curve.length;
@@ -186,7 +186,7 @@ const charts = (() => {
     return curve.slice(Math.max(0, a - 1), b + 1);
   }
 
-  // Paper does not scroll: every lane is drawn, at once, before the browser takes the picture.
+  // Paper does not scroll: draw every lane synchronously, before the browser prints.
   function print(starts) {
     printing = starts;
     if (ready && group) for (const view of fill()) view.run();
@@ -269,12 +269,12 @@ const charts = (() => {
       const sideways = event.shiftKey ? event.deltaX || event.deltaY : event.deltaX;
       if (event.ctrlKey || event.metaKey) zoom(Math.exp(Math.max(-1, Math.min(1, event.deltaY / 200))), timeAt(event));
       else if (sideways) move(sideways / plot);
-      else return; // the page, or the lanes, scroll
+      else return; // the page or the lanes scroll
       event.preventDefault();
     }, { passive: false });
   }
 
-  // Opens on the rebalance, with as much again on both sides.
+  // Show a rebalance, with its own length as a margin on both sides.
   function showRebalance(row) {
     const span = Math.max(row.end - row.start, 20);
     show(row.start - span, row.end + span);

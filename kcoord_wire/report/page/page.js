@@ -1,4 +1,4 @@
-// The page: which group is looked at, what is said of it first, the theme, the keys.
+// The page: the chosen group, its summary, the theme, the keyboard.
 
 const page = JSON.parse($("data").textContent);
 const SIGNS = { critical: "▲", warning: "◆", info: "●" };
@@ -18,7 +18,7 @@ function choose(at) {
   $("severity").className = `badge ${SIGNS[group.severity] ? group.severity : ""}`;
   $("opening").textContent = group.sentence.replace(/(\d) (ms|s|min|h|d)\b/g, "$1\u00a0$2");
   const origin = { wire: "from captured frames", log: "from the records of __consumer_offsets" }[group.origin] || group.origin;
-  $("period").textContent = `${group.from} to ${group.to} · ${origin}${group.protocol ? ` · protocol type ${group.protocol}` : ""}`;
+  $("period").textContent = `${group.begins} to ${group.ends} · ${origin}${group.protocol ? ` · protocol type ${group.protocol}` : ""}`;
   $("worst").hidden = !group.rebalances.some((row) => row.n === group.worst);
   $("worst").textContent = `Open #${group.worst}, which took longest`;
   facts(group);
@@ -26,7 +26,7 @@ function choose(at) {
   why(group);
   members(group);
   $("cut").textContent = [...page.cut, ...group.cut].join(" ");
-  listTo($("blind"), group.blind.length ? el("ul", {}, group.blind.map((text) => el("li", {}, text))) : el("p", { class: "quiet" }, "Nothing that this report would have used."));
+  listTo($("blind"), group.blind.length ? el("ul", {}, group.blind.map((text) => el("li", {}, text))) : el("p", { class: "quiet" }, "This source has everything that this report uses."));
   charts.setGroup(group);
   describe(group);
   table.setGroup(group);
@@ -50,7 +50,7 @@ function findings(group) {
   const card = (finding) => el("li", { class: `finding ${SIGNS[finding.severity] ? finding.severity : ""}` },
     el("p", {}, el("b", { class: "badge" }, badge(finding.severity)), " ", finding.text),
     finding.advice ? el("p", { class: "advice" }, el("b", {}, "What to do: "), finding.advice) : "",
-    el("p", { class: "quiet" }, `${finding.detector} · ${relative(finding.start)} to ${relative(finding.end)} · measured ${figure(finding.value)}, speaks from ${figure(finding.threshold)}`,
+    el("p", { class: "quiet" }, `${finding.detector} · ${relative(finding.start)} to ${relative(finding.end)} · measured ${figure(finding.value)}, reported from ${figure(finding.threshold)}`,
       finding.rebalances.length ? " · rebalances " : "",
       finding.rebalances.slice(0, 8).flatMap((n) => [el("button", { type: "button", class: "link", onclick: () => table.open(n), "aria-label": `Open rebalance ${n}` }, `#${n}`), " "]),
       finding.rebalances.length > 8 ? `and ${number(finding.rebalances.length - 8 + finding.more)} more` : ""));
@@ -64,13 +64,13 @@ const figure = (value) => value === null ? "without end" : number(Math.round(val
 
 function why(group) {
   const most = Math.max(1, ...group.causes.map((share) => share[1]));
-  listTo($("why"), el("caption", {}, "Causes, most frequent first"), head("Cause", ">Times", ">Took in all", ">Paused"),
+  listTo($("why"), el("caption", {}, "Causes, most frequent first"), head("Cause", ">Times", ">Total time", ">Paused"),
     el("tbody", {}, group.causes.map(([cause, count, ms, paused]) => el("tr", {},
       el("th", { scope: "row", title: (page.causes[cause] || { about: "" }).about }, swatch(cause), cause),
       el("td", { class: "figure" }, number(count), meter(count / most)),
       el("td", { class: "figure" }, duration(ms)),
       el("td", { class: "figure" }, duration(paused))))));
-  listTo($("who"), el("caption", {}, "Clients that set off rebalances, or that others waited for"),
+  listTo($("who"), el("caption", {}, "Clients that set off rebalances or joined last"),
     head("Client", ">Set off", ">Was last", ">Latest by", ">Removed"),
     el("tbody", {}, group.culprits.map(([name, host, off, last, late, removed]) => el("tr", {},
       el("th", { scope: "row" }, name, " ", el("span", { class: "quiet" }, host)),
@@ -83,8 +83,8 @@ function why(group) {
 }
 
 function members(group) {
-  listTo($("members"), el("caption", {}, "One row a client; the ids it had one after another"),
-    head("Client", "Host", ">Member ids", ">First seen", ">Gone", "Why", "About"),
+  listTo($("members"), el("caption", {}, "One row per client, with its successive member ids"),
+    head("Client", "Host", ">Member ids", ">First seen", ">Left", "Why", "About"),
     el("tbody", {}, group.lanes.map((lane) => {
       const [, end, reason] = lane.lives[lane.lives.length - 1];
       return el("tr", {}, el("th", { scope: "row" }, lane.label), el("td", {}, lane.host),
@@ -93,20 +93,20 @@ function members(group) {
     })));
 }
 
-// What a chart says, for who cannot see it.
+// The text of each chart for screen readers.
 function describe(group) {
   const peak = group.pauses.reduce((top, point) => Math.max(top, point[1]), 0);
   const busiest = group.commits.reduce((top, point) => Math.max(top, point[group.measure]), 0);
   $("commits-unit").textContent = group.unit;
   const refused = group.commits.reduce((sum, point) => sum + point[3], 0);
   const texts = {
-    causes: `${counted(group.total, "rebalance")}: ${group.causes.map(([cause, count]) => `${count} ${cause}`).join(", ") || "none"}. The table of rebalances has each.`,
-    lanes: `${counted(group.lanes.length, "client")}, a lane each: bars show when it owned partitions, their thickness how many. The table of members has each.`,
-    pauses: `Partitions that nobody held over time: at most ${peak}; ${duration(group.paused)} in all.`,
+    causes: `${counted(group.total, "rebalance")}: ${group.causes.map(([cause, count]) => `${count} ${cause}`).join(", ") || "none"}. The table of rebalances lists them.`,
+    lanes: `${counted(group.lanes.length, "client")}, one lane each: bars show when it owned partitions, their thickness how many. The table of members lists them.`,
+    pauses: `Partitions without an owner over time: at most ${peak}; ${duration(group.paused)} in total.`,
     commits: group.commits.length ? `${group.unit === "records" ? "Records a minute that commits advanced by" : "Commits a minute"}: at most ${number(busiest)}; ${counted(refused, "commit")} refused.` : "This source holds no commits.",
   };
   const notes = {
-    causes: "", lanes: group.lanes.length ? `${counted(group.lanes.length, "client")}; × where one went` : "no member is known",
+    causes: "", lanes: group.lanes.length ? `${counted(group.lanes.length, "client")}; × where one left` : "no member was seen",
     pauses: `at most ${number(peak)}`, commits: group.commits.length ? `at most ${number(busiest)}${refused ? `, × ${counted(refused, "commit")} refused` : ""}` : "none in this source",
   };
   for (const [id, text] of Object.entries(texts)) {
@@ -118,7 +118,7 @@ function describe(group) {
 function allGroups() {
   $("all").hidden = $("picker").hidden = page.groups.length < 2;
   listTo($("groups-select"), page.groups.map((group) => el("option", {}, `${SIGNS[group.severity] || "○"} ${group.id} (${number(group.total)})`)));
-  listTo($("all-table"), el("caption", {}, `${counted(page.groups.length, "group")}, the worst first; ${counted(page.groups.reduce((sum, group) => sum + group.total, 0), "rebalance")} in all`),
+  listTo($("all-table"), el("caption", {}, `${counted(page.groups.length, "group")}, worst first; ${counted(page.groups.reduce((sum, group) => sum + group.total, 0), "rebalance")} in total`),
     head("Group", "Worst finding", ">Rebalances", "Most frequent cause", ">In rebalances", ">Paused"),
     el("tbody", {}, page.groups.map((group, at) => el("tr", { "data-at": at },
       el("th", { scope: "row" }, el("button", { type: "button", class: "link", onclick: () => { choose(at); $("group").focus(); } }, group.id)),
@@ -151,7 +151,7 @@ function theme() {
   $("theme").addEventListener("click", () => set(document.documentElement.dataset.theme !== "dark"));
 }
 
-// The rebalance after or before the one that was last gone to.
+// Go to the rebalance after or before the one visited last.
 function step(by) {
   const rows = table.shown();
   if (!rows.length) return;

@@ -9,11 +9,11 @@ from unittest.mock import patch
 import pytest
 from pyspark import SparkContext
 
-from kcoord_wire.spark.session import _java_started_whole
+from kcoord_wire.spark.sessions import _interrupt_after_start
 
 
 def interrupted(times: int, reached: list[int]) -> None:
-    with _java_started_whole():
+    with _interrupt_after_start():
         for number in range(times):
             signal.raise_signal(signal.SIGINT)
             reached.append(number)
@@ -22,9 +22,9 @@ def interrupted(times: int, reached: list[int]) -> None:
 @pytest.mark.parametrize(
     ("gateway", "times", "expected"),
     [(None, 1, [0]), (None, 2, [0]), (object(), 2, [])],
-    ids=["the first waits", "the second does not", "none waits once Java runs"],
+    ids=["the first is delayed", "the second is not", "none is once Java runs"],
 )
-def test_an_interrupt_waits_until_java_has_started(gateway: object, times: int, expected: list[int]) -> None:
+def test_an_interrupt_is_delayed_until_java_runs(gateway: object, times: int, expected: list[int]) -> None:
     reached: list[int] = []
     with patch.object(SparkContext, "_gateway", gateway), pytest.raises(KeyboardInterrupt):
         interrupted(times, reached)
@@ -32,21 +32,21 @@ def test_an_interrupt_waits_until_java_has_started(gateway: object, times: int, 
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_handler_of_the_program_and_other_threads_are_left_alone() -> None:
-    told: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: told.append(number))
+def test_other_handlers_and_threads_are_left_alone() -> None:
+    seen: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: seen.append(number))
     try:
-        with _java_started_whole():
+        with _interrupt_after_start():
             signal.raise_signal(signal.SIGINT)
     finally:
         signal.signal(signal.SIGINT, before)
-    assert told == [signal.SIGINT]
+    assert seen == [signal.SIGINT]
 
     def elsewhere() -> None:
-        with _java_started_whole():
-            told.append(0)
+        with _interrupt_after_start():
+            seen.append(0)
 
     thread = threading.Thread(target=elsewhere)
     thread.start()
     thread.join()
-    assert told == [signal.SIGINT, 0]
+    assert seen == [signal.SIGINT, 0]

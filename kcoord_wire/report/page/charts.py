@@ -2,32 +2,37 @@
 
 Laws:
 
-* A chart holds no data: the page gives each its rows, its part of the time (`t0` to `t1`) and its width, so the four
-  move together and one set of them serves all groups.
-* Their plots stand exactly above each other: the room beside a plot is fixed (`LEFT`, `RIGHT`) and not measured.
-* Colours of text, grid and ground come from the page's style sheet, so that a change of theme redraws nothing.
+* A chart contains no data: the page sets its rows, its time span (`t0` to `t1`) and its width, so that the four move
+  together and one set of charts serves all groups.
+* Their plots are exactly above each other: the space beside a plot is set by the page, not measured.
+* Colours of text, grid and background come from the style sheet, so that a change of theme redraws nothing.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from kcoord_wire.extras import require
 
 __all__ = ["chart_specs"]
 
-BAR = "#2f6aa8"  # white figures stand on it
-PAUSED, COMMITTED, FAILED, STILL = "#d55e00", "#2f8f5b", "#d1495b", "#7d8590"
-FONT = "system-ui, Segoe UI, Roboto, Helvetica Neue, Arial, DejaVu Sans, sans-serif"  # as in the style sheet
-CLOCK = (
+BAR: Final = "#2f6aa8"  # with white numbers on it
+PAUSED: Final = "#d55e00"
+COMMITTED: Final = "#2f8f5b"
+FAILED: Final = "#d1495b"
+MEMBER: Final = "#7d8590"
+FONT: Final = (
+    "system-ui, Segoe UI, Roboto, Helvetica Neue, Arial, DejaVu Sans, sans-serif"  # the same as in the style sheet
+)
+CLOCK: Final = (
     "utcFormat(datum.value, {year: '%Y', quarter: '%b %Y', month: '%b %Y', week: '%d %b', date: '%d %b', "
     "hours: '%H:%M', minutes: '%H:%M', seconds: '%H:%M:%S', milliseconds: '%H:%M:%S.%L'})"
 )
-CROSS = "M-1,-1L1,1M1,-1L-1,1"
+CROSS: Final = "M-1,-1L1,1M1,-1L-1,1"
 
 
 def chart_specs() -> dict[str, dict[str, Any]]:
-    """The Vega-Lite specification of every chart, by the id of its place in the page.
+    """The Vega-Lite specification of every chart, by the id of its element in the page.
 
     :raises MissingLibraryError: altair is not installed
     """
@@ -62,7 +67,7 @@ def _chart(layers: list[Any], *, rows: bool = False) -> Any:
 
 
 def _causes() -> list[Any]:
-    """Rebalances, a row a cause: dark until the joins were answered, then light until the assignment was there."""
+    """Rebalances, one row per cause: dark until the joins were answered, then light until the assignment was."""
     alt = _altair()
     x, y = _time("from", axis="top"), _row("top")
     whole = _mark("bands", "rect", opacity=0.55, cursor="pointer").encode(x=x, x2="to", y=y, y2="bottom:Q")
@@ -71,14 +76,14 @@ def _causes() -> list[Any]:
 
 
 def _lanes() -> list[Any]:
-    """Members, a lane a client: a line while it was there, a bar as thick as what it owned, a mark where it went."""
+    """Members, one lane per client: a line while it was a member, a bar for its partitions, a mark where it left."""
     alt = _altair()
     x, y = _time("from", axis=None), _row("top")
     bars = _mark("bars", "rect", color=BAR, cornerRadius=1).encode(x=x, x2="to", y=y, y2="bottom:Q", tooltip="tip:N")
     texts = _mark("figures", "text", color="#ffffff", fontSize=10, baseline="middle").encode(
         x=_time("middle", axis=None), y=_row("row"), text="text:N"
     )
-    lives = _mark("lives", "rule", strokeWidth=1.5, color=STILL).encode(x=x, x2="to", y=_row("row"), tooltip="tip:N")
+    lives = _mark("lives", "rule", strokeWidth=1.5, color=MEMBER).encode(x=x, x2="to", y=_row("row"), tooltip="tip:N")
     ends = _mark("ends", "point", shape=CROSS, size=45, strokeWidth=2, opacity=1).encode(
         x=_time("at", axis=None), y=_row("row"), color=alt.Color("colour:N", scale=None), tooltip="tip:N"
     )
@@ -86,13 +91,13 @@ def _lanes() -> list[Any]:
 
 
 def _pauses() -> list[Any]:
-    """How many partitions nobody held."""
+    """The number of partitions without an owner."""
     curve = _mark("steps", "area", interpolate="step-after", color=PAUSED, opacity=0.9)
     return [_bands(None), curve.encode(x=_time("at", axis=None), y=_amount("value"))]
 
 
 def _commits() -> list[Any]:
-    """Records that the commits advanced by, and where commits were refused."""
+    """Records that the commits advanced by, and marks where commits were refused."""
     x = _time("at", axis="bottom")
     curve = _mark("steps", "area", interpolate="step-after", color=COMMITTED, opacity=0.9)
     refused = _mark("refused", "point", shape=CROSS, size=45, strokeWidth=2, color=FAILED, opacity=1)
@@ -103,17 +108,17 @@ def _commits() -> list[Any]:
     ]
 
 
-# ---- what they share
+# ---- shared parts
 
 
 def _mark(data: str, mark: str, **look: Any) -> Any:
-    """A mark over rows that the page gives by the name `data`; screen readers get the tables instead."""
+    """A mark over the rows that the page sets under the name `data`; screen readers get the tables instead."""
     alt = _altair()
     return getattr(alt.Chart(alt.NamedData(name=data)), f"mark_{mark}")(clip=True, aria=False, **look)
 
 
 def _bands(axis: str | None) -> Any:
-    """Rebalances behind everything else, coloured by cause."""
+    """Rebalances in the background, coloured by cause."""
     alt = _altair()
     return _mark("bands", "rect", opacity={"expr": "shade"}, cursor="pointer").encode(
         x=_time("from", axis=axis),
@@ -144,7 +149,7 @@ def _time(field: str, axis: str | None) -> Any:
 
 
 def _row(field: str) -> Any:
-    """Rows counted from the top. What they are called is in the signal `labels`, which the page sets."""
+    """Rows counted from the top; the page sets their names as the signal `labels`."""
     alt = _altair()
     axis = alt.Axis(
         title=None,

@@ -1,4 +1,4 @@
-// Elements and words. What a peer has sent only ever becomes text: nothing here parses markup.
+// Elements and formats. Strings of peers become text nodes: nothing here parses markup.
 
 const $ = (id) => document.getElementById(id);
 
@@ -16,7 +16,7 @@ function el(tag, attributes = {}, ...children) {
 const number = (value) => value.toLocaleString("en-US");
 const counted = (count, one, many = one + "s") => `${number(count)} ${count === 1 ? one : many}`;
 
-// The same figures as in the terminal's summary.
+// The same format as in the terminal's summary.
 function duration(ms) {
   if (ms === undefined || ms === null) return "";
   if (ms < 999.5) return ms && ms < 10 ? `${Number(ms.toPrecision(2))} ms` : `${Math.round(ms)} ms`;
@@ -28,7 +28,7 @@ function duration(ms) {
   }
 }
 
-// Time after the first moment of the group: +1:04.200
+// Time after the group's first moment: +1:04.200
 function relative(ms) {
   const size = Math.abs(ms);
   const hours = Math.floor(size / 3600000);
@@ -37,7 +37,7 @@ function relative(ms) {
   return `${ms < 0 ? "−" : "+"}${hours ? `${hours}:${String(minutes).padStart(2, "0")}` : minutes}:${seconds}`;
 }
 
-// Time of day, UTC, as fine as the part of the time that is looked at.
+// Time of day in UTC, as precise as the visible span needs.
 function clock(ms, span) {
   const moment = new Date(ms);
   if (Number.isNaN(moment.getTime())) return "beyond the calendar";
@@ -54,7 +54,7 @@ function swatch(cause) {
   return box;
 }
 
-// A bar that shows a part of a whole, beside the figure that says it.
+// A bar that shows a share, beside the number.
 function meter(part) {
   const bar = el("span", { class: "meter", "aria-hidden": "true" }, el("span"));
   bar.firstChild.style.width = `${Math.max(0, Math.min(1, part || 0)) * 100}%`;

@@ -1,4 +1,4 @@
-// The table of rebalances: sorted by its heads, filtered by cause, member and text; a row opens its particulars.
+// The table of rebalances: sorted by its headers, filtered by cause, member and text; a row opens its details.
 
 const table = (() => {
   const COLUMNS = [
@@ -24,7 +24,7 @@ const table = (() => {
     choices($("filter-cause"), "any cause", group.rebalances.map((row) => row.cause));
     choices($("filter-member"), "any member", group.rebalances.flatMap((row) => [...new Set([row.who, row.last, ...(row.removed || []).map((gone) => gone[0])])].filter(Boolean)));
     $("rebalances").replaceChildren(
-      el("caption", {}, "One row a rebalance. Times are after the first moment of the group; the buttons in the heads sort, the number opens the particulars."),
+      el("caption", {}, "One row per rebalance. Times are relative to the group's first moment; the header buttons sort, the number opens the details."),
       el("thead", {}, el("tr", {}, COLUMNS.map(([key, name, figure]) =>
         el("th", { scope: "col", class: `${figure ? "figure " : ""}c-${key}`, "data-key": key },
           el("button", { type: "button", onclick: () => sortBy(key) }, name))))),
@@ -32,7 +32,7 @@ const table = (() => {
     fill();
   }
 
-  // Every value with how often it is there, the most frequent first.
+  // Every value with its count, most frequent first.
   function choices(select, all, values) {
     const counts = new Map();
     for (const value of values) counts.set(value, (counts.get(value) || 0) + 1);
@@ -81,7 +81,7 @@ const table = (() => {
     charts.setRebalances(rows);
   }
 
-  // Rows are made once: of a thousand, the making is what takes time.
+  // Rows are built once: building a thousand of them takes most of the time.
   function kept(row) {
     if (!lines.has(row.n)) lines.set(row.n, line(row));
     return lines.get(row.n);
@@ -113,11 +113,11 @@ const table = (() => {
       ["Last to join", row.last && `${person(row.last, row.lastHost)}${row.late === undefined ? "" : `, ${duration(row.late)} after the one before it`}`],
       ["Removed", row.removed && el("ul", {}, row.removed.map(([name, host, why]) => el("li", {}, `${person(name, host)}: ${why}`)), row.moreRemoved ? el("li", {}, `${number(row.moreRemoved)} more`) : "")],
       ["Members", `${number(row.before || 0)} before, ${number(row.after || 0)} after`],
-      ["Partitions", `${number(row.moved || 0)} moved${row.needless ? `, ${number(row.needless)} of them needlessly` : ""}${row.paused ? `; paused for ${duration(row.paused)} in all` : ""}`],
-      ["Assignor", row.assignor && `${row.assignor}${row.cooperative === undefined ? "" : row.cooperative ? ", cooperative: members keep what they own meanwhile" : ", eager: members give up all they own first"}`],
+      ["Partitions", `${number(row.moved || 0)} moved${row.needless ? `, ${number(row.needless)} of them needlessly` : ""}${row.paused ? `; paused for ${duration(row.paused)} in total` : ""}`],
+      ["Assignor", row.assignor && `${row.assignor}${row.cooperative === undefined ? "" : row.cooperative ? ", cooperative: members keep their partitions meanwhile" : ", eager: members give up all partitions first"}`],
       ["Generation", row.gen === undefined ? "" : `${row.gen}${row.leader ? `, led by ${row.leader}` : ""}`],
     ];
-    const sure = row.sure === 1 ? "The source says so outright." : `${Math.round((row.sure || 0) * 100)} % sure.`;
+    const sure = row.sure === 1 ? "Certain: the source states it." : `${Math.round((row.sure || 0) * 100)} % confidence.`;
     return el("tr", { class: "particulars", id: `particulars-${row.n}` }, el("td", { colspan: COLUMNS.length },
       el("p", { class: "sentence" }, row.detail || row.cause, " ", el("span", { class: "quiet" }, sure)),
       page.causes[row.cause] ? el("p", { class: "quiet" }, page.causes[row.cause].about) : "",
@@ -152,7 +152,7 @@ const table = (() => {
     fresh.querySelector("button").focus({ preventScroll: true });
   }
 
-  // Opens one rebalance, whatever the filter hides, and goes there.
+  // Open a rebalance and scroll to it; reset a filter that hides it.
   function open(n) {
     if (!group.rebalances.some((row) => row.n === n)) return;
     if (!body.querySelector(`tr[data-n="${n}"]`)) {
