@@ -2,24 +2,24 @@
 
 Laws:
 
-* A broker answers the requests of a connection in the order they came (Kafka protocol guide, "Network"): a response
-  answers the oldest request that waits with its correlation id, and those before it will not be answered any more.
-* How the frames were cut into batches makes no difference: what waits goes before the next batch, as if it came then.
-* At most `MAX_WAITING` requests of a connection wait, with `MAX_WAITING_BYTES` together; the oldest are given up.
-* When a connection is opened or closed, what waited on it is given up.
-
-Nearly every connection is a plain conversation: the first response answers the first request, and so on. Those are
-matched all together by array operations; only the others are walked through frame by frame.
+* The rule is that of `kcoord_wire.capture.pending`; nothing here decides otherwise. Nearly every connection is a plain
+  conversation, where the n-th response answers the n-th request. The fast path matches those all together by array
+  operations. Any other connection goes through `PendingRequests` frame by frame.
+* How the frames were cut into batches makes no difference: pending requests are put in front of the next batch, as if
+  they came then.
+* At most `MAX_WAITING` requests of a connection are pending, of `MAX_WAITING_BYTES` together; the oldest are given up.
+* When a connection is opened or closed, its pending requests are given up.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+
+from kcoord_wire.capture.pending import PendingRequests
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,7 +39,8 @@ MAX_WAITING_BYTES: Final = 8 * 1024 * 1024
 class Matched:
     """Rows of the batch, by number.
 
-    :ivar requests: that nothing will be known of any more; `responses` theirs, -1 where there is none
+    :ivar requests: answered or given up
+    :ivar responses: the response to each of `requests`, -1 where there is none
     :ivar waiting: requests that may still be answered
     :ivar stray: responses without a request
     :ivar tokens: frames that are bare SASL tokens
@@ -68,7 +69,8 @@ def match(
     :param correlation: the correlation ids of requests and responses
     :param sizes: bytes that a row costs while it waits
     :param speaks_sasl: by connection: a SaslHandshake of version 0 was seen or is in this batch
-    :param is_token: told a row and whether a token may come here; whether it is one. Keeps account of the handshakes
+    :param is_token: takes a row and whether it is a response to no request; returns whether the row is a SASL token.
+        Called in order, so that it can keep account of the handshakes
     """
     requests, responses = np.flatnonzero(kinds == REQUEST), np.flatnonzero(kinds == RESPONSE)
     requests = requests[np.argsort(codes[requests], kind="stable")]
@@ -123,7 +125,7 @@ def _note_borders(
     odd: NDArray[np.bool_],
     closed: NDArray[np.bool_],
 ) -> None:
-    """Where a connection is opened first and closed last, it stays plain."""
+    """Mark connections in `odd` unless they are opened first and closed last; mark in `closed` those that close."""
     borders = np.flatnonzero((kinds == OPENED) | (kinds == CLOSED))
     if not len(borders):
         return
@@ -138,7 +140,7 @@ def _note_borders(
 
 
 class _Walk:
-    """Connections that are walked through frame by frame."""
+    """Connections that are matched frame by frame."""
 
     def __init__(self, kinds: Any, correlation: Any, sizes: Any, is_token: Callable[[int, bool], bool]) -> None:
         self._kinds, self._correlation, self._sizes, self._is_token = kinds, correlation, sizes, is_token
@@ -150,41 +152,33 @@ class _Walk:
 
     def connection(self, rows: list[int]) -> None:
         """Take in all rows of one connection, in order."""
-        waiting: deque[int] = deque()
-        ids: Counter[int] = Counter()
-        held = 0
-
-        def take() -> int:
-            nonlocal held
-            row = waiting.popleft()
-            ids[int(self._correlation[row])] -= 1
-            held -= int(self._sizes[row])
-            return row
-
-        def give_up() -> None:
-            self.requests.append(take())
-            self.responses.append(-1)
-
+        pending: PendingRequests[int] = PendingRequests(MAX_WAITING, MAX_WAITING_BYTES)
         for row in rows:
-            kind, id_ = self._kinds[row], int(self._correlation[row])
+            kind = self._kinds[row]
             if kind == REQUEST:
-                if self._is_token(row, False):
-                    self.tokens.append(row)
-                    continue
-                waiting.append(row)
-                ids[id_] += 1
-                held += int(self._sizes[row])
-                while len(waiting) > MAX_WAITING or held > MAX_WAITING_BYTES:
-                    give_up()
+                self._request(pending, row)
             elif kind == RESPONSE:
-                if not ids[id_]:
-                    (self.tokens if self._is_token(row, True) else self.stray).append(row)
-                    continue
-                while self._correlation[waiting[0]] != id_:
-                    give_up()
-                self.requests.append(take())
-                self.responses.append(row)
+                self._response(pending, row)
             elif kind != DAMAGE:
-                while waiting:
-                    give_up()
-        self.waiting.extend(waiting)
+                self._give_up(pending.clear())
+        self.waiting.extend(pending.clear())
+
+    def _request(self, pending: PendingRequests[int], row: int) -> None:
+        if self._is_token(row, False):
+            self.tokens.append(row)
+        else:
+            self._give_up(pending.add(int(self._correlation[row]), row, int(self._sizes[row])))
+
+    def _response(self, pending: PendingRequests[int], row: int) -> None:
+        answered = pending.answer(int(self._correlation[row]))
+        if answered is None:
+            (self.tokens if self._is_token(row, True) else self.stray).append(row)
+            return
+        request, unanswered = answered
+        self._give_up(unanswered)
+        self.requests.append(request)
+        self.responses.append(row)
+
+    def _give_up(self, requests: list[int]) -> None:
+        self.requests += requests
+        self.responses += [-1] * len(requests)
