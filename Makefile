@@ -18,11 +18,29 @@ INSTALLED := $(VENV)/.installed
 NATIVE := $(VENV)/.native
 PYTEST := $(PY) -m pytest -n $(JOBS) --dist loadgroup
 SUITE := tests --ignore=tests/interop
-BOTH_AT_ONCE := --ignore=tests/codec/test_parity.py --ignore=tests/bench --ignore=tests/test_packaging.py
-BOTH_AT_ONCE += --ignore=tests/spark --ignore=tests/report
+
+# What `make check` leaves out besides the tests marked `slow`: what starts processes, Spark or clients, and what draws
+# thousands of inputs. Whole files, so that they are not even collected.
+SLOW := tests/bench tests/fuzz tests/spark tests/truth tests/test_packaging.py tests/test_readme.py
+SLOW += tests/assignors/test_properties.py tests/cli/test_serve.py tests/codec/test_columns_parity.py
+SLOW += tests/codec/test_hostile.py tests/codec/test_parity.py
+SLOW += tests/coordinator/test_clients.py tests/coordinator/test_crash.py tests/coordinator/test_security_clients.py
+SLOW += tests/coordinator/test_socket_hostile.py tests/forensics/test_incidents.py tests/forensics/test_log_scenarios.py
+SLOW += tests/records/test_compression.py tests/records/test_memory.py tests/report/test_document.py tests/simulation
+
+# What runs once more with the pure codec. `kw.encode`, `kw.decode` and the registry use one codec per process, so their
+# tests do, and one file of each room that calls them. The other tests of the codec (`program_class`, parity, golden
+# bytes) have both codecs in one process; everything else sees messages, never bytes, and cannot tell the codecs apart.
+PURE := tests/codec/test_backend.py tests/codec/test_columns.py tests/codec/test_explain.py tests/codec/test_headers.py
+PURE += tests/codec/test_registry.py tests/codec/test_text.py tests/records/test_offsets.py tests/capture/test_captures.py
+PURE += tests/recorder/test_recording.py tests/coordinator/test_api_codec.py tests/coordinator/test_connection.py tests/coordinator/test_store.py
+PURE += tests/consumer tests/forensics/test_analysis.py tests/cli/test_decode.py
+
+# pytest rewrites the asserts of every test module; without its cache each worker does so at each start (10 s).
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native run test lint simulate truth bench bench-scale bench-size fuzz interop sanitize regen clean
+.PHONY: help setup native run check test proof lint simulate truth bench bench-scale bench-size fuzz interop sanitize regen clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -48,9 +66,16 @@ native: $(NATIVE) ## build the native module anew where its sources have changed
 run: setup ## two groups of real clients on our coordinator, recorded, and why they rebalanced: terminal and report
 	$(PY) -m tests.demo --out $(DEMO)
 
-test: lint ## lint, types, freshness of generated files, and the suite with either codec
+check: lint ## lint, types, freshness of generated files, and the fast tests: a minute
+	$(PYTEST) $(SUITE) $(addprefix --ignore=,$(SLOW)) -m 'not slow' --quiet
+
+test: lint ## the verdict on a change: lint, the whole suite, and again with the pure codec what can tell the codecs apart
 	KCOORD_WIRE_BACKEND=native $(PYTEST) $(SUITE)
-	KCOORD_WIRE_BACKEND=python $(PYTEST) $(SUITE) $(BOTH_AT_ONCE)
+	KCOORD_WIRE_BACKEND=python $(PYTEST) $(PURE)
+
+proof: setup ## the long proofs at full size: kills, steps and members of simulations
+	KCOORD_WIRE_KILLS=200 KCOORD_WIRE_STEPS=1000000 KCOORD_WIRE_MEMBERS=10000 \
+	$(PYTEST) tests/coordinator/test_crash.py tests/simulation
 
 lint: setup ## ruff, mypy, and whether the generated files are those that the schemas give
 	$(PY) -m ruff check .

@@ -57,6 +57,7 @@ def test_golden(program: Program, name: str, version: int, cases: list[tuple[dic
             assert program.decode(data, False) == message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "version", "cases"), CASES)
 def test_prefixes_and_trailing_bytes(
     program: Program, name: str, version: int, cases: list[tuple[dict[str, Any], bytes]]
@@ -76,6 +77,7 @@ def test_prefixes_and_trailing_bytes(
         assert program.decode_prefix(b"\xff" + raw + b"\xff", 1, True) == (message, len(raw) + 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strict", [True, False], ids=["strict", "lenient"])
 @pytest.mark.parametrize(("name", "version", "cases"), CASES)
 def test_changed_bytes(

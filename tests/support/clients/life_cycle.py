@@ -235,13 +235,19 @@ def mixed(place: Place, clients: Sequence[Client], assignor: str) -> Figures:
 def static(place: Place, client: Client, assignor: str, *, leads: bool) -> Figures:
     """Static members: one is closed and comes again, is killed and comes again, and at last is killed for good.
 
-    While it comes again within its session timeout the other member is told of no rebalance. The session timeout is
-    twice that of the place, so that it can come again in time on a busy machine.
+    While it comes again within its session timeout the other member sees no rebalance. How long it takes to come again
+    depends on the machine's load, so the session timeout follows from how long a first member takes to join.
 
     :param leads: whether that member is the one that leads the group
     :returns: ``killed``: seconds until it was replaced at last
     """
-    place = replace(place, session_timeout_ms=2 * place.session_timeout_ms)
+    with place.member(client, "first", assignor) as first:
+        began = time.monotonic()
+        first.join()
+        place.share_out([first])
+        needed = time.monotonic() - began
+        first.leave()
+    place = replace(place, session_timeout_ms=max(2 * place.session_timeout_ms, int(4000 * needed)))
     with ExitStack() as stack:
         other = stack.enter_context(place.member(client, "other", assignor, static=True))
         one, again, last = (
