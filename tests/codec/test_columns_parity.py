@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 import kcoord_wire as kw
 from kcoord_wire.codec.columns.shape import shape_of
 from kcoord_wire.codec.registry import MessageCodec, Registry, compile_schemas
+from tests.support.backends import BACKENDS
 from tests.support.column_rows import (
-    BACKENDS,
     KAFKA,
     bodies,
     damaged,
