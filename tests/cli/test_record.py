@@ -117,8 +117,10 @@ def test_a_killed_recorder_leaves_whole_records(record: Start, broker: Coordinat
     with Wire(recording.address) as wire:
         for _ in range(500):
             wire.call(HEARTBEAT, 4)
-        time.sleep(0.2)
-        wire.call(HEARTBEAT, 4)
+        end = time.monotonic() + SOON
+        while len(recorded(tmp_path)) < 1_001:
+            assert time.monotonic() < end, "what was recorded does not reach the file"
+            time.sleep(0.05)
         recording.process.kill()
         recording.process.wait()
     assert len(recorded(tmp_path)) >= 1_001
@@ -149,7 +151,7 @@ def test_everything_at_once(record: Start, tmp_path: Path) -> None:
             assert told.port == broker.port
             for _ in range(20):
                 wire.call(HEARTBEAT, 4)
-            time.sleep(0.5)
+            time.sleep(1.5)  # several times --progress
         status, _, errors = recording.end()
     assert status == 0
     assert len(re.findall("kcoord: .* s: 1 connections", errors)) >= 2

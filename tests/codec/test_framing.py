@@ -121,9 +121,9 @@ def test_a_claimed_size_is_not_allocated() -> None:
 
 def seconds_for(chunks: list[bytes], frames: int) -> float:
     framer = Framer()
-    started = time.perf_counter()
+    started = time.process_time()
     assert sum(1 for chunk in chunks for _ in framer.feed(chunk)) == frames
-    return time.perf_counter() - started
+    return time.process_time() - started
 
 
 @pytest.mark.parametrize(

@@ -205,8 +205,8 @@ def test_unknown_types(raw: bytes) -> None:
 
 
 def test_work_is_linear() -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     for number in (b"0" * 5_000_000 + b"x", b"9" * 5_000_000, b"0" * 5_000_000 + b"9" * 5_000_000, b"/" * 5_000_000):
         with pytest.raises(DecodeError):
             registry["Heartbeat"].decode(b"Heartbeat/1/" + number + b"/i/c/g/t/0/0", 0)
-    assert time.perf_counter() - started < 5  # a quadratic reader takes hours
+    assert time.process_time() - started < 5  # a quadratic reader takes hours

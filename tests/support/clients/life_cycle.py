@@ -61,7 +61,7 @@ class Place:
     group: str
     partitions: int = 6
     session_timeout_ms: int = 3000
-    margin: float = 4.0
+    margin: float = 8.0
 
     @classmethod
     def on(cls, coordinator: Coordinator, name: str) -> Self:
