@@ -1,6 +1,6 @@
-"""What goes into a consumer's state machine and what comes out, its configuration, and the versions that clients speak.
+"""The events and effects of a consumer's state machine, its configuration, and the versions that clients speak.
 
-The events are what the network, the clock and the user do; the effects are what to send and what the user is told.
+Events come from the network, the clock and the application; effects are requests to send and news for the application.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class Versions(NamedTuple):
-    """The versions of the requests that a client sends: those about groups, and Metadata."""
+    """The versions in which a client library sends its requests about groups, and Metadata."""
 
     find_coordinator: int = 6
     join: int = 9
@@ -73,8 +73,8 @@ CLIENT_VERSIONS: Final[Mapping[str, Versions]] = MappingProxyType(
         "oldest": Versions(0, 0, 0, 0, 0, 1, 1, 1),
     }
 )
-"""What clients send to a broker that knows everything; ``oldest`` is no client of today, but near the bottom of every
-range (OffsetCommit and OffsetFetch 0 are of the time when offsets were in ZooKeeper)."""
+"""What clients send to a broker that supports every version. ``oldest`` is not a client in use: it stands for the bottom
+of each range (without OffsetCommit and OffsetFetch 0, which kept offsets in ZooKeeper)."""
 
 
 class EmbeddedProtocol(Protocol):
@@ -97,7 +97,7 @@ class EmbeddedProtocol(Protocol):
 class MemberSettings:
     """A consumer's configuration, by Kafka's names and with the Java consumer's defaults; times in milliseconds.
 
-    :ivar group_instance_id: makes the member static, where its JoinGroup version knows of that (5 and later)
+    :ivar group_instance_id: makes the member static if its JoinGroup version has the field (5 and later)
     :ivar rebalance_timeout_ms: ``max.poll.interval.ms``
     """
 
@@ -116,13 +116,13 @@ class MemberSettings:
 class MemberState(enum.StrEnum):
     """Where the member stands in the protocol."""
 
-    UNJOINED = "unjoined"  # in no generation that it could heartbeat for, or about to rejoin
-    REVOKING = "revoking"  # in a generation, giving partitions up before the next JoinGroup
+    UNJOINED = "unjoined"  # outside any generation, or about to rejoin
+    REVOKING = "revoking"  # in a generation; the application gives up partitions before the next JoinGroup
     JOINING = "joining"  # JoinGroup is in flight
     SYNCING = "syncing"  # SyncGroup is in flight
     STABLE = "stable"  # in a generation, with its assignment
     LEFT = "left"
-    FAILED = "failed"  # an error that the protocol has no way on from
+    FAILED = "failed"  # after an error that cannot be retried
 
 
 # ---- events
@@ -130,7 +130,7 @@ class MemberState(enum.StrEnum):
 
 @dataclass(slots=True)
 class Arrived:
-    """The answer to the request with this number."""
+    """The response to the request with this number has arrived."""
 
     request_id: int
     message: Any
@@ -138,26 +138,29 @@ class Arrived:
 
 @dataclass(slots=True)
 class Disconnected:
-    """The connection is gone, and with it whatever was in flight."""
+    """The connection is lost, and with it everything in flight."""
 
 
 @dataclass(slots=True)
 class Subscribe:
-    """The user wants these topics, and no others from now on."""
+    """The application subscribes to these topics, and to no others from now on."""
 
     topics: Sequence[str]
 
 
 @dataclass(slots=True)
 class TopicsKnown:
-    """Metadata: how many partitions each topic has."""
+    """The number of partitions of each topic, from Metadata."""
 
     partitions: Mapping[str, int]
 
 
 @dataclass(slots=True)
 class Released:
-    """The user is done with the partitions of `Revoking` `ticket`; `offsets` are committed before they are let go."""
+    """The application has stopped working on the partitions of the `Revoking` with this ticket.
+
+    :ivar offsets: committed before the partitions are given up
+    """
 
     ticket: int
     offsets: Offsets
@@ -165,36 +168,36 @@ class Released:
 
 @dataclass(slots=True)
 class Commit:
-    """The user wants these offsets committed."""
+    """The application commits these offsets."""
 
     offsets: Offsets
 
 
 @dataclass(slots=True)
 class Leave:
-    """The user is done. Dynamic members tell the coordinator; static ones come back, and do not."""
+    """The application closes the consumer. Dynamic members send LeaveGroup; static ones do not, because they come back."""
 
     reason: str | None = None
 
 
 @dataclass(slots=True)
 class Offer:
-    """The user wants these assignors, the one it likes best first, and no others from now on."""
+    """The application offers these assignors, most preferred first, and no others from now on."""
 
     assignors: Sequence[Assignor]
 
 
 @dataclass(slots=True)
 class Rejoin:
-    """The user wants a rebalance (KIP-568)."""
+    """The application enforces a rebalance (KIP-568)."""
 
     reason: str | None = None
 
 
 @dataclass(slots=True)
 class Stalled:
-    """From now on the application does not poll. Heartbeats go on, and joining waits; when that has lasted for
-    ``max.poll.interval.ms``, the member leaves."""
+    """The application has stopped polling. Heartbeats go on and joining waits; after ``max.poll.interval.ms`` the member
+    leaves."""
 
 
 @dataclass(slots=True)
@@ -237,7 +240,7 @@ class Close:
 
 @dataclass(slots=True)
 class Assigned:
-    """A rebalance has ended well: these partitions are new. Their committed offsets follow in `Fetched`."""
+    """A rebalance has succeeded. These partitions are new; their committed offsets follow in `Fetched`."""
 
     generation_id: int
     partitions: frozenset[TopicPartition]
@@ -245,7 +248,7 @@ class Assigned:
 
 @dataclass(slots=True)
 class Revoking:
-    """These partitions are to be given up: answer with `Released`. Heartbeats go on until then."""
+    """The application must give up these partitions and answer with `Released`. Heartbeats go on until then."""
 
     ticket: int
     partitions: frozenset[TopicPartition]
@@ -253,14 +256,14 @@ class Revoking:
 
 @dataclass(slots=True)
 class Lost:
-    """These partitions are gone; another member may own them already."""
+    """These partitions are lost; another member may own them already."""
 
     partitions: frozenset[TopicPartition]
 
 
 @dataclass(slots=True)
 class Fetched:
-    """The committed offsets of partitions assigned; -1 where there is none."""
+    """The committed offsets of assigned partitions; -1 for a partition without one."""
 
     offsets: dict[TopicPartition, int]
 
@@ -274,7 +277,7 @@ class Committed:
 
 @dataclass(slots=True)
 class NotCommitted:
-    """These offsets were refused, or nobody knows: NETWORK_EXCEPTION (13)."""
+    """These offsets were refused. With NETWORK_EXCEPTION (13) the outcome is unknown."""
 
     offsets: Offsets
     error: ErrorCode
@@ -282,12 +285,12 @@ class NotCommitted:
 
 @dataclass(slots=True)
 class Left:
-    """The member is out; it sends nothing after what stands before this."""
+    """The member has left; it sends nothing after the effects before this one."""
 
 
 @dataclass(slots=True)
 class Failed:
-    """The member has given up over this error."""
+    """The member has failed with this error."""
 
     error: ErrorCode
 

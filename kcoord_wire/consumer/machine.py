@@ -7,21 +7,21 @@ cooperative (KIP-429), dynamic and static (KIP-345).
 Laws:
 
 * ``now`` is milliseconds and never decreases from one call to the next.
-* Requests are numbered 1, 2, 3 ...; an answer is taken once, and only while the connection lasts that its request went
-  out on: with `Close` or `Disconnected` everything in flight is over.
-* A partition is in `owned` from its `Assigned` until the user has answered its `Revoking` with `Released`, or until its
-  `Lost`.
-* Never is JoinGroup sent while an eager member owns a partition.
-* Commits carry the generation in which the member is; one without a generation is refused here, not sent.
+* Requests are numbered 1, 2, 3 ... An answer is accepted once, and only while the connection lasts on which its request
+  was sent: `Close` and `Disconnected` end everything in flight.
+* A partition is in `owned` from its `Assigned` until the application has answered its `Revoking` with `Released`, or
+  until its `Lost`.
+* An eager member sends JoinGroup only when it owns no partition.
+* A commit carries the member's present generation; a commit outside a generation is refused here, not sent.
 """
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from kcoord_wire.assignors import Assignor, MemberSubscription, RebalanceProtocol, TopicPartition, sticky_user_data
+from kcoord_wire.consumer import requests
 from kcoord_wire.consumer.events import (
     Arrived,
     Assigned,
@@ -51,72 +51,46 @@ from kcoord_wire.consumer.events import (
     Subscribe,
     TopicsKnown,
 )
+from kcoord_wire.consumer.requests import NEVER, InFlight, Kind, is_static
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.machines import Tick
 from kcoord_wire.messages import (
-    FindCoordinatorRequest,
-    HeartbeatRequest,
-    JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
-    LeaveGroupRequest,
-    LeaveGroupRequestMemberIdentity,
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
     OffsetFetchResponse,
-    SyncGroupRequest,
     SyncGroupRequestAssignment,
 )
 
 __all__ = ["MemberMachine"]
 
-_CONSUMER: Final = "consumer"
-_NEVER = 1 << 62
-_NO_COORDINATOR = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
-_IN_GENERATION = (MemberState.STABLE, MemberState.REVOKING, MemberState.SYNCING)
-_OVER = (MemberState.LEFT, MemberState.FAILED)
-
-
-class _Kind(enum.Enum):
-    FIND = enum.auto()
-    JOIN = enum.auto()
-    SYNC = enum.auto()
-    HEARTBEAT = enum.auto()
-    COMMIT = enum.auto()
-    FETCH = enum.auto()
-    LEAVE = enum.auto()
-
-
-class _InFlight(NamedTuple):
-    """A request that waits for its answer: of what kind, what it was about, and until when it is waited for."""
-
-    kind: _Kind
-    about: Any
-    deadline: int
+_NO_COORDINATOR: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
+_MAY_JOIN: Final = (MemberState.UNJOINED, MemberState.STABLE)
+_IN_GENERATION: Final = (MemberState.STABLE, MemberState.REVOKING, MemberState.SYNCING)
+_OVER: Final = (MemberState.LEFT, MemberState.FAILED)
+_NONE: Final[frozenset[TopicPartition]] = frozenset()
+_EXTRA_MS: Final = 5_000
+"""How much longer than the rebalance timeout JoinGroup and SyncGroup may take (Kafka's JOIN_GROUP_TIMEOUT_LAPSE)."""
 
 
 class MemberMachine:
     """One consumer of a group.
 
     :param settings: its configuration
-    :param assignors: what it offers in JoinGroup, most preferred first; it rebalances cooperatively if all of them do
+    :param assignors: offered in JoinGroup, most preferred first; it rebalances cooperatively if all of them do
     :param embedded: encodes and decodes subscriptions and assignments
+    :ivar settings: as given
     :ivar state: see `MemberState`
     :ivar member_id: as the coordinator gave it; empty before that
-    :ivar generation_id: -1 outside any
+    :ivar generation_id: -1 outside any generation
     :ivar is_leader: whether it computed the assignment of its generation
     :ivar owned: the partitions that it holds
-    :ivar owned_generation: the generation whose assignment that is; -1 before the first
-    :ivar joined_for: why it sent its last JoinGroup, whether its version tells that (KIP-800) or not
-    :ivar assigned_for: the partition counts that it, as leader, computed the assignment of its generation for
+    :ivar owned_generation: the generation of its last assignment; -1 before the first
+    :ivar joined_for: why it sent its last JoinGroup, whether or not its version has the field (KIP-800)
+    :ivar assigned_for: the partition counts for which it, as leader, computed the assignment of its generation
     """
 
     __slots__ = (
+        "_all_assignors",
         "_assignors",
         "_coordinator_known",
         "_effects",
@@ -124,23 +98,20 @@ class MemberMachine:
         "_failures",
         "_in_flight",
         "_is_cooperative",
-        "_kept",
-        "_known",
+        "_is_stalled",
+        "_last_assignment",
         "_next_heartbeat",
         "_now",
         "_partition_counts",
         "_poll_until",
         "_protocol",
-        "_rejoin",
+        "_rejoin_for",
         "_releasing",
-        "_requests",
         "_retry_at",
         "_session_ends",
-        "_stalled",
         "_tickets",
         "_topics",
         "_unfetched",
-        "_waiting",
         "_watched",
         "assigned_for",
         "generation_id",
@@ -159,179 +130,149 @@ class MemberMachine:
         self.member_id = ""
         self.generation_id = -1
         self.is_leader = False
-        self.owned: frozenset[TopicPartition] = frozenset()
-        self.assigned_for: Mapping[str, int] | None = None
-        self._assignors = {assignor.name: assignor for assignor in assignors}
-        self._known = dict(self._assignors)
-        self._is_cooperative = _are_cooperative(assignors)
-        self._embedded = embedded
-        self.joined_for: str | None = None
-        self._stalled = False
-        self._poll_until = _NEVER
-        self._topics: tuple[str, ...] = ()
-        self._partition_counts: Mapping[str, int] = {}
-        self._coordinator_known = False
-        self._in_flight: dict[int, _InFlight] = {}
-        self._waiting: set[_Kind] = set()
-        self._watched: set[str] = set()
-        self._requests = 0
-        self._tickets = 0
-        self._releasing: frozenset[TopicPartition] = frozenset()
-        self._rejoin: str | None = None  # why the next JoinGroup is due; None for: it is not
-        self._retry_at = 0
-        self._failures = 0  # since the coordinator last answered as it should
-        self._next_heartbeat = _NEVER
-        self._session_ends = _NEVER
-        self._protocol: str | None = None
+        self.owned = _NONE
         self.owned_generation = -1
-        self._kept: frozenset[TopicPartition] = frozenset()  # the last assignment, which the sticky assignor tells on
-        self._unfetched: frozenset[TopicPartition] = frozenset()
-        self._effects: list[MemberEffect] = []
+        self.joined_for: str | None = None
+        self.assigned_for: Mapping[str, int] | None = None
+        self._embedded = embedded
         self._now = 0
+        self._effects: list[MemberEffect] = []
+        # What the application wants.
+        self._topics: tuple[str, ...] = ()
+        self._assignors = {assignor.name: assignor for assignor in assignors}
+        self._all_assignors = dict(self._assignors)  # and those offered before: a join under way may still choose one
+        self._is_cooperative = _are_cooperative(assignors)
+        self._is_stalled = False
+        self._poll_until = NEVER
+        # The coordinator, and what waits for it.
+        self._coordinator_known = False
+        self._in_flight = InFlight()
+        self._retry_at = 0
+        self._failures = 0  # since the last successful FindCoordinator
+        self._next_heartbeat = NEVER
+        self._session_ends = NEVER
+        # The rebalance.
+        self._rejoin_for: str | None = None  # why the next JoinGroup is due; None if it is not
+        self._protocol: str | None = None
+        self._tickets = 0
+        self._releasing = _NONE
+        self._last_assignment = _NONE  # the sticky assignor reports it in its user data
+        self._unfetched = _NONE
+        # What a leader watches.
+        self._partition_counts: Mapping[str, int] = {}
+        self._watched: set[str] = set()
+
+    # ---- what a host asks
 
     @property
     def deadline(self) -> int | None:
         """When the next `Tick` is wanted, in ms; None for never."""
-        state = self.state
-        if state in _OVER or not self._topics:
+        if self.state in _OVER or not self._topics:
             return None
-        when = _NEVER
-        waiting = self._waiting
-        for request in self._in_flight.values():
-            if request.deadline < when:
-                when = request.deadline
-        if not self._coordinator_known:
-            if _Kind.FIND not in waiting:
-                when = min(when, self._retry_at)
-        elif (
-            self._rejoin is not None
-            and not self._stalled
-            and (state is MemberState.UNJOINED or state is MemberState.STABLE)
-        ) or (self._unfetched and _Kind.FETCH not in waiting):
+        when = self._in_flight.deadline
+        if self._wants_coordinator() or self._wants_join() or self._wants_offsets():
             when = min(when, self._retry_at)
-        if state in _IN_GENERATION:
-            if self._coordinator_known and _Kind.HEARTBEAT not in waiting:
-                when = min(when, self._next_heartbeat)
+        if self.state in _IN_GENERATION:
             when = min(when, self._session_ends, self._poll_until)
-        return None if when == _NEVER else when
+            if self._wants_heartbeat():
+                when = min(when, self._next_heartbeat)
+        return None if when == NEVER else when
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """What it is subscribed to."""
+        """The subscription."""
         return self._topics
 
     @property
     def is_waiting(self) -> bool:
-        """Whether an answer is due."""
+        """Whether a request waits for its answer."""
         return bool(self._in_flight)
 
     def waits_for(self, request_id: int) -> bool:
-        """Whether an answer to this request would still be taken."""
+        """Whether the answer to this request would still be accepted."""
         return request_id in self._in_flight
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether it is in a generation with its assignment, and sees no reason to join the next."""
-        return self.state is MemberState.STABLE and self._rejoin is None
+        """Whether it is in a generation with its assignment, and has no reason to rejoin."""
+        return self.state is MemberState.STABLE and self._rejoin_for is None
 
     def handle(self, event: MemberEvent, now: int) -> list[MemberEffect]:
-        """Take in what has happened; do what is due."""
+        """Take in one event, do what is due, and return the effects; see `machines.Machine`."""
         self._now = now
         effects: list[MemberEffect] = []
         self._effects = effects
-        if self.state in _OVER:
-            return effects
-        match event:
-            case Arrived():
-                request = self._in_flight.pop(event.request_id, None)
-                if request is not None:
-                    self._waiting.discard(request.kind)
-                    _ANSWERED[request.kind](self, event.message, request.about)
-            case Tick():
-                self._look_at_the_clock()
-            case Disconnected():
-                self._lose_connection()
-            case Commit():
-                self._commit(event.offsets)
-            case Released():
-                self._released(event)
-            case TopicsKnown():
-                self._partition_counts = event.partitions
-                self._compare_topics()
-            case Subscribe():
-                if self._topics != tuple(event.topics):
-                    self._topics = tuple(event.topics)
-                    self._rejoin = "the subscription has changed"
-            case Leave():
-                self._leave(event.reason)
-            case Offer():
-                self._offer(event.assignors)
-            case Rejoin():
-                if self._rejoin is None and self.state is MemberState.STABLE:
-                    self._rejoin = event.reason or "rebalance enforced by user"
-            case Stalled():
-                if self.state is MemberState.STABLE:
-                    self._stalled = True
-                    self._poll_until = now + self.settings.rebalance_timeout_ms
-            case Polled():
-                self._poll()
-        self._go_on()
+        if self.state not in _OVER:
+            _HANDLE[type(event)](self, event)
+            self._proceed()
         return effects
 
     # ---- what is due
 
-    def _look_at_the_clock(self) -> None:
+    def _wants_coordinator(self) -> bool:
+        return not self._coordinator_known and not self._in_flight.has(Kind.FIND)
+
+    def _wants_join(self) -> bool:
+        return (
+            self._rejoin_for is not None
+            and self._coordinator_known
+            and not self._is_stalled
+            and self.state in _MAY_JOIN
+        )
+
+    def _wants_offsets(self) -> bool:
+        return bool(self._unfetched) and self._coordinator_known and not self._in_flight.has(Kind.FETCH)
+
+    def _wants_heartbeat(self) -> bool:
+        return self._coordinator_known and not self._in_flight.has(Kind.HEARTBEAT)
+
+    def _proceed(self) -> None:
+        """Send what is due."""
+        if self.state in _OVER or not self._topics:
+            return
+        may_retry = self._now >= self._retry_at
+        if may_retry and self._wants_coordinator():
+            self._send(Kind.FIND, requests.find_coordinator(self.settings))
+        if may_retry and self._wants_join():
+            self._prepare_join()
+        if may_retry and self._wants_offsets():
+            self._send(Kind.FETCH, requests.fetch_offsets(self.settings, self._unfetched))
+        if self.state in _IN_GENERATION and self._now >= self._next_heartbeat and self._wants_heartbeat():
+            self._next_heartbeat = self._now + self.settings.heartbeat_interval_ms
+            request = requests.heartbeat(self.settings, self.generation_id, self.member_id)
+            self._send(Kind.HEARTBEAT, request, self.generation_id)
+
+    def _send(self, kind: Kind, message: Any, context: Any = None, timeout_ms: int | None = None) -> None:
+        wait = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
+        request_id = self._in_flight.add(kind, context, self._now + wait)
+        self._effects.append(Send(request_id, message, getattr(self.settings.versions, kind.value)))
+
+    def _tick(self, _event: Tick) -> None:
         now = self._now
         if self._poll_until <= now:
-            self._overrun()
-        if any(request.deadline <= now for request in self._in_flight.values()) or (
-            self.state in _IN_GENERATION and self._session_ends <= now
-        ):
+            self._leave_until_polled()
+        if self._in_flight.deadline <= now or (self.state in _IN_GENERATION and self._session_ends <= now):
             self._session_ends = now + self.settings.session_timeout_ms
             self._lose_coordinator()
 
-    def _go_on(self) -> None:
-        """Send whatever is to be sent now."""
-        state = self.state
-        if state in _OVER or not self._topics:
-            return
-        now = self._now
-        if not self._coordinator_known:
-            if now >= self._retry_at and _Kind.FIND not in self._waiting:
-                self._find_coordinator()
-            return
-        if (
-            self._rejoin is not None
-            and not self._stalled
-            and now >= self._retry_at
-            and (state is MemberState.UNJOINED or state is MemberState.STABLE)
-        ):
-            self._prepare_join()
-            state = self.state
-        if self._unfetched and now >= self._retry_at and _Kind.FETCH not in self._waiting:
-            self._fetch()
-        if state in _IN_GENERATION and now >= self._next_heartbeat and _Kind.HEARTBEAT not in self._waiting:
-            self._heartbeat()
-
-    def _send(self, kind: _Kind, message: Any, version: int, about: Any = None, timeout_ms: int | None = None) -> None:
-        self._requests += 1
-        wait = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
-        self._in_flight[self._requests] = _InFlight(kind, about, self._now + wait)
-        self._waiting.add(kind)
-        self._effects.append(Send(self._requests, message, version))
-
     # ---- the connection and the coordinator
 
+    def _arrived(self, event: Arrived) -> None:
+        pending = self._in_flight.take(event.request_id)
+        if pending is not None:
+            _ANSWERED[pending.kind](self, event.message, pending.context)
+
+    def _disconnected(self, _event: Disconnected) -> None:
+        self._lose_connection()
+
     def _lose_connection(self) -> None:
-        gone = list(self._in_flight.values())
-        self._in_flight.clear()
-        self._waiting.clear()
         self._coordinator_known = False
         self._back_off()
-        for request in gone:
-            if request.kind is _Kind.COMMIT:
-                self._effects.append(NotCommitted(request.about[1], ErrorCode.NETWORK_EXCEPTION))
-            elif request.kind is _Kind.JOIN or (request.kind is _Kind.SYNC and self.state is MemberState.SYNCING):
+        for request in self._in_flight.take_all():
+            if request.kind is Kind.COMMIT:
+                _, offsets = request.context
+                self._effects.append(NotCommitted(offsets, ErrorCode.NETWORK_EXCEPTION))
+            elif request.kind is Kind.JOIN or (request.kind is Kind.SYNC and self.state is MemberState.SYNCING):
                 self._unjoin("the connection was lost while joining")
 
     def _lose_coordinator(self) -> None:
@@ -341,22 +282,13 @@ class MemberMachine:
     def _back_off(self) -> None:
         """Wait before the next try, twice as long as before the last one (KIP-580)."""
         settings = self.settings
+        # The shift is bounded because a coordinator may be away for days.
         wait = min(settings.retry_backoff_ms << min(self._failures, 20), settings.retry_backoff_max_ms)
         self._failures += 1
         self._retry_at = self._now + wait
 
-    def _find_coordinator(self) -> None:
-        version = self.settings.versions.find_coordinator
-        group_id = self.settings.group_id
-        if version >= 4:
-            request = FindCoordinatorRequest(coordinator_keys=[group_id])
-        else:
-            request = FindCoordinatorRequest(key=group_id)
-        self._send(_Kind.FIND, request, version)
-
-    def _found(self, response: Any, _about: Any) -> None:
-        answer = response.coordinators[0] if self.settings.versions.find_coordinator >= 4 else response
-        error = answer.error_code
+    def _found(self, response: Any, _context: Any) -> None:
+        error = requests.found_coordinator(self.settings, response).error_code
         if error == ErrorCode.NONE:
             self._coordinator_known = True
             self._retry_at = self._now
@@ -368,25 +300,25 @@ class MemberMachine:
 
     # ---- joining
 
-    def _unjoin(self, why: str) -> None:
-        """Out of the generation's work, though perhaps not out of the generation."""
+    def _unjoin(self, reason: str) -> None:
+        """Take no part in the generation any more, though the member may still be in it; rejoin for this reason."""
         self.state = MemberState.UNJOINED
-        self._rejoin = why
+        self._rejoin_for = reason
 
-    def _reset(self, why: str, *, keep_id: bool) -> None:
-        """The coordinator does not know the member (any more) as what it takes itself for."""
+    def _reset(self, reason: str, *, keep_id: bool) -> None:
+        """Start over: the coordinator has rejected the generation or, unless `keep_id`, the member id."""
         self.generation_id = -1
         self.is_leader = False
         self._protocol = None
         if not keep_id:
             self.member_id = ""
         self._lose_owned()
-        self._unjoin(why)
+        self._unjoin(reason)
 
     def _lose_owned(self) -> None:
         if self.owned:
             self._effects.append(Lost(self.owned))
-        self.owned = self._releasing = self._unfetched = frozenset()
+        self.owned = self._releasing = self._unfetched = _NONE
 
     def _fail(self, error: int) -> None:
         self._lose_owned()
@@ -395,13 +327,12 @@ class MemberMachine:
         self._effects.append(Failed(ErrorCode(error)))
 
     def _prepare_join(self) -> None:
-        giving = (
-            frozenset(partition for partition in self.owned if partition.topic not in self._topics)
-            if self._is_cooperative
-            else self.owned
-        )
-        if giving:
-            self._revoke(giving)
+        """Revoke what the member may not hold while it joins, then join."""
+        revoked = self.owned
+        if self._is_cooperative:
+            revoked = frozenset(partition for partition in self.owned if partition.topic not in self._topics)
+        if revoked:
+            self._revoke(revoked)
         else:
             self._join()
 
@@ -413,50 +344,41 @@ class MemberMachine:
 
     def _released(self, event: Released) -> None:
         if self.state is not MemberState.REVOKING or event.ticket != self._tickets:
-            return  # lost in the meantime
+            return  # the partitions were lost in the meantime
         if event.offsets:
             self._commit(event.offsets)
         self.owned -= self._releasing
         self._unfetched -= self._releasing
-        self._releasing = frozenset()
+        self._releasing = _NONE
         self.state = MemberState.STABLE
-        if self._rejoin is None:
-            self._rejoin = "partitions were given up"
+        if self._rejoin_for is None:
+            self._rejoin_for = "partitions were given up"
 
     def _join(self) -> None:
         settings = self.settings
-        version = settings.versions.join
-        subscription = MemberSubscription(
-            topics=sorted(self._topics), owned=sorted(self.owned), generation=self.owned_generation
-        )
-        plain = self._embedded.encode_subscription(subscription)
+        reason, self._rejoin_for = self._rejoin_for, None
+        request = requests.join(settings, self.member_id, self._subscriptions(), reason)
+        self.state = MemberState.JOINING
+        self.joined_for = reason
+        # Before version 1 the coordinator takes the session timeout for the rebalance timeout.
+        timeout_ms = settings.rebalance_timeout_ms if settings.versions.join >= 1 else settings.session_timeout_ms
+        self._send(Kind.JOIN, request, timeout_ms=max(settings.request_timeout_ms, timeout_ms + _EXTRA_MS))
+
+    def _subscriptions(self) -> list[JoinGroupRequestProtocol]:
+        """The subscription as each assignor wants it."""
+        topics = sorted(self._topics)
+        encode = self._embedded.encode_subscription
+        plain = encode(MemberSubscription(topics, sorted(self.owned), self.owned_generation))
         protocols = []
         for name in self._assignors:
-            blob = plain
-            if name == "sticky" and self._kept:
-                told = sticky_user_data(self._kept, self.owned_generation)
-                blob = self._embedded.encode_subscription(MemberSubscription(subscription.topics, user_data=told))
-            protocols.append(JoinGroupRequestProtocol(name=name, metadata=blob))
-        request = JoinGroupRequest(
-            group_id=settings.group_id,
-            session_timeout_ms=settings.session_timeout_ms,
-            rebalance_timeout_ms=settings.rebalance_timeout_ms if version >= 1 else -1,
-            member_id=self.member_id,
-            group_instance_id=self._instance(version >= 5),
-            protocol_type=_CONSUMER,
-            protocols=protocols,
-            reason=self._rejoin if version >= 8 else None,
-        )
-        self.state = MemberState.JOINING
-        self.joined_for = self._rejoin
-        self._rejoin = None
-        patience = settings.rebalance_timeout_ms if version >= 1 else settings.session_timeout_ms
-        self._send(_Kind.JOIN, request, version, timeout_ms=max(settings.request_timeout_ms, patience + 5_000))
+            data = plain
+            if name == "sticky" and self._last_assignment:
+                user_data = sticky_user_data(self._last_assignment, self.owned_generation)
+                data = encode(MemberSubscription(topics, user_data=user_data))
+            protocols.append(JoinGroupRequestProtocol(name=name, metadata=data))
+        return protocols
 
-    def _instance(self, is_known: bool) -> str | None:
-        return self.settings.group_instance_id if is_known and self.settings.versions.join >= 5 else None
-
-    def _joined(self, response: JoinGroupResponse, _about: Any) -> None:
+    def _joined(self, response: JoinGroupResponse, _context: Any) -> None:
         error = response.error_code
         if error == ErrorCode.NONE:
             self.member_id = response.member_id
@@ -487,40 +409,28 @@ class MemberMachine:
 
     def _sync(self, joined: JoinGroupResponse) -> None:
         settings = self.settings
-        version = settings.versions.sync
         self.is_leader = joined.leader == self.member_id
         self.assigned_for = None
-        assignments = self._lead(joined) if self.is_leader else []
-        request = SyncGroupRequest(
-            group_id=settings.group_id,
-            generation_id=self.generation_id,
-            member_id=self.member_id,
-            group_instance_id=self._instance(version >= 3),
-            protocol_type=_CONSUMER if version >= 5 else None,
-            protocol_name=self._protocol if version >= 5 else None,
-            assignments=assignments,
-        )
+        assignments = self._assign(joined) if self.is_leader else []
+        request = requests.sync(settings, self.generation_id, self.member_id, self._protocol, assignments)
         self.state = MemberState.SYNCING
-        self._send(
-            _Kind.SYNC,
-            request,
-            version,
-            self.generation_id,
-            max(settings.request_timeout_ms, settings.rebalance_timeout_ms + 5_000),
-        )
+        timeout_ms = max(settings.request_timeout_ms, settings.rebalance_timeout_ms + _EXTRA_MS)
+        self._send(Kind.SYNC, request, self.generation_id, timeout_ms)
 
-    def _lead(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
-        """Compute who gets what. A static leader that is back only takes up watching the topics again (KIP-814)."""
-        read = self._embedded.decode_subscription
-        subscriptions = {member.member_id: read(member.metadata, member.group_instance_id) for member in joined.members}
+    def _assign(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
+        """Compute the assignment as the leader. A static leader that rejoins assigns nothing, and only watches the topics
+        again (KIP-814)."""
+        decode, encode = self._embedded.decode_subscription, self._embedded.encode_assignment
+        subscriptions = {
+            member.member_id: decode(member.metadata, member.group_instance_id) for member in joined.members
+        }
         self._watched = {topic for subscription in subscriptions.values() for topic in subscription.topics}
         self.assigned_for = self._watched_counts()
         if joined.skip_assignment:
             return []
-        assignment = self._known[self._protocol or ""].assign(self.assigned_for, subscriptions)
-        write = self._embedded.encode_assignment
+        assignment = self._all_assignors[self._protocol or ""].assign(self.assigned_for, subscriptions)
         return [
-            SyncGroupRequestAssignment(member_id=member_id, assignment=write(partitions))
+            SyncGroupRequestAssignment(member_id=member_id, assignment=encode(partitions))
             for member_id, partitions in assignment.items()
         ]
 
@@ -529,15 +439,14 @@ class MemberMachine:
 
     def _synced(self, response: Any, generation_id: int) -> None:
         if self.state is not MemberState.SYNCING or generation_id != self.generation_id:
-            return  # a heartbeat's answer has been quicker, and has taken the member out of that generation
+            return  # the answer to a heartbeat has arrived first and ended the generation for this member
         error = response.error_code
         if error == ErrorCode.NONE:
             self._take_assignment(self._embedded.decode_assignment(response.assignment))
         elif error == ErrorCode.REBALANCE_IN_PROGRESS:
             self._unjoin("a rebalance began during SyncGroup")
         elif error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
-            keep = error == ErrorCode.ILLEGAL_GENERATION
-            self._reset("SyncGroup was refused", keep_id=keep)
+            self._reset("SyncGroup was refused", keep_id=error == ErrorCode.ILLEGAL_GENERATION)
             self._back_off()
         elif error in _NO_COORDINATOR:
             self._unjoin("the coordinator has moved during SyncGroup")
@@ -551,38 +460,31 @@ class MemberMachine:
     def _take_assignment(self, assignment: Iterable[TopicPartition]) -> None:
         assigned = frozenset(assignment)
         added = assigned - self.owned
-        given_up = self.owned - assigned  # empty for eager members, which came with nothing
+        taken_away = self.owned - assigned  # empty for eager members, which own nothing when they join
         self.owned_generation = self.generation_id
-        self._kept = assigned
+        self._last_assignment = assigned
         self.owned |= added
         self.state = MemberState.STABLE
         self._restart_session()
         self._effects.append(Assigned(self.generation_id, added))
         self._unfetched |= added
-        if given_up:
-            self._rejoin = "partitions were given up"
-            self._revoke(given_up)
+        if taken_away:
+            self._rejoin_for = "partitions were given up"
+            self._revoke(taken_away)
         else:
             self._compare_topics()
 
+    def _topics_known(self, event: TopicsKnown) -> None:
+        self._partition_counts = event.partitions
+        self._compare_topics()
+
     def _compare_topics(self) -> None:
-        """The leader looks after the number of partitions for the whole group."""
+        """Rejoin if the topics are no longer those assigned; the leader watches them for the whole group."""
         if self.is_leader and self.assigned_for is not None and self.assigned_for != self._watched_counts():
             self.assigned_for = None
-            self._rejoin = "the topics have changed"
+            self._rejoin_for = "the topics have changed"
 
     # ---- heartbeats
-
-    def _heartbeat(self) -> None:
-        version = self.settings.versions.heartbeat
-        self._next_heartbeat = self._now + self.settings.heartbeat_interval_ms
-        request = HeartbeatRequest(
-            group_id=self.settings.group_id,
-            generation_id=self.generation_id,
-            member_id=self.member_id,
-            group_instance_id=self._instance(version >= 3),
-        )
-        self._send(_Kind.HEARTBEAT, request, version, self.generation_id)
 
     def _heartbeat_answered(self, response: Any, generation_id: int) -> None:
         error = response.error_code
@@ -592,14 +494,14 @@ class MemberMachine:
             self._react(error, generation_id, "Heartbeat")
 
     def _react(self, error: int, generation_id: int, request: str) -> None:
-        """To an error that tells where the group stands. One for a generation that is past tells nothing."""
+        """React to an error about the member's place in the group. One for a past generation is ignored."""
         if error in _NO_COORDINATOR:
             self._lose_coordinator()
         elif generation_id != self.generation_id or self.state not in _IN_GENERATION:
             return
         elif error == ErrorCode.REBALANCE_IN_PROGRESS:
-            if self._rejoin is None and self.state is MemberState.STABLE:
-                self._rejoin = "the group is rebalancing"
+            if self.is_at_rest:
+                self._rejoin_for = "the group is rebalancing"
         elif error == ErrorCode.ILLEGAL_GENERATION:
             self._reset(f"{request} was for a generation that is over", keep_id=True)
         elif error == ErrorCode.UNKNOWN_MEMBER_ID:
@@ -609,32 +511,20 @@ class MemberMachine:
 
     # ---- offsets
 
+    def _commit_wanted(self, event: Commit) -> None:
+        self._commit(event.offsets)
+
     def _commit(self, offsets: Offsets) -> None:
         if self.state not in (MemberState.STABLE, MemberState.REVOKING):
             self._effects.append(NotCommitted(offsets, ErrorCode.REBALANCE_IN_PROGRESS))
-            return
-        if not self._coordinator_known:
+        elif not self._coordinator_known:
             self._effects.append(NotCommitted(offsets, ErrorCode.COORDINATOR_NOT_AVAILABLE))
-            return
-        version = self.settings.versions.commit
-        topics: dict[str, OffsetCommitRequestTopic] = {}
-        for (topic, partition), offset in offsets.items():
-            if topic not in topics:
-                topics[topic] = OffsetCommitRequestTopic(name=topic)
-            topics[topic].partitions.append(
-                OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
-            )
-        request = OffsetCommitRequest(
-            group_id=self.settings.group_id,
-            generation_id_or_member_epoch=self.generation_id,
-            member_id=self.member_id,
-            group_instance_id=self._instance(version >= 7),
-            topics=list(topics.values()),
-        )
-        self._send(_Kind.COMMIT, request, version, (self.generation_id, offsets))
+        else:
+            request = requests.commit(self.settings, self.generation_id, self.member_id, offsets)
+            self._send(Kind.COMMIT, request, (self.generation_id, offsets))
 
-    def _commit_answered(self, response: Any, about: tuple[int, Offsets]) -> None:
-        generation_id, offsets = about
+    def _commit_answered(self, response: Any, context: tuple[int, Offsets]) -> None:
+        generation_id, offsets = context
         refused: dict[TopicPartition, int] = {
             TopicPartition(topic.name, partition.partition_index): partition.error_code
             for topic in response.topics
@@ -651,37 +541,20 @@ class MemberMachine:
         self._effects.append(NotCommitted({partition: offsets[partition] for partition in refused}, ErrorCode(error)))
         self._react(error, generation_id, "OffsetCommit")
 
-    def _fetch(self) -> None:
-        version = self.settings.versions.fetch
-        topics: dict[str, list[int]] = {}
-        for topic, partition in sorted(self._unfetched):
-            topics.setdefault(topic, []).append(partition)
-        request = OffsetFetchRequest(require_stable=version >= 7)
-        if version >= 8:
-            asked = [OffsetFetchRequestTopics(name=name, partition_indexes=indexes) for name, indexes in topics.items()]
-            request.groups = [OffsetFetchRequestGroup(group_id=self.settings.group_id, topics=asked)]
-        else:
-            request.group_id = self.settings.group_id
-            request.topics = [
-                OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in topics.items()
-            ]
-        self._send(_Kind.FETCH, request, version)
-
-    def _fetched(self, response: OffsetFetchResponse, _about: Any) -> None:
-        version = self.settings.versions.fetch
-        answer: Any = response.groups[0] if version >= 8 else response
+    def _fetched(self, response: OffsetFetchResponse, _context: Any) -> None:
+        answer = requests.fetched_group(self.settings, response)
         error = answer.error_code
-        got: dict[TopicPartition, int] = {}
+        offsets: dict[TopicPartition, int] = {}
         for topic in answer.topics:
             for partition in topic.partitions:
                 if partition.error_code:
                     error = partition.error_code
                 else:
-                    got[TopicPartition(topic.name, partition.partition_index)] = partition.committed_offset
-        got = {partition: offset for partition, offset in got.items() if partition in self._unfetched}
-        if got:
-            self._unfetched -= got.keys()
-            self._effects.append(Fetched(got))
+                    offsets[TopicPartition(topic.name, partition.partition_index)] = partition.committed_offset
+        offsets = {partition: offset for partition, offset in offsets.items() if partition in self._unfetched}
+        if offsets:
+            self._unfetched -= offsets.keys()
+            self._effects.append(Fetched(offsets))
         if error in _NO_COORDINATOR:
             self._lose_coordinator()
         elif error in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.UNSTABLE_OFFSET_COMMIT):
@@ -689,65 +562,83 @@ class MemberMachine:
         elif error:
             self._fail(error)
 
-    # ---- what the user wants otherwise
+    # ---- what the application wants
 
-    def _offer(self, assignors: Sequence[Assignor]) -> None:
-        if [assignor.name for assignor in assignors] != list(self._assignors):
-            self._assignors = {assignor.name: assignor for assignor in assignors}
-            self._known |= self._assignors  # the join that goes on may choose one that is no longer offered
-            self._is_cooperative = _are_cooperative(assignors)
-            self._rejoin = "the list of assignors has changed"
+    def _subscribe(self, event: Subscribe) -> None:
+        if self._topics != tuple(event.topics):
+            self._topics = tuple(event.topics)
+            self._rejoin_for = "the subscription has changed"
 
-    def _overrun(self) -> None:
-        """The application has not polled for too long: out of the group until it does."""
-        self._poll_until = _NEVER
-        self._say_goodbye("consumer poll timeout has expired.")
+    def _offer(self, event: Offer) -> None:
+        if [assignor.name for assignor in event.assignors] != list(self._assignors):
+            self._assignors = {assignor.name: assignor for assignor in event.assignors}
+            self._all_assignors |= self._assignors
+            self._is_cooperative = _are_cooperative(event.assignors)
+            self._rejoin_for = "the list of assignors has changed"
+
+    def _enforce_rebalance(self, event: Rejoin) -> None:
+        if self.is_at_rest:
+            self._rejoin_for = event.reason or "rebalance enforced by user"
+
+    def _stall(self, _event: Stalled) -> None:
+        if self.state is MemberState.STABLE:
+            self._is_stalled = True
+            self._poll_until = self._now + self.settings.rebalance_timeout_ms
+
+    def _leave_until_polled(self) -> None:
+        """Leave because the application has not polled within the rebalance timeout; rejoin when it polls again."""
+        self._poll_until = NEVER
+        self._send_leave("consumer poll timeout has expired.")
         self._reset("", keep_id=False)
-        self._rejoin = None
+        self._rejoin_for = None
 
-    def _poll(self) -> None:
-        self._stalled = False
-        self._poll_until = _NEVER
-        if self.state is MemberState.UNJOINED and self._rejoin is None and not self.member_id:
-            self._rejoin = "the application polls again"
+    def _polled(self, _event: Polled) -> None:
+        self._is_stalled = False
+        self._poll_until = NEVER
+        if self.state is MemberState.UNJOINED and self._rejoin_for is None and not self.member_id:
+            self._rejoin_for = "the application polls again"
 
-    # ---- leaving
-
-    def _leave(self, reason: str | None) -> None:
-        self._say_goodbye(reason)
-        self.owned = self._releasing = self._unfetched = frozenset()
+    def _leave(self, event: Leave) -> None:
+        self._send_leave(event.reason)
+        self.owned = self._releasing = self._unfetched = _NONE
         self.generation_id = -1
         self.state = MemberState.LEFT
         self._effects.append(Left())
 
-    def _say_goodbye(self, reason: str | None) -> None:
-        """Static members do not: they come back, or their session ends (KIP-345)."""
-        version = self.settings.versions.leave
-        is_static = self.settings.versions.join >= 5 and self.settings.group_instance_id is not None
-        if self.member_id and self._coordinator_known and not is_static:
-            request = LeaveGroupRequest(group_id=self.settings.group_id)
-            if version >= 3:
-                request.members = [
-                    LeaveGroupRequestMemberIdentity(member_id=self.member_id, reason=reason if version >= 5 else None)
-                ]
-            else:
-                request.member_id = self.member_id
-            self._send(_Kind.LEAVE, request, version)
+    def _send_leave(self, reason: str | None) -> None:
+        """Send LeaveGroup, unless the member is static: it comes back, or its session ends (KIP-345)."""
+        if self.member_id and self._coordinator_known and not is_static(self.settings):
+            self._send(Kind.LEAVE, requests.leave(self.settings, self.member_id, reason))
 
-    def _ignore(self, _response: Any, _about: Any) -> None:
-        pass
+    def _left(self, _response: Any, _context: Any) -> None:
+        """Ignore the answer to LeaveGroup: the member no longer depends on it."""
 
 
 def _are_cooperative(assignors: Sequence[Assignor]) -> bool:
     return all(assignor.protocol is RebalanceProtocol.COOPERATIVE for assignor in assignors)
 
 
-_ANSWERED: Final[Mapping[_Kind, Callable[[MemberMachine, Any, Any], None]]] = {
-    _Kind.FIND: MemberMachine._found,
-    _Kind.JOIN: MemberMachine._joined,
-    _Kind.SYNC: MemberMachine._synced,
-    _Kind.HEARTBEAT: MemberMachine._heartbeat_answered,
-    _Kind.COMMIT: MemberMachine._commit_answered,
-    _Kind.FETCH: MemberMachine._fetched,
-    _Kind.LEAVE: MemberMachine._ignore,
+_HANDLE: Final[Mapping[type, Callable[[MemberMachine, Any], None]]] = {
+    Arrived: MemberMachine._arrived,
+    Disconnected: MemberMachine._disconnected,
+    Tick: MemberMachine._tick,
+    TopicsKnown: MemberMachine._topics_known,
+    Subscribe: MemberMachine._subscribe,
+    Offer: MemberMachine._offer,
+    Released: MemberMachine._released,
+    Commit: MemberMachine._commit_wanted,
+    Rejoin: MemberMachine._enforce_rebalance,
+    Stalled: MemberMachine._stall,
+    Polled: MemberMachine._polled,
+    Leave: MemberMachine._leave,
+}
+
+_ANSWERED: Final[Mapping[Kind, Callable[[MemberMachine, Any, Any], None]]] = {
+    Kind.FIND: MemberMachine._found,
+    Kind.JOIN: MemberMachine._joined,
+    Kind.SYNC: MemberMachine._synced,
+    Kind.HEARTBEAT: MemberMachine._heartbeat_answered,
+    Kind.COMMIT: MemberMachine._commit_answered,
+    Kind.FETCH: MemberMachine._fetched,
+    Kind.LEAVE: MemberMachine._left,
 }

@@ -1,11 +1,11 @@
-"""A disk in memory that fails when it is told to, in the middle of what it does.
+"""A disk in memory that loses power or fails on demand, in the middle of an operation.
 
 Laws:
 
-* Every operation that changes the disk is counted; the power can go, or the operation fail, at any of them. Of an
-  append that is hit, a part from its start is there.
-* Without power nothing works until `VirtualDisk.crash`, which leaves what `MemoryDisk.crash` leaves.
-* `VirtualDisk.unsynced` is the truth about what is durable, whatever the log believes.
+* Operations that change the disk are counted; power can be lost, or an operation fail, at any of them. An append that
+  is hit leaves a prefix of its data.
+* Without power every operation fails until `VirtualDisk.crash`, which leaves what `MemoryDisk.crash` leaves.
+* `VirtualDisk.unsynced` is what is really not durable, independent of what the log on the disk believes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["PowerCutError", "VirtualDisk"]
 
 
 class PowerCutError(OSError):
-    """The machine that the disk is in has lost power."""
+    """The disk has lost power."""
 
 
 class _VirtualFile:
@@ -33,7 +33,7 @@ class _VirtualFile:
         try:
             self._disk.spend()
         except OSError:
-            if not self._disk.is_dead_for_long:
+            if not self._disk.is_off:
                 self._disk.unsynced.add(self._name)
                 self._file.append(data[: self._disk.random.randint(0, len(data))])
             raise
@@ -56,12 +56,14 @@ class _VirtualFile:
 
 
 class VirtualDisk:
-    """A `MemoryDisk` whose power can fail at any operation.
+    """A `MemoryDisk` that can lose power, or fail, at any operation.
 
-    :ivar power_left: operations until the power fails; None for: it does not
-    :ivar fails_in: operations until one fails with EIO, once; None for: none does
-    :ivar repaired_after_ms: how long after that the coordinator reads its log again
-    :ivar unsynced: names of files with bytes that are not durable
+    :ivar random: decides what a hit append and a crash leave
+    :ivar power_left: how many more operations succeed before power is lost; None if it is not
+    :ivar is_off: whether power was lost before the present operation
+    :ivar fails_in: how many more operations succeed before one fails, once, with EIO; None if none does
+    :ivar repaired_after_ms: how long after such a failure the log is to be read again
+    :ivar unsynced: names of the files with bytes that are not durable
     """
 
     def __init__(self, random: Random) -> None:
@@ -69,14 +71,15 @@ class VirtualDisk:
         self.fails_in: int | None = None
         self.repaired_after_ms = 0
         self.power_left: int | None = None
-        self.is_dead_for_long = False
+        self.is_off = False
         self.unsynced: set[str] = set()
         self._disk = MemoryDisk()
 
     def spend(self) -> None:
-        """One operation that changes the disk.
+        """Count one operation that changes the disk.
 
-        :raises OSError: it fails
+        :raises PowerCutError: power is or was lost
+        :raises OSError: the operation fails
         """
         if self.fails_in is not None:
             self.fails_in -= 1
@@ -84,13 +87,13 @@ class VirtualDisk:
                 self.fails_in = None
                 raise OSError(EIO, "the disk has failed")
         if self.power_left is not None:
-            self.is_dead_for_long = self.power_left < 0
+            self.is_off = self.power_left < 0
             self.power_left -= 1
             if self.power_left < 0:
                 raise PowerCutError("the power is off")
 
     def crash(self) -> None:
-        """The power is back; what was not durable may be gone."""
+        """Restore power; what was not durable may be lost."""
         self._disk.crash(self.random)
         self.power_left = self.fails_in = None
         self.unsynced.clear()

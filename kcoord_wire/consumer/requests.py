@@ -1,0 +1,248 @@
+"""The requests that a consumer sends: which fields a version has, and the requests that wait for their answers.
+
+The versions are those that the client library speaks (`MemberSettings.versions`). A field that a version does not have
+keeps its default, because the encoder refuses any other value there.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from kcoord_wire.assignors import TopicPartition
+from kcoord_wire.consumer.events import MemberSettings, Offsets
+from kcoord_wire.messages import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    LeaveGroupRequestMemberIdentity,
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+
+__all__ = [
+    "NEVER",
+    "InFlight",
+    "Kind",
+    "Pending",
+    "commit",
+    "fetch_offsets",
+    "fetched_group",
+    "find_coordinator",
+    "found_coordinator",
+    "heartbeat",
+    "is_static",
+    "join",
+    "leave",
+    "sync",
+]
+
+NEVER: Final = 1 << 62
+"""Later than any time, in ms."""
+
+_CONSUMER: Final = "consumer"
+
+
+class Kind(enum.Enum):
+    """The kinds of requests; the values are the fields of `Versions`."""
+
+    FIND = "find_coordinator"
+    JOIN = "join"
+    SYNC = "sync"
+    HEARTBEAT = "heartbeat"
+    COMMIT = "commit"
+    FETCH = "fetch"
+    LEAVE = "leave"
+
+
+# ---- requests that wait for their answers
+
+
+class Pending(NamedTuple):
+    """A request that waits for its answer.
+
+    :ivar kind: see `Kind`
+    :ivar context: what is needed to understand the answer
+    :ivar deadline: until when it waits, in ms
+    """
+
+    kind: Kind
+    context: Any
+    deadline: int
+
+
+class InFlight:
+    """The requests that wait for their answers on the present connection, by number."""
+
+    __slots__ = ("_kinds", "_last", "_pending")
+
+    def __init__(self) -> None:
+        self._pending: dict[int, Pending] = {}
+        self._kinds: set[Kind] = set()
+        self._last = 0
+
+    def add(self, kind: Kind, context: Any, deadline: int) -> int:
+        """Add a request and return its number: 1, 2, 3 ..."""
+        self._last += 1
+        self._pending[self._last] = Pending(kind, context, deadline)
+        self._kinds.add(kind)
+        return self._last
+
+    def take(self, request_id: int) -> Pending | None:
+        """Remove and return a request; None if it does not wait (any more)."""
+        pending = self._pending.pop(request_id, None)
+        if pending is not None:
+            self._kinds.discard(pending.kind)
+        return pending
+
+    def take_all(self) -> list[Pending]:
+        """Remove and return all requests, oldest first."""
+        pending = list(self._pending.values())
+        self._pending.clear()
+        self._kinds.clear()
+        return pending
+
+    def has(self, kind: Kind) -> bool:
+        """Whether a request of this kind waits. Only commits may be sent while an earlier one waits."""
+        return kind in self._kinds
+
+    def __contains__(self, request_id: int) -> bool:
+        return request_id in self._pending
+
+    def __bool__(self) -> bool:
+        return bool(self._pending)
+
+    @property
+    def deadline(self) -> int:
+        """The earliest deadline; `NEVER` if no request waits."""
+        return min((pending.deadline for pending in self._pending.values()), default=NEVER)
+
+
+# ---- requests
+
+
+def is_static(settings: MemberSettings) -> bool:
+    """Whether the member is static: it has an instance id, and its JoinGroup has the field (version 5)."""
+    return settings.group_instance_id is not None and settings.versions.join >= 5
+
+
+def _instance_id(settings: MemberSettings, *, is_field: bool) -> str | None:
+    return settings.group_instance_id if is_field and is_static(settings) else None
+
+
+def find_coordinator(settings: MemberSettings) -> FindCoordinatorRequest:
+    """FindCoordinator for the group; batched since version 4."""
+    if settings.versions.find_coordinator >= 4:
+        return FindCoordinatorRequest(coordinator_keys=[settings.group_id])
+    return FindCoordinatorRequest(key=settings.group_id)
+
+
+def found_coordinator(settings: MemberSettings, response: FindCoordinatorResponse) -> Any:
+    """Return the part of FindCoordinator's response that is about the group: its error_code, host and port."""
+    return response.coordinators[0] if settings.versions.find_coordinator >= 4 else response
+
+
+def join(
+    settings: MemberSettings, member_id: str, protocols: list[JoinGroupRequestProtocol], reason: str | None
+) -> JoinGroupRequest:
+    """JoinGroup, with the rebalance timeout since version 1 and the reason since version 8 (KIP-800)."""
+    version = settings.versions.join
+    return JoinGroupRequest(
+        group_id=settings.group_id,
+        session_timeout_ms=settings.session_timeout_ms,
+        rebalance_timeout_ms=settings.rebalance_timeout_ms if version >= 1 else -1,
+        member_id=member_id,
+        group_instance_id=_instance_id(settings, is_field=version >= 5),
+        protocol_type=_CONSUMER,
+        protocols=protocols,
+        reason=reason if version >= 8 else None,
+    )
+
+
+def sync(
+    settings: MemberSettings,
+    generation_id: int,
+    member_id: str,
+    protocol: str | None,
+    assignments: list[SyncGroupRequestAssignment],
+) -> SyncGroupRequest:
+    """SyncGroup; it names the protocol since version 5 (KIP-559)."""
+    version = settings.versions.sync
+    return SyncGroupRequest(
+        group_id=settings.group_id,
+        generation_id=generation_id,
+        member_id=member_id,
+        group_instance_id=_instance_id(settings, is_field=version >= 3),
+        protocol_type=_CONSUMER if version >= 5 else None,
+        protocol_name=protocol if version >= 5 else None,
+        assignments=assignments,
+    )
+
+
+def heartbeat(settings: MemberSettings, generation_id: int, member_id: str) -> HeartbeatRequest:
+    """Heartbeat."""
+    return HeartbeatRequest(
+        group_id=settings.group_id,
+        generation_id=generation_id,
+        member_id=member_id,
+        group_instance_id=_instance_id(settings, is_field=settings.versions.heartbeat >= 3),
+    )
+
+
+def commit(settings: MemberSettings, generation_id: int, member_id: str, offsets: Offsets) -> OffsetCommitRequest:
+    """OffsetCommit of a member."""
+    topics: dict[str, OffsetCommitRequestTopic] = {}
+    for (name, partition), offset in offsets.items():
+        topic = topics.setdefault(name, OffsetCommitRequestTopic(name=name))
+        topic.partitions.append(OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset))
+    return OffsetCommitRequest(
+        group_id=settings.group_id,
+        generation_id_or_member_epoch=generation_id,
+        member_id=member_id,
+        group_instance_id=_instance_id(settings, is_field=settings.versions.commit >= 7),
+        topics=list(topics.values()),
+    )
+
+
+def fetch_offsets(settings: MemberSettings, partitions: Iterable[TopicPartition]) -> OffsetFetchRequest:
+    """OffsetFetch; it waits for transactions since version 7, and is batched since version 8."""
+    version = settings.versions.fetch
+    topics: dict[str, list[int]] = {}
+    for name, partition in sorted(partitions):
+        topics.setdefault(name, []).append(partition)
+    request = OffsetFetchRequest(require_stable=version >= 7)
+    if version >= 8:
+        batched = [OffsetFetchRequestTopics(name=name, partition_indexes=indexes) for name, indexes in topics.items()]
+        request.groups = [OffsetFetchRequestGroup(group_id=settings.group_id, topics=batched)]
+    else:
+        request.group_id = settings.group_id
+        request.topics = [
+            OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in topics.items()
+        ]
+    return request
+
+
+def fetched_group(settings: MemberSettings, response: OffsetFetchResponse) -> Any:
+    """Return the part of OffsetFetch's response that is about the group: its error_code and topics."""
+    return response.groups[0] if settings.versions.fetch >= 8 else response
+
+
+def leave(settings: MemberSettings, member_id: str, reason: str | None) -> LeaveGroupRequest:
+    """LeaveGroup; batched since version 3, with a reason since version 5 (KIP-800)."""
+    version = settings.versions.leave
+    if version < 3:
+        return LeaveGroupRequest(group_id=settings.group_id, member_id=member_id)
+    member = LeaveGroupRequestMemberIdentity(member_id=member_id, reason=reason if version >= 5 else None)
+    return LeaveGroupRequest(group_id=settings.group_id, members=[member])
