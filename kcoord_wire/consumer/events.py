@@ -73,8 +73,8 @@ CLIENT_VERSIONS: Final[Mapping[str, Versions]] = MappingProxyType(
         "oldest": Versions(0, 0, 0, 0, 0, 1, 1, 1),
     }
 )
-"""What clients send to a broker that supports every version. ``oldest`` is not a client in use: it stands for the bottom
-of each range (without OffsetCommit and OffsetFetch 0, which kept offsets in ZooKeeper)."""
+"""What clients send to a broker that supports every version. ``oldest`` is not a client in use: it stands for the lower
+end of each range (without OffsetCommit and OffsetFetch 0, which kept offsets in ZooKeeper)."""
 
 
 class EmbeddedProtocol(Protocol):
@@ -175,7 +175,7 @@ class Commit:
 
 @dataclass(slots=True)
 class Leave:
-    """The application closes the consumer. Dynamic members send LeaveGroup; static ones do not, because they come back."""
+    """The application closes the consumer. Dynamic members send LeaveGroup; static ones do not: they come back."""
 
     reason: str | None = None
 
@@ -196,8 +196,8 @@ class Rejoin:
 
 @dataclass(slots=True)
 class Stalled:
-    """The application has stopped polling. Heartbeats go on and joining waits; after ``max.poll.interval.ms`` the member
-    leaves."""
+    """The application has stopped polling. Heartbeats go on and joining waits; after ``max.poll.interval.ms`` the
+    member leaves."""
 
 
 @dataclass(slots=True)

@@ -418,8 +418,7 @@ class MemberMachine:
         self._send(Kind.SYNC, request, self.generation_id, timeout_ms)
 
     def _assign(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
-        """Compute the assignment as the leader. A static leader that rejoins assigns nothing, and only watches the topics
-        again (KIP-814)."""
+        """Compute the assignment as the leader. A static leader that rejoins only watches the topics (KIP-814)."""
         decode, encode = self._embedded.decode_subscription, self._embedded.encode_assignment
         subscriptions = {
             member.member_id: decode(member.metadata, member.group_instance_id) for member in joined.members

@@ -1,27 +1,28 @@
-"""What must hold at every moment of a virtual cluster, checked event by event and cheaply enough to be always on.
+"""The laws of a virtual cluster, checked after every event and cheap enough to be always on.
 
 The laws, by the name that a violation carries:
 
-``generation``     it goes up by one from join to join, and after a restart is never below one that members were told of
-``one leader``     of all members of a generation one at most is told that it leads
+``generation``     increases from join to join; after a restart it is not below one of which a member has an assignment
+``one leader``     at most one member of a generation gets the answer that it leads
 ``one owner``      no partition is assigned to two members of one generation
-``commits``        an acknowledged commit is in the log, is what a fetch gives back unless a later one was written, and
-                   outlives every crash; the same for an offset that a fetch gave out
-``fenced``         a commit is taken from the present generation alone
+``commits``        an acknowledged commit is in the log, is returned by fetches unless a later one was written, and
+                   survives every crash; the same holds for an offset that a fetch has returned
+``fenced``         a commit is accepted only from the present generation
 ``answered once``  every request gets one answer, within the time that the protocol allows it to wait
-``durable first``  no answer leaves before the log is on disk as far as the answer depends on it
+``durable first``  no answer is sent before the part of the log that it depends on is on disk
 ``transitions``    a group changes its state only as the state machine allows
-``settles``        (checked by the cluster) after the last fault the group is Stable within a bound, and every partition
+``settles``        (checked by the script) after the last fault the group is Stable within a bound, and every partition
                    has one live owner
+``never fails``    (checked by the coordinator's host) the coordinator raises no exception of its own
 
-The judge sees what goes into the machine and what comes out (`Watched`), what leaves as an answer, and the disk itself;
-what the machine remembers it reads for ``transitions`` alone.
+The checks see what goes into the machine and what comes out (`Watched`), which answers are sent, and what the disk has.
+They read the machine's own memory for ``transitions`` alone, so a mistake in it cannot hide itself.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from kcoord_wire import messages as m
@@ -46,7 +47,7 @@ from kcoord_wire.simulation.violation import ViolationError
 __all__ = ["Invariants", "Watched"]
 
 
-# What one event may do, several moves included: a lone member's JoinGroup takes a Stable group to CompletingRebalance.
+# What one event may do, several moves included: the JoinGroup of a lone member takes Stable to CompletingRebalance.
 _REACHABLE: Final[Mapping[State | None, set[State | None]]] = {
     None: {None, State.EMPTY, State.PREPARING, State.COMPLETING},
     State.EMPTY: {None, State.EMPTY, State.PREPARING, State.COMPLETING},
@@ -60,11 +61,11 @@ _ANSWER_WITHIN_MS: Final = 60_000
 
 
 class _Asked:
-    """A request that the machine has, until its answer has left.
+    """A request in the machine, until its answer is sent.
 
-    :ivar answer: what the machine has answered
+    :ivar answer: the machine's answer; None before that
     :ivar after: the append that the answer waits for
-    :ivar reads: for an OffsetFetch, (register, number of the write that was read)
+    :ivar reads: for an OffsetFetch, the registers read and the writes found there
     """
 
     __slots__ = ("after", "answer", "reads", "request", "token")
@@ -78,7 +79,7 @@ class _Asked:
 
 
 class _Write:
-    """One write of a committed offset: in which append, and which offset; -1 for its deletion."""
+    """One write of a committed offset: its number, the append that it is in, and the offset; -1 for a deletion."""
 
     __slots__ = ("append", "number", "offset")
 
@@ -89,45 +90,67 @@ class _Write:
 
 
 class _Register:
-    """The journal of one partition's committed offset: the writes that a reader may still see, oldest first."""
+    """The history of one partition's committed offset: the writes that a reader may still see, oldest first."""
 
     __slots__ = ("writes",)
 
     def __init__(self) -> None:
         self.writes: deque[_Write] = deque([_Write(0, _NO_OFFSET, 0)])
 
-    def known(self, number: int) -> None:
-        """Somebody was told of this write: older ones must not be seen again."""
+    def find(self, offset: int) -> _Write | None:
+        """Return the last write of this offset that a reader may see."""
+        return next((write for write in reversed(self.writes) if write.offset == offset), None)
+
+    def seen(self, number: int) -> None:
+        """A client has seen this write, so older ones must not be seen again."""
         while self.writes[0].number < number:
             self.writes.popleft()
 
 
 class _View:
-    """What the judge knows of one group."""
+    """What the checks know of one group.
+
+    :ivar state: after the last event; None if there is no group
+    :ivar incarnation: how often it was deleted
+    :ivar generation: the present one
+    :ivar promised: the highest generation that a member got an assignment of
+    :ivar written: the generation in the log, and the append that wrote it
+    :ivar leader: a generation and its leader, by instance id or member id
+    :ivar owners: of the present generation
+    :ivar registers: committed offsets
+    """
 
     __slots__ = ("generation", "incarnation", "leader", "owners", "promised", "registers", "state", "written")
 
     def __init__(self) -> None:
         self.state: State | None = None
         self.incarnation = 0
-        self.generation = 0  # the present one
-        self.promised = -1  # the highest that somebody has an assignment of
-        self.written: tuple[int, int] = (-1, 0)  # the generation that the log knows, and the append that told it
+        self.generation = 0
+        self.promised = -1
+        self.written: tuple[int, int] = (-1, 0)
         self.leader: tuple[int, str] | None = None
         self.owners: dict[TopicPartition, str] = {}
         self.registers: dict[TopicPartition, _Register] = {}
 
+    def delete(self) -> None:
+        """The group is deleted; generations of a new group with this name start again."""
+        self.incarnation += 1
+        self.promised = self.generation = -1
+        self.written = (-1, 0)
+        self.leader = None
+        self.owners = {}
+
 
 class Invariants:
-    """The judge of one coordinator with all its lives.
+    """Checks the laws of one coordinator through all its boots.
 
-    :param read_assignment: reads what SyncGroup gives
+    :param decode_assignment: decodes the assignment in SyncGroup's response
     :ivar patience_ms: how long JoinGroup and SyncGroup may wait; the cluster raises it with its members' timeouts
     """
 
-    def __init__(self, read_assignment: Callable[[bytes], Sequence[TopicPartition]]) -> None:
+    def __init__(self, decode_assignment: Callable[[bytes], Sequence[TopicPartition]]) -> None:
         self.patience_ms = 0
-        self._read_assignment = read_assignment
+        self._decode_assignment = decode_assignment
         self._views: dict[str, _View] = {}
         self._asked: dict[int, _Asked] = {}
         self._quick: deque[tuple[int, int]] = deque()
@@ -144,72 +167,79 @@ class Invariants:
         return view
 
     def incarnation(self, group_id: str) -> int:
-        """How often the group was deleted: its generations begin anew after that."""
+        """Return how often a group was deleted; after that its generations start again."""
         return self._view(group_id).incarnation
 
-    # ---- the coordinator's life
+    # ---- what the coordinator's host reports
 
     def began(self) -> None:
-        """A coordinator starts: nothing is asked of it, nothing appended."""
+        """The coordinator starts: it has no requests, and has appended nothing."""
         self._asked.clear()
         self._quick.clear()
         self._patient.clear()
         self._appended = self._durable = self._base = 0
-        for view in self._views.values():
-            view.state = None
+        self._forget_states()
 
     def on_disk(self, last: int) -> None:
-        """The disk has the appends up to number `last` since the log was loaded."""
+        """The appends up to number `last` since the log was loaded are on disk."""
         self._durable = self._base + last
 
     def handled(self, machine: GroupMachine, event: Event, effects: Sequence[Effect], now: int) -> None:
-        """The machine has taken in `event`, and `effects` came of it."""
-        touched: set[str] = set()
-        asked: _Asked | None = None
-        if isinstance(event, Request):
-            asked = _Asked(event)
-            if event.token in self._asked:
-                raise ViolationError("answered once", f"token {event.token} was used twice")
-            self._asked[event.token] = asked
-            if isinstance(event.message, _PATIENT):
-                self._patient.append((now, event.token))
-                touched.add(event.message.group_id)
-            else:
-                self._quick.append((now, event.token))
-        elif isinstance(event, Load):
-            self._loaded(machine, event.records)
-        elif isinstance(event, Resign):
-            for view in self._views.values():
-                view.state = None
+        """The machine has handled `event` and returned `effects`.
+
+        :raises ViolationError: a law is broken
+        """
         before = self._appended
+        touched: set[str] = set()  # groups whose state may have changed
+        if isinstance(event, Request):
+            self._note_request(event, now, touched)
+        elif isinstance(event, Load):
+            self._note_load(machine, event.records)
+        elif isinstance(event, Resign):
+            self._forget_states()
         for effect in effects:
             if isinstance(effect, Append):
-                self._appended += 1
                 self._note_append(effect.records, touched)
             elif isinstance(effect, RebalanceReport):
-                rebalance = effect.rebalance
-                touched.add(rebalance.group_id)
-                if effect.phase is Phase.JOINED:
-                    self._note_generation(rebalance.group_id, rebalance.generation_id)
-        for effect in effects:
+                self._note_report(effect, touched)
+        present = event.token if isinstance(event, Request) else None
+        for effect in effects:  # an answer may stand before the append that it waits for
             if isinstance(effect, Reply):
-                self._note_reply(effect, before if asked is not None and effect.token == asked.token else None)
+                self._note_reply(effect, before if effect.token == present else None)
         if not isinstance(event, Load | Resign):
             for group_id in touched:
                 self._check_state(group_id, machine.groups.get(group_id), event)
         self._check_patience(now)
 
+    def _note_request(self, event: Request, now: int, touched: set[str]) -> None:
+        if event.token in self._asked:
+            raise ViolationError("answered once", f"token {event.token} was used twice")
+        self._asked[event.token] = _Asked(event)
+        if isinstance(event.message, _PATIENT):
+            self._patient.append((now, event.token))
+            touched.add(event.message.group_id)
+        else:
+            self._quick.append((now, event.token))
+
+    def _note_report(self, report: RebalanceReport, touched: set[str]) -> None:
+        rebalance = report.rebalance
+        touched.add(rebalance.group_id)
+        if report.phase is Phase.JOINED:
+            self._note_generation(rebalance.group_id, rebalance.generation_id)
+
+    def _forget_states(self) -> None:
+        for view in self._views.values():
+            view.state = None
+
     def _check_patience(self, now: int) -> None:
-        for waiting, patience in ((self._quick, _ANSWER_WITHIN_MS), (self._patient, self.patience_ms)):
-            while waiting:
-                since, token = waiting[0]
-                if token in self._asked:
-                    if since + patience < now:
-                        request = self._asked[token].request
-                        text = f"{type(request.message).__name__} has waited for {now - since} ms"
-                        raise ViolationError("answered once", text)
-                    break
+        for waiting, patience_ms in ((self._quick, _ANSWER_WITHIN_MS), (self._patient, self.patience_ms)):
+            while waiting and waiting[0][1] not in self._asked:
                 waiting.popleft()
+            if waiting and waiting[0][0] + patience_ms < now:
+                since, token = waiting[0]
+                request = self._asked[token].request
+                text = f"{type(request.message).__name__} has waited for {now - since} ms"
+                raise ViolationError("answered once", text)
 
     def _check_state(self, group_id: str, group: Group | None, event: Event) -> None:
         view = self._view(group_id)
@@ -222,30 +252,27 @@ class Invariants:
     # ---- the log
 
     def _note_append(self, records: Sequence[LogRecord], touched: set[str]) -> None:
+        self._appended += 1
         for key, value in records:
             view = self._view(key.group)
             if isinstance(key, m.OffsetCommitKey):
                 self._writes += 1
-                partition = TopicPartition(key.topic, key.partition)
-                register = view.registers.get(partition)
-                if register is None:
-                    register = view.registers[partition] = _Register()
+                register = view.registers.setdefault(TopicPartition(key.topic, key.partition), _Register())
                 offset = _NO_OFFSET if value is None else value.offset
                 register.writes.append(_Write(self._writes, offset, self._appended))
             elif isinstance(key, m.GroupMetadataKey):
                 touched.add(key.group)
-                if value is None:  # the group is deleted: a group of that name begins anew
-                    view.promised = view.generation = -1
-                    view.written = (-1, 0)
-                    view.leader = None
-                    view.owners = {}
-                    view.incarnation += 1
+                if value is None:
+                    view.delete()
                 else:
-                    if value.generation < view.written[0]:
-                        text = f"group {key.group!r} is written with {value.generation} after {view.written[0]}"
-                        raise ViolationError("generation", text)
-                    view.generation = max(view.generation, value.generation)
-                    view.written = (value.generation, self._appended)
+                    self._note_metadata(key.group, view, value.generation)
+
+    def _note_metadata(self, group_id: str, view: _View, generation_id: int) -> None:
+        if generation_id < view.written[0]:
+            text = f"group {group_id!r} is written with {generation_id} after {view.written[0]}"
+            raise ViolationError("generation", text)
+        view.generation = max(view.generation, generation_id)
+        view.written = (generation_id, self._appended)
 
     def _note_generation(self, group_id: str, generation_id: int) -> None:
         view = self._view(group_id)
@@ -255,41 +282,46 @@ class Invariants:
         view.generation = generation_id
         view.owners = {}
 
-    def _loaded(self, machine: GroupMachine, records: Sequence[LogRecord]) -> None:
+    def _note_load(self, machine: GroupMachine, records: Sequence[LogRecord]) -> None:
         self._durable = self._base = self._appended
         offsets: dict[tuple[str, TopicPartition], int] = {}
         generations: dict[str, int] = {}
         for key, value in records:
             if isinstance(key, m.OffsetCommitKey):
-                offsets[key.group, TopicPartition(key.topic, key.partition)] = (
-                    _NO_OFFSET if value is None else value.offset
-                )
+                partition = TopicPartition(key.topic, key.partition)
+                offsets[key.group, partition] = _NO_OFFSET if value is None else value.offset
             elif isinstance(key, m.GroupMetadataKey):
                 generations[key.group] = -1 if value is None else value.generation
         for group_id, view in self._views.items():
             view.generation = generations.get(group_id, -1)
             view.written = (view.generation, 0)
             if view.generation < view.promised:
-                text = f"group {group_id!r} came back in {view.generation}, members know of {view.promised}"
+                text = f"group {group_id!r} was loaded in {view.generation}, after assignments of {view.promised}"
                 raise ViolationError("generation", text)
             view.leader = None
             view.owners = {}
             group = machine.groups.get(group_id)
             view.state = None if group is None else group.state
             for partition, register in view.registers.items():
-                offset = offsets.get((group_id, partition), _NO_OFFSET)
-                write = next((write for write in reversed(register.writes) if write.offset == offset), None)
-                if write is None:
-                    known = [write.offset for write in register.writes]
-                    text = f"{partition.topic}-{partition.partition} came back as {offset}, not one of {known}"
-                    raise ViolationError("commits", text)
-                write.append = 0
-                register.writes = deque([write])
+                self._check_loaded(partition, register, offsets.get((group_id, partition), _NO_OFFSET))
+
+    @staticmethod
+    def _check_loaded(partition: TopicPartition, register: _Register, offset: int) -> None:
+        write = register.find(offset)
+        if write is None:
+            known = [write.offset for write in register.writes]
+            text = f"{partition.topic}-{partition.partition} was loaded as {offset}, not as one of {known}"
+            raise ViolationError("commits", text)
+        write.append = 0
+        register.writes = deque([write])
 
     # ---- answers
 
     def _note_reply(self, reply: Reply, before: int | None) -> None:
-        """`before`: appends there were before the request came; None if it was not asked in this very call."""
+        """The machine has answered.
+
+        :param before: number of appends before the request arrived; None if it arrived in an earlier event
+        """
         asked = self._asked.get(reply.token)
         if asked is None or asked.answer is not None:
             raise ViolationError("answered once", f"token {reply.token} has an answer already, or was not asked")
@@ -299,70 +331,65 @@ class Invariants:
         asked.after = reply.after
         message = asked.request.message
         if isinstance(message, m.JoinGroupRequest):
-            if not reply.message.error_code:
-                self._judge_join(message, reply.message)
+            self._check_join(message, reply.message)
         elif isinstance(message, m.SyncGroupRequest):
-            if not reply.message.error_code:
-                self._judge_sync(message, reply)
+            self._check_sync(message, reply)
         elif isinstance(message, m.OffsetCommitRequest):
-            self._judge_commit(message, reply, self._appended if before is None else before)
+            self._check_commit(message, reply, self._appended if before is None else before)
         elif isinstance(message, m.OffsetFetchRequest):
-            self._judge_fetch(asked, message, reply.message)
+            self._check_fetch(asked, message, reply.message)
 
-    def _judge_join(self, request: m.JoinGroupRequest, answer: m.JoinGroupResponse) -> None:
+    def _check_join(self, request: m.JoinGroupRequest, answer: m.JoinGroupResponse) -> None:
+        if answer.error_code:
+            return
         view = self._view(request.group_id)
         if answer.generation_id != view.generation:
             text = f"a member joins {answer.generation_id} while {view.generation} is the present one"
             raise ViolationError("generation", text)
         if answer.leader != answer.member_id:
             return
-        who = request.group_instance_id or answer.member_id
-        if view.leader is not None and view.leader[0] == answer.generation_id and view.leader[1] != who:
-            text = f"generation {answer.generation_id} of {request.group_id!r} is led by {view.leader[1]} and {who}"
+        leader = request.group_instance_id or answer.member_id
+        if view.leader is not None and view.leader[0] == answer.generation_id and view.leader[1] != leader:
+            text = f"generation {answer.generation_id} of {request.group_id!r} is led by {view.leader[1]} and {leader}"
             raise ViolationError("one leader", text)
-        view.leader = (answer.generation_id, who)
+        view.leader = (answer.generation_id, leader)
 
-    def _judge_sync(self, request: m.SyncGroupRequest, reply: Reply) -> None:
+    def _check_sync(self, request: m.SyncGroupRequest, reply: Reply) -> None:
+        if reply.message.error_code:
+            return
         view = self._view(request.group_id)
         if request.generation_id != view.generation:
             text = f"SyncGroup of {request.generation_id} is answered while {view.generation} is the present one"
             raise ViolationError("generation", text)
         generation_id, append = view.written
         if generation_id != request.generation_id or reply.after < append:
-            text = f"the assignment of generation {request.generation_id} is told, the log has {generation_id}"
+            text = f"an assignment of generation {request.generation_id} is answered, the log has {generation_id}"
             raise ViolationError("durable first", text)
-        who = request.group_instance_id or request.member_id
-        for partition in self._read_assignment(reply.message.assignment):
-            owner = view.owners.setdefault(partition, who)
-            if owner != who:
-                text = f"{partition.topic}-{partition.partition} goes to {owner} and {who} in {request.generation_id}"
+        member = request.group_instance_id or request.member_id
+        for partition in self._decode_assignment(reply.message.assignment):
+            owner = view.owners.setdefault(partition, member)
+            if owner != member:
+                text = (
+                    f"{partition.topic}-{partition.partition} goes to {owner} and {member} in {request.generation_id}"
+                )
                 raise ViolationError("one owner", text)
 
-    def _judge_commit(self, request: m.OffsetCommitRequest, reply: Reply, before: int) -> None:
+    def _check_commit(self, request: m.OffsetCommitRequest, reply: Reply, before: int) -> None:
         view = self._view(request.group_id)
-        asked = {
-            (topic.name, partition.partition_index): partition.committed_offset
-            for topic in request.topics
-            for partition in topic.partitions
-        }
-        for topic in reply.message.topics:
-            for partition in topic.partitions:
-                if partition.error_code:
-                    continue
-                generation_id = request.generation_id_or_member_epoch
-                if generation_id >= 0 and generation_id != view.generation:
-                    text = f"a commit of generation {generation_id} is taken in {view.generation}"
-                    raise ViolationError("fenced", text)
-                place = TopicPartition(topic.name, partition.partition_index)
-                register = view.registers.get(place)
-                write = None if register is None else register.writes[-1]
-                if write is None or write.append <= before or write.offset != asked[place]:
-                    text = f"{topic.name}-{partition.partition_index} is acknowledged, and was not written"
-                    raise ViolationError("commits", text)
-                if reply.after < write.append:
-                    raise ViolationError("durable first", f"a commit in append {write.append} waits for {reply.after}")
+        generation_id = request.generation_id_or_member_epoch
+        for partition, offset in _acknowledged(request, reply.message):
+            if generation_id >= 0 and generation_id != view.generation:
+                text = f"a commit of generation {generation_id} is accepted in {view.generation}"
+                raise ViolationError("fenced", text)
+            register = view.registers.get(partition)
+            write = None if register is None else register.writes[-1]
+            if write is None or write.append <= before or write.offset != offset:
+                text = f"{partition.topic}-{partition.partition} is acknowledged, and was not written"
+                raise ViolationError("commits", text)
+            if reply.after < write.append:
+                raise ViolationError("durable first", f"a commit in append {write.append} waits for {reply.after}")
 
-    def _judge_fetch(self, asked: _Asked, request: m.OffsetFetchRequest, answer: m.OffsetFetchResponse) -> None:
+    def _check_fetch(self, asked: _Asked, request: m.OffsetFetchRequest, answer: m.OffsetFetchResponse) -> None:
         groups: list[tuple[str, Sequence[Any]]] = [(group.group_id, group.topics) for group in answer.groups]
         for group_id, topics in groups or [(request.group_id, answer.topics)]:
             registers = self._view(group_id).registers
@@ -372,58 +399,64 @@ class Invariants:
                     if register is None or partition.error_code:
                         continue
                     offset = partition.committed_offset
-                    for write in reversed(register.writes):
-                        if write.offset == offset:
-                            asked.reads.append((register, write))
-                            break
-                    else:
-                        text = f"{topic.name}-{partition.partition_index} is {offset}: older than what was told"
+                    write = register.find(offset)
+                    if write is None:
+                        text = f"{topic.name}-{partition.partition_index} is {offset}: older than what was seen"
                         raise ViolationError("commits", text)
+                    asked.reads.append((register, write))
 
     def sent(self, token: int, message: Any) -> None:
-        """This answer to the request has left the coordinator."""
+        """The coordinator has sent the answer to a request.
+
+        :raises ViolationError: a law is broken
+        """
         asked = self._asked.pop(token, None)
         if asked is None:
             raise ViolationError("answered once", f"token {token} is answered twice")
         answer = asked.answer
         if answer is not message:
-            return  # refused by the runtime, whose disk has failed
+            return  # the runtime has refused the request, because its disk has failed
         if asked.after > self._durable:
-            text = f"an answer left that waits for append {asked.after}; the disk has {self._durable}"
+            text = f"an answer that waits for append {asked.after} was sent; the disk has {self._durable}"
             raise ViolationError("durable first", text)
-        message = asked.request.message
-        if isinstance(message, m.SyncGroupRequest):
-            if not answer.error_code:
-                view = self._view(message.group_id)
-                view.promised = max(view.promised, message.generation_id)
-        elif isinstance(message, m.OffsetCommitRequest):
-            self._acknowledge(message, answer)
-        elif isinstance(message, m.OffsetFetchRequest):
-            for register, write in asked.reads:
-                if write.append > self._durable:
-                    raise ViolationError("durable first", f"offset {write.offset} was read before it was on disk")
-                register.known(write.number) if register.writes[0].number < write.number else None
+        request = asked.request.message
+        if isinstance(request, m.SyncGroupRequest) and not answer.error_code:
+            view = self._view(request.group_id)
+            view.promised = max(view.promised, request.generation_id)
+        elif isinstance(request, m.OffsetCommitRequest):
+            registers = self._view(request.group_id).registers
+            for partition, offset in _acknowledged(request, answer):
+                write = next((write for write in registers[partition].writes if write.offset == offset), None)
+                if write is not None:
+                    registers[partition].seen(write.number)
+        elif isinstance(request, m.OffsetFetchRequest):
+            self._note_reads(asked)
 
-    def _acknowledge(self, message: m.OffsetCommitRequest, answer: m.OffsetCommitResponse) -> None:
-        registers = self._view(message.group_id).registers
-        asked = {
-            (topic.name, partition.partition_index): partition.committed_offset
-            for topic in message.topics
-            for partition in topic.partitions
-        }
-        for topic in answer.topics:
-            for partition in topic.partitions:
-                if not partition.error_code:
-                    place = TopicPartition(topic.name, partition.partition_index)
-                    register = registers[place]
-                    for write in register.writes:
-                        if write.offset == asked[place]:
-                            register.known(write.number)
-                            break
+    def _note_reads(self, asked: _Asked) -> None:
+        for register, write in asked.reads:
+            if write.append > self._durable:
+                raise ViolationError("durable first", f"offset {write.offset} was read before it was on disk")
+            register.seen(write.number)
+
+
+def _acknowledged(
+    request: m.OffsetCommitRequest, answer: m.OffsetCommitResponse
+) -> Iterator[tuple[TopicPartition, int]]:
+    """Yield the partitions that a commit's answer acknowledges, with their offsets."""
+    offsets = {
+        (topic.name, partition.partition_index): partition.committed_offset
+        for topic in request.topics
+        for partition in topic.partitions
+    }
+    for topic in answer.topics:
+        for partition in topic.partitions:
+            if not partition.error_code:
+                place = TopicPartition(topic.name, partition.partition_index)
+                yield place, offsets[place]
 
 
 class Watched:
-    """A coordinator's machine with the judge beside it; the runtime takes it for the machine."""
+    """A coordinator's machine with the checks behind it; the runtime takes it for the machine."""
 
     def __init__(self, machine: GroupMachine, invariants: Invariants) -> None:
         self.machine = machine
@@ -432,16 +465,16 @@ class Watched:
 
     @property
     def deadline(self) -> int | None:
-        """The machine's."""
+        """The machine's deadline."""
         return self.machine.deadline
 
     @property
     def appended(self) -> int:
-        """The machine's."""
+        """The number of the machine's last append."""
         return self.machine.appended
 
     def handle(self, event: Event, now: int) -> list[Effect]:
-        """What the machine does of it, once the judge has looked."""
+        """Let the machine handle an event, check what comes of it, and return the effects."""
         effects = self._handle(event, now)
         self._invariants.handled(self.machine, event, effects, now)
         return effects
