@@ -5,7 +5,7 @@ from __future__ import annotations
 from fuzz.checksums import mended_segment
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.events import LogRecord
-from kcoord_wire.coordinator.core.offsets import replay
+from kcoord_wire.coordinator.core.log_records import replay
 from kcoord_wire.coordinator.log.store import CorruptLogError, Store
 from kcoord_wire.disk import MemoryDisk
 

@@ -40,6 +40,13 @@ from typing import Any, Final, NamedTuple, Self
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.config import SettingsError, read_rules
 from kcoord_wire.coordinator.core.error_responses import refusal
+from kcoord_wire.coordinator.core.versions import (
+    BATCH_FETCH_FROM,
+    BATCH_FIND_FROM,
+    GROUP_OPERATIONS_FROM,
+    NULLABLE_TOPIC_NAME_FROM,
+    TOPIC_OPERATIONS_FROM,
+)
 from kcoord_wire.error_codes import ErrorCode
 
 __all__ = ["ANONYMOUS", "Finish", "Operation", "Permissions", "Rule"]
@@ -49,7 +56,8 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 
 _NO_GROUP = ErrorCode.GROUP_AUTHORIZATION_FAILED
 _NO_TOPIC = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-_REMEMBERED = 8192  # judgements kept; names come from clients, so there must be an end
+_REMEMBERED: Final = 8192  # decisions; names come from clients, so their number must be bounded
+_GROUP_KEY: Final = 0  # FindCoordinator's key type of groups
 
 Finish = Callable[[Any | None], Any]
 """Makes the whole answer of the machine's, which is None where the machine was not asked."""
@@ -311,11 +319,12 @@ def _refuse_fetch(request: m.FetchRequest, version: int) -> list[Any]:
 
 
 def _refuse_metadata(request: m.MetadataRequest, version: int) -> list[Any]:
-    # As Kafka has it, what was asked for by id does not learn the name, and the other way round.
+    # As in Kafka, a client that names a topic by id does not learn its name, nor the other way round.
+    no_name = None if version >= NULLABLE_TOPIC_NAME_FROM else ""
     return [
         m.MetadataResponseTopic(error_code=_NO_TOPIC, name=topic.name)
         if topic.name
-        else m.MetadataResponseTopic(error_code=_NO_TOPIC, name=None if version >= 12 else "", topic_id=topic.topic_id)
+        else m.MetadataResponseTopic(error_code=_NO_TOPIC, name=no_name, topic_id=topic.topic_id)
         for topic in request.topics or ()
     ]
 
@@ -348,9 +357,9 @@ def _split_member(asker: _Asker, request: Any, version: int) -> _Split:
 
 
 def _split_find_coordinator(asker: _Asker, request: m.FindCoordinatorRequest, version: int) -> _Split:
-    if request.key_type != 0:
+    if request.key_type != _GROUP_KEY:
         return request, None
-    if version >= 4:
+    if version >= BATCH_FIND_FROM:
         verdicts = [asker.may_group(Operation.DESCRIBE, key) for key in request.coordinator_keys]
         return _FOUND.split(request, version, verdicts)
     if asker.may_group(Operation.DESCRIBE, request.key):
@@ -361,7 +370,7 @@ def _split_find_coordinator(asker: _Asker, request: m.FindCoordinatorRequest, ve
 def _split_describe_groups(asker: _Asker, request: m.DescribeGroupsRequest, version: int) -> _Split:
     verdicts = [asker.may_group(Operation.DESCRIBE, group_id) for group_id in request.groups]
     allowed, finish = _DESCRIBED.split(request, version, verdicts)
-    if allowed is None or version < 3 or not request.include_authorized_operations:
+    if allowed is None or version < GROUP_OPERATIONS_FROM or not request.include_authorized_operations:
         return allowed, finish
 
     def finish_with_bits(response: Any) -> Any:
@@ -402,7 +411,7 @@ def _split_offset_delete(asker: _Asker, request: m.OffsetDeleteRequest, version:
 
 
 def _split_offset_fetch(asker: _Asker, request: m.OffsetFetchRequest, version: int) -> _Split:
-    if version < 8:
+    if version < BATCH_FETCH_FROM:
         if not asker.may_group(Operation.DESCRIBE, request.group_id):
             return _refuse(refusal(request, version, _NO_GROUP))
         return _split_fetched(asker, request, m.OffsetFetchResponseTopic, m.OffsetFetchResponsePartition)
@@ -480,7 +489,7 @@ def _split_metadata(asker: _Asker, request: m.MetadataRequest, version: int) -> 
         verdicts = [asker.may_topic(Operation.DESCRIBE, topic) for topic in request.topics]
         # The answer names the brokers too, so the machine is asked even if no topic is left.
         allowed, finish = _METADATA.split(request, version, verdicts, ask_always=True)
-    if version < 8 or not request.include_topic_authorized_operations:
+    if version < TOPIC_OPERATIONS_FROM or not request.include_topic_authorized_operations:
         return allowed, finish
 
     def finish_with_bits(response: Any) -> Any:

@@ -30,6 +30,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, Self
 
+from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.coordinator.core.config import SettingsError, read_tables
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.extras import require
@@ -52,10 +53,11 @@ MAX_TOKEN_BYTES: Final = 4096
 MIN_ITERATIONS: Final = 4096
 MAX_ITERATIONS: Final = 16_384
 
-_API_VERSIONS, _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 18, 17, 36
+_FIRST_APIS: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE})
 _PLAIN: Final = "PLAIN"
 _SCRAM: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}  # mechanism -> hash
 _MAX_SCRAM_BYTES: Final = 1024  # preparing a name takes 2 us a byte; the longest escaped one has 765
+_MAX_NAME_BYTES: Final = 255
 _MIN_SALT_BYTES: Final = 12  # scramp refuses shorter ones
 _CREDENTIAL: Final = re.compile(r"salt=([^,]+),stored_key=([^,]+),server_key=([^,]+),iterations=([0-9]{1,9})")
 
@@ -221,8 +223,8 @@ class Users:
 
 def _take_name(name: object, where: str) -> None:
     """Refuse names that SCRAM's preparation turns into others: a name means one user in every mechanism."""
-    if not isinstance(name, str) or not name or len(name.encode()) > 255:
-        raise SettingsError(where, f"{name!r} is not a user name of 1 to 255 bytes")
+    if not isinstance(name, str) or not name or len(name.encode()) > _MAX_NAME_BYTES:
+        raise SettingsError(where, f"{name!r} is not a user name of 1 to {_MAX_NAME_BYTES} bytes")
     scramp = require("scramp.utils", "serve", "SASL")
     try:
         prepared = scramp.saslprep(name)
@@ -298,8 +300,8 @@ class Session:
         if self.principal is not None:
             return Admission.SERVE
         if self._exchange is None:
-            return Admission.SERVE if api_key in (_API_VERSIONS, _SASL_HANDSHAKE) else Admission.CLOSE
-        return Admission.SERVE if api_key == _SASL_AUTHENTICATE else Admission.REFUSE
+            return Admission.SERVE if api_key in _FIRST_APIS else Admission.CLOSE
+        return Admission.SERVE if api_key == ApiKey.SASL_AUTHENTICATE else Admission.REFUSE
 
     def handshake(self, request: SaslHandshakeRequest, version: int) -> SaslHandshakeResponse:
         """Take the choice of a mechanism. Errors: UNSUPPORTED_SASL_MECHANISM (33), with the mechanisms that there are;

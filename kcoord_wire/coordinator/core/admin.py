@@ -10,20 +10,24 @@ from collections.abc import Mapping
 from typing import Final
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.core import offsets
 from kcoord_wire.coordinator.core.config import Endpoint
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.core.groups import EffectCollector, Group, State
+from kcoord_wire.coordinator.core.log_records import tombstones
+from kcoord_wire.coordinator.core.versions import (
+    BATCH_FIND_FROM,
+    GROUP_STATE_FROM,
+    GROUP_TYPE_FROM,
+    NO_DESCRIPTION_FROM,
+    SHARE_GROUPS_FROM,
+)
 from kcoord_wire.error_codes import ErrorCode
 
 __all__ = ["delete_groups", "describe", "find_coordinator", "list_groups"]
 
 GROUP_KEY, TRANSACTION_KEY, SHARE_KEY = 0, 1, 2  # key types of FindCoordinator
-BATCH_FIND_FROM: Final = 4
-SHARE_GROUPS_FROM: Final = 6
 OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8  # read, delete and describe, as KIP-430 counts them
-NOT_FOUND_FROM: Final = 6  # version of DescribeGroups
 CLASSIC: Final = "classic"
 
 
@@ -64,8 +68,8 @@ def list_groups(
         m.ListGroupsResponseListedGroup(
             group_id=group.group_id,
             protocol_type=group.protocol_type or "",
-            group_state=group.state.value if request.version >= 4 else "",
-            group_type=CLASSIC if request.version >= 5 else "",
+            group_state=group.state.value if request.version >= GROUP_STATE_FROM else "",
+            group_type=CLASSIC if request.version >= GROUP_TYPE_FROM else "",
         )
         for group in groups.values()
         if (not states or group.state.lower() in states) and (not types or CLASSIC in types)
@@ -89,7 +93,7 @@ def describe(
         group = groups.get(group_id)
         if group is None:
             answer = m.DescribeGroupsResponseDescribedGroup(group_id=group_id, group_state=State.DEAD.value)
-            if request.version >= NOT_FOUND_FROM:
+            if request.version >= NO_DESCRIPTION_FROM:
                 answer.error_code = ErrorCode.GROUP_ID_NOT_FOUND
                 answer.error_message = f"Group {group_id} not found."
         elif group_id in told:
@@ -140,7 +144,7 @@ def delete_groups(
         elif group.state is not State.EMPTY:
             error = ErrorCode.NON_EMPTY_GROUP
         else:
-            effects.delete(group, groups, offsets.tombstones(group))
+            effects.delete(group, groups, tombstones(group))
         after = max(after, effects.written(group))
         results.append(m.DeleteGroupsResponseDeletableGroupResult(group_id=group_id, error_code=error))
     effects.reply(request, m.DeleteGroupsResponse(results=results), after)

@@ -43,6 +43,8 @@ from kcoord_wire.error_codes import ErrorCode
 
 __all__ = [
     "CONSUMER",
+    "FOREVER",
+    "NO_EPOCH",
     "TRANSITIONS",
     "Committed",
     "EffectCollector",
@@ -58,6 +60,12 @@ __all__ = [
 
 CONSUMER: Final = "consumer"
 """The protocol type of consumers; the coordinator looks into subscriptions of such groups alone."""
+
+FOREVER: Final = -1
+"""The expiry of an offset that the coordinator's retention decides about."""
+
+NO_EPOCH: Final = -1
+"""The leader epoch of an offset that was committed without one."""
 
 Protocols = tuple[tuple[str, bytes], ...]
 """Names and metadata of the protocols that a member can follow, most preferred first."""
@@ -353,7 +361,9 @@ class Group:
             if not self._offered[name]:
                 del self._offered[name]
 
-    def verdict_on(self, member_id: str, group_instance_id: str | None, generation_id: int | None = None) -> ErrorCode:
+    def check_member(
+        self, member_id: str, group_instance_id: str | None, generation_id: int | None = None
+    ) -> ErrorCode:
         """Whether a request may speak for this member: NONE, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID (KIP-345).
 
         With a generation, which must be the present one, also ILLEGAL_GENERATION.

@@ -58,15 +58,19 @@ from kcoord_wire.coordinator.core.groups import (
     Subscribed,
     TopicNames,
 )
+from kcoord_wire.coordinator.core.log_records import group_record, replay
 from kcoord_wire.coordinator.core.timers import Timers
+from kcoord_wire.coordinator.core.versions import (
+    BATCH_LEAVE_FROM,
+    MEMBER_ID_REQUIRED_FROM,
+    PROTOCOL_NAMED_FROM,
+    REBALANCE_TIMEOUT_FROM,
+    SKIP_ASSIGNMENT_FROM,
+)
 from kcoord_wire.error_codes import ErrorCode
 
 __all__ = ["GroupMachine"]
 
-MEMBER_ID_REQUIRED_FROM: Final = 4  # version of JoinGroup (KIP-394)
-PROTOCOL_NAMED_FROM: Final = 5  # version of SyncGroup (KIP-559)
-SKIP_ASSIGNMENT_FROM: Final = 9  # KIP-814
-BATCH_LEAVE_FROM: Final = 3  # version of LeaveGroup (KIP-345)
 GENERATIONS: Final = 1 << 31  # negative ones mean that there is none
 LEAST_REPEATED_WAIT_MS: Final = 1_000  # members may have a rebalance timeout of 0
 
@@ -152,18 +156,13 @@ class GroupMachine:
     # ---- JoinGroup
 
     def _join(self, request: Request, message: m.JoinGroupRequest) -> None:
-        config = self.config
-        if not message.group_id:
-            return self._refuse(request, ErrorCode.INVALID_GROUP_ID)
-        if not config.min_session_timeout_ms <= message.session_timeout_ms <= config.max_session_timeout_ms:
-            return self._refuse(request, ErrorCode.INVALID_SESSION_TIMEOUT)
+        if error := self._invalid_join(message):
+            return self._refuse(request, error)
         group = self.groups.get(message.group_id)
         if group is None:
-            if message.member_id:
-                return self._refuse(request, ErrorCode.UNKNOWN_MEMBER_ID)
             group = Group(message.group_id, self._effects.now)
             self.groups[group.group_id] = group
-            self._effects.append(group, [offsets.group_record(group)])
+            self._effects.append(group, [group_record(group)])
         if not self._has_room(group, message.member_id):
             self._remove(group, message.member_id, "group.max.size")
             self._maybe_complete_join(group)
@@ -176,10 +175,20 @@ class GroupMachine:
             if message.group_instance_id is not None:  # ids are given out to dynamic members alone
                 return self._refuse_join(request, ErrorCode.UNKNOWN_SERVER_ERROR)
             return self._admit(request, message, group, message.member_id)
-        error = group.verdict_on(message.member_id, message.group_instance_id)
-        if error:
+        if error := group.check_member(message.member_id, message.group_instance_id):
             return self._refuse(request, error)
         return _JOIN[group.state](self, request, message, group, group.members[message.member_id])
+
+    def _invalid_join(self, message: m.JoinGroupRequest) -> ErrorCode:
+        """Return what is wrong with a JoinGroup whatever the state of its group; NONE if nothing."""
+        config = self.config
+        if not message.group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        if not config.min_session_timeout_ms <= message.session_timeout_ms <= config.max_session_timeout_ms:
+            return ErrorCode.INVALID_SESSION_TIMEOUT
+        if message.member_id and message.group_id not in self.groups:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE
 
     def _has_room(self, group: Group, member_id: str) -> bool:
         if group.state is State.EMPTY:
@@ -272,7 +281,7 @@ class GroupMachine:
         if group.state is not State.STABLE or group.select_protocol() != group.protocol:
             self._park_join(group, member, request)
             return self._rebalance(group, Trigger.STATIC_REPLACED, member, message.reason)
-        self._effects.append(group, [offsets.group_record(group)])
+        self._effects.append(group, [group_record(group)])
         skip = request.version >= SKIP_ASSIGNMENT_FROM and group.leader_id == new_id
         answer = self._join_response(group, member, members=skip)
         answer.skip_assignment = skip
@@ -394,7 +403,7 @@ class GroupMachine:
             group.leader_id = None
             group.move(Move.LOSE_ALL, now)
             group.read_subscriptions(self._subscribed)
-            self._effects.append(group, [offsets.group_record(group)])
+            self._effects.append(group, [group_record(group)])
             if group.rebalance is not None:
                 group.rebalance.generation_id = group.generation_id
             return self._end_account(group, "empty")
@@ -437,7 +446,7 @@ class GroupMachine:
         group = self._find(request, message.group_id)
         if group is None:
             return
-        error = group.verdict_on(message.member_id, message.group_instance_id, message.generation_id)
+        error = group.check_member(message.member_id, message.group_instance_id, message.generation_id)
         if not error and (
             message.protocol_type not in (None, group.protocol_type)
             or message.protocol_name not in (None, group.protocol)
@@ -461,7 +470,7 @@ class GroupMachine:
         for other in group.members.values():
             other.assignment = assigned.get(other.member_id, b"")
         group.move(Move.ASSIGN, self._effects.now)
-        self._effects.append(group, [offsets.group_record(group)])
+        self._effects.append(group, [group_record(group)])
         for other in group.members.values():
             if other.sync is not None:
                 self._answer_sync(group, other, ErrorCode.NONE)
@@ -503,7 +512,7 @@ class GroupMachine:
         group = self._find(request, message.group_id)
         if group is None:
             return
-        error = group.verdict_on(message.member_id, message.group_instance_id, message.generation_id)
+        error = group.check_member(message.member_id, message.group_instance_id, message.generation_id)
         if not error:
             error = _HEARTBEAT[group.state]
             self._keep_alive(group, group.members[message.member_id])
@@ -548,7 +557,7 @@ class GroupMachine:
             member_id = group.instances[leaver.group_instance_id or ""]
         elif group.drop_pending(member_id):
             return ErrorCode.NONE, None
-        elif error := group.verdict_on(member_id, leaver.group_instance_id):
+        elif error := group.check_member(member_id, leaver.group_instance_id):
             return error, None
         return ErrorCode.NONE, self._remove(group, member_id, "left")
 
@@ -640,7 +649,7 @@ class GroupMachine:
     def _load(self, records: Sequence[LogRecord]) -> None:
         self._timers.clear()
         self.groups.clear()
-        self.groups.update(offsets.replay(records, self._effects.now))
+        self.groups.update(replay(records, self._effects.now))
         self._unavailable = None
         for group in self.groups.values():
             group.read_subscriptions(self._subscribed)
@@ -670,7 +679,7 @@ class GroupMachine:
 
 
 def _rebalance_timeout(request: Request, message: m.JoinGroupRequest) -> int:
-    told = request.version >= 1 and message.rebalance_timeout_ms >= 0
+    told = request.version >= REBALANCE_TIMEOUT_FROM and message.rebalance_timeout_ms >= 0
     return message.rebalance_timeout_ms if told else message.session_timeout_ms
 
 

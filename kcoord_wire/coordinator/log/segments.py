@@ -34,6 +34,7 @@ __all__ = ["LEADER_EPOCH", "MAX_OFFSET_DELTA", "CorruptLogError", "base_offset",
 
 LEADER_EPOCH = 0
 MAX_OFFSET_DELTA = (1 << 31) - 1
+_MAGIC = 2
 
 
 class CorruptLogError(Exception):
@@ -121,7 +122,7 @@ def _header(data: bytes, at: int) -> _Header | None:
         return None
     base_offset, length, epoch, magic, crc = UNCHECKED.unpack_from(data, at)
     size = length + LENGTH_FROM
-    return _Header(base_offset, size, epoch, crc) if magic == 2 and size >= HEADER_SIZE else None
+    return _Header(base_offset, size, epoch, crc) if magic == _MAGIC and size >= HEADER_SIZE else None
 
 
 def _is_whole(data: bytes, at: int, header: _Header) -> bool:

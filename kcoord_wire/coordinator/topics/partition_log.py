@@ -18,7 +18,7 @@ import struct
 from bisect import bisect_left
 from itertools import islice
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.errors import DecodeError
@@ -45,6 +45,7 @@ _BATCHES_REMEMBERED = 5  # max.in.flight.requests.per.connection of an idempoten
 _MAX_SEQUENCE = (1 << 31) - 1
 _MOST_READ = 50_000  # records, 0.15 s
 _MOST_DECOMPRESSED = 16 << 20
+_MAGIC: Final = 2
 _OFFSET = struct.Struct(">q")
 _EPOCH = struct.Struct(">i")
 
@@ -119,24 +120,35 @@ def check_batch(data: bytes | None, max_size: int) -> Header:
     :raises Refused: CORRUPT_MESSAGE (2) if the size or the checksum is wrong, MESSAGE_TOO_LARGE (10),
         TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53) for a batch of a transaction, else INVALID_RECORD (87)
     """
+    size = _check_frame(data, max_size)
+    attributes, last_offset_delta, _, *rest = CHECKED.unpack_from(data or b"", AT_CHECKED)
+    header = Header(attributes, last_offset_delta, *rest)
+    _check_header(header, size)
+    return header
+
+
+def _check_frame(data: bytes | None, max_size: int) -> int:
+    """Return the size of a batch whose size and checksum are right."""
     if not data:
         raise Refused(ErrorCode.INVALID_RECORD, "one record batch is needed, none was sent")
-    if len(data) > AT_MAGIC and data[AT_MAGIC] != 2:
-        raise Refused(ErrorCode.INVALID_RECORD, f"magic {data[AT_MAGIC]} where 2 is needed")
+    if len(data) > AT_MAGIC and data[AT_MAGIC] != _MAGIC:
+        raise Refused(ErrorCode.INVALID_RECORD, f"magic {data[AT_MAGIC]} where {_MAGIC} is needed")
     if len(data) > max_size:
         raise Refused(ErrorCode.MESSAGE_TOO_LARGE, f"{len(data)} bytes, at most {max_size} are taken")
     if len(data) < HEADER_SIZE:
         raise Refused(ErrorCode.CORRUPT_MESSAGE, f"{len(data)} bytes are less than a header")
     _, length, _, _, crc = UNCHECKED.unpack_from(data)
-    size = length + LENGTH_FROM
+    size: int = length + LENGTH_FROM
     if not HEADER_SIZE <= size <= len(data):
         raise Refused(ErrorCode.CORRUPT_MESSAGE, f"a batch of {size} bytes in {len(data)}")
     if size < len(data):
         raise Refused(ErrorCode.INVALID_RECORD, "more than one record batch for a partition")
     if crc32c(memoryview(data)[AT_CHECKED:]) != crc:
         raise Refused(ErrorCode.CORRUPT_MESSAGE, "the checksum is wrong")
-    attributes, last_offset_delta, _, *rest = CHECKED.unpack_from(data, AT_CHECKED)
-    header = Header(attributes, last_offset_delta, *rest)
+    return size
+
+
+def _check_header(header: Header, size: int) -> None:
     if header.attributes & TRANSACTIONAL_BIT:
         raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not served")
     if header.attributes & CONTROL_BIT:
@@ -150,7 +162,6 @@ def check_batch(data: bytes | None, max_size: int) -> Header:
         raise Refused(ErrorCode.INVALID_RECORD, f"{header.record_count} records in {size} bytes")
     if header.producer_id >= 0 and header.base_sequence < 0:
         raise Refused(ErrorCode.INVALID_RECORD, f"an idempotent producer's base sequence is {header.base_sequence}")
-    return header
 
 
 class PartitionLog:

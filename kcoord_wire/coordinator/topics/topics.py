@@ -31,9 +31,17 @@ from types import MappingProxyType
 from typing import Final
 
 from kcoord_wire import messages as m
+from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.coordinator.core.config import Endpoint
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import Effect, Event, Reply, Request, Tick
+from kcoord_wire.coordinator.core.versions import (
+    LEADER_EPOCH_FROM,
+    NULLABLE_TOPIC_NAME_FROM,
+    SOFTWARE_NAMED_FROM,
+    TOPIC_UUIDS_FROM,
+    ZSTD_FROM,
+)
 from kcoord_wire.coordinator.topics.partition_log import (
     BATCH_OVERHEAD,
     LEADER_EPOCH,
@@ -47,30 +55,28 @@ from kcoord_wire.records import Compression
 
 __all__ = ["SERVED", "TopicLimits", "Topics"]
 
-PRODUCE, SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 0, 17, 18, 36
-
 SERVED: Final[Mapping[int, range]] = MappingProxyType(
     {
-        PRODUCE: range(3, 14),
-        1: range(4, 19),  # Fetch
-        2: range(12),  # ListOffsets
-        3: range(14),  # Metadata
-        8: range(11),  # OffsetCommit
-        9: range(11),  # OffsetFetch
-        10: range(7),  # FindCoordinator
-        11: range(10),  # JoinGroup
-        12: range(5),  # Heartbeat
-        13: range(6),  # LeaveGroup
-        14: range(6),  # SyncGroup
-        15: range(7),  # DescribeGroups
-        16: range(6),  # ListGroups
-        SASL_HANDSHAKE: range(2),
-        API_VERSIONS: range(6),
-        22: range(6),  # InitProducerId; v6 is in no release yet
-        23: range(5),  # OffsetForLeaderEpoch
-        SASL_AUTHENTICATE: range(3),
-        42: range(4),  # DeleteGroups
-        47: range(1),  # OffsetDelete
+        ApiKey.PRODUCE: range(3, 14),
+        ApiKey.FETCH: range(4, 19),
+        ApiKey.LIST_OFFSETS: range(12),
+        ApiKey.METADATA: range(14),
+        ApiKey.OFFSET_COMMIT: range(11),
+        ApiKey.OFFSET_FETCH: range(11),
+        ApiKey.FIND_COORDINATOR: range(7),
+        ApiKey.JOIN_GROUP: range(10),
+        ApiKey.HEARTBEAT: range(5),
+        ApiKey.LEAVE_GROUP: range(6),
+        ApiKey.SYNC_GROUP: range(6),
+        ApiKey.DESCRIBE_GROUPS: range(7),
+        ApiKey.LIST_GROUPS: range(6),
+        ApiKey.SASL_HANDSHAKE: range(2),
+        ApiKey.API_VERSIONS: range(6),
+        ApiKey.INIT_PRODUCER_ID: range(6),  # v6 is in no release yet
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: range(5),
+        ApiKey.SASL_AUTHENTICATE: range(3),
+        ApiKey.DELETE_GROUPS: range(4),
+        ApiKey.OFFSET_DELETE: range(1),
     }
 )
 """Api key to the versions that are answered, the group apis and SASL among them.
@@ -79,7 +85,8 @@ They are advertised as they are, except that Produce is said to begin at 0, as K
 broker without it for one that it cannot use (KAFKA-18659). A request for such a version closes the connection.
 """
 
-_NO_ID = uuid.UUID(int=0)
+_ACKS: Final = (-1, 0, 1)
+_NO_ID: Final = uuid.UUID(int=0)
 _TOPIC_NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}\Z")
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 _MAX_NODE_ID = (1 << 31) - 1
@@ -171,10 +178,10 @@ class Topics:
         self._limits = limits or TopicLimits()
         self._api_keys = [
             m.ApiVersionsResponseApiVersion(
-                api_key=key, min_version=0 if key == PRODUCE else versions[0], max_version=versions[-1]
+                api_key=key, min_version=0 if key == ApiKey.PRODUCE else versions[0], max_version=versions[-1]
             )
             for key, versions in SERVED.items()
-            if sasl or key not in (SASL_HANDSHAKE, SASL_AUTHENTICATE)
+            if sasl or key not in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
         ]
         self._topics: dict[str, _Topic] = {}
         self._by_id: dict[uuid.UUID, _Topic] = {}
@@ -261,41 +268,35 @@ class Topics:
 
     def api_versions_fallback(self) -> m.ApiVersionsResponse:
         """What an ApiVersions request of a version that is not served gets, encoded as v0 (KIP-511)."""
-        own = [entry for entry in self._api_keys if entry.api_key == API_VERSIONS]
+        own = [entry for entry in self._api_keys if entry.api_key == ApiKey.API_VERSIONS]
         return m.ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=own)
 
     # ---- ApiVersions, Metadata, InitProducerId
 
     def _api_versions(self, request: Request, now: int) -> list[Effect]:
         asked: m.ApiVersionsRequest = request.message
-        error = ErrorCode.NONE
-        named = _SOFTWARE.match(asked.client_software_name) and _SOFTWARE.match(asked.client_software_version)
-        if (request.version >= 3 and not named) or (asked.cluster_id is None) != (asked.node_id == -1):
-            error = ErrorCode.INVALID_REQUEST
-        elif asked.cluster_id is not None:
-            # Java consumers give the connection to their coordinator an id of its own, counted down from the greatest.
-            ours = (self.endpoint.node_id, _MAX_NODE_ID - self.endpoint.node_id)
-            if asked.cluster_id != self.cluster_id or asked.node_id not in ours:
-                error = ErrorCode.REBOOTSTRAP_REQUIRED
+        error = self._wrong_api_versions(asked, request.version)
         # No features are listed: none of ours could be, and v3 must not have those that begin at 0 (KAFKA-17011).
         return [
             Reply(request.token, m.ApiVersionsResponse(error_code=error, api_keys=[] if error else [*self._api_keys]))
         ]
 
+    def _wrong_api_versions(self, asked: m.ApiVersionsRequest, version: int) -> ErrorCode:
+        named = _SOFTWARE.match(asked.client_software_name) and _SOFTWARE.match(asked.client_software_version)
+        if (version >= SOFTWARE_NAMED_FROM and not named) or (asked.cluster_id is None) != (asked.node_id == -1):
+            return ErrorCode.INVALID_REQUEST
+        if asked.cluster_id is None:
+            return ErrorCode.NONE
+        # Java consumers give the connection to their coordinator an id of its own, counted down from the greatest.
+        ours = (self.endpoint.node_id, _MAX_NODE_ID - self.endpoint.node_id)
+        is_ours = asked.cluster_id == self.cluster_id and asked.node_id in ours
+        return ErrorCode.NONE if is_ours else ErrorCode.REBOOTSTRAP_REQUIRED
+
     def _metadata(self, request: Request, now: int) -> list[Effect]:
         asked: m.MetadataRequest = request.message
-        version = request.version
-        if asked.topics is None or (version == 0 and not asked.topics):
-            found = [self._describe(topic) for topic in self._topics.values()]
-        elif version < 12 and any(topic.name is None or topic.topic_id != _NO_ID for topic in asked.topics):
-            return [Reply(request.token, refusal(asked, version, ErrorCode.INVALID_REQUEST))]
-        else:
-            ids = dict.fromkeys(topic.topic_id for topic in asked.topics if topic.topic_id != _NO_ID)
-            names = dict.fromkeys(topic.name for topic in asked.topics)
-            if ids:  # names beside them count for nothing
-                found = [self._describe_id(topic_id) for topic_id in ids]
-            else:
-                found = [self._describe_name(name, asked.allow_auto_topic_creation) for name in names]
+        found = self._find(asked, request.version)
+        if found is None:
+            return [Reply(request.token, refusal(asked, request.version, ErrorCode.INVALID_REQUEST))]
         if asked.include_topic_authorized_operations:
             for topic in found:
                 if topic.name is not None:
@@ -309,6 +310,18 @@ class Topics:
         if asked.include_cluster_authorized_operations:
             response.cluster_authorized_operations = _CLUSTER_OPERATIONS
         return [Reply(request.token, response)]
+
+    def _find(self, asked: m.MetadataRequest, version: int) -> list[m.MetadataResponseTopic] | None:
+        """Describe the topics that are asked for; None if the version has no such request."""
+        if asked.topics is None or (version == 0 and not asked.topics):
+            return [self._describe(topic) for topic in self._topics.values()]
+        ids = dict.fromkeys(topic.topic_id for topic in asked.topics if topic.topic_id != _NO_ID)
+        names = dict.fromkeys(topic.name for topic in asked.topics)
+        if version < NULLABLE_TOPIC_NAME_FROM and (ids or None in names):
+            return None
+        if ids:  # names beside them are ignored, as by Kafka
+            return [self._describe_id(topic_id) for topic_id in ids]
+        return [self._describe_name(name, asked.allow_auto_topic_creation) for name in names]
 
     def _describe(self, topic: _Topic) -> m.MetadataResponseTopic:
         node = self.endpoint.node_id
@@ -382,12 +395,12 @@ class Topics:
         grown: list[tuple[PartitionLog, int]] = []
         if asked.transactional_id is not None:
             response = refusal(asked, request.version, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        elif asked.acks not in (-1, 0, 1):
+        elif asked.acks not in _ACKS:
             response = refusal(asked, request.version, ErrorCode.INVALID_REQUIRED_ACKS)
         else:
             response = m.ProduceResponse()
             for part in asked.topic_data:
-                topic = self._topic(part.name, part.topic_id, request.version >= 13)
+                topic = self._topic(part.name, part.topic_id, request.version >= TOPIC_UUIDS_FROM)
                 outcomes = [self._append(topic, data, request.version, grown) for data in part.partition_data]
                 response.responses.append(
                     m.ProduceResponseTopicProduceResponse(
@@ -411,7 +424,7 @@ class Topics:
             log = self._log(topic, data.index)
             batch = check_batch(data.records, self._limits.max_message_bytes)
             assert data.records is not None
-            if version < 7 and batch.compression == Compression.ZSTD:
+            if version < ZSTD_FROM and batch.compression == Compression.ZSTD:
                 raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
             outcome.base_offset, size = log.append(batch, data.records)
         except Refused as refused:
@@ -451,7 +464,7 @@ class Topics:
         read = _Read(m.FetchResponse())
         left = min(asked.max_bytes, self._limits.max_fetch_bytes)
         for part in asked.topics:
-            topic = self._topic(part.topic, part.topic_id, request.version >= 13)
+            topic = self._topic(part.topic, part.topic_id, request.version >= TOPIC_UUIDS_FROM)
             answers = []
             for wanted in part.partitions:
                 answer = m.FetchResponsePartitionData(
@@ -536,7 +549,7 @@ class Topics:
                     answer.old_style_offsets = _offsets_before(log, wanted.timestamp)[: max(wanted.max_num_offsets, 0)]
                 else:
                     answer.offset, answer.timestamp = _offset_at(log, wanted.timestamp)
-                    if answer.offset >= 0 and request.version >= 4:
+                    if answer.offset >= 0 and request.version >= LEADER_EPOCH_FROM:
                         answer.leader_epoch = LEADER_EPOCH
             response.topics.append(m.ListOffsetsResponseListOffsetsTopicResponse(name=part.name, partitions=answers))
         return [Reply(request.token, response)]
