@@ -302,11 +302,7 @@ def delete(
         return effects.reply(request, refusal(message, request.version, ErrorCode.GROUP_ID_NOT_FOUND), effects.deleted)
     if group.state is not State.EMPTY and group.protocol_type != CONSUMER:
         return effects.reply(request, refusal(message, request.version, ErrorCode.NON_EMPTY_GROUP))
-    wanted = [(topic.name, item.partition_index) for topic in message.topics for item in topic.partitions]
-    counts = {name: topics.partitions(name) or 0 for name, _ in wanted}
-    existing = [(name, index) for name, index in wanted if 0 <= index < counts[name]]
-    unknown = [(name, index) for name, index in wanted if not 0 <= index < counts[name]]
-    outcomes = [(name, index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for name, index in unknown]
+    existing, outcomes = _find_to_delete(topics, message)
     records: list[LogRecord] = []
     for name, index in existing:
         subscribed = group.is_subscribed(name)
@@ -316,6 +312,17 @@ def delete(
     if records:
         effects.append(group, records)
     return effects.reply(request, _delete_answer(outcomes), group.written)
+
+
+def _find_to_delete(
+    topics: TopicNames, message: m.OffsetDeleteRequest
+) -> tuple[list[tuple[str, int]], list[tuple[str, int, ErrorCode]]]:
+    """Return the partitions that exist, and the errors of the others."""
+    wanted = [(topic.name, item.partition_index) for topic in message.topics for item in topic.partitions]
+    counts = {name: topics.partitions(name) or 0 for name, _ in wanted}
+    existing = [(name, index) for name, index in wanted if 0 <= index < counts[name]]
+    unknown = [(name, index) for name, index in wanted if not 0 <= index < counts[name]]
+    return existing, [(name, index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for name, index in unknown]
 
 
 def _delete_answer(outcomes: Sequence[tuple[str, int, ErrorCode]]) -> m.OffsetDeleteResponse:
