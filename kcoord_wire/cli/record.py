@@ -137,7 +137,7 @@ def _run(args: argparse.Namespace) -> None:
     :raises ValueError: the arguments contradict each other, or a host is unknown
     :raises KeyboardInterrupt: after Ctrl-C, when the file is closed
     """
-    from kcoord_wire.recorder.proxy import Limits, Recorder
+    from kcoord_wire.recorder.proxy import Recorder, RelayLimits
 
     recorder = Recorder(
         args.upstream,
@@ -148,7 +148,7 @@ def _run(args: argparse.Namespace) -> None:
         ports=args.ports,
         advertise=args.advertise,
         tls=_tls(args),
-        limits=Limits(max_frame=args.max_frame),
+        limits=RelayLimits(max_frame=args.max_frame),
         max_file_bytes=args.max_file,
         max_file_seconds=args.max_file_seconds,
         fsync=args.fsync,

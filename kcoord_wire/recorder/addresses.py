@@ -1,53 +1,49 @@
-"""The addresses of brokers in a broker's answers, and other ones put in their place.
+"""The addresses of brokers in a broker's responses, and how they are replaced.
 
 Laws:
 
-* Nothing but host and port changes: header, version, correlation id, unknown tagged fields and the order of everything
-  stay what they were.
-* An answer that does not decode, or whose new form cannot be written, is refused as a whole, never half changed.
+* Only host and port change: header, version, correlation id, unknown tagged fields and the order of everything stay.
+* A response that does not decode, or whose new form cannot be encoded, is refused as a whole, never half changed.
 
 Clients learn addresses from Metadata (the brokers), FindCoordinator (a group's coordinator) and DescribeCluster.
-Produce and Fetch name a partition's new leader from versions 10 and 16 on (KIP-951); these are left alone, for they
-would have to be decoded with all their records to move a client that will ask for the metadata anyway.
+Produce and Fetch name a partition's new leader from versions 10 and 16 on (KIP-951); these are left alone, because
+they would have to be decoded with all their records, for a client that will ask for the metadata anyway.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any
 
 from kcoord_wire.codec.registry import registry
 from kcoord_wire.errors import DecodeError, EncodeError
 
-__all__ = ["DESCRIBE_CLUSTER", "FIND_COORDINATOR", "METADATA", "AddressError", "rewrite_addresses"]
-
-METADATA: Final = 3
-FIND_COORDINATOR: Final = 10
-DESCRIBE_CLUSTER: Final = 60
+__all__ = ["AddressError", "rewrite_addresses"]
 
 _RESPONSE_HEADER = registry["ResponseHeader"]
 
 
 class AddressError(ValueError):
-    """The addresses in an answer cannot be told, or not be changed."""
+    """The addresses in a response cannot be read or replaced."""
 
 
 def rewrite_addresses(
     body: bytes, api_key: int, version: int, replace: Callable[[str, int], tuple[str, int] | None]
 ) -> bytes | None:
-    """A response with other addresses; None if there is nothing to change.
+    """Return a response with other addresses; None if nothing changes.
 
     :param body: of the frame, header included
-    :param api_key: of the request that it answers, as is `version`
-    :param replace: gives host and port to put in the place of those; None leaves them
+    :param api_key: of the request that it answers
+    :param version: of the request that it answers
+    :param replace: takes host and port, and returns those in their place; None leaves them
     :raises AddressError: it does not decode, cannot be written with the new ones, or is of an api without a schema
     """
     try:
         codec = registry.response(api_key)
     except KeyError:
-        raise AddressError("its layout is not known here") from None
+        raise AddressError("its layout is not known") from None
     if version not in codec.valid_versions:
-        raise AddressError(f"version {version} is not known here")
+        raise AddressError(f"version {version} is not known")
     try:
         _, at = _RESPONSE_HEADER.decode_prefix(body, codec.header_version(version), strict=False)
         message, _ = codec.decode_prefix(body, version, offset=at, strict=False)
@@ -67,7 +63,7 @@ def rewrite_addresses(
 
 
 def _places(message: Any) -> Iterator[Any]:
-    """Whatever in the message has a host and a port."""
+    """Everything in the message with a host and a port."""
     if hasattr(message, "host"):
         yield message
     for name in ("brokers", "coordinators"):

@@ -1,15 +1,15 @@
-"""A client's connection and the one to its broker behind it: bytes go through, frames are seen as they pass.
+"""A client's connection and the one to its broker: bytes pass through, and frames are seen as they pass.
 
 Laws:
 
-* Requests reach the broker as the client sent them. Responses reach the client as the broker sent them, but for those
-  whose addresses are changed: these alone are held until they are whole.
-* A frame is told by its size and the first bytes of its header; nothing is decoded but what is changed.
-* What is held is bounded: `HELD_FOR_REWRITING` bytes of a response, `Limits.max_frame` of a frame that is recorded, all
-  of it by `Limits.max_held`; the requests that wait for an answer by `MAX_WAITING`. A peer that does not read stops the
-  reading from the other one.
-* Bytes that are no frame end the connection, with a line in the log; where nothing is rewritten they go through, and
-  the connection is not recorded from there on.
+* Requests reach the broker as the client sent them. Responses reach the client as the broker sent them, except those
+  with replaced addresses: only these are held until they are whole.
+* A frame is recognised by its size and the first bytes of its header; only responses to rewrite are decoded.
+* Memory is bounded: `HELD_FOR_REWRITING` bytes of a response, `RelayLimits.max_frame` of a frame that is recorded,
+  `RelayLimits.max_held` over all connections, `MAX_WAITING` requests without a response. If one peer does not read,
+  the other one is not read from.
+* Bytes that are not a frame end the connection, with a line in the log; where nothing is rewritten they pass through,
+  and the connection is not recorded from there on.
 * Passwords are not recorded: no SaslAuthenticate, and none of the bare tokens that follow a SaslHandshake of version 0.
 """
 
@@ -18,134 +18,99 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
-from kcoord_wire.api_keys import API_NAMES, api_name
+from kcoord_wire.api_keys import API_NAMES, ApiKey
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE, frame
-from kcoord_wire.recorder.addresses import DESCRIBE_CLUSTER, FIND_COORDINATOR, METADATA, AddressError, rewrite_addresses
+from kcoord_wire.net import address_text, looks_like
+from kcoord_wire.recorder.addresses import AddressError, rewrite_addresses
+from kcoord_wire.recorder.context import RelayContext
+from kcoord_wire.recorder.policy import RECORDED, REWRITTEN, TRACKED
 
-if TYPE_CHECKING:
-    from kcoord_wire.recorder.proxy import Proxy
-
-__all__ = ["GROUP_APIS", "HELD_FOR_REWRITING", "Limits", "Relay", "plan_of"]
-
-GROUP_APIS: Final = frozenset(
-    (METADATA, 8, 9, FIND_COORDINATOR, 11, 12, 13, 14, 15, 16, 18, 28, 42, 47, DESCRIBE_CLUSTER, 68, 69, 76, 77, 88, 89)
-)
-"""What tells of groups: these, and Metadata, ApiVersions and DescribeCluster. No produced or fetched record."""
+__all__ = ["HELD_FOR_REWRITING", "MAX_WAITING", "Relay"]
 
 HELD_FOR_REWRITING: Final = 32 << 20
 MAX_WAITING: Final = 4096
 WRITE_HIGH_WATER: Final = 256 << 10
-LINGER_SECONDS: Final = 30.0  # for what is still to be written to a peer that does not read
+LINGER_SECONDS: Final = 30.0  # for the bytes still to be written to a peer that does not read
 
-TRACKED, RECORDED, REWRITTEN = 1, 2, 4  # what is done with an api
-_PRODUCE, _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 0, 17, 36
 _REQUEST_HEAD: Final = struct.Struct(">IhhIh")  # size, api key, version, correlation id, length of the client id
 _RESPONSE_HEAD: Final = struct.Struct(">II")
 _SIZE: Final = struct.Struct(">I")
+_SMALLEST_REQUEST: Final = _REQUEST_HEAD.size - _SIZE.size
 _LARGEST_VERSION: Final = 31
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What may be held.
-
-    :ivar max_frame: bytes of a frame that are recorded; the rest of a larger one passes
-    :ivar max_held: bytes of frames in progress, over all connections
-    :ivar connect_seconds: how long a broker has to take a connection
-    """
-
-    max_frame: int = 16 << 20
-    max_held: int = 256 << 20
-    connect_seconds: float = 10.0
-
-
-def plan_of(apis: str, *, rewrite: bool) -> Callable[[int], int]:
-    """What is done with each api, as a sum of `TRACKED`, `RECORDED` and `REWRITTEN`.
-
-    :param apis: ``group`` or ``all``
-    """
-    plan = dict.fromkeys(GROUP_APIS, TRACKED | RECORDED)
-    other = 0
-    if apis == "all":
-        other = TRACKED | RECORDED
-        plan[_PRODUCE] = RECORDED  # has no answer where none is asked for
-        plan[_SASL_AUTHENTICATE] = TRACKED
-    if rewrite:
-        for api_key in (METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER):
-            plan[api_key] |= REWRITTEN
-    return lambda api_key: plan.get(api_key, other)
+_SASL_HANDSHAKE: Final = int(ApiKey.SASL_HANDSHAKE)
 
 
 class Relay:
     """One client and its broker.
 
-    :ivar number: of the connection, for the recording
-    :ivar waiting: api key, version and plan of the requests that are to be answered, by correlation id
+    :param target: host and port of the broker
+    :ivar number: of the connection, for the recording; 0 until the broker is connected
+    :ivar name: of the connection, as it is recorded
+    :ivar host: the address of the proxy that the client has connected to
+    :ivar waiting: api key, version and plan of the requests without a response, by correlation id. A relay follows some
+        apis only, so it cannot know which requests are passed over, as a reader of the recording does
     :ivar raw: bare SASL tokens may follow
     """
 
     __slots__ = (
-        "_connecting", "_early", "_ended_early", "client", "host", "name", "number", "proxy", "raw", "target",
+        "_connecting", "_early", "_ended_early", "client", "context", "host", "name", "number", "raw", "target",
         "upstream", "waiting",
     )  # fmt: skip
 
-    def __init__(self, proxy: Proxy, target: tuple[str, int]) -> None:
-        self.proxy = proxy
+    def __init__(self, context: RelayContext, target: tuple[str, int]) -> None:
+        self.context = context
         self.target = target
         self.number = 0
         self.name = ""
-        self.host = ""  # under which the client has reached us
+        self.host = ""
         self.client = _Client(self)
         self.upstream = _Upstream(self)
         self.client.other, self.upstream.other = self.upstream, self.client
         self.waiting: dict[int, tuple[int, int, int]] = {}
         self.raw = False
         self._ended_early = False
-        self._early: list[bytes] = []  # what the client sent before there was a broker to send it to
+        self._early: list[bytes] = []  # sent by the client before the broker was connected
         self._connecting: asyncio.Task[None] | None = None
 
     # ---- life
 
     def connect(self) -> None:
-        """A client is there: find its broker."""
-        self.proxy.joined(self)
-        self._connecting = self.proxy.loop.create_task(self._connect())
+        """Connect to the broker of a client that has connected."""
+        self.context.joined(self)
+        self._connecting = self.context.loop.create_task(self._connect())
 
     async def _connect(self) -> None:
         host, port = self.target
         try:
-            async with asyncio.timeout(self.proxy.limits.connect_seconds):
-                await self.proxy.loop.create_connection(
+            async with asyncio.timeout(self.context.limits.connect_seconds):
+                await self.context.loop.create_connection(
                     lambda: self.upstream,
                     host,
                     port,
-                    ssl=self.proxy.tls,
-                    server_hostname=host if self.proxy.tls is not None else None,
+                    ssl=self.context.tls,
+                    server_hostname=host if self.context.tls is not None else None,
                 )
-        except OSError as error:  # what TLS has to complain of is such too
+        except OSError as error:  # includes the errors of TLS
             self._connecting = None
             reason = "no answer in time" if isinstance(error, TimeoutError) and not error.args else str(error)
-            self.proxy.counters.unreachable += 1
-            self.proxy.complain(f"cannot reach {host}:{port} for {self.client.peer}: {reason}")
+            self.context.counters.unreachable += 1
+            self.context.warn(f"cannot reach {host}:{port} for {self.client.peer}: {reason}")
             self.close()
         finally:
             self._connecting = None
 
     def connected(self) -> None:
-        """The broker is there: let bytes go through."""
-        self._connecting = None  # it has nothing more to do, and must not be cancelled in this very moment
+        """Let bytes pass: the broker is connected."""
+        self._connecting = None  # this task is at its end, and must not be cancelled now
         if self.client.transport is None or self.client.transport.is_closing():
             self.close()
             return
-        self.number = self.proxy.next_number()
+        self.number = self.context.next_number()
         self.name = f"{self.client.peer}-{self.upstream.peer}#{self.number}"
-        if self.proxy.tape is not None:
-            self.proxy.tape.opened(self.number, self.name)
+        if self.context.recording is not None:
+            self.context.recording.opened(self.number, self.name)
         early, self._early = self._early, []
         for data in early:
             self.client.data_received(data)
@@ -154,48 +119,51 @@ class Relay:
         self.client.resume_reading()
 
     def wait_for_broker(self, data: bytes) -> None:
-        """Keep what has come too early, the end if it is nothing; from then on the client is not read."""
+        """Keep bytes, or the end of them if there are none, that came before the broker was connected."""
         if data:
             self._early.append(data)
         else:
             self._ended_early = True
 
     def close(self, *, at_once: bool = False) -> None:
-        """End both, once what is on its way has been written."""
+        """End both connections, once what is buffered has been written."""
         if self._connecting is not None:
             self._connecting.cancel()
         for end in (self.client, self.upstream):
             end.close(at_once=at_once)
 
     def lost(self) -> None:
-        """One of the two has gone: so must the other."""
+        """Note that one connection has ended, and end the other one."""
         if self._connecting is not None:
             self._connecting.cancel()
         if self.client.transport is None and self.upstream.transport is None:
-            if self.number and self.proxy.tape is not None:
-                self.proxy.tape.closed(self.number)
-            self.proxy.left(self)
+            if self.number and self.context.recording is not None:
+                self.context.recording.closed(self.number)
+            self.context.left(self)
         else:
             self.close()
 
     def refuse(self, end: _End, why: str, data: bytes) -> bool:
-        """Bytes of one side are no frame. Whether the connection goes on all the same."""
-        self.proxy.counters.foreign += 1
+        """Handle bytes of one side that are not a frame; return whether the connection continues."""
+        self.context.counters.foreign += 1
         side = "client" if end is self.client else "broker"
-        text = f"{self.name}: the {side} does not speak Kafka: {why}{_guess(data)}"
-        if self.proxy.rewrites:
-            self.proxy.complain(f"{text}; closed")
+        text = f"{self.name}: the {side} does not speak Kafka: {why}{looks_like(data)}"
+        if self.context.rewrites:
+            self.context.warn(f"{text}; closed")
             end.close(at_once=True)  # and the other one, when what came before has been written
             return False
-        self.proxy.complain(f"{text}; it goes through, and is not recorded any more")
+        self.context.warn(f"{text}; it passes through, and is not recorded any more")
         return True
 
 
 class _End(asyncio.Protocol):
-    """One of the two: what it sends is seen here, and goes to the other.
+    """One of the two connections: what its peer sends is seen here, and passed to the other one.
 
-    :ivar peer: its address
-    :ivar held_back: the frame in progress waits for its end before it is passed on
+    :ivar transport: None before it is connected and after it has ended
+    :ivar peer: the address at its other end
+    :ivar in_step: the bytes are still frames
+    :ivar held_back: the frame in progress is passed on only when it is whole
+    :ivar other: the other connection
     """
 
     __slots__ = (
@@ -212,18 +180,18 @@ class _End(asyncio.Protocol):
         self.peer = ""
         self.in_step = True
         self.held_back = False
-        self._start = b""  # of a frame of which not enough is there to tell what it is
-        self._left = 0  # bytes that the frame in progress lacks
-        self._size = 0  # bytes of it without its size
-        self._keep = 0  # bytes of it that are to be kept
-        self._wanted = False  # it is to be recorded, or changed
+        self._start = b""  # of a frame, too short to recognise it
+        self._left = 0  # remaining bytes of the frame in progress
+        self._size = 0  # its bytes, without those of its size
+        self._keep = 0  # how many of these to keep
+        self._wanted = False  # it is recorded or rewritten
         self._kept: list[bytes] = []
         self._kept_size = 0
         self._time_ns = 0
         self._lingering: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast(asyncio.Transport, transport)  # uvloop's is none by name
+        transport = cast(asyncio.Transport, transport)  # uvloop's does not subclass it
         transport.set_write_buffer_limits(WRITE_HIGH_WATER)
         address = transport.get_extra_info("peername")
         self.peer = address_text(*address[:2]) if isinstance(address, tuple) else "?"
@@ -260,64 +228,77 @@ class _End(asyncio.Protocol):
             transport.abort()
         elif not transport.is_closing():
             transport.close()
-            self._lingering = self.relay.proxy.loop.call_later(LINGER_SECONDS, transport.abort)
+            self._lingering = self.relay.context.loop.call_later(LINGER_SECONDS, transport.abort)
 
     # ---- frames
 
     def begin(self, data: bytes, at: int, size: int) -> tuple[int, bool]:
-        """A frame of `size` bytes begins at `at`, its first `HEAD` bytes, or all it has, are in `data`: how many of its
-        bytes to keep, and whether to hold it back."""
+        """Look at the start of a frame, and return how many of its bytes to keep and whether to hold it back.
+
+        :param data: holds its first `HEAD` bytes at `at`, or all of it
+        :param size: bytes of the frame, without those of its size
+        """
         raise NotImplementedError
 
     def end(self, body: bytes, size: int) -> bytes | None:
-        """A frame of which something was kept, or which was held back, is whole: what is to be passed on instead."""
+        """Take a whole frame that was kept or held back; return what to pass on in its place, None for itself."""
         raise NotImplementedError
 
     def split(self, data: bytes) -> list[bytes] | None:
-        """See the frames in `data`; give what is to be passed on now, None if the connection has ended."""
+        """See the frames in `data`; return what to pass on now, None if the connection has ended."""
         passed: list[bytes] = []
-        at, filled = 0, len(data)
-        while at < filled:
-            if not self._left and not self._start:
-                at = self._pass_whole(data, at, passed)
-                if at == filled:
-                    break
+        at = 0
+        while at < len(data):
             if self._left:
-                piece = data[at : at + self._left] if at or filled > self._left else data
-                at += len(piece)
-                self._left -= len(piece)
-                self._hold(piece)
-                if not self.held_back:
-                    passed.append(piece)
+                at = self._continue(data, at, passed)
             else:
+                if not self._start:
+                    at = self._pass_whole(data, at, passed)
                 start = self._start + data[at : at + self.HEAD - len(self._start)]
                 size = int.from_bytes(start[:4], "big")
                 if len(start) >= 4 and size > self.LIMIT:
-                    if not self.relay.refuse(self, f"a frame of {size} bytes", start):
-                        self.other.write(b"".join(passed))
-                        return None
-                    self.in_step = self.other.in_step = False
-                    return [*passed, self._start + data[at:]]
+                    return self._leave_step(data[at:], start, passed)
                 if len(start) < 4 or len(start) < min(self.HEAD, 4 + size):
                     self._start = start
                     break
-                start = start[: 4 + size]
-                at += len(start) - len(self._start)
-                self._start = b""
-                self._size, self._left = size, 4 + size - len(start)
-                self._keep, self.held_back = self.begin(start, 0, size)
-                self._wanted = self._keep > 0
-                self._hold(start[4:])
-                if not self.held_back:
-                    passed.append(start)
+                at += self._begin(start[: 4 + size], size, passed)
             if not self._left:
                 self._finish(passed)
         return passed
 
+    def _leave_step(self, data: bytes, start: bytes, passed: list[bytes]) -> list[bytes] | None:
+        """Handle a `start` that is not one of a frame; return what `split` returns."""
+        if not self.relay.refuse(self, f"a frame of {int.from_bytes(start[:4], 'big')} bytes", start):
+            self.other.write(b"".join(passed))
+            return None
+        self.in_step = self.other.in_step = False
+        return [*passed, self._start + data]
+
+    def _begin(self, start: bytes, size: int, passed: list[bytes]) -> int:
+        """Take the recognised start of a frame; return how many of its bytes are new."""
+        new = len(start) - len(self._start)
+        self._start = b""
+        self._size, self._left = size, 4 + size - len(start)
+        self._keep, self.held_back = self.begin(start, 0, size)
+        self._wanted = self._keep > 0
+        self._hold(start[4:])
+        if not self.held_back:
+            passed.append(start)
+        return new
+
+    def _continue(self, data: bytes, at: int, passed: list[bytes]) -> int:
+        """Take bytes of the frame in progress; return where they end."""
+        piece = data[at : at + self._left] if at or len(data) > self._left else data
+        self._left -= len(piece)
+        self._hold(piece)
+        if not self.held_back:
+            passed.append(piece)
+        return at + len(piece)
+
     def _pass_whole(self, data: bytes, at: int, passed: list[bytes]) -> int:
-        """Take the frames that are whole, from `at` on: most of all frames. Where they end."""
+        """Take the frames that are whole in `data`, from `at` on, which nearly all are; return where they end."""
         filled, begun, shortest = len(data), at, self.HEAD - 4
-        longest = min(self.LIMIT, self.relay.proxy.limits.max_frame)
+        longest = min(self.LIMIT, self.relay.context.limits.max_frame)
         while at + self.HEAD <= filled:
             size = _SIZE.unpack_from(data, at)[0]
             end = at + 4 + size
@@ -346,32 +327,32 @@ class _End(asyncio.Protocol):
         self._forget()
 
     def _hold(self, piece: bytes) -> None:
-        proxy = self.relay.proxy
+        context = self.relay.context
         if self._kept_size < self._keep:
-            if proxy.held + len(piece) > proxy.limits.max_held and not self.held_back:
-                self._keep = self._kept_size  # what there is of it is recorded
+            if context.held + len(piece) > context.limits.max_held and not self.held_back:
+                self._keep = self._kept_size  # only what was kept so far is recorded
                 return
             piece = piece[: self._keep - self._kept_size]
             self._kept.append(piece)
             self._kept_size += len(piece)
-            proxy.held += len(piece)
+            context.held += len(piece)
 
     def _forget(self) -> None:
-        self.relay.proxy.held -= self._kept_size
+        self.relay.context.held -= self._kept_size
         self._kept.clear()
         self._kept_size = self._keep = self._left = 0
         self.held_back = self._wanted = False
 
     def record(self, body: bytes, size: int) -> None:
-        tape = self.relay.proxy.tape
-        if tape is not None:
-            tape.frame(self.relay.number, self.SIDE, body, self._time_ns, size)
+        recording = self.relay.context.recording
+        if recording is not None:
+            recording.frame(self.relay.number, self.SIDE, body, self._time_ns, size)
 
     SIDE: Any
 
 
 class _Client(_End):
-    """What clients send: passed on as it is."""
+    """What the client sends: passed on as it is."""
 
     __slots__ = ()
     HEAD = _REQUEST_HEAD.size
@@ -383,7 +364,7 @@ class _Client(_End):
         own = transport.get_extra_info("sockname")
         self.relay.host = own[0] if isinstance(own, tuple) else ""
         self.relay.connect()
-        self.relay.proxy.loop.call_soon(self._wait_for_broker)  # uvloop begins to read behind this call
+        self.relay.context.loop.call_soon(self._wait_for_broker)  # uvloop begins to read only after this call
 
     def _wait_for_broker(self) -> None:
         if not self.relay.number and self.transport is not None and not self.transport.is_closing():
@@ -395,8 +376,8 @@ class _Client(_End):
         if broker is None or not relay.number:
             relay.wait_for_broker(data)
             return
-        proxy = relay.proxy
-        proxy.counters.request_bytes += len(data)
+        context = relay.context
+        context.counters.request_bytes += len(data)
         if not self.in_step:
             broker.write(data)
             return
@@ -417,24 +398,25 @@ class _Client(_End):
 
     def begin(self, data: bytes, at: int, size: int) -> tuple[int, bool]:
         relay = self.relay
-        proxy = relay.proxy
-        proxy.counters.requests += 1
-        if size < 10:  # a bare SASL token can be as short, a request cannot
+        context = relay.context
+        context.counters.requests += 1
+        if size < _SMALLEST_REQUEST:  # a bare SASL token can be as short, a request cannot
             return 0, False
         _, api_key, version, correlation_id, client_id = _REQUEST_HEAD.unpack_from(data, at)
         if relay.raw:
-            if api_key not in API_NAMES or not 0 <= version <= _LARGEST_VERSION or not -1 <= client_id <= size - 10:
+            known = api_key in API_NAMES and 0 <= version <= _LARGEST_VERSION
+            if not known or not -1 <= client_id <= size - _SMALLEST_REQUEST:
                 return 0, False
             relay.raw = False
         if api_key == _SASL_HANDSHAKE and version == 0:
             relay.raw = True
-        what = proxy.plan(api_key)
+        what = context.plan(api_key)
         if what & TRACKED:
             waiting = relay.waiting
             waiting[correlation_id] = api_key, version, what
             if len(waiting) > MAX_WAITING:
                 del waiting[next(iter(waiting))]
-        return (min(size, proxy.limits.max_frame) if what & RECORDED else 0), False
+        return (min(size, context.limits.max_frame) if what & RECORDED else 0), False
 
     def end(self, body: bytes, size: int) -> bytes | None:
         self.record(body, size)
@@ -442,7 +424,7 @@ class _Client(_End):
 
 
 class _Upstream(_End):
-    """What brokers send: passed on as it comes, but for answers with addresses."""
+    """What the broker sends: passed on as it comes, except responses with addresses."""
 
     __slots__ = ("_answered",)
     HEAD = _RESPONSE_HEAD.size
@@ -462,13 +444,13 @@ class _Upstream(_End):
         client = relay.client.transport
         if client is None:
             return
-        proxy = relay.proxy
-        proxy.counters.response_bytes += len(data)
+        context = relay.context
+        context.counters.response_bytes += len(data)
         if not self.in_step:
             client.write(data)
             return
         self._time_ns = time.time_ns()
-        if proxy.rewrites:
+        if context.rewrites:
             passed = self.split(data)
             if passed:
                 client.write(b"".join(passed) if len(passed) > 1 else passed[0])
@@ -478,52 +460,37 @@ class _Upstream(_End):
 
     def begin(self, data: bytes, at: int, size: int) -> tuple[int, bool]:
         relay = self.relay
-        proxy = relay.proxy
-        proxy.counters.responses += 1
+        context = relay.context
+        context.counters.responses += 1
         self._answered = None
         if size < 4:
             return 0, False
         answered = self._answered = relay.waiting.pop(_RESPONSE_HEAD.unpack_from(data, at)[1], None)
-        stray = RECORDED if proxy.records_all and not relay.raw else 0
+        stray = RECORDED if context.records_all and not relay.raw else 0
         what = stray if answered is None else answered[2]
         if what & REWRITTEN:
-            if size <= HELD_FOR_REWRITING and proxy.held + size <= proxy.limits.max_held:
+            if size <= HELD_FOR_REWRITING and context.held + size <= context.limits.max_held:
                 return size, True
             if answered is not None:
-                proxy.cannot_rewrite(*answered[:2], f"{size} bytes are too many to hold")
+                context.cannot_rewrite(*answered[:2], f"{size} bytes are too many to hold")
             self._answered = None
-        return (min(size, proxy.limits.max_frame) if what & RECORDED else 0), False
+        return (min(size, context.limits.max_frame) if what & RECORDED else 0), False
 
     def end(self, body: bytes, size: int) -> bytes | None:
-        proxy = self.relay.proxy
-        self.record(body[: proxy.limits.max_frame], size)
+        context = self.relay.context
+        self.record(body[: context.limits.max_frame], size)
         answered = self._answered
         if answered is None or not answered[2] & REWRITTEN:
             return None
+        client_sees = self.relay.host
         try:
             new = rewrite_addresses(
-                body, answered[0], answered[1], partial(proxy.replacement, host_of_client=self.relay.host)
+                body, *answered[:2], lambda host, port: context.replacement(host, port, client_sees)
             )
         except AddressError as error:
-            proxy.cannot_rewrite(*answered[:2], str(error))
+            context.cannot_rewrite(*answered[:2], str(error))
             return None
         if new is None:
             return None
-        proxy.counters.rewritten += 1
+        context.counters.rewritten += 1
         return frame(new)
-
-
-def address_text(host: str, port: int) -> str:
-    """``HOST:PORT``, with brackets where the host has colons."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def api_text(api_key: int, version: int) -> str:
-    """An api and its version, for people."""
-    return f"{api_name(api_key)} v{version}"
-
-
-def _guess(data: bytes) -> str:
-    if data[:2] in (b"\x16\x03", b"\x15\x03"):
-        return ", which would be TLS"
-    return ", which would be plain text" if all(32 <= byte < 127 for byte in data[:4]) else ""

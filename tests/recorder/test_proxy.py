@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import os
 import re
@@ -12,11 +11,11 @@ import ssl
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import trustme
@@ -24,154 +23,30 @@ import trustme
 import kcoord_wire as kw
 from kcoord_wire import background
 from kcoord_wire.capture import CaptureReport, FrameDecoder, RawConversation, RawFrame
-from kcoord_wire.coordinator import Coordinator, GroupConfig
-from kcoord_wire.recorder import proxy, recording
-from kcoord_wire.recorder.proxy import Limits, Proxy, Recorder
-from kcoord_wire.recorder.recording import Damage, Recorded, read_recording, recording_files
-from kcoord_wire.recorder.relay import GROUP_APIS
-from tests.recorder.test_relay import metadata
+from kcoord_wire.coordinator import Coordinator
+from kcoord_wire.net import LogLimiter
+from kcoord_wire.recorder.policy import GROUP_APIS
+from kcoord_wire.recorder.proxy import Proxy, Recorder, RelayLimits
 from tests.support.clients.life_cycle import CONFIG, Place, at_once, expect_shares
 from tests.support.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, Client
+from tests.support.metadata import metadata
+from tests.support.recorders import (
+    HEARTBEAT,
+    SOON,
+    FakeBroker,
+    Tap,
+    answering,
+    connect,
+    coordinator,
+    echo,
+    frames,
+    receive,
+    recorded,
+    soon,
+)
 from tests.support.wire import Wire
 
-SOON = 20
 BOTH_LOOPS = pytest.mark.parametrize("loop", ["uvloop", "asyncio"], indirect=True)
-HEARTBEAT = kw.HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
-
-
-@contextmanager
-def coordinator(**settings: Any) -> Iterator[Coordinator]:
-    settings.setdefault("config", GroupConfig(initial_rebalance_delay_ms=0))
-    with Coordinator({"orders": 3}, **settings) as running:
-        yield running
-
-
-def recorded(folder: Path) -> list[Recorded]:
-    found = [piece for file in recording_files(folder) for piece in read_recording(file)]
-    assert not [piece for piece in found if isinstance(piece, Damage)]
-    return cast(list[Recorded], found)
-
-
-def frames(folder: Path, direction: str | None = None) -> list[bytes]:
-    return [r.body for r in recorded(folder) if r.direction in (direction or "request", direction or "response")]
-
-
-def soon(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + SOON
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.01)
-
-
-class Broker:
-    """A server that says what a test wants: `serve` is called with each connection, in a thread of its own."""
-
-    def __init__(self, serve: Callable[[socket.socket], None]) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self.address = f"127.0.0.1:{self.port}"
-        self.failures: list[BaseException] = []
-        self._serve = serve
-        self._open: list[socket.socket] = []
-        self._threads = [threading.Thread(target=self._accept, daemon=True)]
-        self._threads[0].start()
-
-    def __enter__(self) -> Broker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for client in self._open:
-            with suppress(OSError):
-                client.shutdown(socket.SHUT_RDWR)
-            client.close()
-        for thread in self._threads:
-            thread.join(SOON)
-        assert not self.failures
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            client.settimeout(SOON)
-            self._open.append(client)
-            thread = threading.Thread(target=self._run, args=(client,), daemon=True)
-            self._threads.append(thread)
-            thread.start()
-
-    def _run(self, client: socket.socket) -> None:
-        try:
-            self._serve(client)
-        except OSError:
-            pass
-        except BaseException as error:
-            self.failures.append(error)
-        finally:
-            client.close()
-
-
-def answering(answer: Callable[[bytes], bytes | None]) -> Callable[[socket.socket], None]:
-    """Serves a connection: a frame's body in, bytes as they are to be sent out; None says nothing."""
-
-    def serve(client: socket.socket) -> None:
-        framer = kw.Framer()
-        while chunk := client.recv(1 << 16):
-            for body in framer.feed(chunk):
-                said = answer(body)
-                if said is not None:
-                    client.sendall(said)
-
-    return serve
-
-
-def echo(client: socket.socket) -> None:
-    while chunk := client.recv(1 << 16):
-        client.sendall(chunk)
-
-
-def receive(client: socket.socket, size: int) -> bytes:
-    data = bytearray()
-    while len(data) < size and (chunk := client.recv(1 << 16)):
-        data += chunk
-    return bytes(data)
-
-
-def connect(address: str) -> socket.socket:
-    host, _, port = address.rpartition(":")
-    return socket.create_connection((host, int(port)), SOON)
-
-
-class Tap:
-    """Moves bytes to a coordinator and keeps them by connection, as an impartial witness."""
-
-    def __init__(self) -> None:
-        self.said: dict[str, dict[str, bytearray]] = {}
-        self.target = ""
-        self.broker = Broker(self._serve)
-
-    def _serve(self, client: socket.socket) -> None:
-        said = self.said["{}:{}".format(*client.getpeername())] = {"request": bytearray(), "response": bytearray()}
-        with connect(self.target) as server:
-
-            def back() -> None:
-                try:
-                    while chunk := server.recv(1 << 16):
-                        said["response"] += chunk
-                        client.sendall(chunk)
-                except OSError:
-                    pass
-
-            thread = threading.Thread(target=back, daemon=True)
-            thread.start()
-            while chunk := client.recv(1 << 16):
-                said["request"] += chunk
-                server.sendall(chunk)
-            server.shutdown(socket.SHUT_WR)
-            thread.join(SOON)
 
 
 @pytest.fixture
@@ -265,7 +140,7 @@ def test_produced_records_and_passwords_are_not_recorded(tmp_path: Path) -> None
             data, heartbeat, heartbeat[4:8] + b"answer",
         ],
     }  # fmt: skip
-    with Broker(answering(answer)) as broker:
+    with FakeBroker(answering(answer)) as broker:
         for apis in "group", "all":
             folder = tmp_path / apis
             with Recorder(broker.address, folder=folder, apis=apis) as recorder, connect(recorder.address) as client:
@@ -326,7 +201,7 @@ def brokers_of(wire: Wire) -> list[tuple[str, int]]:
 def test_each_broker_has_a_port_that_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "kcoord_wire")
     nodes: list[tuple[str, int]] = []
-    with Broker(answering(cluster(nodes))) as broker, Broker(echo) as other:
+    with FakeBroker(answering(cluster(nodes))) as broker, FakeBroker(echo) as other:
         nodes += [("127.0.0.1", broker.port), ("127.0.0.1", other.port), ("localhost", broker.port)]
         with Recorder(broker.address, folder=tmp_path) as recorder, Wire(recorder.address) as wire:
             told = brokers_of(wire)
@@ -368,7 +243,7 @@ def test_ports_of_a_range_until_none_is_left(caplog: pytest.LogCaptureFixture) -
     nodes = [(f"kafka-{n}", 9092) for n in range(4)]
     first, last = free_ports(3)
     with (
-        Broker(answering(cluster(nodes))) as broker,
+        FakeBroker(answering(cluster(nodes))) as broker,
         Recorder(broker.address, ports=(first, last), advertise="proxy.local") as recorder,
         Wire(recorder.address) as wire,
         socket.create_server(("127.0.0.1", first + 1)),  # somebody else has it
@@ -379,7 +254,7 @@ def test_ports_of_a_range_until_none_is_left(caplog: pytest.LogCaptureFixture) -
 
 
 def test_a_host_with_many_addresses_is_told_as_the_client_has_reached_it() -> None:
-    with Broker(answering(cluster([("kafka-1", 9092)]))) as broker:
+    with FakeBroker(answering(cluster([("kafka-1", 9092)]))) as broker:
         with Recorder(broker.address, listen="0.0.0.0:0") as recorder:
             for host in "127.0.0.1", "127.0.0.2":
                 with Wire(host, recorder.proxy.port) as wire:
@@ -390,7 +265,7 @@ def test_a_host_with_many_addresses_is_told_as_the_client_has_reached_it() -> No
 
 def test_an_answer_that_is_not_understood_goes_through(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     with (
-        Broker(answering(cluster([("kafka-1", 9092)]))) as broker,
+        FakeBroker(answering(cluster([("kafka-1", 9092)]))) as broker,
         Recorder(broker.address, folder=tmp_path) as recorder,
         connect(recorder.address) as client,
     ):
@@ -416,7 +291,7 @@ def test_untouched_where_nothing_is_rewritten(tmp_path: Path) -> None:
     heartbeat = kw.encode_request(HEARTBEAT, 4, correlation_id=12 << 16 | 4)  # as an answer, to itself
     bodies = [metadata(12, correlation_id=5), b"", b"x", bytes(300_000), heartbeat]
     streams = b"".join(map(kw.frame, bodies)), b"GET / HTTP/1.1\r\n\r\n" + os.urandom(100_000), b"more"
-    with Broker(echo) as broker:
+    with FakeBroker(echo) as broker:
         for apis in "group", "all":
             folder = tmp_path / apis
             with (
@@ -440,8 +315,8 @@ def test_untouched_where_nothing_is_rewritten(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sent", "said"),
     [
-        (b"GET / HTTP/1.1\r\n\r\n", "a frame of 1195725856 bytes, which would be plain text"),
-        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03", "a frame of 369295618 bytes, which would be TLS"),
+        (b"GET / HTTP/1.1\r\n\r\n", "a frame of 1195725856 bytes, which looks like plain text"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03", "a frame of 369295618 bytes, which looks like TLS"),
         (b"\xff\xff\xff\xff" + bytes(20), "a frame of 4294967295 bytes"),
         (b"\x06\x40\x00\x01" + bytes(20), "a frame of 104857601 bytes"),
     ],
@@ -463,7 +338,7 @@ def test_a_broker_that_is_none_is_closed(caplog: pytest.LogCaptureFixture) -> No
         client.sendall(b"\xff\xfehello")
         client.recv(100)
 
-    with Broker(serve) as broker, Recorder(broker.address) as recorder, Wire(recorder.address) as wire:
+    with FakeBroker(serve) as broker, Recorder(broker.address) as recorder, Wire(recorder.address) as wire:
         wire.send(HEARTBEAT, 4)
         assert wire.is_closed_by_peer()
     assert "the broker does not speak Kafka" in caplog.text
@@ -473,7 +348,7 @@ def test_what_came_before_is_passed_on_and_recorded(tmp_path: Path) -> None:
     got: list[bytes] = []
     whole = kw.frame(kw.encode_request(HEARTBEAT, 4))
     with (
-        Broker(lambda client: got.append(receive(client, 1 << 20))) as broker,
+        FakeBroker(lambda client: got.append(receive(client, 1 << 20))) as broker,
         Recorder(broker.address, folder=tmp_path) as recorder,
         connect(recorder.address) as client,
     ):
@@ -491,7 +366,7 @@ def test_complaints_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
             with Wire(recorder.address) as wire:
                 wire.send_raw(b"GET / HTTP/1.1\r\n\r\n")
                 assert wire.is_closed_by_peer()
-    assert caplog.text.count("the client does not speak Kafka") == proxy.LINES
+    assert caplog.text.count("the client does not speak Kafka") == LogLimiter.LINES
     assert recorder.counters.foreign == 30
 
 
@@ -505,7 +380,7 @@ def test_half_a_frame_and_gone(loop: str, tmp_path: Path) -> None:
         done.set()
 
     whole = kw.frame(kw.encode_request(HEARTBEAT, 4))
-    with Broker(serve) as broker, Recorder(broker.address, folder=tmp_path) as recorder:
+    with FakeBroker(serve) as broker, Recorder(broker.address, folder=tmp_path) as recorder:
         for size in (1, 3, 4, 6, 13, len(whole) - 1):
             done.clear()
             with connect(recorder.address) as client:
@@ -513,7 +388,7 @@ def test_half_a_frame_and_gone(loop: str, tmp_path: Path) -> None:
             assert done.wait(SOON)
             assert got[-1] == whole + whole[:size]
         soon(lambda: recorder.counters.open == 0)
-        assert recorder.proxy.held == 0
+        assert recorder.proxy.context.held == 0
     assert frames(tmp_path) == [whole[4:]] * 6
 
 
@@ -531,7 +406,7 @@ def test_a_broker_that_is_down(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_a_broker_that_does_not_answer(caplog: pytest.LogCaptureFixture) -> None:
     """One that takes connections into its backlog, and speaks no TLS."""
-    limits = Limits(connect_seconds=0.2)
+    limits = RelayLimits(connect_seconds=0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = "{}:{}".format(*silent.getsockname())
         tls = ssl.create_default_context()
@@ -549,13 +424,13 @@ def test_a_broker_that_dies_in_the_middle_of_a_frame(api: str, tmp_path: Path) -
         client.sendall(answer[:30])
 
     request = HEARTBEAT if api == "heartbeat" else kw.MetadataRequest(topics=None)
-    with Broker(serve) as broker, Recorder(broker.address, folder=tmp_path) as recorder:
+    with FakeBroker(serve) as broker, Recorder(broker.address, folder=tmp_path) as recorder:
         with connect(recorder.address) as client:
             body = kw.encode_request(request, 4 if api == "heartbeat" else 12, correlation_id=1)
             client.sendall(kw.frame(body))
             assert receive(client, 100) == (answer[:30] if api == "heartbeat" else b""), "half an address is none"
         soon(lambda: recorder.counters.open == 0)
-        assert recorder.proxy.held == 0
+        assert recorder.proxy.context.held == 0
     assert frames(tmp_path) == [body]
 
 
@@ -578,7 +453,7 @@ def test_who_does_not_read_is_not_read_for(loop: str) -> None:
             let_go.wait(SOON)
 
     with (
-        Broker(lambda client: flood(client, "by client")) as broker,
+        FakeBroker(lambda client: flood(client, "by client")) as broker,
         Recorder(broker.address) as recorder,
         connect(recorder.address),
     ):
@@ -588,14 +463,14 @@ def test_who_does_not_read_is_not_read_for(loop: str) -> None:
             seen = recorder.counters.response_bytes
             time.sleep(0.6)
         assert 0 < seen < 32 << 20
-        assert recorder.proxy.held < 1 << 20
+        assert recorder.proxy.context.held < 1 << 20
         let_go.set()
     let_go.clear()
 
     def deaf(client: socket.socket) -> None:
         let_go.wait(SOON)
 
-    with Broker(deaf) as broker, Recorder(broker.address) as recorder, connect(recorder.address) as client:
+    with FakeBroker(deaf) as broker, Recorder(broker.address) as recorder, connect(recorder.address) as client:
         thread = threading.Thread(target=flood, args=(client, "by broker"))
         thread.start()
         soon(lambda: recorder.counters.request_bytes > 0)
@@ -617,9 +492,9 @@ def test_large_frames_go_through_and_are_cut_in_the_recording(loop: str, tmp_pat
         assert receive(client, len(request) + 4) == kw.frame(request)
         client.sendall(kw.frame(response))
 
-    limits = Limits(max_frame=1 << 20)
+    limits = RelayLimits(max_frame=1 << 20)
     with (
-        Broker(serve) as broker,
+        FakeBroker(serve) as broker,
         Recorder(broker.address, folder=tmp_path, limits=limits) as recorder,
         connect(recorder.address) as client,
     ):
@@ -628,85 +503,6 @@ def test_large_frames_go_through_and_are_cut_in_the_recording(loop: str, tmp_pat
     both = [(r.body, r.size) for r in recorded(tmp_path) if r.direction in ("request", "response")]
     assert both == [(request[: 1 << 20], len(request)), (response[: 1 << 20], len(response))]
     assert recorder.counters.cut == 2
-
-
-# ---- disks
-
-
-def test_a_full_disk_ends_the_recording_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    with coordinator() as served, Recorder(served.address, folder=tmp_path) as recorder, Wire(recorder.address) as wire:
-        wire.call(HEARTBEAT, 4)
-        soon(lambda: recording_files(tmp_path)[0].stat().st_size > 200)
-
-        def full(fd: int, data: object) -> int:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-        monkeypatch.setattr(recording.os, "write", full)
-        wire.call(HEARTBEAT, 4)
-        soon(lambda: recorder.failure is not None)
-        monkeypatch.undo()
-        for _ in range(10):
-            wire.call(HEARTBEAT, 4)
-        with Wire(recorder.address) as other:
-            other.call(kw.MetadataRequest(topics=None), 12)
-    assert recorder.failure is not None
-    assert recorder.failure.errno == errno.ENOSPC
-    assert len(frames(tmp_path)) == 2, "what was written before is there, and whole"
-    assert recorder.counters.not_recorded == 22
-    errors = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
-    assert errors == [f"nothing is recorded any more: {tmp_path}: No space left on device"]
-
-
-def test_a_slow_disk_loses_frames_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(proxy, "HELD_FOR_DISK", 2_000)
-    let_go = threading.Event()
-    real = os.write
-    with coordinator() as served, Recorder(served.address, folder=tmp_path) as recorder, Wire(recorder.address) as wire:
-
-        def slow(fd: int, data: Any) -> int:
-            let_go.wait(SOON)
-            return real(fd, data)
-
-        monkeypatch.setattr(recording.os, "write", slow)
-        for _ in range(100):
-            wire.call(HEARTBEAT, 4)
-        lost = recorder.counters.not_recorded
-        assert lost > 100
-        let_go.set()
-        soon(lambda: recorder.proxy.tape is not None and not recorder.proxy.tape._taken - recorder.proxy.tape._written)
-        wire.call(HEARTBEAT, 4)
-        soon(lambda: "the disk has caught up" in caplog.text)
-    assert len(frames(tmp_path)) == 202 - lost
-    assert caplog.text.count("the disk is too slow") == 1
-
-
-def test_durable_where_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced: list[int] = []
-    monkeypatch.setattr(recording.os, "fsync", synced.append)
-    with (
-        coordinator() as served,
-        Recorder(served.address, folder=tmp_path, fsync=True) as recorder,
-        Wire(recorder.address) as wire,
-    ):
-        before = len(synced)
-        wire.call(HEARTBEAT, 4)
-        soon(lambda: len(synced) > before)
-
-
-def test_files_are_rotated_under_traffic(tmp_path: Path) -> None:
-    with (
-        coordinator() as served,
-        Recorder(served.address, folder=tmp_path, max_file_bytes=1_000) as recorder,
-        Wire(recorder.address) as wire,
-    ):
-        for _ in range(50):
-            wire.call(HEARTBEAT, 4)
-    assert len(recording_files(tmp_path)) > 5
-    assert len(frames(tmp_path)) == 100
 
 
 # ---- life

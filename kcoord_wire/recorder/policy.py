@@ -1,0 +1,63 @@
+"""What the recorder does with each api: follow it to its response, record it, rewrite the addresses in it.
+
+Laws:
+
+* No produced or fetched record is recorded unless everything is.
+* Passwords are never recorded: SaslAuthenticate is only followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from kcoord_wire.api_keys import ApiKey
+
+__all__ = ["GROUP_APIS", "RECORDED", "REWRITTEN", "TRACKED", "plan_of"]
+
+TRACKED, RECORDED, REWRITTEN = 1, 2, 4
+"""The request is remembered until its response; its frames are recorded; the addresses in its response are replaced."""
+
+_WITH_ADDRESSES: Final = (ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_CLUSTER)
+
+GROUP_APIS: Final = frozenset(
+    (
+        *_WITH_ADDRESSES,
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.JOIN_GROUP,
+        ApiKey.HEARTBEAT,
+        ApiKey.LEAVE_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.DESCRIBE_GROUPS,
+        ApiKey.LIST_GROUPS,
+        ApiKey.API_VERSIONS,
+        ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.DELETE_GROUPS,
+        ApiKey.OFFSET_DELETE,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        ApiKey.STREAMS_GROUP_HEARTBEAT,
+        ApiKey.STREAMS_GROUP_DESCRIBE,
+    )
+)
+"""The apis of consumer groups, and those that clients need to reach them."""
+
+
+def plan_of(apis: str, *, rewrite: bool) -> Callable[[int], int]:
+    """Return what is done with an api key, as a sum of `TRACKED`, `RECORDED` and `REWRITTEN`.
+
+    :param apis: ``group`` or ``all``
+    """
+    plan: dict[int, int] = dict.fromkeys(GROUP_APIS, TRACKED | RECORDED)
+    other = 0
+    if apis == "all":
+        other = TRACKED | RECORDED
+        plan[ApiKey.PRODUCE] = RECORDED  # without a response if no acknowledgement is asked for
+        plan[ApiKey.SASL_AUTHENTICATE] = TRACKED
+    if rewrite:
+        for api_key in _WITH_ADDRESSES:
+            plan[api_key] |= REWRITTEN
+    return lambda api_key: plan.get(api_key, other)

@@ -1,0 +1,103 @@
+"""Disks that are full, slow or asked to be safe: traffic goes on whatever they do."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kcoord_wire as kw
+from kcoord_wire.recorder import recording, recording_thread
+from kcoord_wire.recorder.proxy import Recorder
+from kcoord_wire.recorder.recording import recording_files
+from tests.support.recorders import (
+    HEARTBEAT,
+    SOON,
+    coordinator,
+    frames,
+    soon,
+)
+from tests.support.wire import Wire
+
+
+def test_a_full_disk_ends_the_recording_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with coordinator() as served, Recorder(served.address, folder=tmp_path) as recorder, Wire(recorder.address) as wire:
+        wire.call(HEARTBEAT, 4)
+        soon(lambda: recording_files(tmp_path)[0].stat().st_size > 200)
+
+        def full(fd: int, data: object) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(recording.os, "write", full)
+        wire.call(HEARTBEAT, 4)
+        soon(lambda: recorder.failure is not None)
+        monkeypatch.undo()
+        for _ in range(10):
+            wire.call(HEARTBEAT, 4)
+        with Wire(recorder.address) as other:
+            other.call(kw.MetadataRequest(topics=None), 12)
+    assert recorder.failure is not None
+    assert recorder.failure.errno == errno.ENOSPC
+    assert len(frames(tmp_path)) == 2, "what was written before is there, and whole"
+    assert recorder.counters.not_recorded == 22
+    errors = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+    assert errors == [f"nothing is recorded any more: {tmp_path}: No space left on device"]
+
+
+def test_a_slow_disk_loses_frames_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(recording_thread, "HELD_FOR_DISK", 2_000)
+    let_go = threading.Event()
+    real = os.write
+    with coordinator() as served, Recorder(served.address, folder=tmp_path) as recorder, Wire(recorder.address) as wire:
+
+        def slow(fd: int, data: Any) -> int:
+            let_go.wait(SOON)
+            return real(fd, data)
+
+        monkeypatch.setattr(recording.os, "write", slow)
+        for _ in range(100):
+            wire.call(HEARTBEAT, 4)
+        lost = recorder.counters.not_recorded
+        assert lost > 100
+        let_go.set()
+        thread = recorder.proxy.context.recording
+        assert thread is not None
+        soon(lambda: not thread.unwritten)
+        wire.call(HEARTBEAT, 4)
+        soon(lambda: "the disk has caught up" in caplog.text)
+    assert len(frames(tmp_path)) == 202 - lost
+    assert caplog.text.count("the disk is too slow") == 1
+
+
+def test_durable_where_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(recording.os, "fsync", synced.append)
+    with (
+        coordinator() as served,
+        Recorder(served.address, folder=tmp_path, fsync=True) as recorder,
+        Wire(recorder.address) as wire,
+    ):
+        before = len(synced)
+        wire.call(HEARTBEAT, 4)
+        soon(lambda: len(synced) > before)
+
+
+def test_files_are_rotated_under_traffic(tmp_path: Path) -> None:
+    with (
+        coordinator() as served,
+        Recorder(served.address, folder=tmp_path, max_file_bytes=1_000) as recorder,
+        Wire(recorder.address) as wire,
+    ):
+        for _ in range(50):
+            wire.call(HEARTBEAT, 4)
+    assert len(recording_files(tmp_path)) > 5
+    assert len(frames(tmp_path)) == 100
