@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kcoord_wire as kw
-from kcoord_wire.api_keys import API_NAMES
+from kcoord_wire.api_keys import API_NAMES, ApiKey
 from kcoord_wire.capture import CapturedFrame, read_capture
-from kcoord_wire.forensics.exchanges import matcher as exchanges_module
-from kcoord_wire.forensics.exchanges import pairing as matching
-from kcoord_wire.forensics.exchanges.decode import APIS, METADATA
+from kcoord_wire.forensics.exchanges import matcher as matcher_module
+from kcoord_wire.forensics.exchanges import pairing
+from kcoord_wire.forensics.exchanges.decode import APIS
 from kcoord_wire.forensics.exchanges.matcher import Matcher, client_host, name_topics
 from kcoord_wire.forensics.model import Exchange, Frame, TopicSighting, arrow_schema, table_of
 from kcoord_wire.forensics.sources.frames import read_frames
@@ -29,7 +29,7 @@ from tests.support.wire_samples import Talk, batch, canonical, cut_anywhere, mat
 
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 NAMES = ["aiokafka", "cooperative", "eager_range", "static_bounce"]
-GROUP_APIS = [key for key in APIS if key != METADATA]
+GROUP_APIS = [key for key in APIS if key != ApiKey.METADATA]
 VERSIONS = [(key, version) for key in GROUP_APIS for version in kw.registry.request(key).valid_versions]
 
 
@@ -169,7 +169,7 @@ def chatter(number: int, rng: random.Random) -> Talk:
         if key == 14:
             asked.protocol_type, told.error_code = ("consumer" if version >= 5 else None), rng.choice([0, 27])
             told.assignment = rng.choice([ASSIGNMENT, b"", b"\0"])
-        if key == METADATA:
+        if key == ApiKey.METADATA:
             told.topics = [topic_of(version, rng)]
         said.append((asked, told, version))
     waiting: deque[tuple[Any, int, int]] = deque()
@@ -295,7 +295,7 @@ def test_requests_of_a_closed_connection_come_out_at_once_and_the_end_is_a_row()
 
 
 def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matching, "MAX_WAITING", 10)
+    monkeypatch.setattr(pairing, "MAX_PENDING", 10)
     talk = Talk(1)
     for number in range(25):
         heartbeat(talk, number, answered=False)
@@ -309,7 +309,7 @@ def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_waiting_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matching, "MAX_WAITING_BYTES", 500)
+    monkeypatch.setattr(pairing, "MAX_PENDING_BYTES", 500)
     talk = Talk(1)
     for number in range(5):
         heartbeat(talk, number, answered=False, member="m" * 200)
@@ -318,7 +318,7 @@ def test_waiting_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_all_that_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchanges_module, "MAX_HELD", 600)
+    monkeypatch.setattr(matcher_module, "MAX_HELD", 600)
     talks = [Talk(number) for number in range(1, 6)]
     for talk in talks:
         heartbeat(talk, talk.number, answered=False, member="m" * 200)
@@ -333,7 +333,7 @@ def test_large_batches_are_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> N
     talks = [chatter(number, random.Random(number)) for number in range(1, 6)]
     frames = batch(mixed(talks, random.Random(0)))
     whole = match_all([frames])
-    monkeypatch.setattr(exchanges_module, "_MAX_BATCH_BYTES", 500)
+    monkeypatch.setattr(matcher_module, "_MAX_BATCH_BYTES", 500)
     pieces = match_all([frames])
     assert [canonical(rows) for rows in pieces[:2]] == [canonical(rows) for rows in whole[:2]]
 
@@ -353,7 +353,7 @@ def test_apis_of_no_interest_wait_as_eight_bytes() -> None:
     talk.raw("request", b"\0\0\0\x09\0\0\0\x01" + bytes(100_000))
     matcher = Matcher()
     matcher.feed(batch(mixed([talk], random.Random(0))))
-    assert matcher._waiting.column("frame").to_pylist() == [b"\0\0\0\x09\0\0\0\x01"]
+    assert matcher._pending.column("frame").to_pylist() == [b"\0\0\0\x09\0\0\0\x01"]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -552,5 +552,5 @@ def test_frames_cut_anywhere_and_flipped_anywhere_are_taken(key: int) -> None:
                 told.raw("response", spoiled if side == "response" else response)
     exchanges, _, matcher = of(told)
     assert matcher.counts["requests"] + matcher.counts["responses"] + matcher.counts["damage"] == len(told.frames)
-    if key != METADATA:
+    if key != ApiKey.METADATA:
         assert len(exchanges) > len(request) // 4

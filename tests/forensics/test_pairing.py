@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kcoord_wire.capture.pending import PendingRequests
-from kcoord_wire.forensics.exchanges.pairing import CLOSED, DAMAGE, OPENED, REQUEST, RESPONSE, match
+from kcoord_wire.forensics.exchanges.pairing import CLOSED, DAMAGE, OPENED, REQUEST, RESPONSE, pair
 
 CONNECTIONS = 3
 FRAMES = st.lists(
@@ -43,7 +43,7 @@ def by_rule(frames: list[tuple[int, int, int]]) -> tuple[Pairs, set[int], set[in
 @example([(0, REQUEST, 0), (0, RESPONSE, 0), (0, CLOSED, 0), (1, REQUEST, 0), (1, CLOSED, 0)])
 def test_the_fast_path_follows_the_rule(frames: list[tuple[int, int, int]]) -> None:
     codes, kinds, correlation = (np.array([frame[at] for frame in frames], np.int64) for at in range(3))
-    found = match(
+    found = pair(
         codes,
         kinds.astype(np.int8),
         correlation.astype(np.int32),
@@ -55,6 +55,6 @@ def test_the_fast_path_follows_the_rule(frames: list[tuple[int, int, int]]) -> N
     pairs, waiting, stray = by_rule(frames)
     assert set(zip(found.requests.tolist(), found.responses.tolist(), strict=True)) == pairs
     assert len(found.requests) == len(pairs)
-    assert found.waiting.tolist() == sorted(waiting)
+    assert found.pending.tolist() == sorted(waiting)
     assert set(found.stray.tolist()) == stray
     assert found.tokens.tolist() == []

@@ -1,11 +1,11 @@
-"""Lists and structs of Arrow arrays: taken apart, put together, given the types that the row types declare.
+"""Lists and structs of Arrow arrays: flatten them, build them, and cast them to the types of the row types.
 
-Laws: nothing here looks at a row by itself; slices and nulls are allowed everywhere; no input is changed.
+Laws: every function works by column, never row by row; slices and nulls are allowed everywhere; no input is changed.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -32,35 +32,37 @@ __all__ = [
 class Flat:
     """The elements of a list column, one after the other.
 
-    :ivar values: the elements; those of null lists are left out
-    :ivar row: of each, the row whose list it is in
+    :ivar values: the elements; null lists have none
+    :ivar row: per element, the row whose list it is in
     :ivar rows: how many rows there are
     """
 
     __slots__ = ("row", "rows", "values")
 
-    def __init__(self, values: Any, row: NDArray[np.int64], rows: int) -> None:
+    def __init__(self, values: pa.Array, row: NDArray[np.int64], rows: int) -> None:
         self.values, self.row, self.rows = values, row, rows
 
     def __len__(self) -> int:
         return len(self.row)
 
     def inner(self, name: str) -> Flat:
-        """The elements of the elements' list `name`; `row` is still that of the outermost list."""
+        """Flatten the list `name` of the elements; `row` is still that of the outermost list."""
         flat = flatten(child(self.values, name))
         return Flat(flat.values, self.row[flat.row], self.rows)
 
 
-def flatten(column: Any) -> Flat:
-    """Take a list column apart."""
+def flatten(column: pa.Array) -> Flat:
+    """Return the elements of a list column."""
     parents = pc.list_parent_indices(column)
     return Flat(pc.list_flatten(column), parents.to_numpy(zero_copy_only=False).astype(np.int64), len(column))
 
 
-def lists(values: Any, row: NDArray[np.int64], rows: int, absent: NDArray[np.bool_] | None = None) -> Any:
-    """The list column that `flatten` takes apart.
+def lists(values: pa.Array, row: NDArray[np.int64], rows: int, absent: NDArray[np.bool_] | None = None) -> pa.Array:
+    """Return the list column that `flatten` flattens.
 
-    :param row: ascending
+    :param values: the elements
+    :param row: per element, the row whose list it is in; ascending
+    :param rows: how many rows there are
     :param absent: rows whose list is null; they have no elements
     """
     offsets = np.zeros(rows + 1, np.int32)
@@ -69,29 +71,29 @@ def lists(values: Any, row: NDArray[np.int64], rows: int, absent: NDArray[np.boo
     return pa.ListArray.from_arrays(pa.array(offsets), values, mask=mask)
 
 
-def records(names: dict[str, Any], absent: Any = None) -> Any:
-    """A struct column of columns by name; null where the boolean column `absent` is true."""
+def records(names: dict[str, pa.Array], absent: pa.Array | None = None) -> pa.Array:
+    """Return a struct column of columns by name; null where the boolean column `absent` is true."""
     return pa.StructArray.from_arrays(list(names.values()), names=list(names), mask=absent)
 
 
-def child(column: Any, name: str) -> Any:
-    """The field of a struct column, null where the struct is."""
+def child(column: pa.Array, name: str) -> pa.Array:
+    """Return a field of a struct column, null where the struct is."""
     return pc.struct_field(column, name)
 
 
-def absent(column: Any) -> NDArray[np.bool_]:
-    """Which rows are null."""
+def absent(column: pa.Array) -> NDArray[np.bool_]:
+    """Return which rows are null."""
     found: NDArray[np.bool_] = column.is_null().to_numpy(zero_copy_only=False)
     return found
 
 
-def take(column: Any, rows: NDArray[np.int64]) -> Any:
-    """The rows of those numbers; null for -1."""
+def take(column: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
+    """Return the rows of those numbers; null for -1."""
     return column.take(pa.array(rows, mask=rows < 0))
 
 
-def as_type(column: Any, kind: Any) -> Any:
-    """The same values under a type of the same shape: fields by name, whatever lists call their elements."""
+def as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Cast to a type of the same shape: fields match by name, and the name of a list's elements does not matter."""
     if column.type == kind:
         return column
     if pa.types.is_struct(kind):
@@ -108,8 +110,8 @@ def as_type(column: Any, kind: Any) -> Any:
     return column.cast(kind)
 
 
-def filled(column: Any) -> Any:
-    """No nulls: the empty value of the type instead."""
+def filled(column: pa.Array) -> pa.Array:
+    """Replace nulls by the empty value of the type."""
     if not column.null_count:
         return column
     kind = column.type
@@ -122,12 +124,12 @@ def filled(column: Any) -> Any:
 
 
 def joined(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    """One batch of several, which may be none."""
+    """Return several batches, or none, as one."""
     some = [batch for batch in batches if len(batch)]
     return some[0] if len(some) == 1 else only_batch(pa.Table.from_batches(some, schema))
 
 
 def only_batch(table: pa.Table) -> pa.RecordBatch:
-    """A table as one batch."""
+    """Return a table as one batch."""
     batches = table.combine_chunks().to_batches()
     return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)

@@ -1,10 +1,10 @@
-"""Requests of one api with their responses: which of their fields are wanted, both sides decoded by column.
+"""Requests of one API with their responses: which of their fields are read, both sides decoded by column.
 
 Laws:
 
-* A request that does not decode is a loss and left out, for its group is not known. A response that does not decode is
-  a loss and null.
-* What is not wanted is checked and skipped, see `codec.columns`.
+* A request that does not decode is a loss and left out, because its group is not known. A response that does not decode
+  is a loss and null.
+* Fields that are not read are still checked, see `codec.columns`.
 """
 
 from __future__ import annotations
@@ -12,28 +12,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
-from kcoord_wire.api_keys import API_NAMES
+from kcoord_wire.api_keys import API_NAMES, ApiKey
 from kcoord_wire.codec.columns import ColumnDecoder
 from kcoord_wire.forensics.exchanges.arrow import absent, as_type, filled, take
+from kcoord_wire.forensics.exchanges.memory import BatchMemory
 from kcoord_wire.forensics.model import Exchange, arrow_schema
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["APIS", "METADATA", "Decoded", "Knowledge", "assembled", "decode_pairs", "note_errors"]
+__all__ = ["APIS", "Decoded", "assembled", "decode_pairs", "note_errors"]
 
-METADATA: Final = 3
-_OFFSET_COMMIT, _OFFSET_FETCH, _FIND_COORDINATOR, _JOIN, _HEARTBEAT, _LEAVE, _SYNC = 8, 9, 10, 11, 12, 13, 14
-_CONSUMER_HEARTBEAT: Final = 68
-
-_COLUMNS: Final[Mapping[int, tuple[tuple[str, ...], tuple[str, ...]]]] = {  # of the request, of the response
-    METADATA: ((), ("topics.error_code", "topics.name", "topics.topic_id", "topics.partitions.partition_index")),
-    _OFFSET_COMMIT: (
+_COLUMNS: Final[Mapping[ApiKey, tuple[tuple[str, ...], tuple[str, ...]]]] = {  # of the request, of the response
+    ApiKey.METADATA: ((), ("topics.error_code", "topics.name", "topics.topic_id", "topics.partitions.partition_index")),
+    ApiKey.OFFSET_COMMIT: (
         (
             *("group_id", "generation_id_or_member_epoch", "member_id", "group_instance_id", "topics.name"),
             *("topics.topic_id", "topics.partitions.partition_index", "topics.partitions.committed_offset"),
@@ -43,7 +40,7 @@ _COLUMNS: Final[Mapping[int, tuple[tuple[str, ...], tuple[str, ...]]]] = {  # of
             *("topics.partitions.partition_index", "topics.partitions.error_code"),
         ),
     ),
-    _OFFSET_FETCH: (
+    ApiKey.OFFSET_FETCH: (
         ("group_id", "groups.group_id", "groups.member_id", "groups.member_epoch"),
         (
             *("error_code", "topics.name", "topics.partitions.partition_index", "topics.partitions.committed_offset"),
@@ -52,27 +49,27 @@ _COLUMNS: Final[Mapping[int, tuple[tuple[str, ...], tuple[str, ...]]]] = {  # of
             *("groups.topics.partitions.committed_offset", "groups.topics.partitions.error_code"),
         ),
     ),
-    _FIND_COORDINATOR: (
+    ApiKey.FIND_COORDINATOR: (
         ("key", "key_type", "coordinator_keys"),
         (
             *("error_code", "host", "port", "coordinators.key", "coordinators.error_code"),
             *("coordinators.host", "coordinators.port"),
         ),
     ),
-    _JOIN: (
+    ApiKey.JOIN_GROUP: (
         (
             *("group_id", "session_timeout_ms", "rebalance_timeout_ms", "member_id", "group_instance_id"),
             *("protocol_type", "protocols", "reason"),
         ),
         (*("error_code", "generation_id", "protocol_name", "leader", "skip_assignment", "member_id", "members"),),
     ),
-    _HEARTBEAT: (("group_id", "generation_id", "member_id", "group_instance_id"), ("error_code",)),
-    _LEAVE: (("group_id", "member_id", "members"), ("error_code", "members")),
-    _SYNC: (
+    ApiKey.HEARTBEAT: (("group_id", "generation_id", "member_id", "group_instance_id"), ("error_code",)),
+    ApiKey.LEAVE_GROUP: (("group_id", "member_id", "members"), ("error_code", "members")),
+    ApiKey.SYNC_GROUP: (
         ("group_id", "generation_id", "member_id", "group_instance_id", "protocol_type", "assignments"),
         ("error_code", "assignment"),
     ),
-    _CONSUMER_HEARTBEAT: (
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: (
         (
             *("group_id", "member_id", "member_epoch", "instance_id", "rebalance_timeout_ms", "server_assignor"),
             *("subscribed_topic_names", "subscribed_topic_regex", "topic_partitions"),
@@ -80,34 +77,25 @@ _COLUMNS: Final[Mapping[int, tuple[tuple[str, ...], tuple[str, ...]]]] = {  # of
         ("error_code", "member_id", "member_epoch", "assignment"),
     ),
 }
-# JoinGroup comes before SyncGroup, Metadata before all: what they tell is needed for the others.
 APIS: Final = tuple(sorted(_COLUMNS))
-"""The api keys whose frames are decoded, in the order in which that has to be done."""
-
-
-class Knowledge(Protocol):
-    """What a matcher remembers and takes note of while rows are made."""
-
-    def lose(self, row: int, what: str) -> None:
-        """The frame of that row, or a blob in it, does not decode."""
-
-    def topic_name(self, row: int, topic_id: bytes) -> str:
-        """What the topic was called on the connection of that row, before that row; else ``id:`` and its hex."""
-
-    def joins_as(self, row: int, group_id: str, protocol_type: str) -> None:
-        """A JoinGroup of that row named the protocol type of a group."""
-
-    def protocol_type(self, row: int, group_id: str) -> str | None:
-        """What was named on the connection of that row, before that row."""
+"""The APIs whose frames are decoded, in that order: Metadata shows the names of topics, and JoinGroup the protocol type
+that SyncGroup needs."""
 
 
 @dataclass(slots=True)
 class Decoded:
-    """Requests of one api with their responses.
+    """Requests of one API with their responses; one row per pair.
 
-    :ivar frames: rows of `Frame` that `requests` and `responses` number; -1 where there is no response
-    :ivar hosts: of the client of each request
-    :ivar asked: the struct column of the requests; `answered` of the responses, null where `told` is false
+    :ivar api: name of the API, ``JoinGroup``
+    :ivar frames: rows of `Frame`
+    :ivar requests: rows of the requests in `frames`
+    :ivar responses: rows of the responses in `frames`; -1 where there is none
+    :ivar versions: of the requests
+    :ivar hosts: addresses of the clients
+    :ivar client_ids: client ids in the requests
+    :ivar asked: the requests, as a struct column
+    :ivar answered: the responses, as a struct column; null where there is none, or it does not decode
+    :ivar has_answer: where `answered` is not null
     """
 
     api: str
@@ -115,18 +103,18 @@ class Decoded:
     requests: NDArray[np.int64]
     responses: NDArray[np.int64]
     versions: NDArray[np.int16]
-    hosts: Any
-    client_ids: Any
-    asked: Any
-    answered: Any
-    told: NDArray[np.bool_]
+    hosts: pa.Array
+    client_ids: pa.Array
+    asked: pa.Array
+    answered: pa.Array
+    has_answer: NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.requests)
 
 
 @cache
-def _decoders(key: int) -> tuple[ColumnDecoder, ColumnDecoder]:
+def _decoders(key: ApiKey) -> tuple[ColumnDecoder, ColumnDecoder]:
     asked, answered = f"{API_NAMES[key]}Request", f"{API_NAMES[key]}Response"
     request, response = _COLUMNS[key]
     return (
@@ -136,23 +124,32 @@ def _decoders(key: int) -> tuple[ColumnDecoder, ColumnDecoder]:
 
 
 def decode_pairs(
-    key: int,
+    key: ApiKey,
     frames: pa.RecordBatch,
     requests: NDArray[np.int64],
     responses: NDArray[np.int64],
     versions: NDArray[np.int16],
-    hosts: Any,
-    knowledge: Knowledge,
+    hosts: pa.Array,
+    memory: BatchMemory,
 ) -> Decoded:
-    """Decode both sides. Cut frames, whose error is known, are not decoded; Metadata requests neither."""
+    """Decode both sides; all but Metadata requests, and frames that are cut, whose error is known.
+
+    :param key: the API
+    :param frames: rows of `Frame`
+    :param requests: rows of the requests in `frames`
+    :param responses: rows of the responses in `frames`; -1 where there is none
+    :param versions: of the requests
+    :param hosts: addresses of the clients
+    :param memory: takes the losses
+    """
     api = API_NAMES[key]
     request, response = _decoders(key)
     bodies = frames.column("frame")
     cut = ~absent(frames.column("error"))
     client_ids = asked = pa.nulls(len(requests))
-    if key != METADATA:
+    if key != ApiKey.METADATA:
         found = request.decode(take(bodies, np.where(cut[requests], -1, requests)))
-        note_errors(found.column("error"), requests, api, "request", knowledge)
+        note_errors(found.column("error"), requests, api, "request", memory)
         asked, client_ids = found.column(f"{api}Request"), found.column("client_id")
         if asked.null_count:
             good = ~absent(asked)
@@ -161,24 +158,32 @@ def decode_pairs(
             asked, client_ids, hosts = asked.filter(kept), client_ids.filter(kept), hosts.filter(kept)
     whole = np.where(responses < 0, -1, np.where(cut[responses], -1, responses))
     found = response.decode(take(bodies, whole), keys=key, versions=pa.array(versions))
-    note_errors(found.column("error"), responses, api, "response", knowledge)
+    note_errors(found.column("error"), responses, api, "response", memory)
     answered = found.column(f"{api}Response")
     return Decoded(api, frames, requests, responses, versions, hosts, client_ids, asked, answered, ~absent(answered))
 
 
-def note_errors(errors: Any, rows: NDArray[np.int64], api: str, side: str, knowledge: Knowledge) -> None:
-    """Tell of the rows that have an error.
+def note_errors(errors: pa.Array, rows: NDArray[np.int64], api: str, side: str, memory: BatchMemory) -> None:
+    """Report the rows that have an error.
 
+    :param errors: why a message or blob does not decode; null where it does
     :param rows: the frames that they are, or are in
+    :param api: name of the API or of the blob's message
+    :param side: ``request``, ``response`` or ``blob``
+    :param memory: takes the losses
     """
     if errors.null_count == len(errors):
         return
     for index in np.flatnonzero(~absent(errors)).tolist():
-        knowledge.lose(int(rows[index]), f"{api} {side} does not decode: {errors[index]}")
+        memory.lose(int(rows[index]), f"{api} {side} does not decode: {errors[index]}")
 
 
-def assembled(pairs: Decoded, columns: dict[str, Any], of: NDArray[np.int64] | None = None) -> pa.RecordBatch:
-    """Rows of `columns` and what all exchanges have. `of`: the pair of each row, where it is not one for one."""
+def assembled(pairs: Decoded, columns: dict[str, pa.Array], of: NDArray[np.int64] | None = None) -> pa.RecordBatch:
+    """Return rows of `Exchange` from their own columns and those that all exchanges have.
+
+    :param columns: by name; the others are null
+    :param of: per row, the number of its pair; None where each pair has one row
+    """
     requests, responses = pairs.requests, pairs.responses
     hosts, client_ids, versions = pairs.hosts, pairs.client_ids, pairs.versions
     if of is not None:

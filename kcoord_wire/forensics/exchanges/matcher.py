@@ -1,4 +1,4 @@
-"""Frames in, exchanges out: every request about a group with its response, and every topic that a client was told of.
+"""Frames in, exchanges out: every request about a group with its response, and every topic that a client sees.
 
     matcher = Matcher()
     for frames in read_frames("cooperative.pcap"):
@@ -9,14 +9,14 @@ Laws:
 
 * The rows are the same however the frames are cut into batches and however connections are mixed, as long as the frames
   of each connection are in order.
-* Nothing raises for what a frame holds. What cannot be read is in `Matcher.losses`, with its place; a request without
+* The content of a frame raises nothing. What cannot be read is in `Matcher.losses`, with its place; a request without
   response is an exchange all the same, a response without request is a loss.
-* Only frames of `APIS` are decoded. Of the others the first eight bytes are read, to know what their responses answer.
-* State is bounded for each connection: what waits (matching.MAX_WAITING, MAX_WAITING_BYTES), and the topics and groups
-  it has named (`MAX_NAMES`). A closed connection leaves nothing behind. All that waits is bounded as well (`MAX_HELD`);
-  where that gives requests up, the batches do make a difference.
-* A topic is called by the name that the same connection was told for its id before (KIP-516); else ``id:`` and the id
-  in hex, which `name_topics` resolves when all is known.
+* Only frames of `APIS` are decoded. Of the others the first eight bytes are read, to pair their responses.
+* State is bounded for each connection: its pending requests (pairing.MAX_PENDING, MAX_PENDING_BYTES), and the topics
+  and groups it has named (memory.MAX_NAMES). A closed connection leaves nothing behind. All pending requests together
+  are bounded as well (`MAX_HELD`); where that gives requests up, the cut into batches does make a difference.
+* A topic has the name that the same connection received for its id before (KIP-516); else ``id:`` and the id in hex,
+  which `name_topics` resolves when everything is read.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kcoord_wire.api_keys import API_NAMES
+from kcoord_wire.api_keys import API_NAMES, ApiKey
 from kcoord_wire.capture.plausible import has_header
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
+from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.exchanges.arrow import (
     absent,
     as_type,
@@ -47,83 +47,64 @@ from kcoord_wire.forensics.exchanges.arrow import (
     records,
     take,
 )
-from kcoord_wire.forensics.exchanges.decode import APIS, METADATA, Decoded, decode_pairs
-from kcoord_wire.forensics.exchanges.pairing import CLOSED, DAMAGE, OPENED, REQUEST, RESPONSE, match
+from kcoord_wire.forensics.exchanges.decode import APIS, Decoded, decode_pairs
+from kcoord_wire.forensics.exchanges.memory import MAX_NAMES, BatchMemory, ConnectionMemory, Losses
+from kcoord_wire.forensics.exchanges.pairing import CLOSED, DAMAGE, OPENED, REQUEST, RESPONSE, pair
 from kcoord_wire.forensics.exchanges.rows import exchange_rows
 from kcoord_wire.forensics.model import Exchange, Frame, Loss, TopicSighting, arrow_schema, table_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["MAX_HELD", "MAX_LOSSES", "MAX_NAMES", "RECORDING_FILE", "Matcher", "client_host", "name_topics"]
-
-MAX_NAMES: Final = 10_000
-"""Topics, and groups, that are remembered of a connection; those after them are told of each time they are seen."""
-
-MAX_LOSSES: Final = 100_000
-"""Losses that are kept apart; the others are added to the first of their source and kind."""
+__all__ = ["MAX_HELD", "RECORDING_FILE", "Matcher", "client_host", "name_topics"]
 
 MAX_HELD: Final = 512 * 1024 * 1024
-"""Bytes of requests that wait on all connections; the oldest are given up."""
+"""Bytes of pending requests on all connections; the oldest are given up."""
 
 RECORDING_FILE: Final = r"frames-\d{6,}\.kcrec$"
-"""What the name of a source ends in that is one of the files of a recording, whose connections go on in the next."""
+"""End of the name of a source that is one file of a recording: its connections continue in the next file."""
 
 _MAX_BATCH_BYTES: Final = 256 * 1024 * 1024
 _KINDS: Final = {"request": REQUEST, "response": RESPONSE, "opened": OPENED, "closed": CLOSED}
+_COUNTED: Final = ("requests", "responses", "opened", "closed", "damage")  # in the order of the kinds
+_CORRELATION: Final = 4  # a response begins with its correlation id
 _PEEKED: Final = 8  # api key, version, correlation id
 _CLIENT_ID: Final = 10  # the two bytes of its length end here
-_SASL_HANDSHAKE_0: Final = 17 << 16
-_UNKNOWN_TOPIC: Final = 3
+_SASL_HANDSHAKE_0: Final = ApiKey.SASL_HANDSHAKE << 16  # api key and version, 16 bits each
 _NO_ID: Final = bytes(16)
-
-
-_Place = tuple[str, int]
-"""Source and seq, from where on something is known."""
-
-
-@dataclass(slots=True)
-class _Connection:
-    """What is remembered of a connection, besides the requests that wait on it."""
-
-    host: str
-    client_id: tuple[_Place, str] | None = None
-    sasl: bool = False
-    topics: dict[str, tuple[int, bytes | None]] = field(default_factory=dict)
-    topic_ids: dict[bytes, tuple[_Place, str]] = field(default_factory=dict)
-    groups: dict[str, tuple[_Place, str]] = field(default_factory=dict)
+_NOT_NULL: Final = -2  # all columns of `Frame` but the last two, error and lost
 
 
 def client_host(connection: str) -> str:
-    """The address of the client in the name of a connection, as of `Frame.connection`."""
+    """Return the client's address from the name of a connection, as `Frame.connection` has it."""
     return connection.partition("-")[0].rpartition(":")[0].strip("[]")
 
 
 class Matcher:
-    """Takes in frames, batch by batch.
+    """Takes in frames, batch by batch, and returns their exchanges.
 
     :ivar counts: ``frames``, ``bytes``, ``requests``, ``responses``, ``opened``, ``closed``, ``damage``; ``exchanges``,
-        ``unanswered``, ``stray`` (responses without request), ``sasl_tokens``; ``passed_over``: requests of other apis
+        ``unanswered``, ``stray`` (responses without request), ``sasl_tokens``; ``passed_over``: requests of other APIs
     """
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self._waiting: pa.RecordBatch = joined([], arrow_schema(Frame))
-        self._connections: dict[tuple[str, str], _Connection] = {}
-        self._losses: dict[tuple[str, int, str], Loss] = {}
+        self._pending: pa.RecordBatch = joined([], arrow_schema(Frame))
+        self._connections: dict[tuple[str, str], ConnectionMemory] = {}
+        self._losses = Losses()
 
     @property
     def losses(self) -> list[Loss]:
         """What could not be read so far."""
-        return list(self._losses.values())
+        return self._losses.rows()
 
     def feed(self, frames: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        """Take in the next frames; give the rows of `Exchange` and of `TopicSighting` that they complete.
+        """Take in the next frames, and return the rows of `Exchange` and of `TopicSighting` that they complete.
 
-        Calls cost some milliseconds whatever is in them: batches of thousands of frames are best.
+        A call costs some milliseconds whatever is in it: batches of thousands of frames are best.
 
-        :param frames: rows of `Frame`; views and large types are taken as well
-        :return: rows by api; of each in the order of the requests
+        :param frames: rows of `Frame`; views and large types are accepted as well
+        :return: rows by API; those of an API in the order of the requests
         """
         parts = _parts(_as_frames(frames))
         if len(parts) == 1:
@@ -133,71 +114,77 @@ class Matcher:
         return joined(exchanges, arrow_schema(Exchange)), joined(topics, arrow_schema(TopicSighting))
 
     def _feed(self, frames: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        carried = len(self._waiting)
-        batch = _Batch(self, joined([self._waiting, frames], arrow_schema(Frame)), carried)
-        batch.introduce()
-        found = match(
+        carried = len(self._pending)
+        batch = self._batch(joined([self._pending, frames], arrow_schema(Frame)), carried)
+        batch.note_clients()
+        batch.note_damage()
+        found = pair(
             batch.codes, batch.kinds, batch.correlation, batch.costs, len(batch.connections), batch.sasl, batch.is_token
         )
         for row in found.stray.tolist():
-            self._lose(batch, row, "its request was not seen")
+            batch.memory.lose(row, "its request was not seen")
         kinds = np.bincount(batch.kinds[carried:], minlength=DAMAGE + 1).tolist()
-        self.counts.update(dict(zip(("requests", "responses", "opened", "closed", "damage"), kinds, strict=True)))
+        self.counts.update(dict(zip(_COUNTED, kinds, strict=True)))
         self.counts.update(frames=len(frames), bytes=int(batch.lengths[carried:].sum()))
         self.counts.update(stray=len(found.stray), sasl_tokens=len(found.tokens))
-        held = np.cumsum(batch.costs[found.waiting][::-1])[::-1]
-        given_up, waiting = found.waiting[held > MAX_HELD], found.waiting[held <= MAX_HELD]
+        held = np.cumsum(batch.costs[found.pending][::-1])[::-1]
+        given_up, pending = found.pending[held > MAX_HELD], found.pending[held <= MAX_HELD]
         none = np.full(len(given_up), -1)
         rows = batch.exchanges(np.concatenate([found.requests, given_up]), np.concatenate([found.responses, none]))
-        sightings = batch.sightings
-        self._waiting = batch.kept(waiting)
+        self._pending = batch.kept(pending)
         for row in np.flatnonzero(batch.kinds == CLOSED).tolist():
-            sightings.append(batch.sighting(row, "", None, 0))
+            batch.sightings.append(batch.sighting(row))
             self._connections.pop(batch.keys[batch.codes[row]], None)
-        return rows, only_batch(table_of(TopicSighting, sightings))
+        return rows, only_batch(table_of(TopicSighting, batch.sightings))
 
     def finish(self) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        """Nothing follows: give the requests that still wait."""
-        batch = _Batch(self, self._waiting, len(self._waiting))
-        every = np.arange(len(self._waiting))
+        """Return the requests that are still pending, as unanswered; nothing may be fed afterwards."""
+        batch = self._batch(self._pending, len(self._pending))
+        every = np.arange(len(self._pending))
         rows = batch.exchanges(every, np.full(len(every), -1))
-        self._waiting = joined([], arrow_schema(Frame))
+        self._pending = joined([], arrow_schema(Frame))
         return rows, joined([], arrow_schema(TopicSighting))
 
-    def _lose(self, batch: _Batch, row: int, what: str, lost: int | None = None) -> None:
-        source, position = batch.rows.column("source")[row].as_py(), int(batch.positions[row])
-        size = int(batch.lengths[row]) if lost is None else lost
-        place = (source, position, what)
-        if place not in self._losses:
-            if len(self._losses) < MAX_LOSSES:
-                self._losses[place] = Loss(source, position, what, size)
-                return
-            place = (source, -1, what)
-            if place not in self._losses:
-                self._losses[place] = Loss(source, position, what, size)
-                return
-        self._losses[place].count += 1
-        self._losses[place].bytes += size
+    def _batch(self, rows: pa.RecordBatch, carried: int) -> _Batch:
+        codes, keys = _connection_codes(rows)
+        for key in keys:
+            if key not in self._connections:
+                self._connections[key] = ConnectionMemory(client_host(key[1]))
+        return _Batch(rows, carried, codes, keys, [self._connections[key] for key in keys], self._losses, self.counts)
 
 
 class _Batch:
-    """The frames that wait and those that have come, with what is read of all of them at once.
+    """The pending frames and those that have come, with what is read of all of them at once.
 
-    :ivar carried: how many of the rows are frames that wait
-    :ivar keys: source and name of each connection; `codes` number them. The files of a recording are one source
+    :ivar rows: the frames, as rows of `Frame`
+    :ivar carried: how many of the rows are pending from earlier batches
+    :ivar codes: per row, the index of its connection
+    :ivar keys: source and name of each connection; the files of a recording are one source
+    :ivar connections: what is remembered of each connection
+    :ivar memory: the same, by row
+    :ivar sightings: rows of `TopicSighting` so far
+    :ivar kinds: per row REQUEST, RESPONSE, OPENED, CLOSED or DAMAGE
+    :ivar lengths: per row, bytes of the frame
     :ivar words: api key and version of the requests, 16 bits each
+    :ivar correlation: correlation ids of requests and responses
+    :ivar interesting: requests that are decoded
+    :ivar costs: bytes that a row costs while it is pending
+    :ivar sasl: per connection, whether bare SASL tokens may follow
     """
 
-    def __init__(self, matcher: Matcher, rows: pa.RecordBatch, carried: int) -> None:
-        self._matcher = matcher
-        self.rows = rows
-        self.carried = carried
+    def __init__(
+        self,
+        rows: pa.RecordBatch,
+        carried: int,
+        codes: NDArray[np.int64],
+        keys: list[tuple[str, str]],
+        connections: list[ConnectionMemory],
+        losses: Losses,
+        counts: Counter[str],
+    ) -> None:
+        self.rows, self.carried, self.codes, self.keys, self.connections = rows, carried, codes, keys, connections
         self.sightings: list[TopicSighting] = []
-        self.codes, self.keys = _connection_codes(rows)
-        known = matcher._connections
-        self.connections = [
-            known.get(key) or known.setdefault(key, _Connection(client_host(key[1]))) for key in self.keys
-        ]
+        self._counts = counts
         directions = rows.column("direction").dictionary_encode()
         names = [_KINDS.get(name, DAMAGE) for name in directions.dictionary.to_pylist()]
         self.kinds = np.array(names, np.int8)[_numbers(directions.indices)]
@@ -205,55 +192,58 @@ class _Batch:
         words = self._heads[:, :_PEEKED].copy().view(">i4").astype(np.int64)
         self.words = words[:, 0]
         self.correlation = np.where(self.kinds == REQUEST, words[:, 1], words[:, 0])
-        short = (self.kinds == REQUEST) & (self.lengths < _PEEKED) | (self.kinds == RESPONSE) & (self.lengths < 4)
-        self._short = short
-        self.kinds[short] = DAMAGE
-        self.positions, self.seqs = _numbers(rows.column("position")), _numbers(rows.column("seq"))
+        self._short = (self.kinds == REQUEST) & (self.lengths < _PEEKED)
+        self._short |= (self.kinds == RESPONSE) & (self.lengths < _CORRELATION)
+        self.kinds[self._short] = DAMAGE
         self.interesting = np.isin(self.words >> 16, APIS) & (self.kinds == REQUEST)
         self.costs = np.where(self.interesting, self.lengths, _PEEKED)
-        self.sasl = np.array([connection.sasl for connection in self.connections], np.bool_)
-        self.sasl[self.codes[(self.kinds == REQUEST) & (self.words == _SASL_HANDSHAKE_0)]] = True
+        self.sasl = np.array([connection.sasl for connection in connections], np.bool_)
+        self.sasl[codes[(self.kinds == REQUEST) & (self.words == _SASL_HANDSHAKE_0)]] = True
+        self.memory = BatchMemory(rows, codes, connections, self.lengths, losses)
 
-    def introduce(self) -> None:
-        """Note what the new frames tell without being decoded: who their clients are, and what of them is damaged."""
+    def note_damage(self) -> None:
+        """Report the damaged ones among the new frames."""
         errors = self.rows.column("error")
-        if errors.null_count < len(errors) or self._short.any():
-            lost = _numbers(self.rows.column("lost"))
-            for row in np.flatnonzero(errors.is_valid().to_numpy(zero_copy_only=False) | self._short).tolist():
-                if row >= self.carried:
-                    what = errors[row].as_py()
-                    size = int(lost[row]) if what is not None else None
-                    self._matcher._lose(self, row, what or "too short for a header", size)
+        damaged = np.flatnonzero(~absent(errors) | self._short)
+        if not len(damaged):
+            return
+        lost = _numbers(self.rows.column("lost"))
+        for row in damaged[damaged >= self.carried].tolist():
+            what = errors[row].as_py()
+            self.memory.lose(row, what or "too short for a header", None if what is None else int(lost[row]))
+
+    def note_clients(self) -> None:
+        """Read the client ids of connections that have none yet, each from its first new request."""
         nameless = np.array([connection.client_id is None for connection in self.connections], np.bool_)
-        if nameless.any():
-            sizes = self._heads[:, _PEEKED:].copy().view(">i2").astype(np.int64)[:, 0]
-            named = (self.kinds == REQUEST) & nameless[self.codes] & (sizes >= 0) & (self.lengths >= _CLIENT_ID + sizes)
-            named &= (self.words >= 0) & (self.words >> 16 < len(API_NAMES))
-            named[: self.carried] = False
-            rows = np.flatnonzero(named)
-            codes, first = np.unique(self.codes[rows], return_index=True)
-            bodies = self.rows.column("frame")
-            for code, row in zip(codes.tolist(), rows[first].tolist(), strict=True):
-                name = bodies[row].as_buffer().slice(_CLIENT_ID)[: int(sizes[row])].to_pybytes()
-                self.connections[code].client_id = self._place(row), name.decode(errors="replace")
+        if not nameless.any():
+            return
+        sizes = self._heads[:, _PEEKED:].copy().view(">i2").astype(np.int64)[:, 0]
+        named = (self.kinds == REQUEST) & nameless[self.codes] & (sizes >= 0) & (self.lengths >= _CLIENT_ID + sizes)
+        named &= (self.words >= 0) & (self.words >> 16 < len(API_NAMES))
+        named[: self.carried] = False
+        rows = np.flatnonzero(named)
+        codes, first = np.unique(self.codes[rows], return_index=True)
+        bodies = self.rows.column("frame")
+        for code, row in zip(codes.tolist(), rows[first].tolist(), strict=True):
+            name = bodies[row].as_buffer().slice(_CLIENT_ID)[: int(sizes[row])].to_pybytes()
+            self.connections[code].client_id = self.memory.place(row), name.decode(errors="replace")
 
     def is_token(self, row: int, answers: bool) -> bool:
         """Whether a frame is a bare SASL token, as follow a SaslHandshake of version 0 until a request comes."""
         if row < self.carried:
             return False
-        connection = self.connections[self.codes[row]]
+        connection = self.memory.of(row)
         if answers:
-            return bool(connection.sasl)
+            return connection.sasl
         if connection.sasl and not has_header(self.rows.column("frame")[row].as_py(), DEFAULT_MAX_FRAME_SIZE):
             return True
         connection.sasl = bool(self.words[row] == _SASL_HANDSHAKE_0)
         return False
 
     def exchanges(self, requests: NDArray[np.int64], responses: NDArray[np.int64]) -> pa.RecordBatch:
-        """The rows of all apis. Topics that Metadata tells of are noted on the way."""
-        counts = self._matcher.counts
+        """Return the rows of all APIs, and note the topics that Metadata shows."""
         wanted = self.interesting[requests]
-        counts["passed_over"] += int(len(requests) - wanted.sum())
+        self._counts["passed_over"] += int(len(requests) - wanted.sum())
         requests, responses = requests[wanted], responses[wanted]
         order = np.argsort(requests, kind="stable")
         requests, responses = requests[order], responses[order]
@@ -266,21 +256,19 @@ class _Batch:
                 continue
             asked, answered = requests[of_key], responses[of_key]
             versions = (self.words[asked] & 0xFFFF).astype(np.uint16).view(np.int16)
-            pairs = decode_pairs(key, self.rows, asked, answered, versions, take(hosts, self.codes[asked]), self)
-            if key == METADATA:
+            pairs = decode_pairs(key, self.rows, asked, answered, versions, take(hosts, self.codes[asked]), self.memory)
+            if key == ApiKey.METADATA:
                 self._note_topics(pairs)
-                continue
-            if not len(pairs):
-                continue
-            made.append(exchange_rows(pairs, self))
-            counts["unanswered"] += int((pairs.responses < 0).sum())
-            counts["exchanges"] += len(pairs)
+            elif len(pairs):
+                made.append(exchange_rows(pairs, self.memory))
+                self._counts["unanswered"] += int((pairs.responses < 0).sum())
+                self._counts["exchanges"] += len(pairs)
         return joined(made, arrow_schema(Exchange))
 
-    def kept(self, waiting: NDArray[np.int64]) -> pa.RecordBatch:
-        """The requests that wait; of those that will not be decoded, what matching needs."""
-        rows = self.rows.take(pa.array(waiting))
-        whole = self.interesting[waiting] & rows.column("error").is_null().to_numpy(zero_copy_only=False)
+    def kept(self, pending: NDArray[np.int64]) -> pa.RecordBatch:
+        """Return the pending requests; those that will not be decoded with what pairing needs, no more."""
+        rows = self.rows.take(pa.array(pending))
+        whole = self.interesting[pending] & absent(rows.column("error"))
         if whole.all():
             return rows
         index = rows.schema.get_field_index("frame")
@@ -288,15 +276,11 @@ class _Batch:
         stripped = pc.if_else(pa.array(whole), bodies, pc.binary_slice(bodies, 0, _PEEKED))
         return rows.set_column(index, rows.schema.field(index), stripped)
 
-    def sighting(self, row: int, topic: str, topic_id: bytes | None, partitions: int) -> TopicSighting:
-        """A topic that the frame of that row tells of."""
-        code = self.codes[row]
-        source, connection = self.rows.column("source")[row].as_py(), self.keys[code][1]
-        time_ns = self.rows.column("time_ns")[row].as_py()
-        id_ = topic_id.hex() if topic_id else None
-        known = self.connections[code].client_id
-        client_id = known[1] if known and self._is_before(known[0], row) else None
-        return TopicSighting(time_ns, source, connection, client_id, topic, id_, partitions)
+    def sighting(self, row: int) -> TopicSighting:
+        """Return the row for the end of the connection of that frame."""
+        time_ns, (source, _) = self.rows.column("time_ns")[row].as_py(), self.memory.place(row)
+        connection = self.keys[self.codes[row]][1]
+        return TopicSighting(time_ns, source, connection, self.memory.client_id(row), "", None, 0)
 
     def _note_topics(self, pairs: Decoded) -> None:
         topics = flatten(child(pairs.answered, "topics"))
@@ -305,10 +289,10 @@ class _Batch:
         columns = [child(topics.values, name).to_pylist() for name in ("error_code", "name", "topic_id")]
         last, place, first = -1, ("", 0), TopicSighting(0, "", "", None, "", None, 0)
         for row, size, error, name, id_ in zip(rows, sizes, *columns, strict=True):
-            if not name or error not in (0, _UNKNOWN_TOPIC):
+            if not name or error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
                 continue
             if row != last:  # one response may name a million topics: what they share is looked up once
-                last, place, first = row, self._place(row), self.sighting(row, "", None, 0)
+                last, place, first = row, self.memory.place(row), self.sighting(row)
             connection = self.connections[self.codes[row]]
             seen = (0 if error else size, id_ if id_ != _NO_ID else None)
             if connection.topics.get(name) == seen:
@@ -321,39 +305,9 @@ class _Batch:
             where = (first.time_ns, first.source, first.connection, first.client_id)
             self.sightings.append(TopicSighting(*where, name, hex_id, seen[0]))
 
-    # Knowledge, for exchange_rows
-
-    def lose(self, row: int, what: str) -> None:
-        """The frame of that row, or a blob in it, does not decode."""
-        self._matcher._lose(self, row, what)
-
-    def topic_name(self, row: int, topic_id: bytes) -> str:
-        """What the topic was called on the connection of that row, before that row; else ``id:`` and its hex."""
-        known = self.connections[self.codes[row]].topic_ids.get(topic_id)
-        return known[1] if known and self._is_before(known[0], row) else f"id:{topic_id.hex()}"
-
-    def joins_as(self, row: int, group_id: str, protocol_type: str) -> None:
-        """A JoinGroup of that row named the protocol type of a group."""
-        groups = self.connections[self.codes[row]].groups
-        if group_id in groups or len(groups) < MAX_NAMES:
-            groups.setdefault(group_id, (self._place(row), protocol_type))
-
-    def protocol_type(self, row: int, group_id: str) -> str | None:
-        """What was named on the connection of that row, before that row."""
-        known = self.connections[self.codes[row]].groups.get(group_id)
-        return known[1] if known and self._is_before(known[0], row) else None
-
-    def _place(self, row: int) -> _Place:
-        return self.rows.column("source")[row].as_py(), int(self.seqs[row])
-
-    def _is_before(self, place: _Place, row: int) -> bool:
-        """Whether what is known from `place` on was known at `row` of the same connection, or in a later file."""
-        source, seq = self._place(row)
-        return place[0] != source or place[1] < seq
-
 
 def name_topics(exchanges: pa.Table, topics: pa.Table) -> pa.Table:
-    """Call topics by name where an exchange has their id alone (``id:``) and any connection was told the name.
+    """Replace topic ids (``id:``) in exchanges by names, where any connection has received the name.
 
     :param exchanges: rows of `Exchange`
     :param topics: rows of `TopicSighting`
@@ -361,8 +315,8 @@ def name_topics(exchanges: pa.Table, topics: pa.Table) -> pa.Table:
 
     @cache
     def by_id() -> dict[str, str]:
-        told = topics.filter(pc.is_valid(topics.column("topic_id")))
-        ids, names = told.column("topic_id").to_pylist(), told.column("topic").to_pylist()
+        named = topics.filter(pc.is_valid(topics.column("topic_id")))
+        ids, names = named.column("topic_id").to_pylist(), named.column("topic").to_pylist()
         return {f"id:{id_}": name for id_, name in zip(ids, names, strict=True)}
 
     for name in ("assignment", "offsets", "owned"):
@@ -374,7 +328,7 @@ def name_topics(exchanges: pa.Table, topics: pa.Table) -> pa.Table:
     return exchanges
 
 
-def _named(column: Any, by_id: Callable[[], dict[str, str]]) -> Any:
+def _named(column: pa.Array, by_id: Callable[[], dict[str, str]]) -> pa.Array:
     flat = flatten(column)
     topics = child(flat.values, "topic")
     if not pc.any(pc.starts_with(topics, "id:")).as_py():
@@ -386,9 +340,9 @@ def _named(column: Any, by_id: Callable[[], dict[str, str]]) -> Any:
 
 
 def _as_frames(frames: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows in the types of `Frame`; what may not be null and is, is empty."""
+    """Return the same rows in the types of `Frame`, with empty values where a column may not be null."""
     schema = arrow_schema(Frame)
-    if frames.schema == schema and not any(column.null_count for column in frames.columns[:-2]):
+    if frames.schema == schema and not any(column.null_count for column in frames.columns[:_NOT_NULL]):
         return frames
     columns = []
     for item in schema:
@@ -399,14 +353,14 @@ def _as_frames(frames: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _parts(frames: pa.RecordBatch) -> list[pa.RecordBatch]:
-    """Pieces of at most `_MAX_BATCH_BYTES`, or of one row: decoded columns must not outgrow their offsets."""
-    if len(frames) < 2 or pc.sum(pc.binary_length(frames.column("frame"))).as_py() <= _MAX_BATCH_BYTES:
+    """Return pieces of at most `_MAX_BATCH_BYTES`, or of one row: decoded columns must not outgrow their offsets."""
+    if len(frames) <= 1 or pc.sum(pc.binary_length(frames.column("frame"))).as_py() <= _MAX_BATCH_BYTES:
         return [frames]
     half = len(frames) // 2
     return _parts(frames.slice(0, half)) + _parts(frames.slice(half))
 
 
-def _numbers(column: Any) -> NDArray[np.int64]:
+def _numbers(column: pa.Array) -> NDArray[np.int64]:
     found: NDArray[np.int64] = column.to_numpy(zero_copy_only=False)
     return found
 
@@ -415,7 +369,7 @@ _FILE_OF_RECORDING: Final = re.compile(RECORDING_FILE)
 
 
 def _connection_codes(rows: pa.RecordBatch) -> tuple[NDArray[np.int64], list[tuple[str, str]]]:
-    """A number for each row, and what the numbers stand for: source and connection."""
+    """Return a number for each row, and what the numbers stand for: source and connection."""
     sources, connections = (rows.column(name).dictionary_encode() for name in ("source", "connection"))
     of_source, of_connection = sources.dictionary.to_pylist(), connections.dictionary.to_pylist()
     whole = [_FILE_OF_RECORDING.sub("", source) for source in of_source]
@@ -429,8 +383,8 @@ def _connection_codes(rows: pa.RecordBatch) -> tuple[NDArray[np.int64], list[tup
     return codes, [(whole[source], of_connection[connection]) for source, connection in pairs]
 
 
-def _heads(column: Any, size: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """The first `size` bytes of each row, zeros where it has fewer, and how many it has."""
+def _heads(column: pa.Array, size: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return the first `size` bytes of each row, zeros where it has fewer, and how many it has."""
     _, places, data = column.buffers()
     offsets = np.frombuffer(places, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
     lengths = np.diff(offsets)

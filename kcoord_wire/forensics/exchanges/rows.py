@@ -1,11 +1,11 @@
-"""Requests and responses of one api as `Exchange` rows: decoded by column, put together by column.
+"""Requests and responses of one API as `Exchange` rows: decoded and put together by column.
 
 Laws:
 
 * A row says what the two messages say, no more: what the version lacks, or what has no response, is None.
-* Where the response does not decode, a row was answered with nothing known of the answer. A blob that does not decode
-  is a loss, and None.
-* Frames with nothing to lose are not looked at one by one; only those of FindCoordinator and LeaveGroup become objects.
+* Where the response does not decode, the row counts as answered, with nothing known of the answer. A blob that does not
+  decode is a loss, and None.
+* Sound frames are never read one by one; only those of FindCoordinator and LeaveGroup become objects.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ import pyarrow.compute as pc
 
 from kcoord_wire.codec.columns import ColumnDecoder
 from kcoord_wire.forensics.exchanges.arrow import Flat, absent, child, flatten, joined, lists, records, take
-from kcoord_wire.forensics.exchanges.decode import Decoded, Knowledge, assembled, note_errors
+from kcoord_wire.forensics.exchanges.decode import Decoded, assembled, note_errors
+from kcoord_wire.forensics.exchanges.memory import BatchMemory
 from kcoord_wire.forensics.model import Exchange, arrow_schema
 
 if TYPE_CHECKING:
@@ -30,27 +31,35 @@ if TYPE_CHECKING:
 __all__ = ["exchange_rows"]
 
 _NO_ID: Final = bytes(16)
+# The first versions that ...
+_FETCHES_GROUPS: Final = 8  # OffsetFetch: name several groups
+_FETCHES_FOR_MEMBER: Final = 9  # OffsetFetch: name the member and its epoch (KIP-848)
+_JOINS_WITH_REASON: Final = 8  # KIP-800
+_JOINS_WITH_SKIP: Final = 9  # KIP-814
+_LEAVES_MEMBERS: Final = 3  # LeaveGroup: name several members (KIP-345)
+_LEAVES_WITH_REASON: Final = 5  # KIP-800
+_FINDS_SEVERAL: Final = 4  # FindCoordinator: name several groups (KIP-699)
 
 
-def exchange_rows(pairs: Decoded, knowledge: Knowledge) -> pa.RecordBatch:
-    """The rows of `Exchange` that these pairs make: one each, or one for each group that a request names."""
-    return _MAKERS[pairs.api](pairs, knowledge)
+def exchange_rows(pairs: Decoded, memory: BatchMemory) -> pa.RecordBatch:
+    """Return the rows of `Exchange` for these pairs: one each, or one for each group that a request names."""
+    return _MAKERS[pairs.api](pairs, memory)
 
 
-def _where(keep: NDArray[np.bool_], column: Any) -> Any:
-    """The column, null where not `keep`."""
+def _where(keep: NDArray[np.bool_], column: pa.Array) -> pa.Array:
+    """Return the column, null where not `keep`."""
     return column if keep.all() else pc.if_else(pa.array(keep), column, pa.nulls(len(column), column.type))
 
 
-def _not_empty(column: Any) -> Any:
-    """The strings of a column, null for the empty one."""
+def _not_empty(column: pa.Array) -> pa.Array:
+    """Return the strings of a column, null for the empty one."""
     return pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
 
 
 # ---- heartbeats
 
 
-def _heartbeats(pairs: Decoded, _: Knowledge) -> pa.RecordBatch:
+def _heartbeats(pairs: Decoded, _: BatchMemory) -> pa.RecordBatch:
     asked = pairs.asked
     return assembled(
         pairs,
@@ -64,7 +73,7 @@ def _heartbeats(pairs: Decoded, _: Knowledge) -> pa.RecordBatch:
     )
 
 
-def _consumer_heartbeats(pairs: Decoded, knowledge: Knowledge) -> pa.RecordBatch:
+def _consumer_heartbeats(pairs: Decoded, memory: BatchMemory) -> pa.RecordBatch:
     asked, answered = pairs.asked, pairs.answered
     timeout = child(asked, "rebalance_timeout_ms")
     given = child(child(answered, "assignment"), "topic_partitions")
@@ -79,20 +88,20 @@ def _consumer_heartbeats(pairs: Decoded, knowledge: Knowledge) -> pa.RecordBatch
             "assignor": child(asked, "server_assignor"),
             "topics": child(asked, "subscribed_topic_names"),
             "topic_regex": child(asked, "subscribed_topic_regex"),
-            "owned": _named(child(asked, "topic_partitions"), pairs.requests, knowledge),
+            "owned": _named(child(asked, "topic_partitions"), pairs.requests, memory),
             "error_code": child(answered, "error_code"),
             "given_member_id": _not_empty(child(answered, "member_id")),
             "new_generation_id": child(answered, "member_epoch"),
-            "assignment": _named(given, pairs.responses, knowledge),
+            "assignment": _named(given, pairs.responses, memory),
         },
     )
 
 
-def _named(column: Any, rows: NDArray[np.int64], knowledge: Knowledge) -> Any:
-    """Lists of topic id and partitions as lists of topic and partitions. `rows`: the frames they stand in."""
+def _named(column: pa.Array, rows: NDArray[np.int64], memory: BatchMemory) -> pa.Array:
+    """Replace topic ids by topics in lists of id and partitions. `rows` are the frames that the lists are in."""
     flat = flatten(column)
     ids = child(flat.values, "topic_id").to_pylist()
-    names = [knowledge.topic_name(row, id_) for row, id_ in zip(rows[flat.row].tolist(), ids, strict=True)]
+    names = [memory.topic_name(row, id_) for row, id_ in zip(rows[flat.row].tolist(), ids, strict=True)]
     values = records({"topic": pa.array(names, pa.string()), "partitions": child(flat.values, "partitions")})
     return lists(values, flat.row, flat.rows, absent(column))
 
@@ -105,9 +114,9 @@ class _Places:
     """Partitions, with the row (an exchange, or a group in one) that each belongs to."""
 
     row: NDArray[np.int64]
-    topic: Any
-    partition: Any
-    values: Any
+    topic: pa.Array
+    partition: pa.Array
+    values: pa.Array
 
     def __len__(self) -> int:
         return len(self.row)
@@ -116,22 +125,22 @@ class _Places:
         return list(zip(self.row.tolist(), self.topic.to_pylist(), self.partition.to_pylist(), strict=True))
 
 
-def _places(topics: Flat, rows: NDArray[np.int64], knowledge: Knowledge) -> _Places:
+def _places(topics: Flat, rows: NDArray[np.int64], memory: BatchMemory) -> _Places:
     """The partitions of topics. `rows`: the frame that each row of `topics` stands in."""
     names = child(topics.values, "name")
     if (ids := _column(topics.values, "topic_id")) is not None:
         by_id = np.flatnonzero(pc.equal(names, "").to_numpy(zero_copy_only=False))
         if len(by_id):
-            told = names.to_pylist()
+            given = names.to_pylist()
             for index, id_ in zip(by_id.tolist(), ids.take(pa.array(by_id)).to_pylist(), strict=True):
                 if id_ != _NO_ID:
-                    told[index] = knowledge.topic_name(int(rows[topics.row[index]]), id_)
-            names = pa.array(told, pa.string())
+                    given[index] = memory.topic_name(int(rows[topics.row[index]]), id_)
+            names = pa.array(given, pa.string())
     inner = flatten(child(topics.values, "partitions"))
     return _Places(topics.row[inner.row], take(names, inner.row), child(inner.values, "partition_index"), inner.values)
 
 
-def _column(struct: Any, name: str) -> Any:
+def _column(struct: pa.Array, name: str) -> pa.Array:
     return child(struct, name) if struct.type.get_field_index(name) >= 0 else None
 
 
@@ -144,8 +153,8 @@ def _same(left: _Places, right: _Places) -> bool:
     )
 
 
-def _first_errors(codes: Any, row: NDArray[np.int64], base: Any) -> Any:
-    """Of each row the first code that is not 0; `base` where there is none."""
+def _first_errors(codes: pa.Array, row: NDArray[np.int64], base: pa.Array) -> pa.Array:
+    """Return the first code of each row that is not 0; `base` where there is none."""
     found = codes.to_numpy(zero_copy_only=False)
     wrong = np.flatnonzero(found != 0)
     if not len(wrong):
@@ -158,20 +167,20 @@ def _first_errors(codes: Any, row: NDArray[np.int64], base: Any) -> Any:
     return pa.array(codes_of_rows, mask=np.isnan(codes_of_rows)).cast(pa.int16())
 
 
-def _offset_commits(pairs: Decoded, knowledge: Knowledge) -> pa.RecordBatch:
+def _offset_commits(pairs: Decoded, memory: BatchMemory) -> pa.RecordBatch:
     asked = pairs.asked
-    wanted = _places(flatten(child(asked, "topics")), pairs.requests, knowledge)
-    told = _places(flatten(child(pairs.answered, "topics")), pairs.responses, knowledge)
-    codes = child(told.values, "error_code")
-    answered = pairs.told[wanted.row]
+    wanted = _places(flatten(child(asked, "topics")), pairs.requests, memory)
+    given = _places(flatten(child(pairs.answered, "topics")), pairs.responses, memory)
+    codes = child(given.values, "error_code")
+    answered = pairs.has_answer[wanted.row]
     within = _Places(wanted.row, wanted.topic, wanted.partition, None)
     if not answered.all():
         picked = np.flatnonzero(answered)
         within = _Places(wanted.row[picked], take(wanted.topic, picked), take(wanted.partition, picked), None)
-    if _same(within, told):
+    if _same(within, given):
         errors = take(codes, np.where(answered, np.cumsum(answered) - 1, -1))
     else:
-        by_place = dict(zip(told.labels(), codes.to_pylist(), strict=True))
+        by_place = dict(zip(given.labels(), codes.to_pylist(), strict=True))
         errors = pa.array([by_place.get(place) for place in wanted.labels()], pa.int16())
     offsets = records(
         {
@@ -181,7 +190,7 @@ def _offset_commits(pairs: Decoded, knowledge: Knowledge) -> pa.RecordBatch:
             "error_code": errors,
         }
     )
-    well = pa.array(np.zeros(len(pairs), np.int16), mask=~pairs.told)
+    well = pa.array(np.zeros(len(pairs), np.int16), mask=~pairs.has_answer)
     return assembled(
         pairs,
         {
@@ -189,14 +198,14 @@ def _offset_commits(pairs: Decoded, knowledge: Knowledge) -> pa.RecordBatch:
             "member_id": child(asked, "member_id"),
             "instance_id": child(asked, "group_instance_id"),
             "generation_id": child(asked, "generation_id_or_member_epoch"),
-            "error_code": _first_errors(codes, told.row, well),
+            "error_code": _first_errors(codes, given.row, well),
             "offsets": lists(offsets, wanted.row, len(pairs)),
         },
     )
 
 
-def _fetched(topics: Any, rows: NDArray[np.int64], knowledge: Knowledge) -> tuple[Any, _Places]:
-    places = _places(flatten(topics), rows, knowledge)
+def _fetched(topics: pa.Array, rows: NDArray[np.int64], memory: BatchMemory) -> tuple[pa.Array, _Places]:
+    places = _places(flatten(topics), rows, memory)
     offsets = records(
         {
             "topic": places.topic,
@@ -208,13 +217,14 @@ def _fetched(topics: Any, rows: NDArray[np.int64], knowledge: Knowledge) -> tupl
     return lists(offsets, places.row, len(topics), absent(topics)), places
 
 
-def _offset_fetches(pairs: Decoded, knowledge: Knowledge) -> pa.RecordBatch:
-    """Version 8 names several groups, each of them a row; earlier ones name one."""
-    single, several = np.flatnonzero(pairs.versions < 8), np.flatnonzero(pairs.versions >= 8)
+def _offset_fetches(pairs: Decoded, memory: BatchMemory) -> pa.RecordBatch:
+    """Version 8 names several groups, and each becomes a row; earlier ones name one."""
+    of_groups = pairs.versions >= _FETCHES_GROUPS
+    single, several = (np.flatnonzero(wanted) for wanted in (~of_groups, of_groups))
     made = []
     if len(single):
         answered = take(pairs.answered, single)
-        offsets, places = _fetched(child(answered, "topics"), pairs.responses[single], knowledge)
+        offsets, places = _fetched(child(answered, "topics"), pairs.responses[single], memory)
         codes = child(places.values, "error_code")
         columns = {
             "group_id": take(child(pairs.asked, "group_id"), single),
@@ -223,32 +233,32 @@ def _offset_fetches(pairs: Decoded, knowledge: Knowledge) -> pa.RecordBatch:
         }
         made.append(assembled(pairs, columns, single))
     if len(several):
-        made.append(_offset_fetches_of_groups(pairs, several, knowledge))
+        made.append(_offset_fetches_of_groups(pairs, several, memory))
     return joined(made, arrow_schema(Exchange))
 
 
-def _offset_fetches_of_groups(pairs: Decoded, several: NDArray[np.int64], knowledge: Knowledge) -> pa.RecordBatch:
+def _offset_fetches_of_groups(pairs: Decoded, several: NDArray[np.int64], memory: BatchMemory) -> pa.RecordBatch:
     wanted = flatten(child(take(pairs.asked, several), "groups"))
-    told = flatten(child(take(pairs.answered, several), "groups"))
-    group_ids, told_ids = child(wanted.values, "group_id"), child(told.values, "group_id")
+    given = flatten(child(take(pairs.answered, several), "groups"))
+    group_ids, given_ids = child(wanted.values, "group_id"), child(given.values, "group_id")
     of = several[wanted.row]
     answer = np.full(len(wanted), -1)
-    in_order = np.flatnonzero(pairs.told[of])
-    if len(in_order) == len(told) and take(group_ids, in_order).equals(told_ids):
-        answer[in_order] = np.arange(len(told))
+    in_order = np.flatnonzero(pairs.has_answer[of])
+    if len(in_order) == len(given) and take(group_ids, in_order).equals(given_ids):
+        answer[in_order] = np.arange(len(given))
     else:
         by_name = {
-            place: index for index, place in enumerate(zip(told.row.tolist(), told_ids.to_pylist(), strict=True))
+            place: index for index, place in enumerate(zip(given.row.tolist(), given_ids.to_pylist(), strict=True))
         }
         names = zip(wanted.row.tolist(), group_ids.to_pylist(), strict=True)
         answer = np.array([by_name.get(place, -1) for place in names], np.int64)
-    answers = take(told.values, answer)
-    offsets, places = _fetched(child(answers, "topics"), pairs.responses[of], knowledge)
+    answers = take(given.values, answer)
+    offsets, places = _fetched(child(answers, "topics"), pairs.responses[of], memory)
     epochs = child(wanted.values, "member_epoch")
     columns = {
         "group_id": group_ids,
         "member_id": child(wanted.values, "member_id"),
-        "generation_id": _where(pairs.versions[of] >= 9, epochs),
+        "generation_id": _where(pairs.versions[of] >= _FETCHES_FOR_MEMBER, epochs),
         "error_code": _first_errors(child(places.values, "error_code"), places.row, child(answers, "error_code")),
         "offsets": offsets,
     }
@@ -263,12 +273,14 @@ def _blob_decoder(message: str, columns: tuple[str, ...]) -> ColumnDecoder:
     return ColumnDecoder([message], form="prefixed", columns=[f"{message}.{name}" for name in columns], strict=False)
 
 
-def _subscriptions(blobs: Any, consumers: NDArray[np.bool_], rows: NDArray[np.int64], knowledge: Knowledge) -> Any:
-    """The blobs as `Subscription`. `consumers`: whose protocol type is that of consumers."""
+def _subscriptions(
+    blobs: pa.Array, consumers: NDArray[np.bool_], rows: NDArray[np.int64], memory: BatchMemory
+) -> pa.Array:
+    """Return the blobs as `Subscription`. `consumers` says which have the protocol type of consumers."""
     name = "ConsumerProtocolSubscription"
     decoder = _blob_decoder(name, ("topics", "owned_partitions", "generation_id", "rack_id"))
     found = decoder.decode(_where(consumers, blobs))
-    note_errors(found.column("error"), rows, name, "blob", knowledge)
+    note_errors(found.column("error"), rows, name, "blob", memory)
     read = found.column(name)
     return records(
         {
@@ -281,13 +293,15 @@ def _subscriptions(blobs: Any, consumers: NDArray[np.bool_], rows: NDArray[np.in
     )
 
 
-def _assignments(blobs: Any, consumers: NDArray[np.bool_], rows: NDArray[np.int64], knowledge: Knowledge) -> Any:
-    """The blobs as lists of topic and partitions. An empty one is no partitions, as clients take it."""
+def _assignments(
+    blobs: pa.Array, consumers: NDArray[np.bool_], rows: NDArray[np.int64], memory: BatchMemory
+) -> pa.Array:
+    """Return the blobs as lists of topic and partitions. An empty blob means no partitions, as for clients."""
     name = "ConsumerProtocolAssignment"
     empty = pc.equal(pc.binary_length(blobs), 0)
     given = pc.if_else(empty, pa.scalar(_NO_PARTITIONS, pa.binary()), blobs)
     found = _blob_decoder(name, ("assigned_partitions",)).decode(_where(consumers, given))
-    note_errors(found.column("error"), rows, name, "blob", knowledge)
+    note_errors(found.column("error"), rows, name, "blob", memory)
     return child(found.column(name), "assigned_partitions")
 
 
@@ -295,20 +309,20 @@ _NO_PARTITIONS: Final = bytes(10)  # version 0, no topics, no user data
 _CONSUMER: Final = "consumer"
 
 
-def _joins(pairs: Decoded, knowledge: Knowledge) -> pa.RecordBatch:
+def _joins(pairs: Decoded, memory: BatchMemory) -> pa.RecordBatch:
     asked, answered, versions = pairs.asked, pairs.answered, pairs.versions
     group_ids, kinds = child(asked, "group_id"), child(asked, "protocol_type")
     for row, group_id, kind in zip(pairs.requests.tolist(), group_ids.to_pylist(), kinds.to_pylist(), strict=True):
-        knowledge.joins_as(row, group_id, kind)
+        memory.joins_as(row, group_id, kind)
     consumers = pc.equal(kinds, _CONSUMER).to_numpy(zero_copy_only=False)
     protocols = flatten(child(asked, "protocols"))
     metadata = child(protocols.values, "metadata")
-    subscriptions = _subscriptions(metadata, consumers[protocols.row], pairs.requests[protocols.row], knowledge)
+    subscriptions = _subscriptions(metadata, consumers[protocols.row], pairs.requests[protocols.row], memory)
     offered = records({"assignor": child(protocols.values, "name"), "subscription": subscriptions})
-    told = child(answered, "members")
-    members = flatten(told)
+    given = child(answered, "members")
+    members = flatten(given)
     metadata = child(members.values, "metadata")
-    subscriptions = _subscriptions(metadata, consumers[members.row], pairs.responses[members.row], knowledge)
+    subscriptions = _subscriptions(metadata, consumers[members.row], pairs.responses[members.row], memory)
     listed = records(
         {
             "member_id": child(members.values, "member_id"),
@@ -325,7 +339,7 @@ def _joins(pairs: Decoded, knowledge: Knowledge) -> pa.RecordBatch:
             "instance_id": child(asked, "group_instance_id"),
             "session_timeout_ms": session,
             "rebalance_timeout_ms": pc.if_else(pa.array(versions == 0), session, rebalance),
-            "reason": _where(versions >= 8, child(asked, "reason")),
+            "reason": _where(versions >= _JOINS_WITH_REASON, child(asked, "reason")),
             "protocol_type": kinds,
             "offered": lists(offered, protocols.row, len(pairs)),
             "error_code": child(answered, "error_code"),
@@ -333,23 +347,23 @@ def _joins(pairs: Decoded, knowledge: Knowledge) -> pa.RecordBatch:
             "new_generation_id": child(answered, "generation_id"),
             "assignor": _not_empty(child(answered, "protocol_name")),
             "leader_id": _not_empty(child(answered, "leader")),
-            "skip_assignment": _where(versions >= 9, child(answered, "skip_assignment")),
-            "members": lists(listed, members.row, len(pairs), absent(told)),
+            "skip_assignment": _where(versions >= _JOINS_WITH_SKIP, child(answered, "skip_assignment")),
+            "members": lists(listed, members.row, len(pairs), absent(given)),
         },
     )
 
 
-def _syncs(pairs: Decoded, knowledge: Knowledge) -> pa.RecordBatch:
+def _syncs(pairs: Decoded, memory: BatchMemory) -> pa.RecordBatch:
     asked, answered = pairs.asked, pairs.answered
     group_ids, kinds = child(asked, "group_id"), child(asked, "protocol_type")
     known = [
-        (kind or knowledge.protocol_type(row, group_id) or _CONSUMER) == _CONSUMER
+        (kind or memory.protocol_type(row, group_id) or _CONSUMER) == _CONSUMER
         for row, group_id, kind in zip(pairs.requests.tolist(), group_ids.to_pylist(), kinds.to_pylist(), strict=True)
     ]
     consumers = np.array(known, np.bool_)
     given = flatten(child(asked, "assignments"))
     partitions = _assignments(
-        child(given.values, "assignment"), consumers[given.row], pairs.requests[given.row], knowledge
+        child(given.values, "assignment"), consumers[given.row], pairs.requests[given.row], memory
     )
     assignments = records({"member_id": child(given.values, "member_id"), "partitions": partitions})
     codes = child(answered, "error_code")
@@ -364,7 +378,7 @@ def _syncs(pairs: Decoded, knowledge: Knowledge) -> pa.RecordBatch:
             "protocol_type": kinds,
             "assignments": lists(assignments, given.row, len(pairs)),
             "error_code": codes,
-            "assignment": _assignments(child(answered, "assignment"), consumers & fine, pairs.responses, knowledge),
+            "assignment": _assignments(child(answered, "assignment"), consumers & fine, pairs.responses, memory),
         },
     )
 
@@ -372,22 +386,22 @@ def _syncs(pairs: Decoded, knowledge: Knowledge) -> pa.RecordBatch:
 # ---- the rare ones, row by row
 
 
-def _leaves(pairs: Decoded, _: Knowledge) -> pa.RecordBatch:
+def _leaves(pairs: Decoded, _: BatchMemory) -> pa.RecordBatch:
     departures = []
     asked, answered = pairs.asked.to_pylist(), pairs.answered.to_pylist()
     for version, request, response in zip(pairs.versions.tolist(), asked, answered, strict=True):
-        if version < 3:
+        if version < _LEAVES_MEMBERS:
             code = response and response["error_code"]
             departures.append([_departure(request["member_id"], None, None, code)])
             continue
-        told = response["members"] if response else []
-        by_name = {(member["member_id"], member["group_instance_id"]): member["error_code"] for member in told}
+        given = response["members"] if response else []
+        by_name = {(member["member_id"], member["group_instance_id"]): member["error_code"] for member in given}
         departures.append(
             [
                 _departure(
                     member["member_id"],
                     member["group_instance_id"],
-                    member["reason"] if version >= 5 else None,
+                    member["reason"] if version >= _LEAVES_WITH_REASON else None,
                     by_name.get((member["member_id"], member["group_instance_id"])),
                 )
                 for member in request["members"]
@@ -409,20 +423,20 @@ def _departure(member_id: str, instance_id: str | None, reason: str | None, code
     return {"member_id": member_id, "instance_id": instance_id, "reason": reason, "error_code": code}
 
 
-def _find_coordinators(pairs: Decoded, _: Knowledge) -> pa.RecordBatch:
-    """A row for each group; transactions and share groups have coordinators as well."""
+def _find_coordinators(pairs: Decoded, _: BatchMemory) -> pa.RecordBatch:
+    """A row per group; coordinators of transactions and share groups are left out."""
     of, group_ids, codes, coordinators = [], [], [], []
     asked, answered = pairs.asked.to_pylist(), pairs.answered.to_pylist()
     for pair, (version, request, response) in enumerate(zip(pairs.versions.tolist(), asked, answered, strict=True)):
         if request["key_type"]:
             continue
-        told: dict[str, Any] = {}
-        if response and version < 4:
-            told = {request["key"]: response}
+        given: dict[str, Any] = {}
+        if response and version < _FINDS_SEVERAL:
+            given = {request["key"]: response}
         elif response:
-            told = {coordinator["key"]: coordinator for coordinator in response["coordinators"]}
-        for group_id in request["coordinator_keys"] if version >= 4 else [request["key"]]:
-            answer = told.get(group_id)
+            given = {coordinator["key"]: coordinator for coordinator in response["coordinators"]}
+        for group_id in request["coordinator_keys"] if version >= _FINDS_SEVERAL else [request["key"]]:
+            answer = given.get(group_id)
             of.append(pair)
             group_ids.append(group_id)
             codes.append(answer and answer["error_code"])
@@ -435,7 +449,7 @@ def _find_coordinators(pairs: Decoded, _: Knowledge) -> pa.RecordBatch:
     return assembled(pairs, columns, np.array(of, np.int64))
 
 
-_MAKERS: Final[Mapping[str, Callable[[Decoded, Knowledge], pa.RecordBatch]]] = {
+_MAKERS: Final[Mapping[str, Callable[[Decoded, BatchMemory], pa.RecordBatch]]] = {
     "OffsetCommit": _offset_commits,
     "OffsetFetch": _offset_fetches,
     "FindCoordinator": _find_coordinators,

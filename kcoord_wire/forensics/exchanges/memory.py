@@ -1,0 +1,134 @@
+"""What a matcher remembers: of each connection, of a batch of frames, and of what could not be read.
+
+Laws:
+
+* The memory of a connection is bounded (`MAX_NAMES`), and so are the losses (`MAX_LOSSES`).
+* A name counts from the frame that showed it on, never for the frames before it, however frames are cut into batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from kcoord_wire.forensics.model import Loss
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["MAX_LOSSES", "MAX_NAMES", "BatchMemory", "ConnectionMemory", "Losses", "Place"]
+
+MAX_NAMES: Final = 10_000
+"""Topics, and groups, that are remembered of a connection; later ones are reported each time they are seen."""
+
+MAX_LOSSES: Final = 100_000
+"""Losses that are kept apart; the others are added to the first of their source and kind."""
+
+Place = tuple[str, int]
+"""Source and seq of the frame from which on something is known."""
+
+
+@dataclass(slots=True)
+class ConnectionMemory:
+    """What is remembered of a connection, besides its pending requests.
+
+    :ivar host: the client's address
+    :ivar client_id: the client's name
+    :ivar sasl: a SaslHandshake of version 0 came last, so that bare tokens follow
+    :ivar topics: number of partitions and topic id of each topic that Metadata has shown
+    :ivar topic_ids: names of topics, by the bytes of their ids
+    :ivar groups: protocol types of groups, from JoinGroup
+    """
+
+    host: str
+    client_id: tuple[Place, str] | None = None
+    sasl: bool = False
+    topics: dict[str, tuple[int, bytes | None]] = field(default_factory=dict)
+    topic_ids: dict[bytes, tuple[Place, str]] = field(default_factory=dict)
+    groups: dict[str, tuple[Place, str]] = field(default_factory=dict)
+
+
+class Losses:
+    """The losses so far, `MAX_LOSSES` of them apart."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, int, str], Loss] = {}
+
+    def add(self, source: str, position: int, what: str, size: int) -> None:
+        """Add a loss of `size` bytes, to an equal one at the same place where there is one."""
+        place = (source, position, what)
+        if place not in self._found and len(self._found) >= MAX_LOSSES:
+            place = (source, -1, what)
+        if place not in self._found:
+            self._found[place] = Loss(source, position, what, size)
+        else:
+            self._found[place].count += 1
+            self._found[place].bytes += size
+
+    def rows(self) -> list[Loss]:
+        """Return all of them."""
+        return list(self._found.values())
+
+
+class BatchMemory:
+    """The memory of the connections of a batch, asked and extended by the number of a frame's row in the batch.
+
+    :ivar rows: rows of `Frame`
+    :ivar codes: per row, the index of its connection
+    :ivar connections: the connections of the batch
+    """
+
+    def __init__(
+        self,
+        rows: pa.RecordBatch,
+        codes: NDArray[np.int64],
+        connections: Sequence[ConnectionMemory],
+        lengths: NDArray[np.int64],
+        losses: Losses,
+    ) -> None:
+        self.rows, self.codes, self.connections = rows, codes, connections
+        self._sources, self._lengths, self._losses = rows.column("source"), lengths, losses
+        self._seqs, self._positions = rows.column("seq").to_numpy(), rows.column("position").to_numpy()
+
+    def of(self, row: int) -> ConnectionMemory:
+        """Return the memory of the connection of that row."""
+        return self.connections[int(self.codes[row])]
+
+    def place(self, row: int) -> Place:
+        """Return source and seq of the frame."""
+        return self._sources[row].as_py(), int(self._seqs[row])
+
+    def lose(self, row: int, what: str, size: int | None = None) -> None:
+        """Report that `size` bytes of the frame, or all of it, could not be read."""
+        size = int(self._lengths[row]) if size is None else size
+        self._losses.add(self._sources[row].as_py(), int(self._positions[row]), what, size)
+
+    def client_id(self, row: int) -> str | None:
+        """Return the client's name, as far as it was known before that row."""
+        return self._known(self.of(row).client_id, row)
+
+    def topic_name(self, row: int, topic_id: bytes) -> str:
+        """Return the topic's name as the connection had it before that row; else ``id:`` and the id in hex."""
+        return self._known(self.of(row).topic_ids.get(topic_id), row) or f"id:{topic_id.hex()}"
+
+    def joins_as(self, row: int, group_id: str, protocol_type: str) -> None:
+        """Remember the protocol type of a group, which the JoinGroup of that row has named."""
+        groups = self.of(row).groups
+        if group_id in groups or len(groups) < MAX_NAMES:
+            groups.setdefault(group_id, (self.place(row), protocol_type))
+
+    def protocol_type(self, row: int, group_id: str) -> str | None:
+        """Return the protocol type that a JoinGroup of the connection named before that row."""
+        return self._known(self.of(row).groups.get(group_id), row)
+
+    def _known(self, known: tuple[Place, str] | None, row: int) -> str | None:
+        """Return the name if its place is before that row of the same connection; an earlier file is always before."""
+        if known is None:
+            return None
+        (from_source, from_seq), name = known
+        source, seq = self.place(row)
+        return name if from_source != source or from_seq < seq else None
