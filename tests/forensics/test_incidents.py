@@ -15,7 +15,7 @@ from kcoord_wire.simulation.group.cluster import Cluster
 from tests.truth import incidents
 from tests.truth.labels import labels_of
 from tests.truth.pipeline import exchanges_of, histories_of
-from tests.truth.scorer import Score, Tolerance, judge
+from tests.truth.scorer import Score, Tolerance, compare
 from tests.truth.world import Recorder
 
 MS = 1_000_000
@@ -45,9 +45,9 @@ def test_every_rebalance_of_an_incident_is_explained_as_it_was(
 ) -> None:
     sim, history, _, _ = played(incident)
     score = Score()
-    score.add(judge("incident", labels_of(sim), {"group": history}, Tolerance(5, 9_000), lambda _: True))
+    score.add(compare("incident", labels_of(sim), {"group": history}, Tolerance(5, 9_000), lambda _: True))
     assert (score.missed, score.invented) == (0, 0)
-    assert score.agreement == 1.0, [verdict.cell for verdict in score.wrong]
+    assert score.agreement == 1.0, [comparison.cell for comparison in score.wrong]
 
 
 def test_84_members_never_complete_a_rebalance() -> None:

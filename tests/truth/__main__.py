@@ -1,9 +1,9 @@
-"""Plays scenarios whose rebalances are known, explains them, and says how often that was right.
+"""Plays scenarios whose rebalances are known, explains them, and reports how often the explanation is right.
 
     python -m tests.truth                      # 330 scenarios, from the wire
     python -m tests.truth --from log
     python -m tests.truth --only SESSION_EXPIRED --show-worst 3
-    python -m tests.truth --show overlap-12    # what was and what was inferred, side by side
+    python -m tests.truth --show overlap-12    # what happened and what was inferred, side by side
 
 `--readme` writes the README's part between ``<!-- causes -->`` and ``<!-- /causes -->``, from both sources.
 """
@@ -19,12 +19,13 @@ from kcoord_wire.forensics.model import Cause
 from tests.truth.measure import measure
 from tests.truth.pipeline import run
 from tests.truth.report import markdown, readme, side_by_side, write_readme
-from tests.truth.scenarios import scenarios
+from tests.truth.scenarios import Scenario, scenarios
 
 SCENARIOS = 330
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; 1 if a scenario failed."""
     parser = argparse.ArgumentParser(prog="tests.truth", description="Do the causes agree with the truth?")
     parser.add_argument("--scenarios", type=int, default=SCENARIOS)
     parser.add_argument("--seed", type=int, default=0)
@@ -34,7 +35,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--readme", action="store_true", help="write the README's part")
     given = parser.parse_args(arguments)
-    chosen = scenarios(given.scenarios, given.seed)
     if given.show:
         among = scenarios(max(given.scenarios, 3_000), given.seed)
         named = [scenario for scenario in among if scenario.name == given.show]
@@ -42,8 +42,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"no scenario is called {given.show!r} among {len(among)} of seed {given.seed}")
         print(side_by_side(run(named[0], given.origin)))
         return 0
+    chosen = scenarios(given.scenarios, given.seed)
     if given.only:
         chosen = [scenario for scenario in chosen if Cause[given.only] in scenario.aims]
+    failed = _measure(chosen, given)
+    for name, error in failed[:5]:
+        print(f"\nFAILED {name}\n{error}")
+    if failed:
+        print(f"{len(failed)} scenarios failed: {', '.join(name for name, _ in failed)}")
+    return 1 if failed else 0
+
+
+def _measure(chosen: Sequence[Scenario], given: argparse.Namespace) -> list[tuple[str, str]]:
+    """Measure, report, and return the scenarios that failed, with their tracebacks."""
     start = time.monotonic()
     score, hidden, rows, failed = measure(chosen, given.origin, given.jobs)
     took = time.monotonic() - start
@@ -56,13 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.readme and given.origin == "wire":
         other, other_hidden, _, other_failed = measure(chosen, "log", given.jobs)
         failed += other_failed
-        if not failed:  # what failed is in no figure
+        if not failed:  # no figure includes a scenario that failed
             write_readme(readme(score, hidden, other, other_hidden))
-    for name, error in failed[:5]:
-        print(f"\nFAILED {name}\n{error}")
-    if failed:
-        print(f"{len(failed)} scenarios failed: {', '.join(name for name, _ in failed)}")
-    return 1 if failed else 0
+    return failed
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 Laws:
 
 * A label comes from the coordinator's accounts, from the members' events and from the script; never from the frames.
-* `RULES` holds every rule by its name, in one sentence; a label tells which one gave it its cause.
-* One account is one label, also where a crash of the coordinator has cut the rebalance off.
+* `RULES` has every rule by its name, in one sentence; `Label.rule` names the one that gave the cause.
+* One account is one label, also if a crash of the coordinator cut the rebalance off.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from kcoord_wire.coordinator.core.events import RebalanceAccount, Trigger
 from kcoord_wire.forensics.model import Cause
@@ -22,30 +22,31 @@ from kcoord_wire.simulation.group.cluster import Cluster
 
 __all__ = ["RULES", "Label", "labels_of"]
 
-RULES = MappingProxyType(
+RULES: Final = MappingProxyType(
     {
-        "new": "A member id that the group does not know has joined.",
+        "new": "A member id joined that the group does not know.",
         "missed the join": "The process that joins as new was removed for the rebalance timeout, and not in since.",
-        "missed, not removed": "A static member that the last join was completed without comes after all.",
-        "forgotten": "The process had a place in the group that no rebalance has cost it, only a crash.",
-        "broken off": "The JoinGroup of a process in the group, repeated because a crash has broken it off.",
-        "left": "A member's LeaveGroup, because its user or an operator wanted it so.",
-        "did not poll": "A member's LeaveGroup that no user wanted: max.poll.interval.ms was over.",
-        "session": "The coordinator's session timer.",
-        "sync": "The coordinator's timer for SyncGroup.",
-        "replaced": "A JoinGroup without member id, with an instance id that is in the group.",
-        "too large": "A group was loaded that has more members than group.max.size.",
-        "gave up partitions": "The member joins again because the last assignment took partitions from it.",
-        "topics": "The leader joins again, and topics are not what it assigned for.",
-        "subscription": "The member joins again because its user wants other topics.",
-        "assignors": "The member joins again because it offers other assignors.",
-        "leader": "The leader joins again, for any other reason.",
-        "metadata": "A member's JoinGroup is not as its last one, for any other reason; other assignors "
-        "prove nothing where the group was loaded, because then only the one that was chosen is known.",
+        "missed, not removed": "A static member rejoined after a join was completed without it.",
+        "forgotten": "The process had a place in the group, which only a crash of the coordinator cost it.",
+        "broken off": "A process in the group repeated the JoinGroup that a crash of the coordinator broke off.",
+        "left": "A member sent LeaveGroup because its user or an operator wanted that.",
+        "did not poll": "A member sent LeaveGroup although no user wanted that: max.poll.interval.ms was over.",
+        "session": "The coordinator's session timer fired.",
+        "sync": "The coordinator's timer for SyncGroup fired.",
+        "replaced": "A JoinGroup had no member id, and an instance id that is in the group.",
+        "too large": "The coordinator loaded a group that has more members than group.max.size.",
+        "gave up partitions": "The member rejoined because the last assignment took partitions from it.",
+        "topics": "The leader rejoined, and topics differ from those that it assigned for.",
+        "subscription": "The member rejoined because its user wants other topics.",
+        "assignors": "The member rejoined because it offers other assignors.",
+        "leader": "The leader rejoined for any other reason.",
+        "metadata": "A member's JoinGroup differs from its last one for any other reason. Other assignors prove "
+        "nothing if the group was loaded, because then only the chosen one is known.",
     }
 )
+"""The rules of `kcoord_wire.forensics.wire.rules`, by name, as the coordinator's account decides them."""
 
-_RETRIES = frozenset(
+_RETRIES: Final = frozenset(
     {
         "a member id was given",
         "JoinGroup was to be tried again",
@@ -58,9 +59,9 @@ _RETRIES = frozenset(
         "a rebalance began during SyncGroup",
     }
 )
-"""Why a member joins once more without having a new reason for it (`Member.joined_for`)."""
+"""Reasons with which a member joins again without anything new (`Member.joined_for`)."""
 
-_OWN_REASONS = MappingProxyType(
+_OWN_REASONS: Final = MappingProxyType(
     {
         "partitions were given up": ("gave up partitions", Cause.COOPERATIVE_FOLLOW_UP),
         "the topics have changed": ("topics", Cause.TOPICS_CHANGED),
@@ -69,10 +70,20 @@ _OWN_REASONS = MappingProxyType(
     }
 )
 
-WRITE_MS = 20
+WRITE_MS: Final = 20
 """More than the coordinator's disk takes for a write (`Cluster`'s sync_ms)."""
 
-_JOINED = (
+NEVER_MS: Final = 1 << 62
+
+_BY_TRIGGER: Final = MappingProxyType(
+    {
+        Trigger.GROUP_TOO_LARGE: ("too large", Cause.GROUP_TOO_LARGE),
+        Trigger.SESSION_EXPIRED: ("session", Cause.SESSION_EXPIRED),
+        Trigger.SYNC_EXPIRED: ("sync", Cause.SYNC_EXPIRED),
+    }
+)
+
+_JOINED: Final = (
     Trigger.NEW_MEMBER,
     Trigger.STATIC_REPLACED,
     Trigger.LEADER_REJOINED,
@@ -83,12 +94,13 @@ _JOINED = (
 
 @dataclass(slots=True)
 class Label:
-    """A rebalance, as it was. Times in ms since the epoch; hosts without the slash that Kafka writes.
+    """A rebalance as it happened. Times in ms since the epoch; hosts without the slash that Kafka writes.
 
     :ivar rule: the key of `RULES` that gave the cause
-    :ivar generation_id: that it led to; None: it was cut short before
-    :ivar stable_ms: when the coordinator had the assignment; `ended_ms` when the last member was told its own
-    :ivar joins: (member id, ms after the start) as they came
+    :ivar generation_id: the generation that it led to; None: it was cut short before
+    :ivar stable_ms: when the coordinator had the assignment
+    :ivar ended_ms: when the last member received its own
+    :ivar joins: (member id, ms after the start), in order
     :ivar removed: (member id, why)
     :ivar cut: a crash of the coordinator ended it
     """
@@ -117,7 +129,7 @@ class Label:
 
 
 class _Lives:
-    """What the trace says of processes and of the coordinator; times in ms since the start."""
+    """What the trace shows of processes and of the coordinator; times in ms since the start."""
 
     def __init__(self, sim: Cluster) -> None:
         self.hosts = {process.host: name for name, process in sim.processes.items()}
@@ -147,12 +159,16 @@ class _Lives:
             self.names.setdefault(member_id, self.hosts[host.lstrip("/")])
 
     def last(self, name: str, at: int, *what: str) -> TraceLine | None:
-        """The last such line of a process up to that time."""
+        """The last line of this kind of a process up to a time."""
         lines = (line for line in reversed(self.by_name.get(name, ())) if line.at <= at and line.what in what)
         return next(lines, None)
 
+    def first_outage(self, from_ms: int, to_ms: int) -> int | None:
+        """When the coordinator first lost its memory between two times, in ms since the epoch."""
+        return next((lost + EPOCH_MS for lost, _ in self.outages if from_ms <= lost + EPOCH_MS <= to_ms), None)
+
     def chain(self, name: str, at: int) -> list[TraceLine]:
-        """The JoinGroup that a process had sent last, and before it those that it repeats; newest first."""
+        """The last JoinGroup of a process up to a time, and before it those that it repeats; newest first."""
         joins = []
         for line in reversed(self.by_name.get(name, ())):
             if line.at > at:
@@ -167,7 +183,7 @@ class _Lives:
 
 
 def labels_of(sim: Cluster) -> list[Label]:
-    """A label for every rebalance that the coordinator has begun, in the order of their beginning."""
+    """Label every rebalance that the coordinator began, in order."""
     lives = _Lives(sim)
     numbers: dict[str, int] = {}
     former: dict[str, list[RebalanceAccount]] = {}
@@ -209,71 +225,75 @@ def _label(account: RebalanceAccount, number: int, rule: str, cause: Cause) -> L
 
 
 def _set_ends(labels: Sequence[Label], lives: _Lives) -> None:
-    """The moment when the last member had its assignment, and what an outage of the coordinator has cut off."""
-    assigned: dict[str, list[tuple[int, int]]] = {}
+    """Set when the last member had its assignment, and mark what an outage of the coordinator cut off."""
+    assigned: dict[tuple[str, int], list[int]] = {}
     for name, lines in lives.by_name.items():
         for line in lines:
             if line.what == "assigned":
-                assigned.setdefault(lives.groups.get(name, ""), []).append((line.at, line.detail.generation_id))
+                group = lives.groups.get(name, "")
+                assigned.setdefault((group, line.detail.generation_id), []).append(line.at + EPOCH_MS)
     following: dict[str, int] = {}
     for label in reversed(labels):
-        until = following.get(label.group_id, 1 << 62)
-        following[label.group_id] = label.started_ms - EPOCH_MS
+        until = following.get(label.group_id, NEVER_MS)
+        following[label.group_id] = label.started_ms
         if label.outcome == "stable":
-            start = label.joined_ms or 0
-            times = [
-                at + EPOCH_MS
-                for at, generation_id in assigned.get(label.group_id, ())
-                if generation_id == label.generation_id and start <= at + EPOCH_MS and at < until
-            ]
-            lost = next((at for at, _ in lives.outages if 0 <= at + EPOCH_MS - (label.ended_ms or 0) <= WRITE_MS), None)
-            if lost is not None and not times:  # the answers waited for the disk, and the crash was quicker
-                label.cut = True
-                label.outcome = "interrupted"
-                label.ended_ms = lost + EPOCH_MS
-            else:
-                label.ended_ms = max([label.ended_ms or 0, *times])
+            times = assigned.get((label.group_id, label.generation_id or 0), ())
+            _set_stable_end(label, [at for at in times if (label.joined_ms or 0) <= at < until], lives)
         elif label.ended_ms is None or label.outcome == "interrupted":
-            end = label.ended_ms or until + EPOCH_MS
-            crash = next((at for at, _ in lives.outages if label.started_ms <= at + EPOCH_MS <= end), None)
+            crash = lives.first_outage(label.started_ms, label.ended_ms or until)
             if crash is not None:
-                label.cut = True
-                label.outcome = "interrupted"
-                label.ended_ms = crash + EPOCH_MS
+                _cut_off(label, crash)
+
+
+def _set_stable_end(label: Label, assigned: Sequence[int], lives: _Lives) -> None:
+    """:param assigned: when members received their assignments, in ms since the epoch"""
+    ended = label.ended_ms or 0
+    crash = lives.first_outage(ended, ended + WRITE_MS)
+    if crash is not None and not assigned:  # the responses waited for the disk, and the crash came first
+        _cut_off(label, crash)
+    else:
+        label.ended_ms = max([ended, *assigned])
+
+
+def _cut_off(label: Label, crash_ms: int) -> None:
+    label.cut = True
+    label.outcome = "interrupted"
+    label.ended_ms = crash_ms
 
 
 def _cause(account: RebalanceAccount, former: Sequence[RebalanceAccount], lives: _Lives) -> tuple[str, Cause]:
-    """The rule that fits, and its cause."""
-    trigger = account.trigger
+    """The rule that applies, and its cause."""
     at = account.started_at - EPOCH_MS
     name = lives.names.get(account.member_id, "")
-    if trigger is Trigger.GROUP_TOO_LARGE:
-        return "too large", Cause.GROUP_TOO_LARGE
-    if trigger is Trigger.SESSION_EXPIRED:
-        return "session", Cause.SESSION_EXPIRED
-    if trigger is Trigger.SYNC_EXPIRED:
-        return "sync", Cause.SYNC_EXPIRED
-    if trigger is Trigger.MEMBER_LEFT:
+    if account.trigger in _BY_TRIGGER:
+        return _BY_TRIGGER[account.trigger]
+    if account.trigger is Trigger.MEMBER_LEFT:
         return _why_left(name, at, lives)
-    assert trigger in _JOINED, trigger
+    assert account.trigger in _JOINED, account.trigger
     joins = lives.chain(name, at)
     places = _places(name, former, lives)
-    if rule := _lost_by_crash(name, at, joins, former, places, lives):
+    if joins and (rule := _lost_by_crash(name, at, joins, former, places, lives)):
         return rule, Cause.COORDINATOR_FAILOVER
-    if trigger is Trigger.STATIC_REPLACED:
+    if account.trigger is Trigger.STATIC_REPLACED:
         return "replaced", Cause.STATIC_REPLACED
-    if trigger is Trigger.NEW_MEMBER:
+    if account.trigger is Trigger.NEW_MEMBER:
         if places and places[-1] == "rebalance timeout" and _is_same_life(name, at, former, lives):
             return "missed the join", Cause.REBALANCE_TIMEOUT
         return "new", Cause.NEW_MEMBER
+    return _why_rejoined(account, name, joins, former, lives)
+
+
+def _why_rejoined(
+    account: RebalanceAccount, name: str, joins: Sequence[TraceLine], former: Sequence[RebalanceAccount], lives: _Lives
+) -> tuple[str, Cause]:
     own: Any = joins[-1].detail if joins else None
     if own in _OWN_REASONS and not _is_used_up(name, joins[-1], former, lives):
         return _OWN_REASONS[own]
     last = next((each for each in reversed(former) if each.joined_at is not None), None)
-    joined = None if last is None else {member_id for member_id, _ in last.joins}
-    if account.group_instance_id is not None and joined is not None and account.member_id not in joined:
+    joined = {member_id for member_id, _ in last.joins} if last is not None else {account.member_id}
+    if account.group_instance_id is not None and account.member_id not in joined:
         return "missed, not removed", Cause.REBALANCE_TIMEOUT
-    if trigger is Trigger.LEADER_REJOINED or (last is not None and last.leader_id == account.member_id):
+    if account.trigger is Trigger.LEADER_REJOINED or (last is not None and last.leader_id == account.member_id):
         if joins and _knows_other_topics(name, joins[0].at, lives):
             return "topics", Cause.TOPICS_CHANGED
         return "leader", Cause.LEADER_REJOINED
@@ -281,8 +301,8 @@ def _cause(account: RebalanceAccount, former: Sequence[RebalanceAccount], lives:
 
 
 def _is_used_up(name: str, wish: TraceLine, former: Sequence[RebalanceAccount], lives: _Lives) -> bool:
-    """Whether a rebalance has already heard that JoinGroup, so that what repeats it has no reason but a lost answer; or
-    whether it was the first of its process, which every process begins with."""
+    """Whether a JoinGroup is no reason for another one: a rebalance has already taken it, so that the repetition only
+    follows a lost response, or it was the first of its process."""
     began = lives.last(name, wish.at, "starts")
     later = (line for line in lives.by_name[name] if began is not None and line.at >= began.at and line.what == "joins")
     if next(later, None) is wish:
@@ -296,7 +316,7 @@ def _is_used_up(name: str, wish: TraceLine, former: Sequence[RebalanceAccount], 
 
 
 def _knows_other_topics(name: str, at: int, lives: _Lives) -> bool:
-    """Whether a leader has learned of topics since it last assigned, though what made it join may be something else."""
+    """Whether a leader has learned of topics since it last assigned, even if it joined for another reason."""
     lines = [line for line in lives.by_name.get(name, ()) if line.at <= at]
     assigned = [place for place, line in enumerate(lines) if line.what == "sends" and _is_assigning(line.detail)]
     if not assigned:
@@ -329,17 +349,17 @@ def _why_left(name: str, at: int, lives: _Lives) -> tuple[str, Cause]:
 
 
 def _places(name: str, former: Sequence[RebalanceAccount], lives: _Lives) -> list[str]:
-    """What the accounts say of a process, oldest first: ``in``, or why it was removed."""
-    told = []
+    """What the accounts say of a process, the oldest first: ``in``, or why it was removed."""
+    found = []
     for account in former:
         if any(lives.names.get(member_id) == name for member_id, _ in account.joins):
-            told.append("in")
-        told += [removal.why for removal in account.removed if lives.names.get(removal.member_id) == name]
-    return told
+            found.append("in")
+        found += [removal.why for removal in account.removed if lives.names.get(removal.member_id) == name]
+    return found
 
 
 def _is_same_life(name: str, at: int, former: Sequence[RebalanceAccount], lives: _Lives) -> bool:
-    """Whether the process runs since before it was last removed."""
+    """Whether the process started before it was last removed."""
     started = lives.last(name, at, "starts")
     removed = [
         account.joined_at or account.started_at
@@ -357,18 +377,18 @@ def _lost_by_crash(
     places: Sequence[str],
     lives: _Lives,
 ) -> str | None:
-    """The rule by which the rebalance exists only because the coordinator lost its memory."""
-    if not joins:
+    """The rule if the rebalance exists only because the coordinator lost its memory."""
+    lost_at = next((lost for lost, back in reversed(lives.outages) if back <= at), None)
+    if lost_at is None:
         return None
-    outage = next(((lost, back) for lost, back in reversed(lives.outages) if back <= at), None)
     started = lives.last(name, at, "starts")
-    if outage is None or started is None or started.at > outage[0]:
+    if started is None or started.at > lost_at:
         return None
-    earlier = [account for account in former if account.started_at - EPOCH_MS <= outage[0]]
-    had_place = _places(name, earlier, lives)[-1:] == ["in"]
-    since = [account for account in former if account.started_at - EPOCH_MS > outage[0]]
-    if not had_place or "in" in _places(name, since, lives) or places[-1:] != ["in"]:
+    count = sum(account.started_at - EPOCH_MS <= lost_at for account in former)
+    earlier, since = former[:count], former[count:]
+    had_place = _places(name, earlier, lives)[-1:] == ["in"] and places[-1:] == ["in"]
+    if not had_place or "in" in _places(name, since, lives):
         return None
-    if joins[-1].at <= outage[0]:
+    if joins[-1].at <= lost_at:
         return "broken off" if len(joins) > 1 else None
     return "forgotten" if str(joins[-1].detail).endswith(("is over", "is not known")) else None

@@ -10,30 +10,30 @@ from functools import partial
 
 from tests.truth.pipeline import Origin, run
 from tests.truth.scenarios import Scenario
-from tests.truth.scorer import Score, Verdict
+from tests.truth.scorer import Comparison, Score
 
-__all__ = ["measure", "verdicts_of"]
+__all__ = ["comparisons_of", "measure"]
 
 
-def verdicts_of(scenario: Scenario, origin: Origin) -> tuple[str, list[Verdict], int, int, str | None]:
-    """Name, verdicts, rebalances without a record, rows, and the traceback if it failed."""
+def comparisons_of(scenario: Scenario, origin: Origin) -> tuple[str, list[Comparison], int, int, str | None]:
+    """Name, comparisons, rebalances without a record, rows, and the traceback if it failed."""
     try:
         outcome = run(scenario, origin)
     except Exception:
         return scenario.name, [], 0, 0, traceback.format_exc()
-    return scenario.name, outcome.verdicts, outcome.hidden, outcome.rows, None
+    return scenario.name, outcome.comparisons, outcome.hidden, outcome.rows, None
 
 
 def measure(chosen: Sequence[Scenario], origin: Origin, jobs: int) -> tuple[Score, int, int, list[tuple[str, str]]]:
     """The score, rebalances without a record, rows, and the scenarios that failed with their tracebacks."""
     score, hidden, rows = Score(), 0, 0
     failed = []
-    work = partial(verdicts_of, origin=origin)
+    work = partial(comparisons_of, origin=origin)
 
-    def take(results: Iterable[tuple[str, list[Verdict], int, int, str | None]]) -> None:
+    def take(results: Iterable[tuple[str, list[Comparison], int, int, str | None]]) -> None:
         nonlocal hidden, rows
-        for done, (name, verdicts, unseen, count, error) in enumerate(results, 1):
-            score.add(verdicts)
+        for done, (name, comparisons, unseen, count, error) in enumerate(results, 1):
+            score.add(comparisons)
             hidden += unseen
             rows += count
             if error is not None:

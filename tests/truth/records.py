@@ -2,10 +2,10 @@
 
 Laws:
 
-* A rebalance that no generation came of has no record of its own; it is neither missed nor scored.
+* A rebalance that led to no generation has no record; it is neither missed nor scored.
 * Causes that leave the same records are one class (`CLASSES`); within a class any answer is right.
-* Where two things happened between two records, they do not tell which was first: `is_told` says no, and the verdict's
-  cause is None. So it is with what leaves no trace at all (`CANNOT_TELL`).
+* Where two things happened between two records, these do not show which was first: `is_shown` is false, and the cause
+  is not compared. The same holds for what leaves no trace at all (`CANNOT_SHOW`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from types import MappingProxyType
 
 from kcoord_wire.forensics.model import Cause, GroupHistory
 from tests.truth.labels import Label
-from tests.truth.scorer import Tolerance, Verdict, judge
+from tests.truth.scorer import Comparison, Tolerance, compare
 
-__all__ = ["CANNOT_TELL", "CLASSES", "in_the_records", "is_told", "log_verdicts"]
+__all__ = ["CANNOT_SHOW", "CLASSES", "in_the_records", "is_shown", "log_comparisons"]
 
-CANNOT_TELL = (
+CANNOT_SHOW = (
     "a rebalance that another one cut short, or that a crash of the coordinator did: no generation, no record",
     "whether a member left, did not poll, or was removed by a timeout or by group.max.size: it is gone",
     "that a new member is one that had missed the join of an earlier generation",
@@ -51,7 +51,7 @@ def in_the_records(labels: Sequence[Label]) -> list[Label]:
     ]
 
 
-def is_told(label: Label, former: Label | None) -> bool:
+def is_shown(label: Label, former: Label | None) -> bool:
     """Whether the records of two generations, one behind the other, leave one cause."""
     if label.cause is Cause.COORDINATOR_FAILOVER:
         return False
@@ -78,30 +78,30 @@ def _changes(label: Label, former: Label) -> tuple[set[str], set[str]]:
     return after - before, before - after
 
 
-def log_verdicts(
+def log_comparisons(
     scenario: str, labels: Sequence[Label], histories: Mapping[str, GroupHistory], tolerance: Tolerance
-) -> list[Verdict]:
-    """A verdict on every rebalance that has left a record, and on every one inferred."""
-    former: dict[int, Label | None] = {}
+) -> list[Comparison]:
+    """A comparison on every rebalance that has left a record, and on every one inferred."""
+    former: dict[tuple[str, int], Label | None] = {}
     last: dict[str, Label] = {}
     for label in labels:
-        former[id(label)] = last.get(label.group_id)
+        former[label.group_id, label.number] = last.get(label.group_id)
         last[label.group_id] = label
-    verdicts = [
-        verdict
-        for verdict in judge(scenario, labels, histories, tolerance, lambda _: True)
-        if verdict.inferred is not None or verdict.truth is None or not verdict.truth.cut
+    comparisons = [
+        comparison
+        for comparison in compare(scenario, labels, histories, tolerance, lambda _: True)
+        if comparison.inferred is not None or comparison.truth is None or not comparison.truth.cut
     ]
-    for verdict in verdicts:
-        truth, guess = verdict.truth, verdict.inferred
+    for comparison in comparisons:
+        truth, guess = comparison.truth, comparison.inferred
         if truth is None or guess is None:
             continue
         inferred = Cause(guess.cause)
         is_right = CLASSES.get(inferred, inferred) is CLASSES.get(truth.cause, truth.cause)
-        before = former[id(truth)]
-        told = is_told(truth, before)
-        kept = {name: verdict.checks.get(name) for name in ("generation", "assignor", "leader")}
-        if before is not None and sum(map(len, _changes(truth, before))) == 1:  # of several, it does not tell the first
-            kept |= {name: verdict.checks.get(name) for name in ("member", "client", "host")}
-        verdict.checks = {"cause": is_right if told else None, **(kept if told else {})}
-    return verdicts
+        before = former[truth.group_id, truth.number]
+        shown = is_shown(truth, before)
+        kept = {name: comparison.checks.get(name) for name in ("generation", "assignor", "leader")}
+        if before is not None and sum(map(len, _changes(truth, before))) == 1:  # with several, the first is not known
+            kept |= {name: comparison.checks.get(name) for name in ("member", "client", "host")}
+        comparison.checks = {"cause": is_right if shown else None, **(kept if shown else {})}
+    return comparisons

@@ -1,43 +1,55 @@
-"""What the scores say, as text: the agreement, the confusion matrix, the worst scenarios, one scenario in full."""
+"""Scores as text: the agreement, the confusion matrices by cause and by rule, the worst scenarios, one in full."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from kcoord_wire.forensics.model import Cause, Rebalance
 from kcoord_wire.simulation.clock import EPOCH_MS
 from tests.support.readme_part import README, fill_readme
 from tests.truth.labels import RULES, Label
 from tests.truth.pipeline import Origin, Outcome
-from tests.truth.records import CANNOT_TELL, CLASSES
-from tests.truth.scorer import Score, Verdict
+from tests.truth.records import CANNOT_SHOW, CLASSES
+from tests.truth.scorer import Comparison, Score
 
-__all__ = ["markdown", "matrix", "readme", "side_by_side", "write_readme"]
+__all__ = ["markdown", "matrix", "readme", "rule_matrix", "side_by_side", "write_readme"]
 
 
 def matrix(score: Score, classes: Mapping[Cause, Cause] | None = None) -> list[str]:
-    """The confusion matrix as a markdown table: what was down, what was inferred across.
+    """The confusion matrix as a markdown table: a row for each true cause, a column for each inferred one.
 
-    :param classes: causes that count as one, as of `CLASSES`
+    :param classes: causes that count as one, as in `CLASSES`
     """
-    order = [cause.name for cause in Cause]
-    rows = [name for name in (*order, "invented") if any(truth == name for truth, _ in score.matrix)]
-    columns = [name for name in (*order, "missed") if any(guess == name for _, guess in score.matrix)]
-    short = {name: _short(name) for name in columns}
+    columns = _names((guess for _, guess in score.matrix), "missed")
     lines = [
-        "| it was \\ it is called | " + " | ".join(short.values()) + " | right |",
+        "| it was \\ it is called | " + " | ".join(map(_short, columns)) + " | right |",
         "|---|" + "--:|" * (len(columns) + 1),
     ]
-    for row in rows:
-        counts = [score.matrix[row, column] for column in columns]
-        cells = [
-            f"**{count}**" if column == row else str(count or "") for column, count in zip(columns, counts, strict=True)
-        ]
-        right = sum(
-            count for column, count in zip(columns, counts, strict=True) if _is_same(row, column, classes or {})
-        )
-        share = "" if row == "invented" else f"{right / sum(counts):.1%}"
+    for row in _names((truth for truth, _ in score.matrix), "invented"):
+        counts = {column: score.matrix[row, column] for column in columns}
+        cells = [f"**{count}**" if column == row else str(count or "") for column, count in counts.items()]
+        right = sum(count for column, count in counts.items() if _is_same(row, column, classes or {}))
+        share = "" if row == "invented" else f"{right / sum(counts.values()):.1%}"
         lines.append(f"| {_title(row)} | " + " | ".join(cells) + f" | {share} |")
+    return lines
+
+
+def _names(used: Iterable[str], more: str) -> list[str]:
+    """The causes that are used, in order, then what is no cause."""
+    found = set(used)
+    return [name for name in (*Cause.__members__, more) if name in found]
+
+
+def rule_matrix(score: Score) -> list[str]:
+    """The confusion matrix by rule: how often the rule that applied was found, its cause, or another rule instead."""
+    lines = ["| rule | rebalances | same rule | right cause | other rules |", "|---|--:|--:|--:|---|"]
+    for name in RULES:
+        counts = {(found, right): n for (rule, found, right), n in score.rules.items() if rule == name}
+        total = sum(counts.values())
+        same = sum(n for (found, _), n in counts.items() if found == name)
+        right = sum(n for (_, is_right), n in counts.items() if is_right)
+        others = sorted((found, n) for (found, _), n in counts.items() if found != name)
+        lines.append(f"| {name} | {total} | {same} | {right} | {', '.join(f'{found} {n}' for found, n in others)} |")
     return lines
 
 
@@ -56,12 +68,13 @@ def _short(name: str) -> str:
 
 
 def markdown(score: Score, origin: Origin, hidden: int = 0) -> str:
-    """All of it."""
+    """The whole report."""
     lines = [
         _sentence(score, origin, hidden),
         "",
         *matrix(score, CLASSES if origin == "log" else None),
         "",
+        *([*rule_matrix(score), ""] if origin == "wire" else []),
         "| of those matched | right | of | |",
         "|---|--:|--:|--:|",
     ]
@@ -69,7 +82,7 @@ def markdown(score: Score, origin: Origin, hidden: int = 0) -> str:
         if of:
             lines.append(f"| {name} | {right} | {of} | {right / of:.1%} |")
     if origin == "log":
-        lines += ["", "What records cannot tell:", "", *(f"* {text}" for text in CANNOT_TELL)]
+        lines += ["", "What records cannot show:", "", *(f"* {text}" for text in CANNOT_SHOW)]
     if worst := score.worst():
         lines += ["", "Scenarios with wrong causes:", ""]
         lines += [f"* {name}: {count}" for name, count in worst[:25]]
@@ -85,14 +98,14 @@ def _sentence(score: Score, origin: Origin, hidden: int) -> str:
     )
     if origin == "log":
         text += (
-            f" Causes that leave the same records count as one; {score.untold} more left records that tell no cause."
+            f" Causes that leave the same records count as one; {score.unshown} more left records that show no cause."
         )
     trace = "frame behind them" if origin == "wire" else "record at all"
     return text if not hidden else f"{text} {hidden} have left no {trace}."
 
 
 def readme(wire: Score, unseen: int, log: Score, unrecorded: int) -> str:
-    """What stands between the marks of the README."""
+    """The text between the marks of the README."""
     return "\n".join(
         [
             _sentence(wire, "wire", unseen),
@@ -101,15 +114,18 @@ def readme(wire: Score, unseen: int, log: Score, unrecorded: int) -> str:
             "",
             _sentence(log, "log", unrecorded),
             "",
-            "Records cannot tell:",
+            "Records cannot show:",
             "",
-            *(f"* {text}" for text in CANNOT_TELL),
+            *(f"* {text}" for text in CANNOT_SHOW),
         ]
     )
 
 
 def write_readme(text: str) -> None:
-    """Put it there. ValueError where the README has no marks for it."""
+    """Write it there.
+
+    :raises ValueError: the README has no marks for it
+    """
     fill_readme("causes", text, README)
 
 
@@ -117,14 +133,14 @@ def write_readme(text: str) -> None:
 
 
 def side_by_side(outcome: Outcome) -> str:
-    """What was and what was inferred, rebalance by rebalance."""
+    """What happened and what was inferred, rebalance by rebalance."""
     lines = [str(outcome.scenario), f"{outcome.rows} rows", ""]
-    for verdict in outcome.verdicts:
-        mark = "ok  " if verdict.is_right else "WRONG"
-        wrong = [name for name, is_right in verdict.checks.items() if is_right is False]
-        lines.append(f"{mark} {verdict.group_id}" + (f"   wrong: {', '.join(wrong)}" if wrong else ""))
-        lines += [f"    was      {line}" for line in _truth(verdict.truth)]
-        lines += [f"    inferred {line}" for line in _guess(verdict)]
+    for comparison in outcome.comparisons:
+        mark = "ok  " if comparison.is_right else "WRONG"
+        wrong = [name for name, is_right in comparison.checks.items() if is_right is False]
+        lines.append(f"{mark} {comparison.group_id}" + (f"   wrong: {', '.join(wrong)}" if wrong else ""))
+        lines += [f"    was      {line}" for line in _truth(comparison.truth)]
+        lines += [f"    inferred {line}" for line in _guess(comparison)]
     return "\n".join(lines)
 
 
@@ -141,15 +157,15 @@ def _truth(label: Label | None) -> list[str]:
     ]
 
 
-def _guess(verdict: Verdict) -> list[str]:
-    guess: Rebalance | None = verdict.inferred
+def _guess(comparison: Comparison) -> list[str]:
+    guess: Rebalance | None = comparison.inferred
     if guess is None:
         return ["nothing"]
     ms = 1_000_000
     joined = None if guess.joined_ns is None else guess.joined_ns / ms
     ended = None if guess.ended_ns is None else guess.ended_ns / ms
     return [
-        f"#{guess.number} {Cause(guess.cause).name} ({guess.confidence:.2f}; {guess.detail})",
+        f"#{guess.number} {Cause(guess.cause).name} ({comparison.rule}; {guess.confidence:.2f}; {guess.detail})",
         f"   by {guess.client_id} {guess.client_host} {guess.member_id} reason={guess.reason!r}",
         f"   {_time(guess.started_ns / ms)} joined {_time(joined)} ended {_time(ended)} {guess.outcome} "
         f"generation {guess.generation_id} {guess.assignor}",

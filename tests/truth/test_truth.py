@@ -1,4 +1,4 @@
-"""The tap changes nothing and tells all; the labels are what the members did; the scorer can fail; the causes agree."""
+"""The tap changes nothing and misses nothing; labels are what members did; the scorer can fail; the causes agree."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from kcoord_wire.codec.headers import decode_request
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import Trigger
 from kcoord_wire.forensics.model import Cause, GroupHistory, GroupSummary, Rebalance, RemovedMember
+from kcoord_wire.forensics.wire.rules import RULES as WIRE_RULES
+from kcoord_wire.forensics.wire.rules import UNKNOWN
 from kcoord_wire.messages import FindCoordinatorRequest, JoinGroupRequest, LeaveGroupRequest, MetadataRequest
 from kcoord_wire.simulation.group.cluster import Cluster
 from kcoord_wire.simulation.group.script import random_script
-from tests.truth import report
+from tests.truth import causes, report
 from tests.truth.__main__ import main
 from tests.truth.labels import RULES, Label, labels_of
-from tests.truth.measure import verdicts_of
+from tests.truth.measure import comparisons_of
 from tests.truth.pipeline import Origin, Outcome, run
 from tests.truth.scenarios import ACTS, Scenario, play, scenarios
-from tests.truth.scorer import CHECKS, Score, Tolerance, judge, match
+from tests.truth.scorer import CHECKS, Score, Tolerance, compare, match
 from tests.truth.world import Recorder, Shape, log_rows
 
 MS = 1_000_000
@@ -98,7 +100,7 @@ def test_every_process_has_an_address_of_its_own_and_the_coordinator_knows_it() 
     assert {row[1].partition(":")[0] for row in recorder.rows()} == hosts
 
 
-def test_what_members_know_of_topics_is_told_and_can_be_left_out() -> None:
+def test_what_members_know_of_topics_is_shown_and_can_be_left_out() -> None:
     for metadata in (True, False):
         recorder = Recorder(metadata=metadata)
         with Cluster(1, topics={"orders": 4}, config=QUICK, tap=recorder) as sim:
@@ -323,7 +325,7 @@ def judged(guesses: list[Rebalance]) -> Score:
     summary = GroupSummary("group", "wire", "consumer", 0, 0, 0, 0, 0, 0, 0, 0.0, [])
     score = Score()
     history = GroupHistory(summary, rebalances=guesses)
-    score.add(judge(name, labels, {"group": history}, Tolerance(5, 1_000), lambda _: True))
+    score.add(compare(name, labels, {"group": history}, Tolerance(5, 1_000), lambda _: True))
     return score
 
 
@@ -402,7 +404,7 @@ def test_what_is_made_up_is_invented_and_costs() -> None:
     assert (score.missed, score.invented, score.right) == (0, 1, score.true)
     assert score.agreement < 1
     score = judged(sorted([*double, right()[1]], key=lambda guess: guess.started_ns))
-    assert score.invented == 1, "the same one told twice"
+    assert score.invented == 1, "the same one listed twice"
 
 
 def test_another_time_is_another_rebalance() -> None:
@@ -428,7 +430,7 @@ def test_groups_are_not_mixed_up() -> None:
     summary = GroupSummary("another", "wire", "consumer", 0, 0, 0, 0, 0, 0, 0, 0.0, [])
     score = Score()
     history = GroupHistory(summary, rebalances=guesses)
-    score.add(judge(name, labels, {"another": history}, Tolerance(5, 1_000), lambda _: True))
+    score.add(compare(name, labels, {"another": history}, Tolerance(5, 1_000), lambda _: True))
     assert (score.missed, score.invented, score.right) == (len(labels), len(guesses), 0)
 
 
@@ -441,13 +443,13 @@ def measured(origin: Origin) -> tuple[Score, list[Outcome]]:
     outcomes = []
     for scenario in SUBSET if origin == "wire" else SUBSET[::2]:
         outcome = run(scenario, origin)
-        score.add(outcome.verdicts)
+        score.add(outcome.comparisons)
         outcomes.append(outcome)
     return score, outcomes
 
 
 def complaints(score: Score) -> str:
-    return "\n".join(f"{verdict.scenario} in {verdict.group_id}: {verdict.cell}" for verdict in score.wrong)
+    return "\n".join(f"{comparison.scenario} in {comparison.group_id}: {comparison.cell}" for comparison in score.wrong)
 
 
 def test_causes_from_the_wire_alone_agree_with_the_truth() -> None:
@@ -480,14 +482,14 @@ def test_causes_from_the_wire_alone_agree_with_the_truth() -> None:
         ("removed", 0.95),
     ],
 )
-def test_what_else_the_wire_tells_agrees_with_the_truth(check: str, least: float) -> None:
+def test_all_other_columns_from_the_wire_agree_too(check: str, least: float) -> None:
     score, _ = measured("wire")
     good, of = score.checks[check]
     assert of > 20
     assert good / of >= least, f"{good} of {of}"
 
 
-def test_causes_from_the_log_agree_where_records_can_tell() -> None:
+def test_causes_from_the_log_agree_where_records_show_them() -> None:
     score, outcomes = measured("log")
     assert score.true > 40
     assert score.agreement >= 0.95, complaints(score)
@@ -496,8 +498,8 @@ def test_causes_from_the_log_agree_where_records_can_tell() -> None:
 
 def test_a_scenario_that_fails_says_so() -> None:
     broken = dataclasses.replace(scenarios(1)[0], latency_ms=(5, 1))
-    name, verdicts, _, _, error = verdicts_of(broken, "wire")
-    assert (name, verdicts) == (broken.name, [])
+    name, comparisons, _, _, error = comparisons_of(broken, "wire")
+    assert (name, comparisons) == (broken.name, [])
     assert error is not None
     assert "ValueError" in error
 
@@ -513,6 +515,22 @@ def test_the_matrix_shows_what_is_called_what() -> None:
     row = next(line for line in lines if line.startswith(f"| {known()[0][0].cause.value} |"))
     assert " 1 " in row
     assert len({line.count("|") for line in lines}) == 1
+
+
+def test_the_rules_have_the_same_names_on_both_sides() -> None:
+    assert {rule.name for rule in WIRE_RULES} - {UNKNOWN} == set(RULES)
+
+
+def test_each_rule_has_its_row_in_the_report() -> None:
+    score, _ = measured("wire")
+    lines = report.rule_matrix(score)[2:]
+    assert [line.split(" | ")[0] for line in lines] == [f"| {name}" for name in RULES]
+    found = sum(count for (rule, name, _), count in score.rules.items() if rule == name)
+    assert found / score.true >= 0.97
+
+
+def test_the_page_of_causes_is_up_to_date() -> None:
+    assert causes.PAGE.read_text("utf-8") == causes.page(), "run python -m tests.truth.causes"
 
 
 def test_the_readme_gets_its_part_and_keeps_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -535,7 +553,7 @@ def test_the_command_line_measures_and_shows(capsys: pytest.CaptureFixture[str])
     assert "4 scenarios" in out
     assert "| it was" in out
     assert main(["--scenarios", "4", "--jobs", "1", "--from", "log", "--only", "new_member"]) == 0
-    assert "What records cannot tell" in capsys.readouterr().out
+    assert "What records cannot show" in capsys.readouterr().out
     assert main(["--show", "member_left-0"]) == 0
     out = capsys.readouterr().out
     assert "was      #1 NEW_MEMBER" in out

@@ -2,10 +2,10 @@
 
 Laws:
 
-* The seed decides everything, as in `Cluster`.
+* The seed determines everything, as in `Cluster`.
 * Frames are as a capture at the broker has them: see `simulation.group.wire.Tap`. Their `seq` follows their time.
-* What happens is an act, a method of `Crowd`: it picks its victim by the crowd's own luck, and does nothing where it
-  makes no sense.
+* What happens is an act, a method of `Crowd`: it picks a process with the crowd's own random source, and does nothing
+  if it does not apply.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ METADATA = b"\x00\x03"  # the api key that a request begins with
 
 
 class Recorder:
-    """A `Tap` that keeps what it is told.
+    """A `Tap` that keeps all frames.
 
     :param metadata: keep connections for Metadata too; a capture at one broker of many may have none of them
     """
 
     def __init__(self, *, metadata: bool = True) -> None:
-        self._told: list[tuple[int, str, str, bytes]] = []
+        self._seen: list[tuple[int, str, str, bytes]] = []
         self._metadata = metadata
 
     def __call__(self, time_ms: int, connection: str, direction: str, frame: bytes, /) -> None:
-        self._told.append((time_ms, connection, direction, frame))
+        self._seen.append((time_ms, connection, direction, frame))
 
     def rows(self) -> list[tuple[int, str, str, bytes]]:
         """Time, connection, direction, frame; by time. A closed connection has nothing behind its end."""
         left_out: set[str] = set()
         if not self._metadata:
-            left_out = {name for _, name, way, frame in self._told if way == "request" and frame[:2] == METADATA}
+            left_out = {name for _, name, way, frame in self._seen if way == "request" and frame[:2] == METADATA}
         closed: set[str] = set()
         rows = []
-        for row in sorted(self._told, key=lambda row: row[0]):
+        for row in sorted(self._seen, key=lambda row: row[0]):
             if row[1] not in closed and row[1] not in left_out:
                 rows.append(row)
             if row[2] == "closed":
@@ -61,7 +61,7 @@ class Recorder:
         return rows
 
     def frames(self, source: str, batch_rows: int = 8_192) -> list[pa.RecordBatch]:
-        """The same as batches of `Frame`."""
+        """Return the same as batches of `Frame`."""
         schema = arrow_schema(Frame)
         rows = self.rows()
         batches = []
@@ -157,12 +157,12 @@ class Crowd:
         return [process for process in self.working() if process.member.state is MemberState.STABLE]
 
     def victim(self, among: Iterable[MemberProcess] | None = None) -> MemberProcess | None:
-        """Whom it hits."""
+        """A random process of the settled ones, or of those given."""
         processes = list(self.settled() if among is None else among)
         return self.random.choice(processes) if processes else None
 
     def leader(self) -> MemberProcess | None:
-        """Who leads."""
+        """The leader's process."""
         return self.sim.leader(self.group)
 
     def start(self, **changes: Any) -> MemberProcess:
@@ -203,7 +203,7 @@ class Crowd:
         self.sim.run(rest_ms)
 
     def _lasts(self, ms: int) -> int:
-        """So long; nothing has settled before that is over."""
+        """Return a duration, and let nothing count as settled before it is over."""
         self._busy_until = max(self._busy_until, self.sim.now + ms + 1_000)
         return ms
 
@@ -402,7 +402,7 @@ class Crowd:
 
     def fail_over(self, phase: str | None = None) -> None:
         """The coordinator crashes, in some phase of a rebalance that a new member has begun."""
-        phase = phase or self.random.choice(["joining", "syncing", "told", "stable", "writing"])
+        phase = phase or self.random.choice(["joining", "syncing", "assigned", "stable", "writing"])
         if phase != "stable":
             self.start()
             self.until_state(State.PREPARING, 5_000)
@@ -410,7 +410,7 @@ class Crowd:
             self.sim.run(self.random.randint(0, self.shape.heartbeat_ms))
         elif phase in ("syncing", "writing"):
             self.until_state(State.COMPLETING, 20_000)
-        elif phase == "told":
+        elif phase == "assigned":
             self.until_state(State.STABLE, 20_000)
         writes = self.random.randint(1, 3) if phase == "writing" else 0
         down_ms = self.random.choice([200, 1_000, 3_000])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kcoord_wire.forensics.model import GroupHistory
-from tests.forensics.test_wire_scripts import Script, at
+from tests.support.exchange_script import Given, Script, at
 
 COOPERATIVE = ("cooperative-sticky",)
 
@@ -126,3 +126,17 @@ def test_an_assignment_that_does_not_decode_is_taken_from_the_leader() -> None:
     script.join("c1", 0, 10, 1, members=["c1"])
     script.sync("c1", 11, 20, 1, None, {"c1": {"orders": [3]}})
     assert held(script.history(), 3) == [("c1", 20, None)]
+
+
+def test_a_partition_of_two_lives_of_one_static_member_moves_once() -> None:
+    """A leader may know an instance under its old and its new member id, and assign to both."""
+    script = Script()
+    script.form("c1", "c2", owners={"c1": {}, "c2": {"orders": [0]}})
+    script.leave("c2", 1_000, 1_001)
+    join = script.join("c1", 1_500, 1_600, 2, members=["c1", "c3", "c4"])
+    assert join.members is not None
+    for listed in join.members[1:]:
+        listed.instance_id = "i"
+    given: Given = {"orders": [0]}
+    script.sync("c1", 1_603, 1_604, 2, {}, {"c1": {}, "c3": given, "c4": given})
+    assert script.last().moved == 1

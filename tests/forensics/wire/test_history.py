@@ -17,9 +17,9 @@ from kcoord_wire.forensics.exchanges.matcher import Matcher
 from kcoord_wire.forensics.model import Cause, Exchange, GroupHistory, TopicSighting, arrow_schema, table_of
 from kcoord_wire.forensics.sources.frames import read_frames
 from kcoord_wire.forensics.wire.history import wire_history
-from tests.forensics.test_wire_scripts import Script, at
+from tests.support.exchange_script import Script, at
 
-CAPTURES = Path(__file__).parent.parent / "data" / "captures"
+CAPTURES = Path(__file__).parents[2] / "data" / "captures"
 NAMES = ("eager_range", "cooperative", "static_bounce", "aiokafka")
 ALL = {"orders": range(4), "payments": range(4)}
 
@@ -309,21 +309,24 @@ def test_a_row_without_its_time_is_left_out_and_told_of() -> None:
     assert any("1 exchanges have no time" in said for said in history.group.blind)
 
 
-# ---- weight
-
-
-def test_heartbeats_stay_columns() -> None:
-    """Two hundred thousand of them, and as many commits, beside the few rows that say something."""
+def test_a_source_that_begins_in_the_middle() -> None:
     script = Script()
-    script.form("c1", "c2", owners={"c1": {"orders": [0]}, "c2": {"orders": [1]}})
-    few, topics = script.tables()
-    count = 200_000
-    beat = script.beat("c1", 1_000, 1)
-    many = table_of(Exchange, [beat]).take(pa.array([0] * count, pa.int64()))
-    times = pa.array([at(1_000 + number * 10) for number in range(count)], pa.int64())
-    for name in ("asked_ns", "answered_ns"):
-        many = many.set_column(many.column_names.index(name), many.schema.field(name), times)
-    history = wire_history(pa.concat_tables([few, many]), topics)
-    assert history.group.exchanges == count + 4
-    assert history.members[0].last_seen_ns == at(1_000 + (count - 1) * 10)
-    assert [each.cause for each in history.rebalances] == [Cause.NEW_MEMBER, Cause.SESSION_EXPIRED]
+    script.beats("c1", 0, 5_000, 7)
+    script.beats("c2", 0, 5_000, 7)
+    script.beat("c1", 5_000, 7, error=27)
+    script.join("c1", 5_100, 5_500, 8, members=["c1", "c2"])
+    script.join("c2", 5_400, 5_500, 8)
+    script.sync("c1", 5_501, 5_502, 8, {}, {"c1": {}, "c2": {}})
+    script.sync("c2", 5_501, 5_502, 8, {})
+    history = script.history()
+    (only,) = history.rebalances
+    assert (only.cause, only.started_ns, only.generation_id) == (Cause.UNKNOWN, at(5_000), 8)
+    assert only.confidence <= 0.2
+    assert [life.first_generation_id for life in history.members] == [7, 7]
+    assert "before the source began" in history.group.blind[0]
+    assert history.states[0].state == "Stable"
+
+
+def test_no_exchange_gives_an_empty_history() -> None:
+    history = Script().history()
+    assert (history.group.group_id, history.rebalances, history.members) == ("", [], [])

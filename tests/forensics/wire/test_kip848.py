@@ -1,0 +1,101 @@
+"""KIP-848 groups in scripted exchanges: epochs, members and owners."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kcoord_wire.forensics.model import Cause
+from tests.support.exchange_script import Script, at
+
+
+def modern() -> Script:
+    script = Script()
+    script.consumer("c1", 0, 0, 1, {"orders": [0, 1]}, topics=["orders"], owned={}, rebalance_timeout_ms=300_000)
+    script.consumer("c1", 100, 1, 1, owned={"orders": [0, 1]})
+    return script
+
+
+def test_epochs_rise_with_members() -> None:
+    script = modern()
+    script.consumer("c2", 5_000, 0, 2, {}, topics=["orders"], owned={}, rebalance_timeout_ms=300_000)
+    script.consumer("c1", 6_000, 1, 1, {"orders": [0]})
+    script.consumer("c1", 6_100, 1, 2, {"orders": [0]}, owned={"orders": [0]})
+    script.consumer("c2", 8_000, 2, 2, {"orders": [1]})
+    script.consumer("c2", 8_050, 2, 2, owned={"orders": [1]})
+    history = script.history()
+    first, second = history.rebalances
+    assert (first.cause, first.generation_id, first.outcome, first.cooperative) == (Cause.NEW_MEMBER, 1, "stable", True)
+    assert (second.cause, second.client_id, second.started_ns) == (Cause.NEW_MEMBER, "c2", at(5_000))
+    assert (second.outcome, second.members_before, second.members_after, second.moved) == ("stable", 1, 2, 1)
+    assert second.ended_ns == at(8_050)
+    moved = [(row.member_id, row.from_ns, row.to_ns) for row in history.ownership if row.partition == 1]
+    assert moved == [("c1-id", at(1), at(6_100)), ("c2-id", at(8_001), None)]
+    (pause,) = history.pauses
+    assert (pause.from_ns, pause.to_ns, pause.rebalance) == (at(6_100), at(8_001), 2)
+    assert {life.protocol for life in history.members} == {"consumer"}
+    assert [state.state for state in history.states] == ["Assigning", "Reconciling", "Stable"] * 2
+    assert history.group.protocol_type == "consumer"
+    assert "KIP-848" in history.group.blind[0]
+
+
+@pytest.mark.parametrize(
+    ("row", "cause"),
+    [
+        ({"generation_id": -1, "new_generation_id": -1}, Cause.MEMBER_LEFT),
+        ({"generation_id": 2, "new_generation_id": 2, "topics": ["orders", "payments"]}, Cause.SUBSCRIPTION_CHANGED),
+    ],
+)
+def test_a_leave_or_a_subscription_raises_the_epoch(row: dict[str, Any], cause: Cause) -> None:
+    script = modern()
+    script.consumer("c2", 5_000, 0, 2, {}, topics=["orders"], owned={})
+    script.consumer("c1", 6_000, 2, 2, owned={"orders": [0, 1]})
+    script.add("ConsumerGroupHeartbeat", "c2", 10_000, 10_001, **row)
+    script.consumer("c1", 11_000, 2, 3, {"orders": [0, 1]})
+    last = script.last()
+    assert (last.generation_id, last.cause, last.client_id, last.started_ns) == (3, cause, "c2", at(10_000))
+
+
+def test_a_silent_member_is_taken_to_have_timed_out() -> None:
+    script = modern()
+    script.consumer("c2", 5_000, 0, 2, {}, topics=["orders"], owned={})
+    for ms in range(6_000, 60_000, 5_000):
+        script.consumer("c1", ms, 2, 2)
+    script.consumer("c1", 61_000, 2, 3, {"orders": [0, 1]})
+    last = script.last()
+    assert (last.cause, last.client_id) == (Cause.SESSION_EXPIRED, "c2")
+    assert last.confidence < 0.8
+
+
+def test_a_group_whose_members_have_all_left_is_empty() -> None:
+    script = modern()
+    script.consumer("c1", 9_000, -1, -1)
+    history = script.history()
+    assert [each.outcome for each in history.rebalances] == ["stable", "empty"]
+    assert history.ownership[0].to_ns == at(9_000)
+    assert history.states[-1].state == "Empty"
+
+
+def test_a_member_that_returns_after_its_leave_had_not_polled() -> None:
+    script = modern()
+    script.consumer("c2", 5_000, 0, 2, {}, topics=["orders"], owned={})
+    script.consumer("c1", 6_000, 2, 2, owned={"orders": [0, 1]})
+    script.consumer("c1", 300_000, -1, -1)
+    script.consumer("c2", 301_000, 2, 3, {"orders": [0, 1]})
+    script.consumer("c1", 310_000, 0, 4, {}, topics=["orders"], owned={})
+    assert script.causes()[2:] == [Cause.POLL_TIMEOUT, Cause.NEW_MEMBER]
+
+
+def test_a_source_may_begin_in_the_middle_of_epochs() -> None:
+    script = Script()
+    for ms in range(0, 20_000, 5_000):
+        script.consumer("c1", ms, 7, 7)
+        script.consumer("c2", ms + 10, 7, 7)
+    script.consumer("c2", 21_000, -1, -1)
+    script.consumer("c1", 22_000, 7, 8, {"orders": [0, 1]})
+    history = script.history()
+    (only,) = history.rebalances
+    assert (only.generation_id, only.cause, only.client_id, only.members_before) == (8, Cause.MEMBER_LEFT, "c2", 2)
+    assert [(life.member_id, life.first_generation_id) for life in history.members] == [("c1-id", 7), ("c2-id", 7)]
+    assert (history.states[0].state, history.states[0].generation_id) == ("Stable", 7)

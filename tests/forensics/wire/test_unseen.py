@@ -1,0 +1,43 @@
+"""Starts that no frame shows: candidates that fit what was answered."""
+
+from __future__ import annotations
+
+from kcoord_wire.forensics.model import Cause
+from tests.support.exchange_script import Script, at, both_join, two_members
+
+
+def test_an_unanswered_join_starts_it_if_the_group_rebalances_next() -> None:
+    script = two_members()
+    script.join("c3", 5_000, None, member_id="")
+    script.rows[-1].api_version = 3
+    script.closed("c3", 5_050)
+    script.beat("c2", 5_300, 1, error=27)
+    script.join("c2", 5_400, 9_000, 2)
+    script.join("c1", 5_500, 9_000, 2, members=["c1", "c2"])
+    last = script.last()
+    assert (last.cause, last.client_id, last.started_ns) == (Cause.NEW_MEMBER, "c3", at(5_000))
+    assert last.confidence <= 0.6
+
+
+def test_a_follower_that_says_so_started_nothing() -> None:
+    script = two_members()
+    script.beats("c2", 1_000, 2_000, 1)
+    script.beats("c1", 1_000, 8_000, 1)
+    script.join("c1", 8_100, 8_100, 2, members=["c1"], reason="group is already rebalancing", more=b"x")
+    assert (script.last().cause, script.last().client_id) == (Cause.SESSION_EXPIRED, "c2")
+
+
+def test_an_unchanged_join_of_a_follower_started_nothing() -> None:
+    script = two_members()
+    both_join(script, "c2")
+    assert script.last().cause == Cause.UNKNOWN
+
+
+def test_a_member_vanishes_whose_timeout_is_not_known() -> None:
+    script = Script()
+    script.beats("c1", 0, 20_000, 7)
+    script.beats("c2", 0, 5_000, 7)
+    script.beat("c1", 20_000, 7, error=27)
+    script.join("c1", 20_100, 20_100, 8, members=["c1"])
+    last = script.last()
+    assert (last.cause, last.client_id, last.confidence) == (Cause.SESSION_EXPIRED, "c2", 0.5)
