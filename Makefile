@@ -83,7 +83,7 @@ lint: setup ## ruff, mypy, and whether the generated files are those that the sc
 	$(PY) -m mypy
 	$(PY) -m kcoord_wire.schema.generate --check
 
-simulate: setup ## random schedules of faults on the virtual cluster (SEEDS=first:last, or how many)
+simulate: setup ## random schedules of faults on the virtual cluster (SEEDS=FIRST:END, without END)
 	$(VENV)/bin/kcoord simulate --seeds $(SEEDS)
 
 truth: setup ## how often the causes agree with the coordinator's own account, over hundreds of labelled scenarios

@@ -138,7 +138,8 @@ def _start_worker() -> None:
 
 
 def _try_seed(seed: int) -> _Outcome:
-    from kcoord_wire.simulation.group.script import SimulationFailure, random_script, run_script
+    from kcoord_wire.simulation.group.script import random_script
+    from kcoord_wire.simulation.script import SimulationFailure, run_script
 
     try:
         return _Outcome(seed, run_script(random_script(seed)), None)

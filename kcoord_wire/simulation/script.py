@@ -13,11 +13,10 @@ Laws:
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from random import Random
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -28,7 +27,6 @@ from kcoord_wire.simulation.violation import ViolationError
 __all__ = ["Action", "Script", "SimulationFailure", "World", "choose", "minimize", "run_script", "source_of"]
 
 _LAST_LINES: Final = 12  # of the trace, printed with a failure
-_CONSTRUCTED: Final = re.compile(r"\b([A-Z]\w+)\(")
 
 ChoiceT = TypeVar("ChoiceT")
 ReportT = TypeVar("ReportT")
@@ -120,12 +118,18 @@ class SimulationFailure(AssertionError):
         self.violation = violation
         self.law = violation.law
         last = "".join(f"# {str(line)[:200]}\n" for line in trace[-_LAST_LINES:])
-        source = f"run_script({script!r})"
-        names = sorted({*_CONSTRUCTED.findall(source), "run_script"})
         super().__init__(
-            f"{violation}\n{last}# seed {script.seed}; to replay:\n"
-            f"from {type(script).__module__} import {', '.join(names)}\n\n{source}"
+            f"{violation}\n{last}# seed {script.seed}; to replay:\n{_imports(script)}\nrun_script({script!r})"
         )
+
+
+def _imports(script: Script[Any, Any]) -> str:
+    """Return the imports that the source of a script needs."""
+    names: dict[str, set[str]] = {run_script.__module__: {run_script.__name__}}
+    for kind in {type(part) for item in (script, *script.actions) for part in (item, *vars(item).values())}:
+        if is_dataclass(kind):
+            names.setdefault(kind.__module__, set()).add(kind.__name__)
+    return "".join(f"from {module} import {', '.join(sorted(names[module]))}\n" for module in sorted(names))
 
 
 def run_script(script: Script[WorldT, ReportT], *, shrink: bool = True) -> ReportT:

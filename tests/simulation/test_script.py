@@ -73,7 +73,8 @@ def test_a_failure_is_reduced_to_the_law_it_broke_first() -> None:
         "solvent: -9 coins\n"
         "#        20 till         has        -9\n"
         "# seed 7; to replay:\n"
-        f"from {__name__} import Pay, TillScript, run_script\n\n"
+        "from kcoord_wire.simulation.script import run_script\n"
+        f"from {__name__} import Pay, TillScript\n\n"
         "run_script(TillScript(seed=7, price=1, actions=[\n    Pay(at=20, coins=-9),\n]))"
     )
 

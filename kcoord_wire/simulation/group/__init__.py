@@ -8,6 +8,7 @@ run_script(random_script(seed=7))
 
 from kcoord_wire.simulation.group.cluster import Cluster
 from kcoord_wire.simulation.group.members import MemberOptions
-from kcoord_wire.simulation.group.script import GroupScript, random_script, run_script
+from kcoord_wire.simulation.group.script import GroupScript, random_script
+from kcoord_wire.simulation.script import run_script
 
 __all__ = ["Cluster", "GroupScript", "MemberOptions", "random_script", "run_script"]

@@ -30,29 +30,10 @@ from kcoord_wire.simulation.group.acts import (
 )
 from kcoord_wire.simulation.group.cluster import Cluster
 from kcoord_wire.simulation.group.members import MemberOptions
-from kcoord_wire.simulation.script import Action, Script, SimulationFailure, choose, run_script
+from kcoord_wire.simulation.script import Action, Script, choose
 from kcoord_wire.simulation.violation import ViolationError
 
-__all__ = [
-    "AddPartitions",
-    "Crash",
-    "CrashCoordinator",
-    "CutOff",
-    "FailDisk",
-    "GroupScript",
-    "Join",
-    "LeaveGroup",
-    "Lose",
-    "Meddle",
-    "MemberOptions",
-    "Pause",
-    "Report",
-    "Resubscribe",
-    "SimulationFailure",
-    "Stray",
-    "random_script",
-    "run_script",
-]
+__all__ = ["GroupScript", "Report", "random_script"]
 
 SETTLE_MS: Final = 300_000
 """A group with the timeouts of `random_script` is Stable within this after the last fault: a session timeout, the join

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from kcoord_wire.simulation.group.script import SimulationFailure, random_script, run_script
+from kcoord_wire.simulation.group.script import random_script
+from kcoord_wire.simulation.script import SimulationFailure, run_script
 from tests.support.planted_bugs import PLANTED
 
 SEEDS = range(60)

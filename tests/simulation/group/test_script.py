@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kcoord_wire.simulation.group import acts, script
-from kcoord_wire.simulation.group.script import SimulationFailure, random_script, run_script
+from kcoord_wire.simulation.group import acts, members, script
+from kcoord_wire.simulation.group.script import random_script
+from kcoord_wire.simulation.script import SimulationFailure, run_script
 from tests.support.planted_bugs import two_leaders
 
 
@@ -13,7 +14,7 @@ def test_a_script_prints_as_itself() -> None:
     kinds = set()
     for seed in range(40):
         drawn = random_script(seed)
-        assert eval(repr(drawn), vars(script)) == drawn
+        assert eval(repr(drawn), vars(acts) | vars(members) | vars(script)) == drawn
         kinds |= {type(action).__name__ for action in drawn.actions}
     assert kinds == set(acts.__all__) - {"MemberAction"}, "every action occurs"
 
