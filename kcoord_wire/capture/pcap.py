@@ -2,14 +2,14 @@
 
 Laws:
 
-* A file that is neither is refused (`CaptureError`). A file that is damaged or cut short gives every packet before the
-  damage and says what was wrong, once.
+* A file that is neither is refused (`CaptureError`). Of a file that is damaged or cut short, every packet before the
+  damage is read, and the damage is reported once.
 * Nothing is allocated for a size that the file claims: a packet above `MAX_PACKET` ends the reading, a pcapng block
-  above it is passed over piece by piece.
+  above it is skipped piece by piece.
 * Timestamps are whole nanoseconds, so that no precision of the file is lost.
 
-The containers are read here and not by dpkt, which dissects the packets: dpkt allocates what the file claims, knows one
-pcapng interface and gives timestamps as floats.
+dpkt dissects the packets but does not read the containers, because it allocates what the file claims, knows one pcapng
+interface and returns timestamps as floats.
 
 Sources: draft-ietf-opsawg-pcap (sections 4 and 5), draft-ietf-opsawg-pcapng (section 4).
 """
@@ -61,7 +61,7 @@ _OPTION_END, _OPTION_RESOLUTION, _OPTION_OFFSET = 0, 9, 14
 
 
 class CaptureError(ValueError):
-    """The file is not a capture at all, or of a version that nothing is known of."""
+    """The file is not a capture, or of an unknown version."""
 
 
 class TimestampError(ValueError):
@@ -72,8 +72,8 @@ class TimestampError(ValueError):
 class Packet:
     """One captured packet.
 
-    :ivar time_ns: when it was seen, in nanoseconds since 1970
-    :ivar link_type: what its first byte belongs to (the LINKTYPE_ registry of tcpdump.org)
+    :ivar time_ns: when it was captured, in nanoseconds since 1970
+    :ivar link_type: the protocol of its first byte (the LINKTYPE_ registry of tcpdump.org)
     :ivar data: the bytes captured
     :ivar length: bytes it had on the wire; more than were captured if the capture cut it
     """
@@ -87,8 +87,8 @@ class Packet:
 def read_packets(file: BinaryIO, on_damage: Callable[[str], None]) -> Iterator[Packet]:
     """The packets of a capture, in file order.
 
-    :param file: read from where it stands; need not be seekable
-    :param on_damage: told, in words, why the reading ended before the end of the file
+    :param file: read from its current position; need not be seekable
+    :param on_damage: called with the reason, in words, if the reading ends before the file does
     :raises CaptureError: the file is neither pcap nor pcapng
     """
     magic = file.read(4)
@@ -121,7 +121,13 @@ def _read_pcap(file: BinaryIO, magic: bytes, on_damage: Callable[[str], None]) -
 
 @dataclass(slots=True)
 class Interface:
-    """What an interface description block says: the link type and how timestamps count."""
+    """The content of an interface description block.
+
+    :ivar link_type: as in `Packet`
+    :ivar snap_length: bytes captured of a packet, 0 for no limit
+    :ivar ticks_per_second: the unit of timestamps
+    :ivar offset_seconds: added to them
+    """
 
     link_type: int
     snap_length: int
@@ -133,44 +139,72 @@ class Interface:
         return self.offset_seconds * NANOSECONDS + ticks * NANOSECONDS // self.ticks_per_second
 
 
+class _DamageError(Exception):
+    """A pcapng file cannot be read any further."""
+
+
 def _read_pcapng(file: BinaryIO, on_damage: Callable[[str], None]) -> Iterator[Packet]:
-    order = "<"
-    interfaces: list[Interface] = []
-    head = SECTION_MAGIC + file.read(4)
-    first = True
-    while head:
-        if len(head) < 8:
-            return on_damage("the file ends within a block's header")
-        if head[:4] == SECTION_MAGIC:
-            mark = file.read(4)
-            if mark not in BYTE_ORDER:
-                if first:
-                    raise CaptureError("a pcapng section without a byte-order mark")
-                return on_damage("a section without a byte-order mark: nothing after it was read")
-            order = BYTE_ORDER[mark]
-            interfaces = []
-            already = 12
-        else:
-            already = 8
-        kind, size = struct.unpack(order + "II", head)
-        if size < already + 4 or size % 4:
-            return on_damage(f"a block claims {size} bytes: nothing after it was read")
-        body = _read_block(file, size - already)
-        if body is None:
-            return on_damage("the file ends within a block")
-        if first and struct.unpack_from(order + "H", body)[0] != 1:
-            raise CaptureError("a pcapng section of an unknown version")
-        first = False
-        try:
-            if kind == INTERFACE_BLOCK:
-                interfaces.append(read_interface(order, body))
-            elif packet := read_packet_block(order, kind, body, interfaces):
+    try:
+        yield from _Blocks(file).packets()
+    except _DamageError as damage:
+        on_damage(str(damage))
+
+
+class _Blocks:
+    """The blocks of a pcapng file, whose first four bytes have been read."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._order = "<"
+        self._interfaces: list[Interface] = []
+        self._first = True
+
+    def packets(self) -> Iterator[Packet]:
+        head = SECTION_MAGIC + self._file.read(4)
+        while head:
+            packet = self._parse(*self._next(head))
+            if packet is not None:
                 yield packet
+            head = self._file.read(8)
+
+    def _next(self, head: bytes) -> tuple[int, bytes]:
+        """Type and body of the block that begins with the eight bytes of `head`."""
+        if len(head) < 8:
+            raise _DamageError("the file ends within a block's header")
+        already = 8
+        if head[:4] == SECTION_MAGIC:
+            self._begin_section(self._file.read(4))
+            already = 12
+        kind, size = struct.unpack(self._order + "II", head)
+        if size < already + 4 or size % 4:
+            raise _DamageError(f"a block claims {size} bytes: nothing after it was read")
+        body = _read_block(self._file, size - already)
+        if body is None:
+            raise _DamageError("the file ends within a block")
+        if self._first and struct.unpack_from(self._order + "H", body)[0] != 1:
+            raise CaptureError("a pcapng section of an unknown version")
+        self._first = False
+        return kind, body
+
+    def _begin_section(self, mark: bytes) -> None:
+        if mark not in BYTE_ORDER:
+            if self._first:
+                raise CaptureError("a pcapng section without a byte-order mark")
+            raise _DamageError("a section without a byte-order mark: nothing after it was read")
+        self._order = BYTE_ORDER[mark]
+        self._interfaces = []
+
+    def _parse(self, kind: int, body: bytes) -> Packet | None:
+        try:
+            if kind != INTERFACE_BLOCK:
+                return read_packet_block(self._order, kind, body, self._interfaces)
+            self._interfaces.append(read_interface(self._order, body))
         except TimestampError as error:
-            return on_damage(f"{error}: nothing after it was read")
+            raise _DamageError(f"{error}: nothing after it was read") from None
         except (struct.error, IndexError):
-            return on_damage(f"a block of type {kind} is too short for what it says, or names no interface")
-        head = file.read(8)
+            text = f"a block of type {kind} is too short for its content, or names an unknown interface"
+            raise _DamageError(text) from None
+        return None
 
 
 def _read_block(file: BinaryIO, size: int) -> bytes | None:
@@ -187,7 +221,10 @@ def _read_block(file: BinaryIO, size: int) -> bytes | None:
 
 
 def read_interface(order: str, body: bytes) -> Interface:
-    """What the body of an interface description block says. struct.error or IndexError where it is too short."""
+    """Parse the body of an interface description block.
+
+    :raises struct.error: it is too short; IndexError likewise
+    """
     link_type, _, snap_length = struct.unpack_from(order + "HHI", body)
     interface = Interface(link_type, snap_length)
     position = 8

@@ -145,8 +145,7 @@ def _read_nullable(entry: bytes, pos: int, path: str, strict: bool) -> tuple[byt
     return entry[start : start + size], start + size
 
 
-def _unwrap(wrapper: _Message, limits: ReadLimits, depth: int, budget: _Budget) -> list[Record]:
-    """Return the messages in `wrapper`, which are taken from the `budget`."""
+def _plain(wrapper: _Message, limits: ReadLimits, depth: int, budget: _Budget) -> bytes:
     if depth > limits.max_depth:
         raise DecodeError("compression", 0, "value", f"wrappers nested more than {limits.max_depth} deep")
     if wrapper.value is None:
@@ -156,6 +155,12 @@ def _unwrap(wrapper: _Message, limits: ReadLimits, depth: int, budget: _Budget) 
     except DecodeError as error:
         raise DecodeError(error.kind, 0, "value", error.detail) from None
     budget.decompressed -= len(plain)
+    return plain
+
+
+def _unwrap(wrapper: _Message, limits: ReadLimits, depth: int, budget: _Budget) -> list[Record]:
+    """Return the messages in `wrapper`, which are taken from the `budget`."""
+    plain = _plain(wrapper, limits, depth, budget)
     records: list[Record] = []
     last_offset = 0
     for index, entry in enumerate(_entries(plain)):

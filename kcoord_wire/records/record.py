@@ -104,12 +104,8 @@ def _read_record(
         field = "headers"
         headers_at = at
         header_count, at = read_varint(block, at, end, 32, strict)
-        if header_count < 0:
-            raise DecodeError("length", headers_at, field, f"a count of {header_count}")
-        if header_count > (end - at) // _MIN_HEADER_SIZE:
-            raise DecodeError("truncated", headers_at, field, f"{header_count} headers cannot be in {end - at} bytes")
-        if header_count > max_headers:
-            raise DecodeError("length", headers_at, field, f"{header_count} headers where {max_headers} are the limit")
+        if header_count:
+            _check_header_count(header_count, headers_at, end - at, max_headers)
     except DecodeError as error:
         raise DecodeError(error.kind, error.offset, field, error.detail) from None
     headers: tuple[RecordHeader, ...] = ()
@@ -118,6 +114,15 @@ def _read_record(
     if at != end:
         raise DecodeError("trailing", at, "length", f"{end - at} bytes after the last field")
     return Record(key, value, timestamp, base_offset + delta, headers, attributes), end, delta
+
+
+def _check_header_count(count: int, pos: int, left: int, most: int) -> None:
+    if count < 0:
+        raise DecodeError("length", pos, "", f"a count of {count}")
+    if count > left // _MIN_HEADER_SIZE:
+        raise DecodeError("truncated", pos, "", f"{count} headers cannot be in {left} bytes")
+    if count > most:
+        raise DecodeError("length", pos, "", f"{count} headers, above the limit of {most}")
 
 
 def _read_headers(block: bytes, pos: int, end: int, count: int, strict: bool) -> tuple[tuple[RecordHeader, ...], int]:
