@@ -234,6 +234,3 @@ def test_a_coordinator_is_scraped(caplog: pytest.LogCaptureFixture) -> None:
 )
 def test_first_error(response: Any, error: int) -> None:
     assert first_error(response) == error
-
-
-# ---- the log

@@ -5,11 +5,9 @@ Every reply that a test sees has gone through the codec in the version of its re
 
 from __future__ import annotations
 
-import json
 import tracemalloc
 import uuid
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,138 +16,16 @@ from hypothesis import strategies as st
 import kcoord_wire
 from kcoord_wire import messages as m
 from kcoord_wire.codec.registry import registry
-from kcoord_wire.coordinator.core.config import Endpoint
-from kcoord_wire.coordinator.core.events import Load, Reply, Request, Resign, Tick
+from kcoord_wire.coordinator.core.events import Load, Request, Resign
 from kcoord_wire.coordinator.topics.topics import SERVED, TopicLimits, Topics
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.records import (
     Compression,
-    ControlType,
-    Record,
     RecordBatch,
-    encode_batch,
-    end_transaction_record,
     read_records,
 )
-from kcoord_wire.records.batch import crc32c
+from tests.support.broker import EACH, ENDPOINT, GOOD, NO_ID, OURS, Broker, batch, values, versions
 from tests.support.strategies import messages
-
-ENDPOINT = Endpoint(3, "127.0.0.1", 9092)
-NO_ID = uuid.UUID(int=0)
-FOREIGN = Path(__file__).parent.parent / "data" / "records" / "foreign.jsonl"
-OURS = (0, 1, 2, 3, 18, 22, 23)  # what the topics answer themselves
-EACH = [pytest.param(key, version, id=f"{key}-v{version}") for key in OURS for version in SERVED[key]]
-T = TypeVar("T")
-
-
-def versions(key: int, least: int = 0) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("version", [version for version in SERVED[key] if version >= least])
-
-
-class Broker:
-    """Topics with a clock, and tokens that run on."""
-
-    def __init__(self, topics: dict[str, int] | None = None, **options: Any) -> None:
-        self.topics = Topics(ENDPOINT, {"orders": 2} if topics is None else topics, cluster_id="c", **options)
-        self.now = 1_000
-        self.token = 0
-        self.asked: dict[int, tuple[type, int]] = {}
-
-    def send(self, message: Any, version: int) -> list[Reply]:
-        self.token += 1
-        codec = registry.request(next(key for key in OURS if registry.request(key).cls is type(message)))
-        sent = codec.decode(codec.encode(message, version), version)
-        self.asked[self.token] = registry.response(codec.api_key or 0).cls, version
-        return self.checked(self.topics.handle(Request(self.token, sent, version), self.now))
-
-    def tick(self, now: int) -> list[Reply]:
-        self.now = now
-        return self.checked(self.topics.handle(Tick(), now))
-
-    def due(self) -> int | None:
-        return self.topics.deadline
-
-    def checked(self, effects: list[Any]) -> list[Reply]:
-        for effect in effects:
-            assert isinstance(effect, Reply)
-            assert effect.after == 0
-            cls, version = self.asked.pop(effect.token)
-            if effect.message is not None:
-                assert type(effect.message) is cls
-                kcoord_wire.encode_response(effect.message, version)
-                effect.message = registry[cls.__name__].decode(kcoord_wire.encode(effect.message, version), version)
-        return effects
-
-    def ask(self, message: Any, version: int, _: type[T] | None = None) -> T:
-        (reply,) = self.send(message, version)
-        assert reply.token == self.token
-        response: T = reply.message
-        return response
-
-    # ---- shorter ways to say what tests say most
-
-    def produce(
-        self, data: bytes | None, version: int = 9, partition: int = 0, topic: str = "orders", **options: Any
-    ) -> m.ProduceResponsePartitionProduceResponse:
-        request = self.produce_request(data, version, partition, topic, **options)
-        response = self.ask(request, version, m.ProduceResponse)
-        return response.responses[0].partition_responses[0]
-
-    def produce_request(
-        self, data: bytes | None, version: int, partition: int = 0, topic: str = "orders", **options: Any
-    ) -> m.ProduceRequest:
-        parts = [m.ProduceRequestPartitionProduceData(index=partition, records=data)]
-        named = m.ProduceRequestTopicProduceData(**self.naming("name", topic, version, 13), partition_data=parts)
-        return m.ProduceRequest(**{"acks": -1, "timeout_ms": 1_000, **options}, topic_data=[named])
-
-    def fetch_request(self, offset: int, version: int, topic: str = "orders", **options: Any) -> m.FetchRequest:
-        part = m.FetchRequestFetchPartition(fetch_offset=offset, partition_max_bytes=1 << 20)
-        part.partition = options.pop("partition", 0)
-        part.current_leader_epoch = options.pop("current_leader_epoch", -1)
-        named = m.FetchRequestFetchTopic(**self.naming("topic", topic, version, 13), partitions=[part])
-        merged: dict[str, Any] = {"max_wait_ms": 500, "min_bytes": 1, **options}
-        return m.FetchRequest(**merged, topics=[named])
-
-    def fetch(self, offset: int, version: int = 11, **options: Any) -> m.FetchResponsePartitionData:
-        request = self.fetch_request(offset, version, **{"max_wait_ms": 0, **options})
-        return self.ask(request, version, m.FetchResponse).responses[0].partitions[0]
-
-    def list_offset(
-        self, timestamp: int, version: int = 7, **options: Any
-    ) -> m.ListOffsetsResponseListOffsetsPartitionResponse:
-        part = m.ListOffsetsRequestListOffsetsPartition(**{"timestamp": timestamp, **options})
-        named = m.ListOffsetsRequestListOffsetsTopic(name="orders", partitions=[part])
-        request = m.ListOffsetsRequest(replica_id=-1, topics=[named])
-        return self.ask(request, version, m.ListOffsetsResponse).topics[0].partitions[0]
-
-    def epoch_end(self, epoch: int, version: int = 4, **options: Any) -> m.OffsetForLeaderEpochResponseEpochEndOffset:
-        part = m.OffsetForLeaderEpochRequestOffsetForLeaderPartition(leader_epoch=epoch, **options)
-        named = m.OffsetForLeaderEpochRequestOffsetForLeaderTopic(topic="orders", partitions=[part])
-        request = m.OffsetForLeaderEpochRequest(topics=[named])
-        return self.ask(request, version, m.OffsetForLeaderEpochResponse).topics[0].partitions[0]
-
-    def metadata(self, version: int, *names: str | None, **options: Any) -> m.MetadataResponse:
-        topics = [m.MetadataRequestTopic(name=name) for name in names]
-        return self.ask(m.MetadataRequest(topics=topics, **options), version, m.MetadataResponse)
-
-    def naming(self, name: str, topic: str, version: int, ids_from: int) -> dict[str, Any]:
-        if version < ids_from:
-            return {name: topic}
-        return {"topic_id": self.topics.id_of(topic) or uuid.UUID(int=1)}
-
-
-def batch(*values: bytes, at: int = 100, **options: Any) -> bytes:
-    return encode_batch([Record(None, value, timestamp=at + n) for n, value in enumerate(values)], **options)
-
-
-def values(data: bytes | None) -> list[tuple[int, bytes | None]]:
-    return [(record.offset, record.value) for read in read_records(data or b"") for record in read.records]
-
-
-@pytest.fixture
-def broker() -> Broker:
-    return Broker()
-
 
 # ---- what is served
 
@@ -419,71 +295,6 @@ def test_produce_and_fetch_back(broker: Broker, version: int) -> None:
     assert broker.fetch(0, partition=1).records == b""
 
 
-@pytest.mark.parametrize("line", FOREIGN.read_text("utf-8").splitlines())
-def test_batches_that_other_libraries_made(broker: Broker, line: str) -> None:
-    case = json.loads(line)
-    data = bytes.fromhex(case["hex"])
-    outcome = broker.produce(data)
-    if case["magic"] != 2 or case["name"] == "gaps":  # offsets are the broker's to give, so none may be left out
-        assert outcome.error_code == ErrorCode.INVALID_RECORD
-    elif data[22] & 0x10:
-        assert outcome.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    else:
-        assert outcome.error_code == 0, outcome.error_message
-        broker.produce(data, partition=1)
-        stored = broker.fetch(0).records or b""
-        assert (stored[8:12], stored[16:]) == (data[8:12], data[16:])
-
-
-def changed(data: bytes, at: int, new: bytes) -> bytes:
-    return data[:at] + new + data[at + len(new) :]
-
-
-def resealed(data: bytes, at: int, new: bytes) -> bytes:
-    """`data` changed, with the checksum that belongs to it."""
-    data = changed(data, at, new)
-    return changed(data, 17, crc32c(data[21:]).to_bytes(4, "big"))
-
-
-GOOD = batch(b"a", b"b")
-BAD = {
-    "null": (None, ErrorCode.INVALID_RECORD),
-    "empty": (b"", ErrorCode.INVALID_RECORD),
-    "cut": (GOOD[:-1], ErrorCode.CORRUPT_MESSAGE),
-    "a few bytes": (GOOD[:5], ErrorCode.CORRUPT_MESSAGE),
-    "half a header": (GOOD[:40], ErrorCode.CORRUPT_MESSAGE),
-    "negative length": (changed(GOOD, 8, b"\xff\xff\xff\xff"), ErrorCode.CORRUPT_MESSAGE),
-    "short length": (changed(GOOD[:20], 8, b"\0\0\0\x08"), ErrorCode.CORRUPT_MESSAGE),
-    "checksum": (changed(GOOD, len(GOOD) - 1, b"\1"), ErrorCode.CORRUPT_MESSAGE),
-    "magic": (changed(GOOD, 16, b"\1"), ErrorCode.INVALID_RECORD),
-    "two batches": (GOOD + GOOD, ErrorCode.INVALID_RECORD),
-    "trailing": (GOOD + b"\0", ErrorCode.INVALID_RECORD),
-    "no records": (encode_batch([]), ErrorCode.INVALID_RECORD),
-    "count": (resealed(GOOD, 57, b"\0\0\0\1"), ErrorCode.INVALID_RECORD),
-    "negative count": (resealed(GOOD, 57, b"\xff\xff\xff\xff"), ErrorCode.INVALID_RECORD),
-    "too many": (resealed(resealed(GOOD, 57, b"\0\0\0\3"), 23, b"\0\0\0\2"), ErrorCode.INVALID_RECORD),
-    "last offset": (resealed(GOOD, 23, b"\0\0\0\7"), ErrorCode.INVALID_RECORD),
-    "no codec": (resealed(GOOD, 22, b"\7"), ErrorCode.INVALID_RECORD),
-    "large": (batch(bytes(1 << 20)), ErrorCode.MESSAGE_TOO_LARGE),
-    "sequence": (batch(b"a", producer_id=1, producer_epoch=0, base_sequence=-1), ErrorCode.INVALID_RECORD),
-    "transaction": (
-        batch(b"a", transactional=True, producer_id=1, producer_epoch=0, base_sequence=0),
-        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    ),
-    "control": (encode_batch([end_transaction_record(ControlType.COMMIT, 0)], control=True), ErrorCode.INVALID_RECORD),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_records_that_are_refused(broker: Broker, name: str) -> None:
-    data, error = BAD[name]
-    outcome = broker.produce(data)
-    assert ErrorCode(outcome.error_code) is error
-    assert (outcome.base_offset, outcome.log_start_offset) == (-1, -1)
-    assert outcome.error_message
-    assert broker.fetch(0).high_watermark == 0
-
-
 @pytest.mark.parametrize("version", [6, 7])
 def test_zstd_comes_with_v7(broker: Broker, version: int) -> None:
     outcome = broker.produce(batch(b"a", compression=Compression.ZSTD), version)
@@ -524,53 +335,6 @@ def test_one_bad_partition_does_not_spoil_the_others(broker: Broker) -> None:
         (1, ErrorCode.CORRUPT_MESSAGE, -1),
         (0, 0, 2),
     ]
-
-
-# ---- idempotent producers
-
-
-def sequenced(sequence: int, epoch: int = 0, count: int = 2, producer_id: int = 5) -> bytes:
-    return batch(*[b"v"] * count, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
-
-
-def test_a_batch_that_is_sent_twice_is_stored_once(broker: Broker) -> None:
-    offsets = [broker.produce(sequenced(sequence)).base_offset for sequence in (0, 2, 4, 6, 8, 10)]
-    assert offsets == [0, 2, 4, 6, 8, 10]
-    again = [broker.produce(sequenced(sequence)) for sequence in (2, 4, 6, 8, 10)]
-    assert [(outcome.error_code, outcome.base_offset) for outcome in again] == [(0, n) for n in (2, 4, 6, 8, 10)]
-    forgotten = broker.produce(sequenced(0))
-    assert forgotten.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert broker.produce(sequenced(12)).base_offset == 12
-    assert broker.produce(sequenced(0), partition=1).base_offset == 0  # each partition counts for itself
-
-
-def test_sequences_and_epochs(broker: Broker) -> None:
-    assert broker.produce(sequenced(7)).error_code == 0  # nothing is known of the producer: any sequence will do
-    for gap in (8, 10):
-        assert broker.produce(sequenced(gap)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert broker.produce(sequenced(9, epoch=1)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert broker.produce(sequenced(0, epoch=1)).error_code == 0
-    assert broker.produce(sequenced(9)).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
-    assert broker.produce(sequenced(0, epoch=1, count=1)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert broker.produce(sequenced(2, epoch=1)).base_offset == 4
-
-
-def test_sequences_go_round(broker: Broker) -> None:
-    last = 2**31 - 1
-    assert broker.produce(sequenced(last - 3)).error_code == 0
-    assert broker.produce(sequenced(last - 1)).error_code == 0
-    assert broker.produce(sequenced(0)).base_offset == 4
-    assert broker.produce(sequenced(last, producer_id=6)).error_code == 0  # from the last to 0 within a batch
-    assert broker.produce(sequenced(last, producer_id=6)).base_offset == 6
-    assert broker.produce(sequenced(1, producer_id=6)).base_offset == 8
-
-
-def test_only_so_many_producers_are_remembered(broker: Broker) -> None:
-    for producer_id in range(1, 258):
-        broker.produce(sequenced(0, producer_id=producer_id))
-    end = broker.fetch(0).high_watermark
-    assert broker.produce(sequenced(0, producer_id=257)).base_offset == end - 2
-    assert broker.produce(sequenced(0, producer_id=1)).base_offset == end  # forgotten
 
 
 # ---- Fetch
@@ -760,27 +524,6 @@ def test_list_offsets_of_old(broker: Broker, timestamp: int, most: int, offsets:
     assert filled(broker).list_offset(timestamp, 0, max_num_offsets=most).old_style_offsets == offsets
     assert broker.list_offset(-1, 0, partition_index=1, max_num_offsets=9).old_style_offsets == [0]
     assert broker.list_offset(-3, 0).error_code == ErrorCode.UNSUPPORTED_VERSION
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        resealed(GOOD, 22, b"\2"),  # not compressed, as it says
-        resealed(GOOD, 61, b"\x7f"),
-        resealed(GOOD, 35, (1_000).to_bytes(8, "big")),  # no record is as late as the header says
-        batch(bytes(1 << 25), compression=Compression.ZSTD, at=1_000),  # more than is decompressed
-        resealed(
-            resealed(batch(b"a", compression=Compression.GZIP), 57, b"\0\1\0\0"), 23, b"\0\0\xff\xff"
-        ),  # more records than are read
-    ],
-    ids=["codec", "record", "time", "bomb", "many"],
-)
-def test_a_batch_whose_records_cannot_be_looked_at_is_found_as_a_whole(broker: Broker, data: bytes) -> None:
-    latest = int.from_bytes(data[35:43], "big")
-    assert broker.produce(data).error_code == 0
-    for timestamp in (-3, latest):
-        answer = broker.list_offset(timestamp)
-        assert (answer.error_code, answer.offset, answer.timestamp) == (0, 0, latest)
 
 
 @versions(2, least=1)

@@ -1,0 +1,256 @@
+"""Segments that a crash has torn, that are damaged, or that something else has written."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+import kcoord_wire as kw
+from kcoord_wire.coordinator.core.events import LogRecord
+from kcoord_wire.coordinator.log.disk import FileDisk
+from kcoord_wire.coordinator.log.store import CorruptLogError, Store
+from kcoord_wire.disk import SECTOR, MemoryDisk
+from kcoord_wire.records import (
+    Compression,
+    Record,
+    encode_batch,
+    encode_message_set,
+    encode_offsets_record,
+)
+from tests.support.logs import (
+    FIRST,
+    NOW,
+    STATES,
+    WRITES,
+    batches,
+    commit,
+    content,
+    disk_of,
+    log_of,
+    recovered,
+    write,
+)
+
+
+def test_a_log_cut_at_every_byte_is_a_whole_number_of_writes() -> None:
+    data, bounds = log_of(*WRITES)
+    for end in range(len(data) + 1):
+        disk = disk_of({FIRST: data[:end]})
+        store, found = recovered(disk)
+        whole = max(n for n, bound in enumerate(bounds) if bound <= end)
+        assert found == STATES[whole], f"cut at {end}"
+        assert store.recovered.truncated == end - bounds[whole]
+        assert disk.sizes() == {FIRST: bounds[whole]}
+        write(store, [commit("z", 0, end)])
+        assert recovered(disk)[1] == {**STATES[whole], ("z", 0): end}
+
+
+def test_a_cut_that_is_not_at_the_end_of_the_log_is_refused() -> None:
+    data, _ = log_of(*WRITES)
+    follows = f"{sum(map(len, WRITES)):020}.log"
+    for end in range(len(data)):
+        files = {FIRST: data[:end], follows: b""}
+        disk = disk_of(files)
+        with pytest.raises(CorruptLogError):
+            Store(disk).recover()
+        assert content(disk) == files
+
+
+@pytest.mark.parametrize("flip", [0x01, 0x80, 0xFF])
+def test_every_byte_damaged_is_refused_or_the_last_write_is_cut_off(flip: int) -> None:
+    data, bounds = log_of(*WRITES)
+    last = bounds[-2]
+    for at in range(len(data)):
+        damaged = bytearray(data)
+        damaged[at] ^= flip
+        files = {FIRST: bytes(damaged)}
+        disk = disk_of(files)
+        if at < last:
+            with pytest.raises(CorruptLogError) as caught:
+                Store(disk).recover()
+            assert caught.value.file == FIRST
+            assert caught.value.position == max(bound for bound in bounds if bound <= at)
+            assert content(disk) == files
+        else:
+            try:
+                store, found = recovered(disk)
+            except CorruptLogError:
+                assert content(disk) == files
+                assert at < last + 21, "what the checksum does not cover"
+            else:
+                assert found == STATES[-2]
+                assert store.recovered.truncated == len(data) - last
+                assert disk.sizes() == {FIRST: last}
+
+
+@pytest.mark.parametrize("length", [-1, 0, 1, 48, 49, 200, 10_000, 1 << 30, (1 << 31) - 1])
+@pytest.mark.parametrize("which", range(len(WRITES) - 1))
+def test_a_damaged_length_does_not_hide_what_follows(length: int, which: int) -> None:
+    data, bounds = log_of(*WRITES)
+    at = bounds[which] + 8
+    damaged = data[:at] + length.to_bytes(4, "big", signed=True) + data[at + 4 :]
+    disk = disk_of({FIRST: damaged})
+    with pytest.raises(CorruptLogError) as caught:
+        Store(disk).recover()
+    assert caught.value.position == bounds[which]
+    assert content(disk) == {FIRST: damaged}
+
+
+def test_two_damaged_batches_at_the_end_are_more_than_one_write() -> None:
+    data, bounds = log_of(*WRITES)
+    damaged = bytearray(data)
+    for start in bounds[-3:-1]:
+        damaged[start + 70] ^= 1
+    with pytest.raises(CorruptLogError, match="checksum"):
+        Store(disk_of({FIRST: bytes(damaged)})).recover()
+
+
+@pytest.mark.parametrize("junk", [b"\0", b"\xff", b"{"])
+@pytest.mark.parametrize("size", [1, 12, 61, 512, 5000])
+def test_a_tail_that_holds_no_batch_is_cut_off(junk: bytes, size: int) -> None:
+    data, _ = log_of(*WRITES)
+    disk = disk_of({FIRST: data + junk * size})
+    store, found = recovered(disk)
+    assert (found, store.recovered.truncated) == (STATES[-1], size)
+
+
+@pytest.mark.parametrize("lost", range(4))
+@pytest.mark.parametrize("filler", [0, 0x5A])
+def test_any_sector_of_the_last_write_may_be_missing(lost: int, filler: int) -> None:
+    for shift in range(SECTOR):
+        start = 300 + shift
+        # two groups of records: the first fills the file up to `start`, the second begins there
+        padding = start - len(log_of([commit("a", 0, 1)])[0])
+        pad = commit("a", 0, 1, "x" * padding)
+        assert pad.value is not None
+        while (size := len(log_of([pad])[0])) > start:
+            pad.value.metadata = pad.value.metadata[: start - size]
+        data, bounds = log_of([pad], [commit("b", n, n, "y" * 90) for n in range(12)])
+        sector = (bounds[1] // SECTOR + lost) * SECTOR
+        gone = slice(max(sector, bounds[1]), min(sector + SECTOR, len(data)))
+        damaged = bytearray(data)
+        damaged[gone] = bytes([filler]) * (gone.stop - gone.start)
+        if damaged != data:
+            store, found = recovered(disk_of({FIRST: bytes(damaged)}))
+            assert found == {("a", 0): 1}, f"{bounds[1]}"
+            assert store.recovered.truncated == len(data) - bounds[1]
+
+
+def test_bytes_of_a_log_within_a_torn_record_are_not_taken_for_a_later_batch() -> None:
+    """A client may store what it likes in its assignment: an old batch there proves nothing."""
+    old, _ = log_of(*WRITES)
+    member = kw.GroupMetadataValueMemberMetadata(member_id="m", assignment=old)
+    group = LogRecord(kw.GroupMetadataKey(group="g"), kw.GroupMetadataValue(protocol_type="t", members=[member]))
+    data, bounds = log_of(*WRITES, [group])
+    assert old in data[bounds[-2] :]
+    store, found = recovered(disk_of({FIRST: data[:-1]}))
+    assert found == STATES[-1]
+    assert store.recovered.truncated == len(data) - 1 - bounds[-2]
+
+
+def test_a_wild_length_costs_no_memory(tmp_path: Path) -> None:
+    disk = FileDisk(tmp_path)
+    store, _ = recovered(disk)
+    write(store, [commit("a", 0, 1)])
+    bound = disk.sizes()[FIRST]
+    write(store, [commit("a", 0, 2)])
+    store.close()
+    with (tmp_path / "__consumer_offsets-0" / FIRST).open("r+b") as file:
+        file.seek(bound + 8)
+        file.write(((1 << 31) - 1).to_bytes(4, "big"))
+    tracemalloc.start()
+    try:
+        store, found = recovered(FileDisk(tmp_path))
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+    store.close()
+    assert found == {("a", 0): 1}
+
+
+def raw(*records: tuple[bytes | None, bytes | None], **options: int) -> bytes:
+    placed = [Record(key, value, NOW) for key, value in records]
+    return encode_batch(placed, **{"base_offset": 0, "partition_leader_epoch": 0, **options})  # type: ignore[arg-type]
+
+
+KEY, VALUE = encode_offsets_record(*commit("a", 0, 1))
+assert VALUE is not None
+
+
+@pytest.mark.parametrize(
+    ("batch", "reason"),
+    [
+        (raw((KEY, b"\0\5" + VALUE[2:])), "OffsetCommitValue"),
+        (raw((KEY, VALUE + b"\0")), "OffsetCommitValue"),
+        (raw((KEY[:-1], VALUE)), "OffsetCommitKey"),
+        (raw((None, VALUE)), "key"),
+        (raw((KEY, VALUE), partition_leader_epoch=1), "leader epoch 1"),
+        (raw((KEY, VALUE), base_offset=1), "offset 1 where 0 is due"),
+        (raw((KEY, VALUE), producer_id=5, producer_epoch=0), "kind"),
+        (raw((KEY, VALUE), compression=Compression.GZIP), "kind"),
+        (raw((KEY, VALUE), transactional=True), "kind"),
+        (encode_message_set([Record(KEY, VALUE, NOW, 0)]), "kind"),
+    ],
+    ids=range(10),
+)
+@pytest.mark.parametrize("last", [True, False])
+def test_a_whole_batch_that_this_log_does_not_have(batch: bytes, reason: str, last: bool) -> None:
+    files = {FIRST: batch} if last else {FIRST: batch, f"{1:020}.log": b""}
+    disk = disk_of(files)
+    with pytest.raises(CorruptLogError, match=reason) as caught:
+        Store(disk).recover()
+    assert (caught.value.file, caught.value.position) == (FIRST, 0)
+    assert content(disk) == files
+
+
+def test_an_unknown_version_is_refused_though_it_was_replaced() -> None:
+    files = {FIRST: raw((KEY, VALUE), (KEY, b"\0\5" + VALUE[2:]), (KEY, VALUE))}
+    with pytest.raises(CorruptLogError, match="OffsetCommitValue"):
+        Store(disk_of(files)).recover()
+
+
+def test_records_of_unknown_types_are_left_alone() -> None:
+    unknown = raw((b"\0\x63?", b"x"), (KEY, VALUE), (b"\0\x63?", b"y"))
+    disk = disk_of({FIRST: unknown})
+    store, found = recovered(disk)
+    assert (found, store.recovered.ignored) == ({("a", 0): 1}, 1)
+    store.compact()
+    (batch,) = batches(content(disk)[FIRST])
+    assert [record.value for record in batch.records] == [VALUE, b"y"]
+
+
+def test_files_of_others_are_left_alone() -> None:
+    data, _ = log_of(*WRITES)
+    others = {"partition.metadata": b"version: 0", "00000000000000000000.index": b"", "leader-epoch-checkpoint": b"0"}
+    disk = disk_of({FIRST: data, **others})
+    assert recovered(disk)[1] == STATES[-1]
+    assert content(disk) == {FIRST: data, **others}
+
+
+def segmented() -> dict[str, bytes]:
+    disk = MemoryDisk()
+    store = Store(disk, segment_bytes=1)
+    store.recover()
+    for records in WRITES:
+        write(store, records)
+    return content(disk)
+
+
+@pytest.mark.parametrize("missing", range(len(WRITES) - 1))
+def test_a_missing_segment_is_noticed(missing: int) -> None:
+    files = segmented()
+    del files[sorted(files)[missing]]
+    disk = disk_of(files)
+    with pytest.raises(CorruptLogError, match="is due"):
+        Store(disk).recover()
+    assert content(disk) == files
+
+
+def test_a_segment_that_is_there_twice_is_noticed() -> None:
+    files = segmented()
+    second = sorted(files)[1]
+    files[f"{int(second[:20]) + 1:020}.log"] = files[second]
+    with pytest.raises(CorruptLogError, match="is due"):
+        Store(disk_of(files)).recover()
