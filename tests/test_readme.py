@@ -1,9 +1,10 @@
-"""The README does what it says: its Python runs, its command lines parse, its folders exist."""
+"""README and docs do what they say: their Python runs, their command lines parse, their folders exist."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,10 @@ from kcoord_wire.cli.main import build_parser, main
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+TEXTS = {
+    path.name: path.read_text(encoding="utf-8") for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+}
+COMMANDS = sorted({line for text in TEXTS.values() for line in re.findall(r"^ *kcoord (.*)$", text, re.M)})
 
 
 CODEC, SPARK, COORDINATOR = re.findall(r"```python\n(.*?)```", README, re.S)
@@ -57,9 +62,9 @@ def test_the_spark_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert "orders" in done.stdout
 
 
-@pytest.mark.parametrize("line", re.findall(r"^    kcoord (.*)$", README, re.M))
+@pytest.mark.parametrize("line", COMMANDS)
 def test_the_command_lines_parse(line: str) -> None:
-    arguments = line.partition("   #")[0].split()
+    arguments = shlex.split(line.partition(" #")[0])
     assert build_parser().parse_args(arguments).run is not None
 
 

@@ -1,3 +1,3 @@
-"""The ``kcoord`` command: one module a command."""
+"""The ``kcoord`` command: one module per command."""
 
 __all__: list[str] = []

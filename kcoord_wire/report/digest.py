@@ -15,7 +15,7 @@ from itertools import zip_longest
 from typing import Final
 
 from kcoord_wire.forensics.model import Finding, GroupHistory, Rebalance
-from kcoord_wire.report.formatting import counted, duration, name_of, shown
+from kcoord_wire.report.formatting import counted, duration, name_if_known, name_of, shown
 
 __all__ = ["NAMELESS_GROUP", "CauseShare", "Culprit", "Digest", "digest_of", "digests", "worst_findings"]
 
@@ -190,12 +190,12 @@ def _culprits(rebalances: Iterable[Rebalance]) -> list[Culprit]:
     found: dict[tuple[str, str], Culprit] = {}
 
     def at(name: str, host: str | None) -> Culprit:
-        key = (name, shown(host or "", 60))
+        key = (name, shown(host, 60))
         return found.setdefault(key, Culprit(*key))
 
     for row in rebalances:
-        if row.client_id or row.member_id or row.instance_id:
-            at(name_of(row.client_id, row.member_id, row.instance_id), row.client_host).set_off += 1
+        if name := name_if_known(row.client_id, row.member_id, row.instance_id):
+            at(name, row.client_host).set_off += 1
         if row.late_ms is not None and (row.last_client_id or row.last_member_id):
             culprit = at(name_of(row.last_client_id, row.last_member_id), row.last_client_host)
             culprit.last += 1
@@ -225,8 +225,7 @@ def _sentence(
 def _because(worst: Rebalance, length: float) -> str:
     if worst.late_ms is not None and worst.late_ms >= _LATE * length and (worst.last_client_id or worst.last_member_id):
         return f" because {_person(worst.last_client_id, worst.last_member_id, worst.last_client_host)} was late"
-    if worst.client_id or worst.member_id or worst.instance_id:
-        name = name_of(worst.client_id, worst.member_id, worst.instance_id)
+    if name := name_if_known(worst.client_id, worst.member_id, worst.instance_id):
         return f", set off by {_person(name, None, worst.client_host)}"
     return ""
 

@@ -16,13 +16,15 @@ from typing import Final
 
 from kcoord_wire.fields import printable
 
-__all__ = ["ago", "counted", "duration", "iso", "name_of", "partition_runs", "shown", "utc"]
+__all__ = ["ago", "counted", "duration", "iso", "name_if_known", "name_of", "partition_runs", "shown", "utc"]
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def shown(text: str, limit: int = 120) -> str:
-    """A string of a peer: printable, at most `limit` characters."""
+def shown(text: str | None, limit: int = 120) -> str:
+    """A string of a peer: printable, at most `limit` characters; empty for None."""
+    if not text:
+        return ""
     safe = printable(text[: limit + 1])
     return safe if len(safe) <= limit else f"{safe[: limit - 1]}…"
 
@@ -30,6 +32,11 @@ def shown(text: str, limit: int = 120) -> str:
 def name_of(client_id: str | None, member_id: str | None = None, instance_id: str | None = None) -> str:
     """The name of a member for people: its instance id, else its client id, else its member id."""
     return shown(instance_id or client_id or member_id or "a member without a name", 60)
+
+
+def name_if_known(client_id: str | None, member_id: str | None = None, instance_id: str | None = None) -> str:
+    """The name of a member as in `name_of`; empty if nothing of it is known."""
+    return name_of(client_id, member_id, instance_id) if client_id or member_id or instance_id else ""
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:

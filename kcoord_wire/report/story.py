@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kcoord_wire.forensics.model import GroupHistory, MemberLife, Rebalance
-from kcoord_wire.report.formatting import counted, duration, name_of, partition_runs, shown
+from kcoord_wire.report.formatting import counted, duration, name_if_known, name_of, partition_runs, shown
 
 __all__ = ["Event", "events_of"]
 
@@ -45,7 +45,7 @@ def events_of(history: GroupHistory) -> list[Event]:
     events += _of_ownership(history, names)
     for finding in history.findings:
         events.append(
-            Event(finding.from_ns, shown(finding.subject or ""), shown(finding.severity, 20), shown(finding.text, 600))
+            Event(finding.from_ns, shown(finding.subject), shown(finding.severity, 20), shown(finding.text, 600))
         )
     return sorted(events, key=lambda event: event.time_ns)
 
@@ -60,11 +60,11 @@ def _of_member(life: MemberLife, name: str) -> Iterator[Event]:
     }
     yield Event(life.joined_ns, name, "joins", "; ".join(f"{key} {shown(text)}" for key, text in about.items() if text))
     if life.left_ns is not None:
-        yield Event(life.left_ns, name, "is gone", shown(life.why_left or ""))
+        yield Event(life.left_ns, name, "is gone", shown(life.why_left))
 
 
 def _of_rebalance(row: Rebalance) -> Iterator[Event]:
-    who = name_of(row.client_id, row.member_id, row.instance_id) if row.client_id or row.member_id else ""
+    who = name_if_known(row.client_id, row.member_id, row.instance_id)
     cause = f"#{row.number}: {shown(str(row.cause), 60)}" + (
         f" ({row.confidence:.0%} sure)" if row.confidence < 1 else ""
     )

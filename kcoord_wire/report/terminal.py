@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 from kcoord_wire.extras import require
 from kcoord_wire.forensics.model import Cause, Finding, GroupHistory, Loss, Rebalance
 from kcoord_wire.report.digest import Digest, digests, worst_findings
-from kcoord_wire.report.formatting import ago, counted, duration, name_of, shown
+from kcoord_wire.report.formatting import ago, counted, duration, name_if_known, shown
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -137,9 +137,8 @@ def _longest(digest: Digest) -> Sequence[Rebalance]:
 
 
 def _who(client_id: str | None, member_id: str | None, instance_id: str | None, host: str | None) -> str:
-    if not (client_id or member_id or instance_id):
-        return ""
-    return name_of(client_id, member_id, instance_id) + (f" ({shown(host, 45)})" if host else "")
+    name = name_if_known(client_id, member_id, instance_id)
+    return f"{name} ({shown(host, 45)})" if name and host else name
 
 
 def _finding(finding: Finding) -> Any:

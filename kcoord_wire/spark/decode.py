@@ -318,27 +318,32 @@ def from_kafka_wire(
     :param versions: the column of versions, instead of the option ``version``
     :raises ValueError: an option is unknown, missing or wrong
     """
-    settings = {str(name).lower(): value for name, value in (options or {}).items()}
-    for name in settings:
-        if name not in OPTIONS:
-            raise ValueError(f"from_kafka_wire has no option {name!r}; its options are {', '.join(OPTIONS)}")
-    if not settings.get("message"):
-        raise ValueError("from_kafka_wire needs the option message: a name, or several separated by commas")
-    form = str(settings.get("form", "request"))
-    messages = tuple(_message(name, form) for name in _listed(settings["message"]))
-    columns = _listed(settings["columns"]) if "columns" in settings else None
-    strict = _boolean(settings.get("strict", "true"))
-    plan = _checked(messages, form, columns, strict, False, settings.get("mode", "FAILFAST"))
-    version = _integer(settings["version"]) if "version" in settings else None
+    plan, version = _checked_options({str(name).lower(): value for name, value in (options or {}).items()})
     if version is not None and versions is not None:
         raise ValueError("give either the option version or the argument versions, not both")
-    if form in ("response", "message") and version is None and versions is None:
-        raise ValueError(f"the form {form} needs the option version, or a column of versions")
-    key = kw.registry[messages[0]].api_key if form == "response" and keys is None and len(messages) == 1 else None
+    if plan.form in ("response", "message") and version is None and versions is None:
+        raise ValueError(f"the form {plan.form} needs the option version, or a column of versions")
+    is_alone = plan.form == "response" and len(plan.messages) == 1
+    key = kw.registry[plan.messages[0]].api_key if is_alone and keys is None else None
     function = _expression(plan, key, version, keys is not None, versions is not None)
     decode = arrow_udf(function, plan.schema)  # type: ignore[call-overload]  # its overloads know no StructType here
     made: Column = decode(*(c for c in (col, keys, versions) if c is not None))
     return made
+
+
+def _checked_options(options: Mapping[str, Any]) -> tuple[DecodePlan, int | None]:
+    """The plan of the options of `from_kafka_wire`, and the version for all rows."""
+    for name in options:
+        if name not in OPTIONS:
+            raise ValueError(f"from_kafka_wire has no option {name!r}; its options are {', '.join(OPTIONS)}")
+    if not options.get("message"):
+        raise ValueError("from_kafka_wire needs the option message: a name, or several separated by commas")
+    form = str(options.get("form", "request"))
+    messages = tuple(_message(name, form) for name in _listed(options["message"]))
+    columns = _listed(options["columns"]) if "columns" in options else None
+    strict = _boolean(options.get("strict", "true"))
+    plan = _checked(messages, form, columns, strict, False, options.get("mode", "FAILFAST"))
+    return plan, _integer(options["version"]) if "version" in options else None
 
 
 def _expression(

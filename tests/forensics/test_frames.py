@@ -24,6 +24,7 @@ from kcoord_wire.records import (
     encode_offsets_record,
     end_transaction_record,
 )
+from tests.support.recordings import record_capture
 from tests.support.wire_samples import canonical, match_all
 
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"
@@ -90,21 +91,6 @@ def test_a_batch_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- recordings
 
 
-def record(folder: Path, capture: Path, **options: Any) -> None:
-    """Record what a capture holds."""
-    numbers: dict[str, int] = {}
-    with RecordingWriter(folder, **options) as writer:
-        for row in rows(read_frames(capture)):
-            name = row["connection"]
-            if row["direction"] == "opened":
-                numbers[name] = len(numbers)
-                writer.opened(numbers[name], name, row["time_ns"])
-            elif row["direction"] == "closed":
-                writer.closed(numbers[name], row["time_ns"])
-            else:
-                writer.frame(numbers[name], row["direction"], row["frame"], row["time_ns"])
-
-
 def told(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Without what differs between sources of the same."""
     return [
@@ -116,7 +102,7 @@ def told(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("max_file_bytes", [1 << 30, 3_000])
 def test_a_recording_tells_what_the_capture_tells(tmp_path: Path, max_file_bytes: int) -> None:
     capture = CAPTURES / "cooperative.pcap"
-    record(tmp_path, capture, max_file_bytes=max_file_bytes)
+    record_capture(tmp_path, capture, max_file_bytes=max_file_bytes)
     sources = find_sources([tmp_path])
     assert [source.path for source in sources] == recording_files(tmp_path)
     assert {source.kind for source in sources} == {"recording"}

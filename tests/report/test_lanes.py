@@ -48,13 +48,18 @@ def test_steps_count_the_partitions_at_every_moment(found: list[tuple[int, int, 
     steps = [flat[at : at + 4] for at in range(0, len(flat), 4)]
     assert all(before[1] <= after[0] for before, after in pairwise(steps))
     for moment in range(101):
-        expected = {
-            partition
-            for partition, start, length in found
-            if start <= moment < (100 if length is None else start + length)
-        }
-        counts = [(int(count), which) for start, end, count, which in steps if start <= moment < end]
+        expected = held_at(found, moment)
+        counts = [(int(count), int(which)) for start, end, count, which in steps if start <= moment < end]
         assert [count for count, _ in counts] == ([len(expected)] if expected else [])
-        for _, which in counts:
-            numbers = re.findall(r"(\d)-?(\d?)", held[int(which)].removeprefix("t "))
-            assert {n for a, b in numbers for n in range(int(a), int(b or a) + 1)} == expected
+        assert all(numbers_of(held[which]) == expected for _, which in counts)
+
+
+def held_at(found: list[tuple[int, int, int | None]], moment: int) -> set[int]:
+    return {
+        partition for partition, start, length in found if start <= moment < (100 if length is None else start + length)
+    }
+
+
+def numbers_of(text: str) -> set[int]:
+    runs = re.findall(r"(\d)-?(\d?)", text.removeprefix("t "))
+    return {number for first, last in runs for number in range(int(first), int(last or first) + 1)}

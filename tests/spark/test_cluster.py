@@ -1,4 +1,4 @@
-"""The package travels to executors that do not have it: two of them, as processes of their own, by spark-submit.
+"""The archive on executors without the package: separate processes, started by spark-submit.
 
 The executors' Python is a fresh environment that sees pyspark, pyarrow and what these need, but not the checkout: a
 folder named in a .pth file is searched, its own .pth files, by which an editable install is found, are not read.
@@ -24,8 +24,8 @@ from kcoord_wire.spark.sessions import java_home
 
 pytestmark = pytest.mark.slow
 
-Told = list[tuple[str, str, str, list[str]]]
-"""Of each executor: its folder, the package's file, the codec's backend, what of sys.path has the package."""
+Reports = list[tuple[str, str, str, list[str]]]
+"""Of each executor: its folder, the package's file, the codec's backend, the entries of sys.path with the package."""
 
 SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 REFUSING = """
@@ -52,23 +52,23 @@ def encode(batches):
         yield pa.RecordBatch.from_pydict({"frame": [kw.encode_request(beat, 4) for beat in beats]})
 
 
-def tell(batches):
+def report(batches):
     import time
     import kcoord_wire
     time.sleep(1)  # so that each executor gets something to do
     path = [os.path.abspath(p) for p in sys.path if os.path.isdir(p + "/kcoord_wire")]
-    told = json.dumps([os.getcwd(), kcoord_wire.__file__, kcoord_wire.backend, path])
+    text = json.dumps([os.getcwd(), kcoord_wire.__file__, kcoord_wire.backend, path])
     for batch in batches:
-        yield pa.RecordBatch.from_arrays([batch["generation_id"], pa.array([told] * len(batch))], ["n", "told"])
+        yield pa.RecordBatch.from_arrays([batch["generation_id"], pa.array([text] * len(batch))], ["n", "report"])
 
 
 spark = SparkSession.builder.getOrCreate()
 frames = spark.range(0, 40, 1, 2).mapInArrow(encode, "frame binary")
 decoded = decode_frames(frames, columns=["group_id", "generation_id"], flat=True, mode="FAILFAST")
-rows = decoded.mapInArrow(tell, "n int, told string").collect()
-told = [json.loads(text) for text in sorted({row["told"] for row in rows})]
+rows = decoded.mapInArrow(report, "n int, report string").collect()
+reports = [json.loads(text) for text in sorted({row["report"] for row in rows})]
 with open(sys.argv[1], "w") as file:
-    json.dump({"rows": sorted(row["n"] for row in rows), "told": told}, file)
+    json.dump({"rows": sorted(row["n"] for row in rows), "reports": reports}, file)
 spark.stop()
 """
 
@@ -89,13 +89,13 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def bare() -> dict[str, str]:
-    """Our environment without what could lead to the checkout."""
+    """The environment without variables that could lead to the checkout."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK", "KCOORD"))}
     return {**env, "JAVA_HOME": str(java_home())}
 
 
-def submit(python: Path, folder: Path, *options: str, driver: str = "", **env: str) -> Told:
-    """Run the job; what its driver and its executors told."""
+def submit(python: Path, folder: Path, *options: str, executors: int, driver: str = "", **env: str) -> Reports:
+    """Run the job and return the reports of its executors."""
     job, out, home = folder / "job.py", folder / "out.json", folder / "spark"
     job.write_text(JOB)
     home.mkdir()  # the workers write below it
@@ -111,7 +111,7 @@ def submit(python: Path, folder: Path, *options: str, driver: str = "", **env: s
         "spark.local.dir": str(folder / "local"),
         "spark.ui.enabled": "false",
     }
-    command = [str(home / "bin" / "spark-submit"), "--master", "local-cluster[2,1,768]"]
+    command = [str(home / "bin" / "spark-submit"), "--master", f"local-cluster[{executors},1,768]"]
     for name, value in conf.items():
         command += ["--conf", f"{name}={value}"]
     done = subprocess.run(
@@ -124,16 +124,15 @@ def submit(python: Path, folder: Path, *options: str, driver: str = "", **env: s
         check=False,
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-8000:]
-    told = json.loads(out.read_text())
-    assert told["rows"] == list(range(40))
-    executors = {executor for executor, *_ in told["told"]}
-    assert len(executors) == 2
-    return [tuple(each) for each in told["told"]]
+    reports = json.loads(out.read_text())
+    assert reports["rows"] == list(range(40))
+    assert len({executor for executor, *_ in reports["reports"]}) == executors
+    return [tuple(each) for each in reports["reports"]]
 
 
-def test_py_files_are_unpacked_beside_themselves(python: Path, tmp_path: Path) -> None:
+def test_py_files_are_unpacked_beside_the_archive(python: Path, tmp_path: Path) -> None:
     archive = package_archive(tmp_path / "kcoord_wire.zip")
-    for executor, file, backend, on_path in submit(python, tmp_path, "--py-files", str(archive)):
+    for executor, file, backend, on_path in submit(python, tmp_path, "--py-files", str(archive), executors=2):
         assert file == f"{executor}/kcoord_wire.zip.unpacked/kcoord_wire/_package.py"
         assert backend == kw.backend
         assert on_path == []
@@ -145,13 +144,13 @@ def test_archives_are_unpacked_by_spark(python: Path, tmp_path: Path) -> None:
     zipfile.ZipFile(archive).extractall(installed)
     options = ["--archives", f"{archive}#kcoord", "--conf", "spark.executorEnv.PYTHONPATH=kcoord"]
     options += ["--conf", "spark.executorEnv.KCOORD_WIRE_BACKEND=python"]
-    for executor, file, backend, on_path in submit(python, tmp_path, *options, driver=str(installed)):
+    for executor, file, backend, on_path in submit(python, tmp_path, *options, executors=1, driver=str(installed)):
         assert file == f"{executor}/kcoord/kcoord_wire/_package.py"
         assert backend == "python"
         assert on_path == [f"{executor}/kcoord"]
 
 
-def test_what_submit_conf_says_is_what_archives_says() -> None:
+def test_submit_conf_equals_archives() -> None:
     assert submit_conf("a/kcoord_wire.zip") == {
         "spark.archives": "a/kcoord_wire.zip#kcoord_wire_unpacked",
         "spark.executorEnv.PYTHONPATH": "kcoord_wire_unpacked",
@@ -159,8 +158,8 @@ def test_what_submit_conf_says_is_what_archives_says() -> None:
 
 
 @pytest.mark.parametrize("writable", [True, False])
-def test_a_zip_imports_by_itself_wherever_it_lies(tmp_path: Path, writable: bool) -> None:
-    """The first import unpacks it; the second takes what the first has left; both decode."""
+def test_a_zip_imports_from_any_folder(tmp_path: Path, writable: bool) -> None:
+    """The first import unpacks it; the second uses the unpacked folder; both decode."""
     archive = package_archive(tmp_path / "there" / "kcoord_wire.zip")
     again = tmp_path / "again.zip"
     program = f"""

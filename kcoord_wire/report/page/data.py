@@ -23,7 +23,7 @@ from kcoord_wire.forensics.model import (
     Rebalance,
 )
 from kcoord_wire.report.digest import NAMELESS_GROUP, Digest, digests, worst_findings
-from kcoord_wire.report.formatting import counted, duration, iso, name_of, shown, utc
+from kcoord_wire.report.formatting import counted, duration, iso, name_if_known, name_of, shown, utc
 from kcoord_wire.report.page.cause_styles import ABOUT, COLOURS, OTHER
 from kcoord_wire.report.page.group_clock import GroupClock
 from kcoord_wire.report.page.keys import FindingKeys, GroupKeys, PageKeys, RebalanceKeys
@@ -32,6 +32,8 @@ from kcoord_wire.report.page.lanes import Lane, held_ns, lane_row, lanes_of, own
 __all__ = ["PageLimits", "page_data"]
 
 _MINUTE_NS: Final = 60_000_000_000
+_REMOVED: Final = 20  # members that a rebalance lists as removed
+_OF_FINDING: Final = 40  # rebalances that a finding lists
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,7 @@ def _group(digest: Digest, limits: PageLimits, rebalances: int, steps: int, char
     return {
         "id": shown(group.group_id, 200) or NAMELESS_GROUP,
         "origin": shown(group.origin, 20),
-        "protocol": shown(group.protocol_type or "", 40),
+        "protocol": shown(group.protocol_type, 40),
         "severity": shown(digest.severity, 20),
         "sentence": digest.sentence,
         "first": clock.first / 1e6,
@@ -193,21 +195,21 @@ def _rebalance(row: Rebalance, length: float | None, clock: GroupClock, limits: 
         "iso": _to_ms(row.started_ns),
         "outcome": shown(row.outcome, 20),
         "cause": shown(str(row.cause), 60),
-        "who": name_of(row.client_id, row.member_id, row.instance_id) if _named(row) else "",
-        "member": shown(row.member_id or ""),
-        "host": shown(row.client_host or "", 60),
-        "reason": shown(row.reason or "", 300),
+        "who": name_if_known(row.client_id, row.member_id, row.instance_id),
+        "member": shown(row.member_id),
+        "host": shown(row.client_host, 60),
+        "reason": shown(row.reason, 300),
         "detail": shown(row.detail, 400),
         "sure": round(row.confidence, 3) if math.isfinite(row.confidence) else 0.0,
         "evidence": _evidence(row.evidence, clock, limits),
-        "assignor": shown(row.assignor or "", 60),
-        "leader": shown(row.leader_id or ""),
+        "assignor": shown(row.assignor, 60),
+        "leader": shown(row.leader_id),
         "cooperative": row.cooperative,
         "took": _rounded(length),
         "joining": _rounded(row.joining_ms),
         "syncing": _rounded(row.syncing_ms),
-        "last": name_of(row.last_client_id, row.last_member_id) if row.last_client_id or row.last_member_id else "",
-        "lastHost": shown(row.last_client_host or "", 60),
+        "last": name_if_known(row.last_client_id, row.last_member_id),
+        "lastHost": shown(row.last_client_host, 60),
         "late": _rounded(row.late_ms),
         "before": row.members_before,
         "after": row.members_after,
@@ -215,10 +217,10 @@ def _rebalance(row: Rebalance, length: float | None, clock: GroupClock, limits: 
         "needless": row.moved_needlessly,
         "paused": _rounded(row.paused_ms),
         "removed": [
-            [name_of(gone.client_id, gone.member_id), shown(gone.client_host or "", 60), shown(gone.why, 60)]
-            for gone in row.removed[:20]
+            [name_of(gone.client_id, gone.member_id), shown(gone.client_host, 60), shown(gone.why, 60)]
+            for gone in row.removed[:_REMOVED]
         ],
-        "moreRemoved": max(0, len(row.removed) - 20),
+        "moreRemoved": max(0, len(row.removed) - _REMOVED),
         "moreEvidence": max(0, len(row.evidence) - limits.evidence),
     }
     known = {key: value for key, value in every.items() if value not in (None, "", [], 0) or key in ("start", "end")}
@@ -228,10 +230,6 @@ def _rebalance(row: Rebalance, length: float | None, clock: GroupClock, limits: 
 def _to_ms(ns: int) -> str:
     text = iso(ns)
     return utc(ns) if text is None else f"{text[:10]} {text[11:23]} UTC"
-
-
-def _named(row: Rebalance) -> bool:
-    return bool(row.client_id or row.member_id or row.instance_id)
 
 
 def _rounded(ms: float | None) -> float | None:
@@ -259,8 +257,8 @@ def _finding(row: Finding, clock: GroupClock) -> FindingKeys:
         "advice": shown(row.advice, 600),
         "value": row.value if math.isfinite(row.value) else None,
         "threshold": row.threshold if math.isfinite(row.threshold) else None,
-        "rebalances": row.rebalances[:40],
-        "more": max(0, len(row.rebalances) - 40),
+        "rebalances": row.rebalances[:_OF_FINDING],
+        "more": max(0, len(row.rebalances) - _OF_FINDING),
     }
 
 

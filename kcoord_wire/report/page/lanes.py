@@ -42,7 +42,7 @@ def lanes_of(members: Iterable[MemberLife]) -> list[Lane]:
     of: dict[tuple[str, str], list[Lane]] = {}
     for life in sorted(members, key=lambda life: (life.joined_ns, _natural(life.member_id))):
         label = name_of(life.client_id, life.member_id, life.instance_id)
-        host = shown(life.client_host or "", 60)
+        host = shown(life.client_host, 60)
         same = of.setdefault((label, host), [])
         free = (lane for lane in same if (left := lane.lives[-1].left_ns) is not None and left <= life.joined_ns)
         lane = next(free, None)
@@ -82,7 +82,7 @@ def lane_row(lane: Lane, clock: GroupClock, lives: int) -> LaneKeys:
         "host": lane.host,
         "about": "; ".join(filter(None, about)),
         "lives": [
-            [clock.ms(life.joined_ns), clock.end(life.left_ns), shown(life.why_left or "", 40), shown(life.member_id)]
+            [clock.ms(life.joined_ns), clock.end(life.left_ns), shown(life.why_left, 40), shown(life.member_id)]
             for life in lane.lives[-lives:]
         ],
     }
@@ -97,26 +97,8 @@ def ownership_of(
     :param chars: the most characters of all texts
     :param cut: receives a sentence for each simplification
     """
-    lane_of = {life.member_id: at for at, lane in enumerate(lanes) for life in lane.lives}
-    rows: list[list[Ownership]] = [[] for _ in lanes]
-    for row in history.ownership:
-        at = lane_of.get(row.member_id)
-        if at is not None:
-            rows[at].append(row)
-    texts: dict[str, int] = {}
-    used = 0
-
-    def which(places: Iterable[tuple[str, int]]) -> int:
-        nonlocal used
-        text = partition_runs(places)
-        if text not in texts:
-            if used + len(text) > chars:
-                return -1
-            used += len(text)
-            texts[text] = len(texts)
-        return texts[text]
-
-    steps = [_steps(owned, clock) for owned in rows]
+    owned = _by_lane(history.ownership, lanes)
+    steps = [_steps(rows, clock) for rows in owned]
     count, width = sum(map(len, steps)), 0.0
     while sum(map(len, steps)) > room:
         width = 1.4 * width or max(1.0, clock.ms(clock.last) / 5000)
@@ -126,18 +108,49 @@ def ownership_of(
             f"{len(history.ownership):,} intervals of ownership make {count:,} steps, too many for a page: those "
             f"shorter than {duration(width)} are merged with their neighbours."
         )
+    texts = _Texts(chars)
     bars: list[list[float]] = []
     for lane in steps:
-        flat: list[float] = []
-        for start, end, held, places in lane:
-            flat += [start, end, held, -1 if places is None else which(places)]
-        bars.append(flat)
-    if used > chars * 0.9:
+        bars.append([value for start, end, held, places in lane for value in (start, end, held, texts.index(places))])
+    if texts.used > chars * 0.9:
         cut.append("Only some bars list their partitions; all have their number.")
-    return bars, list(texts)
+    return bars, list(texts.indices)
+
+
+def _by_lane(ownership: Iterable[Ownership], lanes: Sequence[Lane]) -> list[list[Ownership]]:
+    lane_of = {life.member_id: at for at, lane in enumerate(lanes) for life in lane.lives}
+    rows: list[list[Ownership]] = [[] for _ in lanes]
+    for row in ownership:
+        if row.member_id in lane_of:
+            rows[lane_of[row.member_id]].append(row)
+    return rows
+
+
+class _Texts:
+    """The texts of sets of partitions, up to a number of characters.
+
+    :ivar indices: index of each text, in order
+    :ivar used: characters of all texts
+    """
+
+    def __init__(self, room: int) -> None:
+        self.indices: dict[str, int] = {}
+        self.used = 0
+        self._room = room
+
+    def index(self, places: Iterable[tuple[str, int]] | None) -> int:
+        """The index of a set's text; -1 for a merged step, or if there is no room for the text."""
+        text = None if places is None else partition_runs(places)
+        if text is None or (text not in self.indices and self.used + len(text) > self._room):
+            return -1
+        if text not in self.indices:
+            self.used += len(text)
+            self.indices[text] = len(self.indices)
+        return self.indices[text]
 
 
 _Step = tuple[float, float, float, "frozenset[tuple[str, int]] | None"]
+"""Start, end, number of partitions, and which; None for a merged step."""
 
 
 def _steps(rows: Sequence[Ownership], clock: GroupClock) -> list[_Step]:

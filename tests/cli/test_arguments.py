@@ -1,0 +1,64 @@
+"""The types of arguments, and a command's parser."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+import pytest
+
+from kcoord_wire.cli.arguments import (
+    add_command,
+    argument,
+    parse_positive,
+    parse_seconds,
+    parse_setting,
+    parse_size,
+)
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "value"),
+    [
+        (parse_size, "500000", 500_000),
+        (parse_size, "64K", 64 << 10),
+        (parse_size, "16m", 16 << 20),
+        (parse_size, "1G", 1 << 30),
+        (parse_seconds, "0.5", 0.5),
+        (parse_positive, "7", 7),
+        (parse_setting, "a.b=c=d", ("a.b", "c=d")),
+        (parse_setting, " a = b ", ("a", "b")),
+        (parse_setting, "a=", ("a", "")),
+    ],
+)
+def test_arguments_are_parsed(parse: Callable[[str], object], text: str, value: object) -> None:
+    assert parse(text) == value
+
+
+@pytest.mark.parametrize(
+    ("parse", "texts"),
+    [
+        (parse_size, ["", "K", "0", "-1", "1T", "1.5M", "1KK"]),
+        (parse_seconds, ["", "x", "0", "-1", "nan", "inf", "1e9"]),
+        (parse_positive, ["", "0", "-1", "1.0", "x"]),
+        (parse_setting, ["", "a", "=b", " =b"]),
+    ],
+)
+def test_wrong_arguments_are_rejected(parse: Callable[[str], object], texts: list[str]) -> None:
+    for text in texts:
+        with pytest.raises(ValueError, match=f"^'{text}' is not "):
+            parse(text)
+        with pytest.raises(argparse.ArgumentTypeError, match=f"^'{text}' is not "):
+            argument(parse)(text)
+
+
+def test_a_command_has_help_examples_and_a_function() -> None:
+    commands = argparse.ArgumentParser().add_subparsers()
+
+    def run(args: argparse.Namespace) -> None:
+        raise NotImplementedError
+
+    command = add_command(commands, "serve", "run it", run, examples="examples:\n  one\n  two\n")
+    assert command.parse_args([]).run is run
+    assert "Run it." in command.format_help()
+    assert command.format_help().endswith("examples:\n  one\n  two\n")

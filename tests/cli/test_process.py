@@ -1,0 +1,58 @@
+"""Signals, the limit of open files, and the log of commands that run until a signal."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from kcoord_wire.cli.process import allow_many_connections, log_to_stderr, until_terminated
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """Restore the handlers of both signals."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_sigterm_ends_the_block_quietly() -> None:
+    steps = []
+    with until_terminated():
+        steps.append("before")
+        signal.raise_signal(signal.SIGTERM)
+        steps.append("after")
+    assert steps == ["before"]
+    assert signal.getsignal(signal.SIGTERM) == signal.getsignal(signal.SIGINT) == signal.SIG_DFL
+
+
+def test_other_exceptions_leave_the_block() -> None:
+    with pytest.raises(KeyboardInterrupt), until_terminated():
+        raise KeyboardInterrupt
+
+
+def test_the_limit_of_open_files_is_raised() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, before[1]), before[1]))
+        allow_many_connections()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_the_log_is_written_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    log = logging.getLogger("kcoord_wire")
+    before = log.level
+    log_to_stderr(logging.Formatter("%(levelname)s %(message)s"))
+    try:
+        logging.getLogger("kcoord_wire.part").info("ready")
+    finally:
+        log.removeHandler(log.handlers[-1])
+        log.setLevel(before)
+    assert capsys.readouterr() == ("", "INFO ready\n")

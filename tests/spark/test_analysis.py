@@ -1,0 +1,30 @@
+"""The whole analysis on Spark equals that of one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from kcoord_wire.forensics.analysis import analyze
+from kcoord_wire.spark.analysis import analyze_on_spark
+
+DATA = Path(__file__).parents[1] / "data"
+CAPTURES = sorted((DATA / "captures").glob("*.pcap"))
+[SEGMENT] = (DATA / "consumer_groups" / "kafka-4.1.0").rglob("*.log")
+
+
+def test_captures_and_segments_equal_the_plain_analysis(spark: SparkSession, tmp_path: Path) -> None:
+    torn = tmp_path / "torn.pcap"
+    torn.write_bytes(CAPTURES[0].read_bytes()[:-7])
+    paths = [*map(str, CAPTURES[1:]), str(torn), str(SEGMENT)]
+    progress: list[tuple[Any, ...]] = []
+    found = analyze_on_spark(paths, master="local[2]", progress=lambda *each: progress.append(each))
+    expected = analyze(paths)
+    assert found.histories == expected.histories
+    assert found.counts == expected.counts
+    assert [loss.source for loss in found.losses] == [loss.source for loss in expected.losses]
+    assert str(torn) in {loss.source for loss in found.losses}
+    assert all(0 <= done <= total for _, done, total in progress)
+    assert spark.range(1).count() == 1  # the running session is left running

@@ -1,0 +1,39 @@
+"""The snippets of docs/spark.md run in order, on a capture, a recording and a Parquet file."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from kcoord_wire.forensics.sources.frames import read_frames
+from tests.support.recordings import record_capture
+
+ROOT = Path(__file__).parents[2]
+CAPTURE = ROOT / "tests" / "data" / "captures" / "cooperative.pcap"
+BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "spark.md").read_text("utf-8"), re.DOTALL)
+PATHS = ("captures/", "recording/", "checkpoint/", "rows/", "frames.parquet", "joins/", "kcoord_wire.zip")
+
+
+def test_the_snippets_run(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "captures").mkdir()
+    (tmp_path / "captures" / CAPTURE.name).write_bytes(CAPTURE.read_bytes())
+    record_capture(tmp_path / "recording", CAPTURE)
+    rows = [row for batch in read_frames(CAPTURE) for row in batch.to_pylist()]
+    frames = [row["frame"] for row in rows if row["direction"] == "request"]
+    pq.write_table(pa.table({"frame": pa.array(frames, pa.binary())}), tmp_path / "frames.parquet")
+    program = "\n".join(BLOCKS)
+    for path in PATHS:
+        program, count = re.subn(f'"{re.escape(path)}"', f'"{tmp_path / path}"', program)
+        assert count, f"{path} is not in docs/spark.md"
+    names: dict[str, object] = {}
+    exec(compile(program, "docs/spark.md", "exec"), names)
+    assert names["spark"] is spark
+    assert names["written"] == sum(frame.startswith(b"\0\x0b") for frame in frames) > 3
+    out = capsys.readouterr().out
+    assert "second round of a cooperative rebalance" in out
+    assert "spark.archives" in out

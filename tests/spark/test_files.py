@@ -1,0 +1,65 @@
+"""Parquet files that the workers read and write: the rows of `decode_frames`, whole files, wrong arguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+import kcoord_wire as kw
+from kcoord_wire.spark import convert_parquet, decode_frames, decode_parquet
+
+SOUND = [
+    kw.encode_request(kw.JoinGroupRequest(group_id="billing", protocol_type="consumer"), 5),
+    kw.encode_request(kw.HeartbeatRequest(group_id="billing", generation_id=7, member_id="m-1"), 4),
+    kw.encode_request(kw.SyncGroupRequest(group_id="billing", generation_id=7, member_id="m-1"), 3),
+    kw.encode_request(kw.MetadataRequest(topics=[]), 4),
+]
+TORN = SOUND[0][:20]
+
+
+@pytest.mark.parametrize("arguments", [{}, {"apis": ["JoinGroup"], "columns": ["group_id"], "flat": True}], ids=repr)
+def test_files_read_by_workers_decode_alike(spark: SparkSession, tmp_path: Path, arguments: dict[str, Any]) -> None:
+    table = pa.table({"n": range(8), "frame": pa.array([*SOUND, TORN, b"", None, b"\0"], pa.large_binary())})
+    paths = [str(tmp_path / f"{number}.parquet") for number in range(2)]
+    for path, half in zip(paths, (table.slice(0, 3), table.slice(3)), strict=True):
+        pq.write_table(half, path)
+    read = decode_parquet(spark, paths, beside=["n"], **arguments)
+    plain = decode_frames(spark.read.parquet(*paths).select("n", "frame"), **arguments)
+    assert read.schema == plain.schema
+    rows = plain.orderBy("n").collect()
+    assert len(rows) > 2
+    assert sorted(read.collect(), key=lambda row: row["n"]) == rows
+    out = tmp_path / "out"
+    assert convert_parquet(spark, paths, out, beside=["n"], **arguments) == len(rows)
+    assert sorted(path.name for path in out.iterdir()) == ["_SUCCESS", "part-00000.parquet", "part-00001.parquet"]
+    assert sorted(spark.read.parquet(str(out)).collect(), key=lambda row: row["n"]) == rows
+    with pytest.raises(FileExistsError, match="is not empty"):
+        convert_parquet(spark, paths, out, beside=["n"], **arguments)
+
+
+def test_a_failed_file_leaves_no_partial_file(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "x.parquet")
+    pq.write_table(pa.table({"frame": pa.array([*SOUND, TORN], pa.binary())}), path)
+    with pytest.raises(Exception, match="truncated"):
+        convert_parquet(spark, [path], tmp_path / "out", mode="FAILFAST")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_wrong_files_are_rejected_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "x.parquet")
+    with pytest.raises(FileNotFoundError):
+        decode_parquet(spark, [path])
+    pq.write_table(pa.table({"n": [1], "api_key": [2], "frame": [b""]}), path)
+    for arguments, says in (
+        ({"column": "value"}, "has no column 'value', only n, api_key, frame"),
+        ({"beside": ["api_key"]}, "beside has names of decoded columns: api_key"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            decode_parquet(spark, [path], **arguments)
+    with pytest.raises(ValueError, match="paths must be a list of at least one file"):
+        decode_parquet(spark, path)
