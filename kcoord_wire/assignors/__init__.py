@@ -1,23 +1,31 @@
-"""Who gets which partition: the four assignors of Kafka's classic group protocol, as pure functions.
+"""The four assignors of Kafka's classic group protocol, as pure functions: which member gets which partition.
 
 Laws:
 
-* Every partition of a topic that somebody subscribes to goes to exactly one subscriber (`cooperative_sticky` holds
-  back, until the next rebalance, what another member still has to give up).
-* The same input gives the same output, in whatever order the mappings are.
-* `range_assign` and `round_robin` give what Kafka's own assignors give where no racks are told. Of `sticky` only the
-  properties are defined (balanced, then sticky); its choices among equals are our own.
+* Every partition of a topic with subscribers goes to exactly one of them, except that `cooperative_sticky` withholds,
+  until the next rebalance, a partition that another member still has to give up.
+* The order of the mappings in the input does not change the result.
+* `range_assign` and `round_robin` give what Kafka's own assignors give without racks. `sticky` is defined by its
+  properties (balanced first, then sticky); its choices among equals differ from Kafka's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Final
 
-from .model import Assign, Assignment, Assignor, MemberSubscription, RebalanceProtocol, TopicPartition
-from .ranges import range_assign
-from .round_robin import round_robin
-from .sticky import cooperative_sticky, sticky, sticky_user_data
+from kcoord_wire.assignors.model import (
+    Assign,
+    Assignment,
+    Assignor,
+    MemberSubscription,
+    RebalanceProtocol,
+    TopicPartition,
+)
+from kcoord_wire.assignors.range import range_assign
+from kcoord_wire.assignors.round_robin import round_robin
+from kcoord_wire.assignors.sticky import cooperative_sticky, sticky, sticky_user_data
 
 __all__ = [
     "ASSIGNORS",
@@ -34,7 +42,7 @@ __all__ = [
     "sticky_user_data",
 ]
 
-ASSIGNORS: Mapping[str, Assignor] = MappingProxyType(
+ASSIGNORS: Final[Mapping[str, Assignor]] = MappingProxyType(
     {
         assignor.name: assignor
         for assignor in (
@@ -45,3 +53,4 @@ ASSIGNORS: Mapping[str, Assignor] = MappingProxyType(
         )
     }
 )
+"""By the name that members put into JoinGroup."""

@@ -1,4 +1,4 @@
-"""What every assignor takes and gives."""
+"""The input and output of every assignor."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["Assign", "Assignment", "Assignor", "MemberSubscription", "RebalanceProtocol", "TopicPartition", "sort_key"]
+__all__ = ["Assign", "Assignment", "Assignor", "MemberSubscription", "RebalanceProtocol", "TopicPartition", "in_order"]
 
 
 class TopicPartition(NamedTuple):
@@ -19,13 +19,13 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MemberSubscription:
-    """What a member tells the leader: ConsumerProtocolSubscription and, beside it, the member's instance id.
+    """A member's subscription as the leader gets it: ConsumerProtocolSubscription, and the member's instance id.
 
-    :ivar topics: the topics it wants; their order means nothing
+    :ivar topics: the topics it subscribes to; their order has no meaning
     :ivar owned: the partitions that it holds (subscription version 1 and later)
-    :ivar generation: the generation in which it came to hold them (version 2 and later); -1 for unknown
+    :ivar generation: the generation in which they were assigned (version 2 and later); -1 for unknown
     :ivar instance_id: the group instance id of a static member (KIP-345)
-    :ivar user_data: the assignor's own bytes; the sticky assignors read what Kafka's put there
+    :ivar user_data: bytes of the assignor; the sticky assignors read the formats of Kafka's
     """
 
     topics: Sequence[str]
@@ -36,20 +36,20 @@ class MemberSubscription:
 
 
 Assignment = dict[str, list[TopicPartition]]
-"""Member id to what it gets; every member has an entry."""
+"""Member id to its partitions; every member has an entry."""
 
 Assign = Callable[[Mapping[str, int], Mapping[str, MemberSubscription]], Assignment]
-"""From the number of partitions of each topic and each member's subscription, by member id.
+"""Called with the number of partitions of each topic, and with the members' subscriptions by member id.
 
-A subscribed topic that the first mapping lacks has no partitions. Racks are not looked at. The order of either
-mapping does not change the result."""
+A subscribed topic that the first mapping lacks has no partitions. Racks are ignored. The order of either mapping does
+not change the result."""
 
 
 class RebalanceProtocol(enum.StrEnum):
-    """What members do with the partitions they hold while a group rebalances (KIP-429)."""
+    """What members do with their partitions while the group rebalances (KIP-429)."""
 
-    EAGER = "eager"  # give all up before JoinGroup
-    COOPERATIVE = "cooperative"  # keep them, and give up only what the new assignment takes away
+    EAGER = "eager"  # give up all before JoinGroup
+    COOPERATIVE = "cooperative"  # give up only what the new assignment takes away
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,15 @@ class Assignor:
     assign: Assign
 
 
-def sort_key(member_id: str, subscription: MemberSubscription) -> tuple[bool, bytes]:
-    """Kafka's order of members (AbstractPartitionAssignor.MemberInfo): static members by instance id, then the others
-    by member id; text as Java compares it, by UTF-16 units."""
-    instance_id = subscription.instance_id
-    name = member_id if instance_id is None else instance_id
-    return instance_id is None, name.encode("utf-16-be", "surrogatepass")
+def in_order(members: Mapping[str, MemberSubscription]) -> list[str]:
+    """Return the member ids in Kafka's order: static members by instance id, then the others by member id.
+
+    Strings compare as in Java, by UTF-16 code units. Source: kafka/clients `AbstractPartitionAssignor.MemberInfo`.
+    """
+
+    def key(member_id: str) -> tuple[bool, bytes]:
+        instance_id = members[member_id].instance_id
+        name = member_id if instance_id is None else instance_id
+        return instance_id is None, name.encode("utf-16-be", "surrogatepass")
+
+    return sorted(members, key=key)

@@ -1,31 +1,31 @@
-"""Round-robin: all partitions in order, dealt to the members in turn (Kafka's RoundRobinAssignor)."""
+"""Round-robin: all partitions, in order of topic and number, go to the members in turn (Kafka's RoundRobinAssignor)."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
 
-from .model import Assignment, MemberSubscription, TopicPartition, sort_key
+from kcoord_wire.assignors.model import Assignment, MemberSubscription, TopicPartition, in_order
 
 __all__ = ["round_robin"]
 
 
 def round_robin(partitions_per_topic: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> Assignment:
-    """See `Assign`. A member that does not subscribe to the topic at hand is passed over; the turn goes on behind the
-    member that was served last."""
+    """Assign each partition to the next member in order that subscribes to its topic; see `model.Assign`."""
     assignment: Assignment = {member_id: [] for member_id in members}
-    circle = sorted(members, key=lambda member_id: sort_key(member_id, members[member_id]))
+    order = in_order(members)
     places: dict[str, list[int]] = {}
-    for place, member_id in enumerate(circle):
+    for place, member_id in enumerate(order):
         for topic in dict.fromkeys(members[member_id].topics):
             places.setdefault(topic, []).append(place)
     turn = 0
     for topic in sorted(places):
-        served = places[topic]
-        # Searching once a topic, not walking the circle once a partition: a circle of 10,000 may hold one subscriber.
-        at = bisect_left(served, turn) % len(served)
+        subscribers = places[topic]
+        # Search the subscribers once per topic instead of walking all members once per partition: of 10,000 members
+        # one may subscribe.
+        at = bisect_left(subscribers, turn) % len(subscribers)
         for partition in range(partitions_per_topic.get(topic, 0)):
-            turn = served[at] + 1
-            assignment[circle[served[at]]].append(TopicPartition(topic, partition))
-            at = (at + 1) % len(served)
+            turn = subscribers[at] + 1
+            assignment[order[subscribers[at]]].append(TopicPartition(topic, partition))
+            at = (at + 1) % len(subscribers)
     return assignment

@@ -1,14 +1,13 @@
 """Sticky and cooperative-sticky: balanced first, then as few moves as that leaves (KIP-54, KIP-341, KIP-429).
 
-Balanced means that no chain of moves, each to a member that subscribes to the partition's topic, would take one
-partition from a member to another that has at least two fewer. Where all subscribe to the same topics that is max -
-min <= 1; where not, it is the best that the subscriptions allow (an optimal semi-matching), which Kafka's own sticky
-assignor only approaches.
+Balanced means: no chain of moves, each to a member that subscribes to the partition's topic, takes one partition from a
+member to another that has at least two fewer. With equal subscriptions that is max - min <= 1; otherwise it is the best
+that the subscriptions allow (an optimal semi-matching), which Kafka's own sticky assignor only approximates.
 
-How: members keep what they hold; what nobody holds goes to the subscriber with the fewest; then, from the least loaded
-level up, shortest chains of moves (as in Dinic's algorithm) lift members by one until none is left. Every chain makes
-the sum of the squared loads smaller, so it ends whatever the subscriptions. Last, what a member has lost goes back to
-it where it can give something else for it. A balanced, complete assignment is returned as it is.
+Method: members keep what they hold, and partitions without a holder go to the subscriber with the fewest. Then, from
+the lowest load up, shortest chains of moves (as in Dinic's algorithm) give members one more until no chain is left.
+Every chain decreases the sum of the squared loads, so this terminates for any subscriptions. Last, a partition that its
+holder has lost goes back if the holder can give another one for it. A balanced, complete assignment does not change.
 """
 
 from __future__ import annotations
@@ -19,15 +18,18 @@ from collections.abc import Iterable, Mapping
 from heapq import heapify, heappop, heapreplace
 from itertools import pairwise
 
-from .model import Assignment, MemberSubscription, TopicPartition, sort_key
+from kcoord_wire.assignors.model import Assignment, MemberSubscription, TopicPartition, in_order
 
 __all__ = ["cooperative_sticky", "sticky", "sticky_user_data"]
 
 
 def sticky(partitions_per_topic: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> Assignment:
-    """See `Assign`. What members hold is read from `owned` and `generation`, or, where `owned` is empty, from the
-    user data of Kafka's StickyAssignor. Of two that claim one partition the higher generation holds it; with equal
-    ones, neither."""
+    """Assign balanced, moving as few partitions as possible; see `model.Assign`.
+
+    Holders are read from `owned` and `generation` or, if `owned` is empty, from the user data of Kafka's
+    StickyAssignor. Of two members that claim a partition, the one with the higher generation holds it; with equal
+    generations, neither does.
+    """
     claims = {member_id: from_user_data(member) for member_id, member in members.items()}
     return balance(partitions_per_topic, members, claims)
 
@@ -35,9 +37,11 @@ def sticky(partitions_per_topic: Mapping[str, int], members: Mapping[str, Member
 def cooperative_sticky(
     partitions_per_topic: Mapping[str, int], members: Mapping[str, MemberSubscription]
 ) -> Assignment:
-    """As `sticky`, but a partition that another member still claims is given to nobody: its holder sees that it has
-    lost it, gives it up and rejoins, and the rebalance after this one hands it on (KIP-429). `generation` is read
-    from the user data of Kafka's CooperativeStickyAssignor where the subscription's version has no field for it."""
+    """Assign as `sticky` does, but withhold partitions that another member still claims (KIP-429).
+
+    That member sees that it has lost the partition, gives it up and rejoins, and the next rebalance assigns it. If the
+    subscription's version has no `generation`, it is read from the user data of Kafka's CooperativeStickyAssignor.
+    """
     claims = {}
     for member_id, member in members.items():
         generation = member.generation
@@ -55,14 +59,14 @@ def cooperative_sticky(
     }
 
 
-# ---- who holds what
+# ---- what members hold
 
 Claim = tuple[Iterable[TopicPartition], int]
-"""What a member says it holds, and since which generation."""
+"""The partitions that a member claims to hold, and since which generation."""
 
 
 def sticky_user_data(owned: Iterable[TopicPartition], generation: int) -> bytes:
-    """The user data that Kafka's StickyAssignor puts into a subscription (its StickyAssignorUserData version 1)."""
+    """Return the user data that Kafka's StickyAssignor puts into a subscription (StickyAssignorUserData version 1)."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(owned):
         topics.setdefault(topic, []).append(partition)
@@ -75,7 +79,7 @@ def sticky_user_data(owned: Iterable[TopicPartition], generation: int) -> bytes:
 
 
 def from_user_data(member: MemberSubscription) -> Claim:
-    """Like Kafka, takes user data that it cannot read for none."""
+    """Return a member's claim; like Kafka, treat unreadable user data as none."""
     if member.owned or not member.user_data:
         return member.owned, member.generation
     try:
@@ -85,8 +89,10 @@ def from_user_data(member: MemberSubscription) -> Claim:
 
 
 def read_sticky_user_data(data: bytes) -> Claim:
-    """Version 1, or version 0, which ends before the generation. A count beyond the data is a struct.error before
-    anything is made for it."""
+    """Read user data of version 1, or of version 0, which has no generation.
+
+    :raises struct.error: the data ends early; a count beyond the data is rejected before memory is allocated for it
+    """
     owned = []
     (topics,), at = struct.unpack_from(">i", data), 4
     for _ in range(topics):
@@ -102,7 +108,7 @@ def read_sticky_user_data(data: bytes) -> Claim:
 
 
 def holders(claims: Mapping[str, Claim]) -> dict[TopicPartition, str | None]:
-    """Who holds each partition that anybody claims; None where two of one generation do."""
+    """Return the holder of each claimed partition; None if two members of one generation claim it."""
     held: dict[TopicPartition, tuple[int, str | None]] = {}
     for member_id, (owned, generation) in claims.items():
         for partition in dict.fromkeys(owned):
@@ -122,46 +128,56 @@ def balance(
     members: Mapping[str, MemberSubscription],
     claims: Mapping[str, Claim],
 ) -> Assignment:
-    order = sorted(members, key=lambda member_id: sort_key(member_id, members[member_id]))
-    number = {member_id: place for place, member_id in enumerate(order)}
-    known = {topic for topic, count in partitions_per_topic.items() if count > 0}
-    names = sorted({topic for member in members.values() for topic in member.topics} & known)
-    of_topic = {name: topic for topic, name in enumerate(names)}
-    topics_of = [sorted({of_topic[name] for name in members[each].topics if name in of_topic}) for each in order]
-
-    state = Loads(topics_of, len(names))
-    before: dict[tuple[int, int], int] = {}
-    free = [set(range(partitions_per_topic[name])) for name in names]
-    for (name, partition), holder in sorted(holders(claims).items()):
-        topic = of_topic.get(name)
-        if topic is None or holder is None or partition not in free[topic]:
-            continue
-        if topic in state.subscribed[number[holder]]:
-            before[topic, partition] = number[holder]
-            state.give(topic, number[holder], partition)
-            free[topic].discard(partition)
-    for topic in sorted(range(len(names)), key=lambda topic: (len(state.subscribers[topic]), topic)):
-        state.hand_out(topic, sorted(free[topic]))
-    state.level()
+    """Return the balanced assignment that keeps as many of the claims as possible."""
+    order = in_order(members)
+    names = _assignable(partitions_per_topic, members)
+    numbers = {name: topic for topic, name in enumerate(names)}
+    loads = Loads(
+        [{numbers[name] for name in members[each].topics if name in numbers} for each in order],
+        [partitions_per_topic[name] for name in names],
+    )
+    places = {member_id: place for place, member_id in enumerate(order)}
+    before = loads.keep(
+        (numbers[name], partition, places[holder])
+        for (name, partition), holder in sorted(holders(claims).items())
+        if name in numbers and holder is not None
+    )
+    loads.hand_out_the_rest()
+    loads.level()
 
     assignment: Assignment = {member_id: [] for member_id in members}
-    for (topic, partition), member in sorted(state.returned(before).items()):
+    for (topic, partition), member in sorted(loads.returned(before).items()):
         assignment[order[member]].append(TopicPartition(names[topic], partition))
     return assignment
 
 
-class Loads:
-    """Who has what while it is balanced. Members and topics are numbers."""
+def _assignable(partitions_per_topic: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> list[str]:
+    """Return the topics that have both subscribers and partitions, sorted."""
+    subscribed = {topic for member in members.values() for topic in member.topics}
+    return sorted(topic for topic in subscribed if partitions_per_topic.get(topic, 0) > 0)
 
-    def __init__(self, topics_of: list[list[int]], topics: int) -> None:
-        self.topics_of = topics_of
-        self.subscribed = [frozenset(each) for each in topics_of]
-        self.subscribers: list[list[int]] = [[] for _ in range(topics)]
-        for member, wanted in enumerate(topics_of):
+
+class Loads:
+    """The partitions of each member during balancing. Members and topics are numbers.
+
+    :ivar counts: by topic: number of its partitions
+    :ivar topics_of: by member: the topics it subscribes to, ascending
+    :ivar subscribed: the same as sets
+    :ivar subscribers: by topic: its members, ascending
+    :ivar held: by topic: member to its partitions
+    :ivar load: by member: number of its partitions
+    """
+
+    def __init__(self, subscribed: list[set[int]], counts: list[int]) -> None:
+        self.counts = counts
+        self.topics_of = [sorted(each) for each in subscribed]
+        self.subscribed = subscribed
+        self.subscribers: list[list[int]] = [[] for _ in counts]
+        for member, wanted in enumerate(self.topics_of):
             for topic in wanted:
                 self.subscribers[topic].append(member)
-        self.held: list[dict[int, list[int]]] = [{} for _ in range(topics)]  # by topic: member -> its partitions
-        self.load = [0] * len(topics_of)
+        self.held: list[dict[int, list[int]]] = [{} for _ in counts]
+        self.load = [0] * len(subscribed)
 
     def give(self, topic: int, member: int, partition: int) -> None:
         self.held[topic].setdefault(member, []).append(partition)
@@ -174,8 +190,27 @@ class Loads:
         if not partitions:
             del self.held[topic][giver]
 
+    def keep(self, claims: Iterable[tuple[int, int, int]]) -> dict[tuple[int, int], int]:
+        """Give the members what they hold of existing partitions of topics that they subscribe to.
+
+        :param claims: topic, partition, and member
+        :returns: the member of each topic and partition
+        """
+        kept = {}
+        for topic, partition, member in claims:
+            if topic in self.subscribed[member] and 0 <= partition < self.counts[topic]:
+                kept[topic, partition] = member
+                self.give(topic, member, partition)
+        return kept
+
+    def hand_out_the_rest(self) -> None:
+        """Give the partitions without a holder away, topics with few subscribers first: they have the least choice."""
+        for topic in sorted(range(len(self.counts)), key=lambda topic: (len(self.subscribers[topic]), topic)):
+            held = {partition for partitions in self.held[topic].values() for partition in partitions}
+            self.hand_out(topic, [each for each in range(self.counts[topic]) if each not in held])
+
     def hand_out(self, topic: int, partitions: list[int]) -> None:
-        """Each to the subscriber with the fewest."""
+        """Give each partition to the subscriber with the fewest."""
         takers = [(self.load[member], member) for member in self.subscribers[topic]]
         heapify(takers)
         for partition in partitions:
@@ -184,8 +219,10 @@ class Loads:
             heapreplace(takers, (load + 1, member))
 
     def level(self) -> None:
-        """Chains of moves until none makes the loads more equal, from the lowest load up. Members out of which no
-        chain leads to a load that is higher by two can never be in a later chain and are left out from then on."""
+        """Move partitions along chains, from the lowest load up, until no chain makes the loads more equal.
+
+        A member from which no chain leads to a load higher by two cannot be in a later chain and is left out.
+        """
         active = {member for member, wanted in enumerate(self.topics_of) if wanted}
         while active:
             low = min(self.load[member] for member in active)
@@ -197,8 +234,10 @@ class Loads:
                 Chains(self, depth, end, low).lift(takers)
 
     def distances(self, takers: list[int], low: int) -> tuple[dict[int, int], int | None]:
-        """How many moves away from the takers each member is, up to the nearest that can spare one; and how far that
-        is."""
+        """Return each member's distance from the takers in moves, and the distance of the nearest that can give.
+
+        The search ends at that distance; it is None if no member can give.
+        """
         depth = dict.fromkeys(takers, 0)
         seen: set[int] = set()
         queue, end = deque(takers), None
@@ -217,8 +256,13 @@ class Loads:
         return depth, end
 
     def returned(self, before: dict[tuple[int, int], int]) -> dict[tuple[int, int], int]:
-        """Who has each partition in the end: as it is held now, but what has left a member for no need has come back
-        to it, for one that is new to it or for a place among the fuller members."""
+        """Return the final holders, with partitions that were moved needlessly back at their former holder.
+
+        A partition goes back if its present holder has more than the former one, or if the former one can give it a
+        partition that it has gained.
+
+        :param before: the holders before balancing, by topic and partition
+        """
         now = {
             (topic, partition): member
             for topic, held in enumerate(self.held)
@@ -237,30 +281,35 @@ class Loads:
                 self.load[holder] -= 1
                 self.load[member] += 1
             else:
-                mine = gained.get(member, [])
-                place = next((i for i, new in enumerate(mine) if new[0] in self.subscribed[holder]), None)
+                candidates = gained.get(member, [])
+                place = next((i for i, (topic, _) in enumerate(candidates) if topic in self.subscribed[holder]), None)
                 if place is None:
                     continue
-                new = mine.pop(place)
-                now[new] = holder
-                if before.get(new) != holder:
-                    gained[holder].append(new)
+                exchanged = candidates.pop(place)
+                now[exchanged] = holder
+                if before.get(exchanged) != holder:
+                    gained[holder].append(exchanged)
             now[each] = member
             gained[holder].remove(each)
         return now
 
 
 class Chains:
-    """Moves along shortest chains: a blocking flow in the layers that `depth` tells."""
+    """Moves along shortest chains: a blocking flow in the layers given by `depth`.
+
+    :ivar depth: by member: its distance from the takers
+    :ivar end: the distance of the members that give
+    :ivar low: the load of the takers
+    """
 
     def __init__(self, loads: Loads, depth: dict[int, int], end: int, low: int) -> None:
         self.loads, self.depth, self.end, self.low = loads, depth, end, low
         self.next_topic: dict[int, int] = {}  # member -> which of its topics the next chain through it tries first
         self.givers: dict[tuple[int, int], list[tuple[int, int]]] = {}  # topic, depth -> heap of (-load, member)
-        self.dead: set[int] = set()  # no chain leads on from these
+        self.exhausted: set[int] = set()  # no chain leads on from these
 
     def lift(self, takers: list[int]) -> None:
-        """One partition more for as many takers as chains reach."""
+        """Give one partition more to as many takers as chains reach."""
         for taker in takers:
             chain = [taker]
             while chain:
@@ -271,7 +320,7 @@ class Chains:
                     break
                 following = self.giver_for(member)
                 if following is None:
-                    self.dead.add(chain.pop())
+                    self.exhausted.add(chain.pop())
                 else:
                     chain.append(following)
 
@@ -279,7 +328,7 @@ class Chains:
         return self.loads.topics_of[member][self.next_topic.get(member, 0)]
 
     def giver_for(self, member: int) -> int | None:
-        """The member from which this one takes; its `topic_of` then is the topic."""
+        """Return the member from which this one takes; `topic_of` is then the topic of the move."""
         below = self.depth[member] + 1
         if below > self.end:
             return None
@@ -292,7 +341,7 @@ class Chains:
         return None
 
     def fullest(self, topic: int, depth: int) -> int | None:
-        """The holder of the topic in that layer with the highest load: taking from others would cost more moves."""
+        """Return the holder of the topic in that layer with the highest load: taking from others costs more moves."""
         load, held = self.loads.load, self.loads.held[topic]
         heap = self.givers.get((topic, depth))
         if heap is None:
@@ -301,7 +350,7 @@ class Chains:
             self.givers[topic, depth] = heap
         while heap:
             negative, member = heap[0]
-            if member in self.dead or member not in held:
+            if member in self.exhausted or member not in held:
                 heappop(heap)
             elif -negative != load[member]:
                 heapreplace(heap, (-load[member], member))

@@ -191,12 +191,7 @@ class Invariants:
         """
         before = self._appended
         touched: set[str] = set()  # groups whose state may have changed
-        if isinstance(event, Request):
-            self._note_request(event, now, touched)
-        elif isinstance(event, Load):
-            self._note_load(machine, event.records)
-        elif isinstance(event, Resign):
-            self._forget_states()
+        self._note_event(machine, event, now, touched)
         for effect in effects:
             if isinstance(effect, Append):
                 self._note_append(effect.records, touched)
@@ -210,6 +205,14 @@ class Invariants:
             for group_id in touched:
                 self._check_state(group_id, machine.groups.get(group_id), event)
         self._check_patience(now)
+
+    def _note_event(self, machine: GroupMachine, event: Event, now: int, touched: set[str]) -> None:
+        if isinstance(event, Request):
+            self._note_request(event, now, touched)
+        elif isinstance(event, Load):
+            self._note_load(machine, event.records)
+        elif isinstance(event, Resign):
+            self._forget_states()
 
     def _note_request(self, event: Request, now: int, touched: set[str]) -> None:
         if event.token in self._asked:

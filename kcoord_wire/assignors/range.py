@@ -1,23 +1,26 @@
-"""Range: topic by topic, each member a run of neighbouring partitions (Kafka's RangeAssignor without racks).
+"""Range: topic by topic, each member gets a run of consecutive partitions (Kafka's RangeAssignor without racks).
 
-Members with the same subscriptions get the same partition numbers of topics with the same partition count, which is
-what joins of co-partitioned topics need.
+Members with the same subscriptions get the same partition numbers of topics with the same partition count, as joins of
+co-partitioned topics require.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .model import Assignment, MemberSubscription, TopicPartition, sort_key
+from kcoord_wire.assignors.model import Assignment, MemberSubscription, TopicPartition, in_order
 
 __all__ = ["range_assign"]
 
 
 def range_assign(partitions_per_topic: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> Assignment:
-    """See `Assign`. Of p partitions and m subscribers, the first p % m subscribers get one more than the others."""
+    """Split each topic among its subscribers in order; the first p % m of m subscribers get one of p partitions more.
+
+    See `model.Assign`.
+    """
     assignment: Assignment = {member_id: [] for member_id in members}
     subscribers: dict[str, list[str]] = {}
-    for member_id in sorted(members, key=lambda member_id: sort_key(member_id, members[member_id])):
+    for member_id in in_order(members):
         for topic in dict.fromkeys(members[member_id].topics):
             subscribers.setdefault(topic, []).append(member_id)
     for topic in sorted(subscribers):
