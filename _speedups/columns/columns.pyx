@@ -11,7 +11,8 @@ Laws:
 import struct
 from threading import Lock
 
-from kcoord_wire.codec.registry import registry as own_registry
+from kcoord_wire.api_keys import ApiKey
+from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.schema.plan import Op as PlanOp
 from kcoord_wire.schema.plan import Presence as PlanPresence
 
@@ -49,7 +50,9 @@ cdef dict FIXED_CODES = {
     PlanOp.BOOL: BOOLEAN, PlanOp.INT8: FIXED_1, PlanOp.INT16: FIXED_2, PlanOp.INT32: FIXED_4, PlanOp.INT64: FIXED_8,
     PlanOp.UINT16: UNSIGNED_2, PlanOp.UINT32: UNSIGNED_4, PlanOp.FLOAT64: FIXED_8,
 }
-cdef dict CONSTANTS_OF = {1: "=B", 2: "=H", 4: "=I", 8: "=Q"}
+cdef dict FORMS = {
+    "request": REQUEST, "response": RESPONSE, "message": MESSAGE, "prefixed": PREFIXED, "typed": TYPED,
+}
 
 
 cdef void release_capsule(object capsule) noexcept:
@@ -62,7 +65,10 @@ cdef void release_capsule(object capsule) noexcept:
 @cython.final
 @cython.no_gc_clear  # what the C plan points to lies in `blocks`, until the very end
 cdef class Decoder:
-    """`codec.columns.pure.Decoder`, in C."""
+    """Implements `codec.columns.ColumnDecoder` behind its checks of arguments, as codec.columns.pure does.
+
+    :param task: a `codec.columns.task.Task`
+    """
 
     cdef Decoding d
     cdef bint views
@@ -71,29 +77,34 @@ cdef class Decoder:
     cdef object keep
     cdef object blocks
     cdef dict columns  # id of a Shape -> its Column*, as an integer; only while the plan is built
+    cdef dict bare  # id of a StructPlan -> the Walk* that only checks it; only while the plan is built
     cdef bytes constants  # texts of defaults that are too long for a view
 
-    def __cinit__(self, codecs, shapes, by_key, form, schema, bint strict, registry, bint views):
+    def __cinit__(self, task):
         cdef int i
         self.blocks = []
-        self.keep = [shapes]
+        self.keep = [task]
         self.columns = {}
+        self.bare = {}
         self.constants = bytes(16)
         self.lock = Lock()
-        self.d.form = {"request": REQUEST, "response": RESPONSE, "message": MESSAGE, "prefixed": PREFIXED, "typed": TYPED}[form]
-        self.d.strict = strict
-        self.views = views
-        self.schema = schema
-        self.build_head()
-        self.d.n_messages = len(codecs)
+        self.d.form = FORMS[task.walk]
+        self.d.strict = task.strict
+        self.d.old_header_key = <int>ApiKey.CONTROLLED_SHUTDOWN
+        self.d.downgraded_key = <int>ApiKey.API_VERSIONS
+        self.d.downgraded_error = <int>ErrorCode.UNSUPPORTED_VERSION
+        self.views = task.views
+        self.schema = task.schema
+        self.build_head(task)
+        self.d.n_messages = len(task.codecs)
         self.d.messages = <Message*>self.block(self.d.n_messages, sizeof(Message))
         self.d.route = <uint16_t*>self.block(65536, sizeof(uint16_t))
-        by_name = {shape.name: shape for shape in shapes}
-        for i, codec in enumerate(codecs):
-            self.build_message(&self.d.messages[i], codec, by_name.get(codec.name))
+        by_name = {shape.name: shape for shape in task.shapes}
+        for i, codec in enumerate(task.codecs):
+            self.build_message(&self.d.messages[i], codec, by_name.get(codec.name), task)
             if codec.api_key is not None:
                 self.d.route[<uint16_t>(codec.api_key & 0xFFFF)] = i + 1
-        self.columns = None
+        self.columns = self.bare = None
         self.keep = tuple(self.keep)
         self.blocks = tuple(self.blocks)
 
@@ -154,31 +165,24 @@ cdef class Decoder:
     cdef size_t column_of(self, shape):
         return 0 if shape is None else self.columns[id(shape)]
 
-    cdef int build_head(self) except -1:
+    cdef int build_head(self, task) except -1:
         """The columns of what stands before the message, and the walks that fill them."""
-        from kcoord_wire.codec.columns.shape import Shape
-
         cdef list columns = []
-        names = {
-            REQUEST: [("request_api_key", PlanOp.INT16), ("request_api_version", PlanOp.INT16),
-                      ("correlation_id", PlanOp.INT32), ("client_id", PlanOp.STRING)],
-            RESPONSE: [("correlation_id", PlanOp.INT32)],
-            MESSAGE: [],
-        }.get(self.d.form, [("version", PlanOp.INT16)])
-        shape = Shape("head", PlanOp.STRUCT, tuple(Shape(name, op) for name, op in names))
+        shape = task.head
         self.keep.append(shape)
         self.d.head.column = self.build_column(shape, columns)
         self.d.head.rows = self.new_level(columns)
+        header = task.header
+        if header is None:
+            return 0
+        # The newest header is the one before it with a tag section behind.
+        self.d.header_tags = self.emit(self.compile_tags(header.plan(header.valid_versions.stop - 1), None), [])
         if self.d.form == REQUEST:
-            header = own_registry["RequestHeader"]
             self.d.header = self.build_struct(header.plan(1), shape)
             self.d.old_header = self.build_struct(header.plan(0), shape)
-            self.d.header_tags = self.emit(self.compile_tags(header.plan(2), None), [])
-        else:
-            self.d.header_tags = self.emit(self.compile_tags(own_registry["ResponseHeader"].plan(1), None), [])
         return 0
 
-    cdef int build_message(self, Message* m, codec, shape) except -1:
+    cdef int build_message(self, Message* m, codec, shape, task) except -1:
         cdef list columns = []
         cdef int i
         versions = codec.valid_versions
@@ -191,19 +195,21 @@ cdef class Decoder:
         m.versions = <Version*>self.block(m.n_versions, sizeof(Version))
         for i, version in enumerate(versions):
             m.versions[i].walk = self.build_struct(codec.plan(version), shape)
-            before = version in codec.flexible_versions
-            if self.d.form == REQUEST:
-                before = before and not (m.key == SHUTDOWN_KEY and version == 0)
-            elif self.d.form == RESPONSE:
-                before = before and m.key != API_VERSIONS_KEY
-            m.versions[i].tags_before = before
+            m.versions[i].tags_before = task.has_tags_before(codec, version)
         return 0
 
     cdef Walk* build_struct(self, plan, shape) except NULL:
         cdef list steps = []
         cdef list defaults = []
+        cdef Walk* walk
+        if shape is None and id(plan) in self.bare:
+            return <Walk*><size_t>self.bare[id(plan)]
         self.compile_fields(plan, shape, steps, defaults)
-        return self.emit(steps, defaults)
+        walk = self.emit(steps, defaults)
+        if shape is None:
+            self.bare[id(plan)] = <size_t>walk
+            self.keep.append(plan)
+        return walk
 
     cdef int compile_fields(self, plan, shape, list steps, list defaults) except -1:
         """Append the instructions of a struct to `steps`, and to `defaults` those that read nothing."""
@@ -239,6 +245,8 @@ cdef class Decoder:
     cdef Walk* build_value(self, step, shape, bint nullable) except NULL:
         cdef list steps = []
         cdef list defaults = []
+        if step.op == PlanOp.STRUCT and not nullable:
+            return self.build_struct(step.struct, shape)
         self.compile_value(step, shape, nullable, steps, defaults)
         return self.emit(steps, defaults)
 

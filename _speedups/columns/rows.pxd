@@ -18,12 +18,6 @@ from read cimport *
 from cursor cimport TRAILING, TRUNCATED, VERSION, load16, load32
 
 cdef enum:
-    API_VERSIONS_KEY = 18
-    SHUTDOWN_KEY = 7
-    UNSUPPORTED = 35  # what ApiVersions answers in version 0 (KIP-511)
-
-
-cdef enum:
     FEWEST = 4  # frames that are worth a block
 
 
@@ -83,6 +77,9 @@ cdef struct Decoding:
     int n_messages
     Message* messages
     uint16_t* route  # by key, as uint16: which message, from 1
+    int old_header_key  # version 0 of this api has `old_header`
+    int downgraded_key  # this api answers in version 0 with this error where it lacks the version asked for (KIP-511)
+    int downgraded_error
     Message head
     Walk* header
     Walk* old_header
@@ -355,8 +352,8 @@ cdef inline bint read_block(Decoding* d, Frames* f, State* s, int64_t n, int64_t
         version = <int16_t>load16(f.p[0])
     elif d.form == TYPED:
         key = <int16_t>load16(f.p[0])
-    if d.form <= RESPONSE and (key == SHUTDOWN_KEY or key == API_VERSIONS_KEY):
-        return False  # their headers have rules of their own
+    if d.form <= RESPONSE and (key == d.old_header_key or key == d.downgraded_key):
+        return False  # rules that only the walk row by row knows
     m = NULL if key == INT64_MIN else message_of(d, key)
     if m == NULL:
         return False
@@ -407,7 +404,7 @@ cdef inline int read_request(Decoding* d, const uint8_t* start, State* s, int64_
     cdef const uint8_t* p
     cdef Message* m
     cdef int64_t version
-    if rare(s.end - start >= 4 and load16(start) == SHUTDOWN_KEY and load16(start + 2) == 0):
+    if rare(s.end - start >= 4 and load16(start) == d.old_header_key and load16(start + 2) == 0):
         header = d.old_header
     p = read_part(d, &d.head, header, start, s, row, n)
     if p == NULL:
@@ -432,7 +429,7 @@ cdef inline int read_response(
     m = message_of(d, key) if key != INT64_MIN and version != INT64_MIN else NULL
     if m == NULL or m.key != key:
         return 0
-    if version and key == API_VERSIONS_KEY and s.end - start >= 6 and load16(start + 4) == UNSUPPORTED:
+    if version and key == d.downgraded_key and s.end - start >= 6 and load16(start + 4) == d.downgraded_error:
         if m.first == 0 and read_rest(d, m, 0, start + 4, s, row, n, True) == 0:
             return 0
         if s.kind >= OVERFLOW:

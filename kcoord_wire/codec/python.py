@@ -34,6 +34,7 @@ from kcoord_wire.schema.utf8 import decode_like_java
 __all__ = ["Program"]
 
 INLINE_DEPTH: Final = 5  # structs within structs; CPython limits how deep blocks may nest in one function
+MAX_INLINE: Final = 200  # structs written inline in one source: with ten in each, five levels would be 100,000
 FORMATS: Final = {
     Op.BOOL: "?",
     Op.INT8: "b",
@@ -291,6 +292,7 @@ class _Source:
         self.run: list[tuple[str, str]] = []  # format and variable of each fixed-width value not yet read or written
         self.functions: dict[StructPlan, str] = {}
         self.todo: list[StructPlan] = []
+        self.inlined = 0
 
     def line(self, text: str) -> None:
         self.lines.append(self.indent + text)
@@ -322,6 +324,11 @@ class _Source:
         if name not in self.names:
             self.names[name] = _Runs(letter, self.method)
         return name
+
+    def inlines(self, depth: int) -> bool:
+        """Whether one more struct is written inline, at that depth."""
+        self.inlined += depth < INLINE_DEPTH
+        return depth < INLINE_DEPTH and self.inlined <= MAX_INLINE
 
     def function(self, plan: StructPlan) -> str:
         """The function for a struct that is not written inline."""
@@ -535,7 +542,7 @@ class _ReaderSource(_Source):
             else:
                 self.line(f"list{depth} = []")
                 element = f"m{depth + 1}"
-                if item.struct is not None and depth < INLINE_DEPTH:
+                if item.struct is not None and self.inlines(depth):
                     with self.block(f"for {element} in map(new, repeat({self.class_of(item.struct)}, {n})):"):
                         self.fields(item.struct, element, depth + 1)
                         self.line(f"list{depth}.append({element})")
@@ -551,7 +558,7 @@ class _ReaderSource(_Source):
     def nested(self, plan: StructPlan | None, target: str, depth: int) -> None:
         assert plan is not None
         self.flush()
-        if depth >= INLINE_DEPTH:
+        if not self.inlines(depth):
             self.line(f"{target}, pos = {self.function(plan)}(data, pos, end)")
         elif "." in target:
             self.struct(plan, f"m{depth + 1}", depth + 1)
@@ -854,7 +861,7 @@ class _WriterSource(_Source):
 
     def nested(self, plan: StructPlan | None, held: str, depth: int) -> None:
         assert plan is not None
-        if depth >= INLINE_DEPTH:
+        if not self.inlines(depth):
             self.flush()
             self.line(f"{self.function(plan)}({held}, {self.add})")
         elif "." in held:

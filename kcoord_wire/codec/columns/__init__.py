@@ -7,8 +7,8 @@ Laws:
 
 * A row holds what `kcoord_wire.decode_request` (`decode_response`, `decode`, `decode_prefixed`) gives for it, field by
   field. Where that raises, the structs are null, and `error` and `error_offset` hold the error's kind and offset.
-* What is not asked for is no failure: a row of an api that is not among the messages is null, without error.
-* The choice of columns never changes which rows are bad, nor why.
+* A row of an api that was not requested is null, not an error.
+* The choice of columns never changes which rows fail, nor why.
 * What a row becomes depends on no other row: decoding in pieces gives the pieces of what decoding at once gives.
 * Memory is bounded by a multiple of the input's bytes and rows. A batch whose columns outgrow Arrow's 32-bit offsets is
   refused with OverflowError.
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from kcoord_wire.codec.backend import load_native
 from kcoord_wire.codec.columns.pure import Decoder as PythonDecoder
 from kcoord_wire.codec.columns.shape import arrow, arrow_type, chosen, shape_of
+from kcoord_wire.codec.columns.task import HEADS, Task
 from kcoord_wire.codec.registry import MessageCodec, Registry, registry
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ Form = Literal["request", "response", "message", "prefixed"]
 def decoder_class() -> Any:
     """The native decoder where it is built and `KCOORD_WIRE_BACKEND` allows it, else the pure one.
 
-    :raises ImportError: as of `load_native`
+    :raises ImportError: as `load_native`
     """
     native = load_native("kcoord_wire._columns")
     return PythonDecoder if native is None else native.Decoder
@@ -48,19 +49,19 @@ class ColumnDecoder:
 
     :param messages: names in `registry`; each gets a nullable struct column of that name
     :param form: what a row holds. ``request``: a request header and the request. ``response``: a response header and
-        the response; `decode` is told api key and version. ``message``: the message alone; `decode` is told the
-        version. ``prefixed``: an int16 and the message: its version (subscriptions, assignments, record values) or,
+        the response; `decode` needs api keys and versions. ``message``: the message alone; `decode` needs
+        versions. ``prefixed``: an int16 and the message: its version (subscriptions, assignments, record values) or,
         for record keys, its record type
     :param columns: dotted paths of the fields to decode, ``JoinGroupRequest.protocols.name``, or ``group_id`` for
         all messages that have one; a message with none of them gets no column, its rows are checked all the same
-    :param strict: as of `kcoord_wire.decode`
+    :param strict: as in `kcoord_wire.decode`
     :param views: strings and bytes become string_view and binary_view on the bytes of the input, which they keep alive
     :param registry: where the messages are looked up; the package's own by default
-    :ivar schema: of what `decode` gives: what stands before the message (api_key, api_version, correlation_id and
-        client_id; correlation_id; nothing; version, which of a record key is its type), wherever it can be read; the
-        structs; error and error_offset
+    :ivar schema: of the batch that `decode` returns: first the columns of the header, filled wherever it can be read
+        (request: api_key, api_version, correlation_id, client_id; response: correlation_id; prefixed: version, or the
+        record type); then a struct for each message; then error and error_offset
     :raises KeyError: the registry has no such message
-    :raises TypeError: a message has no columns (it is text, or holds a union), or not this form
+    :raises TypeError: a message has no columns (it is text, or holds a union), has too many, or not this form
     :raises ValueError: a path names no field, or the messages cannot be told apart
     """
 
@@ -85,22 +86,11 @@ class ColumnDecoder:
         self._walk, self._by_key = _routes(codecs, form)
         self._several = len(codecs) > 1
         shapes = chosen(whole, columns)
-        text = pa.string_view() if views else pa.string()
-        heads = {
-            "request": [
-                ("api_key", pa.int16()),
-                ("api_version", pa.int16()),
-                ("correlation_id", pa.int32()),
-                ("client_id", text),
-            ],
-            "response": [("correlation_id", pa.int32())],
-            "message": [],
-            "prefixed": [("version", pa.int16())],
-        }[form]
+        heads = [(name, arrow_type(shape, views)) for name, shape in HEADS[self._walk].items()]
         structs = [(shape.name, arrow_type(shape, views)) for shape in shapes]
         self.schema = pa.schema([*heads, *structs, ("error", pa.string()), ("error_offset", pa.int64())])
-        make = decoder_class()
-        self._decoder = make(codecs, shapes, self._by_key, self._walk, self.schema, strict, registry, views)
+        task = Task(codecs, shapes, self._by_key, self._walk, self.schema, strict, registry, views)
+        self._decoder = decoder_class()(task)
 
     def decode(
         self, frames: pa.Array, *, keys: pa.Array | int | None = None, versions: pa.Array | int | None = None
@@ -158,7 +148,7 @@ def _routes(codecs: Sequence[MessageCodec], form: str) -> tuple[str, Mapping[int
     framed = form in ("request", "response")
     for codec in codecs:
         if framed and (codec.type != form or codec.header != "kafka" or codec.family != "kafka"):
-            raise TypeError(f"{codec.name} is no {form} with Kafka's header")
+            raise TypeError(f"{codec.name} is not a {form} with Kafka's header")
         if codec.api_key is None:
             if len(codecs) > 1:
                 raise ValueError(f"{codec.name} has no key that could tell it from the other messages")

@@ -5,13 +5,15 @@ It is what the native decoder is compared with, and runs where that is not built
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from kcoord_wire.codec.columns.shape import Shape, arrow
+from kcoord_wire.codec.columns.task import Task
 from kcoord_wire.codec.headers import decode_prefixed, decode_request, decode_response, peek_request
-from kcoord_wire.codec.registry import MessageCodec, Registry
+from kcoord_wire.codec.registry import MessageCodec
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.schema.plan import Op
 
@@ -21,50 +23,54 @@ if TYPE_CHECKING:
 __all__ = ["Decoder"]
 
 
-class Decoder:
-    """`codec.columns.ColumnDecoder` behind its checks of arguments.
+@dataclass(slots=True)
+class _Row:
+    """One frame.
 
-    :param codecs: the messages
-    :param shapes: of each message that has a column, that column
-    :param by_key: which message a key chooses; where no keys are told, it is the one message
-    :param schema: of what `decode` gives
-    :param views: said by `schema` too, for pyarrow
+    :ivar body: its bytes
+    :ivar codec: the message that its key chooses, None where that is none of the decoder's
+    :ivar key: the key given for it
+    :ivar version: the version given for it
+    :ivar head: what stands before the message, as far as it was read, also where the message then fails
     """
 
-    def __init__(
-        self,
-        codecs: Sequence[MessageCodec],
-        shapes: Sequence[Shape],
-        by_key: Mapping[int, MessageCodec],
-        form: str,
-        schema: pa.Schema,
-        strict: bool,
-        registry: Registry,
-        views: bool,
-    ) -> None:
-        self.codecs = codecs
-        self.shapes = shapes
-        self.by_key = by_key
-        self.schema = schema
-        self.strict = strict
-        self.registry = registry
-        self.row = {
+    body: bytes
+    codec: MessageCodec | None
+    key: int | None
+    version: int | None
+    head: list[Any]
+
+
+_Found = tuple[MessageCodec, Any] | None
+
+
+class Decoder:
+    """Implements `codec.columns.ColumnDecoder` behind its checks of arguments.
+
+    :param task: the messages and what becomes of their rows
+    """
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.codecs = task.codecs
+        self.strict = task.strict
+        self.registry = task.registry
+        self.read = {
             "request": self.request,
             "response": self.response,
             "message": self.message,
             "prefixed": self.prefixed,
             "typed": self.typed,
-        }[form]
-        self.heads = [field.name for field in schema][: len(schema) - len(shapes) - 2]
-        # What is no message is a leaf, of whose shape nothing is asked.
-        of_messages = {shape.name: shape for shape in shapes}
-        self.columns = [of_messages.get(field.name) or Shape(field.name, Op.INT64) for field in schema]
+        }[task.walk]
+        # Header and error columns are scalars; any leaf shape will do.
+        of_messages = {shape.name: shape for shape in task.shapes}
+        self.columns = [of_messages.get(field.name) or Shape(field.name, Op.INT64) for field in task.schema]
 
     def decode(self, frames: pa.Array, keys: pa.Array | None, versions: pa.Array | None) -> pa.RecordBatch:
-        """The columns of `frames`; keys and versions are int64, a row each."""
+        """The columns of `frames`; keys and versions are int64, one a row."""
         n = len(frames)
-        heads: list[list[Any]] = [[None] * n for _ in self.heads]
-        structs: dict[str, list[Any]] = {shape.name: [None] * n for shape in self.shapes}
+        heads: list[list[Any]] = [[None] * n for _ in self.task.head.children]
+        structs: dict[str, list[Any]] = {shape.name: [None] * n for shape in self.task.shapes}
         errors: list[str | None] = [None] * n
         offsets: list[int | None] = [None] * n
         key_of = keys.to_pylist() if keys is not None else [None] * n
@@ -73,80 +79,73 @@ class Decoder:
             if body is None:
                 continue
             codec = self.codecs[0] if keys is None else self.of_key(key_of[i])
-            head: list[Any] = []
+            row = _Row(body, codec, key_of[i], version_of[i], [])
             try:
-                found = self.row(body, codec, key_of[i], version_of[i], head)
+                found = self.read(row)
             except DecodeError as error:
                 errors[i], offsets[i] = error.kind, error.offset
                 found = None
-            for rows, value in zip(heads, head, strict=False):
+            for rows, value in zip(heads, row.head, strict=False):
                 rows[i] = value
             if found is not None and found[0].name in structs:
                 structs[found[0].name][i] = found[1]
+        return self.batch([*heads, *structs.values(), errors, offsets])
+
+    def batch(self, values: Sequence[Sequence[Any]]) -> pa.RecordBatch:
+        """The values of each column as a batch."""
         pa = arrow()
-        values = [*heads, *structs.values(), errors, offsets]
+        schema = self.task.schema
         try:
             arrays = [
-                column(shape, rows, field.type)
-                for shape, rows, field in zip(self.columns, values, self.schema, strict=True)
+                column(shape, rows, field.type) for shape, rows, field in zip(self.columns, values, schema, strict=True)
             ]
         except pa.ArrowCapacityError as error:
             raise OverflowError(f"a column is too large for 32-bit offsets: decode smaller batches ({error})") from None
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def of_key(self, key: int | None) -> MessageCodec | None:
-        return None if key is None else self.by_key.get(key)
+        return None if key is None else self.task.by_key.get(key)
 
-    # Each gives the codec and the message, or None where the row is none of ours; what stands before the message goes
-    # into `head`, also where the message then fails.
+    # Each returns the codec and the message, or None where the row is not one of the decoder's messages.
 
-    def request(
-        self, body: bytes, codec: MessageCodec | None, key: int | None, version: int | None, head: list[Any]
-    ) -> tuple[MessageCodec, Any] | None:
-        header = peek_request(body, strict=self.strict)
-        head += (header.request_api_key, header.request_api_version, header.correlation_id, header.client_id)
+    def request(self, row: _Row) -> _Found:
+        header = peek_request(row.body, strict=self.strict)
+        row.head += (header.request_api_key, header.request_api_version, header.correlation_id, header.client_id)
         codec = self.of_key(header.request_api_key)
         if codec is None:
             return None
-        return codec, decode_request(body, strict=self.strict, registry=self.registry)[1]
+        return codec, decode_request(row.body, strict=self.strict, registry=self.registry)[1]
 
-    def response(
-        self, body: bytes, codec: MessageCodec | None, key: int | None, version: int | None, head: list[Any]
-    ) -> tuple[MessageCodec, Any] | None:
-        if len(body) >= 4:
-            head.append(int.from_bytes(body[:4], "big", signed=True))
-        if codec is None or key is None or version is None:
+    def response(self, row: _Row) -> _Found:
+        if len(row.body) >= 4:
+            row.head.append(int.from_bytes(row.body[:4], "big", signed=True))
+        if row.codec is None or row.key is None or row.version is None:
             return None
-        return codec, decode_response(body, key, version, strict=self.strict, registry=self.registry)[1]
+        message = decode_response(row.body, row.key, row.version, strict=self.strict, registry=self.registry)[1]
+        return row.codec, message
 
-    def message(
-        self, body: bytes, codec: MessageCodec | None, key: int | None, version: int | None, head: list[Any]
-    ) -> tuple[MessageCodec, Any] | None:
-        if codec is None or version is None:
+    def message(self, row: _Row) -> _Found:
+        if row.codec is None or row.version is None:
             return None
-        return codec, codec.decode(body, version, strict=self.strict)
+        return row.codec, row.codec.decode(row.body, row.version, strict=self.strict)
 
-    def prefixed(
-        self, body: bytes, codec: MessageCodec | None, key: int | None, version: int | None, head: list[Any]
-    ) -> tuple[MessageCodec, Any] | None:
-        if len(body) >= 2:
-            head.append(int.from_bytes(body[:2], "big", signed=True))
-        if codec is None:
+    def prefixed(self, row: _Row) -> _Found:
+        if len(row.body) >= 2:
+            row.head.append(int.from_bytes(row.body[:2], "big", signed=True))
+        if row.codec is None:
             return None
-        return codec, decode_prefixed(codec.cls, body, strict=self.strict, registry=self.registry)[1]
+        return row.codec, decode_prefixed(row.codec.cls, row.body, strict=self.strict, registry=self.registry)[1]
 
-    def typed(
-        self, body: bytes, codec: MessageCodec | None, key: int | None, version: int | None, head: list[Any]
-    ) -> tuple[MessageCodec, Any] | None:
-        if len(body) < 2:
+    def typed(self, row: _Row) -> _Found:
+        if len(row.body) < 2:
             raise DecodeError("truncated", 0, "key", "2 bytes of record type are needed")
-        head.append(int.from_bytes(body[:2], "big", signed=True))
-        codec = self.of_key(head[0])
+        row.head.append(int.from_bytes(row.body[:2], "big", signed=True))
+        codec = self.of_key(row.head[0])
         if codec is None:
             return None
-        message, end = codec.decode_prefix(body, 0, offset=2, strict=self.strict)
-        if self.strict and end != len(body):
-            raise DecodeError("trailing", end, codec.name, f"{len(body) - end} bytes are left after the message")
+        message, end = codec.decode_prefix(row.body, 0, offset=2, strict=self.strict)
+        if self.strict and end != len(row.body):
+            raise DecodeError("trailing", end, codec.name, f"{len(row.body) - end} bytes are left after the message")
         return codec, message
 
 
@@ -154,22 +153,19 @@ def column(shape: Shape, values: Sequence[Any], type_: pa.DataType) -> pa.Array:
     """The values of an attribute as an array. What is in a null struct is null as well."""
     pa = arrow()
     if shape.op is Op.ARRAY:
-        item = shape.children[0]
         ends = accumulate((0 if value is None else len(value) for value in values), initial=0)
         starts = [None if value is None else end for value, end in zip([*values, ()], ends, strict=True)]
-        items = [one for value in values if value is not None for one in value]
-        return pa.ListArray.from_arrays(pa.array(starts, pa.int32()), column(item, items, type_.value_type), type=type_)
+        items = column(shape.children[0], [one for value in values for one in value or ()], type_.value_type)
+        return pa.ListArray.from_arrays(pa.array(starts, pa.int32()), items, type=type_)
     if shape.op is Op.STRUCT and shape.children:
         fields = [
-            column(
-                child, [None if value is None else getattr(value, child.name) for value in values], type_.field(i).type
-            )
+            column(child, [getattr(value, child.name, None) for value in values], type_.field(i).type)
             for i, child in enumerate(shape.children)
         ]
         mask = pa.array([value is None for value in values], pa.bool_())
         return pa.StructArray.from_arrays(fields, fields=list(type_), mask=mask)
     if shape.op is Op.STRUCT:
-        return pa.array([None if value is None else {} for value in values], type_)
-    if shape.op is Op.UUID:
+        values = [None if value is None else {} for value in values]
+    elif shape.op is Op.UUID:
         values = [None if value is None else value.bytes for value in values]
     return pa.array(values, type_)

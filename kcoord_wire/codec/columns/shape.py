@@ -6,6 +6,8 @@ Laws:
 * Every field may be null: which versions allow that is the decoder's business. Unknown tagged fields have no column.
 * uint16 and uint32 become the next wider signed integer, a UUID its 16 bytes: Spark has neither.
 * Choosing fields never changes a type, it leaves some out.
+* The columns of one message are at most `MAX_COLUMNS`, and the work before they are counted is linear in the schema:
+  a short schema can name one struct in two fields of a struct, over and over, and so have 2**30 columns.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from kcoord_wire.schema.plan import Op, Step, StructPlan
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Shape", "arrow", "arrow_type", "chosen", "shape_of"]
+__all__ = ["MAX_COLUMNS", "Shape", "arrow", "arrow_type", "chosen", "shape_of"]
+
+MAX_COLUMNS: Final = 10_000  # in one message; the released protocol's largest, FetchResponse, has about 60
 
 _NAMES: Final = {
     Op.BOOL: "bool_",
@@ -42,7 +46,12 @@ _NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A column and what is in it: the fields of a struct, the one item of an array. `name` is the attribute's."""
+    """A column and what is in it.
+
+    :ivar name: the attribute
+    :ivar op: what the column holds
+    :ivar children: the fields of a struct, the one item of an array. Columns of one struct share them until `chosen`
+    """
 
     name: str
     op: Op
@@ -68,23 +77,27 @@ def shape_of(codec: MessageCodec) -> Shape:
         raise TypeError(f"{codec.name} is encoded as text: it cannot be decoded into columns")
     if not codec.valid_versions:
         raise TypeError(f"{codec.name} has no version left: it cannot be decoded into columns")
-    return Shape(codec.name, Op.STRUCT, _fields(codec.plan(codec.valid_versions[-1]), codec.name))
+    return Shape(codec.name, Op.STRUCT, _Shapes(codec.name).fields(codec.plan(codec.valid_versions[-1])))
 
 
-def _fields(plan: StructPlan, message: str) -> tuple[Shape, ...]:
-    return tuple(_shape(step.attr, step, message) for step in plan.steps)
+class _Shapes:
+    """The columns of a message's structs, those of each struct made once."""
 
+    def __init__(self, message: str) -> None:
+        self.message = message
+        self.done: dict[StructPlan, tuple[Shape, ...]] = {}
 
-def _shape(name: str, step: Step, message: str) -> Shape:
-    if step.op is Op.UNION:
-        raise TypeError(f"{message}.{name} is a union: {message} cannot be decoded into columns")
-    if step.op is Op.ARRAY:
-        assert step.item is not None
-        return Shape(name, step.op, (_shape("item", step.item, message),))
-    if step.op is Op.STRUCT:
-        assert step.struct is not None
-        return Shape(name, step.op, _fields(step.struct, message))
-    return Shape(name, step.op)
+    def fields(self, plan: StructPlan) -> tuple[Shape, ...]:
+        if plan not in self.done:
+            self.done[plan] = tuple(self.shape(step.attr, step) for step in plan.steps)
+        return self.done[plan]
+
+    def shape(self, name: str, step: Step) -> Shape:
+        if step.op is Op.UNION:
+            raise TypeError(f"{self.message}.{name} is a union: {self.message} cannot be decoded into columns")
+        if step.item is not None:
+            return Shape(name, step.op, (self.shape("item", step.item),))
+        return Shape(name, step.op, () if step.struct is None else self.fields(step.struct))
 
 
 def arrow_type(shape: Shape, views: bool) -> pa.DataType:
@@ -101,10 +114,11 @@ def arrow_type(shape: Shape, views: bool) -> pa.DataType:
 def chosen(shapes: Sequence[Shape], columns: Sequence[str] | None) -> list[Shape]:
     """As much of `shapes` as the dotted paths `columns` name; a message of which they name nothing is left out.
 
+    :raises TypeError: `columns` is a string, or leaves more than `MAX_COLUMNS` of a message
     :raises ValueError: a path names nothing
     """
     if columns is None:
-        return list(shapes)
+        return [_copied(shape) for shape in shapes]
     if isinstance(columns, str):
         raise TypeError(f"columns is a list of paths, not the string {columns!r}")
     wanted: dict[str, list[tuple[str, ...]]] = {shape.name: [] for shape in shapes}
@@ -116,7 +130,28 @@ def chosen(shapes: Sequence[Shape], columns: Sequence[str] | None) -> list[Shape
             raise ValueError(f"no field {path!r} in {', '.join(wanted)}")
         for shape in found:
             wanted[shape.name].append(places[shape.name])
-    return [_narrowed(shape, wanted[shape.name]) for shape in shapes if wanted[shape.name]]
+    return [_copied(_narrowed(shape, wanted[shape.name])) for shape in shapes if wanted[shape.name]]
+
+
+def _copied(shape: Shape) -> Shape:
+    """The message's columns, none of which shares anything with another: a decoder knows them by identity."""
+    size = _size(shape, {})
+    if size > MAX_COLUMNS:
+        raise TypeError(f"{shape.name} has {size} columns, more than {MAX_COLUMNS}: choose some of them")
+
+    def copy(original: Shape) -> Shape:
+        return Shape(original.name, original.op, tuple(map(copy, original.children)))
+
+    return copy(shape)
+
+
+def _size(shape: Shape, counted: dict[int, int]) -> int:
+    key = id(shape.children)
+    if not shape.children:
+        return 1
+    if key not in counted:
+        counted[key] = sum(_size(child, counted) for child in shape.children)
+    return 1 + counted[key]
 
 
 def _struct(shape: Shape) -> Shape:
