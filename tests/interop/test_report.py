@@ -265,7 +265,7 @@ def test_zooms_and_moves_by_mouse(page: Page) -> None:
     assert page.range() == pytest.approx(whole), "a wheel alone scrolls the page"
 
 
-def test_opens_one_rebalance_from_the_table_a_finding_and_a_chart(page: Page) -> None:
+def test_table_finding_and_chart_open_a_rebalance(page: Page) -> None:
     page.open(typical())
     page.one('tr[data-n="5"] button').send_keys(Keys.ENTER)
     particulars = page.one("#particulars-5")
@@ -365,7 +365,7 @@ def test_pictures_are_not_empty_and_themes_differ(page: Page) -> None:
     assert not set(sums[1]) & set(sums[3])
 
 
-def test_two_hundred_members_and_a_thousand_rebalances_stay_usable(page: Page) -> None:
+def test_a_large_group_stays_usable(page: Page) -> None:
     page.open(storm())
     lanes = page.one("#lanes")
     high, whole = page.js("[arguments[0].clientHeight, arguments[0].scrollHeight]", lanes)
