@@ -22,7 +22,7 @@ SUITE := tests --ignore=tests/interop
 # What `make check` leaves out besides the tests marked `slow`: what starts processes, Spark or clients, and what draws
 # thousands of inputs. Whole files, so that they are not even collected.
 SLOW := tests/bench tests/fuzz tests/spark tests/truth tests/test_packaging.py tests/test_readme.py
-SLOW += tests/assignors/test_properties.py tests/cli/test_serve.py tests/codec/test_columns_parity.py
+SLOW += tests/assignors/test_assignors.py tests/assignors/test_sticky.py tests/cli/test_serve.py tests/codec/test_columns_parity.py
 SLOW += tests/codec/test_hostile.py tests/codec/test_parity.py
 SLOW += tests/coordinator/test_clients.py tests/coordinator/test_crash.py tests/coordinator/test_security_clients.py
 SLOW += tests/coordinator/test_socket_hostile.py tests/forensics/test_incidents.py tests/forensics/test_log_scenarios.py
@@ -75,7 +75,7 @@ test: lint ## the verdict on a change: lint, the whole suite, and again with the
 
 proof: setup ## the long proofs at full size: kills, steps and members of simulations
 	KCOORD_WIRE_KILLS=200 KCOORD_WIRE_STEPS=1000000 KCOORD_WIRE_MEMBERS=10000 \
-	$(PYTEST) tests/coordinator/test_crash.py tests/simulation
+	$(PYTEST) tests/coordinator/test_crash.py tests/simulation tests/assignors
 
 lint: setup ## ruff, mypy, and whether the generated files are those that the schemas give
 	$(PY) -m ruff check .

@@ -1,4 +1,4 @@
-// Runs Kafka's own assignors over cases from stdin and prints each case with its result: see test_kafka.py.
+// Runs Kafka's own assignors over cases from stdin and prints each case with its result: see tests/support/assignments.py.
 //   java -cp kafka-clients.jar:slf4j-api.jar Record.java <cases >recorded
 // A case is "assignor|topic=partitions ...|member=topic,topic member:instance=topic ..."; a result "member=topic-partition,... ".
 
