@@ -225,20 +225,23 @@ class _Writer:
         if message is None:
             raise _wrong_type(value, plan.name, path)
         for step in plan.steps:
-            field = f"{path}.{step.attr}"
-            if step.presence is Presence.ABSENT:
-                if not step.ignorable and not is_default(step, self.get(message, step.attr, path), self.classes):
-                    raise EncodeError("version", field, f"version {plan.version} carries nothing but the default")
-            elif step.presence is Presence.PLAIN:
-                self.value(step, self.get(message, step.attr, path), field, step.nullable)
-            elif step.presence is Presence.REMAINING and self.get(message, step.attr, path) is not None:
-                self.value(step, self.get(message, step.attr, path), field, False)
+            if step.presence is not Presence.TAGGED:
+                self.untagged(step, plan, self.get(message, step.attr, path), f"{path}.{step.attr}")
         if plan.holds_tags:
             self.unknown_tags(plan, self.get(message, "unknown_tags", path), f"{path}.unknown_tags")
         for step in plan.tagged:
             held = self.get(message, step.attr, path)
             if not is_default(step, held, self.classes):
                 self.value(step, held, f"{path}.{step.attr}", step.nullable)
+
+    def untagged(self, step: Step, plan: StructPlan, held: object, path: str) -> None:
+        if step.presence is Presence.PLAIN:
+            self.value(step, held, path, step.nullable)
+        elif step.presence is Presence.REMAINING:
+            if held is not None:
+                self.value(step, held, path, False)
+        elif not step.ignorable and not is_default(step, held, self.classes):
+            raise EncodeError("version", path, f"version {plan.version} carries nothing but the default")
 
     def get(self, value: object, attr: str, path: str) -> object:
         try:

@@ -16,7 +16,7 @@ import hashlib
 import keyword
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
@@ -235,53 +235,51 @@ class _Compiler:
             presence = Presence.REMAINING
         else:
             presence = Presence.PLAIN
-        return self.typed(field, presence, field.type.array)
-
-    def typed(self, field: Field, presence: Presence, array: bool) -> Step:
         nullable = self.version in field.nullable
-        shared = {
-            "attr": attribute_name(field.name),
-            "presence": presence,
-            "tag": field.tag if presence is Presence.TAGGED and field.tag is not None else -1,
-            "ignorable": field.ignorable,
-            "default": field.default,
-        }
-        if array:
+        if field.type.array:
             length = Length.COMPACT if self.flexible else Length[self.message.array_length.upper()]
-            item = self.element(field)
-            return Step(op=Op.ARRAY, nullable=nullable, length=length, item=item, **shared)  # type: ignore[arg-type]
-        return Step(**self.scalar(field, nullable, presence), **shared)  # type: ignore[arg-type]
+            item = self.scalar(field, False, Presence.PLAIN)
+            step = Step("", Op.ARRAY, nullable=nullable, length=length, item=item)
+        else:
+            step = self.scalar(field, nullable, presence)
+        return replace(
+            step,
+            attr=attribute_name(field.name),
+            presence=presence,
+            tag=field.tag if presence is Presence.TAGGED and field.tag is not None else -1,
+            ignorable=field.ignorable,
+            default=field.default,
+        )
 
-    def element(self, field: Field) -> Step:
-        return Step(attr="", **self.scalar(field, False, Presence.PLAIN))  # type: ignore[arg-type]
-
-    def scalar(self, field: Field, nullable: bool, presence: Presence) -> dict[str, object]:
-        compact = self.flexible if field.flexible is None else self.version in field.flexible
-        base = field.type.base
+    def scalar(self, field: Field, nullable: bool, presence: Presence) -> Step:
+        """A step for one value of the field's type, without what belongs to the field."""
         if field.type.is_struct:
-            marker = Length.NONE
-            if nullable:
-                marker = Length.COMPACT if presence is Presence.TAGGED else Length.INT8
             plan = self.struct(self.message.struct_of(field))
-            return {"op": Op.STRUCT, "nullable": nullable, "length": marker, "struct": plan}
-        op = _OPS[base]
+            if not nullable:
+                return Step("", Op.STRUCT, struct=plan)
+            marker = Length.COMPACT if presence is Presence.TAGGED else Length.INT8
+            return Step("", Op.STRUCT, nullable=True, length=marker, struct=plan)
+        op = _OPS[field.type.base]
         if op is Op.UNION:
-            return {"op": op, "variants": tuple((v.tag, self.struct(v.struct)) for v in field.variants)}
+            return Step("", op, variants=tuple((v.tag, self.struct(v.struct)) for v in field.variants))
         if op is Op.STRING:
-            length = Length.COMPACT if compact else Length[self.message.string_length.upper()]
+            length = Length.COMPACT if self.compact(field) else Length[self.message.string_length.upper()]
             limit = MAX_STRING if field.max_length is None else min(MAX_STRING, field.max_length)
-            return {"op": op, "nullable": nullable, "length": length, "high": limit}
+            return Step("", op, nullable=nullable, length=length, high=limit)
         if op is Op.BYTES:
-            return {"op": op, "nullable": nullable, "length": Length.COMPACT if compact else Length.INT32}
-        if base not in INTEGERS:
-            return {"op": op}
-        low, high = INTEGERS[base]
-        return {
-            "op": op,
-            "low": low if field.minimum is None else field.minimum,
-            "high": high if field.maximum is None else field.maximum,
-            "bounded": field.minimum is not None or field.maximum is not None,
-        }
+            return Step("", op, nullable=nullable, length=Length.COMPACT if self.compact(field) else Length.INT32)
+        return self.number(field, op)
+
+    def number(self, field: Field, op: Op) -> Step:
+        if field.type.base not in INTEGERS:
+            return Step("", op)
+        low, high = INTEGERS[field.type.base]
+        bounded = field.minimum is not None or field.maximum is not None
+        low = low if field.minimum is None else field.minimum
+        return Step("", op, low=low, high=high if field.maximum is None else field.maximum, bounded=bounded)
+
+    def compact(self, field: Field) -> bool:
+        return self.flexible if field.flexible is None else self.version in field.flexible
 
 
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")

@@ -10,7 +10,7 @@ import base64
 import math
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -174,29 +174,12 @@ class _Reader:
 
     def message(self, node: Node) -> Message:
         members = self.members(node, _MESSAGE_KEYS, "message")
-        name_node = self.required(node, members, "name", "message")
-        name = self.string(name_node, '"name"')
-        if not _STRUCT_NAME.fullmatch(name):
-            self.fail(name_node, f'"{name}" is not a message name: an upper-case letter, then letters and digits')
-        kind_node = self.required(node, members, "type", "message")
+        name = self.message_name(node, members)
+        self.required(node, members, "type", "message")
         kind = self.choice(members, "type", MESSAGE_TYPES, "")
-        self.required(node, members, "validVersions", "message")
-        versions = self.versions(members, "validVersions", NONE)
-        if versions and "flexibleVersions" not in members:
-            self.fail(node, "a message with valid versions must give its flexibleVersions")
-        flexible = self.versions(members, "flexibleVersions", NONE)
-        if flexible and not flexible.open_ended:
-            self.fail(members["flexibleVersions"], "flexibleVersions must be none or open-ended, like 3+")
-        api_key = None
-        if "apiKey" in members:
-            api_key = self.integer(members["apiKey"], *INTEGERS["int16"], '"apiKey"')
-        if kind.startswith("coordinator-") and api_key is None:
-            self.fail(kind_node, f"a {kind} needs an apiKey: its record type")
-        if versions and kind == "coordinator-key" and (versions != Versions(0, 0) or flexible):
-            self.fail(node, "a coordinator-key has validVersions 0 and flexibleVersions none")
-        if kind == "header" and api_key is not None:
-            self.fail(members["apiKey"], "a header has no apiKey")
-        # A reserved id defines nothing, so that what else stands there makes no difference.
+        versions, flexible = self.message_versions(node, members)
+        api_key = self.api_key(node, members, kind, versions, flexible)
+        # validVersions "none" only reserves the number, so the other keys are not checked.
         may_listen = kind == "request" or not versions
         listeners = tuple(self.listener(item, may_listen) for item in self.items(members.get("listeners")))
         unstable = self.flag(members, "latestVersionUnstable")
@@ -237,6 +220,38 @@ class _Reader:
         )
         self.check_classes(message, node)
         return message
+
+    def message_name(self, node: Node, members: dict[str, Node]) -> str:
+        name_node = self.required(node, members, "name", "message")
+        name = self.string(name_node, '"name"')
+        if not _STRUCT_NAME.fullmatch(name):
+            self.fail(name_node, f'"{name}" is not a message name: an upper-case letter, then letters and digits')
+        return name
+
+    def message_versions(self, node: Node, members: dict[str, Node]) -> tuple[Versions, Versions]:
+        """The valid and the flexible versions."""
+        self.required(node, members, "validVersions", "message")
+        versions = self.versions(members, "validVersions", NONE)
+        if versions and "flexibleVersions" not in members:
+            self.fail(node, "a message with valid versions must give its flexibleVersions")
+        flexible = self.versions(members, "flexibleVersions", NONE)
+        if flexible and not flexible.open_ended:
+            self.fail(members["flexibleVersions"], "flexibleVersions must be none or open-ended, like 3+")
+        return versions, flexible
+
+    def api_key(
+        self, node: Node, members: dict[str, Node], kind: str, versions: Versions, flexible: Versions
+    ) -> int | None:
+        api_key = None
+        if "apiKey" in members:
+            api_key = self.integer(members["apiKey"], *INTEGERS["int16"], '"apiKey"')
+        if kind.startswith("coordinator-") and api_key is None:
+            self.fail(members["type"], f"a {kind} needs an apiKey: its record type")
+        if versions and kind == "coordinator-key" and (versions != Versions(0, 0) or flexible):
+            self.fail(node, "a coordinator-key has validVersions 0 and flexibleVersions none")
+        if kind == "header" and api_key is not None:
+            self.fail(members["apiKey"], "a header has no apiKey")
+        return api_key
 
     def listener(self, node: Node, may_listen: bool) -> str:
         name = self.string(node, "a listener")
@@ -302,6 +317,12 @@ class _Reader:
                 self.fail(tags[tag], f"tags must run from 0 without a gap: {expected} is missing")
         return tuple(fields)
 
+    def structs_in(self, struct: Struct) -> Iterator[Struct]:
+        for field in struct.fields:
+            if field.type.is_struct:
+                yield self.structs[field.type.base]
+            yield from (variant.struct for variant in field.variants)
+
     def check_structs(self, root: Struct, node: Node) -> None:
         """Every struct type is defined, none contains itself, and the nesting stays within bounds."""
         for name, type_node in self.struct_types:
@@ -316,11 +337,8 @@ class _Reader:
                 self.fail(node, f"structs may be nested at most {MAX_STRUCT_DEPTH} deep")
             if struct.name in done:
                 return
-            for field in struct.fields:
-                if field.type.is_struct:
-                    visit(self.structs[field.type.base], (*above, struct.name))
-                for variant in field.variants:
-                    visit(variant.struct, (*above, struct.name))
+            for inner in self.structs_in(struct):
+                visit(inner, (*above, struct.name))
             done.add(struct.name)
 
         for struct in (root, *self.structs.values()):
@@ -379,17 +397,22 @@ class _Reader:
             variants=self.variants(node, members, type_, versions & struct_versions, depth),
         )
         self.check_bounds(node, field)
-        if field.present_if_remaining and self.flexible:
-            self.fail(node, "a message with a presentIfRemaining field is never flexible")
-        if field.present_if_remaining and not (type_.array and nullable.covers(versions) and field.default is None):
-            self.fail(node, "a presentIfRemaining field is an array, nullable in all its versions, with default null")
-        if self.text and (type_.array or type_.base not in ("string", "int32", "int64") or tagged or nullable):
-            self.fail(node, "a text-encoded message has only plain string, int32 and int64 fields")
+        self.check_extensions(node, field)
         if "fields" in members:
             if not type_.is_struct:
                 self.fail(members["fields"], f"a field of type {type_} has no fields of its own")
             self.define(type_node, type_.base, node, {"fields": members["fields"]}, versions, depth + 1)
         return field
+
+    def check_extensions(self, node: Node, field: Field) -> None:
+        if field.present_if_remaining and self.flexible:
+            self.fail(node, "a message with a presentIfRemaining field is never flexible")
+        may_be_missing = field.type.array and field.nullable.covers(field.versions) and field.default is None
+        if field.present_if_remaining and not may_be_missing:
+            self.fail(node, "a presentIfRemaining field is an array, nullable in all its versions, with default null")
+        is_plain = not (field.type.array or field.tagged or field.nullable)
+        if self.text and not (is_plain and field.type.base in ("string", "int32", "int64")):
+            self.fail(node, "a text-encoded message has only plain string, int32 and int64 fields")
 
     def field_type(self, node: Node) -> FieldType:
         text = self.string(node, '"type"')
@@ -523,31 +546,42 @@ class _Reader:
 
     def default(self, node: Node | None, type_: FieldType, versions: Versions, nullable: Versions) -> object:
         # A JSON null is no default at all, as Kafka's generator reads it; the string "null" is the null default.
-        raw = "" if node is None or node.value is None else node.value
-        text = str(raw).lower() if isinstance(raw, bool) else str(raw) if isinstance(raw, int | float) else raw
-        if node is None or isinstance(text, str):
-            assert isinstance(text, str)
-        else:
-            self.fail(node, "a default must be a string, a number, true or false")
-        if text == "null" and (type_.array or type_.is_struct or type_.base in NULLABLE):
+        if node is None or node.value is None:
+            return _no_default(type_)
+        text = self.default_text(node)
+        may_be_null = type_.array or type_.is_struct or type_.base in NULLABLE
+        if text == "null" and may_be_null:
             if not nullable.covers(versions):
-                assert node is not None
                 self.fail(node, "a field with default null must be nullable in all its versions")
             return None
-        if type_.array or type_.is_struct or type_.base in ("bytes", "records", "union"):
-            if text:
-                assert node is not None
-                self.fail(node, f'the default of a field of type {type_} is "null" or empty')
-            if type_.array:
-                return ()
-            return {"bytes": b"", "records": None}.get(type_.base, ...)
-        if type_.base == "string":
+        if type_.base == "string" and not type_.array:
             return text
+        if not text:
+            return _no_default(type_)
+        if type_.array or type_.is_struct or type_.base in ("bytes", "records", "union"):
+            self.fail(node, f'the default of a field of type {type_} is "null" or empty')
         try:
             return _parse_scalar(type_.base, text)
         except ValueError:
-            assert node is not None
             self.fail(node, f'"{text}" is not a default for a field of type {type_}')
+
+    def default_text(self, node: Node) -> str:
+        value = node.value
+        if isinstance(value, bool):
+            return str(value).lower()
+        if isinstance(value, str | int | float):
+            return str(value)
+        self.fail(node, "a default must be a string, a number, true or false")
+
+
+def _no_default(type_: FieldType) -> object:
+    """The default of a field whose schema gives none."""
+    if type_.array:
+        return ()
+    if type_.is_struct or type_.base == "union":
+        return ...
+    kinds: Mapping[str, object] = {"bytes": b"", "records": None, "string": ""}
+    return kinds[type_.base] if type_.base in kinds else _parse_scalar(type_.base, "")
 
 
 def _parse_int(text: str) -> int:

@@ -153,10 +153,7 @@ def column(shape: Shape, values: Sequence[Any], type_: pa.DataType) -> pa.Array:
     """The values of an attribute as an array. What is in a null struct is null as well."""
     pa = arrow()
     if shape.op is Op.ARRAY:
-        ends = accumulate((0 if value is None else len(value) for value in values), initial=0)
-        starts = [None if value is None else end for value, end in zip([*values, ()], ends, strict=True)]
-        items = column(shape.children[0], [one for value in values for one in value or ()], type_.value_type)
-        return pa.ListArray.from_arrays(pa.array(starts, pa.int32()), items, type=type_)
+        return _list_column(shape, values, type_)
     if shape.op is Op.STRUCT and shape.children:
         fields = [
             column(child, [getattr(value, child.name, None) for value in values], type_.field(i).type)
@@ -169,3 +166,11 @@ def column(shape: Shape, values: Sequence[Any], type_: pa.DataType) -> pa.Array:
     elif shape.op is Op.UUID:
         values = [None if value is None else value.bytes for value in values]
     return pa.array(values, type_)
+
+
+def _list_column(shape: Shape, values: Sequence[Any], type_: pa.DataType) -> pa.Array:
+    pa = arrow()
+    ends = accumulate((len(value or ()) for value in values), initial=0)
+    starts = [None if value is None else end for value, end in zip([*values, ()], ends, strict=True)]
+    items = column(shape.children[0], [one for value in values for one in value or ()], type_.value_type)
+    return pa.ListArray.from_arrays(pa.array(starts, pa.int32()), items, type=type_)
