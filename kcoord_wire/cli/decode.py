@@ -42,8 +42,8 @@ def _add_arguments(command: argparse.ArgumentParser) -> None:
             f"--{direction}", dest="direction", action="store_const", const=direction, help=f"it is the {direction}"
         )
     whole = command.add_mutually_exclusive_group()
-    whole.add_argument("--body", action="store_true", help="a header stands before the message")
-    whole.add_argument("--frame", action="store_true", help="a size and a header stand before the message")
+    whole.add_argument("--body", action="store_true", help="the input has a header before the message")
+    whole.add_argument("--frame", action="store_true", help="the input has a size and a header before the message")
     command.add_argument("--lenient", action="store_true", help="accept what Kafka accepts, not only what it writes")
     command.add_argument("--format", choices=("table", "json"), default="table")
 

@@ -2,7 +2,7 @@
 
 Laws:
 
-* A seed gives the same run on every machine, in whatever process it is run.
+* A seed has the same run on every machine and in every process.
 * The summary goes to stdout; failures go to stderr as they are found, each with a short script that replays it. The
   status is 1 if a law was broken, and 130 after Ctrl-C.
 """

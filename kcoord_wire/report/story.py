@@ -3,7 +3,7 @@
 Laws:
 
 * Every event is a row of the tables in `kcoord_wire.forensics.model`; nothing is concluded here.
-* The same history gives the same events. Strings of peers are printable and short.
+* The same history has the same events. Strings of peers are printable and short.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _of_rebalance(row: Rebalance) -> Iterator[Event]:
 
 
 def _of_ownership(history: GroupHistory, names: dict[str, str]) -> Iterator[Event]:
-    """What a member receives or gives up at one moment is one event."""
+    """The partitions that a member receives, or gives up, at one moment are one event."""
     changes: dict[tuple[int, str, str], list[tuple[str, int]]] = {}
     for row in history.ownership:
         name = names.get(row.member_id, shown(row.member_id))

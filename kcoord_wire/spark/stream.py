@@ -90,20 +90,20 @@ class RecordingStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        given = {name.lower(): value for name, value in options.items()}
+        lower = {name.lower(): value for name, value in options.items()}
         known = {name.lower() for name in (*OPTIONS, "path")}
-        for name in given:
+        for name in lower:
             if name not in known:
                 names = ", ".join(("path", *OPTIONS))
                 raise ValueError(f"the stream source kcoord has no option {name!r}; its options are {names}")
-        if not given.get("path"):
+        if not lower.get("path"):
             raise ValueError('the stream source kcoord needs a path: .load("recording/")')
-        self.folder = Path(given["path"])
+        self.folder = Path(lower["path"])
         self.schema = schema
-        self.fails_on_loss = _one_of("failOnDataLoss", given.get("failondataloss", "true"), ("true", "false")) == "true"
-        starts = _one_of("startingOffsets", given.get("startingoffsets", "earliest"), ("earliest", "latest"))
+        self.fails_on_loss = _one_of("failOnDataLoss", lower.get("failondataloss", "true"), ("true", "false")) == "true"
+        starts = _one_of("startingOffsets", lower.get("startingoffsets", "earliest"), ("earliest", "latest"))
         self.from_now = starts == "latest"
-        self.limit = _limit(given)
+        self.limit = _limit(lower)
         self.target: dict[str, _Place] | None = None
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -335,17 +335,17 @@ def _one_of(name: str, value: str, choices: Sequence[str]) -> str:
     return value.lower()
 
 
-def _limit(given: Mapping[str, str]) -> ReadLimit:
+def _limit(lower: Mapping[str, str]) -> ReadLimit:
     kinds: dict[str, Callable[[int], ReadLimit]] = {
         "maxBytesPerTrigger": ReadMaxBytes,
         "maxFilesPerTrigger": ReadMaxFiles,
         "maxRowsPerTrigger": ReadMaxRows,
     }
-    named = [name for name in kinds if name.lower() in given]
+    named = [name for name in kinds if name.lower() in lower]
     if len(named) > 1:
         raise ValueError(f"{' and '.join(named)}: give only one limit")
     for name in named:
-        text = given[name.lower()]
+        text = lower[name.lower()]
         found = re.fullmatch(r"(\d+)([kmg]?)b?" if name == "maxBytesPerTrigger" else r"(\d+)()", text.strip().lower())
         if found is None or not int(found[1]):
             raise ValueError(f"{name} must be a number above 0, not {text!r}")

@@ -30,8 +30,8 @@ def test_capture_as_json_has_every_frame_once(kcoord, name: str) -> None:
     )
     assert {tuple(frame) for frame in frames} == {tuple(wanted.split())}
     asked = Counter((f["connection"], f["correlation_id"]) for f in frames if f["direction"] == "request")
-    told = Counter((f["connection"], f["correlation_id"]) for f in frames if f["direction"] == "response")
-    assert told <= asked
+    answered = Counter((f["connection"], f["correlation_id"]) for f in frames if f["direction"] == "response")
+    assert answered <= asked
     assert [f["error"] for f in frames if f["error"] is not None] == []
     for frame in frames:
         if frame["api"] == "SyncGroup":

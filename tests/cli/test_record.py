@@ -99,8 +99,8 @@ def recorded(tmp_path: Path) -> list[Recorded]:
 def test_signals_end_it_in_order(record: Start, broker: Coordinator, tmp_path: Path, number: int, status: int) -> None:
     recording = record("--upstream", broker.address)
     with Wire(recording.address) as wire:
-        (told,) = wire.call(kw.MetadataRequest(topics=None), 12).brokers
-        assert f"{told.host}:{told.port}" == recording.address
+        (known,) = wire.call(kw.MetadataRequest(topics=None), 12).brokers
+        assert f"{known.host}:{known.port}" == recording.address
         wire.call(HEARTBEAT, 4)
         ended, out, errors = recording.end(number)
         assert wire.is_closed_by_peer()
@@ -147,8 +147,8 @@ def test_everything_at_once(record: Start, tmp_path: Path) -> None:
             *("--max-file", "1K", "--fsync", "--progress", "0.2", "--no-rewrite", "--apis", "all", "--max-frame", "1M"),
         )
         with Wire(recording.address) as wire:
-            (told,) = wire.call(kw.MetadataRequest(topics=None), 12).brokers
-            assert told.port == broker.port
+            (known,) = wire.call(kw.MetadataRequest(topics=None), 12).brokers
+            assert known.port == broker.port
             for _ in range(20):
                 wire.call(HEARTBEAT, 4)
             time.sleep(1.5)  # several times --progress
@@ -202,7 +202,7 @@ def test_an_unreachable_broker_is_logged(record: Start) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "said"),
+    ("arguments", "status", "text"),
     [
         ((), 2, "--upstream"),
         (("--upstream", "kafka"), 2, "'kafka' is not of the form HOST:PORT"),
@@ -221,18 +221,18 @@ def test_an_unreachable_broker_is_logged(record: Start) -> None:
     ],
 )
 def test_bad_usage_is_one_line(
-    arguments: tuple[str, ...], status: int, said: str, capsys: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...], status: int, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["record", *arguments]) == status
     out, errors = capsys.readouterr()
     assert out == ""
     assert errors.startswith("kcoord: ")
-    assert said in errors
+    assert text in errors
     assert errors.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "text"),
     [
         (("--listen", "no-such-host.invalid:0"), "--listen no-such-host.invalid:0: "),
         (("--listen", "127.0.0.1:0", "--out", "/dev/null"), "/dev/null: File exists"),
@@ -240,7 +240,7 @@ def test_bad_usage_is_one_line(
     ],
 )
 def test_an_unusable_port_or_folder_is_an_error(
-    arguments: tuple[str, ...], said: str, broker: Coordinator, tmp_path: Path
+    arguments: tuple[str, ...], text: str, broker: Coordinator, tmp_path: Path
 ) -> None:
     given = [broker.address if each == "TAKEN" else each for each in arguments]
     done = subprocess.run(
@@ -252,5 +252,5 @@ def test_an_unusable_port_or_folder_is_an_error(
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("kcoord: ")
-    assert said in done.stderr
+    assert text in done.stderr
     assert done.stderr.count("\n") == 1

@@ -123,7 +123,7 @@ def test_failfast_names_the_bad_row(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "text"),
     [
         ({"apis": ["JoinGrup"]}, "there is no request 'JoinGrup'; do you mean 'JoinGroup'?"),
         ({"apis": [9999]}, "there is no request 9999"),
@@ -136,8 +136,8 @@ def test_failfast_names_the_bad_row(spark: SparkSession) -> None:
         ({"columns": ["grop_id"]}, "grop_id"),
     ],
 )
-def test_wrong_arguments_are_rejected_at_once(spark: SparkSession, arguments: dict[str, Any], says: str) -> None:
-    with pytest.raises(ValueError, match=says.replace("(", r"\(").replace("?", r"\?")):
+def test_wrong_arguments_are_rejected_at_once(spark: SparkSession, arguments: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text.replace("(", r"\(").replace("?", r"\?")):
         decode_frames(frames(spark, SOUND), **arguments)
 
 
@@ -186,7 +186,7 @@ def test_expression_keeps_nulls(spark: SparkSession, mode: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "text"),
     [
         ({"message": "JoinGroup", "messages": "x"}, "no option 'messages'; its options are columns, form, message"),
         ({}, "needs the option message"),
@@ -198,6 +198,6 @@ def test_expression_keeps_nulls(spark: SparkSession, mode: str) -> None:
         ),
     ],
 )
-def test_wrong_options_are_named(spark: SparkSession, options: dict[str, str], says: str) -> None:
-    with pytest.raises(ValueError, match=says):
+def test_wrong_options_are_named(spark: SparkSession, options: dict[str, str], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
         from_kafka_wire("frame", options)

@@ -55,11 +55,11 @@ def test_wrong_files_are_rejected_at_once(spark: SparkSession, tmp_path: Path) -
     with pytest.raises(FileNotFoundError):
         decode_parquet(spark, [path])
     pq.write_table(pa.table({"n": [1], "api_key": [2], "frame": [b""]}), path)
-    for arguments, says in (
+    for arguments, text in (
         ({"column": "value"}, "has no column 'value', only n, api_key, frame"),
         ({"beside": ["api_key"]}, "beside has names of decoded columns: api_key"),
     ):
-        with pytest.raises(ValueError, match=says):
+        with pytest.raises(ValueError, match=text):
             decode_parquet(spark, [path], **arguments)
     with pytest.raises(ValueError, match="paths must be a list of at least one file"):
         decode_parquet(spark, path)

@@ -89,7 +89,7 @@ def test_failfast_names_the_damage(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "paths", "says"),
+    ("options", "paths", "text"),
     [
         ({}, [CAPTURES[0], SEGMENTS[0]], "a table has one kind: load them separately"),
         ({}, [DATA / "none"], "none"),
@@ -101,11 +101,11 @@ def test_failfast_names_the_damage(spark: SparkSession, tmp_path: Path) -> None:
         ({"maxBytesPerTrigger": "1"}, [CAPTURES[0]], "maxBytesPerTrigger is an option of streams"),
     ],
 )
-def test_wrong_paths_and_options_are_named(options: dict[str, str], paths: list[Path], says: str) -> None:
+def test_wrong_paths_and_options_are_named(options: dict[str, str], paths: list[Path], text: str) -> None:
     if paths:
         options = {**options, "paths": json.dumps([str(path) for path in paths])}
     source = KcoordSource(options)
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(ValueError, match=text):
         source.reader(source.schema())
 
 

@@ -1,4 +1,4 @@
-"""A growing folder of recordings as a stream: every record once, whatever is cut, rotated, deleted or restarted."""
+"""A growing folder of recordings as a stream: every record once, across cuts, rotation, deletion and restarts."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_available_now_reads_what_exists(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "text"),
     [
         ({"maxBytesPerTrigger": "0"}, "maxBytesPerTrigger must be a number above 0, not '0'"),
         ({"maxRowsPerTrigger": "1k"}, "maxRowsPerTrigger must be a number above 0, not '1k'"),
@@ -216,8 +216,8 @@ def test_available_now_reads_what_exists(tmp_path: Path) -> None:
         ({"path": ""}, "needs a path"),
     ],
 )
-def test_wrong_stream_options_are_named(tmp_path: Path, options: dict[str, str], says: str) -> None:
-    with pytest.raises(ValueError, match=says):
+def test_wrong_stream_options_are_named(tmp_path: Path, options: dict[str, str], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
         stream(tmp_path, **options) if "path" not in options else RecordingStream(options, spark_schema(Frame))
     assert stream(tmp_path, maxBytesPerTrigger="64m").getDefaultReadLimit() == ReadMaxBytes(64 << 20)
 

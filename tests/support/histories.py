@@ -1,6 +1,6 @@
 """Plausible histories of groups for the tests of the report: many members, many rebalances, hostile names.
 
-Everything follows from a seed; nothing here is random between runs.
+Everything is derived from a seed and the same in every run.
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ def summary(group_id: str, last_ns: int, **known: object) -> GroupSummary:
 
 
 def empty(group_id: str = "idle") -> GroupHistory:
-    """A group of which nothing is known but that it was named."""
+    """A group of which only the name is known."""
     return GroupHistory(summary(group_id, START))
 
 
 def bare(group_id: str = "bare") -> GroupHistory:
-    """One rebalance of which nothing is known but that it began."""
+    """One rebalance of which only the beginning is known."""
     row = Rebalance(
         group_id, 1, None, START + SECOND, None, None, "open", Cause.UNKNOWN, None, None, None, None, None, "", 0.0, []
     )
     return GroupHistory(summary(group_id, START + 5 * SECOND, rebalances=1), rebalances=[row])
 
 
-class Play:
-    """A classic group that lives through `rebalances` rebalances of `members` clients."""
+class GroupBuilder:
+    """Builds the history of a classic group of `members` clients, rebalance by rebalance."""
 
     def __init__(self, group_id: str, members: int, partitions: int, seed: int, names: tuple[str, ...] = ()) -> None:
         self.random = random.Random(seed)
@@ -83,7 +83,7 @@ class Play:
         self.serial = 0
 
     def join(self, member: int) -> None:
-        """The client is there, with a new member id."""
+        """A client joins with a new member id."""
         self.serial += 1
         life = MemberLife(
             self.group_id, f"{self.names[member]}-{self.serial:08x}", None, self.names[member], self.hosts[member],
@@ -94,7 +94,7 @@ class Play:
         self.history.members.append(life)
 
     def leave(self, member: int, why: str) -> MemberLife:
-        """The client is gone, with what it held."""
+        """A client leaves, and its partitions lose their owner."""
         life = self.lives.pop(member)
         life.left_ns, life.why_left, life.last_seen_ns = self.now, why, self.now
         for place, row in list(self.held.items()):
@@ -103,13 +103,13 @@ class Play:
         return life
 
     def release(self, place: tuple[str, int]) -> None:
-        """Nobody holds the partition."""
+        """A partition loses its owner."""
         row = self.held.pop(place)
         row.to_ns = self.now
         self.former[place] = row.member_id
 
     def rebalance(self, cause: Cause, member: int, removed: list[RemovedMember], took_ms: float, late: int) -> None:
-        """From here to the new assignment."""
+        """A rebalance, until the new assignment."""
         number = len(self.history.rebalances) + 1
         started, clients = self.now, sorted(self.lives)
         eager = self.random.random() < 0.3
@@ -190,7 +190,7 @@ class Play:
         ]
 
     def finish(self, blind: list[str]) -> GroupHistory:
-        """The history, with its sums."""
+        """The finished history, with its totals."""
         history, group = self.history, self.history.group
         group.last_ns = self.now
         for life in self.lives.values():
@@ -213,36 +213,36 @@ class Play:
 
 def typical(group_id: str = "billing", seed: int = 1, names: tuple[str, ...] = ()) -> GroupHistory:
     """Three clients, seven rebalances, one of them slow; the last member is lost and the last partitions unowned."""
-    play = Play(group_id, 4, 12, seed, names)
+    builder = GroupBuilder(group_id, 4, 12, seed, names)
     for member in range(3):
-        play.join(member)
-        play.rebalance(Cause.NEW_MEMBER, member, [], 900 + 2200 * (member == 1), 0)
-        play.now += 9 * SECOND
-    life = play.leave(1, "poll timeout")
+        builder.join(member)
+        builder.rebalance(Cause.NEW_MEMBER, member, [], 900 + 2200 * (member == 1), 0)
+        builder.now += 9 * SECOND
+    life = builder.leave(1, "poll timeout")
     gone = RemovedMember(life.member_id, life.client_id, life.client_host, "poll timeout")
-    play.rebalance(Cause.POLL_TIMEOUT, 1, [gone], 1300, 2)
-    play.now += 31 * SECOND
-    play.join(1)
-    play.rebalance(Cause.NEW_MEMBER, 1, [], 8100, 2)
-    play.now += 60 * SECOND
-    play.rebalance(Cause.TOPICS_CHANGED, 0, [], 420, 1)
-    play.now += 45 * SECOND
-    life = play.leave(2, "session timeout")
+    builder.rebalance(Cause.POLL_TIMEOUT, 1, [gone], 1300, 2)
+    builder.now += 31 * SECOND
+    builder.join(1)
+    builder.rebalance(Cause.NEW_MEMBER, 1, [], 8100, 2)
+    builder.now += 60 * SECOND
+    builder.rebalance(Cause.TOPICS_CHANGED, 0, [], 420, 1)
+    builder.now += 45 * SECOND
+    life = builder.leave(2, "session timeout")
     gone = RemovedMember(life.member_id, life.client_id, life.client_host, "session timeout")
-    play.rebalance(Cause.SESSION_EXPIRED, 2, [gone], 2100, 0)
-    play.now += 20 * SECOND
-    history = play.finish(["Heartbeats before the capture began are not in it."])
+    builder.rebalance(Cause.SESSION_EXPIRED, 2, [gone], 2100, 0)
+    builder.now += 20 * SECOND
+    history = builder.finish(["Heartbeats before the capture began are not in it."])
     last = history.rebalances[4]
     history.findings = [
         Finding(
-            group_id, "slow_joiner", "warning", last.started_ns, last.ended_ns, play.names[2],
-            f"{play.names[2]} joined 6.5 s after everybody else; all 12 partitions waited for it.",
+            group_id, "slow_joiner", "warning", last.started_ns, last.ended_ns, builder.names[2],
+            f"{builder.names[2]} joined 6.5 s after everybody else; all 12 partitions waited for it.",
             "Look at what its poll loop does between two polls; lower max.poll.records or move the work to a thread.",
             6500.0, 1000.0, [5], [Evidence(last.started_ns, "node-1.pcap", 512, "JoinGroup of the last member")],
         ),
         Finding(
-            group_id, "poll_timeout", "critical", history.rebalances[3].started_ns, None, play.names[1],
-            f"{play.names[1]} was put out because it did not poll within max.poll.interval.ms, and came back.",
+            group_id, "poll_timeout", "critical", history.rebalances[3].started_ns, None, builder.names[1],
+            f"{builder.names[1]} was put out because it did not poll within max.poll.interval.ms, and came back.",
             "Raise max.poll.interval.ms above the longest batch, or make batches smaller.", 1.0, 1.0, [4, 5], [],
         ),
         Finding(group_id, "uneven_assignment", "info", START, None, None, "One member holds 5 partitions, one 3.",
@@ -252,33 +252,33 @@ def typical(group_id: str = "billing", seed: int = 1, names: tuple[str, ...] = (
 
 
 def storm(group_id: str = "clickstream", members: int = 200, rebalances: int = 1000, seed: int = 2) -> GroupHistory:
-    """A group that hardly comes to rest; some hundred thousand ownership intervals."""
-    play = Play(group_id, members, 240, seed)
+    """A group that rebalances all the time; more than a hundred thousand ownership intervals."""
+    builder = GroupBuilder(group_id, members, 240, seed)
     for member in range(members - 5):
-        play.join(member)
+        builder.join(member)
     causes = [Cause.SESSION_EXPIRED, Cause.NEW_MEMBER, Cause.POLL_TIMEOUT, Cause.COOPERATIVE_FOLLOW_UP,
               Cause.MEMBER_LEFT, Cause.COORDINATOR_FAILOVER, Cause.LEADER_REJOINED]  # fmt: skip
     weights = [30, 34, 12, 14, 8, 1, 1]
     why = {Cause.SESSION_EXPIRED: "session timeout", Cause.POLL_TIMEOUT: "poll timeout", Cause.MEMBER_LEFT: "left"}
     for _ in range(rebalances):
-        [cause] = play.random.choices(causes, weights)
-        away = sorted(set(range(members)) - set(play.lives))
-        if (cause in why and len(play.lives) <= 3) or (cause is Cause.NEW_MEMBER and not away):
+        [cause] = builder.random.choices(causes, weights)
+        away = sorted(set(range(members)) - set(builder.lives))
+        if (cause in why and len(builder.lives) <= 3) or (cause is Cause.NEW_MEMBER and not away):
             cause = Cause.COOPERATIVE_FOLLOW_UP
         removed = []
-        member = play.random.choice(sorted(play.lives))
+        member = builder.random.choice(sorted(builder.lives))
         if cause in why:
-            life = play.leave(member, why[cause])
+            life = builder.leave(member, why[cause])
             removed = [RemovedMember(life.member_id, life.client_id, life.client_host, why[cause])]
         elif cause is Cause.NEW_MEMBER:
-            member = play.random.choice(away)
-            play.join(member)
-        play.rebalance(cause, member, removed, play.random.lognormvariate(7, 1), play.random.randrange(1000))
-        play.now += play.random.randrange(200, 9000) * MS
-    history = play.finish([])
+            member = builder.random.choice(away)
+            builder.join(member)
+        builder.rebalance(cause, member, removed, builder.random.lognormvariate(7, 1), builder.random.randrange(1000))
+        builder.now += builder.random.randrange(200, 9000) * MS
+    history = builder.finish([])
     history.findings = [
         Finding(group_id, "storm", "critical", START, None, None,
-                f"{rebalances:,} rebalances, one every {(play.now - START) / rebalances / 1e9:.1f} s: "
+                f"{rebalances:,} rebalances, one every {(builder.now - START) / rebalances / 1e9:.1f} s: "
                 "the group hardly comes to rest.",
                 "Give the members group.instance.id and a session timeout longer than a restart.", 12.0, 3.0,
                 list(range(1, rebalances + 1)), []),
@@ -287,28 +287,28 @@ def storm(group_id: str = "clickstream", members: int = 200, rebalances: int = 1
 
 
 def incident(group_id: str = "incident-84", members: int = 84) -> GroupHistory:
-    """A group of 84 that joins again and again and never gets an assignment."""
-    play = Play(group_id, members, 200, 3)
+    """A group of 84 clients that rejoins repeatedly without an assignment."""
+    builder = GroupBuilder(group_id, members, 200, 3)
     for member in range(members):
-        play.join(member)
+        builder.join(member)
     for at in range(40):
-        play.rebalance(Cause.REBALANCE_TIMEOUT, at % members, [], 14_000, at * 7)
-        row = play.history.rebalances[-1]
+        builder.rebalance(Cause.REBALANCE_TIMEOUT, at % members, [], 14_000, at * 7)
+        row = builder.history.rebalances[-1]
         row.outcome, row.ended_ns, row.duration_ms, row.syncing_ms = "interrupted", None, None, None
-        play.now += 1000 * MS
+        builder.now += 1000 * MS
     row.outcome = "open"
-    play.history.ownership, play.history.pauses = [], []
-    return play.finish(["Offsets commits are not in this source."])
+    builder.history.ownership, builder.history.pauses = [], []
+    return builder.finish(["Offsets commits are not in this source."])
 
 
 def kip_848(group_id: str = "next-gen") -> GroupHistory:
-    """A group of the consumer protocol (KIP-848), from the log, that is still going on where the source ends."""
-    play = Play(group_id, 6, 18, 4)
+    """A group of the consumer protocol (KIP-848), from the log, whose last rebalance is open when the source ends."""
+    builder = GroupBuilder(group_id, 6, 18, 4)
     for member in range(6):
-        play.join(member)
-        play.rebalance(Cause.NEW_MEMBER, member, [], 300.5, 0)
-        play.now += 4 * SECOND
-    history = play.finish(["The log holds no heartbeats: who was late is not in it.", "Client ids end at 64 bytes."])
+        builder.join(member)
+        builder.rebalance(Cause.NEW_MEMBER, member, [], 300.5, 0)
+        builder.now += 4 * SECOND
+    history = builder.finish(["The log holds no heartbeats: who was late is not in it.", "Client ids end at 64 bytes."])
     history.group.origin = "log"
     for life in history.members:
         life.protocol, life.library, life.assignors = "consumer", None, ["uniform"]
@@ -351,9 +351,9 @@ def hostile(name: str) -> GroupHistory:
 
 
 def losses(name: str = "node-1.pcap") -> list[Loss]:
-    """What could not be read, in three places."""
+    """Losses in three places."""
     return [
         Loss(name, 1024, "the connection lost bytes: 3 segments are not in the capture", 4344, 3),
-        Loss(name, 90_112, f"a frame is no request: {name}", 77),
+        Loss(name, 90_112, f"a frame is not a request: {name}", 77),
         Loss("0000.log", 0, "the batch's CRC does not fit", 512),
     ]

@@ -38,27 +38,17 @@ _OF_FINDING: Final = 40  # rebalances that a finding lists
 
 @dataclass(frozen=True, slots=True)
 class PageLimits:
-    """The size of a page, over all its groups; the worst groups first.
-
-    :ivar rebalances: of all groups
-    :ivar evidence: of one rebalance
-    :ivar lanes: of one group
-    :ivar lives: of one group: member ids, a line each
-    :ivar steps: of all groups, in the lanes
-    :ivar held_chars: of the texts that list partitions
-    :ivar points: of one curve
-    :ivar findings: of one group
-    """
+    """The size of a page, over all its groups; the worst groups first."""
 
     groups: int = 200
     rebalances: int = 3000
-    evidence: int = 5
-    lanes: int = 400
-    lives: int = 6000
-    steps: int = 60_000
-    held_chars: int = 800_000
-    points: int = 10_000
-    findings: int = 200
+    evidence: int = 5  # of one rebalance
+    lanes: int = 400  # of one group
+    lives: int = 6000  # of one group: member ids
+    steps: int = 60_000  # of all lanes
+    held_chars: int = 800_000  # of the texts that list partitions
+    points: int = 10_000  # of one curve
+    findings: int = 200  # of one group
     losses: int = 200
 
 

@@ -2,8 +2,8 @@
 
 Laws:
 
-* Keys are short because a page holds thousands of rows. Each key is declared here, written by `data` or `lanes`, and
-  read by a script.
+* Keys are short because a page has thousands of rows. Each key is declared here, written by `data` or `lanes`, and read
+  by a script. Keys without a comment are columns of the row type in `kcoord_wire.forensics.model`.
 * Times are milliseconds after the group's first moment, durations milliseconds. Strings are printable and bounded.
 """
 
@@ -20,94 +20,71 @@ class CauseKeys(TypedDict):
 
 
 class LossKeys(TypedDict):
-    """A row of `kcoord_wire.forensics.model.Loss`; `at` is its position."""
+    """A row of `Loss`: ``loss`` in the scripts."""
 
     source: str
-    at: int
+    at: int  # its position
     what: str
     bytes: int
     count: int
 
 
 class TotalKeys(TypedDict):
-    """The number of losses, and the sums of their counts and bytes."""
+    """Sums over all losses."""
 
-    places: int
+    places: int  # number of losses
     count: int
     bytes: int
 
 
 class LaneKeys(TypedDict):
-    """A client: ``lane`` in the scripts.
-
-    :ivar lives: ``[start, end, why it left, member id]``, in order of time
-    """
+    """A client: ``lane`` in the scripts."""
 
     label: str
     host: str
     about: str
-    lives: list[list[Any]]
+    lives: list[list[Any]]  # [start, end, why it left, member id], in order of time
 
 
 class RebalanceKeys(TypedDict):
-    """A row of `kcoord_wire.forensics.model.Rebalance`: ``row`` in the scripts. Unknown and empty values have no key.
+    """A row of `Rebalance`: ``row`` in the scripts. Unknown and empty values have no key."""
 
-    :ivar n: its number
-    :ivar gen: its generation
-    :ivar iso: when it started, as a date and time
-    :ivar who: client, or member, that set it off; `member` is its member id
-    :ivar sure: confidence in the cause, 0 to 1
-    :ivar evidence: ``[time, source, seq, text]``
-    :ivar last: who joined last
-    :ivar late: how long after the one before it
-    :ivar before: members before it
-    :ivar after: members after it
-    :ivar removed: ``[name, host, why]``
-    :ivar moreRemoved: how many more were removed
-    :ivar moreEvidence: how much more evidence there is
-    """
-
-    n: int
+    n: int  # number
     start: float
     end: float
-    iso: str
+    iso: str  # start, as a date and time
     cause: str
-    gen: NotRequired[int]
+    gen: NotRequired[int]  # generation
     joined: NotRequired[float]
     outcome: NotRequired[str]
-    who: NotRequired[str]
-    member: NotRequired[str]
-    host: NotRequired[str]
+    who: NotRequired[str]  # client or member that set it off
+    member: NotRequired[str]  # its member id
+    host: NotRequired[str]  # its host
     reason: NotRequired[str]
     detail: NotRequired[str]
-    sure: NotRequired[float]
-    evidence: NotRequired[list[Any]]
+    sure: NotRequired[float]  # confidence, 0 to 1
+    evidence: NotRequired[list[Any]]  # [time, source, seq, text]
+    moreEvidence: NotRequired[int]  # how much more there is
     assignor: NotRequired[str]
     leader: NotRequired[str]
     cooperative: NotRequired[bool]
-    took: NotRequired[float]
+    took: NotRequired[float]  # duration
     joining: NotRequired[float]
     syncing: NotRequired[float]
-    last: NotRequired[str]
+    last: NotRequired[str]  # client or member that joined last
     lastHost: NotRequired[str]
-    late: NotRequired[float]
-    before: NotRequired[int]
-    after: NotRequired[int]
+    late: NotRequired[float]  # how long after the one before it
+    before: NotRequired[int]  # members before it
+    after: NotRequired[int]  # members after it
     moved: NotRequired[int]
-    needless: NotRequired[int]
+    needless: NotRequired[int]  # moves that balance did not require
     paused: NotRequired[float]
-    removed: NotRequired[list[Any]]
-    moreRemoved: NotRequired[int]
-    moreEvidence: NotRequired[int]
+    removed: NotRequired[list[Any]]  # [name, host, why]
+    moreRemoved: NotRequired[int]  # how many more there are
 
 
 class FindingKeys(TypedDict):
-    """A row of `kcoord_wire.forensics.model.Finding`: ``finding`` in the scripts.
-
-    :ivar value: what was measured; None: without end
-    :ivar threshold: the value from which the detector reports; None: without end
-    :ivar rebalances: numbers of the first rebalances it is about; `more` is the number of the others
-    """
+    """A row of `Finding`: ``finding`` in the scripts."""
 
     detector: str
     severity: str
@@ -115,80 +92,54 @@ class FindingKeys(TypedDict):
     end: float
     text: str
     advice: str
-    value: float | None
-    threshold: float | None
+    value: float | None  # None: infinite
+    threshold: float | None  # None: infinite
     rebalances: list[int]
-    more: int
+    more: int  # how many more there are
 
 
 class GroupKeys(TypedDict):
-    """A group: ``group`` in the scripts.
-
-    :ivar first: its first moment, in milliseconds since 1970
-    :ivar span: milliseconds from its first to its last moment; `begins` and `ends` are these as dates
-    :ivar total: number of rebalances, of which `rebalances` may have fewer
-    :ivar rebalancing: time in which any rebalance went on
-    :ivar paused: partition time without an owner
-    :ivar needless: moved partitions that could have stayed
-    :ivar unfinished: rebalances that are open or were interrupted
-    :ivar members: number of member ids
-    :ivar clients: number of clients, of which `lanes` may have fewer
-    :ivar worst: number of the longest rebalance
-    :ivar causes: ``[cause, count, duration, paused]``, most frequent first
-    :ivar culprits: ``[name, host, set off, was last, latest by, removed]``, worst first
-    :ivar bars: for each lane ``start, end, partitions, which`` repeated; `which` is an index into `held`, or -1
-    :ivar held: texts that list partitions
-    :ivar pauses: ``[time, partitions without an owner]`` where the number changes
-    :ivar commits: ``[time, records, commits, refused]`` per minute
-    :ivar blind: sentences on what the source cannot tell
-    :ivar cut: sentences on what the page leaves out of this group
-    """
+    """A group: ``group`` in the scripts."""
 
     id: str
     origin: str
     protocol: str
-    severity: str
-    sentence: str
-    first: float
-    span: float
-    begins: str
-    ends: str
-    total: int
-    rebalancing: float
-    paused: float
+    severity: str  # of its worst finding
+    sentence: str  # what happened
+    first: float  # its first moment, in milliseconds since 1970
+    span: float  # from its first to its last moment
+    begins: str  # its first moment, as a date and time
+    ends: str  # its last moment, as a date and time
+    total: int  # number of rebalances; the page may have fewer
+    rebalancing: float  # time in which any rebalance went on
+    paused: float  # partition time without an owner
     moved: int
     needless: int
-    unfinished: int
-    members: int
-    clients: int
-    worst: int | None
-    causes: list[list[Any]]
-    culprits: list[list[Any]]
+    unfinished: int  # rebalances that are open or were interrupted
+    members: int  # number of member ids
+    clients: int  # number of clients; the page may have fewer lanes
+    worst: int | None  # number of the longest rebalance
+    causes: list[list[Any]]  # [cause, count, duration, paused], most frequent first
+    culprits: list[list[Any]]  # [name, host, set off, was last, latest by, removed], worst first
     rebalances: list[RebalanceKeys]
     lanes: list[LaneKeys]
-    bars: list[list[float]]
-    held: list[str]
-    pauses: list[list[float]]
-    commits: list[list[float]]
+    bars: list[list[float]]  # per lane: start, end, partitions, index into `held` or -1; repeated
+    held: list[str]  # texts that list partitions
+    pauses: list[list[float]]  # [time, partitions without an owner], where it changes
+    commits: list[list[float]]  # [time, records, commits, refused], per minute
     findings: list[FindingKeys]
-    blind: list[str]
-    cut: list[str]
+    blind: list[str]  # sentences on what the source does not show
+    cut: list[str]  # sentences on what the page leaves out
 
 
 class PageKeys(TypedDict):
-    """The whole page: ``page`` in the scripts.
-
-    :ivar causes: by name of the cause
-    :ivar other: colour of causes that are not in `causes`
-    :ivar cut: sentences on what the page leaves out
-    :ivar lost: sums of all losses, of which `losses` has the first
-    """
+    """The whole page: ``page`` in the scripts."""
 
     title: str
     source: str
     groups: list[GroupKeys]
     causes: dict[str, CauseKeys]
-    other: str
-    cut: list[str]
-    losses: list[LossKeys]
+    other: str  # colour of causes that are not in `causes`
+    cut: list[str]  # sentences on what the page leaves out
+    losses: list[LossKeys]  # the first ones
     lost: TotalKeys
