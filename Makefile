@@ -25,7 +25,7 @@ SLOW := tests/bench tests/fuzz tests/spark tests/truth tests/test_packaging.py t
 SLOW += tests/assignors/test_assignors.py tests/assignors/test_sticky.py tests/cli/test_serve.py tests/codec/test_columns_parity.py
 SLOW += tests/codec/test_hostile.py tests/codec/test_parity.py
 SLOW += tests/coordinator/test_clients.py tests/coordinator/test_crash.py tests/coordinator/test_security_clients.py
-SLOW += tests/coordinator/test_socket_hostile.py tests/forensics/test_incidents.py tests/forensics/test_log_scenarios.py
+SLOW += tests/coordinator/test_socket_hostile.py tests/forensics/test_incidents.py tests/forensics/log/test_scenarios.py
 SLOW += tests/records/test_compression.py tests/records/test_memory.py tests/report/test_document.py tests/simulation
 
 # What runs once more with the pure codec. `kw.encode`, `kw.decode` and the registry use one codec per process, so their

@@ -34,7 +34,7 @@ def test_by_group_gives_each_group_its_rows(names: list[str | None], chunk: int)
 
 
 @pytest.mark.parametrize("capture", CAPTURES, ids=lambda path: path.stem)
-def test_a_capture_and_its_recording_tell_the_same(capture: Path, tmp_path: Path) -> None:
+def test_a_capture_and_its_recording_agree(capture: Path, tmp_path: Path) -> None:
     """The frames of a capture, written as a recording: the same history, but for where the frames are."""
     with RecordingWriter(tmp_path / "recording", max_file_bytes=20_000) as writer:
         numbers: dict[str, int] = {}

@@ -37,20 +37,20 @@ def told(rebalances: list[Rebalance]) -> list[tuple[str, str | None, str | None,
     return [(r.cause, r.client_id, r.removed[0].why if r.removed else None, r.outcome) for r in rebalances]
 
 
-def test_a_heartbeat_that_was_on_its_way_when_the_join_came() -> None:
+def test_a_heartbeat_that_crosses_a_join() -> None:
     """Nothing has begun by the time at which it was sent, but by the time at which it was answered."""
     rebalances = history("late-confluent").rebalances
     assert told(rebalances)[2] == (Cause.COOPERATIVE_FOLLOW_UP, "first", None, "stable")
     assert Cause.UNKNOWN not in {r.cause for r in rebalances}
 
 
-def test_the_restart_of_a_static_member_does_not_prolong_the_rebalance_before_it() -> None:
+def test_a_static_restart_does_not_prolong_a_rebalance() -> None:
     second = history("static-java").rebalances[1]
     assert (second.cause, second.client_id, second.outcome) == (Cause.NEW_MEMBER, "restarted", "stable")
     assert second.duration_ms == pytest.approx(250, abs=250)
 
 
-def test_a_broker_is_lost_under_clients_of_one_host() -> None:
+def test_a_lost_broker_is_a_failover() -> None:
     """Its members come back under the ids that they had: they have not been restarted."""
     assert told(history("lost-join-confluent").rebalances) == [
         (Cause.NEW_MEMBER, "first", None, "stable"),
@@ -61,7 +61,7 @@ def test_a_broker_is_lost_under_clients_of_one_host() -> None:
     ]
 
 
-def test_a_session_does_not_run_out_while_heartbeats_say_that_nobody_joins() -> None:
+def test_a_session_lasts_while_heartbeats_are_answered() -> None:
     """As here, where the broker comes back and begins all sessions anew: were another member back before that ends."""
     exchanges, topics = tables("lost-member")
     expired = wire_history(exchanges, topics).rebalances[2]
@@ -84,7 +84,7 @@ def test_a_member_that_does_not_poll_leaves_while_others_join() -> None:
     assert [life.why_left for life in lives] == ["poll timeout", "left"]
 
 
-def test_to_unsubscribe_is_to_leave() -> None:
+def test_unsubscribing_is_leaving() -> None:
     """Sooner than its max.poll.interval.ms it cannot have exceeded it, although its connection stays."""
     assert told(history("unsubscribed").rebalances)[2] == (Cause.MEMBER_LEFT, "second", "left", "stable")
 
@@ -101,7 +101,7 @@ def test_a_member_of_the_consumer_protocol_is_killed(name: str) -> None:
     assert [(r.members_before, r.members_after) for r in rebalances] == [(0, 1), (1, 2), (2, 1), (1, 2), (2, 1), (1, 0)]
 
 
-def test_topics_of_others_raise_no_epoch() -> None:
+def test_topics_of_other_groups_raise_no_epoch() -> None:
     exchanges, topics = tables("modern-confluent")
     unexplained = exchanges.filter(pc.not_equal(pc.fill_null(exchanges["generation_id"], 0), -1))  # second's leave
     third = history("modern-confluent").rebalances[2]

@@ -14,11 +14,11 @@ from kcoord_wire.forensics.analysis import analyze
 from kcoord_wire.forensics.sources.frames import read_frames, read_log
 from kcoord_wire.recorder.recording import RecordingWriter, recording_files
 from kcoord_wire.records import Record, RecordBatch, SegmentReader, encode_batch
-from tests.forensics.test_frames import commit, rows
 from tests.support.pcapng import flip_time, to_pcapng
+from tests.support.segments import commit, rows
 from tests.support.wire_samples import match_all
 
-CAPTURE = Path(__file__).parents[1] / "data" / "captures" / "cooperative.pcap"
+CAPTURE = Path(__file__).parents[2] / "data" / "captures" / "cooperative.pcap"
 PACKET, RECORD, FILE_HEADER, RECORDING_HEADER = 16, 36, 24, 36
 
 

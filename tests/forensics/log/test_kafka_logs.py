@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,8 +13,8 @@ import pytest
 from kcoord_wire.forensics.log.history import log_histories
 from kcoord_wire.forensics.model import Cause, GroupHistory
 from kcoord_wire.forensics.sources.frames import read_log
+from tests.support.offsets_log import CONSUMER_GROUPS
 
-DATA = Path(__file__).parents[1] / "data" / "consumer_groups"
 MS = 1_000_000
 NEW, LEFT, EXPIRED = Cause.NEW_MEMBER, Cause.MEMBER_LEFT, Cause.SESSION_EXPIRED
 TOPICS, SUBSCRIBED = Cause.TOPICS_CHANGED, Cause.SUBSCRIPTION_CHANGED
@@ -61,7 +60,7 @@ EXPECTED: dict[tuple[str, str], list[tuple[Cause, str | None]]] = {
 
 
 def records(version: str) -> pa.Table:
-    (segment,) = (DATA / f"kafka-{version}").glob("*/*.log")
+    (segment,) = (CONSUMER_GROUPS / f"kafka-{version}").glob("*/*.log")
     return pa.Table.from_batches(read_log(segment))
 
 
@@ -71,7 +70,7 @@ def histories(version: str) -> dict[str, GroupHistory]:
 
 
 def happened(version: str, group: str) -> list[dict[str, Any]]:
-    lines = (DATA / f"kafka-{version}" / "happened.jsonl").read_text().splitlines()
+    lines = (CONSUMER_GROUPS / f"kafka-{version}" / "happened.jsonl").read_text().splitlines()
     return [item for item in map(json.loads, lines) if item["group"] == group]
 
 
@@ -84,7 +83,7 @@ def owners(history: GroupHistory, at: int) -> dict[tuple[str, int], str | None]:
 
 
 def test_the_readme_names_every_group() -> None:
-    readme = (DATA / "README.md").read_text()
+    readme = (CONSUMER_GROUPS / "README.md").read_text()
     for version, group in EXPECTED:
         assert f"| `{group}` |" in readme
         assert version in readme
@@ -106,7 +105,7 @@ def test_every_rebalance_has_its_cause(version: str, group: str) -> None:
 
 
 @pytest.mark.parametrize(("version", "group"), EXPECTED)
-def test_causes_follow_what_was_done(version: str, group: str) -> None:
+def test_causes_follow_the_script(version: str, group: str) -> None:
     """Each rebalance that a consumer set off comes after what was done to that consumer, and soon."""
     done = {NEW: {"starts"}, LEFT: {"leaves", "is killed"}, EXPIRED: {"is killed"}}
     for rebalance in histories(version)[group].rebalances:
@@ -120,7 +119,7 @@ def test_causes_follow_what_was_done(version: str, group: str) -> None:
 
 
 @pytest.mark.parametrize(("version", "group"), EXPECTED)
-def test_what_was_held(version: str, group: str) -> None:
+def test_owners_are_those_of_the_clients(version: str, group: str) -> None:
     """After every rebalance each partition has one owner, and those of the last are owners still."""
     history = histories(version)[group]
     for rebalance in history.rebalances:
@@ -142,7 +141,7 @@ def test_what_was_held(version: str, group: str) -> None:
         assert one.to_ns == other.from_ns
 
 
-def test_who_was_closed_and_who_was_killed() -> None:
+def test_closed_and_killed_members_differ() -> None:
     """Who commits on closing cannot have timed out; of who was killed the log does not tell, without much practice."""
     for version, group, client in (("3.9.2", "billing", "billing-2"), ("4.0.0", "audit", "audit-2")):
         (closed,) = [life for life in histories(version)[group].members if life.client_id == client]
@@ -190,7 +189,7 @@ def test_conversions_keep_members_and_what_they_hold() -> None:
     assert [item.partition for item in kept] == [0, 1], "held from the first generation to the end"
 
 
-def test_what_a_reconciliation_took() -> None:
+def test_durations_of_a_reconciliation() -> None:
     second = histories("4.0.0")["audit"].rebalances[1]
     assert second.duration_ms is not None
     assert second.joining_ms is not None

@@ -7,7 +7,6 @@ import socket
 import sys
 import threading
 import time
-from pathlib import Path
 
 import confluent_kafka
 import pyarrow as pa
@@ -19,8 +18,7 @@ from kcoord_wire.forensics.log.history import log_histories
 from kcoord_wire.forensics.model import LogRow, arrow_schema
 from kcoord_wire.forensics.sources.frames import read_log
 from kcoord_wire.forensics.sources.live import TopicError, _TopicReader, read_topic
-
-DATA = Path(__file__).parents[1] / "data" / "consumer_groups"
+from tests.support.offsets_log import CONSUMER_GROUPS
 
 
 class Mock:
@@ -44,7 +42,7 @@ def mock() -> Mock:
 
 
 def test_a_log_read_live_is_the_log(mock: Mock) -> None:
-    segment = pa.Table.from_batches(read_log(next(DATA.glob("kafka-3.9.2/*/*.log"))))
+    segment = pa.Table.from_batches(read_log(next(CONSUMER_GROUPS.glob("kafka-3.9.2/*/*.log"))))
     for row in segment.to_pylist():
         mock.produce("__consumer_offsets", 2, row["key"], row["value"], row["time_ns"] // 1_000_000)
     mock.flush()

@@ -1,19 +1,16 @@
-"""Sources and their rows: captures, recordings and segments; what is none of them; transactions."""
+"""Rows of captures, recordings and segments; transactions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
-import kcoord_wire as kw
 from kcoord_wire.capture import read_capture
 from kcoord_wire.forensics.model import Frame, LogRow, arrow_schema
 from kcoord_wire.forensics.sources import frames as frames_module
-from kcoord_wire.forensics.sources.frames import Source, SourceError, find_sources, kind_of, read_frames, read_log
+from kcoord_wire.forensics.sources.frames import find_sources, read_frames, read_log
 from kcoord_wire.recorder.recording import RecordingWriter, recording_files
 from kcoord_wire.records import (
     Compression,
@@ -21,21 +18,13 @@ from kcoord_wire.records import (
     Record,
     encode_batch,
     encode_message_set,
-    encode_offsets_record,
     end_transaction_record,
 )
 from tests.support.recordings import record_capture
+from tests.support.segments import CAPTURES, commit, rows, segment
 from tests.support.wire_samples import canonical, match_all
 
-CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 NAMES = ["aiokafka", "cooperative", "eager_range", "static_bounce"]
-
-
-def rows(batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
-    return [row for batch in batches for row in batch.to_pylist()]
-
-
-# ---- captures
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -88,9 +77,6 @@ def test_a_batch_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rows(batches) == rows(read_frames(CAPTURES / "aiokafka.pcap"))
 
 
-# ---- recordings
-
-
 def told(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Without what differs between sources of the same."""
     return [
@@ -100,7 +86,7 @@ def told(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("max_file_bytes", [1 << 30, 3_000])
-def test_a_recording_tells_what_the_capture_tells(tmp_path: Path, max_file_bytes: int) -> None:
+def test_a_recording_has_the_rows_of_its_capture(tmp_path: Path, max_file_bytes: int) -> None:
     capture = CAPTURES / "cooperative.pcap"
     record_capture(tmp_path, capture, max_file_bytes=max_file_bytes)
     sources = find_sources([tmp_path])
@@ -125,24 +111,6 @@ def test_a_frame_that_the_recorder_cut_is_a_row_with_an_error(tmp_path: Path) ->
     assert opened["direction"] == "opened"
     assert (cut["error"], cut["lost"]) == ("92 of its 100 bytes were not recorded", 8)
     assert nameless["connection"] == "?:0-?:0#1"
-
-
-# ---- segments
-
-
-def commit(group: str, offset: int) -> Record:
-    key = kw.OffsetCommitKey(group=group, topic="orders", partition=0)
-    return Record(
-        *encode_offsets_record(key, kw.OffsetCommitValue(offset=offset, metadata="")), timestamp=1000 + offset
-    )
-
-
-def segment(tmp_path: Path, *batches: bytes) -> Path:
-    folder = tmp_path / "__consumer_offsets-17"
-    folder.mkdir(exist_ok=True)
-    path = folder / f"{0:020}.log"
-    path.write_bytes(b"".join(batches))
-    return path
 
 
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.GZIP, Compression.ZSTD])
@@ -177,7 +145,7 @@ def marker(producer: int, base_offset: int, control: ControlType) -> bytes:
     )
 
 
-def test_offsets_of_transactions_are_seen_where_they_are_committed(tmp_path: Path) -> None:
+def test_transactional_offsets_appear_at_their_commit(tmp_path: Path) -> None:
     path = segment(
         tmp_path,
         transactional(1, 0, commit("committed", 1), commit("committed", 2)),
@@ -197,7 +165,7 @@ def test_offsets_of_transactions_are_seen_where_they_are_committed(tmp_path: Pat
     assert undecided["error"] == "committed in a transaction whose end is not in this segment"
 
 
-def test_times_that_no_clock_has_are_kept_within_64_bits(tmp_path: Path) -> None:
+def test_impossible_timestamps_fit_into_64_bits(tmp_path: Path) -> None:
     record = commit("g", 1)
     path = segment(tmp_path, encode_batch([Record(record.key, record.value, timestamp=2**62)], base_offset=0))
     assert rows(read_log(path))[0]["time_ns"] == 2**63 - 1
@@ -205,81 +173,3 @@ def test_times_that_no_clock_has_are_kept_within_64_bits(tmp_path: Path) -> None
 
 def test_an_empty_segment_has_no_rows(tmp_path: Path) -> None:
     assert list(read_log(segment(tmp_path))) == []
-
-
-# ---- what is there to read
-
-
-WRONG = {
-    "empty": (b"", "is empty"),
-    "picture.jpg": (b"\xff\xd8\xff\xe0\0\x10JFIF" + bytes(100), "a JPEG picture"),
-    "capture.pcap.gz": (b"\x1f\x8b\x08\0" + bytes(30), "unpack it first (gunzip)"),
-    "notes.txt": (b"dear diary, today my consumer", "is text"),
-    "noise.log": (b"\xde\xad\xbe\xef" * 9, "something that begins with de ad be ef"),
-    "short": (b"\x81", "something that begins with 81"),
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_wrong_files_are_refused_in_words(tmp_path: Path, name: str) -> None:
-    content, words = WRONG[name]
-    path = tmp_path / name
-    path.write_bytes(content)
-    for look in (kind_of, lambda path: find_sources([path])):
-        with pytest.raises(SourceError) as refused:
-            look(path)
-        assert str(path) in str(refused.value)
-        assert words in str(refused.value)
-    (row,) = rows(read_frames(path))
-    assert (row["direction"], row["lost"], words in row["error"]) == ("damage", len(content), True)
-
-
-def test_kinds(tmp_path: Path) -> None:
-    assert kind_of(CAPTURES / "aiokafka.pcap") == "pcap"
-    (tmp_path / "next").write_bytes(b"\x0a\x0d\x0d\x0a")
-    assert kind_of(tmp_path / "next") == "pcap"
-    path = segment(tmp_path, encode_batch([commit("g", 1)], base_offset=0))
-    assert kind_of(path) == "log"
-    path.rename(tmp_path / "any name")
-    assert kind_of(tmp_path / "any name") == "log"
-    damaged = tmp_path / f"{7:020}.log"
-    damaged.write_bytes(b"\xff" * 40)
-    assert kind_of(damaged) == "log"
-    with pytest.raises(SourceError, match="is a folder"):
-        kind_of(tmp_path)
-    with pytest.raises(SourceError, match="cannot be read: No such file"):
-        kind_of(tmp_path / "nothing")
-
-
-def test_sources_of_folders_and_patterns(tmp_path: Path) -> None:
-    for name in ("__consumer_offsets-2", "__consumer_offsets-10", "orders-0"):
-        folder = tmp_path / "logs" / name
-        folder.mkdir(parents=True)
-        (folder / f"{0:020}.log").write_bytes(encode_batch([commit("g", 1)], base_offset=0))
-        (folder / f"{5:020}.log").write_bytes(b"")
-        (folder / f"{0:020}.index").write_bytes(b"x")
-    (tmp_path / "b.pcap").write_bytes((CAPTURES / "aiokafka.pcap").read_bytes())
-    (tmp_path / "a.pcapng").write_bytes(b"what is wrong with it is told when it is read")
-    found = find_sources([tmp_path, tmp_path / "b.pcap"])
-    assert [(str(source.path.relative_to(tmp_path)), source.kind) for source in found] == [
-        ("a.pcapng", "pcap"),
-        ("b.pcap", "pcap"),
-        (f"logs/__consumer_offsets-2/{0:020}.log", "log"),
-        (f"logs/__consumer_offsets-10/{0:020}.log", "log"),
-    ]
-    assert find_sources([f"{tmp_path}/**/*.pcap"]) == [Source(tmp_path / "b.pcap", "pcap")]
-    assert [source.kind for source in find_sources([tmp_path / "logs" / "__consumer_offsets-2"])] == ["log"]
-    copied = tmp_path / "copied"
-    copied.mkdir()
-    (copied / f"{0:020}.log").write_bytes(b"x")
-    assert [source.kind for source in find_sources([copied])] == ["log"]
-
-
-def test_paths_without_sources_are_refused(tmp_path: Path) -> None:
-    for path, words in (
-        (tmp_path, "has no source in it"),
-        (tmp_path / "nothing", "does not exist"),
-        (f"{tmp_path}/*.pcap", "matches no file"),
-    ):
-        with pytest.raises(SourceError, match=words):
-            find_sources([path])

@@ -205,7 +205,7 @@ def test_a_member_that_leaves_last() -> None:
     assert {pause.rebalance for pause in history.pauses if pause.to_ns is None} == {3}
 
 
-def test_a_hash_tells_of_topics_where_no_record_names_them() -> None:
+def test_a_new_hash_means_changed_topics() -> None:
     log = Log().member("a").epoch(1, 77).target(1, a={"t": [0]}).has("a", 1, {"t": [0]})
     assert log.history().ownership[0].topic == "t", "the one topic it subscribes to"
     assert last_cause(log.at(1_000).epoch(2, 78)) == (Cause.TOPICS_CHANGED, None, 1.0)

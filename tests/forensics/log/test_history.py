@@ -1,9 +1,7 @@
-"""Rows of the offsets log to histories: keys, order, duplicates, commits by column, damage of every kind."""
+"""Histories from records: keys, order, commits, damage; any records at all."""
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Sequence
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -14,23 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcoord_wire import messages as m
-from kcoord_wire.codec.headers import encode_prefixed
 from kcoord_wire.forensics.log.history import group_of, log_histories, log_history
-from kcoord_wire.forensics.model import Cause, LogRow, Rebalance, table_of
+from kcoord_wire.forensics.model import LogRow, table_of
 from kcoord_wire.forensics.sources.frames import read_log
 from kcoord_wire.records import encode_offsets_record
-from tests.forensics.test_log_kafka import DATA
-
-MINUTE = 60_000_000_000
-NOW = 28_000_000 * MINUTE
-
-
-def table(rows: Sequence[tuple[bytes | None, bytes | None]], *, first: int = 0, step: int = 1_000_000) -> pa.Table:
-    """Records of one partition, `step` ns apart."""
-    return table_of(
-        LogRow,
-        [LogRow("x.log", 0, first + n, n, NOW + n * step, key, value) for n, (key, value) in enumerate(rows)],
-    )
+from tests.support.offsets_log import CONSUMER_GROUPS, MINUTE, NOW, generation, table
 
 
 def commit(
@@ -38,45 +24,6 @@ def commit(
 ) -> tuple[bytes, bytes | None]:
     key = m.OffsetCommitKey(group=group, topic=topic, partition=partition)
     return encode_offsets_record(key, m.OffsetCommitValue(offset=offset, **fields), value_version=version)
-
-
-def generation(
-    number: int, members: dict[str, Sequence[int]], *, version: int = 3, topics: Sequence[str] = ("t",), **fields: Any
-) -> tuple[bytes, bytes | None]:
-    """A GroupMetadata record; members by id with the partitions of `t` they are given."""
-    value = m.GroupMetadataValue(
-        protocol_type="consumer" if members or number else "",
-        generation=number,
-        protocol=fields.pop("protocol", "range") if members else None,
-        leader=fields.pop("leader", next(iter(members))) if members else None,
-        members=[
-            m.GroupMetadataValueMemberMetadata(
-                member_id=member_id,
-                client_id=member_id.partition("-")[0],
-                client_host="/10.0.0.1",
-                session_timeout=10_000,
-                subscription=encode_prefixed(m.ConsumerProtocolSubscription(topics=list(topics)), 1),
-                assignment=encode_prefixed(
-                    m.ConsumerProtocolAssignment(
-                        assigned_partitions=[
-                            m.ConsumerProtocolAssignmentTopicPartition(topic="t", partitions=list(partitions))
-                        ]
-                    ),
-                    1,
-                ),
-            )
-            for member_id, partitions in members.items()
-        ],
-        **fields,
-    )
-    return encode_offsets_record(m.GroupMetadataKey(group="g"), value, value_version=version)
-
-
-def rebalances(*records: tuple[bytes, bytes | None]) -> list[Rebalance]:
-    return log_history(table(records)).rebalances
-
-
-# ---- keys
 
 
 KEYS: list[Any] = [
@@ -110,10 +57,7 @@ def test_keys_of_other_kinds() -> None:
     assert group_of(pa.array([], pa.binary())).to_pylist() == []
 
 
-# ---- rows
-
-
-def test_nothing_gives_nothing() -> None:
+def test_no_records_give_no_histories() -> None:
     assert log_histories(table([])) == []
     with pytest.raises(ValueError, match="0 groups"):
         log_history(table([(b"\0\x63", None)]))
@@ -122,7 +66,7 @@ def test_nothing_gives_nothing() -> None:
         log_history(table(both))
 
 
-def test_rows_with_an_error_count_for_nothing() -> None:
+def test_rows_with_an_error_are_left_out() -> None:
     rows = [LogRow("x.log", 0, -1, 7, 0, b"\0\2\0\1g", b"\0\3torn", "crc"), LogRow("x.log", 0, 0, 0, 0, None, b"v")]
     assert log_histories(table_of(LogRow, rows)) == []
 
@@ -136,7 +80,7 @@ def test_a_place_read_twice_counts_once() -> None:
 
 
 def test_parts_of_the_log_are_as_good_as_their_whole() -> None:
-    segments = [pa.Table.from_batches(read_log(path)) for path in sorted(DATA.glob("*/*/*.log"))]
+    segments = [pa.Table.from_batches(read_log(path)) for path in sorted(CONSUMER_GROUPS.glob("*/*/*.log"))]
     for segment in segments:
         whole = log_histories(segment)
         names = group_of(segment["key"])
@@ -146,7 +90,7 @@ def test_parts_of_the_log_are_as_good_as_their_whole() -> None:
 
 @pytest.mark.parametrize("version", ["3.9.2", "4.0.0", "4.1.0"])
 def test_order_and_chunks_do_not_matter(version: str) -> None:
-    records = pa.Table.from_batches(read_log(next(DATA.glob(f"kafka-{version}/*/*.log"))))
+    records = pa.Table.from_batches(read_log(next(CONSUMER_GROUPS.glob(f"kafka-{version}/*/*.log"))))
     expected = log_histories(records)
     random = Random(version)
     for _ in range(17):
@@ -155,9 +99,6 @@ def test_order_and_chunks_do_not_matter(version: str) -> None:
         cuts = sorted(random.sample(range(1, len(order)), random.randint(1, 9)))
         pieces = [records.take(order[a:b]) for a, b in pairwise([0, *cuts, len(order)])]
         assert log_histories(pa.concat_tables(pieces)) == expected
-
-
-# ---- commits
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -185,7 +126,7 @@ def test_old_commits_and_forgotten_ones() -> None:
     assert "2 committed offsets forgotten: expired or deleted, the log does not tell which." in history.group.blind
 
 
-def test_what_cannot_be_read_is_counted() -> None:
+def test_unreadable_records_are_counted() -> None:
     key, value = commit("g", "t", 0, 1)
     assert value is not None
     group_key, group_value = generation(1, {"a-1": [0]})
@@ -207,94 +148,15 @@ def test_what_cannot_be_read_is_counted() -> None:
     assert "1 record of a share group: not read." in history.group.blind
 
 
-# ---- generations
-
-
-@pytest.mark.parametrize("version", range(5))
-def test_every_version_of_a_generation(version: int) -> None:
-    first = generation(1, {"a-1": [0, 1], "b-1": [2]}, version=version)
-    second = generation(2, {"a-1": [0, 1, 2]}, version=version)
-    one, two = rebalances(first, second)
-    assert (one.cause, one.members_after, one.assignor, one.leader_id) == (Cause.NEW_MEMBER, 2, "range", "a-1")
-    assert (two.cause, two.client_id, two.client_host, two.moved) == (Cause.MEMBER_LEFT, "b", "10.0.0.1", 1)
-    assert two.confidence == 0.5
-    assert "does not tell" in two.detail
-
-
-def test_joins_are_answered_before_the_assignment_is_written() -> None:
-    """Kafka's `current_state_timestamp` tells when, where it was before."""
-    joined = (NOW + 500_000_000) // 1_000_000
-    records = [generation(1, {"a-1": [0]}), generation(2, {"a-1": [0]}, current_state_timestamp=joined)]
-    one, two = log_history(table(records, step=1_000_000_000)).rebalances
-    assert (one.joined_ns, one.syncing_ms) == (None, None)
-    assert (two.joined_ns, two.started_ns, two.syncing_ms) == (joined * 1_000_000, joined * 1_000_000, 500.0)
-
-
-def test_causes_between_the_same_members() -> None:
-    start = generation(1, {"a-1": [0], "b-1": [1]})
-    cases: list[tuple[tuple[bytes, bytes | None], Cause]] = [
-        (generation(2, {"a-1": [0], "b-1": [1]}), Cause.LEADER_REJOINED),
-        (generation(2, {"a-1": [0, 2], "b-1": [1]}), Cause.TOPICS_CHANGED),
-        (generation(2, {"a-1": [0], "b-1": []}), Cause.TOPICS_CHANGED),
-        (generation(2, {"a-1": [0], "b-1": [1]}, topics=["t", "u"]), Cause.SUBSCRIPTION_CHANGED),
-        (generation(2, {"a-1": [0], "b-1": [1]}, protocol="roundrobin"), Cause.ASSIGNORS_CHANGED),
-        (generation(2, {"a-1": [0], "b-1": [1]}, leader="b-1"), Cause.LEADER_REJOINED),
-    ]
-    for record, cause in cases:
-        assert rebalances(start, record)[1].cause is cause
-
-
-def test_members_that_join_without_what_they_had_are_not_cooperative() -> None:
-    """They offer an eager assignor, too."""
-    start = generation(1, {"a-1": [0, 1]}, protocol="cooperative-sticky")
-    both = generation(2, {"a-1": [0], "b-1": [1]}, protocol="cooperative-sticky")
-    alone = generation(2, {"b-1": [1]}, protocol="cooperative-sticky")
-    assert [r.cooperative for r in rebalances(start, both)] == [True, False]
-    assert [r.cooperative for r in rebalances(start, alone)] == [True, True]
-
-
-def test_the_end_of_a_group() -> None:
-    deleted = (generation(1, {})[0], None)
-    history = log_history(table([generation(0, {}), generation(1, {"a-1": [0]}), generation(2, {}), deleted]))
-    assert [(state.state, state.to_ns is None) for state in history.states] == [
-        ("Empty", False),
-        ("Stable", False),
-        ("Empty", False),
-    ]
-    assert [pause.to_ns for pause in history.pauses] == [NOW + 3_000_000]
-    anew = log_history(table([generation(7, {"a-1": [0]}), deleted, generation(1, {"b-1": [0]})]))
-    assert [item.cause for item in anew.rebalances] == [Cause.UNKNOWN, Cause.NEW_MEMBER]
-    assert [life.left_ns is None for life in anew.members] == [False, True]
-    back = log_history(table([generation(7, {"a-1": [0]}), generation(1, {"b-1": [0]})]))
-    assert [item.cause for item in back.rebalances] == [Cause.UNKNOWN, Cause.NEW_MEMBER]
-
-
-def test_other_protocol_types_have_members_without_partitions() -> None:
-    key, raw = generation(1, {"a-1": []})
-    value = m.GroupMetadataValue(
-        protocol_type="connect",
-        generation=1,
-        protocol="sessioned",
-        leader="a",
-        members=[m.GroupMetadataValueMemberMetadata(member_id="a", subscription=b"\0\2any", assignment=b"x")],
-    )
-    key, raw = encode_offsets_record(m.GroupMetadataKey(group="g"), value)
-    history = log_history(table([(key, raw)]))
-    assert history.group.protocol_type == "connect"
-    assert history.rebalances[0].cooperative is None
-    assert history.ownership == []
-
-
 # ---- damage
 
 
 def kafkas() -> list[tuple[bytes | None, bytes | None]]:
-    segment = pa.Table.from_batches(read_log(next(DATA.glob("kafka-4.0.0/*/*.log"))))
+    segment = pa.Table.from_batches(read_log(next(CONSUMER_GROUPS.glob("kafka-4.0.0/*/*.log"))))
     return list(zip(segment["key"].to_pylist(), segment["value"].to_pylist(), strict=True))
 
 
 REAL = kafkas()
-IDS = [uuid.uuid4() for _ in range(2)]
 numbers = st.integers(0, 24).map(lambda number: number.to_bytes(2, "big"))
 groups = st.sampled_from([b"\0\1g", b"\0\1h", b"\0\0", b"\xff\xff", b"\0\1\xff"])
 made_up = st.tuples(
@@ -330,12 +192,12 @@ rows = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(rows)
-def test_whatever_the_records_are(records: list[LogRow]) -> None:
-    told = log_histories(table_of(LogRow, records))
-    assert told == log_histories(table_of(LogRow, records[::-1]))
-    for one, other in pairwise(told):
+def test_any_records_give_consistent_histories(records: list[LogRow]) -> None:
+    histories = log_histories(table_of(LogRow, records))
+    assert histories == log_histories(table_of(LogRow, records[::-1]))
+    for one, other in pairwise(histories):
         assert one.group.group_id < other.group.group_id
-    for history in told:
+    for history in histories:
         assert history.group.first_ns <= history.group.last_ns
         for item in [*history.ownership, *history.pauses, *history.states]:
             assert item.to_ns is None or item.from_ns < item.to_ns
@@ -343,11 +205,11 @@ def test_whatever_the_records_are(records: list[LogRow]) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, len(REAL) - 1), max_size=40, unique=True))
-def test_whichever_records_are_missing(missing: list[int]) -> None:
+def test_any_records_may_be_missing(missing: list[int]) -> None:
     """What compaction or lost segments leave is explained as well, with one history a group."""
     kept = [record for number, record in enumerate(REAL) if number not in missing]
-    told = log_histories(table(kept))
-    assert {history.group.group_id for history in told} == {"audit", "vault", "moving", "back"}
-    for history in told:
+    histories = log_histories(table(kept))
+    assert {history.group.group_id for history in histories} == {"audit", "vault", "moving", "back"}
+    for history in histories:
         numbers = [rebalance.number for rebalance in history.rebalances]
         assert numbers == [*range(1, len(numbers) + 1)]
