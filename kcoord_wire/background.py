@@ -1,11 +1,10 @@
-"""What serves in the background: a coroutine in a thread and an event loop of its own, which blocking code may start
-and stop.
+"""A coroutine in a thread with its own event loop, for blocking code to start and stop.
 
 Laws:
 
-* The loop of whoever starts it is never blocked, and never needed.
-* What goes wrong before it is ready is raised by `Background.start`; what does later ends the thread, which says so.
-* After `Background.stop` there is no thread any more.
+* The caller needs no event loop, and a caller that has one does not block it.
+* An error before it is ready is raised by `Background.start`; a later one ends the thread, with a traceback.
+* After `Background.stop` the thread has ended.
 """
 
 from __future__ import annotations
@@ -29,10 +28,11 @@ T = TypeVar("T")
 class Background:
     """Runs ``serve(ready, stopping)`` once: it calls `ready` when it serves, and ends in order when `stopping` is set.
 
-    Everything here may be called from any thread.
+    All methods may be called from any thread.
 
-    :param what: runs, as errors call it
-    :param thread: its name
+    :param what: the name of what runs, for error messages
+    :param serve: the coroutine function
+    :param thread: the name of the thread
     """
 
     def __init__(
@@ -51,7 +51,10 @@ class Background:
         self._ended = threading.Event()
 
     def start(self) -> None:
-        """Wait until it is ready. Its own errors; RuntimeError: it was started before."""
+        """Start the thread, and wait until it is ready.
+
+        :raises RuntimeError: it was started before; any error of `serve` itself
+        """
         if self._thread is not None:
             raise RuntimeError(f"a {self._what} can be started once")
         started: Future[None] = Future()
@@ -59,12 +62,15 @@ class Background:
         self._thread.start()
         try:
             started.result()
-        except BaseException:  # an interrupt of who waits here, too
+        except BaseException:  # including an interrupt of the caller
             self.stop()
             raise
 
     def stop(self) -> None:
-        """Have it end, and wait for that. A second call does nothing. RuntimeError: it does not end."""
+        """End it, and wait for that; a second call does nothing.
+
+        :raises RuntimeError: it has not ended after `STOP_SECONDS`
+        """
         thread, loop = self._thread, self._loop
         if thread is None:
             return
@@ -77,16 +83,19 @@ class Background:
 
     @property
     def started(self) -> bool:
-        """Whether it has been, however it went on."""
+        """Whether `start` was called, whatever happened then."""
         return self._thread is not None
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until it has ended, or for so long; whether it has."""
-        # Not Thread.join: a signal's exception out of that makes CPython 3.11 take the thread for ended.
+        """Wait until it has ended, or for `seconds`; return whether it has ended."""
+        # Not Thread.join: if a signal's exception interrupts that, CPython 3.11 takes the thread for ended.
         return self._ended.wait(seconds)
 
     def call(self, what: Callable[[], T]) -> T:
-        """Do something in its thread, and give what comes of it. RuntimeError: it does not run."""
+        """Call a function in its thread, and return the result.
+
+        :raises RuntimeError: it does not run; any error of the function
+        """
         if self._loop is None:
             raise RuntimeError(f"the {self._what} does not run")
         done: Future[T] = Future()

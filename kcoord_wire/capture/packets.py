@@ -1,15 +1,14 @@
-"""From a captured packet to its TCP segment; dpkt dissects the headers of all but the plainest.
+"""From a captured packet to its TCP segment. dpkt dissects the headers of all but the most common packets.
 
 Link types: Ethernet (with VLAN tags), raw IP, Linux cooked (SLL, SLL2), null and loopback. IPv4 and IPv6.
 
 Laws:
 
-* A packet is either a `Segment` or one of a closed list of reasons (`Unread`) why it is none. Nothing else is raised
-  than `MissingLibraryError`.
-* A segment knows how long it was on the wire, not only how much of it was captured; padding after it is not part of it.
-* dpkt dissects as deep as it can, in time that may grow with the square of what it is given. It is given one layer at a
-  time and at most `MAX_HEADERS` bytes of it; the payload is cut out of the packet itself.
-* Checksums are not looked at: an interface that computes them itself shows wrong ones to its own host.
+* A packet becomes a `Segment` or one of a closed list of reasons (`Unread`). Only `MissingLibraryError` is raised.
+* A segment has its length on the wire, whatever part of it was captured; padding after it is not part of it.
+* dpkt dissects as deep as it can, in time that may grow with the square of the input. So it gets one layer at a time,
+  at most `MAX_HEADERS` bytes of it, and the payload is cut out of the packet itself.
+* Checksums are not checked: on a host whose interface computes them, captured packets have wrong ones.
 
 Sources: tcpdump.org LINKTYPE_ pages, IEEE 802.1Q, RFC 791, RFC 8200 (section 4), RFC 9293 (section 3.1).
 """
@@ -39,8 +38,8 @@ Unread = Literal[
     "link type",  # not one of those above
     "not IP",
     "not TCP",
-    "fragment",  # of an IP datagram; they are not put together
-    "short",  # it ends before its TCP header does: the capture cut it, or it lies about its lengths
+    "fragment",  # of an IP datagram; fragments are not reassembled
+    "short",  # it ends before its TCP header does: the capture cut it, or its lengths are wrong
 ]
 
 
@@ -49,8 +48,10 @@ class Segment:
     """One TCP segment as it was captured.
 
     :ivar time_ns: nanoseconds since 1970
+    :ivar source: the sender
+    :ivar destination: the receiver
     :ivar sequence: number of its first byte (of its SYN, where it has one), 0..2**32-1
-    :ivar acknowledged: next number its sender waits for; means nothing without the ACK flag
+    :ivar acknowledged: next number its sender expects; undefined without the ACK flag
     :ivar flags: the low eight bits of the TCP flags
     :ivar length: payload bytes it had on the wire
     :ivar payload: payload bytes that were captured, at most `length`
@@ -78,18 +79,18 @@ _ETHERTYPES_VLAN: Final = frozenset({0x8100, 0x88A8, 0x9100})
 
 
 def read_segment(packet: Packet) -> Segment | Unread:
-    """The TCP segment in a packet, or why there is none.
+    """Return the TCP segment in a packet, or why there is none.
 
     :raises MissingLibraryError: the extra ``capture`` is not installed
     """
-    _dpkt()  # what is needed does not hang on what the packets are like
+    _dpkt()  # required even if no packet needs it, so that the error does not depend on the packets
     return _read_plain(packet) or _dissect(packet)
 
 
 def _read_plain(packet: Packet) -> Segment | None:
-    """What nearly every packet is, Ethernet with IPv4 with TCP, read outright: None for all others and all damage.
+    """Parse Ethernet with IPv4 with TCP, as nearly every packet is; return None for all others and all damage.
 
-    Takes 2 us where dpkt takes 20 (tests/capture/test_pcap.py compares what they give).
+    Takes 2 us where dpkt takes 20 (tests/capture/test_packets.py compares the results).
     """
     data = packet.data
     if packet.link_type != _LINK_ETHERNET or len(data) < _SMALLEST_PLAIN:
@@ -154,7 +155,7 @@ def _ip_start(dpkt: Any, link_type: int, data: bytes) -> int | Unread:
         head = data[: _ETHERNET_HEADER + 2 * _VLAN_TAG]
         try:
             frame = dpkt.ethernet.Ethernet(head)
-        except Exception:  # what dpkt makes of IEEE 802.3 frames lets through whatever it trips over
+        except Exception:  # dpkt raises errors of any type for IEEE 802.3 frames
             return "short" if len(head) < _ETHERNET_HEADER + 2 * _VLAN_TAG else "not IP"
         ethertype = frame.vlan_tags[-1].type if hasattr(frame, "vlan_tags") else frame.type
         start = len(head) - len(frame.data)
@@ -175,13 +176,13 @@ def _read_ipv4(dpkt: Any, packet: Packet, start: int) -> Segment | Unread:
         ip = dpkt.ip.IP(packet.data[start : start + _MAX_IPV4_HEADERS])
     except dpkt.UnpackError:
         return "short"
-    except Exception:  # a header of TCP raises nothing else
+    except Exception:  # a TCP header raises only UnpackError
         return "not TCP"
     if ip.p != dpkt.ip.IP_PROTO_TCP:
         return "not TCP"
     if ip.mf or ip.offset:
         return "fragment"
-    # A host that leaves segmentation to its interface shows datagrams above 64 KiB with a length of 0.
+    # If the interface does the segmentation, captured datagrams above 64 KiB have a length of 0.
     end = start + ip.len if ip.len else packet.length
     return _read_tcp(dpkt, packet, AF_INET, ip, start + ip.hl * 4, end)
 
@@ -191,7 +192,7 @@ def _read_ipv6(dpkt: Any, packet: Packet, start: int) -> Segment | Unread:
         ip = dpkt.ip6.IP6(packet.data[start : start + MAX_HEADERS])
     except dpkt.UnpackError:
         return "short"
-    except AttributeError:  # dpkt expects the offset of a fragment in whichever extension header comes last
+    except AttributeError:  # dpkt reads a fragment offset from the last extension header, whatever its type
         return "fragment"
     except Exception:
         return "not TCP"

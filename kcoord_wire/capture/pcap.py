@@ -245,7 +245,7 @@ def read_packet_block(order: str, kind: int, body: bytes, interfaces: list[Inter
     """The packet of a packet block; None for blocks of other kinds.
 
     :raises TimestampError: the time stamp is impossible
-    :raises struct.error: the block is too short for what it says
+    :raises struct.error: the block is too short for its content
     :raises IndexError: it names an interface that does not exist
     """
     if kind == _SIMPLE_PACKET:  # has neither a timestamp nor a captured length of its own

@@ -1,15 +1,15 @@
-"""Packets out of a capture file that is damaged: what can be read, and where what cannot be read lies.
+"""Packets out of a damaged capture file, and the place of every damage.
 
 Laws:
 
-* A sound file gives the packets that `read_packets` gives.
-* Every byte of the file is in a header or packet that was read, or is told as damage; none is both.
-* Nothing is raised for damage behind the file's own header, and the time taken is linear in the file.
+* A sound file yields the packets that `read_packets` yields.
+* Every byte of the file is in a header or packet that was read, or in a reported damage; none is in both.
+* Damage behind the file's own header raises nothing, and the time taken is linear in the file.
 
-Classic pcap has no marks between packets. A packet's header is told by what it says: a fraction of a second below one,
-no more bytes captured than sent or than the limits, a time within hours of its neighbours, an end within the file.
-Where the next header makes no sense, either it or this one's length is damaged: the next two headers in a row that make
-sense decide. pcapng blocks say their length at both ends.
+Classic pcap has no marks between packets. A packet's header is recognised by its values: a fraction of a second below
+one, no more bytes captured than sent or than the limits, a time within hours of its neighbours, an end within the file.
+If the next header is implausible, either it or this one's length is damaged: the next two plausible headers in a row
+decide. pcapng blocks have their length at both ends.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from kcoord_wire.capture.pcap import (
 __all__ = ["salvage_packets"]
 
 OnDamage = Callable[[int, int, str], None]
-"""Is told where bytes lie that no packet was made of, how many there are, and why."""
+"""Called with the position and size of bytes that are in no packet, and the reason."""
 
 _FILE_HEADER: Final = 24
 _NEAR: Final = 65536
-"""Seconds between packets that follow each other: what the upper half of a timestamp counts."""
+"""Greatest distance in seconds between neighbouring packets: the unit of the upper half of a timestamp."""
 _SMALLEST_BLOCK: Final = 12
 
 
@@ -80,9 +80,9 @@ class _Classic:
             end = self._end(position, self._near)
             if end is None or not self._continues(end, position):
                 found = self._search(position + 1)
-                # Between two packets there is no room for less than a header: then the length is what is wrong.
+                # There is no room for less than a header between two packets: if there is less, this length is wrong.
                 if end is None or found < end or end < found < min(end + self._size, len(data)):
-                    self._on_damage(position, found - position, "no packet's header makes sense here")
+                    self._on_damage(position, found - position, "no plausible packet header")
                     position = found
                     continue
             yield self._packet(position, end)
@@ -95,7 +95,7 @@ class _Classic:
         return Packet(time_ns, self._link_type, bytes(self._data[position + self._size : end]), length)
 
     def _end(self, position: int, near: int | None) -> int | None:
-        """Where the packet whose header makes sense at `position` ends."""
+        """Where the packet at `position` ends; None if its header is implausible."""
         if position + self._size > len(self._data):
             return None
         seconds, fraction, captured, length = self._header.unpack_from(self._data, position)
@@ -105,12 +105,12 @@ class _Classic:
         return end if near is None or abs(seconds - near) < _NEAR else None
 
     def _continues(self, end: int, position: int) -> bool:
-        """Whether the next header makes sense as well, or the file ends."""
+        """Whether the next header is plausible as well, or the file ends."""
         (seconds,) = struct.unpack_from(self._order + "I", self._data, position)
         return end == len(self._data) or self._end(end, seconds) is not None
 
     def _search(self, position: int) -> int:
-        """The first place from `position` on where two headers in a row make sense; the end of the file if none."""
+        """The first place from `position` on with two plausible headers in a row; the end of the file if none."""
         for place in self._candidates(position):
             end = self._end(place, self._near)
             if end is not None and self._continues(end, place):
@@ -154,12 +154,12 @@ def _salvage_blocks(data: bytes | mmap, on_damage: OnDamage) -> Iterator[Packet]
         except TimestampError as error:
             on_damage(position, end - position, str(error))
         except (struct.error, IndexError, ZeroDivisionError, OverflowError):
-            on_damage(position, end - position, f"a block of type {kind} is too short for what it says")
+            on_damage(position, end - position, f"a block of type {kind} is too short for its content")
         position = end
 
 
 def _block(data: bytes | mmap, position: int, order: str) -> tuple[int, int, str] | None:
-    """Kind, end and byte order of the block at `position`, if its lengths agree."""
+    """Kind, end and byte order of the block at `position`; None if its lengths differ."""
     if position + _SMALLEST_BLOCK > len(data):
         return None
     if data[position : position + 4] == SECTION_MAGIC:

@@ -1,3 +1,3 @@
-"""A recording proxy for Kafka clients, and the format of its recordings."""
+"""The recording proxy for Kafka clients (`proxy`), and the format of its recordings (`recording`)."""
 
 __all__: list[str] = []

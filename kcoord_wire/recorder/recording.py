@@ -1,44 +1,21 @@
-"""The recorded-frame format: frames of Kafka connections in files that only grow, each record checked by itself.
+"""The recorded-frame format: frames of Kafka connections in append-only files, each record with its own checksums.
 
-A file, all numbers big-endian, positions in bytes::
-
-    0  8  magic 89 6b 63 72 65 63 0d 0a            a record, at any position:
-    8  2  version of the format: 1                  0  4  marker f5 4b 52 0a
-    10 2  flags: 1 repeated openings are marked     4  4  CRC-32C of all that follows, to the body's end
-    12 4  number of the file, as in its name        8  4  length of the body in this file
-    16 8  when this writer began (ns since 1970)    12 4  length on the wire; more than the former where it was cut
-    24 8  when the file began                       16 8  when (ns since 1970)
-    32 4  CRC-32C of the 32 bytes before            24 4  number of the connection
-    36    records, one after the other              28 1  kind: 1 opened, 2 closed, 3 request, 4 response
-                                                    29 1  flags: 1 the opening is repeated
-                                                    30 2  zero
-                                                    32 4  CRC-32C of the 24 bytes from 8 on
-                                                    36    body
-
-The body of a request or response is the frame without its four bytes of size, that of an opening the connection's name
-in UTF-8 (``client_ip:port-broker_ip:port#n``), that of a closing empty. Files are named ``frames-000001.kcrec`` and so
-on.
-
-For each connection that is open when a file begins, its opening is repeated at the start of the file, with the time at
-which the connection was opened. A flag of the record marks the repetition, because a clock that was set back makes
-times useless for that. A file without the flag in its header is of an older writer: an opening in it is a repetition if
-its time is before the file's and the file is not the first of its writer. Readers ignore flags that they do not know.
-Numbers of connections are unique among the files of one writer, which are those with the same writer time.
+docs/recording-format.md has the layout, byte by byte, and how repeated openings are recognised.
 
 Laws:
 
-* Whatever a file holds, and wherever it is cut, every record that is whole comes out, and every byte that is in no
-  record is in one `Damage`. Nothing is raised but for a sound header of another version.
-* The file may be growing while it is read: what is not whole yet is a `Damage` with `at_end`, from where to read on.
-* Damage costs the records that it hit. A header has a checksum of its own, so that a damaged body ends where it should;
-  else the next record is looked for by its marker and its checksums. (Of a body whose header is lost, what looks like
-  a record is taken for one.)
-* Time is linear in the bytes: where one damaged record after the other has a sound header, their lengths are believed
-  in the end, and what is inside is not looked through again.
-* A length is believed only if the header's checksum is right and it is at most `MAX_BODY`; even then memory grows with
-  the bytes that are there.
-* A writer appends to no file but its own: what another has left, torn or whole, stays as it is. One writer has a folder
-  at a time.
+* Whatever a file holds, and wherever it is cut, every whole record is read, and every byte that is in no record is in
+  one `Damage`. Only a sound header of another version raises.
+* The file may grow while it is read: an incomplete record is a `Damage` with `at_end`; reading continues from there.
+* Damage costs the records that it hit. A header has its own checksum, so that a damaged body ends where it should;
+  otherwise the next record is found by its marker and checksums. (In a body whose header is lost, bytes that look like
+  a record are taken for one.)
+* Time is linear in the bytes: after many damaged records with sound headers their lengths are trusted, and their bodies
+  are not searched again.
+* A length is trusted only if the header's checksum is right and it is at most `MAX_BODY`; even then memory grows with
+  the bytes that exist.
+* A writer appends only to its own files; those of another writer, torn or whole, stay as they are. One writer has a
+  folder at a time.
 """
 
 from __future__ import annotations
@@ -102,14 +79,14 @@ _FLUSH_AT: Final = 256 << 10  # bytes that a writer holds before it writes by it
 
 
 class RecordingError(ValueError):
-    """The file is a recording of a version that nothing is known of."""
+    """The file is a recording of an unknown version."""
 
 
 class RecordingHeader(NamedTuple):
-    """What a file says of itself.
+    """The header of a file.
 
     :ivar number: as in its name
-    :ivar writer_ns: when its writer began: the same in all files of that writer
+    :ivar writer_ns: when its writer began, in nanoseconds since 1970: the same in all files of that writer
     :ivar began_ns: when this file began
     :ivar marks_repeats: whether repeated openings are marked, as every writer does since that flag exists
     """
@@ -124,6 +101,9 @@ class Recorded(NamedTuple):
     """One record.
 
     :ivar position: of its first byte in the file
+    :ivar time_ns: nanoseconds since 1970
+    :ivar connection: its number, unique among the files of one writer
+    :ivar direction: of a frame, or what happened to the connection
     :ivar body: a frame without its four bytes of size; of an opening, the connection's name in UTF-8
     :ivar size: bytes of the frame on the wire: more than `body` has where the recorder cut it
     :ivar marked: whether the record is marked as a repeated opening; `is_repeated` includes files of older writers
@@ -139,15 +119,16 @@ class Recorded(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The position behind it, from where the next one can be read."""
+        """The position behind it, where the next record begins."""
         return self.position + _RECORD.size + len(self.body)
 
 
 class Damage(NamedTuple):
-    """Bytes that no record was made of.
+    """Bytes that are in no record.
 
     :ivar position: of the first of them in the file
     :ivar size: how many
+    :ivar why: the reason, in words
     :ivar at_end: the file ends with them, and they may yet become a record if it is still being written
     """
 
@@ -161,12 +142,12 @@ class Damage(NamedTuple):
 
 
 def is_recording(first_bytes: bytes) -> bool:
-    """Whether a file that begins so is a recording; eight bytes tell."""
+    """Whether a file that begins with these bytes, at least eight, is a recording."""
     return first_bytes.startswith(_MAGIC)
 
 
 def recording_files(folder: str | PathLike[str]) -> list[Path]:
-    """The recordings of a folder in the order in which they were written; what has another name is passed over.
+    """The recordings of a folder in the order in which they were written; files of other names are ignored.
 
     :raises OSError: the folder cannot be read
     """
@@ -175,9 +156,9 @@ def recording_files(folder: str | PathLike[str]) -> list[Path]:
 
 
 def read_header(path: str | PathLike[str]) -> RecordingHeader | None:
-    """What a file says of itself; None if its header is damaged or not whole.
+    """Return the header of a file; None if it is damaged or incomplete.
 
-    :raises RecordingError: it is of another version
+    :raises RecordingError: the file is of another version
     """
     with Path(path).open("rb") as file:
         return _parse_header(file.read(_FILE_HEADER.size))
@@ -196,10 +177,10 @@ def is_repeated(record: Recorded, header: RecordingHeader | None) -> bool:
 
 
 def read_recording(source: str | PathLike[str] | BinaryIO, *, start: int = 0) -> Iterator[Recorded | Damage]:
-    """The records of a file in their order, and between them what is damaged.
+    """Yield the records of a file in order, and the damage between them.
 
     :param source: a path, or a file opened for reading bytes, which stays open; it is read from `start`, or if that is
-        0 from where it stands
+        0 from its current position
     :param start: a position to begin at: the `end` of a record, or where a `Damage` begins; 0 for the file's header
     :raises RecordingError: the file is of another version
     :raises MissingLibraryError: the extra ``records`` is not installed
@@ -234,7 +215,7 @@ def read_recording(source: str | PathLike[str] | BinaryIO, *, start: int = 0) ->
 
 
 def scan_recording(source: str | PathLike[str] | BinaryIO, start: int, limit: int) -> tuple[int, int]:
-    """How far a file can be read now.
+    """Return how far a file can be read now.
 
     :param start: as for `read_recording`
     :param limit: the most records to pass
@@ -257,7 +238,7 @@ def scan_recording(source: str | PathLike[str] | BinaryIO, start: int, limit: in
 
 
 def names_at(source: str | PathLike[str] | BinaryIO, position: int) -> dict[int, str]:
-    """The names of the connections that are open at a position, by number: what a reader who starts there must know."""
+    """Return the names of the connections that are open at a position, by number, for a reader that starts there."""
     names: dict[int, str] = {}
     for found in read_recording(source):
         if found.position >= position:
@@ -277,7 +258,7 @@ def _parse_header(data: bytes) -> RecordingHeader | None:
     if _crc32c()(data[: _FILE_HEADER.size - 4]) != checksum:
         return None
     if version != _VERSION:
-        raise RecordingError(f"a recording of version {version}; version {_VERSION} alone is known here")
+        raise RecordingError(f"a recording of version {version}; only version {_VERSION} is known")
     return RecordingHeader(number, writer_ns, began_ns, flags & _MARKS_REPEATS != 0)
 
 
@@ -287,9 +268,10 @@ def _crc32c() -> Callable[..., int]:
 
 
 class _Window:
-    """The bytes of a file that are at hand, and the judgement of places where the straight way ends.
+    """The loaded bytes of a file, and the decision about places where no whole record follows in them.
 
-    :ivar data: bytes of the file, from position `base` on
+    :ivar data: bytes of the file
+    :ivar base: position of the first of them
     """
 
     def __init__(self, file: BinaryIO, start: int, crc32c: Callable[..., int]) -> None:
@@ -300,7 +282,7 @@ class _Window:
         self._crc32c = crc32c
 
     def pass_header(self) -> Damage | int | None:
-        """Take the file's header: where records begin, or the damage in their place."""
+        """Read the file's header; return where records begin, or the damage in their place."""
         have = self._hold(0, _FILE_HEADER.size)
         if not have:
             return None
@@ -308,11 +290,11 @@ class _Window:
             return _FILE_HEADER.size
         if have < _FILE_HEADER.size and _MAGIC.startswith(self.data[: len(_MAGIC)]):
             return Damage(0, have, "the file ends within its header", at_end=True)
-        lost = self._search(0, 0, "the file's header is damaged, or this is no recording")
-        return lost if lost.size else 0  # a file of which just the header is missing
+        lost = self._search(0, 0, "the file's header is damaged, or this is not a recording")
+        return lost if lost.size else 0  # a file of which only the header is missing
 
     def judge(self, position: int) -> Damage | int | None:
-        """What is at a place that the block in hand could not tell: a whole record (its position), damage, the end."""
+        """Decide about a place where the loaded bytes end: a whole record (its position), damage, or the end (None)."""
         have = self._hold(position, _RECORD.size)
         if not have:
             return None
@@ -340,7 +322,7 @@ class _Window:
         return self._search(position, position + 1, why)
 
     def _search(self, damaged: int, position: int, why: str) -> Damage:
-        """The damage that begins at `damaged` and ends where, from `position` on, a record's sound header is found."""
+        """Return the damage from `damaged` to the first sound header of a record at or behind `position`."""
         while True:
             have = self._hold(position, len(_MARKER))
             at = self.data.find(_MARKER, position - self.base)
@@ -355,7 +337,7 @@ class _Window:
                 position = self.base + len(self.data) - len(_MARKER) + 1
 
     def _header_fault(self, position: int) -> str | None:
-        """Why no record begins at a place; None if its header is sound, or could become so as far as it is at hand."""
+        """Return why no record begins at a place; None if its header is sound, or so far as it exists."""
         at = position - self.base
         if not _MARKER.startswith(self.data[at : at + len(_MARKER)]):
             return "no record begins here"
@@ -368,7 +350,7 @@ class _Window:
         return None
 
     def _hold(self, position: int, size: int) -> int:
-        """Have at least `size` bytes from `position` on in `data`; fewer only where the file ends. Gives how many."""
+        """Load at least `size` bytes from `position` on, fewer only where the file ends; return how many there are."""
         have = self.base + len(self.data) - position
         if have >= size:
             return have
@@ -389,10 +371,10 @@ class _Window:
 
 @dataclass(slots=True)
 class Batch:
-    """Records of one file that are still to be written to it.
+    """Records of one file that are not written yet.
 
     :ivar number: of the file
-    :ivar pieces: what is to be appended, in order
+    :ivar pieces: the bytes to append, in order
     """
 
     number: int
@@ -416,15 +398,17 @@ def _last_number(folder: Path) -> int:
 
 
 class RecordingWriter:
-    """Writes frames into files of a folder, which is made where it is missing. The first file is there at once.
+    """Writes frames into files of a folder, which it creates if necessary. The first file exists at once.
 
-    What is given is held until `flush`, or until a quarter of a megabyte has come together. Who must not wait for a
-    disk gives what `take` has taken to `write`, in one other thread.
+    Records are held until `flush`, or until there are `flush_at` bytes of them. A caller that must not wait for a disk
+    calls `take`, and passes the result to `write` in another thread.
 
+    :param folder: exclusively for this writer
     :param max_file_bytes: the next file begins before a file becomes larger, unless one record alone is
-    :param max_file_seconds: the next file begins with the first record that is so much later than the file
+    :param max_file_seconds: the next file begins with the first record that is so much later than the start of the file
     :param fsync: make each flush durable
-    :param flush_at: bytes held before it writes by itself; None leaves it to the caller
+    :param flush_at: bytes held before it writes by itself; None leaves that to the caller
+    :ivar folder: of its files
     :ivar records: written or held, since it began
     :raises OSError: the folder cannot be used, or another writer has it
     :raises MissingLibraryError: the extra ``records`` is not installed
@@ -471,7 +455,7 @@ class RecordingWriter:
 
     @property
     def held(self) -> int:
-        """Bytes that wait to be written."""
+        """Bytes not written yet."""
         return self._held
 
     @property
@@ -480,7 +464,7 @@ class RecordingWriter:
         return self._taken + self._held
 
     def opened(self, connection: int, name: str, time_ns: int) -> None:
-        """A connection begins.
+        """Record that a connection begins.
 
         :param connection: its number, which no other connection of this writer had; 0 to 2**32-1
         """
@@ -489,27 +473,30 @@ class RecordingWriter:
         self._open[connection] = body, time_ns
 
     def closed(self, connection: int, time_ns: int) -> None:
-        """A connection ends."""
+        """Record that a connection ends."""
         self._append(connection, 2, b"", time_ns, 0)
         self._open.pop(connection, None)
 
     def frame(
         self, connection: int, direction: Direction, body: bytes, time_ns: int, *, size: int | None = None
     ) -> None:
-        """A frame of a connection that was opened.
+        """Record a frame of a connection that was opened.
 
         :param body: without the four bytes of size
-        :param size: bytes it had on the wire, where `body` is only the beginning of it
-        :raises OSError: it wrote by itself, and could not
+        :param size: bytes it had on the wire, if `body` is only the beginning
+        :raises OSError: it wrote by itself, and failed
         """
         self._append(connection, _KINDS[direction], body, time_ns, len(body) if size is None else size)
 
     def flush(self) -> None:
-        """Write what is held. OSError: as `write`."""
+        """Write what is held.
+
+        :raises OSError: as `write`
+        """
         self.write(self.take())
 
     def take(self) -> list[Batch]:
-        """What is held, to be given to `write`; it is not held any more."""
+        """Return what is held, to be passed to `write`; it is not held any more."""
         taken, self._batches = self._batches, [Batch(self._batches[-1].number)]
         self._pieces = self._batches[-1].pieces
         self._taken += self._held
@@ -517,10 +504,10 @@ class RecordingWriter:
         return taken
 
     def write(self, batches: list[Batch]) -> None:
-        """Write what was taken; in the order in which it was, and in one thread at a time.
+        """Write what was taken, in that order, in one thread at a time.
 
-        :raises OSError: it cannot be written. The file is cut back to its last whole record, and nothing more is
-            written from then on: every further call says so
+        :raises OSError: it cannot be written. The file is cut back to its last whole record, and every further call
+            raises the same
         """
         if self._failure is not None:
             raise self._failure
@@ -536,7 +523,10 @@ class RecordingWriter:
             raise
 
     def close(self) -> None:
-        """Write what is held and close the file; a second call does nothing. OSError: as `write`."""
+        """Write what is held and close the file; a second call does nothing.
+
+        :raises OSError: as `write`
+        """
         try:
             if self._failure is None and self._fd >= 0:
                 self.flush()
@@ -573,7 +563,7 @@ class RecordingWriter:
         self._file_size = _FILE_HEADER.size
         for connection, (name, opened_ns) in self._open.items():
             self._append_record(connection, 1, name, opened_ns, len(name), _REPEATED)
-        self._overhead = self._file_size  # so that names alone do not fill a file
+        self._overhead = self._file_size  # so that repeated openings alone do not fill a file
 
     def _append_record(self, connection: int, kind: int, body: bytes, time_ns: int, size: int, flags: int = 0) -> None:
         if len(body) > MAX_BODY or type(body) is not bytes:
@@ -602,10 +592,10 @@ class RecordingWriter:
         left = memoryview(b"".join(pieces))
         written = 0
         try:
-            while written < len(left):  # a disk that is almost full takes a part
+            while written < len(left):  # a disk that is almost full takes only a part
                 written += os.write(self._fd, left[written:])
         except OSError:
-            whole = 0  # what a reader may have seen already
+            whole = 0  # whole records, which a reader may have seen already
             for piece in pieces:
                 if whole + len(piece) > written:
                     break

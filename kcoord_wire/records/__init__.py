@@ -9,21 +9,21 @@ tuple of `Record` with absolute offsets and timestamps, already decompressed::
 
     segment = SegmentReader(open("00000000000000000000.log", "rb"))
     for batch in segment: ...
-    segment.torn_tail      # None, or where the file ends within a batch
+    segment.torn_tail      # None, or the place where the file ends within a batch
 
     data = encode_batch([Record(b"key", b"value", timestamp=now)], base_offset=42, compression=Compression.ZSTD)
 
 - `read_records`, `SegmentReader`: bytes or a file to batches, by magic
 - `encode_batch`, `encode_message_set`: records to bytes
 - `decode_control_record`, `end_transaction_record`: the markers in control batches
-- `read_offsets`, `decode_offsets_record`, `encode_offsets_record`: what the group coordinator remembers
+- `read_offsets`, `decode_offsets_record`, `encode_offsets_record`: the group coordinator's own records
 
 Laws:
 
-* Every failure of the bytes is a `DecodeError`, of a value an `EncodeError`. Offsets count from the start of what was
-  handed in; what exists only after decompression has the offset of its batch and a path that says which record.
-* A count or length is compared with the bytes there are before anything is allocated for it; decompression cannot
-  pass its limit.
+* Every fault of the bytes is a `DecodeError`, of a value an `EncodeError`. Offsets count from the start of the input;
+  bytes that exist only after decompression have the offset of their batch and a path that names the record.
+* A count or length is compared with the available bytes before anything is allocated for it. Decompression and the
+  number of records are limited, so that a small file costs little memory and time (`decoding.ReadLimits`).
 * Checksums (CRC-32C) and the codecs snappy, lz4 and zstd need the extra ``records``; without it they raise
   `MissingLibraryError`.
 """

@@ -2,11 +2,11 @@
 
 Laws:
 
-* The CRC-32C is checked before anything it covers is looked at. It covers the attributes and all that follows; base
+* The CRC-32C is checked before anything it covers is read. It covers the attributes and all that follows; base
   offset and leader epoch are outside it, so that a broker can set them.
 * An uncompressed batch is written byte for byte as Kafka's Java client writes it: the base timestamp is that of the
   first record, the greatest one is in the header, lengths are minimal.
-* Reading back what was written gives the same records, unless the append time replaced their timestamps.
+* Encoding and decoding returns the same records, unless the append time replaced their timestamps.
 
 Source: kafka/clients `DefaultRecordBatch.java`, `MemoryRecordsBuilder.java`; KIP-98, KIP-534.
 """
@@ -159,12 +159,12 @@ def encode_batch(
     base_sequence: int = -1,
     partition_leader_epoch: int = -1,
 ) -> bytes:
-    """One batch of `records`, which may be none.
+    """Return one batch of `records`, which may be none.
 
     :param records: offsets ascend; an offset of -1 is the one after its predecessor's, of the first the base offset
     :param base_offset: default: the offset of the first record, or 0
     :param last_offset: default: the offset of the last record; greater after compaction
-    :param log_append_time: milliseconds; readers take it for the timestamp of every record
+    :param log_append_time: milliseconds; for readers, the timestamp of every record
     :param delete_horizon_ms: milliseconds; becomes the base timestamp (KIP-534)
     :param control: the records are markers (control.py)
     :raises EncodeError: path ``RecordBatch...``

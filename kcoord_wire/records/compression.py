@@ -1,13 +1,13 @@
-"""Compressed bytes in, plain bytes out, never more of them than allowed.
+"""Compression and decompression, the latter never beyond a limit.
 
 Laws:
 
-* The limit holds while decompressing: output goes to a place that cannot grow past it. What a header says about the
-  size is believed only where it makes the answer smaller.
-* Memory follows what was really decompressed, at most twice over, not the limit and not the claim.
-* Input that ends early, goes on too long or does not decompress is a `DecodeError` of kind ``compression``, offset 0.
-* Written so that Kafka's own reader accepts it: gzip; snappy in xerial framing; LZ4 frames of independent 64 KiB
-  blocks; zstd. Read more widely: several gzip members, raw snappy, any LZ4 or zstd frames.
+* The limit holds while decompressing: output goes to a buffer that cannot grow past it. The size in a header is trusted
+  only to refuse earlier.
+* Memory is at most twice the bytes really decompressed, whatever the limit and the claimed size are.
+* Input that ends early, has trailing bytes or does not decompress is a `DecodeError` of kind ``compression``, offset 0.
+* Output that Kafka's own reader accepts: gzip; snappy in xerial framing; LZ4 frames of independent 64 KiB
+  blocks; zstd. Input may be more: several gzip members, raw snappy, any LZ4 or zstd frames.
 
 Source: kafka/clients `Compression` classes; xerial `SnappyOutputStream.java`; snappy's `format_description.txt`;
 KIP-110.
@@ -18,6 +18,7 @@ from __future__ import annotations
 import mmap
 import struct
 import zlib
+from typing import Final
 
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.extras import require
@@ -26,18 +27,18 @@ from kcoord_wire.records.model import Compression
 
 __all__ = ["compress", "decompress"]
 
-_GZIP_WINDOW = 31  # zlib's way to say: a gzip header and trailer around a 32 KiB window
-_GZIP_STEP = 1 << 14  # what follows a member is copied once per member, so many tiny members must not cost much each
+_GZIP_WINDOW: Final = 31  # for zlib: a gzip header and trailer, a 32 KiB window
+_GZIP_STEP: Final = 1 << 14  # the bytes behind a member are copied once per member, so they must be few
 
-_XERIAL_MAGIC = b"\x82SNAPPY\x00"
-_XERIAL_HEADER = struct.Struct(">8sii")
-_XERIAL_BLOCK = 32 * 1024  # the block size of xerial's own writer
-_INT32 = struct.Struct(">i")
-_SNAPPY_MAX_RATIO = 22  # a copy of 64 bytes takes three: no valid block grows by more than 64/3
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = struct.Struct(">8sii")
+_XERIAL_BLOCK: Final = 32 * 1024  # the block size of xerial's own writer
+_INT32: Final = struct.Struct(">i")
+_SNAPPY_MAX_RATIO: Final = 22  # a copy of 64 bytes takes three: no valid block grows by more than 64/3
 
 
 def decompress(codec: Compression, data: bytes, *, limit: int, magic: int = 2) -> bytes:
-    """The plain bytes of `data`.
+    """Return the decompressed bytes of `data`.
 
     :param limit: greatest size of the result, in bytes
     :param magic: of the batch or message that `data` was in; LZ4 differs for magic 0
@@ -56,10 +57,10 @@ def decompress(codec: Compression, data: bytes, *, limit: int, magic: int = 2) -
 
 
 def compress(codec: Compression, data: bytes, *, magic: int = 2) -> bytes:
-    """`data`, compressed as Kafka's own reader takes it.
+    """Return `data` compressed, as Kafka's own reader accepts it.
 
     :param magic: of the batch or message that the result goes into
-    :raises EncodeError: ``version``: zstd needs magic 2; ``range``: a number that is no codec
+    :raises EncodeError: ``version``: zstd needs magic 2; ``range``: a number that is not a codec
     :raises MissingLibraryError: the extra ``records`` is not installed
     """
     if codec not in list(Compression):
@@ -113,7 +114,7 @@ def _gunzip(data: bytes, limit: int) -> bytes:
 
 def _into_bounded(name: str, data: bytes, limit: int) -> bytes:
     library = require("cramjam", "records", name)
-    # Anonymous pages exist once written to, so the limit is address space and only the output is memory.
+    # Anonymous pages use memory only once written, so the limit costs address space, and only the output memory.
     with mmap.mmap(-1, limit + 1) as out:
         try:
             size: int = getattr(library, name).decompress_into(data, out)

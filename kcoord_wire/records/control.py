@@ -1,9 +1,9 @@
-"""Control records: what a broker writes into a log for other readers of the log.
+"""Control records: the markers that a broker writes into a log for its readers.
 
 Laws:
 
-* The key holds an int16 version and an int16 type. A version above ours is read by the fields we know.
-* A type that is not in `ControlType` is reported by its number, as Kafka ignores it: never an error.
+* The key holds an int16 version and an int16 type. A version above the known ones is read by the known fields.
+* A type that is not in `ControlType` is returned as its number and is not an error, because Kafka ignores it.
 
 Source: kafka/clients `ControlRecordType.java`, `EndTransactionMarker.java`; KIP-98, KIP-595, KIP-630, KIP-853.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.records.encoding import check_width
@@ -20,8 +21,8 @@ from kcoord_wire.records.model import NO_OFFSET, NO_TIMESTAMP, Record
 
 __all__ = ["ControlRecord", "ControlType", "decode_control_record", "end_transaction_record"]
 
-_KEY = struct.Struct(">hh")
-_MARKER = struct.Struct(">hi")
+_KEY: Final = struct.Struct(">hh")
+_MARKER: Final = struct.Struct(">hi")
 
 
 class ControlType(IntEnum):
@@ -38,7 +39,7 @@ class ControlType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ControlRecord:
-    """A control record, read.
+    """A decoded control record.
 
     :ivar type: a `ControlType`, or the number of one that is not known
     :ivar version: of the key
@@ -51,7 +52,7 @@ class ControlRecord:
 
 
 def decode_control_record(record: Record) -> ControlRecord:
-    """What `record`, of a batch with ``is_control``, says.
+    """Return the decoded `record` of a batch with ``is_control``.
 
     :raises DecodeError: ``null``, ``truncated``, ``version``; path ``ControlRecord...``, offset in the key or the value
     """

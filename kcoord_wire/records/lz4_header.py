@@ -12,18 +12,20 @@ Source: the LZ4 frame format and XXH32 specifications; kafka/clients `Lz4BlockOu
 
 from __future__ import annotations
 
+from typing import Final
+
 __all__ = ["with_kafka_checksum", "with_specified_checksum"]
 
-_MAGIC_SIZE = 4
-_CONTENT_SIZE_FLAG = 0x08
-_DICTIONARY_ID_FLAG = 0x01
+_MAGIC_SIZE: Final = 4
+_CONTENT_SIZE_FLAG: Final = 0x08
+_DICTIONARY_ID_FLAG: Final = 0x01
 
-_MASK = 0xFFFFFFFF
-_PRIME_1 = 0x9E3779B1
-_PRIME_2 = 0x85EBCA77
-_PRIME_3 = 0xC2B2AE3D
-_PRIME_4 = 0x27D4EB2F
-_PRIME_5 = 0x165667B1
+_MASK: Final = 0xFFFFFFFF
+_PRIME_1: Final = 0x9E3779B1
+_PRIME_2: Final = 0x85EBCA77
+_PRIME_3: Final = 0xC2B2AE3D
+_PRIME_4: Final = 0x27D4EB2F
+_PRIME_5: Final = 0x165667B1
 
 
 def with_specified_checksum(frame: bytes) -> bytes:

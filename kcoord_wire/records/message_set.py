@@ -6,7 +6,7 @@ entry, the wrapper.
 
 Laws:
 
-* The CRC-32 (that of IEEE 802.3) covers magic to end, and is checked before anything it covers is looked at.
+* The CRC-32 (that of IEEE 802.3) covers magic to end, and is checked before anything it covers is read.
 * A wrapper has a value and holds whole entries, at least one, of its own magic; wrappers lie in each other no deeper
   than the limit, and all of them together decompress to no more than the limit.
 * Magic 0: inner offsets are absolute. Magic 1: they count from the first message and the wrapper's offset is the last
@@ -21,7 +21,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.records import model
@@ -32,19 +32,19 @@ from kcoord_wire.records.model import NO_TIMESTAMP, Compression, MessageSet, Rec
 
 __all__ = ["MIN_ENTRY_SIZE", "decode_message_set", "encode_message_set"]
 
-_PREFIX = struct.Struct(">qiI")  # the part of an entry before what the CRC covers
-_ENTRY = struct.Struct(">qiIbb")
-_TIMESTAMP = struct.Struct(">q")
-_LENGTH = struct.Struct(">i")
-_SIZE_FROM = 12  # the size counts what follows it
-_AT_CRC = 12
-_AT_MAGIC = 16
-_AT_ATTRIBUTES = 17
-MIN_ENTRY_SIZE = _ENTRY.size + 2 * _LENGTH.size
+_PREFIX: Final = struct.Struct(">qiI")  # the part of an entry before what the CRC covers
+_ENTRY: Final = struct.Struct(">qiIbb")
+_TIMESTAMP: Final = struct.Struct(">q")
+_LENGTH: Final = struct.Struct(">i")
+_SIZE_FROM: Final = 12  # the size counts what follows it
+_AT_CRC: Final = 12
+_AT_MAGIC: Final = 16
+_AT_ATTRIBUTES: Final = 17
+MIN_ENTRY_SIZE: Final = _ENTRY.size + 2 * _LENGTH.size
 
 
 class _Message(NamedTuple):
-    """One entry as it stands, nothing unwrapped."""
+    """One entry as stored, nothing unwrapped."""
 
     offset: int
     crc: int
@@ -72,7 +72,7 @@ class _Budget:
 
 
 def decode_message_set(entry: memoryview, position: int, limits: ReadLimits) -> MessageSet:
-    """The message, or the messages of the wrapper, that `entry` is.
+    """Return the message that `entry` is, or the messages of the wrapper.
 
     :param entry: as many bytes as its own size field says
     :param position: of `entry` in the buffer or file; offsets of errors count from the start of that
@@ -186,7 +186,7 @@ def _unwrap(wrapper: _Message, limits: ReadLimits, depth: int, budget: _Budget) 
 
 
 def _as_wrapped(records: list[Record], wrapper: _Message, shift: int) -> list[Record]:
-    """The records of a wrapper of magic 1, offsets absolute, timestamps its own if the broker set it."""
+    """The records of a wrapper of magic 1, with absolute offsets, and the wrapper's timestamp if the broker set it."""
     stamp = wrapper.timestamp if wrapper.attributes & model.LOG_APPEND_TIME_BIT else None
     return [
         Record(record.key, record.value, record.timestamp if stamp is None else stamp, record.offset + shift)
@@ -217,14 +217,14 @@ def encode_message_set(
     compression: Compression = Compression.NONE,
     log_append_time: int | None = None,
 ) -> bytes:
-    """The entries of `records`, or with compression the one wrapper around them.
+    """Return the entries of `records`, or with compression the one wrapper around them.
 
     :param records: offsets ascend; an offset of -1 is the one after its predecessor's, of the first the base offset
     :param magic: 0 or 1
     :param base_offset: default: the offset of the first record, or 0
-    :param log_append_time: milliseconds, magic 1 only; readers take it for the timestamp of every record
-    :raises EncodeError: path ``MessageSet...``; ``version`` for what the magic has no place for: headers, a timestamp
-        in magic 0
+    :param log_append_time: milliseconds, magic 1 only; for readers, the timestamp of every record
+    :raises EncodeError: path ``MessageSet...``; ``version`` for what the magic does not have: headers, a timestamp in
+        magic 0
     :raises MissingLibraryError: the extra ``records`` is not installed
     """
     try:

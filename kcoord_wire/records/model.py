@@ -3,10 +3,10 @@
 Laws:
 
 * Offsets and timestamps of a `Record` are absolute; deltas exist on the wire only.
-* `RecordBatch` (magic 2) and `MessageSet` (magic 0 and 1) answer the same questions by the same names: ``magic``,
+* `RecordBatch` (magic 2) and `MessageSet` (magic 0 and 1) have the same attributes: ``magic``,
   ``position``, ``size``, ``base_offset``, ``last_offset``, ``max_timestamp``, ``compression``, ``timestamp_type``,
   ``records``.
-* ``attributes`` keeps every bit as it was on the wire, those without a meaning too.
+* ``attributes`` keeps every bit as it was on the wire, including those without a meaning.
 
 Source: kafka/clients `DefaultRecordBatch.java`, `DefaultRecord.java`, `LegacyRecord.java`; KIP-32, KIP-82, KIP-98,
 KIP-534.
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 __all__ = [
     "NO_OFFSET",
@@ -30,16 +30,16 @@ __all__ = [
     "TimestampType",
 ]
 
-NO_OFFSET = -1
-NO_TIMESTAMP = -1
-MIN_INT64 = -(1 << 63)
-MAX_INT64 = (1 << 63) - 1
+NO_OFFSET: Final = -1
+NO_TIMESTAMP: Final = -1
+MIN_INT64: Final = -(1 << 63)
+MAX_INT64: Final = (1 << 63) - 1
 
-COMPRESSION_MASK = 0x07
-LOG_APPEND_TIME_BIT = 0x08
-TRANSACTIONAL_BIT = 0x10
-CONTROL_BIT = 0x20
-DELETE_HORIZON_BIT = 0x40
+COMPRESSION_MASK: Final = 0x07
+LOG_APPEND_TIME_BIT: Final = 0x08
+TRANSACTIONAL_BIT: Final = 0x10
+CONTROL_BIT: Final = 0x20
+DELETE_HORIZON_BIT: Final = 0x40
 
 
 class Compression(IntEnum):
@@ -53,7 +53,7 @@ class Compression(IntEnum):
 
 
 class TimestampType(IntEnum):
-    """Who set the timestamp: nobody (magic 0), the producer, or the broker."""
+    """What set the timestamp: nothing (magic 0), the producer, or the broker."""
 
     NO_TIMESTAMP = -1
     CREATE_TIME = 0
@@ -65,7 +65,7 @@ class RecordHeader:
     """One header of a record (KIP-82).
 
     :ivar key: text; bytes that are not UTF-8 (``strict=False`` only) are held as surrogate escapes and written back
-        as they were
+        unchanged
     :ivar value: bytes or null
     """
 

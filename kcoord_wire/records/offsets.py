@@ -1,18 +1,18 @@
-"""What the group coordinator remembers: the records of ``__consumer_offsets``, read and written.
+"""The records of ``__consumer_offsets``, in which the group coordinator stores groups and offsets.
 
 Layout: a key is an int16 record type and that type's key message, version 0; a value is an int16 version and that
-type's value message, or null for a tombstone, which forgets the key.
+type's value message, or null for a tombstone, which deletes the key.
 
 Laws:
 
-* A record type that has no schema is reported, its bytes kept; Kafka ignores it as well. A value of a version that
-  has no schema is an error, as it is to Kafka, which refuses to load the partition.
-* Subscriptions and assignments are a client's bytes in a broker's record: one that does not decode is reported beside
+* A record type without a schema is reported with its bytes; Kafka ignores it as well. A value of a version without a
+  schema is an error, as for Kafka, which refuses to load the partition.
+* Subscriptions and assignments are a client's bytes in a broker's record: one that does not decode is reported with
   the record (`ConsumerMember.error`), never instead of it.
 * Offsets of errors count from the start of the key or the value, whichever the path names. This is the only module of
   the folder that knows the codec.
-* A value is written in the version that Kafka 3.9 gives it, the last one that is not flexible, unless another is asked
-  for: 3, but 1 for an offset that has a time of expiry; 0 for the record types that have no other.
+* A value is written in the version that Kafka 3.9 writes, the last one that is not flexible, unless the caller gives
+  another: 3, but 1 for an offset with a time of expiry; 0 for the record types that have no other.
 
 Source: kafka/group-coordinator `GroupCoordinatorRecordSerde.java`, `GroupCoordinatorRecordHelpers.java`,
 `CoordinatorRecordType`; kafka/clients `ConsumerProtocol.java`; KIP-848, KIP-915.
@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import kcoord_wire as kw
 from kcoord_wire.errors import DecodeError, EncodeError
@@ -40,10 +40,10 @@ __all__ = [
     "read_offsets",
 ]
 
-UNKNOWN = "Unknown"
-_VERSION_SIZE = 2
-_NEWEST_WRITTEN = 3
-_WITH_EXPIRY = 1
+UNKNOWN: Final = "Unknown"
+_VERSION_SIZE: Final = 2
+_NEWEST_WRITTEN: Final = 3
+_WITH_EXPIRY: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class ConsumerMember:
     :ivar member_id: the member's id, as in the record
     :ivar subscription: `ConsumerProtocolSubscription`; None where the blob is empty or does not decode
     :ivar assignment: `ConsumerProtocolAssignment`; None where the blob is empty or does not decode
-    :ivar error: why the first of the two that does not decode does not; its offset counts from the start of that blob
+    :ivar error: of the first of the two that does not decode; its offset counts from the start of that blob
     """
 
     member_id: str
@@ -95,8 +95,9 @@ class OffsetsRecord:
 class OffsetsLogEntry(NamedTuple):
     """One record where it lies in the log.
 
-    :ivar batch: tells the position, and for a transactional offset commit the producer whose end marker makes it count
-    :ivar content: a `ControlRecord` if the batch is one of markers
+    :ivar batch: for the position, and for a transactional offset commit the producer whose end marker commits it
+    :ivar record: undecoded
+    :ivar content: a `ControlRecord` if the batch holds markers
     """
 
     batch: Batch
@@ -105,10 +106,10 @@ class OffsetsLogEntry(NamedTuple):
 
 
 def read_offsets(batches: Iterable[Batch], *, strict: bool = True) -> Iterator[OffsetsLogEntry]:
-    """The records of `batches`, decoded, in log order.
+    """Yield the records of `batches`, decoded, in log order.
 
     :param batches: from `read_records` or a `SegmentReader`
-    :param strict: as of `kcoord_wire.decode`
+    :param strict: as for `kcoord_wire.decode`
     :raises DecodeError: while iterating; offset that of the batch, path
         ``RecordBatch.records[3].OffsetCommitValue.metadata``
     """
@@ -128,10 +129,10 @@ def read_offsets(batches: Iterable[Batch], *, strict: bool = True) -> Iterator[O
 
 
 def decode_offsets_record(key: bytes | None, value: bytes | None, *, strict: bool = True) -> OffsetsRecord:
-    """The record of `key` and `value`.
+    """Return the decoded record of `key` and `value`.
 
-    :param strict: as of `kcoord_wire.decode`
-    :raises DecodeError: ``null`` for a record without key, else as of `kcoord_wire.decode`
+    :param strict: as for `kcoord_wire.decode`
+    :raises DecodeError: ``null`` for a record without key, else as for `kcoord_wire.decode`
     """
     if key is None:
         raise DecodeError("null", 0, "key", "a record of __consumer_offsets has a key")
@@ -156,12 +157,12 @@ def decode_offsets_record(key: bytes | None, value: bytes | None, *, strict: boo
 def encode_offsets_record(
     key: Any, value: Any | None, *, value_version: int | None = None
 ) -> tuple[bytes, bytes | None]:
-    """The key and the value of a record, as `decode_offsets_record` reads them.
+    """Return key and value of a record, as `decode_offsets_record` reads them.
 
     :param key: a key message, such as `OffsetCommitKey`
     :param value: the value message that belongs to it; None for a tombstone
     :param value_version: default: the one that Kafka 3.9 writes
-    :raises EncodeError: ``type`` for messages that do not belong together, else as of `kcoord_wire.encode`
+    :raises EncodeError: ``type`` for messages that do not belong together, else as for `kcoord_wire.encode`
     """
     key_class: type = type(key)
     value_class: type | None = None if value is None else type(value)

@@ -2,9 +2,9 @@
 
 Laws:
 
-* Every magic has an int64, an int32 size of what follows it, and its magic byte at 16; that is all this module knows.
-* Batches come one by one: what was read before an error was read.
-* A last batch that is cut short, as at the end of a fetch response, is an error unless the caller says it may be there.
+* Every magic has an int64, an int32 size of what follows it, and its magic byte at 16; this module knows no more.
+* Batches are yielded one by one, so that those before an error are read.
+* A last batch that is cut short, as at the end of a fetch response, is an error unless the caller allows it.
 
 Source: kafka/clients `ByteBufferLogInputStream.java`, `Records.java`; KIP-74.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from typing import Final
 
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.records.batch import decode_batch
@@ -27,10 +28,10 @@ from kcoord_wire.records.model import Batch
 
 __all__ = ["PREFIX_SIZE", "batch_size", "decode_any", "read_records"]
 
-_SIZE = struct.Struct(">8xi")
-PREFIX_SIZE = _SIZE.size
-_AT_SIZE = 8
-_AT_MAGIC = 16
+_SIZE: Final = struct.Struct(">8xi")
+PREFIX_SIZE: Final = _SIZE.size
+_AT_SIZE: Final = 8
+_AT_MAGIC: Final = 16
 
 
 def read_records(
@@ -43,14 +44,14 @@ def read_records(
     strict: bool = True,
     allow_partial: bool = False,
 ) -> Iterator[Batch]:
-    """The batches in `data`: the records field of a fetch response or produce request, or a piece of a log.
+    """Yield the batches in `data`: the records field of a fetch response or produce request, or a piece of a log.
 
     :param max_decompressed: bytes that one batch may decompress to
     :param max_depth: how many wrappers may lie around a message of magic 0 or 1
     :param max_objects: records and headers together that one batch may hold, see `decoding.ReadLimits`
     :param check_crc: False skips all checksums
-    :param strict: False accepts what Kafka's readers accept
-    :param allow_partial: True ends quietly before a last batch that is cut short
+    :param strict: False accepts whatever Kafka's readers accept
+    :param allow_partial: True ends without error before a last batch that is cut short
     :raises DecodeError: while iterating; offset in `data`, within compressed bytes that of the batch
     :raises MissingLibraryError: the extra ``records`` is not installed and needed
     """
@@ -70,7 +71,7 @@ def read_records(
 
 
 def batch_size(prefix: bytes | memoryview, position: int) -> int:
-    """How many bytes the batch has, itself included, whose first `PREFIX_SIZE` bytes are given.
+    """Return the size of a batch in bytes, from its first `PREFIX_SIZE` bytes.
 
     :raises DecodeError: ``length``
     """
@@ -81,9 +82,11 @@ def batch_size(prefix: bytes | memoryview, position: int) -> int:
 
 
 def decode_any(entry: memoryview, position: int, limits: ReadLimits) -> Batch:
-    """The batch that fills `entry`, which `batch_size` has measured.
+    """Return the batch that fills `entry`.
 
-    :raises DecodeError: offset counted from the start of what has `entry` at `position`
+    :param entry: as many bytes as `batch_size` returns
+    :param position: of `entry` in the buffer or file; offsets of errors count from the start of that
+    :raises DecodeError: the batch does not decode
     """
     magic = entry[_AT_MAGIC]
     if magic == 2:

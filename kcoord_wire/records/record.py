@@ -18,7 +18,7 @@ Source: kafka/clients `DefaultRecord.java`, `DefaultRecordBatch.java`; KIP-98, K
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.records.decoding import below
@@ -28,14 +28,17 @@ from kcoord_wire.records.varint import read_varint, write_varint
 
 __all__ = ["MIN_RECORD_SIZE", "BatchFrame", "decode_record_block", "encode_record_block"]
 
-MIN_RECORD_SIZE = 7  # one byte each: length, attributes, two deltas, two lengths of null, a header count of 0
-_MIN_BODY_SIZE = MIN_RECORD_SIZE - 1
-_MIN_HEADER_SIZE = 2  # an empty key, a null value
+MIN_RECORD_SIZE: Final = 7  # one byte each: length, attributes, two deltas, two lengths of null, a header count of 0
+_MIN_BODY_SIZE: Final = MIN_RECORD_SIZE - 1
+_MIN_HEADER_SIZE: Final = 2  # an empty key, a null value
 
 
 class BatchFrame(NamedTuple):
-    """What a batch says about all of its records.
+    """The fields of a batch that apply to all its records.
 
+    :ivar base_offset: added to every offset delta
+    :ivar last_offset_delta: the greatest allowed
+    :ivar base_timestamp: added to every timestamp delta, milliseconds
     :ivar append_time: the timestamp of every record, where the broker set it (LogAppendTime)
     """
 
@@ -160,7 +163,7 @@ def _read_nullable(block: bytes, pos: int, end: int, strict: bool) -> tuple[byte
 
 
 def encode_record_block(records: Sequence[Record], base_offset: int, base_timestamp: int) -> bytes:
-    """The bytes of `records`, whose offsets are assigned.
+    """Return the bytes of `records`, whose offsets are assigned.
 
     :raises EncodeError: ``range``, ``type``, ``null``, ``length``
     """

@@ -3,9 +3,9 @@
 Laws:
 
 * Memory holds one batch at a time, and no batch larger than the limit is read.
-* Magics may be mixed, as in a log that has lived through upgrades.
+* Magics may be mixed, as in a log that is older than an upgrade.
 * A segment that ends within a batch has a torn tail, as a crash leaves it: iteration ends and
-  `SegmentReader.torn_tail` says where. Anything else that does not decode is a `DecodeError`.
+  `SegmentReader.torn_tail` has its place. Anything else that does not decode is a `DecodeError`.
 
 Source: kafka/clients `FileLogInputStream.java`; kafka/storage `LogSegment.java` (recovery).
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Protocol
+from typing import Final, Protocol
 
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.records.decoding import (
@@ -29,11 +29,11 @@ from kcoord_wire.records.reader import PREFIX_SIZE, batch_size, decode_any
 
 __all__ = ["DEFAULT_MAX_BATCH_SIZE", "BinaryReader", "SegmentReader", "TornTail"]
 
-DEFAULT_MAX_BATCH_SIZE = 100 * 1024 * 1024
+DEFAULT_MAX_BATCH_SIZE: Final = 100 * 1024 * 1024
 
 
 class BinaryReader(Protocol):
-    """What is asked of a file: opened for reading in binary mode."""
+    """The one method used of a file that is opened for reading in binary mode."""
 
     def read(self, size: int, /) -> bytes: ...
 
@@ -43,7 +43,7 @@ class TornTail:
     """The incomplete batch at the end of a segment.
 
     :ivar position: its first byte; a segment cut here is whole
-    :ivar size: bytes that are there
+    :ivar size: bytes of it that exist
     """
 
     position: int
@@ -53,8 +53,8 @@ class TornTail:
 class SegmentReader:
     """Iterates over the batches of a segment, once.
 
-    :param source: a binary file, read from where it stands, or the bytes themselves
-    :param position: where `source` stands in the segment; added to every position and offset
+    :param source: a binary file, read from its current position, or the bytes themselves
+    :param position: of `source` in the segment; added to every position and offset
     :param max_batch_size: bytes, as stored; a batch that claims more is a ``length`` error
     :ivar torn_tail: set when the iteration has ended within a batch
 
@@ -101,7 +101,7 @@ class SegmentReader:
             return
 
     def _read(self, size: int) -> bytes:
-        """`size` bytes, or as many as are left; an unbuffered file may give fewer at a time."""
+        """`size` bytes, or as many as are left; an unbuffered file may return fewer at a time."""
         data = self._source.read(size)
         while 0 < len(data) < size and (more := self._source.read(size - len(data))):
             data += more

@@ -2,7 +2,7 @@
 
 Laws:
 
-* A varint holds 32 bits in at most 5 bytes, a varlong (``bits=64``) 64 bits in at most 10; one that goes on is an
+* A varint holds 32 bits in at most 5 bytes, a varlong (``bits=64``) 64 bits in at most 10; a longer one is an
   error.
 * Strict: the shortest form only, and no bit above the width. Lenient, as Kafka reads: padding is accepted and bits
   above the width are dropped.
@@ -19,7 +19,7 @@ __all__ = ["read_varint", "write_varint"]
 
 
 def read_varint(data: bytes, pos: int, end: int, bits: int = 32, strict: bool = True) -> tuple[int, int]:
-    """The signed integer at `pos` and the position after it.
+    """Return the signed integer at `pos`, and the position after it.
 
     :param end: position that must not be passed
     :param bits: 32 or 64
@@ -29,7 +29,7 @@ def read_varint(data: bytes, pos: int, end: int, bits: int = 32, strict: bool = 
         byte = data[pos]
         if byte < 0x80:
             return (byte >> 1) ^ -(byte & 1), pos + 1
-        # Two bytes hold most of the rest: a batch is read a sixth faster (tests/records/bench_records.py).
+        # Two bytes hold most of the rest: a batch is read a sixth faster (tests/bench/records.py).
         if pos + 1 < end and 0 < (second := data[pos + 1]) < 0x80:
             raw = byte & 0x7F | second << 7
             return (raw >> 1) ^ -(raw & 1), pos + 2

@@ -40,7 +40,7 @@ def expected(name: str) -> dict[str, Any]:
     return counts
 
 
-def test_there_are_four() -> None:
+def test_all_four_captures_are_present() -> None:
     assert NAMES == ["aiokafka", "cooperative", "eager_range", "static_bounce"]
 
 
@@ -84,7 +84,7 @@ def test_every_frame_decodes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_frame_says_what_it_is(name: str) -> None:
+def test_every_frame_has_its_fields(name: str) -> None:
     frames, _ = read(name)
     port = expected(name)["port"]
     asked = {}

@@ -14,7 +14,7 @@ from kcoord_wire.codec.framing import frame
 from tests.support.packets import asked
 
 
-def test_every_byte_of_a_conversation_is_in_a_frame_or_lost() -> None:
+def test_every_byte_is_in_a_frame_or_lost() -> None:
     conversation = RawConversation("c", CaptureReport())
     request = b"\0\x0c\0\0\0\0\0\x01\xff\xff" + b"\0\x01g\0\0\0\x01\0\x01m"
     sent = frame(request) * 2 + b"\xff\xff\xff\xff" + b"noise" + frame(request) * 2 + frame(request)[:9]
@@ -52,7 +52,7 @@ PIECES = st.lists(st.tuples(st.booleans(), st.binary(max_size=60) | st.integers(
 
 
 @given(PIECES, st.booleans())
-def test_any_conversation_at_all_is_survived(pieces: list[tuple[bool, bytes | int]], in_step: bool) -> None:
+def test_any_bytes_are_accounted_for(pieces: list[tuple[bool, bytes | int]], in_step: bool) -> None:
     """Bytes are in frames or counted, whatever they are; times are those of pieces that were fed."""
     report = CaptureReport()
     conversation = RawConversation("c-b#0", report, in_step=(in_step, in_step))

@@ -21,7 +21,7 @@ def test_unknown_api_and_unknown_version() -> None:
     assert (report.unknown_apis, report.undecodable) == (2, 1)
 
 
-def test_responses_without_request_and_requests_without_response() -> None:
+def test_responses_and_requests_without_the_other() -> None:
     line = Line().open()
     for number in (3, 6, 9):
         line.send(0, kw.frame(asked(number)[0]))
@@ -31,14 +31,14 @@ def test_responses_without_request_and_requests_without_response() -> None:
     assert (report.unmatched_responses, report.unanswered_requests) == (1, 2)
 
 
-def test_a_produce_that_wants_no_acknowledgement_waits_for_none() -> None:
+def test_a_produce_without_acknowledgement_is_not_pending() -> None:
     produce = kw.ProduceRequest(acks=0, timeout_ms=1, topic_data=[])
     line = Line().open().send(0, kw.frame(kw.encode_request(produce, 3, correlation_id=1, client_id="p")))
     frames, report = frames_of(talk(line, [3]).packets)
     assert (len(frames), report.unanswered_requests) == (3, 0)
 
 
-def test_api_versions_that_the_broker_does_not_have_is_answered_in_version_0() -> None:
+def test_an_unsupported_api_versions_is_answered_in_version_0() -> None:
     message = kw.ApiVersionsRequest(client_software_name="c", client_software_version="1")
     request = kw.encode_request(message, 3, correlation_id=5)
     answer = kw.encode_response(kw.ApiVersionsResponse(error_code=35), 0, correlation_id=5)
@@ -59,7 +59,7 @@ def test_bare_sasl_tokens_after_a_handshake_of_version_0() -> None:
     assert (report.sasl_tokens, report.complete) == (2, True)
 
 
-def test_a_body_that_does_not_decode_is_a_frame_with_its_error() -> None:
+def test_a_body_that_does_not_decode_has_an_error() -> None:
     request = asked(3)[0]
     line = talk(Line().open(), [1]).send(0, kw.frame(request[:-3])).send(0, kw.frame(b"abc"))
     frames, report = frames_of(line.packets)

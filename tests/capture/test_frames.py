@@ -45,7 +45,7 @@ def test_a_connection_over_ipv6() -> None:
     assert report.complete
 
 
-def test_brokers_among_themselves_are_told_apart_by_the_syn() -> None:
+def test_the_syn_shows_the_client_among_two_brokers() -> None:
     line = Line(client=("10.0.0.3", 9092))
     frames, _ = frames_of(talk(line.open(), [1]).packets, ports=[9092])
     assert summary(frames) == expected([1])
@@ -53,7 +53,7 @@ def test_brokers_among_themselves_are_told_apart_by_the_syn() -> None:
 
 
 @given(st.randoms(use_true_random=False), st.integers(1, 1500), st.integers(0, 12), st.integers(0, 2**32 - 1))
-def test_segmentation_duplication_and_reordering_make_no_difference(
+def test_segmentation_copies_and_order_make_no_difference(
     random: random.Random, size: int, window: int, initial: int
 ) -> None:
     line = talk(Line(initials=(initial, initial ^ 0x55555555)).open(), range(1, 5), size=size).close()
@@ -124,7 +124,7 @@ def test_a_reset_ends_a_connection() -> None:
 
 
 @pytest.mark.parametrize("opened", [True, False])
-def test_connections_that_do_not_speak_kafka_are_left_alone(opened: bool) -> None:
+def test_connections_without_kafka_are_left_out(opened: bool) -> None:
     other = Line(broker=("10.0.0.2", 22), client=("10.0.0.1", 40000))
     other = (other.open() if opened else other).send(0, b"SSH-2.0-OpenSSH_9.2\r\n").send(1, bytes(range(256)) * 5)
     frames, report = frames_of(other.packets + talk(Line().open(), [1, 2]).packets)
@@ -151,7 +151,7 @@ def test_with_a_port_given_even_garbage_is_reported() -> None:
     assert "negative" in report.notes[0]
 
 
-def test_a_frame_above_the_limit_is_skipped_and_the_next_one_found() -> None:
+def test_a_frame_above_the_limit_is_skipped() -> None:
     line = talk(Line().open(), [1]).send(0, kw.frame(bytes(3000)))
     frames, report = frames_of(talk(line, [3, 4]).packets, max_frame_size=2000)
     assert summary(frames) == expected([1, 3, 4])

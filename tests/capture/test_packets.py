@@ -146,13 +146,13 @@ def test_what_is_no_segment_says_why(link_type: int, data: bytes, reason: str) -
 
 
 @given(st.sampled_from([0, 1, 12, 101, 108, 113, 228, 229, 276]), st.binary(max_size=120), st.integers(0, 2000))
-def test_any_packet_at_all_is_survived(link_type: int, data: bytes, length: int) -> None:
+def test_any_packet_is_handled(link_type: int, data: bytes, length: int) -> None:
     found = read_segment(Packet(0, link_type, data, length))
     assert not isinstance(found, Segment) or len(found.payload) <= found.length
 
 
 @pytest.mark.parametrize("family", [4, 6])
-def test_a_packet_above_64_kib_that_the_capture_cut_keeps_its_length(family: int) -> None:
+def test_a_cut_packet_above_64_kib_keeps_its_length(family: int) -> None:
     """Length fields of 0: the interface was to cut the segment. The snap length cut the packet after 20 bytes of it."""
     ip = {4: IPV4[:2] + bytes(2) + IPV4[4:], 6: IPV6[:4] + bytes(2) + IPV6[6:]}[family]
     data = ethernet(ip) + bytes(13)
@@ -203,7 +203,7 @@ def test_extension_headers_may_fill_the_limit() -> None:
         assert (found.payload.decode() if isinstance(found, Segment) else found) == expected
 
 
-def test_without_dpkt_a_capture_says_what_it_needs() -> None:
+def test_without_dpkt_the_error_names_the_extra() -> None:
     program = """
 import sys
 sys.modules["dpkt"] = None
@@ -224,7 +224,7 @@ sys.exit(main(["capture", sys.argv[1], "--summary"]))
 # ---- plain packets are read without dpkt
 
 
-def test_what_is_read_outright_is_what_dpkt_makes_of_it() -> None:
+def test_the_fast_path_reads_what_dpkt_reads() -> None:
     rng = random.Random(3)
     captures = Path(__file__).parents[1] / "data" / "captures"
     with (captures / "cooperative.pcap").open("rb") as file:

@@ -98,7 +98,7 @@ def test_pcapng_timestamps(order: str, options: str, ticks: int, time_ns: int) -
     assert packets_of(data) == ([Packet(time_ns, 1, b"packet", 6)], [])
 
 
-def test_pcapng_sections_interfaces_and_blocks_of_other_kinds() -> None:
+def test_pcapng_sections_interfaces_and_other_blocks() -> None:
     old = block("<", 2, struct.pack("<HHIIII", 0, 0, 0, 7, 3, 9) + b"old")
     simple = block("<", 3, struct.pack("<I", 6) + b"simple")
     large = block("<", 0x0BAD, bytes(MAX_PACKET + 100))
@@ -116,7 +116,7 @@ def test_pcapng_sections_interfaces_and_blocks_of_other_kinds() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\xd4", b"\xd4\xc3\xb2\xa1", b"PK\x03\x04" * 9, section("<")[:8] + bytes(20)])
-def test_what_is_no_capture_is_refused(data: bytes) -> None:
+def test_a_file_that_is_not_a_capture_is_refused(data: bytes) -> None:
     with pytest.raises(CaptureError):
         packets_of(data)
     with pytest.raises(CaptureError):

@@ -77,7 +77,7 @@ def test_noise_between_packets_costs_no_packet() -> None:
 
 
 @pytest.mark.parametrize("start", [b"", b"\xd4\xc3\xb2\xa1", b"\x0a\x0d\x0d\x0a" + bytes(20), b"\xff\xd8\xff\xe0"])
-def test_what_is_no_capture_is_refused(start: bytes) -> None:
+def test_a_file_that_is_not_a_capture_is_refused(start: bytes) -> None:
     with pytest.raises(CaptureError):
         salvaged(start)
 

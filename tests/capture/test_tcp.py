@@ -123,7 +123,7 @@ def test_ports_that_are_used_again_are_a_new_connection() -> None:
     assert [number for number, _, piece in found if isinstance(piece, Closed)] == [0, 1]
 
 
-def test_a_connection_seen_midway_ends_where_a_syn_begins_another() -> None:
+def test_a_syn_ends_a_connection_seen_midway() -> None:
     found = pieces([segment(700, b"old"), segment(5000, flags=SYN), segment(5001, b"new")])
     assert (sent(found, 0), sent(found, 1)) == ([b"old"], [b"new"])
 
@@ -136,7 +136,7 @@ def test_the_initiator_is_known_from_either_syn(opening: Segment) -> None:
     assert event.connection.endpoints[event.connection.initiator] == CLIENT
 
 
-def test_a_connection_seen_midway_says_so() -> None:
+def test_a_connection_seen_midway_is_marked() -> None:
     reassembler = Reassembler()
     (event,) = reassembler.push(segment(777, b"middle"))
     assert event.piece == b"middle"
@@ -173,7 +173,7 @@ def test_a_keep_alive_is_not_data() -> None:
     assert sent(pieces([segment(0, flags=SYN), segment(1, b"a"), *probes, segment(2, b"b")])) == [b"ab"]
 
 
-def test_the_silent_connection_is_ended_when_there_are_too_many() -> None:
+def test_too_many_connections_end_the_most_silent_one() -> None:
     reassembler = Reassembler(max_connections=2)
     ended = []
     for port in (1, 2, 1, 3):
@@ -189,7 +189,7 @@ SEGMENTS = st.builds(segment, NUMBERS, st.binary(max_size=9), st.integers(0, 63)
 
 
 @given(st.lists(SEGMENTS, max_size=80))
-def test_any_segments_at_all_are_survived(segments: list[Segment]) -> None:
+def test_any_segments_are_handled(segments: list[Segment]) -> None:
     for *_, piece in pieces(segments):
         assert not isinstance(piece, Hole) or piece.size > 0
 

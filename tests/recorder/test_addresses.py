@@ -57,7 +57,7 @@ def test_unknown_tagged_fields_stay() -> None:
     assert new.endswith(tags)
 
 
-def test_what_cannot_be_rewritten_is_refused_whole() -> None:
+def test_a_response_is_rewritten_wholly_or_refused() -> None:
     body = metadata(12)
     for size in range(len(body)):
         with pytest.raises(AddressError):

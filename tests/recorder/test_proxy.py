@@ -62,7 +62,7 @@ def loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 
 
 @pytest.mark.parametrize("apis", ["group", "all"])
-def test_what_is_recorded_is_what_went_over_the_brokers_side(apis: Any, tmp_path: Path) -> None:
+def test_the_recording_is_what_passed_on_the_brokers_side(apis: Any, tmp_path: Path) -> None:
     tap = Tap()
     with tap.broker, coordinator(advertise=("127.0.0.1", tap.broker.port)) as served:
         tap.target = served.address
@@ -157,7 +157,7 @@ def test_nothing_is_recorded_without_a_folder() -> None:
     assert (recorder.counters.requests, recorder.counters.recorded) == (1, 0)
 
 
-def test_an_event_loop_of_ones_own(tmp_path: Path) -> None:
+def test_a_proxy_in_the_running_event_loop(tmp_path: Path) -> None:
     async def talk(address: str) -> bytes:
         async with Proxy(address, folder=tmp_path) as running:
             assert running.brokers == {address: running.port}
@@ -253,7 +253,7 @@ def test_ports_of_a_range_until_none_is_left(caplog: pytest.LogCaptureFixture) -
     assert caplog.text.count("no port is left") == 2
 
 
-def test_a_host_with_many_addresses_is_told_as_the_client_has_reached_it() -> None:
+def test_clients_see_the_address_they_have_connected_to() -> None:
     with FakeBroker(answering(cluster([("kafka-1", 9092)]))) as broker:
         with Recorder(broker.address, listen="0.0.0.0:0") as recorder:
             for host in "127.0.0.1", "127.0.0.2":
@@ -263,7 +263,7 @@ def test_a_host_with_many_addresses_is_told_as_the_client_has_reached_it() -> No
             assert brokers_of(wire)[0][0] == "localhost"
 
 
-def test_an_answer_that_is_not_understood_goes_through(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+def test_a_response_that_does_not_decode_passes(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     with (
         FakeBroker(answering(cluster([("kafka-1", 9092)]))) as broker,
         Recorder(broker.address, folder=tmp_path) as recorder,
@@ -286,7 +286,7 @@ def test_an_answer_that_is_not_understood_goes_through(caplog: pytest.LogCapture
     ]
 
 
-def test_untouched_where_nothing_is_rewritten(tmp_path: Path) -> None:
+def test_bytes_are_untouched_without_rewriting(tmp_path: Path) -> None:
     """Whatever is sent: frames of a broker, and then what are none."""
     heartbeat = kw.encode_request(HEARTBEAT, 4, correlation_id=12 << 16 | 4)  # as an answer, to itself
     bodies = [metadata(12, correlation_id=5), b"", b"x", bytes(300_000), heartbeat]
@@ -321,7 +321,7 @@ def test_untouched_where_nothing_is_rewritten(tmp_path: Path) -> None:
         (b"\x06\x40\x00\x01" + bytes(20), "a frame of 104857601 bytes"),
     ],
 )
-def test_who_does_not_speak_kafka_is_closed(sent: bytes, said: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_client_of_another_protocol_is_closed(sent: bytes, said: str, caplog: pytest.LogCaptureFixture) -> None:
     with coordinator() as served, Recorder(served.address) as recorder, Wire(recorder.address) as other:
         with Wire(recorder.address) as wire:
             wire.send_raw(sent)
@@ -332,7 +332,7 @@ def test_who_does_not_speak_kafka_is_closed(sent: bytes, said: str, caplog: pyte
     assert line.endswith(f"the client does not speak Kafka: {said}; closed")
 
 
-def test_a_broker_that_is_none_is_closed(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broker_of_another_protocol_is_closed(caplog: pytest.LogCaptureFixture) -> None:
     def serve(client: socket.socket) -> None:
         client.recv(100)
         client.sendall(b"\xff\xfehello")
@@ -344,7 +344,7 @@ def test_a_broker_that_is_none_is_closed(caplog: pytest.LogCaptureFixture) -> No
     assert "the broker does not speak Kafka" in caplog.text
 
 
-def test_what_came_before_is_passed_on_and_recorded(tmp_path: Path) -> None:
+def test_frames_before_foreign_bytes_pass_and_are_recorded(tmp_path: Path) -> None:
     got: list[bytes] = []
     whole = kw.frame(kw.encode_request(HEARTBEAT, 4))
     with (
@@ -360,7 +360,7 @@ def test_what_came_before_is_passed_on_and_recorded(tmp_path: Path) -> None:
     assert frames(tmp_path) == [whole[4:]] * 3
 
 
-def test_complaints_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
+def test_log_lines_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
     with coordinator() as served, Recorder(served.address) as recorder:
         for _ in range(30):
             with Wire(recorder.address) as wire:
@@ -371,7 +371,7 @@ def test_complaints_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @BOTH_LOOPS
-def test_half_a_frame_and_gone(loop: str, tmp_path: Path) -> None:
+def test_a_client_that_leaves_within_a_frame(loop: str, tmp_path: Path) -> None:
     got: list[bytes] = []
     done = threading.Event()
 
@@ -416,7 +416,7 @@ def test_a_broker_that_does_not_answer(caplog: pytest.LogCaptureFixture) -> None
 
 
 @pytest.mark.parametrize("api", ["heartbeat", "metadata"])
-def test_a_broker_that_dies_in_the_middle_of_a_frame(api: str, tmp_path: Path) -> None:
+def test_a_broker_that_dies_within_a_frame(api: str, tmp_path: Path) -> None:
     answer = kw.frame(metadata(12, correlation_id=1))
 
     def serve(client: socket.socket) -> None:
@@ -435,7 +435,7 @@ def test_a_broker_that_dies_in_the_middle_of_a_frame(api: str, tmp_path: Path) -
 
 
 @BOTH_LOOPS
-def test_who_does_not_read_is_not_read_for(loop: str) -> None:
+def test_a_peer_that_does_not_read_stops_the_other(loop: str) -> None:
     """Neither side makes the proxy hold more than what sockets and a write buffer take."""
     taken = {"by broker": 0, "by client": 0}
     let_go = threading.Event()
@@ -484,7 +484,7 @@ def test_who_does_not_read_is_not_read_for(loop: str) -> None:
 
 
 @BOTH_LOOPS
-def test_large_frames_go_through_and_are_cut_in_the_recording(loop: str, tmp_path: Path) -> None:
+def test_large_frames_pass_and_are_recorded_cut(loop: str, tmp_path: Path) -> None:
     request = struct.pack(">hhih", 11, 5, 1, -1) + os.urandom(20 << 20)
     response = (1).to_bytes(4, "big") + os.urandom(10 << 20)
 
@@ -508,7 +508,7 @@ def test_large_frames_go_through_and_are_cut_in_the_recording(loop: str, tmp_pat
 # ---- life
 
 
-def test_ports_and_folders_that_cannot_be_had(tmp_path: Path) -> None:
+def test_unusable_ports_and_folders_are_refused(tmp_path: Path) -> None:
     with Recorder("127.0.0.1:1", folder=tmp_path) as running:
         with pytest.raises(OSError, match="in use"):
             Recorder("127.0.0.1:1", listen=running.address).start()
@@ -529,7 +529,7 @@ def test_ports_and_folders_that_cannot_be_had(tmp_path: Path) -> None:
 
 
 @BOTH_LOOPS
-def test_it_ends_while_clients_are_there(loop: str, tmp_path: Path) -> None:
+def test_it_ends_while_clients_are_connected(loop: str, tmp_path: Path) -> None:
     with coordinator() as served:
         with Recorder(served.address, folder=tmp_path) as recorder:
             wires = [Wire(recorder.address) for _ in range(5)]

@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import random
+import re
 import threading
 from collections.abc import Callable
 from itertools import pairwise
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import kcoord_wire as kw
 from kcoord_wire.recorder import recording
 from kcoord_wire.recorder.recording import (
     MAX_BODY,
@@ -144,10 +146,10 @@ def test_every_byte_flipped(data: bytes) -> None:
 def test_another_version_is_refused(data: bytes, tmp_path: Path) -> None:
     newer = data[:9] + b"\x02" + data[10:32]
     newer += bitwise_crc32c(newer).to_bytes(4, "big") + data[36:]
-    with pytest.raises(RecordingError, match="version 2; version 1 alone"):
+    with pytest.raises(RecordingError, match="version 2; only version 1"):
         read(newer)
     flipped = read(data[:9] + b"\x02" + data[10:])
-    assert flipped[0] == Damage(0, 36, "the file's header is damaged, or this is no recording")
+    assert flipped[0] == Damage(0, 36, "the file's header is damaged, or this is not a recording")
     assert records(flipped) == records(read(data))
 
 
@@ -221,7 +223,7 @@ def test_round_trip(tmp_path_factory: pytest.TempPathFactory, frames: list[tuple
 # ---- sizes
 
 
-def test_a_record_larger_than_what_is_read_at_once(tmp_path: Path) -> None:
+def test_a_record_larger_than_a_read(tmp_path: Path) -> None:
     bodies = (b"small", os.urandom(3_000_000), b"small again", bytes(20_000_000))
     data = written(tmp_path, bodies)
     assert [r.body for r in records(read(data))[1:-1]] == list(bodies)
@@ -273,7 +275,7 @@ def test_time_is_linear_in_hostile_bytes(data: bytes, monkeypatch: pytest.Monkey
     expect_all_accounted(hostile, found)
 
 
-def test_a_frame_that_was_cut_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cut_frame_has_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "MAX_BODY", 10)
     with RecordingWriter(tmp_path) as writer:
         writer.frame(1, "request", b"beginning", 1, size=5_000_000)
@@ -359,7 +361,7 @@ def test_files_are_rotated_by_time(tmp_path: Path) -> None:
     assert bodies == [["0", "59"], ["60", "61", "119"], ["120"], ["500"]]
 
 
-def test_a_writer_begins_behind_what_another_has_left(tmp_path: Path) -> None:
+def test_a_writer_continues_the_numbers_of_another(tmp_path: Path) -> None:
     first = written(tmp_path)
     torn = tmp_path / "frames-000001.kcrec"
     torn.write_bytes(first[:-5])
@@ -450,7 +452,7 @@ def refusing(after: int) -> Callable[[int, memoryview], int]:
     return write
 
 
-def test_a_full_disk_is_told_of_and_leaves_a_sound_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_raises_and_leaves_a_sound_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = RecordingWriter(tmp_path)
     writer.frame(1, "request", b"fits", 1)
     writer.flush()
@@ -490,3 +492,24 @@ def test_flushes_are_durable_where_asked_for(tmp_path: Path, monkeypatch: pytest
 
 def test_positions_increase(data: bytes) -> None:
     assert all(a.position < b.position for a, b in pairwise(read(data)))
+
+
+# ---- the document
+
+
+def test_the_documented_example_reads_a_recording(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = (Path(__file__).parents[2] / "docs" / "recording-format.md").read_text(encoding="utf-8")
+    example = re.findall(r"```python\n(.*?)```", document, re.S)[0]
+    monkeypatch.chdir(tmp_path)
+    with RecordingWriter("recording") as writer:
+        writer.opened(7, "a-b#7", 1)
+        request = kw.encode_request(kw.HeartbeatRequest(group_id="g"), 4, client_id="me")
+        writer.frame(7, "request", request, 2)
+    with recording_files("recording")[0].open("ab") as file:
+        file.write(b"noise")
+    exec(compile(example, "recording-format.md", "exec"), {})
+    shown, damage = capsys.readouterr().out.splitlines()
+    assert shown.startswith("2 7 me HeartbeatRequest(group_id='g'")
+    assert damage.startswith("recording/frames-000001.kcrec: 5 bytes at ")

@@ -25,7 +25,7 @@ from tests.support.recorders import (
 from tests.support.wire import Wire
 
 
-def test_a_full_disk_ends_the_recording_and_nothing_else(
+def test_a_full_disk_ends_the_recording_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with coordinator() as served, Recorder(served.address, folder=tmp_path) as recorder, Wire(recorder.address) as wire:
@@ -51,7 +51,7 @@ def test_a_full_disk_ends_the_recording_and_nothing_else(
     assert errors == [f"nothing is recorded any more: {tmp_path}: No space left on device"]
 
 
-def test_a_slow_disk_loses_frames_and_says_so(
+def test_a_slow_disk_loses_frames_and_is_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(recording_thread, "HELD_FOR_DISK", 2_000)

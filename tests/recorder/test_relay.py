@@ -117,7 +117,7 @@ def test_however_bytes_are_cut(draw: st.DataObject) -> None:
     assert pair.context.held == 0
 
 
-def test_the_bytes_of_frames_in_progress_are_bounded_together() -> None:
+def test_the_bytes_of_all_open_frames_are_bounded() -> None:
     pair, notes, _, broker = unconnected(limits=RelayLimits(max_held=100))
     body = kw.encode_request(HEARTBEAT, 4) + bytes(500)
     stream = kw.frame(body)

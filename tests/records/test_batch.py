@@ -113,7 +113,7 @@ def test_position_of_each_batch() -> None:
     assert [(batch.position, batch.size) for batch in batches] == [(0, len(first)), (len(first), len(second))]
 
 
-def test_what_was_whole_comes_before_the_error() -> None:
+def test_whole_batches_come_before_the_error() -> None:
     first = encode_batch(RECORDS)
     batches = read_records(first + first[:50])
     assert next(batches).size == len(first)
@@ -122,7 +122,7 @@ def test_what_was_whole_comes_before_the_error() -> None:
     assert (caught.value.kind, caught.value.offset, caught.value.path) == ("truncated", len(first) + 8, "Batch.size")
 
 
-def test_checksum_is_compared_unless_told_not_to() -> None:
+def test_checksums_are_compared_unless_switched_off() -> None:
     data = bytearray(encode_batch(RECORDS))
     data[-2] ^= 1
     with pytest.raises(DecodeError) as caught:
@@ -229,7 +229,7 @@ def test_escaped_header_key_is_written_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("codec", [codec for codec in Compression if codec])
-def test_error_in_compressed_records_has_the_offset_of_the_batch(codec: Compression) -> None:
+def test_an_error_in_compressed_records_is_at_their_batch(codec: Compression) -> None:
     plain = encode_batch(RECORDS)
     wrong = patched(encode_batch(RECORDS, compression=codec), 23, "i", 2)
     with pytest.raises(DecodeError) as caught:

@@ -180,7 +180,7 @@ def test_refused(key: bytes | None, value: bytes | None, kind: str, path: str) -
     assert (caught.value.kind, caught.value.path) == (kind, path)
 
 
-def test_offset_of_an_error_counts_from_the_start_of_the_value() -> None:
+def test_an_error_offset_counts_from_the_value() -> None:
     with pytest.raises(DecodeError) as caught:
         decode_offsets_record(COMMIT_KEY, COMMITS[0][:-3])
     assert (caught.value.offset, caught.value.path) == (16, "OffsetCommitValue.commit_timestamp")
@@ -281,7 +281,7 @@ def test_a_group_is_written_as_kafka_does() -> None:
     assert encode_offsets_record(record.key, record.value) == (GROUP_KEY, value)
 
 
-def test_every_record_type_of_the_schemas_is_written_and_read() -> None:
+def test_every_record_type_is_written_and_read() -> None:
     for codec in kw.registry.values():
         if codec.type != "coordinator-key" or codec.api_key is None:
             continue

@@ -1,6 +1,6 @@
 """Prints what reading and writing costs: microseconds of processor time a record, and bytes allocated per byte read.
 
-Usage: bench_records.py
+Usage: python -m tests.bench.records
 """
 
 from __future__ import annotations
