@@ -48,6 +48,15 @@ def test_a_parked_join_holds_up_its_own_connection_alone(coordinator: StartCoord
         assert second.receive(behind).error_code == 0
 
 
+def test_a_client_id_in_latin_1_is_served(coordinator: StartCoordinator) -> None:
+    """As Kafka serves it: the broker reads U+FFFD where the text is not UTF-8."""
+    with Wire(coordinator().address) as wire:
+        for n, (request, version) in enumerate(((VERSIONS, 3), (kw.MetadataRequest(topics=None), 12), (VERSIONS, 0))):
+            wire.send_raw(request_bytes(request, version, n, "J?rg").replace(b"J?rg", b"J\xf6rg"))
+            _, answer = kw.decode_response(wire.receive_body(), kw.registry.by_class(type(request)).api_key, version)
+            assert getattr(answer, "error_code", 0) == 0
+
+
 def chunks_of(data: bytes, how: str) -> Iterator[bytes]:
     if how == "whole":
         yield data

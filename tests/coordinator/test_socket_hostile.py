@@ -26,8 +26,8 @@ import trustme
 import kcoord_wire as kw
 from kcoord_wire.coordinator.api_codec import MAX_NAMES, NAME_LISTS
 from kcoord_wire.coordinator.connection import PeerLimits
-from tests.codec.test_hostile import HOSTILE
 from tests.support.group_client import VERSIONS, become_stable, join_request, request_bytes, until
+from tests.support.hostile_bytes import HOSTILE
 from tests.support.wire import Wire
 
 MB = 1 << 20
