@@ -1,9 +1,9 @@
-"""The libraries beyond Python that an optional extra of this package brings.
+"""Libraries of the optional extras of this package.
 
 Laws:
 
-* They are imported on first use, so what does not need them works without the extra.
-* Only their own absence is translated; any other failure to import stays as loud as it is.
+* They are imported on first use, so that everything else works without the extra.
+* Only the absence of the library itself is translated; any other error of an import is raised unchanged.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ class MissingLibraryError(ImportError):
 
 
 def require(name: str, extra: str, purpose: str) -> ModuleType:
-    """The library `name`.
+    """Import a library.
 
-    :param extra: the extra that brings it
-    :param purpose: what it is needed for, as the subject of the error's sentence
+    :param name: of its module
+    :param extra: the extra that installs it
+    :param purpose: the feature that needs it, as the subject of the error's sentence
     :raises MissingLibraryError: it is not installed
     """
     try:

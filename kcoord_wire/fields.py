@@ -1,10 +1,10 @@
-"""A message as lines for people: path and value of every field, nested blobs opened.
+"""A message as lines for people: path and value of every field, nested blobs decoded.
 
 Laws:
 
-* Paths are those of the errors: `members[3].metadata`; a nested blob's fields hang below the field that holds it.
-* No character that a terminal could take for a command gets through: `printable` escapes it.
-* A blob that is not what its field says is shown as hex, never an error.
+* Paths are those of errors: `members[3].metadata`. The fields of a nested blob are below the field that contains it.
+* `printable` escapes every character that a terminal could interpret as a command.
+* A nested blob that does not decode is shown as hex; it is not an error.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ __all__ = ["fields_of", "printable"]
 
 
 def printable(text: str) -> str:
-    """The text with every character that is not printable escaped as in Python source."""
+    """The text with every unprintable character escaped as in Python source."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def fields_of(message: Any, version: int) -> Iterator[tuple[str, str]]:
-    """Path and printable value of every field that `version` has; nested blobs are opened.
+    """Path and printable value of every field of a version; nested blobs are decoded.
 
     :param message: a message of the registry
+    :param version: fields of other versions are left out
     """
     codec = kw.registry.by_class(type(message))
 

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 import pytest
 
 import kcoord_wire as kw
-from kcoord_wire.fields import fields_of, printable
 
 ROOT = Path(__file__).resolve().parents[2]
 COOPERATIVE = str(ROOT / "tests" / "data" / "captures" / "cooperative.pcap")
@@ -77,15 +76,6 @@ def test_strings_of_peers_are_escaped(kcoord) -> None:
         assert "[red]" in out
         assert "ä→" in out
     assert json.loads(line)["value"]["GroupId"] == evil.group_id
-
-
-def test_fields_of_shows_unknown_tags_and_nulls() -> None:
-    message = kw.HeartbeatRequest(unknown_tags=((7, b"\x01\x02"),))
-    shown = dict(fields_of(message, 4))
-    assert shown["unknown_tags[7]"] == "0102 (2 bytes)"
-    assert shown["group_instance_id"] == "null"
-    assert "group_instance_id" not in dict(fields_of(message, 2))
-    assert printable("a\tb") == "a\\tb"
 
 
 def run(*argv: str, **options: object) -> subprocess.Popen[bytes]:
