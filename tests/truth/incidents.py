@@ -1,10 +1,10 @@
-"""Outages that others have had, played on the virtual cluster.
+"""Known outages, played on the virtual cluster.
 
 * `never_completes`: aiokafka#1176. 12 processes of 7 consumers, each of the 7 with a topic of its own, so that 84
   members have unequal subscriptions; the sticky assignor does not come to an end, heartbeats go on, and the rebalance
   timeout is 15 minutes. Nothing was consumed for 45 minutes, until all were started anew with round-robin.
 * `storm`: KAFKA-15106, in a client with one thread for everything. The sticky assignor takes longer than the session:
-  the leader is thrown out while it computes, the next one begins, and the first comes back and breaks that off. About
+  the leader is removed while it computes, the next one begins, and the first comes back and breaks that off. About
   200 rebalances in ten minutes.
 * `silent_leader`: KAFKA-12890. The leader never sends its SyncGroup; all send heartbeats, all look well, and the group
   stays in CompletingRebalance until the rebalance timeout is over (before Kafka 3.0: for good).
@@ -63,7 +63,7 @@ def never_completes() -> tuple[Cluster, Recorder]:
 
 
 def storm() -> tuple[Cluster, Recorder]:
-    """40 members with a session of 3 s, whose leaders are thrown out one after the other while they compute."""
+    """40 members with a session of 3 s, whose leaders are removed one after the other while they compute."""
     recorder = Recorder()
     sim = Cluster(15106, topics=dict.fromkeys(TOPICS, 20), config=quick(min_session_timeout_ms=3_000), tap=recorder)
     for number in range(40):
@@ -106,7 +106,7 @@ def silent_leader() -> tuple[Cluster, Recorder]:
 
 
 def disagreement() -> tuple[Cluster, Recorder]:
-    """Four members for two minutes, whose leader takes a partition from somebody in every round."""
+    """Four members for two minutes, whose leader takes a partition from a member in every round."""
     recorder = Recorder()
     rounds = 0
 
@@ -118,9 +118,9 @@ def disagreement() -> tuple[Cluster, Recorder]:
         for partition in round_robin(counts, {"": MemberSubscription(sorted(counts))})[""]:
             if partition not in taken:
                 min(given.values(), key=len).append(partition)
-        unlucky = max(given, key=lambda member: (len(set(members[member].owned)), member[-(rounds % 7) :]))
-        if members[unlucky].owned:
-            given[unlucky].remove(members[unlucky].owned[0])
+        loser = max(given, key=lambda member: (len(set(members[member].owned)), member[-(rounds % 7) :]))
+        if members[loser].owned:
+            given[loser].remove(members[loser].owned[0])
         return given
 
     faulty = Assignor("cooperative-sticky", RebalanceProtocol.COOPERATIVE, restless)

@@ -38,7 +38,7 @@ _GONE = (
 CLASSES: Mapping[Cause, Cause] = MappingProxyType(
     {**dict.fromkeys(_GONE, Cause.MEMBER_LEFT), Cause.REBALANCE_TIMEOUT: Cause.NEW_MEMBER}
 )
-"""The cause that stands for all that leave the same records."""
+"""The representative of all causes that leave the same records."""
 
 
 def in_the_records(labels: Sequence[Label]) -> list[Label]:

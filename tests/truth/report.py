@@ -35,7 +35,7 @@ def matrix(score: Score, classes: Mapping[Cause, Cause] | None = None) -> list[s
 
 
 def _names(used: Iterable[str], more: str) -> list[str]:
-    """The causes that are used, in order, then what is no cause."""
+    """The causes that occur, in order, and then the cell that is not a cause."""
     found = set(used)
     return [name for name in (*Cause.__members__, more) if name in found]
 

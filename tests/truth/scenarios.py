@@ -1,4 +1,4 @@
-"""The lives that are played: every cause by itself and overlapping, on groups of all shapes.
+"""The scenarios that are played: every cause by itself and overlapping, on groups of all shapes.
 
 Laws:
 
@@ -23,7 +23,7 @@ from tests.truth.world import Crowd, Recorder, Shape, quick
 __all__ = ["ACTS", "Act", "Scenario", "play", "scenarios"]
 
 SETTLE = -1
-"""In the place of a gap: wait until all have settled."""
+"""In place of a gap: wait until all groups have settled."""
 
 CLIENTS = (
     ("java",),
@@ -82,7 +82,7 @@ NETWORK = ("lose", "hiccup", "meddle")
 
 @dataclass(frozen=True)
 class Act:
-    """A method of `Crowd`, the group it happens to, and how long it is waited after it (ms), or `SETTLE`."""
+    """A method of `Crowd`, its group, and how long to wait after it (ms), or `SETTLE`."""
 
     name: str
     wait_ms: int = SETTLE
@@ -95,7 +95,7 @@ class Act:
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """A life of a cluster.
+    """What happens to a cluster.
 
     :ivar aims: the causes that it is made for
     :ivar metadata: whether the capture has the clients' Metadata exchanges
@@ -122,7 +122,7 @@ class Scenario:
 
 
 def play(scenario: Scenario) -> tuple[Cluster, Recorder]:
-    """Let it happen; the network is healed at the end, and the groups settle if they do."""
+    """Play a scenario; at the end the network is healed, and the groups get time to settle."""
     recorder = Recorder(metadata=scenario.metadata)
     sim = Cluster(
         scenario.seed,
@@ -156,7 +156,7 @@ def play(scenario: Scenario) -> tuple[Cluster, Recorder]:
 
 
 def scenarios(count: int, seed: int = 0) -> list[Scenario]:
-    """So many of them, the first ones always the same."""
+    """Return this many scenarios; a smaller count gives the beginning of the same list."""
     kinds = {
         "single": _singles(seed),
         "overlap": _overlaps(seed),
@@ -171,7 +171,7 @@ def scenarios(count: int, seed: int = 0) -> list[Scenario]:
 
 
 def _shape(number: int, random: Random, **changes: Any) -> Shape:
-    """The shape number so and so: each list goes round by itself."""
+    """The shape with this number: each list is cycled by itself."""
     shape = Shape(
         size=SIZES[number % len(SIZES)],
         assignors=ASSIGNORS[number % len(ASSIGNORS)],
@@ -196,7 +196,7 @@ def _rest(random: Random) -> dict[str, Any]:
 
 
 def _least(act: str) -> int:
-    """Members that a group needs for it."""
+    """The members that a group needs for an act."""
     return {"shrink": 3, "replace_static_in_between": 2}.get(act, 1)
 
 
@@ -241,7 +241,7 @@ def _overlaps(seed: int) -> Iterator[Scenario]:
 
 
 def _networks(seed: int) -> Iterator[Scenario]:
-    """A cause or two while the network has its faults."""
+    """Two causes while the network has faults."""
     for number in counting():
         random = Random(f"{seed}/network/{number}")
         causes = random.sample([Cause.NEW_MEMBER, Cause.MEMBER_LEFT, Cause.SESSION_EXPIRED, Cause.TOPICS_CHANGED], 2)

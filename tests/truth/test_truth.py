@@ -80,7 +80,7 @@ def test_frames_are_as_a_broker_has_them(seed: int) -> None:
             header, _ = decode_request(frame)
             waiting[name][header.correlation_id] += 1
         else:
-            assert waiting[name][int.from_bytes(frame[:4], "big")], "a response that nobody asked for"
+            assert waiting[name][int.from_bytes(frame[:4], "big")], "a response without a request"
 
 
 def test_every_process_has_an_address_of_its_own_and_the_coordinator_knows_it() -> None:
@@ -146,8 +146,8 @@ def test_a_consumer_that_does_not_poll_leaves_and_comes_back(client: str) -> Non
         assert sim.processes["m1"].member.member_id == before
         sim.run(300)
         (goodbye,) = sent(sim, "m1", LeaveGroupRequest)
-        told = goodbye.members[0].reason if client == "java" else None
-        assert told == ("consumer poll timeout has expired." if client == "java" else None)
+        reason = goodbye.members[0].reason if client == "java" else None
+        assert reason == ("consumer poll timeout has expired." if client == "java" else None)
         sim.run(3_000)
         assert set(sim.owners().values()) == {"m2"}
         sim.run_until(sim.is_settled)

@@ -82,7 +82,7 @@ class Recorder:
 
 
 def log_rows(sim: Cluster) -> pa.Table:
-    """The coordinator's log as it stands on the disk, as a table of `LogRow`."""
+    """The coordinator's log as it is on the disk, as a table of `LogRow`."""
     columns = ("source", "partition", "offset", "position", "time_ns", "key", "value")
     rows: dict[str, list[Any]] = {name: [] for name in columns}
     for name in sorted(name for name in sim.disk.sizes() if name.endswith(".log")):
@@ -208,7 +208,7 @@ class Crowd:
         return ms
 
     def until(self, holds: Any, within_ms: int = 10_000) -> bool:
-        """Wait; False if it does not come about."""
+        """Wait for a condition; False if it never holds."""
         try:
             self.sim.run_until(holds, within_ms)
         except TimeoutError:
@@ -260,7 +260,7 @@ class Crowd:
             self.sim.crash(process.name)
 
     def freeze(self) -> None:
-        """A process stands still for longer than its session."""
+        """A process is paused for longer than its session."""
         if process := self.victim():
             self.sim.pause(process.name, process.options.session_timeout_ms + self.random.randint(2_000, 6_000))
 
@@ -295,7 +295,7 @@ class Crowd:
             self._lasts(process.options.rebalance_timeout_ms)
 
     def miss_the_join(self) -> None:
-        """A process with a long session stands still while another joins; it comes back when the join is over."""
+        """A process with a long session is paused while another joins; it comes back when the join is over."""
         process = self.start(session_timeout_ms=60_000)
         self.settle(2_000)
         longest = max(each.options.rebalance_timeout_ms for each in self.working())
@@ -312,7 +312,7 @@ class Crowd:
             self.sim.run(self.shape.rebalance_ms + 1_000)
 
     def miss_the_sync(self) -> None:
-        """A follower with a long session stands still between its join and its sync."""
+        """A follower with a long session is paused between its join and its sync."""
         process = self.start(session_timeout_ms=60_000)
         self.settle(2_000)
         self.start()

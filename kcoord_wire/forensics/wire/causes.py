@@ -25,7 +25,7 @@ _OTHER_STARTS: Final = MappingProxyType(
         StartKind.STATIC: "came back",
         StartKind.REJOINED: "joined again",
         StartKind.LEFT: "left",
-        StartKind.SESSION: "was not heard of any more",
+        StartKind.SESSION: "fell silent",
         StartKind.SYNC: "did not sync",
     }
 )

@@ -234,8 +234,7 @@ class Facts:
     def size_refusals(self) -> Iterator[Evidence]:
         """The refusals for the size of the group."""
         for request in self.refused_for_size[:MAX_CITED]:
-            text = f"{describe_member(None, request)} is told {describe_error(ErrorCode.GROUP_MAX_SIZE_REACHED)}"
-            yield evidence_of(request, text, answer=True)
+            yield from _rejection(request)
 
     @property
     def began_by_itself(self) -> bool:
@@ -278,8 +277,8 @@ class Facts:
 
     def former_rejection(self) -> Iterator[Evidence]:
         """The response that rejected the former life."""
-        if self.was_rejected and self.former_life is not None and self.former_life.rejection is not None:
-            yield _rejection(self.former_life.rejection)
+        if self.was_rejected and self.former_life is not None:
+            yield from _rejection(self.former_life.rejection)
 
     @property
     def missed(self) -> str:
@@ -297,14 +296,23 @@ class Facts:
         if former is None or former.left is None:
             return ""
         seconds = (self.request.asked.time_ns - former.left.time_ns) / NS_PER_S
-        return f"{former.member_id}, gone by {former.why} {seconds:.1f} s before"
+        return f"{former.member_id} until {seconds:.1f} s before ({former.why})"
 
     def rejection(self) -> Iterator[Evidence]:
         """The response that rejected the member before it came back."""
-        if self.start.rejection is not None:
-            yield _rejection(self.start.rejection)
+        return _rejection(self.start.rejection)
 
     # ---- what a join brings that is new
+
+    @property
+    def instance(self) -> str | None:
+        """The instance id in the request."""
+        return self.request.instance_id
+
+    @property
+    def old_topics(self) -> str:
+        """The topics that the join before it subscribed to."""
+        return ", ".join(_topics(self.former)) or "nothing"
 
     @property
     def new_assignors(self) -> str:
@@ -440,7 +448,7 @@ class Facts:
 
     @property
     def is_missed_by_coordinator(self) -> bool:
-        """Whether the coordinator told a member, after its session had ended, that it does not know it."""
+        """Whether the coordinator rejected the member as unknown after its session had ended."""
         rejection = self.member.rejection
         if rejection is None or rejection.error != ErrorCode.UNKNOWN_MEMBER_ID:
             return False
@@ -448,8 +456,8 @@ class Facts:
 
     def coordinators_rejection(self) -> Iterator[Evidence]:
         """The response that says so."""
-        if self.is_missed_by_coordinator and self.member.rejection is not None:
-            yield _rejection(self.member.rejection)
+        if self.is_missed_by_coordinator:
+            yield from _rejection(self.member.rejection)
 
     def last_seen(self) -> Iterator[Evidence]:
         """The last sign of the member."""
@@ -460,7 +468,7 @@ class Facts:
         before = [request for request in requests if member.left is None or request.asked <= member.left]
         heartbeats = self.background.traffic.heartbeats
         beat = heartbeats.last_answered_at(member.member_id, None if member.left is None else member.left.time_ns)
-        text = f"{describe_member(member)} is heard of for the last time"
+        text = f"the last sign of {describe_member(member)}"
         if beat is not None and (not before or beat > before[-1].asked):
             yield Evidence(*beat, text)
         elif before:
@@ -538,9 +546,10 @@ def _assigned(requests: Iterable[GroupRequest]) -> set[Moment]:
     return done
 
 
-def _rejection(request: GroupRequest) -> Evidence:
-    text = f"{describe_member(None, request)} is told {describe_error(request.error or 0)} to its {request.api}"
-    return evidence_of(request, text, answer=True)
+def _rejection(request: GroupRequest | None) -> Iterator[Evidence]:
+    if request is not None:
+        who, error = describe_member(None, request), describe_error(request.error or 0)
+        yield evidence_of(request, f"{who} was answered with {error} to its {request.api}", answer=True)
 
 
 def _topics(request: GroupRequest | None) -> tuple[str, ...]:

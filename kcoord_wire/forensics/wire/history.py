@@ -307,10 +307,10 @@ def _blind(traffic: GroupTraffic, replay: Replay, joins: list[Join], epochs: Epo
         )
     unknown = sum(trace.start.kind == StartKind.HIDDEN for trace in replay.rebalances)
     if unknown:
-        yield f"Nothing in the source set off {unknown} of {len(replay.rebalances)} rebalances."
+        yield f"Nothing in the source started {unknown} of {len(replay.rebalances)} rebalances."
     yield from _blind_joins(joins)
     if skipped := _skipped(replay.rebalances):
-        yield f"Generations that nobody was seen to join: {_few(skipped)}."
+        yield f"The source does not show who joined these generations: {_few(skipped)}."
     if traffic.unplaced:
         yield f"{traffic.unplaced} exchanges have no time and were left out."
     if replay.rebalances and replay.rebalances[-1].outcome == "open":
@@ -319,11 +319,11 @@ def _blind(traffic: GroupTraffic, replay: Replay, joins: list[Join], epochs: Epo
 
 def _blind_epochs(replay: Replay, epochs: Epochs) -> Iterator[str]:
     yield (
-        "The coordinator assigns in this group (KIP-848): epochs that no member was told, and the session timeout, "
+        "The coordinator assigns in this group (KIP-848): epochs that no member received, and the session timeout, "
         "are not on the wire."
     )
     if replay.traces:
-        yield "Members of both protocols are in the group: what was made of them together is not seen."
+        yield "Members of both protocols are in the group: how the coordinator combined them is not on the wire."
     if epochs.unknown:
         yield f"Nothing in the source raised {epochs.unknown} of {len(epochs.generations)} epochs."
 
@@ -333,8 +333,8 @@ def _blind_joins(joins: list[Join]) -> Iterator[str]:
         yield f"The joins of {len(unseen)} generations are missing: {_few(unseen)}."
     if unlisted := [join.generation for join in joins if join.joined is not None and not join.is_listed]:
         yield (
-            f"Who was in generation {_few(unlisted)} is known by the members' own requests alone: the leader's "
-            "answer is missing."
+            f"The members of generation {_few(unlisted)} are known from their own requests alone: the response to "
+            "the leader is missing."
         )
 
 

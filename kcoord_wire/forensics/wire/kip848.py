@@ -2,7 +2,7 @@
 
 The coordinator assigns in these groups, and each member learns its part from the response to its next heartbeat. A
 rebalance is the way from one group epoch to the next: from what raised it to the moment when every member has the new
-epoch and has stated that it owns what it was assigned. An epoch that no member was told is not seen, and not counted.
+epoch and has stated that it owns what it was assigned. An epoch that no member received is not seen, and not counted.
 
 Laws:
 
@@ -42,6 +42,7 @@ from kcoord_wire.forensics.wire.kip848_members import (
     new_trigger,
     read_heartbeats,
 )
+from kcoord_wire.forensics.wire.members import member_row
 from kcoord_wire.forensics.wire.moments import END, NEVER_NS, NS_PER_MS, NS_PER_S, Moment
 from kcoord_wire.forensics.wire.ownership import Holding, Owners, fair_share
 from kcoord_wire.forensics.wire.rules import EPOCH_RULES, UNKNOWN
@@ -75,7 +76,7 @@ class Epochs:
 class _Span:
     """The way from one epoch of the group to the next.
 
-    :ivar start: when the first of its triggers came, or the first member was told
+    :ivar start: when the first of its triggers came, or the first member received it
     :ivar following: when the next span starts
     """
 
@@ -238,7 +239,7 @@ class EpochHistory:
             if trigger.request is not None
         ]
         new = span.new
-        text = f"epoch {new.epoch} is told first to {describe_member(None, new.request)}"
+        text = f"{describe_member(None, new.request)} is the first to receive epoch {new.epoch}"
         facts.append(evidence_of(new.request, text, answer=True))
         if span.triggers:
             first, *others = span.triggers
@@ -288,7 +289,7 @@ class EpochHistory:
         return None
 
     def _last_departures(self, number: int, triggers: Sequence[EpochTrigger]) -> Rebalance | None:
-        """The last members have left: no member is told the epoch that follows."""
+        """The last members have left: no member receives the epoch that follows."""
         rest = [trigger for trigger in triggers if trigger.cause in _DEPARTURES]
         if not rest or any(member.left is None for member in self._read.lives):
             return None
@@ -389,24 +390,11 @@ class EpochHistory:
         ]
 
     def _member(self, member: EpochMember) -> MemberLife:
-        return MemberLife(
-            group_id=self._group_id,
-            member_id=member.member_id,
-            instance_id=member.instance_id,
-            client_id=member.client_id,
-            client_host=member.host or None,
-            joined_ns=member.since.time_ns,
-            left_ns=None if member.left is None else member.left.time_ns,
-            why_left=None if member.why is None else str(member.why),
-            last_seen_ns=self._last_seen(member, None),
-            first_generation_id=member.first_generation,
-            last_generation_id=member.last_generation,
-            session_timeout_ms=None,
-            rebalance_timeout_ms=member.timeout_ms,
-            assignors=[] if member.assignor is None else [member.assignor],
-            topics=list(member.topics) or ([member.regex] if member.regex else []),
-            protocol="consumer",
-        )
+        row = member_row(self._group_id, member, self._last_seen(member, None))
+        row.protocol, row.rebalance_timeout_ms = "consumer", member.timeout_ms
+        row.assignors = [] if member.assignor is None else [member.assignor]
+        row.topics = list(member.topics) or ([member.regex] if member.regex else [])
+        return row
 
 
 def _let_go(held: dict[Partition, Holding], owned: frozenset[Partition], at: Moment) -> list[Holding]:
@@ -418,7 +406,7 @@ def _let_go(held: dict[Partition, Holding], owned: frozenset[Partition], at: Mom
 
 
 def _acknowledged_at(member: EpochMember, first: int, span: _Span) -> Moment | None:
-    """When a member that was told the epoch had stated that it owns what came with it; None: it belongs to the next.
+    """When a member that received the epoch had stated that it owns what came with it; None: it belongs to the next.
 
     :param first: which of its epochs this one is
     """

@@ -3,7 +3,7 @@
 Laws:
 
 * A member joins with epoch 0 and leaves with -1, or with -2 if it is static and will return.
-* An epoch counts from the moment when the first member is told it; the epoch that the source begins with is not new.
+* An epoch counts from the moment when the first member receives it; the epoch that the source begins with is not new.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _REJECTIONS: Final = {ErrorCode.UNKNOWN_MEMBER_ID: Why.SESSION, ErrorCode.FENCED
 
 
 class ReceivedEpoch(NamedTuple):
-    """A response told a member an epoch for the first time, or assigned partitions to it.
+    """A member received an epoch for the first time, or partitions in it.
 
     :ivar assignment: None: the assignment is unchanged
     """
@@ -47,7 +47,7 @@ class OwnedReport(NamedTuple):
 
 
 class NewEpoch(NamedTuple):
-    """The first time that a member was told an epoch of the group."""
+    """The first time that a member received an epoch of the group."""
 
     epoch: int
     at: Moment
@@ -65,7 +65,7 @@ class MemberCount(NamedTuple):
 class EpochMember(MemberTrace):
     """The life of a member id of the KIP-848 protocol.
 
-    :ivar received: the epochs that it was told
+    :ivar received: the epochs that it received
     :ivar reports: what it stated that it owns
     """
 

@@ -15,7 +15,7 @@ from kcoord_wire.forensics.model import MemberLife
 from kcoord_wire.forensics.wire.trace import MemberTrace
 from kcoord_wire.forensics.wire.traffic import GroupTraffic
 
-__all__ = ["library_of", "member_rows"]
+__all__ = ["library_of", "member_row", "member_rows"]
 
 _JAVA_REASONS: Final = (
     "need to re-join with the given member-id",
@@ -60,8 +60,18 @@ def member_rows(traffic: GroupTraffic, members: Sequence[MemberTrace]) -> list[M
 def _life(traffic: GroupTraffic, member: MemberTrace, seen: _Seen) -> MemberLife:
     last = member.last_join
     beat_ns = traffic.heartbeats.last(member.member_id) or 0
+    row = member_row(traffic.group_id, member, max(seen.last_ns, beat_ns, member.since.time_ns))
+    row.session_timeout_ms, row.rebalance_timeout_ms = member.session_ms, member.rebalance_ms
+    if last is not None:
+        row.assignors, row.topics = last.assignors, list(last.subscribed)
+    row.library = library_of(seen.versions, [request.reason for request in member.joins if request.reason])
+    return row
+
+
+def member_row(group_id: str, member: MemberTrace, last_seen_ns: int) -> MemberLife:
+    """Return the row of a member, without what it offers and without its timeouts."""
     return MemberLife(
-        group_id=traffic.group_id,
+        group_id=group_id,
         member_id=member.member_id,
         instance_id=member.instance_id,
         client_id=member.client_id,
@@ -69,14 +79,13 @@ def _life(traffic: GroupTraffic, member: MemberTrace, seen: _Seen) -> MemberLife
         joined_ns=member.since.time_ns,
         left_ns=None if member.left is None else member.left.time_ns,
         why_left=None if member.why is None else str(member.why),
-        last_seen_ns=max(seen.last_ns, beat_ns, member.since.time_ns),
+        last_seen_ns=last_seen_ns,
         first_generation_id=member.first_generation,
         last_generation_id=member.last_generation,
-        session_timeout_ms=member.session_ms,
-        rebalance_timeout_ms=member.rebalance_ms,
-        assignors=[] if last is None else last.assignors,
-        topics=[] if last is None else list(last.subscribed),
-        library=library_of(seen.versions, [request.reason for request in member.joins if request.reason]),
+        session_timeout_ms=None,
+        rebalance_timeout_ms=None,
+        assignors=[],
+        topics=[],
     )
 
 

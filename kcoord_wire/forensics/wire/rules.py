@@ -66,35 +66,18 @@ class Rule:
 # ---- what rules cite
 
 
-def _joins_as_new(facts: Facts) -> Iterable[Evidence]:
-    yield evidence_of(facts.request, f"{facts.who} asks to join as a new member")
-
-
-def _joins_as_static(facts: Facts) -> Iterable[Evidence]:
-    instance = facts.request.instance_id
-    yield evidence_of(facts.request, f"{facts.who} joins with the instance id {instance} of a member that is there")
-
-
-def _joins_again(facts: Facts) -> Iterable[Evidence]:
-    yield evidence_of(facts.request, f"{facts.who} joins again{facts.said}")
-
-
-def _leaves(facts: Facts) -> Iterable[Evidence]:
-    yield evidence_of(facts.request, f"{facts.who} leaves{facts.said}")
+def _request(text: str) -> Citation:
+    return lambda facts: [evidence_of(facts.request, text.format_map(facts))]
 
 
 def _former_join(text: str) -> Citation:
-    def cite(facts: Facts) -> Iterable[Evidence]:
-        if facts.former is not None:
-            yield evidence_of(facts.former, text.format_map(facts))
-
-    return cite
+    return lambda facts: [] if facts.former is None else [evidence_of(facts.former, text.format_map(facts))]
 
 
-def _old_topics(facts: Facts) -> Iterable[Evidence]:
-    if facts.former is not None:
-        topics = ", ".join(facts.former.subscribed) or "nothing"
-        yield evidence_of(facts.former, f"before, it subscribed to {topics}")
+_joins_as_new: Final = _request("{who} asks to join as a new member")
+_joins_as_static: Final = _request("{who} joins with the instance id {instance} of a present member")
+_joins_again: Final = _request("{who} joins again{said}")
+_leaves: Final = _request("{who} leaves{said}")
 
 
 # ---- the rules
@@ -148,8 +131,8 @@ def _repeated(name: str, cause: Cause) -> Rule:
         name, _REJOINED,
         f'the member\'s join before that, which the rule "{name}" explains, led to no assignment',
         lambda facts: facts.repeats == name,
-        cause, 0.8, "{lead}{who} repeats a join that came to nothing{stated}",
-        (_joins_again, _former_join("its join before that came to nothing")),
+        cause, 0.8, "{lead}{who} repeats a join that led to no assignment{stated}",
+        (_joins_again, _former_join("its join before that led to no assignment")),
     )  # fmt: skip
 
 
@@ -162,7 +145,7 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     # A JoinGroup of an unknown member.
     *_after_failover(
-        _JOINED, lambda facts: facts.start.failover is not None, "{who} had to join anew", 0.9, _joins_as_new
+        _JOINED, lambda facts: facts.start.failover is not None, "{who} had to rejoin", 0.9, _joins_as_new
     ),
     Rule(
         "did not poll", _JOINED, "the client states that max.poll.interval.ms was exceeded",
@@ -172,7 +155,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         "missed the join", _JOINED, "the same process was removed because it had not rejoined in time",
         lambda facts: facts.missed_a_join,
-        Cause.REBALANCE_TIMEOUT, 0.95, "{who} had missed the join of {missed} and came back",
+        Cause.REBALANCE_TIMEOUT, 0.95, "{who} missed the join of {missed} and came back",
         (_joins_as_new, Facts.former_rejection),
         ("only its connection shows that it is the same process", 0.7), lambda facts: not facts.was_rejected,
     ),
@@ -186,24 +169,24 @@ RULES: Final[tuple[Rule, ...]] = (
     *_after_failover(
         _STATIC,
         lambda facts: facts.start.failover is not None and facts.start.failover.begin <= facts.request.asked,
-        "{who} had to join anew", 0.8, _joins_as_static,
+        "{who} had to rejoin", 0.8, _joins_as_static,
     ),
     Rule(
         "replaced", _STATIC, "it interrupts the assignment of the generation before",
         lambda facts: facts.trace.former_join is not None and facts.trace.former_join.leader_sync is None,
         Cause.STATIC_REPLACED, 1.0,
-        "{who} took the place of its former self while the members were waiting for their assignment",
+        "{who} took its former place while the members waited for their assignment",
         (_joins_as_static,),
     ),
     Rule(
         "replaced", _STATIC, "it offers other assignors than the member that it replaces",
         lambda facts: facts.offers_other_assignors,
-        Cause.STATIC_REPLACED, 1.0, "{who} took the place of its former self with other assignors ({new_assignors})",
+        Cause.STATIC_REPLACED, 1.0, "{who} took its former place with other assignors ({new_assignors})",
         (_joins_as_static,),
     ),
     Rule(
         "replaced", _STATIC, "else", _always, Cause.STATIC_REPLACED, 1.0,
-        "{who} took the place of its former self and the coordinator rebalanced", (_joins_as_static,),
+        "{who} took its former place, and the coordinator rebalanced", (_joins_as_static,),
     ),
     # A JoinGroup of a member of the group.
     *_after_failover(
@@ -220,7 +203,7 @@ RULES: Final[tuple[Rule, ...]] = (
         lambda facts: bool(facts.start.gave_up)
         or says(facts.reason, "revoke partitions", "partitions were given up"),
         Cause.COOPERATIVE_FOLLOW_UP, 1.0,
-        "{lead}{who} gave up {gave_up} and joined again so that they can be given out",
+        "{lead}{who} gave up {gave_up} and joined again so that others can have them",
         (_joins_again, Facts.taken_away),
         ("the client states no reason", 0.95), _states_no_reason,
     ),
@@ -233,7 +216,8 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         "subscription", _REJOINED, "it subscribes to other topics than before",
         lambda facts: facts.subscribes_to_others,
-        Cause.SUBSCRIPTION_CHANGED, 1.0, "{lead}{who} {difference}", (_joins_again, _old_topics),
+        Cause.SUBSCRIPTION_CHANGED, 1.0, "{lead}{who} {difference}",
+        (_joins_again, _former_join("before, it subscribed to {old_topics}")),
     ),
     Rule(
         "topics", _REJOINED, "the client states that topics have changed",
@@ -251,7 +235,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "topics", _REJOINED, "the leader then assigned partitions of a known topic that no member had before",
         lambda facts: facts.may_see_topics and bool(facts.grown),
         Cause.TOPICS_CHANGED, 0.8,
-        "{lead}{who} joined again, and partitions of {grown} were given out that nobody had", (_joins_again,),
+        "{lead}{who} joined again, and partitions of {grown} were assigned that no member had before", (_joins_again,),
     ),
     _repeated("gave up partitions", Cause.COOPERATIVE_FOLLOW_UP),
     _repeated("topics", Cause.TOPICS_CHANGED),
@@ -261,7 +245,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         "missed, not removed", _REJOINED, "a static member was not part of the last completed join",
         lambda facts: facts.start.missed is not None,
-        Cause.REBALANCE_TIMEOUT, 0.9, "{who} (static) had missed the join of {missed} and came after all",
+        Cause.REBALANCE_TIMEOUT, 0.9, "{who} (static) missed the join of {missed} and rejoined later",
         (_joins_again, Facts.rejection),
     ),
     Rule(
@@ -313,7 +297,7 @@ RULES: Final[tuple[Rule, ...]] = (
     # Timers.
     Rule(
         "session", _SESSION, "a member sent nothing, and was answered nothing, for its session timeout", _always,
-        Cause.SESSION_EXPIRED, 0.95, "{who} was not heard of{session}",
+        Cause.SESSION_EXPIRED, 0.95, "{who} sent nothing{session}",
         (Facts.last_seen, Facts.coordinators_rejection),
         ("the coordinator does not reject the member afterwards", 0.9),
         lambda facts: not facts.is_missed_by_coordinator,
@@ -326,7 +310,7 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         "session", _VANISHED, "a member whose session timeout is not known is not part of the next join", _always,
-        Cause.SESSION_EXPIRED, 0.5, "{who} was not heard of any more; its session timeout is not in the source",
+        Cause.SESSION_EXPIRED, 0.5, "{who} fell silent; its session timeout is not in the source",
         (Facts.last_seen,),
     ),
     # Nothing in the source.
@@ -344,7 +328,7 @@ RULES: Final[tuple[Rule, ...]] = (
         (Facts.failover_signs,),
     ),
     Rule(
-        UNKNOWN, _HIDDEN, "else", _always, Cause.UNKNOWN, 0.2, "nothing in the source set it off", (),
+        UNKNOWN, _HIDDEN, "else", _always, Cause.UNKNOWN, 0.2, "nothing in the source started it", (),
         ("no exchange shows it either", 0.1), lambda facts: facts.trace.shown_by is None,
     ),
 )  # fmt: skip
@@ -383,7 +367,7 @@ EPOCH_RULES: Final[dict[str, EpochRule]] = {
     ),
     "replaced": EpochRule(
         "replaced", "a member joins with a known instance id", Cause.STATIC_REPLACED, 0.9,
-        "{who} took the place of its former self",
+        "{who} took its former place",
     ),
     "new": EpochRule("new", "a member joins with epoch 0", Cause.NEW_MEMBER, 1.0, "{who} joined as a new member"),
     "left": EpochRule("left", "a member leaves with epoch -1", Cause.MEMBER_LEFT, 1.0, "{who} left"),
@@ -403,19 +387,19 @@ EPOCH_RULES: Final[dict[str, EpochRule]] = {
     ),
     "fenced": EpochRule(
         "missed the join", "a member is rejected with 110 (fenced epoch)", Cause.REBALANCE_TIMEOUT, 0.7,
-        "{who} was removed: it is refused when it is heard of again",
+        "{who} was removed: it is rejected when it returns",
     ),
     "expired": EpochRule(
         "session", "a member is rejected with 25 (unknown member id)", Cause.SESSION_EXPIRED, 0.7,
-        "{who} was removed: it is refused when it is heard of again",
+        "{who} was removed: it is rejected when it returns",
     ),
     "silent": EpochRule(
         "session", "a member sends no heartbeat while others send three", Cause.SESSION_EXPIRED, 0.6,
-        "{who} was not heard of any more",
+        "{who} fell silent",
     ),
     "topics": EpochRule(
         "topics", "no member asks for anything, and a topic of the group has another size", Cause.TOPICS_CHANGED, 0.8,
         "{what}",
     ),
-    UNKNOWN: EpochRule(UNKNOWN, "else", Cause.UNKNOWN, 0.2, "nothing in the source set it off"),
+    UNKNOWN: EpochRule(UNKNOWN, "else", Cause.UNKNOWN, 0.2, "nothing in the source started it"),
 }  # fmt: skip

@@ -10,7 +10,7 @@ from tests.support.exchange_script import MS, Script, at
 
 
 def test_heartbeats_stay_columns() -> None:
-    """Two hundred thousand of them, and as many commits, beside the few rows that say something."""
+    """Two hundred thousand heartbeats beside the four requests that become objects."""
     script = Script()
     script.form("c1", "c2", owners={"c1": {"orders": [0]}, "c2": {"orders": [1]}})
     few, topics = script.tables()
@@ -37,7 +37,7 @@ def test_silences_are_longer_than_the_session() -> None:
     assert beats.silences(alive, {"c1-id": 60_000 * MS}, at(30_000)) == []
 
 
-def test_answered_and_unanswered_ones_are_told_apart() -> None:
+def test_answered_and_unanswered_ones_are_kept_apart() -> None:
     script = Script()
     script.beat("c1", 1_000, 1)
     script.add("Heartbeat", "c1", 2_000, None, generation_id=1)

@@ -1,4 +1,4 @@
-"""Histories of the captured clients, as their README tells them; and that no order, chunk, loss or hole breaks one."""
+"""Histories of the captured clients, as their README describes them; no order, chunk, loss or hole breaks one."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ ALL = {"orders": range(4), "payments": range(4)}
 @cache
 def captured(name: str) -> tuple[pa.Table, pa.Table]:
     matcher = Matcher()
-    told = [matcher.feed(frames) for frames in read_frames(CAPTURES / f"{name}.pcap")]
-    told.append(matcher.finish())
-    exchanges = pa.Table.from_batches([batch for batch, _ in told], schema=arrow_schema(Exchange))
-    topics = pa.Table.from_batches([batch for _, batch in told], schema=arrow_schema(TopicSighting))
+    matched = [matcher.feed(frames) for frames in read_frames(CAPTURES / f"{name}.pcap")]
+    matched.append(matcher.finish())
+    exchanges = pa.Table.from_batches([batch for batch, _ in matched], schema=arrow_schema(Exchange))
+    topics = pa.Table.from_batches([batch for _, batch in matched], schema=arrow_schema(TopicSighting))
     return exchanges, topics
 
 
@@ -39,8 +39,8 @@ def history_of(name: str) -> GroupHistory:
     return wire_history(*captured(name))
 
 
-def told(name: str) -> list[tuple[int | None, str, str | None, str, int]]:
-    """Of each rebalance: generation, cause, who, outcome, members afterwards."""
+def summary(name: str) -> list[tuple[int | None, str, str | None, str, int]]:
+    """Generation, cause, client, outcome and members afterwards of each rebalance."""
     return [
         (each.generation_id, each.cause, each.client_id, each.outcome, each.members_after)
         for each in history_of(name).rebalances
@@ -60,7 +60,7 @@ def owners(history: GroupHistory, generation: int) -> dict[str | None, set[tuple
 
 def test_eager_range() -> None:
     """c1 joins, 6 s later c2, 3 s later c3; c2 and c3 leave, then c1, whose LeaveGroup comes behind its own join."""
-    assert told("eager_range") == [
+    assert summary("eager_range") == [
         (2, Cause.NEW_MEMBER, "c1", "stable", 1),
         (3, Cause.NEW_MEMBER, "c2", "stable", 3),
         (4, Cause.MEMBER_LEFT, "c2", "interrupted", 2),
@@ -86,7 +86,7 @@ def test_eager_range() -> None:
 
 def test_cooperative() -> None:
     """Each rebalance takes two rounds; then c2 leaves, then c3 and c1."""
-    assert told("cooperative") == [
+    assert summary("cooperative") == [
         (2, Cause.NEW_MEMBER, "c1", "stable", 1),
         (3, Cause.NEW_MEMBER, "c2", "stable", 3),
         (4, Cause.COOPERATIVE_FOLLOW_UP, "c1", "stable", 3),
@@ -98,7 +98,7 @@ def test_cooperative() -> None:
     assert [each.moved for each in history.rebalances] == [0, 0, 5, 3, 0]
     assert all(each.moved_needlessly == 0 for each in history.rebalances)
     kept = [row for row in history.ownership if row.client_id == "c1" and (row.topic, row.partition) == ("payments", 1)]
-    assert len(kept) == 1, "what a cooperative member keeps, it holds all the time"
+    assert len(kept) == 1, "a cooperative member holds what it keeps all the time"
     follow_up = history.rebalances[2]
     assert "gave up 5 partitions" in follow_up.detail
     assert len(follow_up.evidence) == 2
@@ -106,7 +106,7 @@ def test_cooperative() -> None:
 
 def test_static_bounce() -> None:
     """c2 closes and is back as c2b with the same instance id; the mock cluster rebalances for that."""
-    assert told("static_bounce") == [
+    assert summary("static_bounce") == [
         (2, Cause.NEW_MEMBER, "c2", "stable", 2),
         (3, Cause.STATIC_REPLACED, "c2b", "stable", 2),
     ]
@@ -120,7 +120,7 @@ def test_static_bounce() -> None:
 
 def test_aiokafka() -> None:
     """aio1 joins, 4 s later aio2, which leaves 8 s later; then aio1 leaves."""
-    assert told("aiokafka") == [
+    assert summary("aiokafka") == [
         (2, Cause.NEW_MEMBER, "aio1", "stable", 1),
         (3, Cause.NEW_MEMBER, "aio2", "stable", 2),
         (4, Cause.MEMBER_LEFT, "aio2", "stable", 1),
@@ -170,11 +170,11 @@ def test_a_history_fits_the_tables(name: str) -> None:
 # ---- any order, any chunks
 
 
-def shuffled(table: pa.Table, luck: random.Random) -> pa.Table:
+def shuffled(table: pa.Table, rng: random.Random) -> pa.Table:
     order = list(range(table.num_rows))
-    luck.shuffle(order)
+    rng.shuffle(order)
     mixed = table.take(pa.array(order, pa.int64()))
-    cuts = sorted({0, table.num_rows, *(luck.randint(0, table.num_rows) for _ in range(luck.randint(0, 9)))})
+    cuts = sorted({0, table.num_rows, *(rng.randint(0, table.num_rows) for _ in range(rng.randint(0, 9)))})
     chunks = [mixed.slice(start, end - start) for start, end in pairwise(cuts)]
     return pa.concat_tables(chunks) if chunks else mixed
 
@@ -183,12 +183,12 @@ def shuffled(table: pa.Table, luck: random.Random) -> pa.Table:
 def test_order_and_chunks_have_no_effect(name: str) -> None:
     exchanges, topics = captured(name)
     for seed in range(50):
-        luck = random.Random(seed)
-        assert wire_history(shuffled(exchanges, luck), shuffled(topics, luck)) == history_of(name)
+        rng = random.Random(seed)
+        assert wire_history(shuffled(exchanges, rng), shuffled(topics, rng)) == history_of(name)
 
 
-def test_sources_of_several_brokers_are_one_story() -> None:
-    """The same exchanges, told by two captures."""
+def test_captures_of_several_brokers_are_one_history() -> None:
+    """The same exchanges, from two captures."""
     script = Script()
     script.form("c1", "c2", owners={"c1": {"orders": [0]}, "c2": {"orders": [1]}})
     whole = script.history()
@@ -202,24 +202,24 @@ def test_sources_of_several_brokers_are_one_story() -> None:
 # ---- what is missing
 
 
-def with_holes(rows: list[dict[str, Any]], luck: random.Random, dropped: float, cut: float, nulls: float) -> pa.Table:
+def with_holes(rows: list[dict[str, Any]], rng: random.Random, dropped: float, cut: float, nulls: float) -> pa.Table:
     """Some of the rows, some without their answers, with fields missing anywhere."""
     kept = []
     for row in rows:
-        if luck.random() < dropped:
+        if rng.random() < dropped:
             continue
         row = dict(row)
-        if luck.random() < cut:
+        if rng.random() < cut:
             row |= dict.fromkeys(
                 ("answered_ns", "answer_seq", "error_code", "given_member_id", "new_generation_id", "assignment")
             )
             row["members"] = None
         for name, value in row.items():
-            if luck.random() < nulls:
+            if rng.random() < nulls:
                 row[name] = None
             elif isinstance(value, list):
                 row[name] = [
-                    {key: None if luck.random() < nulls else part for key, part in item.items()}
+                    {key: None if rng.random() < nulls else part for key, part in item.items()}
                     if isinstance(item, dict)
                     else item
                     for item in value
@@ -241,7 +241,7 @@ def nullable(schema: pa.Schema) -> pa.Schema:
 
 @cache
 def all_rows() -> list[dict[str, Any]]:
-    """A life with everything in it, classic and KIP-848."""
+    """Exchanges of every kind, classic and KIP-848."""
     script = Script()
     script.form("c1", "c2", owners={"c1": {"orders": [0]}, "c2": {"orders": [1]}})
     script.beats("c1", 1_000, 9_000, 1)
@@ -275,8 +275,8 @@ def all_rows() -> list[dict[str, Any]]:
 )
 @settings(max_examples=60, deadline=None)
 def test_any_part_of_a_capture_gives_a_history(seed: int, dropped: float, cut: float, nulls: float) -> None:
-    luck = random.Random(seed)
-    history = wire_history(with_holes(all_rows(), luck, dropped, cut, nulls), captured("cooperative")[1])
+    rng = random.Random(seed)
+    history = wire_history(with_holes(all_rows(), rng, dropped, cut, nulls), captured("cooperative")[1])
     assert [each.number for each in history.rebalances] == list(range(1, len(history.rebalances) + 1))
     for each in history.rebalances:
         assert 0 <= each.confidence <= 1
@@ -300,7 +300,7 @@ def test_a_capture_cut_anywhere_gives_a_history(name: str) -> None:
         assert len(early.rebalances) + len(late.rebalances) >= len(history_of(name).rebalances) - 1
 
 
-def test_a_row_without_its_time_is_left_out_and_told_of() -> None:
+def test_a_row_without_its_time_is_left_out_and_reported() -> None:
     script = Script()
     script.form("c1")
     rows = script.tables()[0].to_pylist()

@@ -1,4 +1,4 @@
-"""Who held what, and when nobody did: by hand, and against the members of the virtual cluster themselves."""
+"""Which member held which partition, when none did, and what moved, in scripted exchanges."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ COOPERATIVE = ("cooperative-sticky",)
 
 
 def held(history: GroupHistory, partition: int) -> list[tuple[str, float, float | None]]:
-    """Who held a partition, from when to when, in ms."""
+    """The members that held a partition, from when to when, in ms."""
     zero = at(0)
     return [
         (row.client_id or "", (row.from_ns - zero) / 1e6, None if row.to_ns is None else (row.to_ns - zero) / 1e6)
@@ -27,7 +27,7 @@ def eager() -> Script:
     return script
 
 
-def test_an_eager_member_gives_all_up_when_it_joins_again() -> None:
+def test_an_eager_member_gives_up_everything_when_it_rejoins() -> None:
     history = eager().history()
     assert held(history, 0) == [("c1", 20, 1_500), ("c1", 1_602, None)]
     assert held(history, 1) == [("c2", 20, 1_000), ("c1", 1_602, None)]
@@ -39,7 +39,7 @@ def test_an_eager_member_gives_all_up_when_it_joins_again() -> None:
     ]  # fmt: skip
 
 
-def test_a_cooperative_member_gives_up_what_the_next_assignment_takes() -> None:
+def test_a_cooperative_member_gives_up_what_is_revoked() -> None:
     script = Script()
     everything = {"orders": [0, 1, 2]}
     script.join("c1", 0, 10, 1, members=["c1"], assignors=COOPERATIVE, owned={})
@@ -61,7 +61,7 @@ def test_a_cooperative_member_gives_up_what_the_next_assignment_takes() -> None:
     assert (pause.from_ns, pause.to_ns, pause.rebalance) == (at(2_010), at(2_510), 2)
 
 
-def test_what_a_cooperative_join_no_longer_names_is_given_up() -> None:
+def test_a_cooperative_join_gives_up_what_it_no_longer_names() -> None:
     script = Script()
     both = {"orders": [0, 1]}
     script.join("c1", 0, 10, 1, members=["c1"], assignors=COOPERATIVE, owned={})
@@ -71,14 +71,14 @@ def test_what_a_cooperative_join_no_longer_names_is_given_up() -> None:
     assert held(script.history(), 1) == [("c1", 20, 1_000), ("c1", 1_110, None)]
 
 
-def test_a_member_that_is_told_that_it_is_none_has_lost_all() -> None:
+def test_a_rejected_member_holds_nothing() -> None:
     script = Script()
     script.form("c1", "c2", owners={"c1": {"orders": [0]}, "c2": {"orders": [1]}})
     script.beat("c2", 2_000, 1, error=25)
     assert held(script.history(), 1) == [("c2", 20, 2_000)]
 
 
-def test_a_member_that_dies_holds_on_until_it_is_removed() -> None:
+def test_a_dead_member_holds_its_partitions_until_removed() -> None:
     script = Script()
     script.form("c1", "c2", owners={"c1": {"orders": [0]}, "c2": {"orders": [1]}})
     script.beats("c1", 1_000, 7_000, 1)
@@ -87,7 +87,7 @@ def test_a_member_that_dies_holds_on_until_it_is_removed() -> None:
     assert held(script.history(), 1) == [("c2", 20, 6_020)]
 
 
-def test_a_move_from_who_had_no_more_than_its_share_is_needless() -> None:
+def test_a_move_from_a_member_within_its_share_is_needless() -> None:
     script = Script()
     script.form("c1", "c2", owners={"c1": {"orders": [0]}, "c2": {"orders": [1]}})
     script.join("c1", 1_000, 1_100, 2, members=["c1", "c2"])
@@ -98,7 +98,7 @@ def test_a_move_from_who_had_no_more_than_its_share_is_needless() -> None:
     assert (last.moved, last.moved_needlessly) == (2, 2)
 
 
-def test_what_a_cooperative_round_takes_and_the_next_gives_back_has_moved_needlessly() -> None:
+def test_a_partition_revoked_and_given_back_moved_needlessly() -> None:
     script = Script()
     both = {"orders": [0, 1]}
     script.join("c1", 0, 10, 1, members=["c1"], assignors=COOPERATIVE, owned={})
@@ -110,7 +110,7 @@ def test_what_a_cooperative_round_takes_and_the_next_gives_back_has_moved_needle
     assert [(each.moved, each.moved_needlessly) for each in script.history().rebalances] == [(0, 0), (0, 0), (1, 1)]
 
 
-def test_what_nobody_takes_up_stays_paused_to_the_end() -> None:
+def test_a_partition_without_a_new_owner_stays_paused() -> None:
     script = Script()
     script.form("c1", owners={"c1": {"orders": [0]}})
     script.leave("c1", 1_000, 1_500)
@@ -121,7 +121,7 @@ def test_what_nobody_takes_up_stays_paused_to_the_end() -> None:
     assert history.group.paused_ms == 500.0
 
 
-def test_an_assignment_that_does_not_decode_is_taken_from_the_leader() -> None:
+def test_an_undecodable_assignment_is_taken_from_the_leader() -> None:
     script = Script()
     script.join("c1", 0, 10, 1, members=["c1"])
     script.sync("c1", 11, 20, 1, None, {"c1": {"orders": [3]}})
