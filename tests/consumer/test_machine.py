@@ -1,4 +1,4 @@
-"""The consumer's side as a pure machine: what it sends, and how it takes every answer that the protocol knows."""
+"""The member machine: what it sends, and how it reacts to every response of the protocol."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ EMBEDDED = JsonEmbedded()
 
 
 class Script:
-    """A member and its clock; what it sends is kept, and answered by hand."""
+    """A member and its clock; its requests are kept, and answered by the test."""
 
     def __init__(self, *assignors: str, **settings: Any) -> None:
         self.now = 1_000
@@ -83,7 +83,7 @@ class Script:
         return self.effects
 
     def wait(self, ms: int) -> list[MemberEffect]:
-        """Let time pass, tick by tick as the member wants it."""
+        """Let time pass, with a tick at each deadline of the member."""
         end = self.now + ms
         effects: list[MemberEffect] = []
         while (deadline := self.member.deadline) is not None and deadline <= end:
@@ -93,7 +93,7 @@ class Script:
         return effects
 
     def request(self, kind: type) -> Any:
-        """The newest request, which is of this kind."""
+        """Return the newest request, which must be of this type."""
         assert isinstance(self.sent[-1].message, kind), self.sent[-1]
         return self.sent[-1].message
 
@@ -117,7 +117,7 @@ class Script:
         return self.answer(m.SyncGroupResponse(assignment=EMBEDDED.encode_assignment(partitions)))
 
     def settle(self, generation_id: int = 1, partitions: Sequence[TopicPartition] = tuple(PARTITIONS)) -> None:
-        """To Stable in one go, as a follower."""
+        """Join and become stable as a follower."""
         self.find()
         self.join(generation_id, leader="other")
         self.sync(partitions)
@@ -146,7 +146,7 @@ def _joined() -> Script:
 # ---- the way in
 
 
-def test_the_way_into_a_group() -> None:
+def test_a_member_finds_joins_syncs_and_fetches() -> None:
     script = Script(group_instance_id=None)
     script.find()
     first = script.request(m.JoinGroupRequest)
@@ -170,7 +170,7 @@ def test_the_way_into_a_group() -> None:
 
 
 @pytest.mark.parametrize("client", CLIENT_VERSIONS)
-def test_each_request_goes_out_in_the_clients_version(client: str) -> None:
+def test_requests_have_the_versions_of_the_client(client: str) -> None:
     versions = CLIENT_VERSIONS[client]
     script = Script(versions=versions, group_instance_id="i")
     assert script.sent[-1].version == versions.find_coordinator
@@ -196,7 +196,7 @@ def test_nothing_is_sent_without_a_subscription() -> None:
 # ---- answers to FindCoordinator, JoinGroup and SyncGroup
 
 
-def test_a_coordinator_that_is_not_there_is_asked_for_ever_more_slowly() -> None:
+def test_the_search_for_a_coordinator_backs_off() -> None:
     script = Script()
     waits = []
     for _ in range(6):
@@ -220,7 +220,7 @@ FATAL = [
 
 
 @pytest.mark.parametrize("error", FATAL)
-def test_errors_of_join_that_end_the_member(error: ErrorCode) -> None:
+def test_fatal_errors_of_join(error: ErrorCode) -> None:
     script = Script()
     script.find()
     assert script.answer(m.JoinGroupResponse(error_code=error)) == [Failed(error)]
@@ -276,14 +276,14 @@ def test_errors_of_sync_after_which_it_joins_again(
 
 
 @pytest.mark.parametrize("error", [ErrorCode.FENCED_INSTANCE_ID, ErrorCode.INCONSISTENT_GROUP_PROTOCOL])
-def test_errors_of_sync_that_end_the_member(error: ErrorCode) -> None:
+def test_fatal_errors_of_sync(error: ErrorCode) -> None:
     script = Script()
     script.find()
     script.join()
     assert script.answer(m.SyncGroupResponse(error_code=error)) == [Failed(error)]
 
 
-def test_a_sync_answer_of_a_generation_that_is_over_is_not_taken() -> None:
+def test_a_sync_response_of_a_past_generation_is_ignored() -> None:
     script = Script()
     script.find()
     script.join()
@@ -299,7 +299,7 @@ def test_a_sync_answer_of_a_generation_that_is_over_is_not_taken() -> None:
 # ---- heartbeats
 
 
-def test_an_eager_member_gives_everything_up_before_it_joins() -> None:
+def test_an_eager_member_gives_up_all_before_it_joins() -> None:
     script = _joined()
     script.wait(3_000)
     effects = script.answer(m.HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
@@ -313,7 +313,7 @@ def test_an_eager_member_gives_everything_up_before_it_joins() -> None:
     assert subscription.owned == []
 
 
-def test_a_cooperative_member_keeps_what_it_has_and_joins_twice() -> None:
+def test_a_cooperative_member_keeps_its_own_and_joins_twice() -> None:
     script = Script("cooperative-sticky")
     script.settle()
     script.wait(3_000)
@@ -335,7 +335,7 @@ def test_a_cooperative_member_keeps_what_it_has_and_joins_twice() -> None:
 @pytest.mark.parametrize(
     ("error", "member_id"), [(ErrorCode.ILLEGAL_GENERATION, "x"), (ErrorCode.UNKNOWN_MEMBER_ID, "")]
 )
-def test_a_member_that_is_thrown_out_loses_its_partitions_at_once(error: ErrorCode, member_id: str) -> None:
+def test_a_removed_member_loses_its_partitions_at_once(error: ErrorCode, member_id: str) -> None:
     script = _joined()
     script.wait(3_000)
     effects = script.answer(m.HeartbeatResponse(error_code=error))
@@ -343,7 +343,7 @@ def test_a_member_that_is_thrown_out_loses_its_partitions_at_once(error: ErrorCo
     assert script.request(m.JoinGroupRequest).member_id == member_id
 
 
-def test_what_was_lost_while_it_was_given_up_is_not_given_up_again() -> None:
+def test_partitions_lost_during_revocation_are_not_released() -> None:
     script = _joined()
     script.wait(3_000)
     script.answer(m.HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
@@ -353,14 +353,14 @@ def test_what_was_lost_while_it_was_given_up_is_not_given_up_again() -> None:
     assert script.give(Released(1, dict.fromkeys(PARTITIONS, 9))) == []
 
 
-def test_a_fenced_member_ends() -> None:
+def test_a_fenced_member_fails() -> None:
     script = _joined()
     script.wait(3_000)
     effects = script.answer(m.HeartbeatResponse(error_code=ErrorCode.FENCED_INSTANCE_ID))
     assert effects == [Lost(frozenset(PARTITIONS)), Failed(ErrorCode.FENCED_INSTANCE_ID)]
 
 
-def test_a_member_whose_coordinator_moves_stays_in_its_generation() -> None:
+def test_a_member_stays_when_its_coordinator_moves() -> None:
     script = _joined()
     script.wait(3_000)
     assert Close() in script.answer(m.HeartbeatResponse(error_code=ErrorCode.NOT_COORDINATOR))
@@ -371,7 +371,7 @@ def test_a_member_whose_coordinator_moves_stays_in_its_generation() -> None:
     assert script.member.state is MemberState.STABLE
 
 
-def test_a_lost_connection_in_a_generation_is_replaced_and_nothing_else() -> None:
+def test_a_lost_connection_is_replaced_without_a_rejoin() -> None:
     script = _joined()
     assert script.give(Disconnected()) == []
     script.wait(100)
@@ -381,7 +381,7 @@ def test_a_lost_connection_in_a_generation_is_replaced_and_nothing_else() -> Non
 
 
 @pytest.mark.parametrize("sync", [False, True])
-def test_a_lost_connection_while_joining_means_joining_again(sync: bool) -> None:
+def test_a_connection_lost_while_joining_means_a_new_join(sync: bool) -> None:
     script = Script()
     script.find()
     if sync:
@@ -392,7 +392,7 @@ def test_a_lost_connection_while_joining_means_joining_again(sync: bool) -> None
     assert script.request(m.JoinGroupRequest).member_id == ("x" if sync else "")
 
 
-def test_a_request_that_nobody_answers_closes_the_connection() -> None:
+def test_a_request_that_times_out_closes_the_connection() -> None:
     script = _joined()
     script.wait(3_000)
     script.request(m.HeartbeatRequest)
@@ -419,7 +419,7 @@ def _answer_to_commit(*errors: int) -> m.OffsetCommitResponse:
     return m.OffsetCommitResponse(topics=[m.OffsetCommitResponseTopic(name="orders", partitions=parts)])
 
 
-def test_a_commit_goes_out_in_the_generation_of_the_member() -> None:
+def test_a_commit_carries_the_members_generation() -> None:
     script = _joined()
     offsets = {PARTITIONS[0]: 3, PARTITIONS[1]: 4}
     script.give(Commit(offsets))
@@ -428,7 +428,7 @@ def test_a_commit_goes_out_in_the_generation_of_the_member() -> None:
     assert script.answer(_answer_to_commit(0, 0)) == [Committed(offsets)]
 
 
-def test_a_commit_may_be_refused_in_part() -> None:
+def test_a_commit_can_be_refused_in_part() -> None:
     script = _joined()
     script.give(Commit({PARTITIONS[0]: 3, PARTITIONS[1]: 4}))
     error = ErrorCode.OFFSET_METADATA_TOO_LARGE
@@ -450,7 +450,7 @@ def test_a_commit_may_be_refused_in_part() -> None:
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, MemberState.STABLE),
     ],
 )
-def test_a_commit_that_is_refused_tells_where_the_group_stands(error: ErrorCode, then: MemberState) -> None:
+def test_a_refused_commit_makes_the_member_react(error: ErrorCode, then: MemberState) -> None:
     script = _joined()
     offsets = {PARTITIONS[0]: 3}
     script.give(Commit(offsets))
@@ -458,7 +458,7 @@ def test_a_commit_that_is_refused_tells_where_the_group_stands(error: ErrorCode,
     assert script.member.state is then
 
 
-def test_a_commit_outside_of_a_generation_is_not_sent() -> None:
+def test_a_commit_outside_a_generation_is_not_sent() -> None:
     script = Script()
     script.find()
     assert script.give(Commit({PARTITIONS[0]: 1})) == [
@@ -471,14 +471,14 @@ def test_a_commit_outside_of_a_generation_is_not_sent() -> None:
     ]
 
 
-def test_a_commit_whose_connection_goes_is_unknown() -> None:
+def test_a_commit_on_a_lost_connection_has_no_known_outcome() -> None:
     script = _joined()
     script.give(Commit({PARTITIONS[0]: 1}))
     assert script.give(Disconnected()) == [NotCommitted({PARTITIONS[0]: 1}, ErrorCode.NETWORK_EXCEPTION)]
 
 
 @pytest.mark.parametrize("error", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.UNSTABLE_OFFSET_COMMIT])
-def test_offsets_are_fetched_until_they_are_there(error: ErrorCode) -> None:
+def test_offsets_are_fetched_again_after_transient_errors(error: ErrorCode) -> None:
     script = Script()
     script.find()
     script.join()
@@ -489,7 +489,7 @@ def test_offsets_are_fetched_until_they_are_there(error: ErrorCode) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 7, 8, 9])
-def test_offsets_are_read_in_every_form(version: int) -> None:
+def test_offsets_are_read_in_every_version(version: int) -> None:
     script = Script(versions=Versions(fetch=version))
     script.find()
     script.join()
@@ -504,7 +504,7 @@ def test_offsets_are_read_in_every_form(version: int) -> None:
         assert script.answer(m.OffsetFetchResponse(topics=[topic])) == [Fetched({PARTITIONS[0]: 5})]
 
 
-def test_a_fetch_that_is_not_allowed_ends_the_member() -> None:
+def test_a_fetch_without_permission_fails_the_member() -> None:
     script = Script()
     script.find()
     script.join()
@@ -527,15 +527,15 @@ def test_the_leader_joins_again_when_the_topics_change() -> None:
     _leads(script)
     script.sync()
     script.fetched(dict.fromkeys(PARTITIONS, 0))
-    assert script.give(TopicsKnown({**TOPICS, "others": 3})) == [], "nobody subscribes to that"
+    assert script.give(TopicsKnown({**TOPICS, "others": 3})) == [], "no subscription to that topic"
     assert script.give(TopicsKnown({"orders": 5})) == [Revoking(1, frozenset(PARTITIONS))]
 
 
-def test_a_follower_does_not_care_about_topics() -> None:
+def test_a_follower_does_not_watch_topics() -> None:
     assert _joined().give(TopicsKnown({"orders": 5})) == []
 
 
-def test_a_static_leader_that_is_back_assigns_nothing() -> None:
+def test_a_returning_static_leader_assigns_nothing() -> None:
     script = Script(group_instance_id="i")
     _leads(script, skip_assignment=True)
     assert script.request(m.SyncGroupRequest).assignments == []
@@ -545,7 +545,7 @@ def test_a_static_leader_that_is_back_assigns_nothing() -> None:
     assert script.give(TopicsKnown({"orders": 5})) == [Revoking(1, frozenset(PARTITIONS))], "but it watches the topics"
 
 
-def test_another_subscription_is_another_join() -> None:
+def test_a_new_subscription_means_a_new_join() -> None:
     script = _joined()
     assert script.give(Subscribe(("orders",))) == []
     assert script.give(Subscribe(("orders", "more"))) == [Revoking(1, frozenset(PARTITIONS))]
@@ -554,22 +554,22 @@ def test_another_subscription_is_another_join() -> None:
     assert script.give(Subscribe(("more",))) == [Revoking(1, frozenset(PARTITIONS))], "it may not keep those"
 
 
-def test_the_sticky_assignor_is_told_what_the_member_had() -> None:
-    class Telling(JsonEmbedded):
-        told = b""
+def test_the_sticky_assignor_gets_the_last_assignment() -> None:
+    class Recording(JsonEmbedded):
+        user_data = b""
 
         def encode_subscription(self, subscription: MemberSubscription) -> bytes:
-            self.told = subscription.user_data or self.told
+            self.user_data = subscription.user_data or self.user_data
             return super().encode_subscription(subscription)
 
-    embedded = Telling()
+    embedded = Recording()
     script = Script("sticky")
     script.member._embedded = embedded
     script.settle()
     script.wait(3_000)
     script.answer(m.HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
     script.give(Released(1, {}))
-    assert b"orders" in embedded.told
+    assert b"orders" in embedded.user_data
 
 
 @pytest.mark.parametrize(("version", "batch"), [(5, True), (3, True), (1, False)])
@@ -586,7 +586,7 @@ def test_leaving(version: int, batch: bool) -> None:
     assert script.member.deadline is None
 
 
-def test_a_static_member_leaves_without_a_word() -> None:
+def test_a_static_member_leaves_without_a_request() -> None:
     script = Script(group_instance_id="i")
     script.settle()
     assert script.give(Leave()) == [Left()]

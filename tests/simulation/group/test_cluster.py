@@ -9,15 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from kcoord_wire import messages as m
 from kcoord_wire.consumer.events import (
     CLIENT_VERSIONS,
     MemberState,
 )
 from kcoord_wire.coordinator.core.events import Trigger
 from kcoord_wire.coordinator.core.groups import State
-from kcoord_wire.coordinator.fault_injection import Fault, Faults
-from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.simulation.group.cluster import Cluster
 from tests.support.clusters import QUICK, SHORT, digest
 
@@ -134,48 +131,6 @@ def test_two_groups_do_not_touch_each_other() -> None:
         sim.run_until(sim.is_settled)
         assert {len(process.member.owned) for process in sim.processes.values()} == {4}
         assert sim.state("a") is sim.state("b") is State.STABLE
-
-
-def test_the_faults_of_the_server_work_on_the_virtual_clock() -> None:
-    rules = Faults(
-        [
-            Fault(api="JoinGroup", action="error", error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, count=2),
-            Fault(api="JoinGroup", on="response", action="drop", count=1),
-            Fault(api="SyncGroup", action="disconnect", count=1),
-            Fault(api="SyncGroup", on="response", action="disconnect", count=1),
-            Fault(api="Heartbeat", action="duplicate", count=3),
-            Fault(api="Heartbeat", on="response", action="duplicate", count=3),
-            Fault(api="Heartbeat", action="delay", delay_ms=700, after=5, count=2),
-            Fault(api="OffsetCommit", on="response", action="error", error=ErrorCode.NOT_COORDINATOR, count=1),
-            Fault(api="OffsetFetch", action="drop", count=1),
-        ]
-    )
-    with Cluster(8, topics={"orders": 4}, config=QUICK, faults=rules) as sim:
-        for name in ("m1", "m2"):
-            sim.member(name, request_timeout_ms=4_000, **SHORT)
-        sim.run(60_000)
-        sim.run_until(sim.is_settled)
-        got = [line.detail for line in sim.trace if line.what == "gets"]
-        assert next(a for a in got if isinstance(a, m.JoinGroupResponse)).error_code == 14
-        assert [line for line in sim.trace if line.what == "notcommitted"]
-        assert [line for line in sim.trace if line.what == "fetched"]
-
-
-def test_a_probe_sees_a_crash() -> None:
-    with Cluster(9, config=QUICK) as sim:
-        request = m.JoinGroupRequest(
-            group_id="group",
-            session_timeout_ms=6_000,
-            rebalance_timeout_ms=6_000,
-            protocol_type="consumer",
-            protocols=[m.JoinGroupRequestProtocol(name="range", metadata=b"")],
-        )
-        sent = sim.send(request, 9)
-        sim.crash_coordinator()
-        with pytest.raises(ConnectionRefusedError):
-            sim.send(request, 9)
-        with pytest.raises(ConnectionResetError):
-            sim.answer(sent)
 
 
 def test_run_until_times_out_when_nothing_happens() -> None:

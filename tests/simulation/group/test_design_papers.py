@@ -44,11 +44,11 @@ def test_a_soft_failure_before_joining_costs_the_membership(three: Cluster) -> N
 
     assert _commit(three, zombie, before).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     three.run_until(three.is_settled)
-    assert m2.member.member_id not in ("", zombie), "it has come back as a new member"
+    assert m2.member.member_id not in ("", zombie), "it has rejoined as a new member"
     assert len(set(three.owners().values())) == 4
 
 
-def test_a_soft_failure_that_outlasts_the_rebalance_but_not_the_session(three: Cluster) -> None:
+def test_a_soft_failure_longer_than_the_rebalance_timeout(three: Cluster) -> None:
     slow = three.member("m4", session_timeout_ms=60_000, rebalance_timeout_ms=10_000)
     three.run_until(three.is_settled)
     for name in ("m1", "m2", "m3"):
@@ -65,7 +65,7 @@ def test_a_soft_failure_that_outlasts_the_rebalance_but_not_the_session(three: C
 
 
 @pytest.mark.parametrize(("pause_ms", "survives"), [(4_000, True), (30_000, False)])
-def test_a_soft_failure_after_joining_is_noticed_by_the_session(three: Cluster, pause_ms: int, survives: bool) -> None:
+def test_a_soft_failure_after_joining_ends_the_session(three: Cluster, pause_ms: int, survives: bool) -> None:
     m1 = three.processes["m1"]
     three.pause("m3", 3_000)  # so that the join of m1 has to wait
     three.member("m4", **SHORT)
@@ -79,7 +79,7 @@ def test_a_soft_failure_after_joining_is_noticed_by_the_session(three: Cluster, 
     assert (m1.member.member_id == former) is survives
 
 
-def test_no_heartbeats_between_join_and_its_answer_and_nobody_dies_of_that(three: Cluster) -> None:
+def test_a_joining_member_needs_no_heartbeats(three: Cluster) -> None:
     """The rebalance waits for m3 twice as long as the session timeout of the others, whose JoinGroup is parked."""
     three.leave("m3")
     three.restart("m3", session_timeout_ms=60_000)
@@ -116,13 +116,13 @@ def _commit(
     ("ahead", "error"),
     [(1, ErrorCode.ILLEGAL_GENERATION), (-1, ErrorCode.ILLEGAL_GENERATION), (0, ErrorCode.NONE)],
 )
-def test_commits_of_higher_and_lower_generations_are_refused(three: Cluster, ahead: int, error: ErrorCode) -> None:
+def test_commits_of_other_generations_are_refused(three: Cluster, ahead: int, error: ErrorCode) -> None:
     member = three.processes["m1"].member
     assert _commit(three, member.member_id, member.generation_id + ahead).error_code == error
 
 
 def test_the_old_generation_may_commit_until_the_new_one_begins(three: Cluster) -> None:
-    """Before JoinGroup the old generation commits; between the join and the assignment nobody does."""
+    """Before JoinGroup the old generation commits; between the join and the assignment no member can."""
     member = three.processes["m1"].member
     member_id, generation_id = member.member_id, member.generation_id
     three.pause("m3", 3_000)
@@ -139,23 +139,23 @@ def test_the_old_generation_may_commit_until_the_new_one_begins(three: Cluster) 
 # ---- "Client-side Assignment Proposal", section "Handling Coordinator Failures": in each phase of a rebalance
 
 
-def _nobody_joined(sim: Cluster) -> bool:
+def _none_has_joined(sim: Cluster) -> bool:
     return sim.state() is State.PREPARING
 
 
-def _all_joined(sim: Cluster) -> bool:
+def _all_have_joined(sim: Cluster) -> bool:
     return sim.state() is State.COMPLETING
 
 
-def _assignment_told_to_some(sim: Cluster) -> bool:
-    return sim.state() is State.STABLE and 0 < _told(sim) < 4
+def _some_have_their_assignment(sim: Cluster) -> bool:
+    return sim.state() is State.STABLE and 0 < _count_stable(sim) < 4
 
 
 def _stable(sim: Cluster) -> bool:
-    return sim.is_settled() and _told(sim) == 4
+    return sim.is_settled() and _count_stable(sim) == 4
 
 
-def _told(sim: Cluster) -> int:
+def _count_stable(sim: Cluster) -> int:
     newest = _generation(sim)
     return sum(
         process.member.state is MemberState.STABLE and process.member.generation_id == newest
@@ -166,7 +166,7 @@ def _told(sim: Cluster) -> int:
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
 @pytest.mark.parametrize(
     "phase",
-    [_nobody_joined, _all_joined, _assignment_told_to_some, _stable],
+    [_none_has_joined, _all_have_joined, _some_have_their_assignment, _stable],
     ids=lambda phase: phase.__name__.strip("_"),
 )
 @pytest.mark.parametrize("writes", [0, 1, 2])
@@ -196,7 +196,7 @@ def _offsets(sim: Cluster) -> dict[TopicPartition, int]:
     }
 
 
-def test_a_group_comes_back_stable_and_nobody_rejoins(three: Cluster) -> None:
+def test_a_restarted_coordinator_has_a_stable_group(three: Cluster) -> None:
     generation, ended = _generation(three), len(three.rebalances)
     three.crash_coordinator(1_000)
     three.run(30_000)
@@ -242,7 +242,7 @@ def _syncs(process: MemberProcess) -> bool:
 
 
 def rolling_bounce(assignor: str, *, static: bool = False) -> tuple[int, int]:
-    """How long members had stopped the work on partitions (ms, summed), and how many rebalances that took."""
+    """Return how long partitions were revoked (ms, summed), and how many rebalances that took."""
     with Cluster(10, topics={"input": 100}, config=GroupConfig()) as sim:
         for number in range(10):
             instance = f"i{number}" if static else None
@@ -268,11 +268,11 @@ def rolling_bounce(assignor: str, *, static: bool = False) -> tuple[int, int]:
         return sim.idle_ms().revoked, len(sim.rebalances) - ended
 
 
-def test_a_cooperative_bounce_stops_a_fraction_of_the_work_of_an_eager_one() -> None:
+def test_a_cooperative_bounce_stops_less_work_than_an_eager_one() -> None:
     eager, once = rolling_bounce("sticky")
     cooperative, twice = rolling_bounce("cooperative-sticky")
     assert cooperative < eager / 8, f"eager {eager} ms, cooperative {cooperative} ms; the paper has 37,138 to 3,522"
-    assert (once, twice) == (20, 30), "who joins costs a second rebalance, who leaves does not"
+    assert (once, twice) == (20, 30), "a join costs a second rebalance, a leave does not"
 
 
 def test_a_bounce_of_static_members_rebalances_nothing() -> None:
