@@ -89,7 +89,7 @@ class FrameDecoder:
                 self._request(found)
             else:
                 self._response(found)
-            self._judge(found, raw)
+            self._note_faults(found, raw)
             return found
         if raw.kind == "damage":
             self._report.note(f"{raw.connection} {raw.error} ({raw.lost} bytes)".lstrip())
@@ -99,7 +99,7 @@ class FrameDecoder:
         """Count the requests without a response: no frames follow."""
         self._report.unanswered_requests += len(self._pending.clear())
 
-    def _judge(self, found: CapturedFrame, raw: RawFrame) -> None:
+    def _note_faults(self, found: CapturedFrame, raw: RawFrame) -> None:
         if raw.error is not None:  # it is cut
             found.message = None
             found.irregularity = None

@@ -29,7 +29,7 @@ from kcoord_wire.capture.conversation import CaptureReport, RawConversation, Raw
 from kcoord_wire.capture.decode import CapturedFrame, FrameDecoder
 from kcoord_wire.capture.packets import Endpoint, Segment, read_segment
 from kcoord_wire.capture.pcap import CaptureError, read_packets
-from kcoord_wire.capture.plausible import judge_request_header, request_splitter
+from kcoord_wire.capture.plausible import assess_request_header, request_splitter
 from kcoord_wire.capture.salvage import salvage_packets
 from kcoord_wire.capture.splitter import SEARCH_WINDOW, Plausibility, SplitFrame
 from kcoord_wire.capture.tcp import Closed, Connection, Hole, Reassembler, StreamEvent
@@ -181,7 +181,7 @@ class _Introduction:
         if sender != self._client:
             return False
         self._opening += data
-        plausibility = judge_request_header(self._opening, 0, self._max_frame_size)
+        plausibility = assess_request_header(self._opening, 0, self._max_frame_size)
         self.hopeless = plausibility is Plausibility.NO
         return plausibility is Plausibility.YES
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from kcoord_wire.api_keys import API_NAMES
 from kcoord_wire.capture.pending import PendingRequests, RequestHead
-from kcoord_wire.capture.splitter import JUDGED_BYTES, FrameSplitter, Plausibility
+from kcoord_wire.capture.splitter import ASSESSED_BYTES, FrameSplitter, Plausibility
 from kcoord_wire.codec.framing import SIZE_BYTES, frame
 from kcoord_wire.codec.headers import decode_request, decode_response
 from kcoord_wire.codec.registry import registry
@@ -25,11 +25,11 @@ from kcoord_wire.errors import DecodeError
 __all__ = [
     "LIKELY_REQUEST",
     "LIKELY_RESPONSE",
+    "assess_request",
+    "assess_request_header",
+    "assess_response",
     "has_header",
     "is_known",
-    "judge_request",
-    "judge_request_header",
-    "judge_response",
     "request_splitter",
     "response_splitter",
 ]
@@ -55,9 +55,9 @@ def is_known(api_key: int) -> bool:
     return True
 
 
-def judge_request_header(buffer: bytes | bytearray, start: int, max_frame_size: int) -> Plausibility:
+def assess_request_header(buffer: bytes | bytearray, start: int, max_frame_size: int) -> Plausibility:
     """Whether a request's size and header start at `start`; MORE if the buffer ends within them."""
-    if len(buffer) - start < JUDGED_BYTES:
+    if len(buffer) - start < ASSESSED_BYTES:
         return Plausibility.MORE
     if buffer[start + 4] or buffer[start + 6]:  # api key and version are below 256
         return Plausibility.NO
@@ -72,18 +72,18 @@ def judge_request_header(buffer: bytes | bytearray, start: int, max_frame_size: 
 
 def has_header(body: bytes, max_frame_size: int) -> bool:
     """Whether a frame's body begins with a request header, rather than being a bare SASL token."""
-    return judge_request_header(frame(body), 0, max_frame_size) is Plausibility.YES
+    return assess_request_header(frame(body), 0, max_frame_size) is Plausibility.YES
 
 
-def judge_request(buffer: bytes | bytearray, start: int, max_frame_size: int) -> Plausibility:
+def assess_request(buffer: bytes | bytearray, start: int, max_frame_size: int) -> Plausibility:
     """Whether a whole request starts at `start`, followed by nothing or by the start of another."""
-    plausibility = judge_request_header(buffer, start, max_frame_size)
+    plausibility = assess_request_header(buffer, start, max_frame_size)
     if plausibility is not Plausibility.YES:
         return plausibility
     end = start + SIZE_BYTES + _int(buffer, start, 4)
     if end > len(buffer):
         return Plausibility.MORE
-    if judge_request_header(buffer, end, max_frame_size) is Plausibility.NO:
+    if assess_request_header(buffer, end, max_frame_size) is Plausibility.NO:
         return Plausibility.NO
     if is_known(buffer[start + 5]) and not _decodes(bytes(buffer[start + SIZE_BYTES : end])):
         return Plausibility.NO
@@ -103,7 +103,7 @@ def _decodes(body: bytes) -> bool:
     return False
 
 
-def judge_response(
+def assess_response(
     buffer: bytes | bytearray, start: int, max_frame_size: int, pending: PendingRequests[RequestHead]
 ) -> Plausibility:
     """Whether the whole response to a pending request starts at `start`, followed by nothing or by a likely size."""
@@ -128,7 +128,7 @@ def request_splitter(max_frame_size: int, *, in_step: bool) -> FrameSplitter:
     """A splitter for what a client sends. The parameters are those of `FrameSplitter`."""
     return FrameSplitter(
         max_frame_size,
-        lambda buffer, start: judge_request(buffer, start, max_frame_size),
+        lambda buffer, start: assess_request(buffer, start, max_frame_size),
         LIKELY_REQUEST,
         in_step=in_step,
     )
@@ -141,7 +141,7 @@ def response_splitter(max_frame_size: int, pending: PendingRequests[RequestHead]
     """
     return FrameSplitter(
         max_frame_size,
-        lambda buffer, start: judge_response(buffer, start, max_frame_size, pending),
+        lambda buffer, start: assess_response(buffer, start, max_frame_size, pending),
         LIKELY_RESPONSE,
         in_step=in_step,
     )

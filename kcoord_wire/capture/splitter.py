@@ -4,8 +4,8 @@ Laws:
 
 * In step: the bytes are cut as `Framer` cuts them. A hole inside a frame breaks that frame alone, because its size says
   where the next one starts.
-* Out of step (a bad size, a hole over a frame's start, a capture that began midway): bytes are skipped until a judge
-  finds a frame's start among them.
+* Out of step (a bad size, a hole over a frame's start, a capture that began midway): bytes are skipped until
+  `Assess` finds a frame's start among them.
 * Every byte fed is in a frame or in a `Skipped`, in the order fed; none is in both.
 * At most one frame is held, or `SEARCH_WINDOW` bytes while out of step.
 """
@@ -21,13 +21,13 @@ from typing import Final
 from kcoord_wire.codec.framing import SIZE_BYTES, Framer
 from kcoord_wire.errors import DecodeError
 
-__all__ = ["JUDGED_BYTES", "SEARCH_WINDOW", "FrameSplitter", "Judge", "Plausibility", "Skipped", "SplitFrame"]
+__all__ = ["ASSESSED_BYTES", "SEARCH_WINDOW", "Assess", "FrameSplitter", "Plausibility", "Skipped", "SplitFrame"]
 
 SEARCH_WINDOW: Final = 1024 * 1024
 """Bytes searched for a frame's start; no larger frame can bring a direction back into step."""
 
-JUDGED_BYTES: Final = 14
-"""Bytes that must follow a place before the judge is asked about it."""
+ASSESSED_BYTES: Final = 14
+"""Bytes that must follow a place before it is assessed."""
 
 _MAX_CANDIDATES: Final = 64
 
@@ -40,7 +40,7 @@ class Plausibility(Enum):
     MORE = "more"  # perhaps: more bytes are needed to decide
 
 
-Judge = Callable[[bytearray, int], Plausibility]
+Assess = Callable[[bytearray, int], Plausibility]
 """Decides about an offset in a buffer, at which the four bytes of a frame's size would be."""
 
 
@@ -72,20 +72,20 @@ class FrameSplitter:
     """Cuts one direction into frames.
 
     :param max_frame_size: as for `Framer`
-    :param judge: recognises a frame's start while out of step
-    :param likely: matches wherever the judge may answer other than NO; a cheap filter
+    :param assess: recognises a frame's start while out of step
+    :param likely: matches wherever the assessment may be other than NO; a cheap filter
     :param in_step: whether the first byte fed is the first of a frame
     """
 
-    def __init__(self, max_frame_size: int, judge: Judge, likely: re.Pattern[bytes], *, in_step: bool) -> None:
+    def __init__(self, max_frame_size: int, assess: Assess, likely: re.Pattern[bytes], *, in_step: bool) -> None:
         self._max_frame_size = max_frame_size
-        self._judge = judge
+        self._assess = assess
         self._likely = likely
         self._framer: Framer | None = Framer(max_frame_size) if in_step else None
         self._fed = 0  # bytes passed to the framer
         self._broken = 0  # remaining bytes of a frame that was given up
         self._window = bytearray()  # bytes searched for a start
-        self._judged = 0  # leading bytes of the window that were judged
+        self._assessed = 0  # leading bytes of the window that were assessed
         self._candidates: list[int] = []  # places among them that need MORE
 
     def feed(self, data: bytes) -> Iterator[SplitFrame | Skipped]:
@@ -141,7 +141,7 @@ class FrameSplitter:
 
     def _lose_step(self) -> None:
         self._framer = None
-        self._fed = self._broken = self._judged = 0
+        self._fed = self._broken = self._assessed = 0
         self._window.clear()
         self._candidates.clear()
 
@@ -157,27 +157,27 @@ class FrameSplitter:
         elif len(self._window) > SEARCH_WINDOW:
             dropped = len(self._window) - SEARCH_WINDOW // 2
             del self._window[:dropped]
-            self._judged = max(0, self._judged - dropped)
+            self._assessed = max(0, self._assessed - dropped)
             self._candidates = [place - dropped for place in self._candidates if place >= dropped]
             yield Skipped(dropped, "no frame's start was found")
 
     def _find_start(self) -> int | None:
         candidates = []
         for place in self._places():
-            plausibility = self._judge(self._window, place)
+            plausibility = self._assess(self._window, place)
             if plausibility is Plausibility.YES:
                 return place
             if plausibility is Plausibility.MORE:
                 candidates.append(place)
-        self._judged = max(self._judged, len(self._window) - JUDGED_BYTES + 1)
+        self._assessed = max(self._assessed, len(self._window) - ASSESSED_BYTES + 1)
         self._candidates = candidates[-_MAX_CANDIDATES:]
         return None
 
     def _places(self) -> Iterator[int]:
-        """Where to ask the judge: the candidates again, then likely places that were not judged."""
+        """The places to assess: the candidates again, then likely places that were not."""
         yield from self._candidates
-        end = len(self._window) - JUDGED_BYTES + 1
-        for match in self._likely.finditer(self._window, self._judged):
+        end = len(self._window) - ASSESSED_BYTES + 1
+        for match in self._likely.finditer(self._window, self._assessed):
             if match.start() >= end:
                 return
             yield match.start()

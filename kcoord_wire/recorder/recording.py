@@ -211,7 +211,7 @@ def read_recording(source: str | PathLike[str] | BinaryIO, *, start: int = 0) ->
                 body = data[body_at:end]
                 yield Recorded(base + at, time_ns, connection, direction, body, size, flags & _REPEATED != 0)
                 at = end
-            found = window.judge(base + at)
+            found = window.resolve(base + at)
 
 
 def scan_recording(source: str | PathLike[str] | BinaryIO, start: int, limit: int) -> tuple[int, int]:
@@ -293,7 +293,7 @@ class _Window:
         lost = self._search(0, 0, "the file's header is damaged, or this is not a recording")
         return lost if lost.size else 0  # a file of which only the header is missing
 
-    def judge(self, position: int) -> Damage | int | None:
+    def resolve(self, position: int) -> Damage | int | None:
         """Decide about a place where the loaded bytes end: a whole record (its position), damage, or the end (None)."""
         have = self._hold(position, _RECORD.size)
         if not have:

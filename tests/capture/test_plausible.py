@@ -15,10 +15,10 @@ from kcoord_wire.capture.pending import PendingRequests, RequestHead
 from kcoord_wire.capture.plausible import (
     LIKELY_REQUEST,
     LIKELY_RESPONSE,
+    assess_request,
+    assess_request_header,
+    assess_response,
     has_header,
-    judge_request,
-    judge_request_header,
-    judge_response,
 )
 from kcoord_wire.capture.splitter import Plausibility
 
@@ -37,15 +37,15 @@ def request(client_id: bytes | None, correlation_id: int = 1, api_key: int = 12,
 @given(st.none() | st.binary(max_size=400), st.integers(-(2**31), 2**31 - 1))
 def test_any_client_id_and_correlation_id_is_a_request(client_id: bytes | None, correlation_id: int) -> None:
     buffer = request(client_id, correlation_id)
-    assert judge_request_header(buffer, 0, LIMIT) is YES
-    assert judge_request(bytearray(buffer), 0, LIMIT) is YES
+    assert assess_request_header(buffer, 0, LIMIT) is YES
+    assert assess_request(bytearray(buffer), 0, LIMIT) is YES
     assert LIKELY_REQUEST.match(buffer)
     assert has_header(buffer[4:], LIMIT)
 
 
 def test_a_header_is_judged_when_it_is_whole() -> None:
-    assert [judge_request_header(HEARTBEAT[:size], 0, LIMIT) for size in range(14)] == [MORE] * 14
-    assert {judge_request_header(HEARTBEAT[:size], 0, LIMIT) for size in range(14, len(HEARTBEAT) + 1)} == {YES}
+    assert [assess_request_header(HEARTBEAT[:size], 0, LIMIT) for size in range(14)] == [MORE] * 14
+    assert {assess_request_header(HEARTBEAT[:size], 0, LIMIT) for size in range(14, len(HEARTBEAT) + 1)} == {YES}
 
 
 @pytest.mark.parametrize(
@@ -63,33 +63,33 @@ def test_a_header_is_judged_when_it_is_whole() -> None:
     ],
 )
 def test_what_no_broker_would_take_is_not_a_request(buffer: bytes) -> None:
-    assert judge_request_header(buffer, 0, LIMIT) is NO
-    assert judge_request(buffer, 0, LIMIT) is NO
+    assert assess_request_header(buffer, 0, LIMIT) is NO
+    assert assess_request(buffer, 0, LIMIT) is NO
 
 
 def test_a_whole_request_decodes_to_its_end() -> None:
-    assert judge_request(HEARTBEAT[:-1], 0, LIMIT) is MORE
-    assert judge_request(HEARTBEAT + HEARTBEAT, 0, LIMIT) is YES
-    assert judge_request(HEARTBEAT + b"\xff" * 14, 0, LIMIT) is NO, "the next frame is not one"
-    assert judge_request(kw.frame(HEARTBEAT[4:] + b"\0"), 0, LIMIT) is NO, "a byte is left over"
+    assert assess_request(HEARTBEAT[:-1], 0, LIMIT) is MORE
+    assert assess_request(HEARTBEAT + HEARTBEAT, 0, LIMIT) is YES
+    assert assess_request(HEARTBEAT + b"\xff" * 14, 0, LIMIT) is NO, "the next frame is not one"
+    assert assess_request(kw.frame(HEARTBEAT[4:] + b"\0"), 0, LIMIT) is NO, "a byte is left over"
 
 
 def test_a_response_answers_a_pending_request() -> None:
     pending: PendingRequests[RequestHead] = PendingRequests()
-    assert judge_response(ANSWER, 0, LIMIT, pending) is NO
+    assert assess_response(ANSWER, 0, LIMIT, pending) is NO
     pending.add(7, RequestHead(12, 4, None))
     assert LIKELY_RESPONSE.match(ANSWER)
-    assert judge_response(ANSWER[:-1], 0, LIMIT, pending) is MORE
-    assert judge_response(ANSWER, 0, LIMIT, pending) is YES
-    assert judge_response(ANSWER + b"\xff" * 4, 0, LIMIT, pending) is NO
-    assert judge_response(kw.frame(ANSWER[4:] + b"\0"), 0, LIMIT, pending) is NO
+    assert assess_response(ANSWER[:-1], 0, LIMIT, pending) is MORE
+    assert assess_response(ANSWER, 0, LIMIT, pending) is YES
+    assert assess_response(ANSWER + b"\xff" * 4, 0, LIMIT, pending) is NO
+    assert assess_response(kw.frame(ANSWER[4:] + b"\0"), 0, LIMIT, pending) is NO
 
 
 def test_noise_is_not_a_request() -> None:
     noise = random.Random(5).randbytes(1 << 20)
     places = [match.start() for match in LIKELY_REQUEST.finditer(noise)]
-    assert {judge_request(noise, place, LIMIT) for place in places} <= {NO, MORE}
-    assert sum(judge_request(noise, place, LIMIT) is MORE for place in places) < 3
+    assert {assess_request(noise, place, LIMIT) for place in places} <= {NO, MORE}
+    assert sum(assess_request(noise, place, LIMIT) is MORE for place in places) < 3
 
 
 def test_tokens_have_no_header() -> None:

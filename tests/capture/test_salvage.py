@@ -23,7 +23,7 @@ NAMES = ["aiokafka", "cooperative", "eager_range", "static_bounce"]
 
 def salvaged(data: bytes) -> tuple[list[Packet], list[tuple[int, int, str]]]:
     damage: list[tuple[int, int, str]] = []
-    return list(salvage_packets(data, lambda *told: damage.append(told))), damage
+    return list(salvage_packets(data, lambda *place: damage.append(place))), damage
 
 
 def sound(data: bytes) -> list[Packet]:

@@ -8,19 +8,19 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcoord_wire.capture.splitter import JUDGED_BYTES, FrameSplitter, Plausibility, Skipped, SplitFrame
+from kcoord_wire.capture.splitter import ASSESSED_BYTES, FrameSplitter, Plausibility, Skipped, SplitFrame
 
 MARK = b"frame"
 BODIES = [MARK + bytes([number]) * 20 for number in range(5)]
 STREAM = b"".join(len(body).to_bytes(4, "big") + body for body in BODIES)
 
 
-def judge(buffer: bytearray, start: int) -> Plausibility:
+def assess(buffer: bytearray, start: int) -> Plausibility:
     return Plausibility.YES if buffer[start + 4 : start + 9] == MARK else Plausibility.NO
 
 
 def splitter(*, in_step: bool, max_frame_size: int = 1000) -> FrameSplitter:
-    return FrameSplitter(max_frame_size, judge, re.compile(b"(?=\0)"), in_step=in_step)
+    return FrameSplitter(max_frame_size, assess, re.compile(b"(?=\0)"), in_step=in_step)
 
 
 def split(pieces: list[bytes | int], *, in_step: bool = True) -> list[SplitFrame | Skipped]:
@@ -63,16 +63,16 @@ def test_a_bad_size_is_skipped_and_searched() -> None:
     assert sum(item.size for item in found if isinstance(item, Skipped)) == 9
 
 
-def test_the_judge_is_asked_again_when_it_needs_more() -> None:
+def test_a_place_that_needs_more_bytes_is_assessed_again() -> None:
     asked: list[int] = []
 
     def undecided(buffer: bytearray, start: int) -> Plausibility:
         asked.append(start)
         whole = len(buffer) - start >= 29
-        return judge(buffer, start) if whole or judge(buffer, start) is Plausibility.NO else Plausibility.MORE
+        return assess(buffer, start) if whole or assess(buffer, start) is Plausibility.NO else Plausibility.MORE
 
     cut = FrameSplitter(1000, undecided, re.compile(b"(?=\0\0\0)"), in_step=False)
-    assert list(cut.feed(b"no" + STREAM[: JUDGED_BYTES + 2])) == []
-    found = list(cut.feed(STREAM[JUDGED_BYTES + 2 : 29]))
+    assert list(cut.feed(b"no" + STREAM[: ASSESSED_BYTES + 2])) == []
+    found = list(cut.feed(STREAM[ASSESSED_BYTES + 2 : 29]))
     assert found == [Skipped(2, "no frame's start was found"), SplitFrame(BODIES[0], 25)]
     assert asked == [2, 2]

@@ -41,8 +41,8 @@ def test_coordinators_with_other_addresses(version: int) -> None:
     new = rewrite_addresses(kw.encode_response(message, version), 10, version, replacement)
     assert new is not None
     decoded = kw.decode_response(new, 10, version)[1]
-    told = [(c.host, c.port) for c in decoded.coordinators] if version >= 4 else [(decoded.host, decoded.port)]
-    assert told == [("proxy", 1), ("", -1)][: len(told)]
+    seen = [(c.host, c.port) for c in decoded.coordinators] if version >= 4 else [(decoded.host, decoded.port)]
+    assert seen == [("proxy", 1), ("", -1)][: len(seen)]
     assert places == [("kafka-3", 9092)]
 
 

@@ -1,4 +1,4 @@
-"""The recording proxy: what goes through, what is written down, which addresses clients are told, what goes wrong."""
+"""The recording proxy: what passes, what is recorded, which addresses clients see, and faults of all sides."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return name
 
 
-# ---- what is written down
+# ---- what is recorded
 
 
 @pytest.mark.parametrize("apis", ["group", "all"])
@@ -82,9 +82,9 @@ def test_the_recording_is_what_passed_on_the_brokers_side(apis: Any, tmp_path: P
                 first, second = wire.send(HEARTBEAT, 2), wire.send(HEARTBEAT, 4)
                 wire.receive(first)
                 wire.receive(second)
-        said = tap.said
+        passed = tap.passed
     names = {r.connection: r.body.decode() for r in recorded(tmp_path) if r.direction == "opened"}
-    assert len(names) == len(said) == 2
+    assert len(names) == len(passed) == 2
     for number, name in names.items():
         match = re.fullmatch(r"127\.0\.0\.1:\d+-127\.0\.0\.1:(\d+)#(\d+)", name)
         assert match is not None
@@ -93,20 +93,20 @@ def test_the_recording_is_what_passed_on_the_brokers_side(apis: Any, tmp_path: P
         number: [(r.direction, r.body) for r in recorded(tmp_path) if r.connection == number and r.size == len(r.body)]
         for number in names
     }
-    witnessed = []
-    for each in said.values():
+    expected_frames = []
+    for each in passed.values():
         report = CaptureReport()
         conversation, decoder = RawConversation("tap", report), FrameDecoder(report)
         raw = conversation.feed("request", bytes(each["request"]), 0)
         raw += conversation.feed("response", bytes(each["response"]), 0)
         seen = [found for item in raw if (found := decoder.decode(item)) is not None]
         assert report.complete
-        witnessed.append([(f.direction, f.raw) for f in seen if apis == "all" or f.api_key in GROUP_APIS])
+        expected_frames.append([(f.direction, f.raw) for f in seen if apis == "all" or f.api_key in GROUP_APIS])
     for number in names:
         ours = [pair for pair in written[number] if pair[0] in ("request", "response")]
         for side in "request", "response":
             part = [body for direction, body in ours if direction == side]
-            assert part in [[body for direction, body in each if direction == side] for each in witnessed]
+            assert part in [[body for direction, body in each if direction == side] for each in expected_frames]
     assert recorder.counters.recorded == len(recorded(tmp_path))
     assert [r.direction for r in recorded(tmp_path)].count("closed") == 2
 
@@ -126,7 +126,7 @@ def test_produced_records_and_passwords_are_not_recorded(tmp_path: Path) -> None
     handshake = kw.encode_request(kw.SaslHandshakeRequest(mechanism="PLAIN"), 0, correlation_id=1)
     authenticate = kw.encode_request(kw.SaslAuthenticateRequest(auth_bytes=secret), 1, correlation_id=2)
     heartbeat = kw.encode_request(HEARTBEAT, 4, correlation_id=3)
-    said = [handshake, secret, b"", b"n,,n=user,r=secret-nonce", heartbeat, authenticate, data, heartbeat]
+    sent = [handshake, secret, b"", b"n,,n=user,r=secret-nonce", heartbeat, authenticate, data, heartbeat]
 
     def answer(body: bytes) -> bytes | None:
         if body == data:
@@ -144,7 +144,7 @@ def test_produced_records_and_passwords_are_not_recorded(tmp_path: Path) -> None
         for apis in "group", "all":
             folder = tmp_path / apis
             with Recorder(broker.address, folder=folder, apis=apis) as recorder, connect(recorder.address) as client:
-                for body in said:
+                for body in sent:
                     client.sendall(kw.frame(body))
                     back = answer(body)
                     assert back is None or receive(client, len(back)) == back
@@ -180,7 +180,7 @@ def test_a_proxy_in_the_running_event_loop(tmp_path: Path) -> None:
 
 
 def cluster(nodes: list[tuple[str, int]]) -> Callable[[bytes], bytes]:
-    """A broker's answers, if these are its cluster; a DescribeCluster gets one that nobody here can read."""
+    """A broker's answers, if these are its cluster; a DescribeCluster gets one that does not decode."""
 
     def answer(body: bytes) -> bytes:
         header = kw.peek_request(body)
@@ -204,23 +204,23 @@ def test_each_broker_has_a_port_that_stays(tmp_path: Path, caplog: pytest.LogCap
     with FakeBroker(answering(cluster(nodes))) as broker, FakeBroker(echo) as other:
         nodes += [("127.0.0.1", broker.port), ("127.0.0.1", other.port), ("localhost", broker.port)]
         with Recorder(broker.address, folder=tmp_path) as recorder, Wire(recorder.address) as wire:
-            told = brokers_of(wire)
-            assert told == brokers_of(wire)
+            seen = brokers_of(wire)
+            assert seen == brokers_of(wire)
             nodes.append(("no-such-host.invalid", 9092))
-            assert brokers_of(wire)[:3] == told
-            assert {host for host, _ in told} == {"127.0.0.1"}
-            assert len({port for _, port in told}) == 3
-            assert told[0][1] == recorder.proxy.port
-            assert recorder.proxy.brokers[f"localhost:{broker.port}"] == told[2][1]
-            with Wire(*told[2]) as again:
-                assert brokers_of(again)[:3] == told
+            assert brokers_of(wire)[:3] == seen
+            assert {host for host, _ in seen} == {"127.0.0.1"}
+            assert len({port for _, port in seen}) == 3
+            assert seen[0][1] == recorder.proxy.port
+            assert recorder.proxy.brokers[f"localhost:{broker.port}"] == seen[2][1]
+            with Wire(*seen[2]) as again:
+                assert brokers_of(again)[:3] == seen
             message = kw.frame(kw.encode_request(HEARTBEAT, 4))
-            with connect("{}:{}".format(*told[1])) as client:
+            with connect("{}:{}".format(*seen[1])) as client:
                 client.sendall(message)
                 assert receive(client, len(message)) == message
     opened = [r.body.decode() for r in recorded(tmp_path) if r.direction == "opened"]
     assert [int(re.split("[:#]", name)[2]) for name in opened] == [broker.port, broker.port, other.port]
-    assert f"the broker at localhost:{broker.port} is reached at port {told[2][1]}" in caplog.text
+    assert f"the broker at localhost:{broker.port} is reached at port {seen[2][1]}" in caplog.text
 
 
 def free_ports(count: int) -> tuple[int, int]:
@@ -313,7 +313,7 @@ def test_bytes_are_untouched_without_rewriting(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "said"),
+    ("sent", "logged"),
     [
         (b"GET / HTTP/1.1\r\n\r\n", "a frame of 1195725856 bytes, which looks like plain text"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03", "a frame of 369295618 bytes, which looks like TLS"),
@@ -321,7 +321,7 @@ def test_bytes_are_untouched_without_rewriting(tmp_path: Path) -> None:
         (b"\x06\x40\x00\x01" + bytes(20), "a frame of 104857601 bytes"),
     ],
 )
-def test_a_client_of_another_protocol_is_closed(sent: bytes, said: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_client_of_another_protocol_is_closed(sent: bytes, logged: str, caplog: pytest.LogCaptureFixture) -> None:
     with coordinator() as served, Recorder(served.address) as recorder, Wire(recorder.address) as other:
         with Wire(recorder.address) as wire:
             wire.send_raw(sent)
@@ -329,7 +329,7 @@ def test_a_client_of_another_protocol_is_closed(sent: bytes, said: str, caplog: 
         other.call(HEARTBEAT, 4)
     assert recorder.counters.foreign == 1
     (line,) = [record.getMessage() for record in caplog.records if record.name == "kcoord_wire.capture"]
-    assert line.endswith(f"the client does not speak Kafka: {said}; closed")
+    assert line.endswith(f"the client does not speak Kafka: {logged}; closed")
 
 
 def test_a_broker_of_another_protocol_is_closed(caplog: pytest.LogCaptureFixture) -> None:
@@ -505,7 +505,7 @@ def test_large_frames_pass_and_are_recorded_cut(loop: str, tmp_path: Path) -> No
     assert recorder.counters.cut == 2
 
 
-# ---- life
+# ---- start and end
 
 
 def test_unusable_ports_and_folders_are_refused(tmp_path: Path) -> None:
@@ -551,7 +551,7 @@ def test_brokers_behind_tls(loop: str) -> None:
     ours = ssl.create_default_context()
     with coordinator(tls=theirs) as served:
         with Recorder(served.address, tls=ours) as recorder, Wire(recorder.address) as wire:
-            assert wire.is_closed_by_peer(), "nobody has signed it"
+            assert wire.is_closed_by_peer(), "no known authority has signed it"
         assert recorder.counters.unreachable == 1
         authority.configure_trust(ours)
         with Recorder(served.address, tls=ours) as recorder, Wire(recorder.address) as wire:
@@ -585,7 +585,7 @@ def test_real_clients(tmp_path: Path) -> None:
         accepted = re.search(r"kcoord_connections_accepted_total (\d+)", served.metrics())
         assert accepted is not None
     found = recorded(tmp_path)
-    assert int(accepted[1]) == [r.direction for r in found].count("opened"), "nobody has gone past the recorder"
+    assert int(accepted[1]) == [r.direction for r in found].count("opened"), "no client has bypassed the recorder"
     assert recorder.counters.rewritten > 10
     assert recorder.counters.not_rewritten == recorder.counters.foreign == recorder.counters.not_recorded == 0
     report = CaptureReport()

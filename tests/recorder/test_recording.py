@@ -1,4 +1,4 @@
-"""The recorded-frame format: what was written comes out, whatever becomes of the file; what is lost is located."""
+"""The recorded-frame format: what was written is read, however the file is damaged, and losses have their place."""
 
 from __future__ import annotations
 

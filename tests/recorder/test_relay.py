@@ -88,7 +88,7 @@ def test_however_bytes_are_cut(draw: st.DataObject) -> None:
     rewrite = draw.draw(st.booleans())
     limits = RelayLimits(max_frame=draw.draw(st.sampled_from([10, 50, 1 << 20])))
     pair, notes, client, broker = unconnected(rewrite=rewrite, limits=limits)
-    asked, answered, told = [], [], []
+    asked, answered, passed = [], [], []
     apis = draw.draw(st.lists(st.sampled_from(["heartbeat", "metadata", "fetch", "junk"]), min_size=1, max_size=6))
     for number, api in enumerate(apis):
         rest = draw.draw(st.binary(max_size=60))
@@ -96,12 +96,12 @@ def test_however_bytes_are_cut(draw: st.DataObject) -> None:
             asked.append(kw.encode_request(kw.MetadataRequest(topics=None), 12, correlation_id=number))
             answered.append(metadata(12, correlation_id=number))
             new = rewrite_addresses(answered[-1], 3, 12, lambda host, port: ("127.0.0.1", 19091 + int(host[-1])))
-            told.append(new if rewrite and new else answered[-1])
+            passed.append(new if rewrite and new else answered[-1])
         else:
             key = {"heartbeat": 12, "fetch": 1, "junk": 3}[api]
             asked.append(struct.pack(">hhih", key, 4, number, -1) + rest)
             answered.append(number.to_bytes(4, "big") + rest)
-            told.append(answered[-1])
+            passed.append(answered[-1])
     for end, bodies in (pair.client, asked), (pair.upstream, answered):
         stream = b"".join(map(kw.frame, bodies))
         cuts = sorted(draw.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
@@ -109,7 +109,7 @@ def test_however_bytes_are_cut(draw: st.DataObject) -> None:
             if begin < cut:
                 end.data_received(stream[begin:cut])
     assert broker.written == b"".join(map(kw.frame, asked))
-    assert client.written == b"".join(map(kw.frame, told))
+    assert client.written == b"".join(map(kw.frame, passed))
     due = [n for n, api in enumerate(apis) if api != "fetch"]
     expected = [("request", asked[n][: limits.max_frame], len(asked[n])) for n in due]
     expected += [("response", answered[n][: limits.max_frame], len(answered[n])) for n in due]

@@ -1,4 +1,4 @@
-"""Decompression gives back what was compressed, refuses what is damaged, and stops at its limit."""
+"""Decompression returns what was compressed, refuses damage, and stops at its limit."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_limit_of_a_reader(codec: Compression) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
 def test_bomb(codec: Compression, tmp_path: Path) -> None:
-    """1 GiB of zeros against a limit of 16 MiB, in a process of its own so that its peak is its own."""
+    """1 GiB of zeros against a limit of 16 MiB, in a separate process, for the peak of its memory."""
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     file = str(tmp_path / "bomb")
     for arguments in (["build", codec.name, file], ["read", file]):

@@ -40,7 +40,7 @@ def outcome(data: bytes, **options: Any) -> list[Batch] | DecodeError:
 
 
 def spread(records: list[Record], base: int, gaps: list[int]) -> list[Record]:
-    """Give the records offsets from `base` on, a gap after each."""
+    """Assign the records offsets from `base` on, a gap after each."""
     placed = []
     for record, gap in zip(records, gaps, strict=False):
         placed.append(replace(record, offset=base))

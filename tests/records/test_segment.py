@@ -33,7 +33,7 @@ STARTS = [sum(map(len, PARTS[:n])) for n in range(len(PARTS))]
 
 
 class OneByteAtATime:
-    """An unbuffered source that gives less than it is asked for."""
+    """An unbuffered source, which returns fewer bytes than requested."""
 
     def __init__(self, data: bytes) -> None:
         self._file = io.BytesIO(data)

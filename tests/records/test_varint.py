@@ -1,4 +1,4 @@
-"""A zigzag varint has one form, and reading it back gives the value; everything else is refused by name."""
+"""A zigzag varint has one form, and is read back as the value; everything else is refused by kind."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Reads a batch whose records are 1 GiB of zeros, limited to 16 MiB, and prints how it ended and what it cost.
+"""Reads a batch whose records are 1 GiB of zeros, limited to 16 MiB, and prints the error and the memory taken.
 
-Usage: bomb.py build CODEC FILE, then bomb.py read FILE: two processes, for the peak of each is its own.
+Usage: bomb.py build CODEC FILE, then bomb.py read FILE: two processes, because a process has one peak.
 """
 
 from __future__ import annotations

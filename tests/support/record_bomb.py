@@ -15,7 +15,7 @@ SMALLEST_RECORD = bytes((12, 0, 0, 0, 1, 1, 0))
 def repeated_record(count: int, record: bytes = SMALLEST_RECORD, *, records_in_header: int | None = None) -> bytes:
     """A zstd batch of `count` copies of one record, all with the first offset.
 
-    :param records_in_header: what the header says; default: `count`
+    :param records_in_header: the count in the header; default: `count`
     """
     claimed = count if records_in_header is None else records_in_header
     data = bytearray(encode_batch([], last_offset=claimed, compression=Compression.ZSTD))

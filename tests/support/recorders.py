@@ -131,18 +131,18 @@ class Tap:
     """Passes bytes to a coordinator and keeps them by connection, to compare a recording with."""
 
     def __init__(self) -> None:
-        self.said: dict[str, dict[str, bytearray]] = {}
+        self.passed: dict[str, dict[str, bytearray]] = {}
         self.target = ""
         self.broker = FakeBroker(self._serve)
 
     def _serve(self, client: socket.socket) -> None:
-        said = self.said["{}:{}".format(*client.getpeername())] = {"request": bytearray(), "response": bytearray()}
+        passed = self.passed["{}:{}".format(*client.getpeername())] = {"request": bytearray(), "response": bytearray()}
         with connect(self.target) as server:
 
             def back() -> None:
                 try:
                     while chunk := server.recv(1 << 16):
-                        said["response"] += chunk
+                        passed["response"] += chunk
                         client.sendall(chunk)
                 except OSError:
                     pass
@@ -150,7 +150,7 @@ class Tap:
             thread = threading.Thread(target=back, daemon=True)
             thread.start()
             while chunk := client.recv(1 << 16):
-                said["request"] += chunk
+                passed["request"] += chunk
                 server.sendall(chunk)
             server.shutdown(socket.SHUT_WR)
             thread.join(SOON)
