@@ -1,13 +1,13 @@
-"""`Coordinator`: a group coordinator with a real socket, in a thread and an event loop of its own.
+"""`Coordinator`: a group coordinator with a real socket, in its own thread and event loop.
 
     async with Coordinator(topics={"orders": 12}) as c:
         consumer = KafkaConsumer("orders", bootstrap_servers=c.address, group_id="billing")
 
 Laws:
 
-* The loop of whoever starts it is never blocked, and never needed: blocking clients may run beside it in one thread.
-* Everything here may be called from any thread.
-* What goes wrong while it starts is raised by `start`; after `stop` neither thread, socket nor open file is left.
+* It never blocks or needs the caller's event loop: blocking clients may run in the caller's thread.
+* Every method may be called from any thread.
+* Errors while it starts are raised by `start`; after `stop` no thread, socket or open file is left.
 """
 
 from __future__ import annotations
@@ -45,21 +45,31 @@ T = TypeVar("T")
 
 
 class Coordinator:
-    """A group coordinator that any Kafka client can use.
+    """A group coordinator that any Kafka client can connect to, started and stopped by ``with`` or ``async with``.
 
-    :param topics: name -> number of partitions; records are kept in memory
+    ::
+
+        with Coordinator(topics={"orders": 12}) as coordinator:
+            consumer = Consumer({"bootstrap.servers": coordinator.address, "group.id": "billing"})
+
+    :param topics: name to number of partitions; their records are kept in memory
+    :param host: the address to listen on
     :param port: 0 takes a free one
-    :param data_dir: where groups and offsets are kept; None keeps them in memory, and a restart has none
-    :param faults: what is to go wrong (faults.py); more can be added while it runs
-    :param tls: a server's context; then there is no plain text
-    :param users: who may connect, by SASL; then nobody else may
-    :param permissions: who may do what
-    :param advertise: what clients are told to connect to; by default where it listens
-    :param metrics_port: where Prometheus finds its metrics over HTTP; 0 takes a free port
-    :param auto_create_partitions: of a topic that a client asks for and that is not there; None creates none
-    :param limits: what a peer may cost
+    :param data_dir: the folder for groups and offsets; None keeps them in memory, so a restart begins without any
+    :param config: the settings of a Kafka broker that concern groups; Kafka's defaults
+    :param faults: what goes wrong; see `Fault`. More can be added while it runs
+    :param tls: a server's context; plain text is not served then
+    :param users: who may connect, by SASL; without them everybody may
+    :param permissions: who may do what; without them everything is allowed
+    :param advertise: host and port that clients are sent to; by default those it listens on
+    :param auto_create_partitions: of a topic that a client asks for and that does not exist; None creates none
+    :param metrics_port: serves Prometheus metrics over HTTP; 0 takes a free port, None serves none
+    :param limits: what clients may cost
+    :ivar host: as given
+    :ivar port: the chosen one, once it has started
+    :ivar metrics_port: likewise
     :raises ValueError: a topic's name or number of partitions is not allowed
-    :raises TypeError: an argument is not what it should be
+    :raises TypeError: an argument has the wrong type
     """
 
     def __init__(
@@ -88,7 +98,7 @@ class Coordinator:
             ("permissions", permissions, Permissions),
             ("advertise", advertise, tuple),
             ("limits", limits, PeerLimits),
-        ):  # here, since a wrong one would be found out by the first client's request, in another thread
+        ):  # checked here: otherwise the first client's request would fail, in another thread
             if value is not None and not isinstance(value, kind):
                 raise TypeError(f"{name} must be a {kind.__name__}, not {value!r}")
         self.host, self.port = host, port
@@ -96,7 +106,7 @@ class Coordinator:
         self.metrics_port = metrics_port
         self._tls = tls
         self._advertise = advertise
-        unknown = Endpoint(0, host, port)  # until the socket is open
+        unknown = Endpoint(0, host, port)  # replaced once the socket is open
         self._topics = Topics(
             unknown,
             topics,
@@ -114,7 +124,7 @@ class Coordinator:
     def start(self) -> Self:
         """Open the socket, read the log, and serve.
 
-        :raises OSError: the port is taken, or the folder cannot be used
+        :raises OSError: the port is in use, or the folder cannot be used
         :raises CorruptLogError: the log is damaged in a way that a crash does not explain
         :raises RuntimeError: it was started before
         """
@@ -122,9 +132,9 @@ class Coordinator:
         return self
 
     def stop(self) -> None:
-        """Answer what waits, write what is to be kept, and end. A second call does nothing.
+        """Answer parked requests, write what must be kept, and end. A second call does nothing.
 
-        :raises RuntimeError: it does not end
+        :raises RuntimeError: it does not end in time
         """
         self._life.stop()
 
@@ -143,7 +153,7 @@ class Coordinator:
         await asyncio.to_thread(self.stop)
 
     def wait(self) -> None:
-        """Wait until it has been stopped, from another thread or by a signal's exception."""
+        """Wait until another thread has stopped it, or the exception of a signal ends the wait."""
         if self._life.started:
             self._life.wait()
 
@@ -151,28 +161,34 @@ class Coordinator:
 
     @property
     def address(self) -> str:
-        """What clients connect to: ``HOST:PORT``."""
+        """The address for ``bootstrap.servers``: ``HOST:PORT``."""
         return local_address(self.host, self.port)
 
     @property
     def rebalances(self) -> list[RebalanceAccount]:
-        """The accounts of the rebalances that have ended, oldest first; the older ones are forgotten."""
+        """Accounts of the last rebalances that have ended, oldest first."""
         return self._call(lambda server: list(server.requests.rebalances.accounts))
 
     def metrics(self) -> str:
-        """What it has counted, in Prometheus's text format."""
+        """Return its metrics, in Prometheus's text format."""
         return self._call(lambda server: server.metrics.exposition().decode())
 
     def create_topic(self, name: str, partitions: int) -> None:
-        """Make a topic. ValueError: the name is not allowed or taken, or there are no partitions."""
+        """Create a topic.
+
+        :raises ValueError: the name is not allowed or taken, or the number of partitions is not from 1 to 100,000
+        """
         self._call(lambda server: server.requests.topics.create(name, partitions))
 
     def add_partitions(self, name: str, count: int) -> int:
-        """Give a topic `count` more partitions, and say how many it has. KeyError: there is no such topic."""
+        """Give a topic `count` more partitions, and return how many it has then.
+
+        :raises KeyError: the topic does not exist
+        """
         return self._call(lambda server: server.requests.topics.add_partitions(name, count))
 
     def add_fault(self, *faults: Fault) -> None:
-        """Let more go wrong from now on."""
+        """Add faults, which apply from now on."""
 
         def add(server: Server) -> None:
             if server.requests.faults is None:
@@ -183,7 +199,7 @@ class Coordinator:
         self._call(add)
 
     def clear_faults(self) -> None:
-        """Let nothing go wrong any more. What is being delayed still comes."""
+        """Remove all faults. Requests and responses that are being delayed still arrive."""
 
         def clear(server: Server) -> None:
             server.requests.faults = None
@@ -191,10 +207,10 @@ class Coordinator:
         self._call(clear)
 
     def _call(self, what: Callable[[Server], T]) -> T:
-        """Do something in the loop's thread, where everything lives."""
+        """Call `what` in the thread of the loop, which owns the server."""
         server = self._server
         if server is None:
-            raise RuntimeError("the coordinator does not run")
+            raise RuntimeError("the coordinator is not running")
         return self._life.call(lambda: what(server))
 
     # ---- in its thread
@@ -246,6 +262,6 @@ async def _done_before(stopping: asyncio.Event, work: Coroutine[Any, Any, None])
 
 
 def _cluster_id(data_dir: Path | None) -> str:
-    """Kafka's form of a cluster id: the same for the same folder."""
+    """Return a cluster id in Kafka's form; the same folder has the same id."""
     known = uuid.uuid4() if data_dir is None else uuid.uuid5(uuid.NAMESPACE_URL, data_dir.resolve().as_uri())
     return base64.urlsafe_b64encode(known.bytes).rstrip(b"=").decode()

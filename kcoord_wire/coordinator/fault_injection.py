@@ -1,16 +1,16 @@
-"""What is to go wrong, by script: rules that delay, drop, duplicate, refuse or disconnect requests and responses.
+"""Fault injection: rules that delay, drop, duplicate, refuse or disconnect requests and responses.
 
 A script is a TOML file of ``[[fault]]`` tables, or a list of `Fault` in Python; a table's keys are the fields of
 `Fault`::
 
-    [[fault]]                   # the third heartbeat of members called worker-7... is lost, and the two after it
+    [[fault]]                   # of the heartbeats of members called worker-7..., the third to the fifth are lost
     api = "Heartbeat"
     action = "drop"
     member = "worker-7"
     after = 2
     count = 3
 
-    [[fault]]                   # one answer to a commit in ten comes 5 s late
+    [[fault]]                   # one response to a commit in ten is 5 s late
     api = "OffsetCommit"
     on = "response"
     action = "delay"
@@ -19,10 +19,10 @@ A script is a TOML file of ``[[fault]]`` tables, or a list of `Fault` in Python;
 
 Laws:
 
-* No clock and no chance: the same requests in the same order meet the same faults.
-* Every rule that matches counts, whatever the others do. Of what they ask for, delays and copies add up, the first
-  error holds, and whoever obeys looks at disconnect first, then at drop, error, copies.
-* A rule that is used up costs nothing any more, and an api without rules costs one look-up.
+* There is no clock and no randomness: the same requests in the same order meet the same faults.
+* All matching rules apply. Delays and copies add up, the first error wins. Precedence after the delay: disconnect,
+  drop, error, copies.
+* A rule that is used up costs nothing, and an api without rules costs one look-up.
 """
 
 from __future__ import annotations
@@ -47,26 +47,31 @@ GROUP_FIELDS = ("group_id", "groups", "groups_names", "key", "coordinator_keys")
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One rule. What it does, what it is for, and when.
+    """One rule: an action, which requests or responses it is for, and when it strikes.
 
-    On a request, ``delay`` is a delay before the coordinator sees it; ``drop``: never seen nor answered; ``duplicate``:
-    seen twice, answered once; ``error``: answered with the error, never seen; ``disconnect``: the connection closed,
-    not seen. On a response all of that happens after the coordinator has done its part: its answer is late, lost,
-    sent twice, replaced by the error, or the connection is closed instead.
+    On a request, ``delay`` lets the coordinator see it later; with ``drop`` the request is neither seen nor answered;
+    with ``duplicate`` it is seen twice and answered once; with ``error`` it is answered with the error and not seen;
+    with ``disconnect`` the connection is closed instead. On a response all of that happens after the coordinator has
+    handled the request: the response is late, lost, sent twice, replaced by the error, or the connection is closed.
+
+    ::
+
+        Fault("drop", api="Heartbeat", member="worker-7", after=2, count=3)
+        Fault("delay", on="response", api="OffsetCommit", delay_ms=5000, every=10)
 
     :ivar action: ``delay``, ``drop``, ``duplicate``, ``error`` or ``disconnect``
     :ivar on: ``request`` or ``response``
     :ivar api: an api's name as in `kcoord_wire.api_keys`, such as ``JoinGroup``; None for every api
     :ivar group: only requests that name this group
-    :ivar member: only requests of a member whose id or client id begins so, or whose instance id it is
+    :ivar member: only requests of a member whose id or client id begins with this, or whose instance id it is
     :ivar client_id: only requests with this client id in their header
     :ivar versions: only these versions: a range, or text such as ``3``, ``0-5`` or ``6+``
-    :ivar after: so many matches are let through first
-    :ivar every: of the matches behind those, only each so-manieth
-    :ivar count: so many times in all; None for ever
-    :ivar from_ms: only from this time on; ms since the coordinator has started
-    :ivar until_ms: only before this time; None for ever
-    :ivar delay_ms: for ``delay``: how long
+    :ivar after: the number of matches to let through first
+    :ivar every: after those, strike only every n-th match
+    :ivar count: strike at most this often; None for no limit
+    :ivar from_ms: strike only from this time on, in ms since the coordinator started
+    :ivar until_ms: strike only before this time; None for no limit
+    :ivar delay_ms: for ``delay``: its length
     :ivar error: for ``error``: an `ErrorCode`, its name, or its number
     :raises SettingsError: the fields contradict each other or name what does not exist
     """
@@ -90,7 +95,7 @@ class Fault:
         for key in ("action", "on", "api", "group", "member", "client_id"):
             value = getattr(self, key)
             if not isinstance(value, str) and (value is not None or key in ("action", "on")):
-                raise SettingsError(key, f"text is wanted, not {value!r}")
+                raise SettingsError(key, f"must be text, not {value!r}")
         _one_of("action", self.action, ACTIONS)
         _one_of("on", self.on, DIRECTIONS)
         if self.api is not None:
@@ -100,9 +105,9 @@ class Fault:
             if value is None and key in ("count", "until_ms"):
                 continue
             if type(value) is not int or value < least:
-                raise SettingsError(key, f"a whole number from {least} up is wanted, not {value!r}")
+                raise SettingsError(key, f"must be a whole number from {least} up, not {value!r}")
         if self.until_ms is not None and self.until_ms <= self.from_ms:
-            raise SettingsError("until_ms", "is not after from_ms")
+            raise SettingsError("until_ms", "must be after from_ms")
         if (self.action == "delay") != bool(self.delay_ms):
             raise SettingsError("delay_ms", "goes with action = 'delay', and with no other")
         if (self.action == "error") != (self.error is not None):
@@ -111,7 +116,7 @@ class Fault:
         object.__setattr__(self, "error", _parse_error(self.error))
 
     def matches(self, message: Any, version: int, client_id: str) -> bool:
-        """Whether a request of the rule's api is of those that it is for; when is not looked at."""
+        """Return whether the rule is for this request of its api, whatever the time and the counts."""
         return (
             (self.client_id is None or self.client_id == client_id)
             and (self.versions is None or version in self.versions)  # type: ignore[operator]  # parsed
@@ -122,13 +127,13 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """What is to become of one request or response.
+    """What all matching rules together do to one request or response.
 
-    :ivar delay_ms: first wait so long
-    :ivar drop: then forget it
-    :ivar copies: or let it happen so many times
-    :ivar error: or answer with this
-    :ivar disconnect: or close the connection
+    :ivar delay_ms: how long to wait first
+    :ivar drop: whether to discard it
+    :ivar copies: how many times to deliver it
+    :ivar error: what to answer instead; None for no error
+    :ivar disconnect: whether to close the connection
     """
 
     delay_ms: int = 0
@@ -139,7 +144,7 @@ class Injection:
 
     @property
     def actions(self) -> list[str]:
-        """The names of the actions that it consists of."""
+        """The names of the actions that strike."""
         happens = {
             "delay": self.delay_ms > 0,
             "drop": self.drop,
@@ -154,7 +159,12 @@ CLEAN = Injection()
 
 
 class Tally(NamedTuple):
-    """How often a rule has matched, and how often it has struck."""
+    """How often a rule has matched, and how often it has struck.
+
+    :ivar fault: the rule
+    :ivar matches: requests or responses that it was for
+    :ivar hits: those that it has struck
+    """
 
     fault: Fault
     matches: int
@@ -162,9 +172,10 @@ class Tally(NamedTuple):
 
 
 class Faults:
-    """Rules at work. False where none can strike any more.
+    """A set of rules and their counts. It is false when no rule can strike any more.
 
-    :param rules: the first rules; more can be added, and removed, at any time
+    :param rules: the first rules; rules can be added and removed at any time
+    :raises TypeError: one of them is not a `Fault`
     """
 
     def __init__(self, rules: Iterable[Fault] = ()) -> None:
@@ -174,7 +185,7 @@ class Faults:
 
     @classmethod
     def from_file(cls, path: Path | str) -> Faults:
-        """The rules of a TOML file.
+        """Read the rules of a TOML file.
 
         :raises SettingsError: it is not TOML, or a rule is invalid
         :raises OSError: it cannot be read
@@ -193,12 +204,12 @@ class Faults:
         return bool(self._index)
 
     def add(self, *rules: Fault) -> None:
-        """Let these strike too. TypeError: one is no `Fault`."""
+        """Add rules. TypeError: one is not a `Fault`."""
         self._rules += [_Rule(fault) for fault in rules]
         self._reindex()
 
     def remove(self, rule: Fault) -> None:
-        """Let a rule strike no more. ValueError: there is none like it."""
+        """Remove a rule. ValueError: there is none like it."""
         place = next((place for place, each in enumerate(self._rules) if each.fault == rule), None)
         if place is None:
             raise ValueError(f"no such rule: {rule}")
@@ -206,20 +217,20 @@ class Faults:
         self._reindex()
 
     def clear(self) -> None:
-        """Let nothing go wrong any more."""
+        """Remove all rules."""
         self._rules.clear()
         self._reindex()
 
     def tallies(self) -> list[Tally]:
-        """What each rule has done so far, in the order of the rules."""
+        """Return what each rule has done so far, in the order of the rules."""
         return [Tally(rule.fault, rule.matches, rule.hits) for rule in self._rules]
 
     def decide(self, on: str, api_key: int, message: Any, version: int, client_id: str, elapsed_ms: int) -> Injection:
-        """What is to become of a request, or of the response to it. Counts as one match wherever a rule matches.
+        """Return what happens to a request, or to the response to it, and count a match for each rule that matches.
 
         :param on: ``request`` or ``response``
-        :param message: the request, in either direction: it is what groups and members are read from
-        :param elapsed_ms: since the coordinator has started; never less than in an earlier call
+        :param message: the request, in either direction: groups and members are read from it
+        :param elapsed_ms: since the coordinator started; never less than in an earlier call
         """
         rules = self._index.get((on, api_key))
         if rules is None:
@@ -248,13 +259,13 @@ class Faults:
 
 
 class _Rule:
-    """A fault and how far it has come."""
+    """A fault with its counts."""
 
     __slots__ = ("fault", "hits", "matches")
 
     def __init__(self, fault: Fault) -> None:
         if not isinstance(fault, Fault):
-            raise TypeError(f"a Fault is wanted, not {fault!r}")
+            raise TypeError(f"must be a Fault, not {fault!r}")
         self.fault, self.matches, self.hits = fault, 0, 0
 
     def strikes(self, message: Any, version: int, client_id: str, elapsed_ms: int) -> bool:
@@ -273,11 +284,11 @@ class _Rule:
         return self.hits == fault.count or (fault.until_ms is not None and elapsed_ms >= fault.until_ms)
 
 
-# ---- what a request says of itself
+# ---- groups and members of a request
 
 
 def _groups_of(message: Any) -> Iterator[str]:
-    """The groups that a request names. FindCoordinator's keys count, which are groups nearly always."""
+    """Yield the groups that a request names. The keys of FindCoordinator count: they are groups nearly always."""
     for name in GROUP_FIELDS:
         value = getattr(message, name, None)
         if isinstance(value, str):
@@ -310,7 +321,7 @@ def _parse_versions(versions: range | str | int | None) -> range | None:
         return versions
     found = re.fullmatch(r"(\d+)(?:-(\d+)|(\+))?", "" if isinstance(versions, bool) else str(versions))
     if found is None or int(found[2] or found[1]) < int(found[1]):
-        raise SettingsError("versions", f"3, 0-5 or 6+ is wanted, not {versions!r}")
+        raise SettingsError("versions", f"must be written 3, 0-5 or 6+, not {versions!r}")
     return range(int(found[1]), 1 << 15 if found[3] else int(found[2] or found[1]) + 1)
 
 

@@ -3,27 +3,27 @@
 Laws:
 
 * Counting costs an addition or a dict entry and takes no lock: one thread counts, the scraping thread reads copies.
-  Samples, labels and text are made when somebody scrapes.
-* Counting needs Python alone; prometheus-client, of the extra ``serve``, is imported when samples are asked for.
+  Samples, labels and text are made at a scrape.
+* Counting needs only Python; prometheus-client, of the extra ``serve``, is imported at the first scrape.
 
 ========================================  =========================================================================
 sample                                    what it is
 ========================================  =========================================================================
 kcoord_connections                        connections that are open
-kcoord_connections_accepted_total         connections that were taken
+kcoord_connections_accepted_total         connections that were accepted
 kcoord_connections_closed_total           connections that the server has closed, by ``reason``
 kcoord_received_bytes_total               bytes of requests
 kcoord_sent_bytes_total                   bytes of responses
-kcoord_requests_total                     responses, by ``api`` and ``error``: heartbeats are those of api Heartbeat
+kcoord_requests_total                     responses, by ``api`` and ``error``
 kcoord_request_seconds                    from a request to its response, by ``api``; JoinGroup, SyncGroup and Fetch
                                           wait for others
 kcoord_groups                             groups by ``state``
 kcoord_members                            members of all groups
 kcoord_rebalances_total                   rebalances that have ended, by ``trigger`` and ``outcome``
 kcoord_rebalance_seconds                  their duration, by ``phase``: join, sync, whole
-kcoord_members_removed_total              members that rebalances have cost, by ``why``
+kcoord_members_removed_total              members that were removed during rebalances, by ``why``
 kcoord_sync_seconds                       duration of one write to the log and its fsync
-kcoord_sync_appends                       appends that one such write has taken along
+kcoord_sync_appends                       appends in one such write
 kcoord_log_bytes                          size of the log
 kcoord_faults_total                       faults injected, by ``action``
 ========================================  =========================================================================
@@ -64,7 +64,7 @@ _SECONDS: Final = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0,
 _COUNTS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 SCRAPE_SECONDS: Final = 10.0
 
-# The lists of a response whose parts have errors of their own; what is not here has its error at the top alone.
+# The lists of a response whose parts have errors; other responses have one error, at the top.
 _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "ProduceResponse": ("responses", "partition_responses"),
     "FetchResponse": ("responses", "partitions"),
@@ -81,7 +81,7 @@ _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def first_error(response: Any) -> int:
-    """The error code that a response counts under: the one at its top, else the first that one of its parts has."""
+    """Return the error code to count a response by: the one at the top, else the first of its parts."""
     code: int = getattr(response, "error_code", 0)
     name = type(response).__name__
     if code:
@@ -104,10 +104,10 @@ def _first_error_of(parts: Sequence[Any], path: tuple[str, ...]) -> int:
 
 
 class Histogram:
-    """How often values fell where.
+    """Counts values in buckets.
 
     :ivar bounds: the greatest value of each bucket but the last, ascending
-    :ivar counts: how many values each bucket has, the last one for those above all bounds
+    :ivar counts: number of values in each bucket; the last is for those above all bounds
     :ivar total: the sum of the values
     """
 
@@ -124,7 +124,7 @@ class Histogram:
         self.total += value
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Cumulative counts by upper bound, as Prometheus wants them."""
+        """Return cumulative counts by upper bound, as Prometheus expects them."""
         so_far, buckets = 0, []
         for bound, count in zip((*map(str, self.bounds), "+Inf"), list(self.counts), strict=True):
             so_far += count
@@ -133,20 +133,24 @@ class Histogram:
 
 
 class GroupCounts(NamedTuple):
-    """The groups at one moment: how many by the name of their state, and the members of all."""
+    """The groups at one moment.
+
+    :ivar groups: their number, by the name of the state
+    :ivar members: of all groups together
+    """
 
     groups: Mapping[str, int]
     members: int
 
 
 class Metrics:
-    """The counters of one coordinator. The server adds to the plain numbers itself.
+    """The counters of one coordinator. The server changes the public ones itself.
 
-    :ivar connections: open now
-    :ivar accepted: taken so far
+    :ivar connections: number that is open
+    :ivar accepted: number that was accepted
     :ivar received_bytes: of requests
     :ivar sent_bytes: of responses
-    :ivar closed: connections that the server has closed, by a few fixed reasons
+    :ivar closed: connections that the server has closed, by one of a few reasons
     :ivar faults: injected, by action
     :ivar read_groups: counts the groups; called at each scrape, in the scraping thread
     :ivar read_log_bytes: size of the log; called likewise
@@ -173,7 +177,7 @@ class Metrics:
         """Count a response.
 
         :param error_code: see `first_error`
-        :param seconds: since the request's last byte came
+        :param seconds: since the request's last byte arrived
         """
         self._requests[api_key, error_code] += 1
         self._latencies[api_key].observe(seconds)
@@ -196,7 +200,7 @@ class Metrics:
 
     @cached_property
     def registry(self) -> CollectorRegistry:
-        """A registry of these metrics alone.
+        """A registry of these metrics only.
 
         :raises MissingLibraryError: prometheus-client is not installed
         """
@@ -205,11 +209,11 @@ class Metrics:
         return registry
 
     def describe(self) -> list[Metric]:
-        """No names ahead of time: they are all in `collect`, which must not run before there is a server."""
+        """Return no names in advance: `collect` has them all, and must not run before there is a server."""
         return []
 
     def collect(self) -> Iterable[Metric]:
-        """The samples of this moment."""
+        """Yield the current samples."""
         core = _prometheus("metrics_core")
 
         def family(kind: str, name: str, text: str, values: Mapping[Any, float | Histogram], *labels: str) -> Metric:
@@ -223,7 +227,7 @@ class Metrics:
         counter, gauge, histogram = (partial(family, kind) for kind in ("Counter", "Gauge", "Histogram"))
         groups, members = self.read_groups()
         yield gauge("connections", "Connections that are open", {(): self.connections})
-        yield counter("connections_accepted", "Connections that were taken", {(): self.accepted})
+        yield counter("connections_accepted", "Connections that were accepted", {(): self.accepted})
         yield counter("connections_closed", "Connections closed by the server", _labelled(self.closed), "reason")
         yield counter("received_bytes", "Bytes of requests", {(): self.received_bytes})
         yield counter("sent_bytes", "Bytes of responses", {(): self.sent_bytes})
@@ -236,33 +240,33 @@ class Metrics:
         yield counter("rebalances", "Rebalances that have ended", dict(self._rebalances), "trigger", "outcome")
         phases = {(phase,): duration for phase, duration in self._durations.items()}
         yield histogram("rebalance_seconds", "Duration of rebalances", phases, "phase")
-        yield counter("members_removed", "Members that rebalances have cost", _labelled(self._removed), "why")
+        yield counter("members_removed", "Members removed during rebalances", _labelled(self._removed), "why")
         yield histogram("sync_seconds", "Duration of a write to the log and its fsync", {(): self._sync_seconds})
         yield histogram("sync_appends", "Appends in one write to the log", {(): self._sync_appends})
         yield gauge("log_bytes", "Size of the log", {(): self.read_log_bytes()})
         yield counter("faults", "Faults injected", _labelled(self.faults), "action")
 
     def exposition(self) -> bytes:
-        """All samples in Prometheus's text format."""
+        """Return all samples in Prometheus's text format."""
         text: bytes = _prometheus("exposition").generate_latest(self.registry)
         return text
 
     def serve(self, host: str = "127.0.0.1", port: int = 0) -> MetricsServer:
-        """Answer scrapes over HTTP until the server is stopped. Anybody who reaches the port can read; who asks nothing
-        for `SCRAPE_SECONDS` is let go, since each takes a thread and an open file.
+        """Answer scrapes over HTTP until the server is stopped. Every client that reaches the port can read them. A
+        client that sends nothing for `SCRAPE_SECONDS` is disconnected, since it takes a thread and an open file.
 
         :param port: 0 takes a free one
-        :raises OSError: the port cannot be had
+        :raises OSError: the port cannot be opened
         """
         server, thread = _prometheus("exposition").start_http_server(port, host, self.registry)
-        server.RequestHandlerClass = _impatient(server.RequestHandlerClass)
+        server.RequestHandlerClass = _with_timeout(server.RequestHandlerClass)
         return MetricsServer(server, thread)
 
 
 class MetricsServer:
-    """The HTTP server of `Metrics.serve`, in a thread of its own.
+    """The HTTP server of `Metrics.serve`, in its own thread.
 
-    :ivar port: where it listens
+    :ivar port: the port it listens on
     """
 
     def __init__(self, server: WSGIServer, thread: threading.Thread) -> None:
@@ -285,15 +289,15 @@ class MetricsServer:
         self.stop()
 
 
-def _impatient(handler: type[WSGIRequestHandler]) -> type[WSGIRequestHandler]:
-    class Impatient(handler):  # type: ignore[valid-type,misc]  # a class of prometheus-client
+def _with_timeout(handler: type[WSGIRequestHandler]) -> type[WSGIRequestHandler]:
+    class WithTimeout(handler):  # type: ignore[valid-type,misc]  # a class of prometheus-client
         timeout = SCRAPE_SECONDS
 
         def handle(self) -> None:
             with suppress(OSError):  # TimeoutError among them; socketserver would print a traceback
                 super().handle()
 
-    return Impatient
+    return WithTimeout
 
 
 def _prometheus(module: str) -> Any:

@@ -1,13 +1,13 @@
-"""Who may do what with which group and topic: rules from a file, applied around the machines as Kafka's broker does it.
+"""Permissions: who may do what with which group and topic, applied around the machines as Kafka's broker does.
 
 Laws:
 
 * What no rule allows is refused; a rule that denies wins over any that allows. Allowing read, write or delete allows
   describe; denying them does not deny it.
-* The machines see only what is allowed. What is not is answered here, with GROUP_AUTHORIZATION_FAILED (30),
-  TOPIC_AUTHORIZATION_FAILED (29) or CLUSTER_AUTHORIZATION_FAILED (31), and put into the answer in the order of the
-  request. Where everything was asked for ("all topics", ListGroups) it is left out instead.
-* A topic that is not allowed is refused before anybody asks whether it exists.
+* The machines see only what is allowed. The rest is answered here, with GROUP_AUTHORIZATION_FAILED (30),
+  TOPIC_AUTHORIZATION_FAILED (29) or CLUSTER_AUTHORIZATION_FAILED (31), in the order of the request. Where a request
+  asks for everything ("all topics", ListGroups), what is not allowed is left out instead.
+* A topic that is not allowed is refused whether or not it exists.
 
 ====================================================  ========  ==================
 api                                                   group     topic
@@ -52,7 +52,7 @@ from kcoord_wire.error_codes import ErrorCode
 __all__ = ["ANONYMOUS", "Finish", "Operation", "Permissions", "Rule"]
 
 ANONYMOUS: Final = "User:ANONYMOUS"
-"""Who a connection without SASL belongs to."""
+"""The principal of a connection without SASL."""
 
 _NO_GROUP = ErrorCode.GROUP_AUTHORIZATION_FAILED
 _NO_TOPIC = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -60,12 +60,12 @@ _REMEMBERED: Final = 8192  # decisions; names come from clients, so their number
 _GROUP_KEY: Final = 0  # FindCoordinator's key type of groups
 
 Finish = Callable[[Any | None], Any]
-"""Makes the whole answer of the machine's, which is None where the machine was not asked."""
+"""Makes the whole answer from the machine's, which is None where the machine was not asked."""
 _Split = tuple[Any | None, Finish | None]
 
 
 class Operation(enum.IntEnum):
-    """What can be done, with Kafka's number of it (AclOperation), which is its bit in "authorized operations"."""
+    """An operation, with Kafka's number (AclOperation), which is also its bit in "authorized operations"."""
 
     READ = 3
     WRITE = 4
@@ -82,12 +82,12 @@ _IMPLIED_BY = {Operation.DESCRIBE: frozenset(Operation)}
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Some principals, some operations, and the groups and topics that they concern.
+    """Principals, operations, and the groups and topics they concern. A name may end in ``*``, which matches any text.
 
-    :ivar principals: ``User:NAME``; this and the next two may end in ``*``, which stands for any text
+    :ivar principals: ``User:NAME``
+    :ivar operations: what is allowed or denied
     :ivar groups: group ids
     :ivar topics: topic names
-    :ivar operations: what is allowed or denied
     """
 
     principals: tuple[str, ...]
@@ -97,54 +97,52 @@ class Rule:
 
 
 class Permissions:
-    """Rules in force.
+    """Rules that allow and deny. What no rule allows is refused, and a rule that denies wins. As a file::
 
-    ::
+    [[allow]]
+    principals = ["User:billing"]       # or User:billing-*, or *; User:ANONYMOUS where there is no SASL
+    groups = ["billing", "billing-*"]
+    topics = ["orders", "payments"]
+    operations = ["read"]               # read, write, describe, delete, or all
 
-        [[allow]]
-        principals = ["User:billing"]       # or User:billing-*, or *; User:ANONYMOUS where there is no SASL
-        groups = ["billing", "billing-*"]
-        topics = ["orders", "payments"]
-        operations = ["read"]               # read, write, describe, delete, or all
-
-        [[deny]]
-        principals = ["*"]
-        topics = ["payments-secret*"]
-        operations = ["all"]
+    [[deny]]
+    principals = ["*"]
+    topics = ["payments-secret*"]
+    operations = ["all"]
     """
 
     def __init__(self, allow: Iterable[Rule], deny: Iterable[Rule] = ()) -> None:
         self._allow = tuple(allow)
         self._deny = tuple(deny)
-        self._judge = lru_cache(_REMEMBERED)(self._judge_afresh)
+        self._decide_cached = lru_cache(_REMEMBERED)(self._decide)
 
     @classmethod
     def from_file(cls, path: Path | str) -> Self:
         """Read a TOML file.
 
-        :raises SettingsError: it is not TOML, or does not say what is shown above
+        :raises SettingsError: it is not TOML, or not of the form above
         :raises OSError: it cannot be read
         """
         rules = read_rules(path, {"allow": _RULE_KEYS, "deny": _RULE_KEYS})
         return cls(**{kind: [_read_rule(table, where) for where, table in found] for kind, found in rules.items()})
 
-    # ---- judgement
+    # ---- decisions
 
     def allows_group(self, principal: str, operation: Operation, group_id: str) -> bool:
-        """Whether the principal may do this with the group."""
-        return self._judge(principal, operation, "groups", group_id)
+        """Return whether the principal may do this with the group."""
+        return self._decide_cached(principal, operation, "groups", group_id)
 
     def allows_topic(self, principal: str, operation: Operation, name: str) -> bool:
-        """Whether the principal may do this with the topic."""
-        return self._judge(principal, operation, "topics", name)
+        """Return whether the principal may do this with the topic."""
+        return self._decide_cached(principal, operation, "topics", name)
 
     def allows_some_topic(self, principal: str, operation: Operation) -> bool:
-        """Whether there can be a topic with which the principal may do this."""
-        # No topic name holds a NUL, so it stands for a name that only a pattern can cover.
+        """Return whether the principal may do this with any topic that could exist."""
+        # No topic name contains NUL: it makes a name that only a pattern can match.
         names = (name.replace("*", "\0") for rule in self._allow for name in rule.topics)
-        return any(self._judge(principal, operation, "topics", name) for name in names)
+        return any(self._decide_cached(principal, operation, "topics", name) for name in names)
 
-    def _judge_afresh(self, principal: str, operation: Operation, kind: str, name: str) -> bool:
+    def _decide(self, principal: str, operation: Operation, kind: str, name: str) -> bool:
         if _covers(self._deny, principal, frozenset((operation,)), kind, name):
             return False
         return _covers(self._allow, principal, _IMPLIED_BY.get(operation, frozenset((operation,))), kind, name)
@@ -154,13 +152,13 @@ class Permissions:
     def split(
         self, request: Any, version: int, principal: str, name_of: Callable[[uuid.UUID], str | None]
     ) -> tuple[Any | None, Finish | None]:
-        """Take from a request what the principal may not ask.
+        """Remove from a request what the principal may not ask.
 
         :param principal: ``User:NAME``, or `ANONYMOUS`
-        :param name_of: the name of the topic with an id; what it does not know is left to the machine to refuse
-        :return: what is left to ask, None if nothing is; and how the whole answer is made of the machine's answer to
-            that (of None if nothing was asked), or None if it needs no change. Of Produce with acks 0, which is never
-            answered, the second not being None says that something was refused: Kafka closes the connection then.
+        :param name_of: the name of the topic with an id; ids that it does not know are left for the machine to refuse
+        :return: the rest of the request, None if nothing is left; and a function that makes the whole answer from the
+            machine's answer (None if nothing was asked), or None if that needs no change. For Produce with acks 0,
+            which is never answered, a function means that something was refused: Kafka closes the connection then.
         """
         apply = _SPLITS.get(type(request))
         return (request, None) if apply is None else apply(_Asker(self, principal, name_of), request, version)
@@ -216,7 +214,7 @@ def _matches(patterns: tuple[str, ...], name: str) -> bool:
 
 
 class _Asker(NamedTuple):
-    """Who asks, of what rules."""
+    """A principal with the rules that apply to it."""
 
     permissions: Permissions
     principal: str
@@ -249,7 +247,7 @@ def _refuse(response: Any) -> _Split:
 
 
 def _merge(verdicts: Sequence[bool], refused: Sequence[Any], answered: Sequence[Any]) -> list[Any]:
-    """The answers to the parts of a request in their order; more answers than parts come last."""
+    """Return the answers to the parts of a request in their order; surplus answers come last."""
     refusals, answers = iter(refused), iter(answered)
     merged = [next(answers if verdict else refusals, None) for verdict in verdicts]
     return [part for part in merged if part is not None] + list(answers)
@@ -258,8 +256,10 @@ def _merge(verdicts: Sequence[bool], refused: Sequence[Any], answered: Sequence[
 class _Parts(NamedTuple):
     """An api whose request is a list of parts and whose response has one part for each.
 
-    :ivar asked: the request's list; :ivar answered: the response's
-    :ivar refuse: the response's parts to a request of refused parts only
+    :ivar asked: the name of the request's list
+    :ivar response: the class of the response
+    :ivar answered: the name of the response's list
+    :ivar refuse: makes the response's parts for a request of refused parts only
     """
 
     asked: str
@@ -444,8 +444,8 @@ def _split_offset_fetch(asker: _Asker, request: m.OffsetFetchRequest, version: i
 
 
 def _split_fetched(asker: _Asker, group: Any, topic_class: type, partition_class: type) -> _Split:
-    """Split one group's part of OffsetFetch, of which versions 0 to 7 consist. The machine is asked for the group even
-    if no topic is left: what is wrong with the group goes before what is wrong with its topics."""
+    """Split one group's part of OffsetFetch; versions 0 to 7 are one such part. The machine is asked for the group even
+    if no topic is left, because errors of the group take precedence over errors of its topics."""
     if group.topics is None:
 
         def leave_out(answer: Any) -> Any:
@@ -487,7 +487,7 @@ def _split_metadata(asker: _Asker, request: m.MetadataRequest, version: int) -> 
         finish = leave_out
     else:
         verdicts = [asker.may_topic(Operation.DESCRIBE, topic) for topic in request.topics]
-        # The answer names the brokers too, so the machine is asked even if no topic is left.
+        # The answer lists the brokers too, so the machine is asked even if no topic is left.
         allowed, finish = _METADATA.split(request, version, verdicts, ask_always=True)
     if version < TOPIC_OPERATIONS_FROM or not request.include_topic_authorized_operations:
         return allowed, finish

@@ -4,7 +4,7 @@ Laws:
 
 * Text that came from a client is bounded and free of control characters in the log's line, and bounded in its JSON: a
   member cannot write lines of the log, nor fill it.
-* What is remembered is bounded by `REMEMBERED_JOINS`.
+* The accounts in memory are bounded by `REMEMBERED_JOINS`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class RebalanceLog:
 
 
 def _last_to_join(rebalance: RebalanceAccount) -> tuple[str, int] | None:
-    """Who came last, and how many ms after the one before, or after the start if alone."""
+    """Return the member that joined last, and how many ms after the one before, or after the start if it is alone."""
     if rebalance.joined_at is None or not rebalance.joins:
         return None
     member_id, at = rebalance.joins[-1]
@@ -64,7 +64,7 @@ def _last_to_join(rebalance: RebalanceAccount) -> tuple[str, int] | None:
 
 
 def rebalance_to_json(rebalance: RebalanceAccount, phase: Phase) -> dict[str, Any]:
-    """A rebalance at one of its phases, for a log of JSON objects. Durations are in milliseconds, null until over.
+    """Return a rebalance at one of its phases, for a log of JSON objects. Durations are in ms, or null.
 
     ::
 
@@ -107,7 +107,7 @@ def rebalance_to_json(rebalance: RebalanceAccount, phase: Phase) -> dict[str, An
 
 
 def describe_rebalance(rebalance: RebalanceAccount) -> str:
-    """The same in one line for people, as far as the rebalance has come."""
+    """Return a rebalance in one line for people, as far as it has come."""
     join_ms, sync_ms, whole_ms = durations(rebalance)
     if whole_ms is not None:
         phases = "" if join_ms is None else f" (join {join_ms}, sync {sync_ms})"
@@ -118,7 +118,7 @@ def describe_rebalance(rebalance: RebalanceAccount) -> str:
         head = f"rebalance of generation {rebalance.generation_id} has begun"
     who = _member(rebalance.member_id, rebalance.client_id, rebalance.client_host)
     instance = "" if rebalance.group_instance_id is None else f", instance {_shown(rebalance.group_instance_id)}"
-    reason = f", who says: {_shown(rebalance.reason)}" if rebalance.reason else ""
+    reason = f", stated reason: {_shown(rebalance.reason)}" if rebalance.reason else ""
     parts = [f"group {_shown(rebalance.group_id)}: {head}", f"{rebalance.trigger}: {who}{instance}{reason}"]
     last = _last_to_join(rebalance)
     if last is not None:
@@ -143,7 +143,7 @@ def _cut(text: str) -> str:
 
 
 def _shown(text: str) -> str:
-    """A client's text within a line: bounded, and with its control characters escaped."""
+    """Return a client's text for a log line: bounded, and with control characters escaped."""
     text = _cut(text)
     if not text.isprintable():
         text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,15 +1,15 @@
-"""The coordinator's machine beside its log: what was appended goes to disk, what depends on it waits until it is there.
+"""The group machine with its log: appends are written to disk, and replies that depend on them are held until then.
 
-The server and the virtual cluster both run this, so that a crash in the one is a crash in the other.
+The server and the simulation both run this, so that a crash in the one is a crash in the other.
 
 Laws:
 
-* No clock, no thread, no socket: the caller says what time it is, when to write and when the write has ended.
-* What the machine appends is with the store before anyone is told anything of it, so that both count alike.
-* A reply leaves through `send` no earlier than the append it names is on disk. All that was appended while one write
-  went on goes into the next: one fsync for many requests.
-* After a write has failed nothing that was in memory counts: what waits is answered NOT_COORDINATOR (16), and
-  `recover` begins anew from what the disk has.
+* It has no clock, thread or socket: the host passes the time, and says when to write and when the write has ended.
+* An append reaches the store before any reply of the same call is sent, so that machine and store number appends alike.
+* A reply is sent no earlier than the append it names is on disk. Everything appended during one write goes into the
+  next: one fsync for many requests.
+* After a failed write the state in memory is dropped: replies that are held are replaced by NOT_COORDINATOR (16), and
+  `recover` starts over from the disk.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ __all__ = ["Runtime"]
 
 
 class Runtime:
-    """A `GroupMachine` with the log that it writes to.
+    """A `GroupMachine` with its log.
 
     :param send: called with the token of a request and the response to it, once for each request
     :param account: called for each phase of each rebalance
+    :ivar machine: the group machine
+    :ivar store: the log
     """
 
     def __init__(
@@ -57,7 +59,7 @@ class Runtime:
 
     @property
     def held(self) -> int:
-        """How many replies wait for the disk."""
+        """Number of replies that are held until an append is on disk."""
         return len(self._held)
 
     def recover(self, now: int) -> None:
@@ -69,12 +71,12 @@ class Runtime:
         self.load(self.store.recover(), now)
 
     def load(self, records: Sequence[LogRecord], now: int) -> None:
-        """Begin to serve with what the store's `recover` has given; for who calls that in another thread."""
+        """Begin to serve with what the store's `recover` has returned, which the server calls in another thread."""
         self._base = self._durable = self.machine.appended
         self.submit(Load(records), now)
 
     def submit(self, event: Event, now: int) -> None:
-        """Give the machine an event, and carry out what it says."""
+        """Give the machine an event, and carry out its effects."""
         effects = self.machine.handle(event, now)
         for effect in effects:
             if isinstance(effect, Append):
@@ -90,11 +92,11 @@ class Runtime:
                 self._account(effect)
 
     def begin_sync(self) -> Sync | None:
-        """What is to be written next; None if there is nothing. Its `run` may be called in another thread."""
+        """Return what has to be written next; None if nothing. Its `run` may be called in another thread."""
         return self.store.begin_sync()
 
     def end_sync(self, sync: Sync) -> None:
-        """The write has succeeded: send what has waited for it."""
+        """Note that the write has succeeded, and send the replies that were held for it."""
         self.store.end_sync(sync)
         self._durable = self._base + sync.last
         while self._held and self._held[0][0] <= self._durable:
@@ -102,10 +104,11 @@ class Runtime:
             self._send(reply.token, reply.message)
 
     def sync_failed(self, now: int) -> None:
-        """The write has failed, or the coordinator gives up: refuse all that waits. `recover` makes it serve again."""
+        """Note that the write has failed, or that the coordinator stops: refuse what is held and parked. After
+        `recover` it serves again."""
         held, self._held = sorted(self._held), []
         for _, _, reply in held:
-            assert reply.request is not None, "what waits for the disk names its request"
+            assert reply.request is not None, "a reply that is held names its request"
             request = reply.request
             self._send(reply.token, refusal(request.message, request.version, ErrorCode.NOT_COORDINATOR))
         self.submit(Resign(), now)

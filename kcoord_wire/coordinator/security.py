@@ -1,17 +1,16 @@
-"""Who a connection belongs to: SASL PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 as Kafka's brokers speak them, sans IO.
+"""Authentication: SASL PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 as Kafka's brokers speak them, without IO.
 
 Laws:
 
-* A `Session` belongs to one connection and sees its requests in their order. Its failures are final: the answer, if
-  there is one, goes out, and the connection is closed `FAILURE_DELAY_MS` later, which is Kafka's
-  connection.failed.authentication.delay.ms.
-* A refusal tells nobody whether the user exists: an unknown one gets a salt that stays the same for the same name while
-  the server runs, the same steps and the same words. Secrets are compared in constant time, and no plain password is
+* A `Session` belongs to one connection and sees its requests in order. A failure is final: the answer, if there is one,
+  is sent, and the connection is closed `FAILURE_DELAY_MS` later (Kafka's connection.failed.authentication.delay.ms).
+* A refusal does not reveal whether the user exists: an unknown user gets a salt that stays the same for its name while
+  the server runs, the same steps and the same text. Secrets are compared in constant time, and no plain password is
   kept in memory.
-* What a token costs is bounded before it is looked at: at most `MAX_TOKEN_BYTES`, and no key derivation in an exchange.
-* Channel binding is not offered: a SCRAM client that asks for it ("p=") is refused, "n" and "y" are served.
-* Sessions do not end (session_lifetime_ms is 0), so there is no reauthentication: as by a broker whose
-  connections.max.reauth.ms is 0, a second handshake is answered ILLEGAL_SASL_STATE (34) and the connection lives on.
+* The cost of a token is bounded before it is read: at most `MAX_TOKEN_BYTES`, and no key derivation in an exchange.
+* Channel binding is not supported: a SCRAM client that asks for it ("p=") is refused, "n" and "y" are served.
+* Sessions do not end (session_lifetime_ms is 0), so there is no reauthentication: as with a broker whose
+  connections.max.reauth.ms is 0, a second handshake is answered ILLEGAL_SASL_STATE (34) and the connection stays open.
 
 SCRAM's server side is scramp, of the extra ``serve``. Sources: RFC 4616, 5802, 7677; KIP-43, 84, 152, 368; Kafka's
 SaslServerAuthenticator, ScramSaslServer and PlainSaslServer.
@@ -63,9 +62,14 @@ _CREDENTIAL: Final = re.compile(r"salt=([^,]+),stored_key=([^,]+),server_key=([^
 
 
 class Credential(NamedTuple):
-    """What a server keeps of a SCRAM password (RFC 5802 section 3). Its text is what Kafka stores::
+    """What a server stores of a SCRAM password (RFC 5802 section 3). ``str`` gives the form in which Kafka stores it::
 
-    salt=BASE64,stored_key=BASE64,server_key=BASE64,iterations=4096
+        salt=BASE64,stored_key=BASE64,server_key=BASE64,iterations=4096
+
+    :ivar salt: random
+    :ivar stored_key: the hash of the client's key
+    :ivar server_key: proves the server to the client
+    :ivar iterations: of PBKDF2
     """
 
     salt: bytes
@@ -77,7 +81,7 @@ class Credential(NamedTuple):
     def derive(
         cls, mechanism: str, password: str, iterations: int = MIN_ITERATIONS, *, salt: bytes | None = None
     ) -> Self:
-        """The credential of a password.
+        """Return the credential of a password.
 
         :param mechanism: ``SCRAM-SHA-256`` or ``SCRAM-SHA-512``
         :param salt: random if not given
@@ -88,7 +92,7 @@ class Credential(NamedTuple):
         salt = secrets.token_bytes(24) if salt is None else salt
         _check_bounds(salt, iterations)
         hash_name = _SCRAM[mechanism]
-        # Java's clients and librdkafka take the password as it is, without SASLprep, and so does this.
+        # Java's clients and librdkafka use the password as it is, without SASLprep, and so does this.
         salted = hashlib.pbkdf2_hmac(hash_name, password.encode(), salt, iterations)
         client_key = hmac.digest(salted, b"Client Key", hash_name)
         stored_key = hashlib.new(hash_name, client_key).digest()
@@ -96,9 +100,9 @@ class Credential(NamedTuple):
 
     @classmethod
     def parse(cls, mechanism: str, text: str) -> Self:
-        """The credential that `text` stands for.
+        """Return the credential that `text` describes.
 
-        :raises ValueError: it does not have the form above, or not the lengths and bounds of the mechanism
+        :raises ValueError: it is not of the form above, or breaks the lengths and bounds of the mechanism
         """
         match = _CREDENTIAL.fullmatch(text)
         if match is None:
@@ -127,9 +131,7 @@ def _check_bounds(salt: bytes, iterations: int) -> None:
 
 
 class Users:
-    """The users that may connect, and how.
-
-    ::
+    """The users that may connect, and how. As a file::
 
         [users.alice]                       # PLAIN and both SCRAMs
         password = "secret"
@@ -137,13 +139,13 @@ class Users:
         [users.bob]                         # this mechanism alone
         SCRAM-SHA-512 = "salt=...,stored_key=...,server_key=...,iterations=8192"
 
-    :ivar mechanisms: those that some user can use, in the order in which they are offered
+    :ivar mechanisms: those that at least one user can use, in the order in which they are offered
     """
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
         """
-        :param passwords: user name -> password
-        :raises SettingsError: there are none, or one is empty
+        :param passwords: user name to password
+        :raises SettingsError: there are none, or a name or password is not allowed
         """
         self._take({name: {"password": password} for name, password in passwords.items()}, "users")
 
@@ -151,7 +153,7 @@ class Users:
     def from_file(cls, path: Path | str) -> Self:
         """Read a TOML file.
 
-        :raises SettingsError: it is not TOML, or does not say what is shown above
+        :raises SettingsError: it is not TOML, or not of the form above
         :raises OSError: it cannot be read
         """
         document = read_tables(path, {"users": "tables like [users.alice]"})
@@ -194,7 +196,7 @@ class Users:
         return hmac.digest(self._secret, text.encode(), "sha256")
 
     def _make_unknown(self, mechanism: str) -> list[Credential]:
-        """Keys that no password has, with the iterations and salt lengths of those who exist."""
+        """Return keys of no password, with the iterations and salt lengths of existing users."""
         length = hashlib.new(_SCRAM[mechanism]).digest_size
         shapes = {(len(known.salt), known.iterations) for known in self._credentials[mechanism].values()}
         return [
@@ -203,12 +205,12 @@ class Users:
         ]
 
     def has_password(self, name: str, password: str) -> bool:
-        """Whether a user of this name may use PLAIN with this password."""
+        """Return whether this user may use PLAIN with this password."""
         known = self._passwords.get(name, self._secret)
         return hmac.compare_digest(self._digest(password), known)
 
     def credential(self, mechanism: str, name: str) -> Credential:
-        """The user's credential, or for an unknown user one that no proof satisfies.
+        """Return the user's credential; for an unknown user, one that no proof satisfies.
 
         :param mechanism: one of `mechanisms`, not PLAIN
         """
@@ -222,7 +224,7 @@ class Users:
 
 
 def _take_name(name: object, where: str) -> None:
-    """Refuse names that SCRAM's preparation turns into others: a name means one user in every mechanism."""
+    """Reject names that SCRAM's preparation changes, so that a name means the same user in every mechanism."""
     if not isinstance(name, str) or not name or len(name.encode()) > _MAX_NAME_BYTES:
         raise SettingsError(where, f"{name!r} is not a user name of 1 to {_MAX_NAME_BYTES} bytes")
     scramp = require("scramp.utils", "serve", "SASL")
@@ -235,20 +237,20 @@ def _take_name(name: object, where: str) -> None:
 
 
 class Admission(enum.Enum):
-    """What becomes of a request on a connection with SASL."""
+    """What happens to a request on a connection with SASL."""
 
     SERVE = "serve"
     """It is handled; SaslHandshake and SaslAuthenticate by the session."""
     REFUSE = "refuse"
     """It is answered ILLEGAL_SASL_STATE (34), and the connection is closed."""
     CLOSE = "close"
-    """The connection is closed without an answer, the request not even decoded."""
+    """The connection is closed without an answer, and the request is not decoded."""
 
 
 class _Refused(Exception):
-    """Authentication has failed; the text is for the peer.
+    """Authentication has failed. The text is for the peer.
 
-    :ivar why: for the operator
+    :ivar why: the reason for the operator
     """
 
     def __init__(self, text: str, why: str) -> None:
@@ -289,12 +291,12 @@ class Session:
 
     @property
     def failed(self) -> bool:
-        """Whether the connection is to be closed."""
+        """Whether authentication has failed, so that the connection has to be closed."""
         return self.failure is not None
 
     def admission(self, api_key: int) -> Admission:
-        """What becomes of a request that arrives now. Before a mechanism is chosen only ApiVersions and SaslHandshake
-        are served, after that only SaslAuthenticate, and everything once it has succeeded."""
+        """Return what happens to a request that arrives now: before a mechanism is chosen only ApiVersions and
+        SaslHandshake are served, then only SaslAuthenticate, and everything once that has succeeded."""
         if self.failure is not None:
             return Admission.CLOSE
         if self.principal is not None:
@@ -304,7 +306,7 @@ class Session:
         return Admission.SERVE if api_key == ApiKey.SASL_AUTHENTICATE else Admission.REFUSE
 
     def handshake(self, request: SaslHandshakeRequest, version: int) -> SaslHandshakeResponse:
-        """Take the choice of a mechanism. Errors: UNSUPPORTED_SASL_MECHANISM (33), with the mechanisms that there are;
+        """Answer the choice of a mechanism. Errors: UNSUPPORTED_SASL_MECHANISM (33), with the offered mechanisms;
         ILLEGAL_SASL_STATE (34) where `admission` does not admit it, or after authentication.
 
         :param version: 0 makes the session `raw`
@@ -326,7 +328,7 @@ class Session:
         return SaslHandshakeResponse(mechanisms=offered)
 
     def authenticate(self, request: SaslAuthenticateRequest, version: int) -> SaslAuthenticateResponse:
-        """Take a token. Errors: SASL_AUTHENTICATION_FAILED (58), with a text for the user; ILLEGAL_SASL_STATE (34)
+        """Answer a token. Errors: SASL_AUTHENTICATION_FAILED (58), with a text for the user; ILLEGAL_SASL_STATE (34)
         where `admission` does not admit it, or after authentication."""
         if self.principal is not None:
             text = "SaslAuthenticate request received after successful authentication"
@@ -342,8 +344,8 @@ class Session:
             return SaslAuthenticateResponse(error_code=code, error_message=str(refused))
 
     def raw_token(self, token: bytes) -> bytes | None:
-        """Take a bare token. The answer is a bare token too, perhaps empty; None means that authentication has failed,
-        and that there is no answer."""
+        """Return the answer to a bare token: another one, perhaps empty. None means that authentication has failed
+        and nothing is answered."""
         if self._exchange is None or not self.raw or self.failure is not None:
             self.failure = self.failure or "unexpected token"
             return None

@@ -563,4 +563,4 @@ def test_bad_files_of_permissions(tmp_path: Path, text: str, message: str) -> No
 def test_what_is_remembered_has_an_end() -> None:
     for number in range(20_000):
         assert not ORDERS.allows_group(ALICE, Operation.READ, f"g{number}")
-    assert ORDERS._judge.cache_info().currsize <= 8192
+    assert ORDERS._decide_cached.cache_info().currsize <= 8192

@@ -45,7 +45,7 @@ def test_lines_of_a_rebalance() -> None:
     start = billing(trigger=Trigger.SESSION_EXPIRED, reason="poll timeout", group_instance_id="i-1")
     assert describe_rebalance(start) == (
         "group billing: rebalance of generation 7 has begun; "
-        "session timeout: c2-6f (client c2, /10.0.0.7), instance i-1, who says: poll timeout"
+        "session timeout: c2-6f (client c2, /10.0.0.7), instance i-1, stated reason: poll timeout"
     )
     assert describe_rebalance(ended(ended_at=None, outcome=None, removed=[])) == (
         "group billing: joined to generation 7 after 812 ms; new member: c2-6f (client c2, /10.0.0.7); "

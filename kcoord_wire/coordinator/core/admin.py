@@ -1,4 +1,4 @@
-"""What operators ask of a coordinator: where it is, which groups there are, how they are, and to delete them.
+"""Requests of operators: finding the coordinator, listing, describing and deleting groups.
 
 Source: KIP-222 (DeleteGroups), KIP-518 and KIP-848 (filters), KIP-699 (batched FindCoordinator), KIP-1043 (groups that
 do not exist); Kafka's `GroupMetadataManager.java`, `KafkaApis.scala`.
@@ -34,11 +34,11 @@ CLASSIC: Final = "classic"
 def find_coordinator(
     effects: EffectCollector, endpoint: Endpoint, request: Request, message: m.FindCoordinatorRequest
 ) -> None:
-    """Answer FindCoordinator: this coordinator has every group. It has no transactions and no share groups."""
+    """Answer FindCoordinator: this coordinator serves every group, but no transactions and no share groups."""
     if message.key_type != GROUP_KEY:
         error = ErrorCode.INVALID_REQUEST
         if message.key_type == TRANSACTION_KEY:
-            error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED  # what makes producers give up at once
+            error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED  # producers give up at once on this one
         elif message.key_type == SHARE_KEY and request.version >= SHARE_GROUPS_FROM:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         return effects.reply(request, refusal(message, request.version, error))
@@ -83,11 +83,11 @@ def describe(
 ) -> None:
     """Answer DescribeGroups; protocol and metadata are shown while the group is Stable.
 
-    A group with members is described once, and refused with INVALID_REQUEST (42) where the request names it again: a
-    short request would be answered with more than there is memory for.
+    A group with members is described once, and refused with INVALID_REQUEST (42) where the request names it again:
+    otherwise a short request could ask for an answer larger than memory.
     """
     answers = []
-    told = set()
+    described = set()
     after = 0
     for group_id in message.groups:
         group = groups.get(group_id)
@@ -96,12 +96,12 @@ def describe(
             if request.version >= NO_DESCRIPTION_FROM:
                 answer.error_code = ErrorCode.GROUP_ID_NOT_FOUND
                 answer.error_message = f"Group {group_id} not found."
-        elif group_id in told:
+        elif group_id in described:
             answer = m.DescribeGroupsResponseDescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_REQUEST)
         else:
             answer = _described(group)
             if group.members:
-                told.add(group_id)
+                described.add(group_id)
         after = max(after, effects.written(group))
         if message.include_authorized_operations:
             answer.authorized_operations = OPERATIONS
@@ -133,7 +133,7 @@ def _described(group: Group) -> m.DescribeGroupsResponseDescribedGroup:
 def delete_groups(
     effects: EffectCollector, groups: dict[str, Group], request: Request, message: m.DeleteGroupsRequest
 ) -> None:
-    """Answer DeleteGroups: groups without members go, and their offsets with them."""
+    """Answer DeleteGroups: groups without members are deleted, with their offsets."""
     results = []
     after = 0
     for group_id in dict.fromkeys(message.groups_names):

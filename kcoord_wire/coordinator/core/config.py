@@ -1,7 +1,4 @@
-"""What an operator can set of a group coordinator, with the names and the defaults that Kafka's broker has for it.
-
-And how the files of settings are read.
-"""
+"""The settings of a group coordinator, with the names and defaults of Kafka's broker; reading settings files."""
 
 from __future__ import annotations
 
@@ -29,7 +26,12 @@ _POSITIVE = {"max_size", "offsets_retention_check_interval_ms"}
 
 
 class Endpoint(NamedTuple):
-    """Where clients find the broker: what Metadata and FindCoordinator tell them."""
+    """The broker's address, as Metadata and FindCoordinator return it.
+
+    :ivar node_id: the broker's
+    :ivar host: of its listener
+    :ivar port: of its listener
+    """
 
     node_id: int
     host: str
@@ -38,16 +40,16 @@ class Endpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """Settings of the coordinator; times in milliseconds, sizes in bytes.
+    """Settings of the coordinator. Times are in milliseconds; the defaults are Kafka's.
 
     :ivar initial_rebalance_delay_ms: how long an empty group waits for more members after the first (KIP-134)
     :ivar min_session_timeout_ms: a JoinGroup with a shorter session timeout is refused
     :ivar max_session_timeout_ms: likewise for a longer one
     :ivar max_size: members a group may have (KIP-389)
-    :ivar new_member_join_timeout_ms: how long a member that waits for its first JoinGroup response is kept
-    :ivar offset_metadata_max_bytes: length of the text beside a committed offset, as Java counts it: in UTF-16 units
+    :ivar new_member_join_timeout_ms: how long a member may take to get its first JoinGroup response
+    :ivar offset_metadata_max_bytes: length of the text with a committed offset, in UTF-16 units, as Java counts it
     :ivar offsets_retention_ms: how long offsets outlive their last use (KIP-211)
-    :ivar offsets_retention_check_interval_ms: how often that is looked at
+    :ivar offsets_retention_check_interval_ms: how often expired offsets are removed
     :raises ValueError: a setting is negative, or must not be 0 and is
     :raises TypeError: a setting is not an int
     """
@@ -74,7 +76,7 @@ class GroupConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str | int]) -> Self:
-        """The settings by Kafka's names, such as ``group.initial.rebalance.delay.ms``.
+        """Read settings by Kafka's names, such as ``group.initial.rebalance.delay.ms``.
 
         :raises SettingsError: a setting does not exist, or cannot have this value
         """

@@ -1,11 +1,11 @@
-"""The answer that says no: for every api that is served, the response that carries one error for all that was asked.
+"""Error responses: for every api that is served, the response in which the whole request has failed.
 
 Laws:
 
 * The shape follows the request and its version: an api that answers by group, topic or partition has the error on each
-  of them, and at its top where the version has one.
-* Ids that a client looks for in the answer (member, group, topic, partition) are those of its request; everything else
-  has the value that Kafka gives it beside an error.
+  of them, and at the top where the version has a field for it.
+* Ids by which a client matches the answer (member, group, topic, partition) are those of its request; every other field
+  has the value that Kafka sets beside an error.
 
 Source: the ``getErrorResponse`` methods in kafka/clients `org.apache.kafka.common.requests`.
 """
@@ -29,10 +29,10 @@ __all__ = ["can_refuse", "refusal"]
 
 
 def refusal(request: Any, version: int, error: ErrorCode) -> Any:
-    """The response to `request` in which everything has failed with `error`.
+    """Return the response to `request` in which everything has failed with `error`.
 
     :param version: the request's
-    :raises TypeError: no answer is known for this kind of request
+    :raises TypeError: requests of this class are not served
     """
     try:
         build = _BUILDERS[type(request)]
@@ -42,7 +42,7 @@ def refusal(request: Any, version: int, error: ErrorCode) -> Any:
 
 
 def can_refuse(request: Any) -> bool:
-    """Whether `refusal` knows the answer to this kind of request."""
+    """Return whether `refusal` has a response to this request."""
     return type(request) in _BUILDERS
 
 

@@ -1,14 +1,14 @@
 """What goes into the coordinator's state machines and what comes out.
 
 A machine is a pure object: ``handle(event, now)`` gives a list of effects. It owns no socket, clock, disk or source of
-randomness; whoever runs it (runtime.py under the server, the same under the virtual cluster) brings those.
+randomness; its host (runtime.py, under the server and under the simulation) has those.
 
 Laws:
 
 * ``now`` is milliseconds since the epoch and never decreases from one call to the next.
 * Every `Request` is answered by exactly one `Reply` with its token, at once or after later events.
-* `Append` effects are numbered 1, 2, 3 ... in the order in which the machine gives them; they go to the log in that
-  order. A `Reply` names in ``after`` the `Append` that must be on disk before it may be sent; 0 means none.
+* `Append` effects are numbered 1, 2, 3 ... in the order in which the machine returns them, which is their order in the
+  log. A `Reply` names in ``after`` the `Append` that must be on disk before it may be sent; 0 means none.
 * After each call the machine's `deadline` says when it wants the next `Tick`.
 """
 
@@ -55,10 +55,10 @@ class Request:
 
     :ivar token: names the request in its `Reply`; never used twice in the life of a machine
     :ivar message: the decoded request
-    :ivar version: the version it came in, and its answer goes out in
+    :ivar version: the version of the request and of its response
     :ivar client_id: from the request's header; empty for null
     :ivar client_host: the peer, as Kafka writes it: ``/127.0.0.1``
-    :ivar unique: text that no other request has had (a random UUID); JoinGroup makes member ids of it
+    :ivar unique: text that no other request has (a random UUID); member ids are made of it
     """
 
     token: int
@@ -71,15 +71,18 @@ class Request:
 
 @dataclass(slots=True)
 class Load:
-    """The log has been read: its records in their order. The coordinator begins to serve."""
+    """The log has been read: the coordinator begins to serve.
+
+    :ivar records: of the log, in their order
+    """
 
     records: Sequence[LogRecord]
 
 
 @dataclass(slots=True)
 class Resign:
-    """The log has failed, or the coordinator is being stopped: what waits is answered NOT_COORDINATOR (16), all groups
-    are forgotten, and only `Load` makes it serve again."""
+    """The log has failed, or the coordinator is being stopped: parked requests are answered NOT_COORDINATOR (16), all
+    groups are dropped, and only `Load` makes it serve again."""
 
 
 Event = Request | Tick | Load | Resign
@@ -90,10 +93,12 @@ Event = Request | Tick | Load | Resign
 
 @dataclass(slots=True)
 class Reply:
-    """Answer the request `token`, once the append number `after` is on disk.
+    """Answer a request.
 
+    :ivar token: the request's
     :ivar message: the response; None where the client wants none (Produce with acks=0)
-    :ivar request: what is answered; always there where `after` is not 0, for the refusal if the disk fails
+    :ivar after: the `Append` that must be on disk before; 0 for none
+    :ivar request: what is answered; never None where `after` is not 0, since the disk may fail
     """
 
     token: int
@@ -104,7 +109,10 @@ class Reply:
 
 @dataclass(slots=True)
 class Append:
-    """Write these records to the log, all or none."""
+    """Write records to the log, all or none.
+
+    :ivar records: in their order
+    """
 
     records: list[LogRecord]
 
@@ -132,8 +140,11 @@ class Phase(enum.StrEnum):
 
 
 class Removal(NamedTuple):
-    """A member that a rebalance has cost.
+    """A member that was removed during a rebalance.
 
+    :ivar member_id: its id
+    :ivar client_id: from its request header
+    :ivar client_host: its address, as Kafka writes it
     :ivar why: ``left``, ``session timeout``, ``rebalance timeout`` (did not rejoin), ``sync timeout``,
         ``group.max.size``
     """
@@ -150,15 +161,20 @@ class RebalanceAccount:
 
     :ivar group_id: the group
     :ivar generation_id: before the join completes the old generation, after it the new one
-    :ivar trigger: what set it off, with the member, client, host, instance id and stated reason (KIP-800) behind it
+    :ivar trigger: why it began
+    :ivar member_id: the member that caused it
+    :ivar client_id: that member's
+    :ivar client_host: that member's
+    :ivar group_instance_id: that member's; None if it is dynamic
+    :ivar reason: what that member stated (KIP-800)
     :ivar protocol: the assignor that was chosen; None before that, and for a group that has become empty
-    :ivar leader_id: who computes the assignment; None as above
+    :ivar leader_id: the member that computes the assignment; None likewise
     :ivar started_at: ms
     :ivar joined_at: ms; None until all have joined
     :ivar ended_at: ms; None until it has ended
     :ivar outcome: ``stable``, ``empty``, or ``interrupted`` (a new trigger came before the leader's SyncGroup)
-    :ivar joins: (member id, ms after the start), in the order of their coming; the last ones were late
-    :ivar removed: who has not made it into the new generation
+    :ivar joins: (member id, ms after the start) in the order of arrival; the last ones were late
+    :ivar removed: members that did not reach the new generation
     """
 
     group_id: str
@@ -181,7 +197,11 @@ class RebalanceAccount:
 
 @dataclass(slots=True)
 class RebalanceReport:
-    """A rebalance has reached a phase: for the log and the metrics. The rebalance goes on changing after this."""
+    """A rebalance has reached a phase: for log lines and metrics.
+
+    :ivar phase: the phase
+    :ivar rebalance: its account, which goes on changing until the rebalance has ended
+    """
 
     phase: Phase
     rebalance: RebalanceAccount

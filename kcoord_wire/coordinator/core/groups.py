@@ -1,8 +1,8 @@
-"""A group, its members and its states: what the coordinator knows, and the moves it may make.
+"""A group, its members and its states: what the coordinator knows of a group, and the moves it may make.
 
 The states, with the names they had in "Kafka Client-side Assignment Proposal", section "Coordinator State Machine":
 
-    Empty                Down, or Stable without members; offsets may be there
+    Empty                Down, or Stable without members; offsets may exist
     PreparingRebalance   Joining: waits for the members to (re)join
     CompletingRebalance  AwaitingSync: JoinGroup is answered, the leader's SyncGroup is awaited
     Stable               Stable: every member can have its assignment
@@ -12,9 +12,9 @@ The proposal's Initialize (the log is being read) is a state of the whole coordi
 
 Laws:
 
-* `TRANSITIONS` holds every legal move; `Group.move` refuses all others by name.
+* `TRANSITIONS` holds every legal move; `Group.move` rejects all others.
 * Members are kept in the order in which they were added. Where Kafka leaves an order open (who leads after the leader
-  has gone, which of two protocols with equal votes wins, in which order members are listed), that order decides.
+  has left, which of two protocols with equal votes wins, in which order members are listed), that order decides.
 * Counts that decide whether a join is complete are kept up to date, never recounted: a join costs the same in a group
   of ten and of ten thousand.
 """
@@ -32,6 +32,7 @@ from kcoord_wire.coordinator.core.events import (
     Append,
     Effect,
     LogRecord,
+    Phase,
     RebalanceAccount,
     RebalanceReport,
     Removal,
@@ -59,7 +60,7 @@ __all__ = [
 ]
 
 CONSUMER: Final = "consumer"
-"""The protocol type of consumers; the coordinator looks into subscriptions of such groups alone."""
+"""The protocol type of consumers; the coordinator reads subscriptions of such groups only."""
 
 FOREVER: Final = -1
 """The expiry of an offset that the coordinator's retention decides about."""
@@ -113,7 +114,11 @@ TRANSITIONS: Final[Mapping[tuple[State, Move], State]] = MappingProxyType(
 
 
 class IllegalMoveError(RuntimeError):
-    """A move that `TRANSITIONS` does not have: a fault of the coordinator, never of a client."""
+    """A move that `TRANSITIONS` does not have: a bug of the coordinator, never a client's doing.
+
+    :ivar state: the group's state
+    :ivar move: the illegal move
+    """
 
     def __init__(self, group_id: str, state: State, move: Move) -> None:
         super().__init__(f"group {group_id!r} cannot {move} in state {state}")
@@ -122,20 +127,20 @@ class IllegalMoveError(RuntimeError):
 
 
 class TopicNames(Protocol):
-    """What the coordinator asks of the topics: which there are, and their ids."""
+    """What the coordinator needs to know of topics: which exist, and their ids."""
 
     def partitions(self, name: str) -> int | None:
-        """Number of partitions; None where there is no such topic."""
+        """Return the number of partitions; None if the topic does not exist."""
 
     def id_of(self, name: str) -> uuid.UUID | None:
-        """The topic's id; None where there is no such topic."""
+        """Return the topic's id; None if the topic does not exist."""
 
     def name_of(self, topic_id: uuid.UUID) -> str | None:
-        """The topic's name; None where there is no such id."""
+        """Return the topic's name; None if no topic has the id."""
 
 
 class Subscribed(Protocol):
-    """The topics that a subscription names; None if the bytes are none. The codec stays outside of the machine."""
+    """Returns the topics that a subscription names; None if it cannot be decoded. The machine itself has no codec."""
 
     def __call__(self, metadata: bytes, /) -> frozenset[str] | None: ...
 
@@ -143,8 +148,11 @@ class Subscribed(Protocol):
 class Committed(NamedTuple):
     """A committed offset, as the log has it.
 
+    :ivar offset: the committed offset
+    :ivar leader_epoch: of the last record consumed; `NO_EPOCH` if unknown
+    :ivar metadata: the client's text
     :ivar commit_timestamp: ms
-    :ivar expire_timestamp: ms at which it is forgotten; -1 where the retention of the coordinator decides
+    :ivar expire_timestamp: ms at which it expires; `FOREVER` where the coordinator's retention decides
     """
 
     offset: int
@@ -158,11 +166,12 @@ class Member:
     """A member of a group.
 
     :ivar protocols: what it offered in its last JoinGroup
-    :ivar assignment: what the leader of the present generation gave it
-    :ivar join: its JoinGroup, while that is not answered
-    :ivar sync: its SyncGroup, while that is not answered
+    :ivar assignment: what the leader of the current generation assigned to it
+    :ivar join: its parked JoinGroup
+    :ivar sync: its parked SyncGroup
     :ivar is_new: its first JoinGroup has not been answered yet
-    :ivar session: fires when it has not been heard of for too long; has no effect while a request of its waits
+    :ivar session: fires when it has been silent for its session timeout; has no effect while one of its requests is
+        parked
     """
 
     __slots__ = (
@@ -204,7 +213,7 @@ class Member:
         self.session: Timer | None = None
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What it offered for `protocol`; empty if nothing."""
+        """Return the metadata it offered for `protocol`; empty if none."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
 
@@ -212,22 +221,22 @@ class Group:
     """A group of the classic protocol.
 
     :ivar protocol_type: None for a group that never had a member (offsets only)
-    :ivar protocol: the assignor of the present generation; None in a group without members
-    :ivar leader_id: who computes the assignment; None in a group without members
+    :ivar protocol: the assignor of the current generation; None in a group without members
+    :ivar leader_id: the member that computes the assignment; None in a group without members
     :ivar members: by id, in the order in which they were added
     :ivar instances: group instance id to member id
-    :ivar pending: ids given out with MEMBER_ID_REQUIRED (79) that nobody has joined with yet (KIP-394)
-    :ivar unsynced: members of this generation whose SyncGroup has not come
-    :ivar waiting: how many members have a JoinGroup that is not answered
-    :ivar filling: the first join after Empty is going on, which the initial delay ends and not the last join
-    :ivar filling_grew: a member has come since the delay began, which makes it begin again
+    :ivar pending: ids returned with MEMBER_ID_REQUIRED (79) that are still unused, with their timers (KIP-394)
+    :ivar unsynced: members of this generation whose SyncGroup has not arrived
+    :ivar waiting: number of members with a parked JoinGroup
+    :ivar filling: the first join after Empty is in progress, which ends with the initial delay, not with the last join
+    :ivar filling_grew: a member has joined since the delay began, which makes it begin again
     :ivar join_timer: ends the join, or the initial delay
     :ivar sync_timer: ends the wait for SyncGroup
     :ivar state_since: ms of the last move
-    :ivar offsets: topic to partition to what is committed
+    :ivar offsets: topic to partition to committed offset
     :ivar written: number of the last `Append` that concerns this group
-    :ivar subscribed: topics of all members; None if it is not a consumer group or a subscription cannot be read
-    :ivar rebalance: the account of the rebalance that goes on
+    :ivar subscribed: topics of all members; None if it is not a consumer group, or a subscription cannot be decoded
+    :ivar rebalance: the account of the rebalance in progress
     :ivar removed: members lost since the last rebalance ended
     """
 
@@ -293,7 +302,7 @@ class Group:
 
     @property
     def all_joined(self) -> bool:
-        """Every member has sent its JoinGroup, and nobody holds a member id that he has not joined with."""
+        """Whether every member has a parked JoinGroup, and no member id handed out is still unused."""
         return self.waiting == len(self.members) and not self.pending
 
     @property
@@ -304,7 +313,7 @@ class Group:
     # ---- members
 
     def add(self, member: Member) -> None:
-        """Take in a member; the first one leads."""
+        """Add a member; the first one becomes the leader."""
         self.members[member.member_id] = member
         if member.group_instance_id is not None:
             self.instances[member.group_instance_id] = member.member_id
@@ -313,7 +322,7 @@ class Group:
         self._offered.update(name for name, _ in member.protocols)
 
     def remove(self, member_id: str) -> Member | None:
-        """Forget a member or a pending id; if it led, the member added first of those left leads."""
+        """Remove a member or a pending id, and return the member. If it led, the first of the other members leads."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._withdraw(member)
@@ -343,13 +352,13 @@ class Group:
             self.unsynced.add(member_id)
 
     def offer(self, member: Member, protocols: Protocols) -> None:
-        """Replace what a member can follow."""
+        """Replace the protocols that a member offers."""
         self._withdraw(member)
         member.protocols = protocols
         self._offered.update(name for name, _ in protocols)
 
     def drop_pending(self, member_id: str) -> bool:
-        """Forget an id that was given out; whether it was one."""
+        """Remove a pending id; return whether there was one."""
         timer = self.pending.pop(member_id, None)
         if timer is not None:
             timer.cancel()
@@ -364,9 +373,10 @@ class Group:
     def check_member(
         self, member_id: str, group_instance_id: str | None, generation_id: int | None = None
     ) -> ErrorCode:
-        """Whether a request may speak for this member: NONE, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID (KIP-345).
+        """Return what is wrong with a request in the name of this member: NONE, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID
+        (KIP-345).
 
-        With a generation, which must be the present one, also ILLEGAL_GENERATION.
+        With a generation, which must be the current one, also ILLEGAL_GENERATION.
         """
         if group_instance_id is not None:
             holder = self.instances.get(group_instance_id)
@@ -381,16 +391,16 @@ class Group:
     # ---- protocols
 
     def accepts(self, protocol_type: str, names: list[str]) -> bool:
-        """Whether a member that offers these protocols can be in one group with the members there are."""
+        """Return whether a member that offers these protocols can be in one group with the present members."""
         if self.state is State.EMPTY:
             return bool(protocol_type and names)
         everyone = len(self.members)
         return self.protocol_type == protocol_type and any(self._offered[name] == everyone for name in names)
 
     def select_protocol(self) -> str:
-        """The protocol that most members put first, of those that all can follow.
+        """Return the protocol that most members prefer, of those that all of them offer.
 
-        Every member votes for the first such protocol in its list. Between equal votes the present protocol stays, else
+        Every member votes for the first such protocol in its list. Between equal votes the current protocol stays, else
         the one that the member added first prefers wins (Kafka leaves this open).
         """
         everyone = len(self.members)
@@ -407,7 +417,7 @@ class Group:
         )
 
     def read_subscriptions(self, subscribed: Subscribed) -> None:
-        """Set `subscribed` from what the members offered for the chosen protocol."""
+        """Set `subscribed` from the metadata that members offered for the chosen protocol."""
         self.subscribed = None
         if self.protocol_type != CONSUMER or (self.members and self.protocol is None):
             return
@@ -425,15 +435,15 @@ class Group:
         self.subscribed = frozenset(topics)
 
     def is_subscribed(self, topic: str) -> bool:
-        """Whether a member may read the topic; as long as a consumer's subscription cannot be read, every topic."""
+        """Return whether a member may read the topic: any, if a consumer's subscription cannot be decoded."""
         return self.protocol_type == CONSUMER if self.subscribed is None else topic in self.subscribed
 
 
 class EffectCollector:
-    """One call of a machine's `handle`: the time it was given and the effects it gathers.
+    """Collects the effects of one call of a machine's `handle`, and knows the time of that call.
 
     :ivar now: ms
-    :ivar appended: how many `Append` the machine has given in its life
+    :ivar appended: number of `Append` effects since the machine was made
     :ivar deleted: number of the last one that deleted a group
     """
 
@@ -446,7 +456,7 @@ class EffectCollector:
         self.effects: list[Effect] = []
 
     def begin(self, now: int) -> list[Effect]:
-        """Start the next call; its effects go into the list returned."""
+        """Begin the next call; its effects go into the list returned."""
         self.now = now
         self.effects = []
         return self.effects
@@ -462,16 +472,17 @@ class EffectCollector:
         self.effects.append(Append(records))
 
     def delete(self, group: Group, groups: dict[str, Group], records: list[LogRecord]) -> None:
-        """Take an empty group out of `groups`, and out of the log with these records."""
+        """Remove an empty group from `groups`, and from the log by these records."""
         group.move(Move.DELETE, self.now)
         del groups[group.group_id]
         self.append(group, records)
         self.deleted = self.appended
 
     def written(self, group: Group | None) -> int:
-        """Which `Append` must be on disk before anyone is told of the group, or that there is no such group."""
+        """Return the `Append` that must be on disk before an answer may say something of the group, or that it does not
+        exist."""
         return self.deleted if group is None else group.written
 
-    def account(self, account: RebalanceReport) -> None:
-        """Tell how far a rebalance has come."""
-        self.effects.append(account)
+    def report(self, phase: Phase, rebalance: RebalanceAccount) -> None:
+        """Report that a rebalance has reached a phase."""
+        self.effects.append(RebalanceReport(phase, rebalance))

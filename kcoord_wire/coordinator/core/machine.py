@@ -4,23 +4,23 @@
     machine.handle(Load([]), now)
     effects = machine.handle(Request(1, JoinGroupRequest(...), version=9, client_id="c1", unique=...), now)
 
-Theory of operation ("Kafka Client-side Assignment Proposal"). Members join: their JoinGroup requests wait until all who
-were in the last generation have sent one, or the longest rebalance timeout has passed. Then the generation goes up by
-one, a protocol that all can follow is chosen, and everyone is answered; the leader alone learns who is in. It computes
-the assignment and sends it with its SyncGroup; the SyncGroup requests of the others wait for that. What the leader
-assigned goes to the log, and everyone is answered again: the group is Stable. A member that is not heard of for its
-session timeout, that leaves, or that comes new or changed, starts this over.
+Theory of operation ("Kafka Client-side Assignment Proposal"). Members join: their JoinGroup requests are parked until
+all members of the last generation have sent one, or the longest rebalance timeout has passed. Then the generation is
+incremented, a protocol that all members offer is chosen, and every JoinGroup is answered; only the leader's answer
+lists the members. The leader computes the assignment and sends it with its SyncGroup; the SyncGroup requests of the
+others are parked until then. The assignment is written to the log, and every SyncGroup is answered: the group is
+Stable. This starts over when a member is silent for its session timeout, leaves, is new, or has changed what it offers.
 
-What each request does in each state is in `_JOIN`, `_SYNC` and `_HEARTBEAT`, and in `model.TRANSITIONS`.
+`_JOIN`, `_SYNC` and `_HEARTBEAT` say what each request does in each state, and `groups.TRANSITIONS` which moves exist.
 
 Laws (besides those of events.py):
 
-* A member whose request waits is alive: its session may run out without effect, and begins anew with the answer ("Kafka
-  0.9 Consumer Rewrite Design", section "Heartbeats during rebalance"). A new member, which has no id to send heartbeats
-  with, is kept for the join timeout of new members instead.
-* A generation is in the log before anybody is told its assignment; a committed offset before the commit is answered;
-  what a read answers is in the log as well.
-* Whoever is removed while a request of his waits gets an answer (UNKNOWN_MEMBER_ID).
+* A member with a parked request is alive: its session timer may fire without effect, and is restarted with the answer
+  ("Kafka 0.9 Consumer Rewrite Design", section "Heartbeats during rebalance"). A new member, which has no id to send
+  heartbeats with, is kept for the join timeout of new members instead.
+* A generation is in the log before its assignment is answered, and an offset before its commit is answered. What a read
+  answers is in the log too.
+* A member that is removed while a request is parked is answered UNKNOWN_MEMBER_ID.
 
 Source: KIP-62, 134, 345, 389, 394, 559, 800, 814; Kafka's `GroupMetadataManager.java`, `ClassicGroup.java`.
 """
@@ -42,7 +42,6 @@ from kcoord_wire.coordinator.core.events import (
     LogRecord,
     Phase,
     RebalanceAccount,
-    RebalanceReport,
     Removal,
     Request,
     Tick,
@@ -71,18 +70,21 @@ from kcoord_wire.error_codes import ErrorCode
 
 __all__ = ["GroupMachine"]
 
-GENERATIONS: Final = 1 << 31  # negative ones mean that there is none
+GENERATIONS: Final = 1 << 31  # generations wrap to 0, since negative ones mean that there is none
 LEAST_REPEATED_WAIT_MS: Final = 1_000  # members may have a rebalance timeout of 0
 
-_ALIVE = m.HeartbeatResponse()  # most of what a coordinator says; nobody changes it
+_ALIVE: Final = m.HeartbeatResponse()  # shared, because it is most of what a coordinator answers; never changed
 
 
 class GroupMachine:
     """All groups of one coordinator. It answers COORDINATOR_LOAD_IN_PROGRESS (14) until the first `Load`.
 
     :param endpoint: what FindCoordinator answers
-    :param topics: the topics there are; commits to others are refused
-    :param subscribed: reads the topics out of a subscription
+    :param topics: the topics that exist; commits to others are refused
+    :param subscribed: decodes the topics of a subscription
+    :param config: Kafka's defaults if None
+    :ivar groups: by id
+    :ivar serves: the classes of requests that `handle` accepts
     """
 
     def __init__(
@@ -112,16 +114,16 @@ class GroupMachine:
 
     @property
     def deadline(self) -> int | None:
-        """When the next `Tick` is wanted, in ms; None if nothing is due."""
+        """When the next `Tick` is due, in ms; None if nothing is."""
         return self._timers.next
 
     @property
     def appended(self) -> int:
-        """How many `Append` effects there have been."""
+        """Number of `Append` effects so far."""
         return self._effects.appended
 
     def handle(self, event: Event, now: int) -> list[Effect]:
-        """What follows from `event` at the time `now` (ms).
+        """Return the effects of `event` at the time `now` (ms).
 
         :raises TypeError: a request of an api that a group coordinator does not serve
         """
@@ -146,7 +148,7 @@ class GroupMachine:
         elif self._unavailable is None:
             handler(request, message)
         elif isinstance(message, m.HeartbeatRequest) and self._unavailable is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            self._effects.reply(request, _ALIVE)  # Kafka keeps members calm while it loads
+            self._effects.reply(request, _ALIVE)  # as Kafka: while it loads, members must not give up their generation
         else:
             self._effects.reply(request, refusal(message, request.version, self._unavailable))
 
@@ -172,7 +174,7 @@ class GroupMachine:
         if not message.member_id:
             return self._join_unknown(request, message, group)
         if message.member_id in group.pending:
-            if message.group_instance_id is not None:  # ids are given out to dynamic members alone
+            if message.group_instance_id is not None:  # only dynamic members are given ids to join with
                 return self._refuse_join(request, ErrorCode.UNKNOWN_SERVER_ERROR)
             return self._admit(request, message, group, message.member_id)
         if error := group.check_member(message.member_id, message.group_instance_id):
@@ -217,7 +219,7 @@ class GroupMachine:
         return self._refuse_join(request, ErrorCode.MEMBER_ID_REQUIRED, new_id, group.written)
 
     def _admit(self, request: Request, message: m.JoinGroupRequest, group: Group, member_id: str) -> None:
-        """Take in a new member, whose request then waits."""
+        """Add a new member, and park its request."""
         member = Member(
             member_id,
             message.group_instance_id,
@@ -239,7 +241,7 @@ class GroupMachine:
         self._rebalance(group, Trigger.NEW_MEMBER, member, message.reason)
 
     def _rejoin(self, request: Request, message: m.JoinGroupRequest, group: Group, member: Member) -> None:
-        """A known member joins (again), perhaps with other protocols; its request then waits."""
+        """Park the request of a known member that joins again, perhaps with other protocols."""
         protocols = _protocols(message)
         if member.protocols == protocols:
             trigger = Trigger.LEADER_REJOINED
@@ -253,20 +255,20 @@ class GroupMachine:
         self._rebalance(group, trigger, member, message.reason)
 
     def _rejoin_completing(self, request: Request, message: m.JoinGroupRequest, group: Group, member: Member) -> None:
-        if member.protocols == _protocols(message):  # its answer got lost
+        if member.protocols == _protocols(message):  # it did not get the answer
             self._answer_join(group, member, request)
         else:
             self._rejoin(request, message, group, member)
 
     def _rejoin_stable(self, request: Request, message: m.JoinGroupRequest, group: Group, member: Member) -> None:
-        # The leader joins again when it has seen a reason to assign anew, with the same subscription or another.
+        # The leader joins again when it has a reason to assign anew, even with an unchanged subscription.
         if group.leader_id == member.member_id or member.protocols != _protocols(message):
             self._rejoin(request, message, group, member)
         else:
             self._answer_join(group, member, request, group.written)
 
     def _replace_static(self, request: Request, message: m.JoinGroupRequest, group: Group, new_id: str) -> None:
-        """A static member has restarted: it takes the place of its former self (KIP-345)."""
+        """A static member has restarted: it replaces the member with the same instance id (KIP-345)."""
         old_id = group.instances[message.group_instance_id or ""]
         member = group.members[old_id]
         old_leader = group.leader_id or ""
@@ -286,7 +288,7 @@ class GroupMachine:
         answer = self._join_response(group, member, members=skip)
         answer.skip_assignment = skip
         if request.version < SKIP_ASSIGNMENT_FROM:
-            answer.leader = old_leader  # it must not take itself for the leader and assign
+            answer.leader = old_leader  # else it would take itself for the leader, and assign
         return self._effects.reply(request, answer, group.written)
 
     @staticmethod
@@ -295,7 +297,7 @@ class GroupMachine:
         member.rebalance_timeout_ms = _rebalance_timeout(request, message)
 
     def _park_join(self, group: Group, member: Member, request: Request) -> None:
-        if member.join is not None:  # sent again over another connection: the former has no reader any more
+        if member.join is not None:  # sent again over another connection; nothing reads the first one any more
             self._refuse(member.join, ErrorCode.REBALANCE_IN_PROGRESS)
         else:
             group.waiting += 1
@@ -329,7 +331,7 @@ class GroupMachine:
     # ---- the rebalance
 
     def _rebalance(self, group: Group, trigger: Trigger, who: Member, reason: str | None = None) -> None:
-        """Start a rebalance, or see whether the one that goes on can be completed."""
+        """Start a rebalance, or complete the one in progress if that is possible now."""
         if group.state is not State.PREPARING:
             self._prepare(group, trigger, who, reason)
         else:
@@ -383,7 +385,7 @@ class GroupMachine:
             self._complete_join(group)
 
     def _complete_join(self, group: Group) -> None:
-        """All have joined, or time is up: the next generation begins."""
+        """Begin the next generation: all have joined, or time is up."""
         now = self._effects.now
         if group.join_timer is not None:
             group.join_timer.cancel()
@@ -393,7 +395,7 @@ class GroupMachine:
             if member.group_instance_id is None:
                 self._remove(group, member.member_id, "rebalance timeout")
         if group.members and not self._elect(group):
-            # Static members alone, none of them back: give them as long again.
+            # Only static members are left, and none of them is back: wait as long again.
             return self._await_joins(group, LEAST_REPEATED_WAIT_MS)
         group.filling = False
         group.generation_id = (group.generation_id + 1) % GENERATIONS
@@ -416,7 +418,7 @@ class GroupMachine:
             rebalance.protocol = group.protocol
             rebalance.leader_id = group.leader_id
             rebalance.joined_at = now
-            self._effects.account(RebalanceReport(Phase.JOINED, rebalance))
+            self._effects.report(Phase.JOINED, rebalance)
         for member in group.members.values():
             request, member.join = member.join, None
             if request is not None:
@@ -430,7 +432,7 @@ class GroupMachine:
         return None
 
     def _elect(self, group: Group) -> bool:
-        """Make somebody lead who has joined; False if nobody has."""
+        """Choose a leader among those that have joined; return False if none has."""
         leader = group.members.get(group.leader_id or "")
         if leader is None or leader.join is None:
             leader = next((member for member in group.members.values() if member.join is not None), None)
@@ -488,7 +490,7 @@ class GroupMachine:
 
     def _answer_sync(self, group: Group, member: Member, error: ErrorCode) -> None:
         request, member.sync = member.sync, None
-        assert request is not None, "only what waits is answered"
+        assert request is not None, "only a parked request is answered"
         if error:
             self._refuse(request, error)
         else:
@@ -500,7 +502,7 @@ class GroupMachine:
             self._keep_alive(group, member)
 
     def _sync_expired(self, group: Group) -> None:
-        """Some have not fetched what the leader assigned, or the leader has not sent it."""
+        """Remove members that have not fetched their assignment; the leader may not have sent it."""
         late = [member for member in group.members.values() if member.member_id in group.unsynced]
         for member in late:
             self._remove(group, member.member_id, "sync timeout")
@@ -567,10 +569,10 @@ class GroupMachine:
         if group is not None and member is not None:
             self._keep_alive(group, member)
 
-    # ---- members come to life, and die
+    # ---- sessions and removal
 
     def _find(self, request: Request, group_id: str) -> Group | None:
-        """The group; if there is none, the request is refused."""
+        """Return the group; refuse the request if it does not exist."""
         group = self.groups.get(group_id)
         if group is None:
             self._refuse(request, ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID)
@@ -580,7 +582,7 @@ class GroupMachine:
         self._keep_for(group, member, member.session_timeout_ms)
 
     def _keep_for(self, group: Group, member: Member, timeout_ms: int) -> None:
-        """Give the member so long from now to be heard of again."""
+        """Restart the timer after which a silent member is removed."""
         until = self._effects.now + timeout_ms
         if member.session is None or not member.session.live:
             member.session = self._timers.start(until, partial(self._session_expired, group, member))
@@ -590,7 +592,7 @@ class GroupMachine:
     def _session_expired(self, group: Group, member: Member) -> None:
         member.session = None
         if not member.is_new and (member.join is not None or member.sync is not None):
-            return  # it waits for us; the answer starts the timer anew
+            return  # its request is parked; the answer restarts the timer
         self._remove(group, member.member_id, "session timeout")
         self._rebalance(group, Trigger.SESSION_EXPIRED, member)
 
@@ -599,17 +601,17 @@ class GroupMachine:
         self._maybe_complete_join(group)
 
     def _remove(self, group: Group, member_id: str, why: str) -> Member | None:
-        """Take a member out of its group; a request of its that waits is answered UNKNOWN_MEMBER_ID."""
+        """Remove a member; its parked requests are answered UNKNOWN_MEMBER_ID."""
         member = group.members.get(member_id)
         if member is not None:
-            self._answer_waiting(group, member, ErrorCode.UNKNOWN_MEMBER_ID)  # Kafka names nobody here
+            self._answer_waiting(group, member, ErrorCode.UNKNOWN_MEMBER_ID)  # as in Kafka, without the id
             joining = group.rebalance if group.state is State.PREPARING else None
             removed = group.removed if joining is None else joining.removed
             removed.append(Removal(member_id, member.client_id, member.client_host, why))
         return group.remove(member_id)
 
     def _answer_waiting(self, group: Group, member: Member, error: ErrorCode, member_id: str = "") -> None:
-        """Refuse what waits of a member that is about to go; a JoinGroup's answer has this member id."""
+        """Refuse the parked requests of a member; `member_id` is the one in the answer to JoinGroup."""
         if member.join is not None:
             group.waiting -= 1
             self._refuse_join(member.join, error, member_id)
@@ -634,7 +636,7 @@ class GroupMachine:
             removed=group.removed,
         )
         group.removed = []
-        self._effects.account(RebalanceReport(Phase.STARTED, group.rebalance))
+        self._effects.report(Phase.STARTED, group.rebalance)
 
     def _end_account(self, group: Group, outcome: str) -> None:
         rebalance, group.rebalance = group.rebalance, None
@@ -642,7 +644,7 @@ class GroupMachine:
             return
         rebalance.outcome = outcome
         rebalance.ended_at = self._effects.now
-        self._effects.account(RebalanceReport(Phase.ENDED, rebalance))
+        self._effects.report(Phase.ENDED, rebalance)
 
     # ---- the whole coordinator
 
@@ -679,19 +681,19 @@ class GroupMachine:
 
 
 def _rebalance_timeout(request: Request, message: m.JoinGroupRequest) -> int:
-    told = request.version >= REBALANCE_TIMEOUT_FROM and message.rebalance_timeout_ms >= 0
-    return message.rebalance_timeout_ms if told else message.session_timeout_ms
+    is_given = request.version >= REBALANCE_TIMEOUT_FROM and message.rebalance_timeout_ms >= 0
+    return message.rebalance_timeout_ms if is_given else message.session_timeout_ms
 
 
 def _protocols(message: m.JoinGroupRequest) -> Protocols:
-    """What is offered; of a protocol that stands there twice, the first."""
+    """Return what is offered; of a protocol that is listed twice, the first."""
     offered: dict[str, bytes] = {}
     for protocol in message.protocols:
         offered.setdefault(protocol.name, bytes(protocol.metadata))
     return tuple(offered.items())
 
 
-# An Empty group has no members: who says that it is one was refused before.
+# An Empty group has no members, so a request that names one was refused before.
 _JOIN: Mapping[State, Callable[[GroupMachine, Request, m.JoinGroupRequest, Group, Member], None]] = {
     State.PREPARING: GroupMachine._rejoin,
     State.COMPLETING: GroupMachine._rejoin_completing,

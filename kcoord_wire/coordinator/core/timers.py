@@ -1,11 +1,11 @@
-"""Deadlines of a state machine that has no clock: what is due when.
+"""Deadlines of a state machine that has no clock.
 
 Laws:
 
-* Nothing happens by itself: `Timers.run_due` runs what is due at the time it is told, in the order of the deadlines.
-* Moving a deadline back, which every heartbeat does, costs an assignment; the heap is touched when the old time comes.
-* What will not fire is not kept for long: the heap is swept when it has twice the entries that were live the last time,
-  whatever clients make of their timeouts.
+* Nothing happens by itself: `Timers.run_due` runs what is due at the time it is given, in the order of the deadlines.
+* Postponing a deadline, which every heartbeat does, costs an assignment; the heap changes when the old time comes.
+* Cancelled timers do not pile up, whatever timeouts clients choose: the heap is swept when it is twice as large as its
+  live entries were the last time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SWEEP_FROM: Final = 256  # entries of the heap
 
 
 class Timer:
-    """One deadline. It belongs to the `Timers` that made it until it has fired or was cancelled.
+    """One deadline, made by `Timers.start`.
 
     :ivar when: ms
     """
@@ -33,15 +33,15 @@ class Timer:
 
     @property
     def live(self) -> bool:
-        """Whether it is still to fire."""
+        """Whether it is still going to fire."""
         return self._action is not None
 
     def cancel(self) -> None:
-        """Make it not fire."""
+        """Prevent it from firing."""
         self._action = None
 
     def take(self) -> Callable[[], None] | None:
-        """The action, once; None where it was taken or cancelled."""
+        """Return the action, once; None if it was taken before, or the timer was cancelled."""
         action, self._action = self._action, None
         return action
 
@@ -61,34 +61,34 @@ class Timers:
 
     @property
     def next(self) -> int | None:
-        """When to call `run_due` next, in ms: no later than the first deadline; None where there is none."""
+        """When to call `run_due` next, in ms: no later than the first deadline; None if there is none."""
         while self._heap and not self._heap[0][2].live:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def start(self, when: int, action: Callable[[], None]) -> Timer:
-        """A timer that runs `action` at `when`, once."""
+        """Return a timer that runs `action` at `when`, once."""
         timer = Timer(when, action)
         self._push(when, timer)
         return timer
 
     def move(self, timer: Timer, when: int) -> Timer:
-        """The timer with another deadline; use the one returned, the old may be another."""
+        """Return the timer with another deadline; it may be a new one, which replaces the old one."""
         if when >= timer.when:
             timer.when = when
             return timer
         action = timer.take()
-        assert action is not None, "a timer is moved while it is live"
+        assert action is not None, "only a live timer is moved"
         return self.start(when, action)
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Cancel all timers."""
         for _, _, timer in self._heap:
             timer.cancel()
         self._heap.clear()
 
     def run_due(self, now: int) -> None:
-        """Run the actions whose time has come, those included that they start for a time not after `now`."""
+        """Run the actions that are due, including those that they start for a time not after `now`."""
         heap = self._heap
         while heap and heap[0][0] <= now:
             when, _, timer = heapq.heappop(heap)

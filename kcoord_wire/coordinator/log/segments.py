@@ -1,11 +1,11 @@
-"""The segments of the coordinator's log as they are read: what is whole, what a crash has torn, what is damaged.
+"""Reading the segments of the coordinator's log: what is whole, what a crash has torn, and what is damaged.
 
 Laws:
 
 * Each batch begins at the offset where the one before it ended, over all files; a file is named after its first offset.
-* The last batch of the last file may have been on its way when the power failed. It alone may be damaged, and any of
-  its sectors may be missing, whichever they are; whatever else is wrong is a `CorruptLogError`.
-* Memory holds one batch at a time, and the end of a file from where it is damaged.
+* The last batch of the last file may have been in progress when the power failed. Only that one may be damaged, and any
+  of its sectors may be missing; any other damage is a `CorruptLogError`.
+* One batch is in memory at a time, and the end of a file from the damage on.
 
 Source: kafka/clients `DefaultRecordBatch.java`; kafka/storage `LogSegment.java` (recovery).
 """
@@ -38,11 +38,11 @@ _MAGIC = 2
 
 
 class CorruptLogError(Exception):
-    """The log is damaged in a way that no crash explains, or was written by something else.
+    """The log is damaged in a way that no crash explains, or was written by another program.
 
     :ivar file: name of the segment
-    :ivar position: byte in it at which the batch begins that is wrong
-    :ivar reason: what is wrong with it, in words
+    :ivar position: byte in it at which the bad batch begins
+    :ivar reason: what is wrong with it
     """
 
     def __init__(self, file: str, position: int, reason: str) -> None:
@@ -53,12 +53,12 @@ class CorruptLogError(Exception):
 
 
 def base_offset(name: str) -> int:
-    """The offset that a segment begins at, by its name."""
+    """Return the offset at which a segment begins, from its name."""
     return int(name.partition(".")[0])
 
 
 def read_records(disk: Disk, names: Iterable[str], end: int) -> Iterator[Record]:
-    """The records of closed segments, which end at offset `end`. Errors as `read_batches`."""
+    """Yield the records of closed segments, which end at offset `end`. Errors as `read_batches`."""
     reached = 0
     for name in names:
         if base_offset(name) != reached:
@@ -71,10 +71,10 @@ def read_records(disk: Disk, names: Iterable[str], end: int) -> Iterator[Record]
 
 
 def read_batches(disk: Disk, name: str, end: int, *, last: bool) -> Iterator[RecordBatch]:
-    """The batches of a file, from offset `end` on.
+    """Yield the batches of a file, from offset `end` on.
 
-    :param last: the last file of the log, whose last batch a crash may have damaged; that one is left out
-    :raises CorruptLogError: there is another fault
+    :param last: whether it is the last file of the log, whose last batch is left out if a crash has damaged it
+    :raises CorruptLogError: there is any other damage
     """
     position = 0
     fault: str | None = None
@@ -101,7 +101,7 @@ def read_batches(disk: Disk, name: str, end: int, *, last: bool) -> Iterator[Rec
 
 
 def _out_of_place(batch: RecordBatch, end: int) -> str | None:
-    """What is wrong with that of a batch which its checksum does not cover, if it is to begin at offset `end`."""
+    """Return what is wrong with the fields that the checksum does not cover, if the batch should begin at `end`."""
     if batch.base_offset != end:
         return f"a batch of offset {batch.base_offset} where {end} is due"
     if batch.partition_leader_epoch != LEADER_EPOCH:
@@ -117,7 +117,7 @@ class _Header(NamedTuple):
 
 
 def _header(data: bytes, at: int) -> _Header | None:
-    """The header at `at`, if it can be one."""
+    """Return the header at `at`, if these bytes can be one."""
     if not 0 <= at <= len(data) - HEADER_SIZE:
         return None
     base_offset, length, epoch, magic, crc = UNCHECKED.unpack_from(data, at)
@@ -131,14 +131,13 @@ def _is_whole(data: bytes, at: int, header: _Header) -> bool:
 
 
 def _is_torn(rest: bytes, position: int, end: int) -> bool:
-    """Whether `rest`, the end of the last file, is what a crash leaves of one batch that was on its way.
+    """Return whether `rest`, the end of the last file, can be what a crash leaves of one batch that was being written.
 
-    Of such a batch any sectors may be missing, its first included, and so its length. But nothing was ever written
-    after it: neither does a whole batch of a later offset stand anywhere behind, nor does its own header say that it
-    ends before the file does.
+    Any sectors of such a batch may be missing, even the first, which has its length. But nothing was ever written after
+    it: no whole batch of a later offset follows, and its header, if it is there, does not end before the file does.
 
     :param position: of `rest` in the file
-    :param end: offset at which the batch was to begin
+    :param end: offset at which the batch should begin
     """
     header = _header(rest, 0)
     if header is not None:
@@ -146,7 +145,7 @@ def _is_torn(rest: bytes, position: int, end: int) -> bool:
         if in_order and header.size < len(rest):
             return False
         if _is_whole(rest, 0, header):
-            # The checksum does not cover the offset. A crash takes that alone only if a sector ends just behind it.
+            # The checksum does not cover the offset. A crash damages only that if a sector ends right after it.
             return not in_order and header.size == len(rest) and position % SECTOR > SECTOR - AT_CRC
     found = rest.find(NO_PRODUCER, AT_PRODUCER + 1)
     while found >= 0:

@@ -1,4 +1,5 @@
-"""The coordinator's log: the segments of ``__consumer_offsets``, durable before anyone is told, repaired after a crash.
+"""The coordinator's log: the segments of ``__consumer_offsets``, synced before anything is acknowledged, and repaired
+after a crash.
 
 A file is named after the offset of its first record and holds record batches (magic 2), as a Kafka broker writes them
 and its dump tool reads them. Each batch begins at the offset where the one before it ended, over all files.
@@ -7,13 +8,13 @@ Laws:
 
 * One write is one batch and one fsync, and the next begins when that has succeeded. So in a whole log all batches but
   the last are durable, and may have been acknowledged.
-* A crash leaves a damaged last batch: it is cut off. Damage that anything follows is no crash's work: it raises
+* A crash can leave a damaged last batch, which is cut off. Damage that anything follows is not from a crash: it raises
   `CorruptLogError`, and no file is touched.
-* After a failed write or fsync nothing is written until `Store.recover` has cut the file back to what was durable
-  before; the bytes are never synced a second time, for a disk that has failed once calls them clean.
-* Compaction keeps offsets and every key's last record; of the closed segments it makes one, the first. A tombstone in
-  there has nothing older left to hide, and goes too. The batches cover the offsets of what has gone as well. A
-  crash at any step of it leaves the log as it was, or what `Store.recover` makes the new log of.
+* After a failed write or fsync nothing is written until `Store.recover` has cut the file back to what was durable.
+  fsync is never retried: after a failed one the kernel may mark dirty pages clean.
+* Compaction replaces the closed segments by one with the last record of every key, at its offset. Tombstones are
+  dropped too, as nothing older is left for them to hide. The batches also cover the offsets of dropped records. A crash at any
+  step leaves the old log, or one that `Store.recover` makes into the new one.
 
 Source: kafka/storage `UnifiedLog.java`, `LogCleaner.java`, `LogLoader.java` (``.cleaned`` and ``.swap`` files); KIP-98.
 Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020.
@@ -60,8 +61,8 @@ _SWAP = f"{0:020}.swap"  # compaction done, its result on the way to its name
 class Recovered(NamedTuple):
     """What `Store.recover` has found.
 
-    :ivar records: keys that have a value
-    :ivar ignored: keys of types that are not known, which have a value
+    :ivar records: number of keys with a value
+    :ivar ignored: number of keys of unknown types with a value
     :ivar bytes: size of the log
     :ivar truncated: bytes of the damaged batch that was cut off
     """
@@ -73,10 +74,10 @@ class Recovered(NamedTuple):
 
 
 class Sync:
-    """Appends on their way to the disk.
+    """Appends that are being written.
 
-    :ivar batches: their records
-    :ivar last: the number of the last append
+    :ivar batches: their records, by batch
+    :ivar last: number of the last append
     """
 
     __slots__ = ("_store", "batches", "last")
@@ -87,20 +88,20 @@ class Sync:
         self.last = last
 
     def run(self) -> None:
-        """Write and fsync. In any thread, beside `Store.append`.
+        """Write and fsync. May run in any thread, while `Store.append` is called.
 
-        :raises OSError: nothing more is written before `Store.recover`
+        :raises OSError: nothing more can be written before `Store.recover`
         """
         self._store._write(self)
 
 
 class Store:
-    """The log in a folder. All calls come from one thread, but for `Sync.run` and `compact`, which may have their own.
+    """The log in a folder. All calls come from one thread, except `Sync.run` and `compact`, which may have their own.
 
     :param segment_bytes: a file that would grow beyond this is followed by another
-    :param batch_bytes: appends that wait for the same write share a batch up to this size; one append is never divided
-    :param min_compaction_bytes: so many bytes must have been written since the last compaction, and as many as the
-        log had after it
+    :param batch_bytes: appends of the same write share a batch up to this size; one append is never divided
+    :param min_compaction_bytes: bytes to be written between two compactions, and at least as many as the log had after
+        the first
     :ivar recovered: what the last `recover` has found
     """
 
@@ -145,10 +146,10 @@ class Store:
     # ---- writing
 
     def append(self, records: Sequence[LogRecord], now: int) -> None:
-        """Take records for the next write, all or none. This is append number 1, 2, 3 ... since `recover`.
+        """Accept records for the next write, all or none. Appends are numbered 1, 2, 3 ... since `recover`.
 
         :param now: their timestamp, ms
-        :raises EncodeError: nothing was taken
+        :raises EncodeError: none was accepted
         """
         encoded = [encode_offsets_record(key, value) for key, value in records]
         self._appended += 1
@@ -166,7 +167,7 @@ class Store:
         self._next_offset = offset
 
     def begin_sync(self) -> Sync | None:
-        """What was appended since the last one; None if there is nothing, or the last one has not ended."""
+        """Return what was appended since the last sync; None if nothing was, or the last sync has not ended."""
         if self._under_way is not None or self._taken == self._appended:
             return None
         self._under_way = Sync(self, self._waiting, self._appended)
@@ -175,7 +176,7 @@ class Store:
         return self._under_way
 
     def end_sync(self, sync: Sync) -> None:
-        """`sync` has succeeded."""
+        """Note that `sync` has succeeded."""
         assert sync is self._under_way, "one sync at a time"
         self._under_way = None
 
@@ -196,7 +197,7 @@ class Store:
                     self._end = records[-1].offset + 1
             except BaseException:
                 self._usable = False
-                with suppress(OSError):  # so that a process that dies now does not leave what was not acknowledged
+                with suppress(OSError):  # a process that dies now should not leave what was not acknowledged
                     file.truncate(self._size)
                 raise
 
@@ -206,7 +207,7 @@ class Store:
         return self._file
 
     def _roll(self) -> DiskFile:
-        """Begin a new segment; all that was written to the old one is durable."""
+        """Begin a new segment; everything written to the old one is durable."""
         old = self._active()
         name = f"{self._end:020}.log"
         file = self._disk.open(name, new=True)
@@ -223,11 +224,11 @@ class Store:
     # ---- reading
 
     def recover(self) -> list[LogRecord]:
-        """Read the log, repair what a crash or a failed write has left, and be ready to append.
+        """Read the log, repair what a crash or a failed write has left, and make the store ready for appends.
 
-        All that was appended and not synced is forgotten. Takes as much memory as the keys that have a value.
+        What was appended and not synced is lost. Needs as much memory as the keys that have a value.
 
-        :returns: the last record of every key, in the order of their writing, without tombstones
+        :returns: the last record of every key, in the order in which they were written, without tombstones
         :raises CorruptLogError: no file was touched
         :raises OSError: may be called again
         """
@@ -255,7 +256,7 @@ class Store:
             replay.read(name, base_offset(name), last=name == logs[-1])
         found, ignored = replay.records()
 
-        # All is understood; from here on files are touched.
+        # The whole log is understood; files are changed only from here on.
         if _CLEANED in sizes:
             self._disk.remove(_CLEANED)
         if _SWAP in sizes:
@@ -267,7 +268,7 @@ class Store:
         try:
             if truncated:
                 file.truncate(replay.size)
-            file.sync()  # what a process has written and not synced is about to be relied on
+            file.sync()  # an earlier process may have written this without syncing it
             self._disk.sync_names()
             sizes = self._disk.sizes()
         except OSError:
@@ -285,21 +286,23 @@ class Store:
     # ---- compaction
 
     def compaction_due(self) -> bool:
-        """Whether `compact` would be worth it."""
+        """Return whether `compact` is worthwhile."""
         return self._bytes > self._compact_at
 
     def compact(self) -> None:
-        """Make one segment, with the last record of every key, of all that has been written so far.
+        """Make one segment, with the last record of every key, of everything written so far.
 
-        In any thread, beside appends and syncs. Takes as much memory as the keys in the log.
+        May run in any thread, during appends and syncs. Needs as much memory as the keys in the log.
 
-        :raises OSError: the disk fails; where that leaves the log in between, the next sync fails too
-        :raises CorruptLogError: what was read back is not what was written; no file was touched
+        :raises OSError: the disk fails; if that leaves the log between two states, the next sync fails too
+        :raises CorruptLogError: the log cannot be read back; no file was touched
         """
         with self._compacting:
             with self._writing:
                 self._active()
-                self._compact_at = self._bytes + max(self._min_compaction_bytes, self._bytes)  # not again at once
+                self._compact_at = self._bytes + max(
+                    self._min_compaction_bytes, self._bytes
+                )  # do not try again at once
                 if self._size:
                     with self._unusable_on_error():
                         self._roll()
@@ -322,7 +325,7 @@ class Store:
                 self._compact_at = self._bytes + max(self._min_compaction_bytes, size)
 
     def _write_cleaned(self, closed: list[str], end: int) -> int:
-        """What is to be kept of the `closed` segments, durable in a file of its own; gives its size."""
+        """Write what is kept of the `closed` segments to a file, sync it, and return its size."""
         last = {record.key: record.offset for record in read_records(self._disk, closed, end)}
         kept = (
             record
@@ -341,8 +344,8 @@ class Store:
         return size
 
     def _replace(self, obsolete: list[str]) -> None:
-        """Put the swap file in the place of segments. Without it there must be none of them, or a log might begin with
-        new records and go on with those that they replace."""
+        """Replace segments by the swap file. They are removed first: a log must not begin with new records and go
+        on with those that they replace."""
         for name in obsolete:
             self._disk.remove(name)
         self._disk.sync_names()
@@ -357,7 +360,7 @@ class Store:
             raise
 
     def close(self) -> None:
-        """Close all files, after what goes on in other threads has ended. What was not synced is lost."""
+        """Close all files, once other threads are done with them. What was not synced is lost."""
         with self._compacting, self._writing:
             self._usable = False
             if self._file is not None:
@@ -367,11 +370,11 @@ class Store:
 
 
 class _Replay:
-    """What the batches come to, one file after another.
+    """Reads files in order, and keeps the last record of each key.
 
-    :ivar live: bytes of the last records of all keys
+    :ivar live: bytes of these records
     :ivar end: offset after the last batch
-    :ivar size: bytes of the last file up to there
+    :ivar size: bytes of the last file up to the end of that batch
     """
 
     def __init__(self, disk: Disk) -> None:
@@ -381,7 +384,7 @@ class _Replay:
         self._kinds: set[bytes] = set()  # record types with the versions of their values
 
     def read(self, name: str, base: int, *, last: bool) -> None:
-        """The next file. Errors as `read_batches`, and for a record that is not one of ``__consumer_offsets``."""
+        """Read the next file. Errors as `read_batches`, and for a record that is not of ``__consumer_offsets``."""
         if base != self.end:
             raise CorruptLogError(name, 0, f"begins at offset {base} where {self.end} is due")
         self.size = 0
@@ -395,7 +398,9 @@ class _Replay:
     def _apply(self, record: Record, at: tuple[str, int]) -> None:
         key, value = record.key or b"", record.value
         kind = key[:2] + (value or b"")[:2]
-        if kind not in self._kinds:  # of what is replaced later, the version alone must be known: twice as fast
+        if (
+            kind not in self._kinds
+        ):  # one value per (type, version) is decoded: superseded ones need no more, which halves the time
             _decoded(record.key, value, at)
             self._kinds.add(kind)
         old = self._latest.pop(key, None)
@@ -406,7 +411,7 @@ class _Replay:
             self.live += len(key) + len(value)
 
     def records(self) -> tuple[list[LogRecord], int]:
-        """The last record of each key that has a value, and how many there are of types that are not known."""
+        """Return the last record of each key with a value, and the number of those of unknown types."""
         decoded = [_decoded(key, value, at) for key, (value, at) in self._latest.items()]
         known = [LogRecord(record.key, record.value) for record in decoded if record.key is not None]
         return known, len(decoded) - len(known)
@@ -420,12 +425,12 @@ def _decoded(key: bytes | None, value: bytes | None, at: tuple[str, int]) -> Off
 
 
 def _near(record: Record, first: Record) -> bool:
-    """Whether a batch can hold both: it keeps the difference of their timestamps as an int64."""
+    """Return whether a batch can hold both: it stores the difference of their timestamps as an int64."""
     return abs(record.timestamp - first.timestamp) <= MAX_INT64
 
 
 def _batches_without_gap(records: Iterable[Record], end: int, batch_bytes: int) -> Iterator[bytes]:
-    """Batches of `records` that cover all offsets from 0 up to `end`, those included that no record has."""
+    """Yield batches of `records` that cover all offsets from 0 up to `end`, including those without a record."""
     base = size = 0
     batch: list[Record] = []
     for record in chain(records, [None]):

@@ -2,12 +2,12 @@
 
 Laws:
 
-* What a batch says of itself is checked before it is stored: size, checksum, number of records, producer. Its bytes are
-  kept; only base offset and leader epoch are set, which the checksum leaves out.
-* Records are read for a look-up by time alone, those of one batch, and not more than `_MOST_READ`: to read them all, as
-  Kafka does, would let a few compressed bytes stop everyone for minutes.
-* Offsets are given without a gap, from 0. The only leader epoch is `LEADER_EPOCH`.
-* A batch that an idempotent producer sends twice is stored once, as long as it is among its last five (KIP-98).
+* The header of a batch is checked before it is stored: size, checksum, number of records, producer. Its bytes are kept;
+  only base offset and leader epoch are set, which the checksum does not cover.
+* Records are read only to find one by its time, in one batch, and at most `_MOST_READ` of them: reading all, as Kafka
+  does, would let a few compressed bytes stop the server for minutes.
+* Offsets are assigned without a gap, from 0. The only leader epoch is `LEADER_EPOCH`.
+* A batch that an idempotent producer sends twice is stored once, if it is among its last five (KIP-98).
 
 Source: kafka `ProduceRequest.java` (validateRecords), `LogValidator.java`, `ProducerAppendInfo.java`, `UnifiedLog`.
 """
@@ -39,8 +39,8 @@ from kcoord_wire.records.record import MIN_RECORD_SIZE
 __all__ = ["BATCH_OVERHEAD", "LEADER_EPOCH", "Appended", "Header", "PartitionLog", "RecordAt", "Refused", "check_batch"]
 
 LEADER_EPOCH = 0
-BATCH_OVERHEAD = 384  # bytes that CPython takes for a stored batch besides those of the batch
-_PRODUCERS = 256  # idempotent producers that a partition remembers, some 250 KB; the longest silent goes
+BATCH_OVERHEAD = 384  # bytes that CPython needs for a stored batch, besides those of the batch
+_PRODUCERS = 256  # idempotent producers that a partition remembers, about 250 KB; the least recent is dropped
 _BATCHES_REMEMBERED = 5  # max.in.flight.requests.per.connection of an idempotent producer
 _MAX_SEQUENCE = (1 << 31) - 1
 _MOST_READ = 50_000  # records, 0.15 s
@@ -51,10 +51,10 @@ _EPOCH = struct.Struct(">i")
 
 
 class Refused(Exception):
-    """A part of a request fails with an error code of its own.
+    """A part of a request fails with its own error code.
 
     :ivar error: the code
-    :ivar detail: what is wrong, in words, for versions that can carry them
+    :ivar detail: what is wrong, for versions that have a text
     """
 
     def __init__(self, error: ErrorCode, detail: str = "") -> None:
@@ -64,9 +64,10 @@ class Refused(Exception):
 
 
 class Appended(NamedTuple):
-    """Where a batch stands in the log.
+    """The place of a batch in the log.
 
-    :ivar size: bytes that the log has grown by; 0 for a batch that was there already
+    :ivar base_offset: of its first record
+    :ivar size: bytes by which the log has grown; 0 for a batch that was stored before
     """
 
     base_offset: int
@@ -74,7 +75,7 @@ class Appended(NamedTuple):
 
 
 class RecordAt(NamedTuple):
-    """A record that was looked for by its time."""
+    """A record that was found by its time."""
 
     offset: int
     timestamp: int
@@ -92,7 +93,7 @@ _DROPPED = _Stored(-1, -1, -1, b"")
 
 
 class Header(NamedTuple):
-    """What a batch says of itself, as far as a log wants to know."""
+    """The header fields of a batch that a log needs."""
 
     attributes: int
     last_offset_delta: int
@@ -109,12 +110,12 @@ class Header(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Of the last record. Sequences go on at 0 after the greatest int32."""
+        """Sequence number of the last record. After the greatest int32 they continue at 0."""
         return (self.base_sequence + self.last_offset_delta) & _MAX_SEQUENCE
 
 
 def check_batch(data: bytes | None, max_size: int) -> Header:
-    """The header of the one batch that a producer's records are.
+    """Return the header of a producer's records, which must be one batch.
 
     :param max_size: bytes (``max.message.bytes``)
     :raises Refused: CORRUPT_MESSAGE (2) if the size or the checksum is wrong, MESSAGE_TOO_LARGE (10),
@@ -167,8 +168,8 @@ def _check_header(header: Header, size: int) -> None:
 class PartitionLog:
     """The batches of one partition.
 
-    :ivar start_offset: of the first record that is still there
-    :ivar end_offset: of the record that comes next; the high watermark too, as there is no other replica
+    :ivar start_offset: of the first record that is kept
+    :ivar end_offset: of the next record; also the high watermark, as there is no other replica
     """
 
     __slots__ = ("_batches", "_first", "_producers", "end_offset", "start_offset")
@@ -177,13 +178,13 @@ class PartitionLog:
         self.start_offset = 0
         self.end_offset = 0
         self._batches: list[_Stored] = []
-        self._first = 0  # index of the first that is there; what was before it is taken out in one go now and then
-        self._producers: dict[int, _Producer] = {}  # by id, the last to write at the end
+        self._first = 0  # index of the first that is kept; those before it are removed together now and then
+        self._producers: dict[int, _Producer] = {}  # by id, in the order of their last writes
 
     def append(self, batch: Header, data: bytes) -> Appended:
         """Store a batch.
 
-        :param batch: what `check_batch` has found in `data`
+        :param batch: the header that `check_batch` returned for `data`
         :raises Refused: OUT_OF_ORDER_SEQUENCE_NUMBER (45), INVALID_PRODUCER_EPOCH (47)
         """
         if batch.producer_id >= 0:
@@ -211,9 +212,9 @@ class PartitionLog:
             del self._producers[next(iter(self._producers))]
 
     def read(self, offset: int, max_bytes: int, first_whole: bool) -> bytes:
-        """Whole batches from the one that holds `offset` on, which may begin before it.
+        """Return whole batches from the one with `offset` on, which may begin before it.
 
-        :param first_whole: the first batch is given even if it alone is larger than `max_bytes`
+        :param first_whole: return the first batch even if it is larger than `max_bytes`
         """
         parts: list[bytes] = []
         left = max_bytes
@@ -226,21 +227,21 @@ class PartitionLog:
         return b"".join(parts)
 
     def first_since(self, timestamp: int) -> RecordAt | None:
-        """The first record of this time or later; None if there is none."""
+        """Return the first record of this time or later; None if there is none."""
         for batch in islice(self._batches, self._first, None):
             if batch.max_timestamp >= timestamp:
                 return _first_since(batch, timestamp)
         return None
 
     def latest(self) -> RecordAt | None:
-        """The first of the records with the greatest timestamp; None if there is no record."""
+        """Return the first record with the greatest timestamp; None if there is no record."""
         if self.start_offset == self.end_offset:
             return None
         batch = max(islice(self._batches, self._first, None), key=attrgetter("max_timestamp"))
         return _first_since(batch, batch.max_timestamp)
 
     def drop_oldest(self) -> int:
-        """Forget the first batch; the log starts after it. Gives the bytes of the batch."""
+        """Drop the first batch, and return its size in bytes. The log starts after it."""
         batch, self._batches[self._first] = self._batches[self._first], _DROPPED
         self._first += 1
         if self._first > len(self._batches) // 2:
@@ -251,7 +252,7 @@ class PartitionLog:
 
 
 def _first_since(stored: _Stored, timestamp: int) -> RecordAt:
-    """The record in this batch; the batch's own word for it, where its records cannot be read or belie its header."""
+    """Return the record in this batch; from the batch's header, if its records cannot be read or contradict it."""
     if stored.last_offset - stored.base_offset < _MOST_READ:
         try:
             (batch,) = read_records(stored.data, check_crc=False, strict=False, max_decompressed=_MOST_DECOMPRESSED)
@@ -265,7 +266,11 @@ def _first_since(stored: _Stored, timestamp: int) -> RecordAt:
 
 
 class _Producer:
-    """An idempotent producer as a partition remembers it: of each batch first and last sequence, and offset."""
+    """What a partition remembers of an idempotent producer.
+
+    :ivar epoch: the producer's
+    :ivar batches: first and last sequence number and offset of its last batches
+    """
 
     __slots__ = ("batches", "epoch")
 
@@ -274,7 +279,7 @@ class _Producer:
         self.batches: tuple[tuple[int, int, int], ...] = ()
 
     def find(self, batch: Header) -> int | None:
-        """The offset that this batch was given before; None if it is the one that is due.
+        """Return the offset of this batch if it was stored before; None if it is the expected next one.
 
         :raises Refused: it is neither
         """

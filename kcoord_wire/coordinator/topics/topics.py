@@ -1,19 +1,20 @@
-"""The topics that the coordinator's clients read and write: a broker of one node, its partitions in memory.
+"""The topics that clients read and write: a broker of one node with its partitions in memory.
 
 Answers ApiVersions, Metadata, Produce, Fetch, ListOffsets, OffsetForLeaderEpoch and InitProducerId as Kafka's broker
-does, so that consumers poll, commit and are rebalanced without a complaint. A machine as events.py describes it.
+does, so that consumers poll, commit and rebalance without a warning. A machine as events.py describes it.
 
 Laws:
 
-* Records live in memory alone: a restart begins with empty topics, whose ids are the same for the same cluster id. What
-  all partitions hold together is bounded; the oldest batch of all goes first and its log starts after it.
-* A Fetch waits for ``min_bytes`` or ``max_wait_ms``, whichever comes first; one in which a partition fails does not
-  wait. Batches are answered whole, at least one where there is one.
-* No fetch sessions: full requests are answered with session id 0, which tells the client to go on without; a request
-  that builds on a session gets FETCH_SESSION_ID_NOT_FOUND (70), as from a broker that has dropped it.
-* No transactions: a transactional id gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53), which producers do not retry.
-* One answer less than in the other machines: the `Reply` to a Produce with acks 0 has None for a message, for "send
-  nothing". And `abandon` takes back a request that waits.
+* Records are kept in memory only: a restart begins with empty topics, whose ids are the same for the same cluster id.
+  The bytes of all partitions together are bounded; the oldest batch of all is dropped first.
+* A Fetch is parked until there are ``min_bytes``, or for ``max_wait_ms``; not if one of its partitions fails. It is
+  answered with whole batches, at least one if there is one.
+* There are no fetch sessions: full requests are answered with session id 0, so that clients go on without one; a
+  request in a session is answered FETCH_SESSION_ID_NOT_FOUND (70), as by a broker that has dropped it.
+* There are no transactions: a transactional id is answered TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53), which producers
+  do not retry.
+* Unlike in other machines, the `Reply` to a Produce with acks 0 has the message None: nothing is sent. And `abandon`
+  withdraws a parked request.
 
 Source: kafka `KafkaApis.scala`, `ReplicaManager.scala`, `DelayedFetch.scala`, `FetchSession`; KIP-74, KIP-98, KIP-227,
 KIP-320, KIP-511, KIP-516, KIP-1242.
@@ -79,10 +80,10 @@ SERVED: Final[Mapping[int, range]] = MappingProxyType(
         ApiKey.OFFSET_DELETE: range(1),
     }
 )
-"""Api key to the versions that are answered, the group apis and SASL among them.
+"""Api key to the versions that are answered, including group apis and SASL.
 
-They are advertised as they are, except that Produce is said to begin at 0, as Kafka 4 says: older librdkafka takes a
-broker without it for one that it cannot use (KAFKA-18659). A request for such a version closes the connection.
+These are advertised, except that Produce is advertised from 0 on, as by Kafka 4: older librdkafka does not work with a
+broker otherwise (KAFKA-18659). A request of such a version closes the connection.
 """
 
 _ACKS: Final = (-1, 0, 1)
@@ -92,10 +93,10 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 _MAX_NODE_ID = (1 << 31) - 1
 _LONGEST_WAIT_MS = 300_000
 _MOST_PARTITIONS = 100_000  # of one topic; Metadata describes them all in one answer
-# Bit sets of AclOperation codes: all that Kafka knows for the resource, which is what a broker without ACLs answers.
+# Bit sets of AclOperation codes: a broker without ACLs answers all that exist for the resource.
 _TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 _CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
-# Special timestamps of ListOffsets, each with the version that brought it.
+# Special timestamps of ListOffsets, each with its first version.
 _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
 _SPECIAL_TIMES = {_LATEST: 0, _EARLIEST: 0, _MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9}
 _SPECIAL_TIMES[_EARLIEST_PENDING] = 11
@@ -103,12 +104,12 @@ _SPECIAL_TIMES[_EARLIEST_PENDING] = 11
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicLimits:
-    """What topics may cost.
+    """What topics may cost, in bytes.
 
     :ivar max_message_bytes: of one batch (``max.message.bytes``)
     :ivar retention_bytes: of all partitions together, the objects around each batch included
-    :ivar max_fetch_bytes: of one answer (``fetch.max.bytes``), a first batch excepted. Less than Kafka's 55 MiB: it is
-        what a client that does not read its answers can hold
+    :ivar max_fetch_bytes: of one answer (``fetch.max.bytes``), apart from a first batch. Less than Kafka's 55 MiB,
+        because a client that does not read its answers can hold that much
     :ivar max_partitions: of all topics together, where clients create topics
     """
 
@@ -129,7 +130,13 @@ class _Topic:
 
 @dataclass(slots=True)
 class _Read:
-    """What a Fetch would be answered now."""
+    """What a Fetch would be answered now.
+
+    :ivar response: the answer
+    :ivar size: bytes of records in it
+    :ivar failed: whether a partition has failed
+    :ivar logs: the partitions that have not
+    """
 
     response: m.FetchResponse
     size: int = 0
@@ -139,7 +146,12 @@ class _Read:
 
 @dataclass(slots=True)
 class _Parked:
-    """A Fetch that waits for `missing` more bytes in any of `logs`."""
+    """A parked Fetch.
+
+    :ivar request: the Fetch
+    :ivar missing: bytes that it waits for
+    :ivar logs: the partitions in which they may arrive
+    """
 
     request: Request
     missing: int
@@ -147,11 +159,11 @@ class _Parked:
 
 
 class Topics:
-    """The machine.
+    """The topics of a broker, as a machine: requests and the time go in, replies come out.
 
-    :param endpoint: what Metadata says of the one broker, which is the controller and every partition's leader too
-    :param topics: names and numbers of partitions
-    :param cluster_id: as Metadata tells it; topic ids are made of it and the topic's name
+    :param endpoint: the one broker, as Metadata returns it; it is the controller and leads every partition
+    :param topics: name to number of partitions
+    :param cluster_id: as Metadata returns it; topic ids are made of it and the topic's name
     :param sasl: whether ApiVersions offers SASL
     :param auto_create_partitions: partitions of a topic that a Metadata request creates; None creates none
     :raises ValueError: a topic's name or number of partitions is not allowed
@@ -170,7 +182,7 @@ class Topics:
     ) -> None:
         if auto_create_partitions is not None:
             _check_count("a topic that is created", auto_create_partitions)
-        for library in ("crc32c", "cramjam"):  # at once, not when the first batch comes
+        for library in ("crc32c", "cramjam"):  # now, not when the first batch arrives
             require(library, "records", "topics in memory")
         self.endpoint = endpoint
         self.cluster_id = cluster_id
@@ -194,18 +206,18 @@ class Topics:
         for name, partitions in (topics or {}).items():
             self.create(name, partitions)
 
-    # ---- what there is
+    # ---- topics
 
     def create(self, name: str, partitions: int) -> None:
-        """Make a topic.
+        """Create a topic.
 
-        :raises ValueError: the name is not allowed or taken, or there are no partitions, or more than 100,000
-        :raises TypeError: the number of partitions is none
+        :raises ValueError: the name is not allowed or taken, or the number of partitions is not from 1 to 100,000
+        :raises TypeError: the number of partitions is not an int
         """
         if not _TOPIC_NAME.match(name):
-            raise ValueError(f"a topic cannot be called {name!r}")
+            raise ValueError(f"{name!r} is not a topic name")
         if name in self._topics:
-            raise ValueError(f"there is a topic {name!r} already")
+            raise ValueError(f"topic {name!r} exists already")
         _check_count(f"topic {name!r}", partitions)
         topic = _Topic(name, uuid.uuid5(uuid.NAMESPACE_OID, f"{self.cluster_id}/{name}"), partitions)
         self._topics[name] = self._by_id[topic.id] = topic
@@ -213,9 +225,9 @@ class Topics:
     def add_partitions(self, name: str, count: int) -> int:
         """Give a topic `count` more partitions. Consumers notice at their next Metadata request and rebalance.
 
-        :returns: how many it has now
-        :raises KeyError: there is no such topic
-        :raises ValueError: `count` is less than one, or they would be more than 100,000
+        :returns: how many it has then
+        :raises KeyError: the topic does not exist
+        :raises ValueError: `count` is less than one, or the topic would have more than 100,000
         """
         logs = self._topics[name].logs
         if type(count) is int and count < 1:
@@ -225,17 +237,17 @@ class Topics:
         return len(logs)
 
     def partitions(self, name: str) -> int | None:
-        """How many partitions the topic has; None if there is no such topic."""
+        """Return the number of partitions; None if the topic does not exist."""
         topic = self._topics.get(name)
         return len(topic.logs) if topic else None
 
     def id_of(self, name: str) -> uuid.UUID | None:
-        """The topic's id; None if there is no such topic."""
+        """Return the topic's id; None if the topic does not exist."""
         topic = self._topics.get(name)
         return topic.id if topic else None
 
     def name_of(self, topic_id: uuid.UUID) -> str | None:
-        """The name of the topic with this id; None if there is none."""
+        """Return the name of the topic with this id; None if no topic has it."""
         topic = self._by_id.get(topic_id)
         return topic.name if topic else None
 
@@ -243,13 +255,13 @@ class Topics:
 
     @property
     def deadline(self) -> int | None:
-        """When a `Tick` is due, in ms; None if no Fetch waits."""
+        """When a `Tick` is due, in ms; None if no Fetch is parked."""
         while self._due and self._due[0][1] not in self._parked:
             heapq.heappop(self._due)
         return self._due[0][0] if self._due else None
 
     def handle(self, event: Event, now: int) -> list[Effect]:
-        """The effects of `event`: replies alone. `Load` and `Resign` are about the groups' log and change nothing.
+        """Return the effects of `event`: only replies. `Load` and `Resign` concern the groups' log, and do nothing.
 
         :raises TypeError: a request that is not for the topics
         """
@@ -263,11 +275,11 @@ class Topics:
         return []
 
     def abandon(self, token: int) -> None:
-        """Forget the request `token` if it waits, because its connection has gone: no `Reply` will come for it."""
+        """Withdraw the request `token` if it is parked, because its connection has ended: it gets no `Reply`."""
         self._unpark(token)
 
     def api_versions_fallback(self) -> m.ApiVersionsResponse:
-        """What an ApiVersions request of a version that is not served gets, encoded as v0 (KIP-511)."""
+        """Return the answer, in version 0, to an ApiVersions request of a version that is not served (KIP-511)."""
         own = [entry for entry in self._api_keys if entry.api_key == ApiKey.API_VERSIONS]
         return m.ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=own)
 
@@ -276,7 +288,7 @@ class Topics:
     def _api_versions(self, request: Request, now: int) -> list[Effect]:
         asked: m.ApiVersionsRequest = request.message
         error = self._wrong_api_versions(asked, request.version)
-        # No features are listed: none of ours could be, and v3 must not have those that begin at 0 (KAFKA-17011).
+        # No features are listed: there are none, and v3 must not have those that begin at 0 (KAFKA-17011).
         return [
             Reply(request.token, m.ApiVersionsResponse(error_code=error, api_keys=[] if error else [*self._api_keys]))
         ]
@@ -364,7 +376,7 @@ class Topics:
             return [Reply(request.token, refusal(asked, request.version, error))]
         if (asked.producer_id == -1) != (asked.producer_epoch == -1):
             return [Reply(request.token, refusal(asked, request.version, ErrorCode.INVALID_REQUEST))]
-        # From the time on, so that no producer that has outlived a restart has the id of a new one.
+        # Counted from the time, so that a producer that outlives a restart does not share its id with a new one.
         self._last_producer_id = max(self._last_producer_id + 1, now)
         response = m.InitProducerIdResponse(producer_id=self._last_producer_id, producer_epoch=0)
         return [Reply(request.token, response)]
@@ -372,7 +384,7 @@ class Topics:
     # ---- finding a partition
 
     def _topic(self, name: str, topic_id: uuid.UUID, by_id: bool) -> _Topic | ErrorCode:
-        """The topic, or the error that stands for each of its partitions."""
+        """Return the topic, or the error of each of its partitions."""
         if by_id:
             return self._by_id.get(topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
         return self._topics.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -494,7 +506,7 @@ class Topics:
         return read
 
     def _wake(self, grown: list[tuple[PartitionLog, int]]) -> list[Effect]:
-        """Answer the Fetches for which enough has come."""
+        """Answer the Fetches that have enough bytes now."""
         ready: dict[int, None] = {}
         for log, size in grown:
             for token in self._waiting.get(log, ()):
@@ -585,7 +597,7 @@ def _check_count(whose: str, partitions: int) -> None:
 
 
 def _offset_at(log: PartitionLog, timestamp: int) -> tuple[int, int]:
-    """The offset for a time, special or not, and the time of its record; -1 for what there is none of."""
+    """Return the offset for a time, special or not, and the time of its record; -1 for each that does not exist."""
     if timestamp == _LATEST:
         return log.end_offset, -1
     if timestamp in (_EARLIEST, _EARLIEST_LOCAL):
@@ -596,7 +608,7 @@ def _offset_at(log: PartitionLog, timestamp: int) -> tuple[int, int]:
 
 
 def _offsets_before(log: PartitionLog, timestamp: int) -> list[int]:
-    """The answer of v0: where segments begin that are older than the time, and the log's end, latest first.
+    """Return the answer of v0: the starts of segments older than the time, and the log's end, latest first.
 
     There is one segment, as old as its greatest timestamp.
     """
