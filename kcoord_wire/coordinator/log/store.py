@@ -13,8 +13,8 @@ Laws:
 * After a failed write or fsync nothing is written until `Store.recover` has cut the file back to what was durable.
   fsync is never retried: after a failed one the kernel may mark dirty pages clean.
 * Compaction replaces the closed segments by one with the last record of every key, at its offset. Tombstones are
-  dropped too, as nothing older is left for them to hide. The batches also cover the offsets of dropped records. A crash at any
-  step leaves the old log, or one that `Store.recover` makes into the new one.
+  dropped too, as nothing older is left for them to hide. The batches also cover the offsets of dropped records.
+  A crash at any step leaves the old log, or one that `Store.recover` makes into the new one.
 
 Source: kafka/storage `UnifiedLog.java`, `LogCleaner.java`, `LogLoader.java` (``.cleaned`` and ``.swap`` files); KIP-98.
 Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020.
