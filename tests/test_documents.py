@@ -1,0 +1,70 @@
+"""README and docs do what they say: their Python runs, their commands parse, what they name and link to exists."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from kcoord_wire.cli.main import build_parser, main
+
+ROOT = Path(__file__).resolve().parent.parent
+FILES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+TEXTS = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in FILES}
+# Each of these is run as one script; docs/codec.md, docs/spark.md and docs/recording-format.md have tests of their own.
+SCRIPTS = {
+    "README.md": ("session_timeout_ms", "new member rdkafka /127.0.0.1 stable"),
+    "docs/coordinator.md": ("127.0.0.1:",),
+    "docs/simulation.md": ("session timeout",),
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_examples_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    script = "\n".join(re.findall(r"```python\n(.*?)```", TEXTS[name], re.S))
+    exec(compile(script, name, "exec"), {})
+    out = capsys.readouterr().out
+    assert [expected for expected in SCRIPTS[name] if expected not in out] == []
+
+
+def test_command_lines_parse() -> None:
+    lines = [line for text in TEXTS.values() for line in re.findall(r"^ *kcoord ([^.].*)$", text, re.M)]
+    assert len(lines) > 10
+    for line in lines:
+        assert build_parser().parse_args(shlex.split(line.partition(" #")[0])).run is not None, line
+
+
+def test_the_bytes_of_the_codec_page_decode(capsys: pytest.CaptureFixture[str]) -> None:
+    [line] = re.findall(r"^    kcoord (decode .*)$", TEXTS["docs/codec.md"], re.M)
+    assert main(line.split()) == 0
+    assert "billing" in capsys.readouterr().out
+
+
+def test_links_lead_to_files() -> None:
+    dead = [
+        f"{name}: {target}"
+        for name, text in TEXTS.items()
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", text)
+        if not (ROOT / name).parent.joinpath(target).exists()
+    ]
+    assert dead == []
+
+
+def test_make_targets_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
+    unknown = [(name, word) for name, text in TEXTS.items() for word in re.findall(r"[`(]make ([a-z-]+)", text)]
+    assert [(name, word) for name, word in unknown if word not in targets] == []
+
+
+def test_the_paths_of_the_architecture_exist() -> None:
+    """Paths in ARCHITECTURE.md count from the repository, the package, or the coordinator."""
+    places = (ROOT, ROOT / "kcoord_wire", ROOT / "kcoord_wire" / "coordinator")
+    paths = re.findall(r"`([\w./]+/[\w.]*|[\w/]+\.py)`", TEXTS["ARCHITECTURE.md"])
+    assert len(paths) > 20
+    assert [path for path in paths if not any((place / path).exists() for place in places)] == []
+
+
+def test_the_readme_is_short() -> None:
+    assert len(TEXTS["README.md"].splitlines()) <= 150
