@@ -63,7 +63,7 @@ class Disk(Protocol):
         """Release the folder, so that another process may use it."""
 
 
-class _MemoryFile:
+class _MemoryFile(DiskFile):
     """A file in memory.
 
     :ivar synced: number of bytes from the start that are durable
@@ -107,7 +107,7 @@ class _MemoryFile:
         self.sync()
 
 
-class MemoryDisk:
+class MemoryDisk(Disk):
     """A `Disk` in memory, for servers whose state need not outlive the process and for simulations."""
 
     def __init__(self) -> None:

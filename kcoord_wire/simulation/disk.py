@@ -14,7 +14,7 @@ from errno import EIO
 from random import Random
 from typing import BinaryIO
 
-from kcoord_wire.disk import DiskFile, MemoryDisk
+from kcoord_wire.disk import Disk, DiskFile, MemoryDisk
 
 __all__ = ["PowerCutError", "VirtualDisk"]
 
@@ -23,7 +23,7 @@ class PowerCutError(OSError):
     """The disk has lost power."""
 
 
-class _VirtualFile:
+class _VirtualFile(DiskFile):
     def __init__(self, disk: VirtualDisk, name: str, file: DiskFile) -> None:
         self._disk = disk
         self._name = name
@@ -55,7 +55,7 @@ class _VirtualFile:
         self._file.close()
 
 
-class VirtualDisk:
+class VirtualDisk(Disk):
     """A `MemoryDisk` that can lose power, or fail, at any operation.
 
     :ivar random: decides what a hit append and a crash leave

@@ -15,7 +15,7 @@ import os
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from kcoord_wire.disk import DiskFile
+from kcoord_wire.disk import Disk, DiskFile
 
 __all__ = ["FileDisk", "LogInUseError"]
 
@@ -34,7 +34,7 @@ class LogInUseError(Exception):
         self.path = path
 
 
-class _RealFile:
+class _RealFile(DiskFile):
     def __init__(self, path: Path, flags: int) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | flags, 0o644)
 
@@ -55,7 +55,7 @@ class _RealFile:
             os.close(fd)
 
 
-class FileDisk:
+class FileDisk(Disk):
     """``__consumer_offsets-0`` in the folder `path`, as a Kafka broker has it in its log directory.
 
     :raises LogInUseError: another coordinator has it
