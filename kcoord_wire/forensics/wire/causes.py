@@ -67,7 +67,7 @@ class CauseFinder:
             rule.name,
             rule.cause,
             rule.confidence_for(facts),
-            rule.sentence.format_map(facts),
+            facts.fill(rule.sentence),
             [fact for cite in rule.evidence for fact in cite(facts)],
             facts.reason,
         )

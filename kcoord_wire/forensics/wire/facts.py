@@ -6,11 +6,11 @@ a Metadata response belongs to no group.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Final
 
-from kcoord_wire.error_codes import ErrorCode, describe_error
+from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.model import Evidence, Identity, RemovedMember
 from kcoord_wire.forensics.wire.failovers import REFUSALS, client_address
 from kcoord_wire.forensics.wire.moments import BEGIN, END, NS_PER_MS, NS_PER_S, UNKNOWN_SEQ, Moment
@@ -149,7 +149,7 @@ class Background:
 
 
 class Facts:
-    """The facts of one rebalance. Rules use their names in sentences: ``{who}``, ``{lead}``.
+    """The facts of one rebalance.
 
     :ivar start: what started it
     :ivar trace: how it went
@@ -160,8 +160,9 @@ class Facts:
         self.trace = trace
         self.start = trace.start
 
-    def __getitem__(self, name: str) -> object:
-        return getattr(self, name)
+    def fill(self, sentence: str) -> str:
+        """Fill in the ``{names}`` of a sentence: attributes of this class, or of the table of words below."""
+        return sentence.format_map(_Words(self))
 
     # ---- who and what
 
@@ -184,39 +185,26 @@ class Facts:
         return describe_member(self.start.member, None if has_left else self.start.request)
 
     @property
-    def lead(self) -> str:
-        """For a leader, the words that say so."""
-        return "the leader " if self.start.leads else ""
-
-    @property
     def reason(self) -> str | None:
         """The reason that the client states."""
         if self.start.leaver is not None:
             return self.start.leaver.reason or None
         return self.start.request.reason or None if self.start.request is not None else None
 
-    @property
-    def stated(self) -> str:
-        """The same, in parentheses."""
-        return f" ({self.reason})" if self.reason else ""
-
-    @property
-    def said(self) -> str:
-        """The same, behind a colon."""
-        return f": {self.reason}" if self.reason else ""
-
     # ---- failovers and sizes
-
-    @property
-    def signs(self) -> str:
-        """How the failover showed that the member came back from."""
-        return self.start.failover.text if self.start.failover is not None else ""
 
     def failover_signs(self) -> Iterator[Evidence]:
         """The exchanges that show the failover."""
         failover = self.start.failover
-        for request in failover.signs[:MAX_CITED] if failover is not None else ():
-            yield evidence_of(request, self.signs, answer=request.answered is not None)
+        if failover is None:
+            return
+        for request in failover.signs[:MAX_CITED]:
+            yield evidence_of(request, failover.text, answer=request.answered is not None)
+
+    @property
+    def former_joins(self) -> list[GroupRequest]:
+        """The JoinGroup requests of the completed join before it."""
+        return [] if self.trace.former_join is None else self.trace.former_join.requests
 
     @cached_property
     def refused_for_size(self) -> list[GroupRequest]:
@@ -230,11 +218,6 @@ class Facts:
             for request in self.background.too_large
             if loaded.begin < request.asked <= until and request.member_id in self.trace.before
         ]
-
-    def size_refusals(self) -> Iterator[Evidence]:
-        """The refusals for the size of the group."""
-        for request in self.refused_for_size[:MAX_CITED]:
-            yield from _rejection(request)
 
     @property
     def began_by_itself(self) -> bool:
@@ -275,11 +258,6 @@ class Facts:
         rejection = former.rejection if former is not None else None
         return rejection is not None and former is not None and rejection.asked > (former.left or END)
 
-    def former_rejection(self) -> Iterator[Evidence]:
-        """The response that rejected the former life."""
-        if self.was_rejected and self.former_life is not None:
-            yield from _rejection(self.former_life.rejection)
-
     @property
     def missed(self) -> str:
         """The generation whose join the member missed."""
@@ -298,41 +276,12 @@ class Facts:
         seconds = (self.request.asked.time_ns - former.left.time_ns) / NS_PER_S
         return f"{former.member_id} until {seconds:.1f} s before ({former.why})"
 
-    def rejection(self) -> Iterator[Evidence]:
-        """The response that rejected the member before it came back."""
-        return _rejection(self.start.rejection)
-
     # ---- what a join brings that is new
-
-    @property
-    def instance(self) -> str | None:
-        """The instance id in the request."""
-        return self.request.instance_id
-
-    @property
-    def old_topics(self) -> str:
-        """The topics that the join before it subscribed to."""
-        return ", ".join(_topics(self.former)) or "nothing"
-
-    @property
-    def new_assignors(self) -> str:
-        """The assignors that the join offers."""
-        return ", ".join(self.request.assignors)
-
-    @property
-    def old_assignors(self) -> str:
-        """The assignors that the join before it offered."""
-        return ", ".join(self.former.assignors) if self.former is not None else ""
 
     @property
     def offers_other_assignors(self) -> bool:
         """Whether those differ."""
         return self.former is not None and self.former.assignors != self.request.assignors
-
-    @property
-    def subscribes_to_others(self) -> bool:
-        """Whether the join subscribes to other topics than the one before it."""
-        return self.former is not None and self.former.subscribed != self.request.subscribed
 
     @property
     def difference(self) -> str:
@@ -342,17 +291,6 @@ class Facts:
         parts = [f"subscribed to {', '.join(added)}"] if added else []
         parts += [f"gave up its subscription to {', '.join(gone)}"] if gone else []
         return " and ".join(parts)
-
-    @property
-    def gave_up(self) -> str:
-        """How many partitions the member gave up."""
-        count = len(self.start.gave_up)
-        return f"{count} partition{'' if count == 1 else 's'}" if count else "partitions"
-
-    def taken_away(self) -> Iterator[Evidence]:
-        """The assignment that took the partitions."""
-        if self.start.gave_up_by is not None:
-            yield evidence_of(self.start.gave_up_by, "its assignment before that took partitions away", answer=True)
 
     # ---- topics
 
@@ -367,16 +305,6 @@ class Facts:
     def changed_topics(self) -> list[tuple[str, Evidence]]:
         """Subscribed topics whose size the sender saw change since the last assignment."""
         return list(_TopicWatch(self).changes())
-
-    @property
-    def topic(self) -> str:
-        """The first of them."""
-        return self.changed_topics[0][0] if self.changed_topics else ""
-
-    @property
-    def topic_after_colon(self) -> str:
-        """The same, behind a colon."""
-        return f": {self.topic}" if self.topic else ""
 
     def topic_sizes(self) -> Iterator[Evidence]:
         """What the sender saw."""
@@ -430,34 +358,12 @@ class Facts:
         return by_instance or bool(member.client_id and self.request.client_id != member.client_id)
 
     @property
-    def operator(self) -> str:
-        """The client that removed the member."""
-        return self.request.client_id or "an operator"
-
-    def later_join(self) -> Iterator[Evidence]:
-        """The join that shows that the process of a member that left goes on."""
-        later = self.background.goes_on(self.request)
-        if later is not None:
-            yield evidence_of(later, "the same connection goes on afterwards")
-
-    @property
-    def session(self) -> str:
-        """The session timeout, as far as it is known."""
-        session_ms = self.member.session_ms
-        return f" for its session timeout of {session_ms / _MS_PER_S:g} s" if session_ms else ""
-
-    @property
     def is_missed_by_coordinator(self) -> bool:
         """Whether the coordinator rejected the member as unknown after its session had ended."""
         rejection = self.member.rejection
         if rejection is None or rejection.error != ErrorCode.UNKNOWN_MEMBER_ID:
             return False
         return rejection.asked >= self.start.at
-
-    def coordinators_rejection(self) -> Iterator[Evidence]:
-        """The response that says so."""
-        if self.is_missed_by_coordinator:
-            yield from _rejection(self.member.rejection)
 
     def last_seen(self) -> Iterator[Evidence]:
         """The last sign of the member."""
@@ -474,17 +380,48 @@ class Facts:
         elif before:
             yield evidence_of(before[-1], text)
 
-    @property
-    def late_others(self) -> str:
-        """The other members that missed the time for SyncGroup."""
-        late = sum(why == Why.SYNC for _, why in self.trace.removed)
-        return f" and {late - 1} more" if late > 1 else ""
 
-    def former_generation(self) -> Iterator[Evidence]:
-        """The join that was complete before it."""
-        join = self.trace.former_join
-        if join is not None and join.requests:
-            yield evidence_of(join.requests[0], f"generation {join.generation} had joined", answer=True)
+class _Words:
+    """Looks up the ``{names}`` of a sentence."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+
+    def __getitem__(self, name: str) -> object:
+        word = _WORDS.get(name)
+        return getattr(self._facts, name) if word is None else word(self._facts)
+
+
+_WORDS: Final[Mapping[str, Callable[[Facts], object]]] = {
+    "lead": lambda facts: "the leader " if facts.start.leads else "",
+    "stated": lambda facts: f" ({facts.reason})" if facts.reason else "",
+    "said": lambda facts: f": {facts.reason}" if facts.reason else "",
+    "signs": lambda facts: facts.start.failover.text if facts.start.failover is not None else "",
+    "instance": lambda facts: facts.request.instance_id,
+    "old_topics": lambda facts: ", ".join(_topics(facts.former)) or "nothing",
+    "new_assignors": lambda facts: ", ".join(facts.request.assignors),
+    "old_assignors": lambda facts: ", ".join(facts.former.assignors) if facts.former is not None else "",
+    "gave_up": lambda facts: _count(len(facts.start.gave_up), "partition"),
+    "topic": lambda facts: facts.changed_topics[0][0] if facts.changed_topics else "",
+    "topics": lambda facts: f": {facts.changed_topics[0][0]}" if facts.changed_topics else "",
+    "operator": lambda facts: facts.request.client_id or "an operator",
+    "session": lambda facts: _session(facts.member.session_ms),
+    "former_generation": lambda facts: facts.trace.former_join.generation if facts.trace.former_join else "",
+    "late_others": lambda facts: _more(sum(why == Why.SYNC for _, why in facts.trace.removed) - 1),
+}
+"""Words of sentences that are no facts by themselves; all are empty if there is nothing to say."""
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number or ''} {noun}{'' if number == 1 else 's'}".strip()
+
+
+def _session(session_ms: int | None) -> str:
+    return f" for its session timeout of {session_ms / _MS_PER_S:g} s" if session_ms else ""
+
+
+def _more(number: int) -> str:
+    return f" and {number} more" if number > 0 else ""
 
 
 class _TopicWatch:
@@ -544,12 +481,6 @@ def _assigned(requests: Iterable[GroupRequest]) -> set[Moment]:
         elif request.api == "SyncGroup" and request.error == 0 and request.member_id in last:
             done.add(last[request.member_id].asked)
     return done
-
-
-def _rejection(request: GroupRequest | None) -> Iterator[Evidence]:
-    if request is not None:
-        who, error = describe_member(None, request), describe_error(request.error or 0)
-        yield evidence_of(request, f"{who} was answered with {error} to its {request.api}", answer=True)
 
 
 def _topics(request: GroupRequest | None) -> tuple[str, ...]:

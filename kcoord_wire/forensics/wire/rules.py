@@ -20,9 +20,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from kcoord_wire.error_codes import describe_error
 from kcoord_wire.forensics.model import Cause, Evidence
-from kcoord_wire.forensics.wire.facts import Facts, evidence_of, says, says_poll_timeout
+from kcoord_wire.forensics.wire.facts import MAX_CITED, Facts, describe_member, evidence_of, says, says_poll_timeout
 from kcoord_wire.forensics.wire.trace import StartKind
+from kcoord_wire.forensics.wire.traffic import GroupRequest
 
 __all__ = ["EPOCH_RULES", "RULES", "UNKNOWN", "EpochRule", "Rule"]
 
@@ -41,7 +43,7 @@ class Rule:
     :ivar starts: the kinds of start that it may explain
     :ivar when: the condition in words
     :ivar holds: the condition
-    :ivar sentence: for people; ``{names}`` are attributes of `Facts`
+    :ivar sentence: for people; see `Facts.fill` for ``{names}``
     :ivar evidence: what it cites, in order
     :ivar unless: in words, what makes it less certain, with the confidence that is left
     :ivar weakened: the condition of `unless`
@@ -66,18 +68,58 @@ class Rule:
 # ---- what rules cite
 
 
-def _request(text: str) -> Citation:
-    return lambda facts: [evidence_of(facts.request, text.format_map(facts))]
+def _cite(pick: Callable[[Facts], GroupRequest | None], text: str, *, answer: bool = False) -> Citation:
+    """Cite a request that the facts have, or its response."""
+
+    def cite(facts: Facts) -> Iterable[Evidence]:
+        request = pick(facts)
+        return [] if request is None else [evidence_of(request, facts.fill(text), answer=answer)]
+
+    return cite
+
+
+def _answered_with_error(facts: Facts, request: GroupRequest | None) -> Iterable[Evidence]:
+    if request is not None:
+        who, error = describe_member(None, request), describe_error(request.error or 0)
+        yield evidence_of(request, f"{who} was answered with {error} to its {request.api}", answer=True)
+
+
+def _size_refusals(facts: Facts) -> Iterable[Evidence]:
+    return (fact for each in facts.refused_for_size[:MAX_CITED] for fact in _answered_with_error(facts, each))
+
+
+def _rejection(facts: Facts) -> Iterable[Evidence]:
+    return _answered_with_error(facts, facts.start.rejection)
+
+
+def _former_rejection(facts: Facts) -> Iterable[Evidence]:
+    former = facts.former_life
+    return _answered_with_error(facts, former.rejection if former is not None and facts.was_rejected else None)
+
+
+def _rejection_afterwards(facts: Facts) -> Iterable[Evidence]:
+    return _answered_with_error(facts, facts.member.rejection if facts.is_missed_by_coordinator else None)
 
 
 def _former_join(text: str) -> Citation:
-    return lambda facts: [] if facts.former is None else [evidence_of(facts.former, text.format_map(facts))]
+    return _cite(lambda facts: facts.former, text)
 
 
-_joins_as_new: Final = _request("{who} asks to join as a new member")
-_joins_as_static: Final = _request("{who} joins with the instance id {instance} of a present member")
-_joins_again: Final = _request("{who} joins again{said}")
-_leaves: Final = _request("{who} leaves{said}")
+_joins_as_new: Final = _cite(lambda facts: facts.request, "{who} asks to join as a new member")
+_joins_as_static: Final = _cite(
+    lambda facts: facts.request, "{who} joins with the instance id {instance} of a present member"
+)
+_joins_again: Final = _cite(lambda facts: facts.request, "{who} joins again{said}")
+_leaves: Final = _cite(lambda facts: facts.request, "{who} leaves{said}")
+_later_join: Final = _cite(
+    lambda facts: facts.background.goes_on(facts.request), "the same connection goes on afterwards"
+)
+_taken_away: Final = _cite(
+    lambda facts: facts.start.gave_up_by, "its assignment before that took partitions away", answer=True
+)
+_former_generation: Final = _cite(
+    lambda facts: next(iter(facts.former_joins), None), "generation {former_generation} had joined", answer=True
+)
 
 
 # ---- the rules
@@ -141,7 +183,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "too large", _ANY, "a coordinator that has just loaded the group refuses members for its size",
         lambda facts: bool(facts.refused_for_size),
         Cause.GROUP_TOO_LARGE, 0.8, "the coordinator came back with a group.max.size below the size of the group",
-        (Facts.size_refusals,),
+        (_size_refusals,),
     ),
     # A JoinGroup of an unknown member.
     *_after_failover(
@@ -156,7 +198,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "missed the join", _JOINED, "the same process was removed because it had not rejoined in time",
         lambda facts: facts.missed_a_join,
         Cause.REBALANCE_TIMEOUT, 0.95, "{who} missed the join of {missed} and came back",
-        (_joins_as_new, Facts.former_rejection),
+        (_joins_as_new, _former_rejection),
         ("only its connection shows that it is the same process", 0.7), lambda facts: not facts.was_rejected,
     ),
     Rule(
@@ -191,7 +233,7 @@ RULES: Final[tuple[Rule, ...]] = (
     # A JoinGroup of a member of the group.
     *_after_failover(
         _REJOINED, lambda facts: facts.start.failover is not None, "{lead}{who} joined again", 0.9,
-        _joins_again, Facts.rejection,
+        _joins_again, _rejection,
     ),
     Rule(
         "did not poll", _REJOINED, "the client states that max.poll.interval.ms was exceeded",
@@ -204,7 +246,7 @@ RULES: Final[tuple[Rule, ...]] = (
         or says(facts.reason, "revoke partitions", "partitions were given up"),
         Cause.COOPERATIVE_FOLLOW_UP, 1.0,
         "{lead}{who} gave up {gave_up} and joined again so that others can have them",
-        (_joins_again, Facts.taken_away),
+        (_joins_again, _taken_away),
         ("the client states no reason", 0.95), _states_no_reason,
     ),
     Rule(
@@ -215,14 +257,14 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         "subscription", _REJOINED, "it subscribes to other topics than before",
-        lambda facts: facts.subscribes_to_others,
+        lambda facts: facts.former is not None and facts.former.subscribed != facts.request.subscribed,
         Cause.SUBSCRIPTION_CHANGED, 1.0, "{lead}{who} {difference}",
         (_joins_again, _former_join("before, it subscribed to {old_topics}")),
     ),
     Rule(
         "topics", _REJOINED, "the client states that topics have changed",
         lambda facts: says(facts.reason, "metadata has changed", "topics have changed"),
-        Cause.TOPICS_CHANGED, 1.0, "{lead}{who} saw topics change{topic_after_colon}",
+        Cause.TOPICS_CHANGED, 1.0, "{lead}{who} saw topics change{topics}",
         (_joins_again, Facts.topic_sizes),
     ),
     Rule(
@@ -246,12 +288,12 @@ RULES: Final[tuple[Rule, ...]] = (
         "missed, not removed", _REJOINED, "a static member was not part of the last completed join",
         lambda facts: facts.start.missed is not None,
         Cause.REBALANCE_TIMEOUT, 0.9, "{who} (static) missed the join of {missed} and rejoined later",
-        (_joins_again, Facts.rejection),
+        (_joins_again, _rejection),
     ),
     Rule(
         "leader", _REJOINED, "the leader joins again without anything new",
         lambda facts: facts.start.leads,
-        Cause.LEADER_REJOINED, 1.0, "the leader {who} joined again{stated}", (_joins_again, Facts.rejection),
+        Cause.LEADER_REJOINED, 1.0, "the leader {who} joined again{stated}", (_joins_again, _rejection),
         ("the client states no reason", 0.8), _states_no_reason,
     ),
     Rule(
@@ -263,7 +305,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "metadata", _REJOINED, "else: only other bytes of its subscription are new", _always,
         Cause.SUBSCRIPTION_CHANGED, 0.7,
         "{who} joined again with the same topics, but other bytes in its subscription{stated}",
-        (_joins_again, _former_join("its join before that had other bytes in its subscription"), Facts.rejection),
+        (_joins_again, _former_join("its join before that had other bytes in its subscription"), _rejection),
     ),
     # A LeaveGroup.
     Rule(
@@ -282,7 +324,7 @@ RULES: Final[tuple[Rule, ...]] = (
         lambda facts: facts.background.did_not_poll(facts.member)
         and facts.background.goes_on(facts.request) is not None,
         Cause.POLL_TIMEOUT, 0.6, "{who} left, but did not close: most likely its application did not poll in time",
-        (_leaves, Facts.later_join),
+        (_leaves, _later_join),
     ),
     Rule(
         "did not poll", _LEFT, "no reason is stated, and the connection stays open",
@@ -298,7 +340,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         "session", _SESSION, "a member sent nothing, and was answered nothing, for its session timeout", _always,
         Cause.SESSION_EXPIRED, 0.95, "{who} sent nothing{session}",
-        (Facts.last_seen, Facts.coordinators_rejection),
+        (Facts.last_seen, _rejection_afterwards),
         ("the coordinator does not reject the member afterwards", 0.9),
         lambda facts: not facts.is_missed_by_coordinator,
     ),
@@ -306,7 +348,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "sync", _SYNC, "a member joined, and sent no SyncGroup within the rebalance timeout", _always,
         Cause.SYNC_EXPIRED, 0.9,
         "{who}{late_others} had joined, but did not send SyncGroup within the rebalance timeout",
-        (Facts.last_seen, Facts.former_generation),
+        (Facts.last_seen, _former_generation),
     ),
     Rule(
         "session", _VANISHED, "a member whose session timeout is not known is not part of the next join", _always,
