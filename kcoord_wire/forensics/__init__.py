@@ -6,15 +6,15 @@
         for rebalance in history.rebalances:
             print(rebalance.cause, rebalance.client_id, rebalance.duration_ms)
 
-No Spark here: what this folder does to one group, kcoord_wire.spark does to many. What a history consists of is
-declared in `kcoord_wire.forensics.model`. Names are imported when they are first used:
-`analyze` needs the extra ``analyze``.
+`kcoord_wire.spark` does for many groups in parallel what this package does for one after the other. The tables that a
+history consists of are declared in `kcoord_wire.forensics.model`. Names are imported on first use, because `analyze`
+needs the extra ``analyze``.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kcoord_wire.extras import require
 from kcoord_wire.forensics.model import Cause, GroupHistory
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Analysis", "Cause", "GroupHistory", "analyze", "analyze_records", "tables_of", "write_tables"]
 
-_LAZY = ("Analysis", "analyze", "analyze_records", "tables_of", "write_tables")
+_LAZY: Final = ("Analysis", "analyze", "analyze_records", "tables_of", "write_tables")
 
 
 def __getattr__(name: str) -> Any:

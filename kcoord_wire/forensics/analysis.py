@@ -1,4 +1,4 @@
-"""From files to histories in one process: what kcoord_wire.spark does on many.
+"""From files to histories in one process; `kcoord_wire.spark` does the same on many.
 
     analysis = analyze(["cooperative.pcap"])
     for history in analysis.histories:
@@ -7,9 +7,9 @@
 
 Laws:
 
-* Whatever is in the files, an analysis comes out; what could not be read is in `Analysis.losses`, with its place.
-* Frames are decoded as they are read, and dropped. Exchanges are kept until the files end, for a group's may be in all
-  of them: that is what bounds the size of a capture here.
+* The content of a file raises nothing; what could not be read is in `Analysis.losses`, with its place.
+* Frames are decoded as they are read, and dropped. Exchanges are kept until the files end, because those of a group may
+  be in all of them; their memory is the limit on the size of a capture here.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ TABLES: Mapping[str, type] = {
 """The tables of a report: name, which is that of the Parquet file, and row type. ``losses`` is one more."""
 
 Progress = Callable[[str, int, int], None]
-"""Is told the source, how many bytes of all sources are done, and how many there are."""
+"""Called with the source, how many bytes of all sources are done, and how many there are."""
 
 
 @dataclass(slots=True)
 class Analysis:
-    """What the sources told.
+    """What the sources show.
 
-    :ivar histories: a group each, in order of their ids
+    :ivar histories: one per group and origin, in order of the group ids
     :ivar losses: what could not be read, and where
     :ivar counts: ``sources``, ``bytes``, ``frames``, ``exchanges``, ``records``
     """
@@ -89,16 +89,19 @@ def analyze(
     groups: Collection[str] | None = None,
     progress: Progress | None = None,
 ) -> Analysis:
-    """The histories of all groups in captures, recordings and log segments: files, folders, patterns.
+    """Return the histories of all groups in captures, recordings and log segments.
 
-    :param ports: the brokers' ports, for captures; None finds them
+    :param paths: files, folders, patterns
+    :param ports: the brokers' ports, for captures; None to detect them
     :param groups: only these
+    :param progress: called while the sources are read, and once at the end
     :raises SourceError: a path has nothing that can be read
+    :raises OSError: a source cannot be read
     """
     sources = find_sources(paths)
     total = sum(source.path.stat().st_size for source in sources)
     matcher = Matcher()
-    told = Collected(groups)
+    collected = Collected(groups)
     done = frames = 0
     for source in sources:
         size = source.path.stat().st_size
@@ -106,33 +109,40 @@ def analyze(
             progress(source.path.name, done, total)
         if source.kind == "log":
             for batch in read_log(source.path):
-                told.add_records(batch)
+                collected.add_records(batch)
         else:
             for batch in read_frames(source.path, ports=ports):
                 frames += batch.num_rows
-                told.add_exchanges(*matcher.feed(batch))
+                collected.add_exchanges(*matcher.feed(batch))
                 if progress is not None and source.kind == "recording" and batch.num_rows:
                     progress(source.path.name, done + min(size, batch["position"][-1].as_py()), total)
         done += size
-    told.add_exchanges(*matcher.finish())
+    collected.add_exchanges(*matcher.finish())
     if progress is not None:
         progress("", total, total)
-    analysis = told.analysis()
+    analysis = collected.analysis()
     analysis.losses = [*matcher.losses, *analysis.losses]
     analysis.counts |= {"sources": len(sources), "bytes": total, "frames": frames}
     return analysis
 
 
 def analyze_records(batches: Iterable[pa.RecordBatch], *, groups: Collection[str] | None = None) -> Analysis:
-    """The histories of all groups in records of ``__consumer_offsets``: batches of `LogRow`."""
-    told = Collected(groups)
+    """Return the histories of all groups in records of ``__consumer_offsets``.
+
+    :param batches: rows of `LogRow`
+    :param groups: only these
+    """
+    collected = Collected(groups)
     for batch in batches:
-        told.add_records(batch)
-    return told.analysis()
+        collected.add_records(batch)
+    return collected.analysis()
 
 
 class Collected:
-    """What was read, until all of it was."""
+    """Keeps what is read until the sources end.
+
+    :param groups: only these; None for all
+    """
 
     def __init__(self, groups: Collection[str] | None) -> None:
         self._groups = None if groups is None else pa.array(sorted(groups), pa.string())
@@ -142,29 +152,36 @@ class Collected:
         self._losses: list[Loss] = []
 
     def add_exchanges(self, exchanges: pa.RecordBatch, topics: pa.RecordBatch) -> None:
-        """What `Matcher.feed` and `Matcher.finish` give."""
+        """Add what `Matcher.feed` and `Matcher.finish` return."""
         if self._groups is not None:
             exchanges = exchanges.filter(pc.is_in(exchanges["group_id"], self._groups))
         self._exchanges.append(exchanges)
         self._topics.append(topics)
 
     def add_records(self, records: pa.RecordBatch) -> None:
-        """A batch of `LogRow`."""
+        """Add a batch of `LogRow`."""
         for row in records.filter(pc.is_valid(records["error"])).to_pylist():
             self._losses.append(Loss(row["source"], row["position"], row["error"], row["lost"]))
         self._records.append(records.filter(pc.is_null(records["error"])))
 
     def analysis(self) -> Analysis:
-        """All histories, with their findings."""
-        histories = []
+        """Return all histories, with their findings."""
         exchanges = pa.Table.from_batches(self._exchanges, arrow_schema(Exchange))
+        records = pa.Table.from_batches(self._records, arrow_schema(LogRow))
+        histories = [*self._of_wire(exchanges), *self._of_log(records)]
+        histories.sort(key=lambda history: (history.group.group_id, history.group.origin))
+        counts = {"exchanges": exchanges.num_rows, "records": records.num_rows}
+        return Analysis(histories, self._losses, counts)
+
+    def _of_wire(self, exchanges: pa.Table) -> Iterator[GroupHistory]:
         topics = pa.Table.from_batches(self._topics, arrow_schema(TopicSighting))
         sightings = read_sightings(topics)
         for rows in by_group(name_topics(exchanges, topics), exchanges["group_id"]):
             history = wire_history(rows, sightings)
             history.findings = detect(history, rows)
-            histories.append(history)
-        records = pa.Table.from_batches(self._records, arrow_schema(LogRow))
+            yield history
+
+    def _of_log(self, records: pa.Table) -> Iterator[GroupHistory]:
         names = group_of(records["key"].combine_chunks()) if records.num_rows else pa.array([], pa.string())
         if self._groups is not None:
             wanted = pc.fill_null(pc.is_in(names, self._groups), False)
@@ -172,14 +189,14 @@ class Collected:
         for rows in by_group(records, names):
             history = log_history(rows)
             history.findings = detect(history)
-            histories.append(history)
-        histories.sort(key=lambda history: (history.group.group_id, history.group.origin))
-        counts = {"exchanges": exchanges.num_rows, "records": records.num_rows}
-        return Analysis(histories, self._losses, counts)
+            yield history
 
 
 def by_group(rows: pa.Table, groups: pa.Array | pa.ChunkedArray) -> Iterator[pa.Table]:
-    """The rows of each group, in order of the groups' names. Rows of no group are left out."""
+    """Yield the rows of each group, in order of the groups' names.
+
+    :param groups: per row, its group; rows of null are left out
+    """
     order = pc.sort_indices(pa.table({"group": groups}), sort_keys=[("group", "ascending")])
     start = 0
     for run in groups.take(order).value_counts().to_pylist():  # in order of first appearance
@@ -189,7 +206,7 @@ def by_group(rows: pa.Table, groups: pa.Array | pa.ChunkedArray) -> Iterator[pa.
 
 
 def tables_of(histories: Iterable[GroupHistory], losses: Iterable[Loss] = ()) -> dict[str, pa.Table]:
-    """The tables of a report, by name."""
+    """Return the tables of a report, by name."""
     rows: dict[str, list[Any]] = {name: [] for name in TABLES}
     lists = {item.name for item in fields(GroupHistory)} - {"group"}
     for history in histories:
@@ -201,9 +218,9 @@ def tables_of(histories: Iterable[GroupHistory], losses: Iterable[Loss] = ()) ->
 
 
 def write_tables(histories: Iterable[GroupHistory], losses: Iterable[Loss], folder: Path) -> list[Path]:
-    """Write each table as ``NAME.parquet``, replacing what was there; the files.
+    """Write each table as ``NAME.parquet``, replacing existing files, and return the files.
 
-    :raises OSError: one cannot be written; those before it are there, and of this one nothing
+    :raises OSError: one cannot be written; the tables before it are complete, and nothing of this one remains
     """
     folder.mkdir(parents=True, exist_ok=True)
     written = []
@@ -211,7 +228,7 @@ def write_tables(histories: Iterable[GroupHistory], losses: Iterable[Loss], fold
         path = folder / f"{name}.parquet"
         part = path.with_suffix(".part")
         try:
-            with part.open("wb") as file:  # Python's errors name the file; Arrow's are sentences of their own
+            with part.open("wb") as file:  # opened here because Python's errors name the file and Arrow's do not
                 pq.write_table(table, file)
             part.replace(path)
         finally:

@@ -2,7 +2,7 @@
 
 A client that comes back has a new member id, so the detector counts member ids one after the other of the same client
 id and host (or of the same group.instance.id). Normal are several consumers with one client id on one host at the same
-time; they cannot be told apart, so the returns are divided by the number of members present at once.
+time; they look alike, so the returns are divided by the number of members present at once.
 
 Threshold: 3 returns of each within 10 minutes.
 """

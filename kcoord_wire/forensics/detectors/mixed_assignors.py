@@ -1,4 +1,4 @@
-"""Mixed assignors: members whose assignors do not go together, so that a migration stands still.
+"""Mixed assignors: members whose assignors are incompatible, so that a migration does not get on.
 
 * Eager and cooperative: a group becomes cooperative only when every member offers a cooperative assignor, and Java
   members do that by offering both lists for one bounce (KIP-429). librdkafka refuses to offer eager and cooperative

@@ -126,7 +126,7 @@ class _Places:
 
 
 def _places(topics: Flat, rows: NDArray[np.int64], memory: BatchMemory) -> _Places:
-    """The partitions of topics. `rows`: the frame that each row of `topics` stands in."""
+    """Return the partitions of topics. `rows` are the frames that the rows of `topics` are in."""
     names = child(topics.values, "name")
     if (ids := _column(topics.values, "topic_id")) is not None:
         by_id = np.flatnonzero(pc.equal(names, "").to_numpy(zero_copy_only=False))

@@ -43,9 +43,7 @@ _CONSUMER: Final = "consumer"
 _HAS_GENERATION: Final = b"\0\2"  # version 2 of a subscription, the first with a generation id
 _NO_TIMEOUT: Final = -1  # rebalance timeout of record versions without one
 _SEVERAL_GONE: Final = 0.8  # factor of the confidence where several members are gone: any of them may have been first
-_CUT_SHORT: Final = (
-    "{} generation{s} ended before the leader had assigned: only the number that is missing tells of them."
-)
+_CUT_SHORT: Final = "{} generation{s} ended before the leader had assigned: only the missing numbers show them."
 _UNREADABLE: Final = "{} subscription{s} or assignment{s} of members could not be read."
 
 
@@ -375,7 +373,7 @@ def _new_members(change: _Change) -> Explanation | None:
     confidence, detail = 0.95 if len(change.new) == 1 else 0.85, f"{_names(change.new)} joined"
     if change.gone:
         gone = _names(departed.life for departed in change.gone.values())
-        confidence, detail = 0.6, f"{detail} and {gone} went, either of which may have begun it"
+        confidence, detail = 0.6, f"{detail} and {gone} left, either of which may be the cause"
     elif change.withheld:
         confidence, detail = 0.7, f"{detail}; the second round of a cooperative rebalance was due as well"
     return Explanation(Cause.NEW_MEMBER, confidence, detail, _only(change.new))
@@ -444,7 +442,7 @@ def _leader_rejoined(change: _Change) -> Explanation:
     if now.leader != change.last.leader and leader is not None:
         detail += f", or did not and {leader.client_id or leader.member_id} leads now"
     if change.missing > 0:
-        detail += ", or somebody came and went"
+        detail += ", or a member came and went"
     return Explanation(Cause.LEADER_REJOINED, 0.4 if change.missing else 0.6, detail, _leader(now))
 
 

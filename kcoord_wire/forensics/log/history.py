@@ -67,8 +67,8 @@ _UNREAD: Final = {
     "streams": "{} record{s} of a streams group: not read.",
 }
 _BAD: Final = "{} record{s} whose value could not be read."
-_FORGOTTEN: Final = "{} committed offset{s} forgotten: expired or deleted, the log does not tell which."
-_GONE_BLIND: Final = "A member that left, timed out or was removed leaves the same records; its commits may tell which."
+_FORGOTTEN: Final = "{} committed offset{s} forgotten: expired or deleted, the log does not show which."
+_GONE_BLIND: Final = "A member that left, timed out or was removed leaves the same records; its commits may show which."
 _CLASSIC_BLIND: Final = (
     "When a rebalance began, who joined last and how late is not in the log: times count from the answer to the joins.",
     "Members of eager assignors stop while they rejoin; the log does not show that, only pauses between generations.",

@@ -50,7 +50,7 @@ __all__ = ["ConsumerRecords", "infer_topic_names"]
 _AWAY: Final = -2  # member epoch of a static member that has left for a while
 _STABLE: Final = 0  # member state: it has nothing to revoke or to wait for
 _TOPICS: Final = 4  # changes of topics in a sentence
-_NO_NAMES: Final = "{} topic id{s} without a name: no record tells it."
+_NO_NAMES: Final = "{} topic id{s} without a name: no record has it."
 
 
 @dataclass(slots=True)
@@ -293,7 +293,7 @@ class ConsumerRecords:
             if key.member_id in self._members:
                 self._members[key.member_id].epoch = 0  # the member's own record follows, or the group is converted
             return
-        # A member without a record of its own: that one was compacted away.
+        # setdefault: the member's own record may have been compacted away.
         member = self._members.setdefault(key.member_id, _Member())
         was, member.epoch, member.state = member.epoch, value.member_epoch, value.state
         member.held = self._places(value.assigned_partitions) | self._places(value.partitions_pending_revocation)
@@ -426,7 +426,7 @@ class ConsumerRecords:
             return found._replace(detail=f"{found.detail}: {', '.join(filter(None, [*member.names, member.regex]))}")
         if changes.assignors:
             return self._by_members(Cause.ASSIGNORS_CHANGED, set(changes.assignors), "asked for another assignor")
-        return Explanation(Cause.UNKNOWN, 0.0, "no record tells of a change")
+        return Explanation(Cause.UNKNOWN, 0.0, "no record shows a change")
 
     def _by_members(self, cause: Cause, member_ids: Collection[str], what: str) -> Explanation:
         names = {self._ledger.named(member_id) for member_id in member_ids}

@@ -213,7 +213,7 @@ class Ledger:
         timeout = max(life.session_timeout_ms or 0, _LEAST_SESSION_MS) * NS_PER_MS
         who = self.named(life.member_id)
         if last is None:
-            text = f"{who} is gone; the log does not tell whether it left, timed out or was removed"
+            text = f"{who} is gone; the log does not show whether it left, timed out or was removed"
             return Departed(life, Cause.MEMBER_LEFT, 0.5, GONE, text)
         quiet = (at - last) // NS_PER_MS
         if at - last < timeout:
@@ -224,7 +224,7 @@ class Ledger:
         ):
             text = f"{who} is gone; it had committed steadily, and then not for {quiet} ms, longer than its session"
             return Departed(life, Cause.SESSION_EXPIRED, 0.75, "session timeout", text)
-        text = f"{who} is gone, {quiet} ms after its last commit; whether it left or timed out, the log does not tell"
+        text = f"{who} is gone, {quiet} ms after its last commit; the log does not show whether it left or timed out"
         return Departed(life, Cause.MEMBER_LEFT, 0.5, GONE, text)
 
     def named(self, member_id: str) -> str:

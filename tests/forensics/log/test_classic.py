@@ -23,7 +23,7 @@ def test_every_version_of_a_generation(version: int) -> None:
     assert (one.cause, one.members_after, one.assignor, one.leader_id) == (Cause.NEW_MEMBER, 2, "range", "a-1")
     assert (two.cause, two.client_id, two.client_host, two.moved) == (Cause.MEMBER_LEFT, "b", "10.0.0.1", 1)
     assert two.confidence == 0.5
-    assert "does not tell" in two.detail
+    assert "does not show" in two.detail
 
 
 def test_joins_are_answered_before_the_assignment_is_written() -> None:

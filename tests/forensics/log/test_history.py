@@ -123,7 +123,7 @@ def test_old_commits_and_forgotten_ones() -> None:
     gone = encode_offsets_record(m.OffsetCommitKey(group="g", topic="t", partition=0), None)
     history = log_history(table([old, commit("g", "t", 0, 5), gone, gone]))
     assert sum(row.commits for row in history.commits) == 2
-    assert "2 committed offsets forgotten: expired or deleted, the log does not tell which." in history.group.blind
+    assert "2 committed offsets forgotten: expired or deleted, the log does not show which." in history.group.blind
 
 
 def test_unreadable_records_are_counted() -> None:

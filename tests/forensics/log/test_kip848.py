@@ -213,7 +213,7 @@ def test_a_new_hash_means_changed_topics() -> None:
     assert last_cause(early) == (Cause.TOPICS_CHANGED, None, 1.0), "the broker has come to know the topic"
     both = Log().member("a", "t", "u").epoch(1, 77).target(1, a={"t": [0], "u": [0]}).has("a", 1, {"t": [0], "u": [0]})
     assert {item.topic for item in both.history().ownership} == {f"id:{IDS[name].hex}" for name in "tu"}
-    assert "2 topic ids without a name: no record tells it." in both.history().group.blind
+    assert "2 topic ids without a name: no record has it." in both.history().group.blind
 
 
 def test_commits_name_topics() -> None:
