@@ -2,7 +2,7 @@
 
 An input that breaks a target's law is written below build/fuzz/<target>/ and its path printed; the exit status is then
 1. New inputs are kept there too; what should stay for good belongs in fuzz/corpus/<target>/. Needs atheris (`make fuzz`
-installs it beside the package in an environment of its own). Python code alone guides the search: the native core is
+installs it beside the package in a separate environment). Python code alone guides the search: the native core is
 led by the construct grammar and the pure codec, which walk the same bytes in the target `parity`.
 """
 

@@ -41,7 +41,7 @@ class World:
     def handle(self, machine: Any, event: Event) -> None:
         for effect in machine.handle(event, self.now):
             if isinstance(effect, Reply):
-                request = self.open.pop(effect.token)  # a second answer finds nobody
+                request = self.open.pop(effect.token)  # a second answer finds no request
                 assert effect.after <= self.groups.appended
                 if effect.message is not None:
                     kw.encode_response(effect.message, request.version)

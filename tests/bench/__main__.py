@@ -1,4 +1,4 @@
-"""Runs the benchmark: `python -m tests.bench`. Every library in processes of its own, taking turns, in one run.
+"""Runs the benchmark: `python -m tests.bench`. Every library in its own processes, taking turns, in one run.
 
 How: pytest-benchmark's clock is the thread's own processor time, so that other programs' turns on the core do not
 count; the garbage collector is on; everything stays on one core.

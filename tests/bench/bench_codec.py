@@ -31,8 +31,8 @@ def case(request: pytest.FixtureRequest, row: Row) -> Case:
     options = request.config.option
     made = LIBRARIES[options.library].case(row, row.message(options.quick))
     made.check()
-    # The collector stays on, but shall not walk pytest's own objects: whoever allocates much would pay for them, up to
-    # twice the time (kio, 5,000 members).
+    # The collector stays on, but must not walk pytest's own objects: a library that allocates much would pay for them,
+    # up to twice the time (kio, 5,000 members).
     gc.collect()
     gc.freeze()
     return made

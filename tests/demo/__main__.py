@@ -146,7 +146,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         Recorder(upstream=coordinator.address, folder=recording) as recorder,
     ):
         live(recorder.address)
-    say("done; this is what the recording tells:\n")
+    say("done; this is what the recording shows:\n")
     return kcoord(["analyze", str(recording), "--out", str(out / "report")])
 
 

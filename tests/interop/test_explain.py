@@ -46,7 +46,7 @@ OF_THEIR_OWN = {Cause.COOPERATIVE_FOLLOW_UP, Cause.LEADER_REJOINED}
 
 
 @dataclass(frozen=True)
-class Told:
+class Explained:
     """Histories by group: of the recording, and of the broker's own log."""
 
     wire: dict[str, GroupHistory]
@@ -55,7 +55,7 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
+def explained(tmp_path_factory: pytest.TempPathFactory) -> Explained:
     folder = tmp_path_factory.mktemp("explained")
     clients = {
         "java": java_client(tmp_path_factory.mktemp("classes")),
@@ -71,7 +71,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
         wire = analyze([folder / "recording"])
     log = analyze([folder / "explained-broker" / "__consumer_offsets-0"])
     losses = [f"{loss.source} {loss.position}: {loss.what}" for loss in [*wire.losses, *log.losses]]
-    return Told(
+    return Explained(
         {history.group.group_id: history for history in wire.histories},
         {history.group.group_id: history for history in log.histories},
         losses,
@@ -95,13 +95,13 @@ def live(place: Place, client: Client, assignor: str) -> Figures:
     return {}
 
 
-def test_nothing_was_lost(told: Told) -> None:
-    assert told.losses == []
+def test_nothing_was_lost(explained: Explained) -> None:
+    assert explained.losses == []
 
 
 @pytest.mark.parametrize("name", PLAYED)
-def test_the_recording_tells_what_was_done(name: str, told: Told) -> None:
-    history = told.wire[name]
+def test_the_recording_shows_what_was_done(name: str, explained: Explained) -> None:
+    history = explained.wire[name]
     begun = [r for r in history.rebalances if r.cause not in OF_THEIR_OWN]
     assert [(r.cause, r.client_id, r.removed[0].why if r.removed else None) for r in begun] == LIFE
     assert [r.outcome for r in begun] == ["stable"] * 5 + ["empty"]
@@ -113,7 +113,9 @@ def test_the_recording_tells_what_was_done(name: str, told: Told) -> None:
 
 
 @pytest.mark.parametrize("name", PLAYED)
-def test_the_log_tells_of_the_same_generations(name: str, told: Told) -> None:
-    wire = {g.generation_id: g.members for g in told.wire[name].generations if g.stable_ns is not None and g.members}
-    log = {g.generation_id: g.members for g in told.log[name].generations if g.members}
+def test_the_log_shows_the_same_generations(name: str, explained: Explained) -> None:
+    wire = {
+        g.generation_id: g.members for g in explained.wire[name].generations if g.stable_ns is not None and g.members
+    }
+    log = {g.generation_id: g.members for g in explained.log[name].generations if g.members}
     assert log == wire

@@ -1,10 +1,10 @@
 """What goes wrong with real clients on a real Kafka broker, recorded on the way, and what the pipeline says of it.
 
-Each situation is one group, played by programs of the client libraries and told as a list of rebalances: the cause,
+Each situation is one group, played by programs of the client libraries, with the expected rebalances: the cause,
 whose it was, and what that client states itself. They are played side by side; the last ones live through the loss of
 their coordinator, which is killed and comes back.
 
-Law: a step has to show at the broker before the next one is taken: what happened is known, whatever is told of it.
+Law: a step has to show at the broker before the next one is taken: so what happened is known without the analysis.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ PROPERTIES = {
 
 @dataclass
 class Stage:
-    """Where a situation is played: a group and a topic of its own."""
+    """Where a situation is played: its own group and topic."""
 
     name: str
     broker: str
@@ -122,12 +122,12 @@ class Stage:
         """Wait until the broker has the group stable with these clients, each with so many partitions, for good."""
         end = time.monotonic() + PATIENCE
         while (seen := self.described()) != ("Stable" if shares else "Empty", shares) or not self.is_calm():
-            told = [(member.name, member.owned[-3:], member.complaints[-3:]) for member in self.members]
-            assert time.monotonic() < end, f"{self.name}: the broker has {seen}, not {shares}; {told}"
+            found = [(member.name, member.owned[-3:], member.complaints[-3:]) for member in self.members]
+            assert time.monotonic() < end, f"{self.name}: the broker has {seen}, not {shares}; {found}"
             time.sleep(0.05)
 
     def is_calm(self) -> bool:
-        """Whether no member may be about to join once more of its own, as some libraries do."""
+        """Whether no member may be about to join once more unasked, as some libraries do."""
         return all(time.monotonic() > member.changed + 2 * member.client.settles for member in self.members)
 
     def described(self) -> tuple[str, dict[str, int]]:
@@ -176,12 +176,12 @@ def _add_partitions(address: str, topic: str, count: int) -> None:
         done.result(PATIENCE)
 
 
-# ---- what is told
+# ---- what is expected
 
 
 @dataclass(frozen=True)
-class Told:
-    """A rebalance as it has to be told. `reason`: a part of what the client states; None: it states nothing."""
+class Expected:
+    """A rebalance as it has to be reported. `reason`: a part of what the client states; None: it states nothing."""
 
     cause: Cause
     client: str | None
@@ -201,7 +201,7 @@ def polls_too_late(stage: Stage, library: str) -> Figures:
     second = stage.joins(library, "second", session_ms=4000, poll_ms=4000, **own)
     stage.settles(first=2, second=2)
     with ThreadPoolExecutor(1) as thread:
-        stalled = thread.submit(second.tell, "stall", ms=8000)
+        stalled = thread.submit(second.command, "stall", ms=8000)
         stage.settles(first=4)
         stalled.result()
     stage.settles(first=2, second=2)
@@ -263,13 +263,13 @@ def changes(stage: Stage, library: str) -> Figures:
     stage.settles(first=4)
     second = stage.joins(library, "second", **{key: 1000})
     stage.settles(first=2, second=2)
-    second.tell("subscribe", topics=[stage.topic, stage.more])
+    second.command("subscribe", topics=[stage.topic, stage.more])
     stage.settles(first=2, second=6)
     _add_partitions(stage.broker, stage.topic, 6)
     stage.settles(first=3, second=7)
     if library == "java":
-        stage.again(second, lambda: first.tell("rebalance", reason="the leader wants it"))
-        stage.again(first, lambda: second.tell("rebalance", reason="the follower wants it"))
+        stage.again(second, lambda: first.command("rebalance", reason="the leader wants it"))
+        stage.again(first, lambda: second.command("rebalance", reason="the follower wants it"))
         stage.settles(first=3, second=7)
     stage.part(second, first)
     return {}
@@ -281,9 +281,9 @@ def unsubscribes(stage: Stage, library: str) -> Figures:
     stage.settles(first=4)
     second = stage.joins(library, "second")
     stage.settles(first=2, second=2)
-    second.tell("subscribe", topics=[])
+    second.command("subscribe", topics=[])
     stage.settles(first=4)
-    second.tell("subscribe", topics=[stage.topic])
+    second.command("subscribe", topics=[stage.topic])
     stage.settles(first=2, second=2)
     stage.part(second, first)
     return {}
@@ -321,13 +321,13 @@ def commits_late(stage: Stage, library: str) -> Figures:
     first = stage.joins(library, "first", "cooperative-sticky")
     stage.settles(first=4)
     stage.waits(lambda: len(first.now_owned) == 4, "it does not know")
-    first.tell("commit", offsets=[[partition, 0] for partition in range(4)])
+    first.command("commit", offsets=[[partition, 0] for partition in range(4)])
     second = stage.joins(library, "second", "cooperative-sticky")
     stage.settles(first=2, second=2)
     stage.waits(lambda: len(first.now_owned) == 2 == len(second.now_owned), "they do not know")
     time.sleep(0.3)
     lost = second.now_owned[0]
-    first.tell("commit", offsets=[[lost, 0]])
+    first.command("commit", offsets=[[lost, 0]])
     stage.part(second, first)
     return {}
 
@@ -434,7 +434,7 @@ def loss_with_a_smaller_limit(stage: Stage, library: str, loss: Loss) -> Figures
     return {}
 
 
-# ---- all of them, with what has to be told
+# ---- all of them, with what is expected
 
 
 ANY = "whatever it is"
@@ -446,61 +446,63 @@ def stated(library: str, text: str) -> str | None:
     return text if library == "java" else None
 
 
-def comes(library: str, client: str, **more: Any) -> Told:
-    return Told(Cause.NEW_MEMBER, client, reason=stated(library, "need to re-join with the given member-id"), **more)
+def comes(library: str, client: str, **more: Any) -> Expected:
+    return Expected(
+        Cause.NEW_MEMBER, client, reason=stated(library, "need to re-join with the given member-id"), **more
+    )
 
 
-def goes(library: str, client: str, **more: Any) -> Told:
-    return Told(Cause.MEMBER_LEFT, client, "left", stated(library, "the consumer is being closed"), **more)
+def goes(library: str, client: str, **more: Any) -> Expected:
+    return Expected(Cause.MEMBER_LEFT, client, "left", stated(library, "the consumer is being closed"), **more)
 
 
-def ends(library: str, *clients: str, **more: Any) -> list[Told]:
+def ends(library: str, *clients: str, **more: Any) -> list[Expected]:
     last = goes(library, clients[-1], outcome="empty", cooperative=None)
     return [*(goes(library, client, **more) for client in clients[:-1]), last]
 
 
-def late_poll(library: str) -> list[Told]:
-    why = Told(Cause.POLL_TIMEOUT, "second", "poll timeout", stated(library, "consumer poll timeout has expired"))
+def late_poll(library: str) -> list[Expected]:
+    why = Expected(Cause.POLL_TIMEOUT, "second", "poll timeout", stated(library, "consumer poll timeout has expired"))
     start = [comes(library, "first"), comes(library, "second"), why, comes(library, "second")]
     return [*start, *ends(library, "second", "first")]
 
 
-def standstill(library: str) -> list[Told]:
-    expired = Told(Cause.SESSION_EXPIRED, "second", "session timeout")
+def standstill(library: str) -> list[Expected]:
+    expired = Expected(Cause.SESSION_EXPIRED, "second", "session timeout")
     start = [comes(library, "first"), comes(library, "second"), expired, comes(library, "second")]
     return [*start, *ends(library, "second", "first")]
 
 
-def statics() -> list[Told]:
+def statics() -> list[Expected]:
     """A static member needs no second join for its id, so that even Java's states no reason."""
-    removed = partial(Told, Cause.MEMBER_LEFT, why="left", reason="the host is taken out of service")
+    removed = partial(Expected, Cause.MEMBER_LEFT, why="left", reason="the host is taken out of service")
     return [
-        Told(Cause.NEW_MEMBER, "other"),
-        Told(Cause.NEW_MEMBER, "restarted"),
-        Told(Cause.STATIC_REPLACED, "restarted"),
-        Told(Cause.SESSION_EXPIRED, "restarted", "session timeout"),
-        Told(Cause.NEW_MEMBER, "restarted"),
+        Expected(Cause.NEW_MEMBER, "other"),
+        Expected(Cause.NEW_MEMBER, "restarted"),
+        Expected(Cause.STATIC_REPLACED, "restarted"),
+        Expected(Cause.SESSION_EXPIRED, "restarted", "session timeout"),
+        Expected(Cause.NEW_MEMBER, "restarted"),
         removed("restarted"),
         removed("other", outcome="empty", cooperative=None),
     ]
 
 
-def changed(library: str) -> list[Told]:
-    told = [
+def changed(library: str) -> list[Expected]:
+    found = [
         comes(library, "first"),
         comes(library, "second"),
-        Told(Cause.SUBSCRIPTION_CHANGED, "second", reason=stated(library, "subscription has changed")),
-        Told(Cause.TOPICS_CHANGED, "first", reason=stated(library, "cached metadata has changed")),
+        Expected(Cause.SUBSCRIPTION_CHANGED, "second", reason=stated(library, "subscription has changed")),
+        Expected(Cause.TOPICS_CHANGED, "first", reason=stated(library, "cached metadata has changed")),
     ]
     if library == "java":
-        told.append(Told(Cause.LEADER_REJOINED, "first", reason="the leader wants it"))
-        told.append(
-            Told(Cause.SUBSCRIPTION_CHANGED, "second", reason="the follower wants it")
+        found.append(Expected(Cause.LEADER_REJOINED, "first", reason="the leader wants it"))
+        found.append(
+            Expected(Cause.SUBSCRIPTION_CHANGED, "second", reason="the follower wants it")
         )  # its generation, at least
-    return [*told, *ends(library, "second", "first")]
+    return [*found, *ends(library, "second", "first")]
 
 
-FOLLOWS = partial(Told, Cause.COOPERATIVE_FOLLOW_UP, cooperative=True)
+FOLLOWS = partial(Expected, Cause.COOPERATIVE_FOLLOW_UP, cooperative=True)
 REVOKES = "need to revoke partitions and re-join"
 MIGRATION = [
     comes("java", "one"),
@@ -515,7 +517,7 @@ MIGRATION = [
 ]
 
 
-def late_commit(library: str) -> list[Told]:
+def late_commit(library: str) -> list[Expected]:
     start = [comes(library, name, cooperative=True) for name in ("first", "second")]
     return [
         *start,
@@ -524,7 +526,7 @@ def late_commit(library: str) -> list[Told]:
     ]
 
 
-THREE = [Told(Cause.NEW_MEMBER, name) for name in ("first", "second", "third")]
+THREE = [Expected(Cause.NEW_MEMBER, name) for name in ("first", "second", "third")]
 
 
 RESUMED = [
@@ -535,23 +537,23 @@ RESUMED = [
 ]
 
 
-def modern_life(library: str) -> list[Told]:
+def modern_life(library: str) -> list[Expected]:
     return [
-        Told(Cause.NEW_MEMBER, "first", cooperative=True),
-        Told(Cause.NEW_MEMBER, "second", cooperative=True),
-        Told(Cause.MEMBER_LEFT, "second", "left", cooperative=True),
-        Told(Cause.NEW_MEMBER, "third", cooperative=True),
-        Told(Cause.SESSION_EXPIRED, "third", "session timeout", cooperative=True),
-        Told(Cause.MEMBER_LEFT, "first", "left", outcome="empty", cooperative=True),
+        Expected(Cause.NEW_MEMBER, "first", cooperative=True),
+        Expected(Cause.NEW_MEMBER, "second", cooperative=True),
+        Expected(Cause.MEMBER_LEFT, "second", "left", cooperative=True),
+        Expected(Cause.NEW_MEMBER, "third", cooperative=True),
+        Expected(Cause.SESSION_EXPIRED, "third", "session timeout", cooperative=True),
+        Expected(Cause.MEMBER_LEFT, "first", "left", outcome="empty", cooperative=True),
     ]
 
 
-def survived(library: str) -> list[Told]:
+def survived(library: str) -> list[Expected]:
     return [comes(library, "first"), comes(library, "second"), *ends(library, "second", "first")]
 
 
 LIBRARIES = ("java", "confluent", "kafka-python", "aiokafka")
-Situation = tuple[Callable[..., Figures], str, list[Told]]
+Situation = tuple[Callable[..., Figures], str, list[Expected]]
 PLAYED: dict[str, Situation] = {
     **{f"poll-{library}": (polls_too_late, library, late_poll(library)) for library in LIBRARIES},
     **{f"stop-{library}": (stands_still, library, standstill(library)) for library in LIBRARIES},
@@ -576,7 +578,7 @@ LOST: dict[str, Situation] = {
             [
                 comes(library, "first"),
                 comes(library, "second", outcome="interrupted", cooperative=None),
-                Told(
+                Expected(
                     Cause.COORDINATOR_FAILOVER,
                     "second",
                     reason=stated(library, "need to re-join with the given member-id"),
@@ -592,7 +594,7 @@ LOST: dict[str, Situation] = {
         [
             comes("confluent", "first"),
             comes("confluent", "second"),
-            Told(Cause.SESSION_EXPIRED, "second", "session timeout"),
+            Expected(Cause.SESSION_EXPIRED, "second", "session timeout"),
             *ends("confluent", "first"),
         ],
     ),
@@ -601,7 +603,7 @@ LOST: dict[str, Situation] = {
         "java",
         [
             *(comes("java", name) for name in ("first", "second", "third")),
-            Told(Cause.GROUP_TOO_LARGE, ANY, "group.max.size", ANY),
+            Expected(Cause.GROUP_TOO_LARGE, ANY, "group.max.size", ANY),
             *ends("java", ANY, ANY),
         ],
     ),
@@ -645,7 +647,7 @@ def play(folder: Path, classes: Path, names: Sequence[str]) -> Explained:
             try:
                 act(stages[name], library, *about)
             except BaseException:
-                loss.near.abort()  # nobody waits for who does not come
+                loss.near.abort()  # no one waits for the member that does not come
                 raise
         return {}
 
@@ -690,28 +692,28 @@ def is_extra(rebalance: Rebalance, before: Rebalance | None, library: str) -> bo
 
 
 @pytest.mark.parametrize("name", [*PLAYED, *LOST])
-def test_the_recording_tells_what_was_done(name: str, explained: Explained) -> None:
+def test_the_recording_shows_what_was_done(name: str, explained: Explained) -> None:
     _, library, expected = {**PLAYED, **LOST}[name]
     rebalances = explained.wire[name].rebalances
     spare = len(rebalances) - len(expected)
-    told = []
+    found = []
     for before, r in zip([None, *rebalances], rebalances, strict=False):
         if spare and is_extra(r, before, library):
             spare -= 1
             continue
         reason = next((one.reason for one in expected if one.reason and one.reason in (r.reason or "")), r.reason)
         why = r.removed[0].why if r.removed else None
-        told.append(Told(Cause(r.cause), r.client_id, why, reason, r.outcome, r.cooperative))
-    for index, (one, other) in enumerate(zip(told, expected, strict=False)):
+        found.append(Expected(Cause(r.cause), r.client_id, why, reason, r.outcome, r.cooperative))
+    for index, (one, other) in enumerate(zip(found, expected, strict=False)):
         client, reason = (
             ANY if want == ANY else got for got, want in ((one.client, other.client), (one.reason, other.reason))
         )
-        told[index] = replace(one, client=client, reason=reason)
-    assert told == expected
+        found[index] = replace(one, client=client, reason=reason)
+    assert found == expected
 
 
 @pytest.mark.parametrize("name", [*PLAYED, *LOST])
-def test_the_log_tells_of_the_same_generations(name: str, explained: Explained) -> None:
+def test_the_log_shows_the_same_generations(name: str, explained: Explained) -> None:
     wire = {
         g.generation_id: g.members for g in explained.wire[name].generations if g.stable_ns is not None and g.members
     }
@@ -720,14 +722,14 @@ def test_the_log_tells_of_the_same_generations(name: str, explained: Explained) 
 
 
 @pytest.mark.parametrize("name", [*PLAYED, *LOST])
-def test_the_log_tells_the_same_where_it_can(name: str, explained: Explained) -> None:
-    """It cannot tell of a coordinator that was lost; how a member went it tells with little confidence."""
+def test_the_log_agrees_where_it_is_certain(name: str, explained: Explained) -> None:
+    """It does not show that a coordinator was lost; how a member went is a guess of low confidence."""
     wire = {r.generation_id: r for r in explained.wire[name].rebalances if r.cause != Cause.COORDINATOR_FAILOVER}
     certain = [r for r in explained.log[name].rebalances if r.confidence >= 0.8 and r.generation_id in wire]
     assert certain
-    for told in certain:
-        seen = wire[told.generation_id]
-        assert (told.cause, told.client_id, told.cooperative) == (seen.cause, seen.client_id, seen.cooperative)
+    for found in certain:
+        seen = wire[found.generation_id]
+        assert (found.cause, found.client_id, found.cooperative) == (seen.cause, seen.client_id, seen.cooperative)
 
 
 def test_findings(explained: Explained) -> None:

@@ -94,7 +94,7 @@ def as_dumped(offset: int, record: OffsetsRecord) -> Dumped:
 
 
 def _camel_case(value: Any) -> Any:
-    """With names as Kafka's JSON has them: its schemas of requests have capitals, those of the log have not."""
+    """With the names of Kafka's JSON: capitalized in the schemas of requests, not in those of the log."""
     if isinstance(value, dict):
         return {name[0].lower() + name[1:]: _camel_case(inner) for name, inner in value.items()}
     return [_camel_case(inner) for inner in value] if isinstance(value, list) else value

@@ -1,6 +1,6 @@
 """Apache Kafka and our coordinator say the same, field by field, to everything that the scripts of `exchanges` ask.
 
-What differs stands in differences.toml with its reason; a line there that nothing needs any more fails as well.
+differences.toml lists what differs, with the reason; a line that no exchange needs fails as well.
 """
 
 from __future__ import annotations

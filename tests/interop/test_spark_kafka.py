@@ -43,7 +43,7 @@ DEPENDENCY = """
       <exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions></dependency>"""
 
 JOB = '''
-"""Writes the topic's records to Parquet until told to stop; then tells what is there, and what groups it tells of."""
+"""Writes the topic's records to Parquet until it has to stop; then reports what is there, and which groups."""
 import json, os, sys, time
 from pyspark.sql import functions as F
 from kcoord_wire.spark import from_kafka_wire, group_histories, session
@@ -72,11 +72,12 @@ while not os.path.exists(folder + "/stop"):
 query.processAllAvailable()
 query.stop()
 read = spark.read.parquet(folder + "/rows")
-told = read.select("partition", "offset", F.hex("key"), F.hex("value"), "k.OffsetCommitKey.group", "k._error").collect()
+hexed = F.hex("key"), F.hex("value")
+found = read.select("partition", "offset", *hexed, "k.OffsetCommitKey.group", "k._error").collect()
 histories = group_histories(read.drop("k"))
 groups = [[h.group.group_id, h.group.commits, h.group.rebalances] for h in histories.collect()]
-with open(folder + "/told.json", "w") as file:
-    json.dump({"rows": [list(row) for row in told], "groups": groups}, file)
+with open(folder + "/found.json", "w") as file:
+    json.dump({"rows": [list(row) for row in found], "groups": groups}, file)
 spark.stop()
 '''
 
@@ -110,7 +111,7 @@ def spark_jars() -> str:
 
 
 class Job:
-    """The query in a session of processes of its own."""
+    """The query in a process session that can be killed as one."""
 
     def __init__(self, address: str, folder: Path, at_once: int) -> None:
         script = folder / "job.py"
@@ -236,8 +237,8 @@ def test_a_killed_query_goes_on_where_it_was(tmp_path: Path) -> None:
                 job.kill()
         assert job.process.returncode == 0, job.log.read_text(errors="replace")[-6000:]
         every = read_plainly(broker.address)
-    told = json.loads((tmp_path / "told.json").read_text())
-    rows = sorted(told["rows"], key=lambda row: row[1])
+    found = json.loads((tmp_path / "found.json").read_text())
+    rows = sorted(found["rows"], key=lambda row: row[1])
     expected, later = every[: len(rows)], every[len(rows) :]
     assert [row[:4] for row in rows] == [[0, row.offset, as_hex(row.key), as_hex(row.value)] for row in expected]
     assert clients.commits > before > 0
@@ -248,5 +249,5 @@ def test_a_killed_query_goes_on_where_it_was(tmp_path: Path) -> None:
     # After its end there is but the leave of the group that the query itself asked for offsets with.
     assert all(name.startswith("spark-kafka-source-") for name in names_of(later))
     histories = log_histories(table_of(LogRow, expected))
-    assert told["groups"] == [[h.group.group_id, h.group.commits, h.group.rebalances] for h in histories]
+    assert found["groups"] == [[h.group.group_id, h.group.commits, h.group.rebalances] for h in histories]
     assert sum(h.group.commits for h in histories) >= clients.commits

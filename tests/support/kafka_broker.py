@@ -109,7 +109,7 @@ def _run(command: Sequence[str], seconds: int) -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback that nobody listens on at the moment."""
+    """Ports of the loopback that are free at the moment."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [s.getsockname()[1] for s in sockets]
     for s in sockets:

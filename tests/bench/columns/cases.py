@@ -25,7 +25,7 @@ SIZE = 500  # bytes of a JoinGroup request
 
 @dataclass(frozen=True)
 class Case:
-    """A batch. `told` is what `decode` is told beside the frames, `two` the two columns of a projection."""
+    """A batch. `arguments` is what `decode` takes beside the frames, `two` the two columns of a projection."""
 
     key: str
     title: str
@@ -34,7 +34,7 @@ class Case:
     rows: int
     two: list[str]
     form: str = "request"
-    told: dict[str, Any] = field(default_factory=dict)
+    arguments: dict[str, Any] = field(default_factory=dict)
 
     def frames(self, quick: bool) -> pa.Array:
         return pa.array(self.make(20 if quick else self.rows), pa.binary())
@@ -167,7 +167,7 @@ def decoding(**options: Any) -> Way:
         chosen = {"columns": case.two} if options.get("two") else {}
         views = bool(options.get("views"))
         made = ColumnDecoder(case.messages, form=case.form, views=views, **chosen)  # type: ignore[arg-type]
-        return lambda frames: made.decode(frames, **case.told)
+        return lambda frames: made.decode(frames, **case.arguments)
 
     return way
 
@@ -187,7 +187,7 @@ def through_objects(case: Case) -> Callable[[pa.Array], Any]:
                 pa.array([header.client_id for header, _ in pairs], pa.string()),
             ]
         else:
-            key, version = case.told["keys"], case.told["versions"]
+            key, version = case.arguments["keys"], case.arguments["versions"]
             pairs = [kw.decode_response(body, key, version) for body in frames.to_pylist()]
             headers = [pa.array([header.correlation_id for header, _ in pairs], pa.int32())]
         rows: dict[str, list[Any]] = {name: [None] * len(pairs) for name in case.messages}

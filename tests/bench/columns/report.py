@@ -19,7 +19,7 @@ NOTES = """\
   binary_view on the input's bytes.
 * **memcpy**: the frames' bytes copied to memory that is already there, in the same process.
 * **objects**: `decode_request` (`decode_response`) with the native codec, then an array of each attribute's values; all
-  columns, copied. **pure**: the pure-Python decoder with the pure-Python codec, in a process of its own.
+  columns, copied. **pure**: the pure-Python decoder with the pure-Python codec, in another process.
 * Processor time of the thread, medians; the ways take turns on one core. A batch is given back before the next is made:
   the decoder keeps up to 32 MB of large buffers for that.
 """

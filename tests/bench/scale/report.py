@@ -14,7 +14,7 @@ __all__ = ["RESULTS", "Report", "markdown", "summary"]
 RESULTS = Path(__file__).parent / "results"
 BYTES_A_MEMBER = 20_000
 NOTES = """\
-One run, one server after the other, each in a process of its own on one core; the load comes from another core, by
+One run, one server after the other, each in its own process on one core; the load comes from another core, by
 one thread with a connection for each member. The load knows no TLS and speaks the newest versions that all three
 have and that are not flexible (JoinGroup 5, SyncGroup 3, Heartbeat 3, LeaveGroup 1).
 

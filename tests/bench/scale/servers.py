@@ -1,4 +1,4 @@
-"""The three coordinators that are measured, each in a process of its own on one core, and what they cost there."""
+"""The three coordinators that are measured, each in its own process on one core, and what they cost there."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _kafka(folder: Path) -> Iterator[Running]:
     from tests.support.kafka_broker import KafkaBroker
 
     before = os.environ.get("_JAVA_OPTIONS")
-    os.environ["_JAVA_OPTIONS"] = KAFKA_JVM  # stands after the command line, and wins over it
+    os.environ["_JAVA_OPTIONS"] = KAFKA_JVM  # is read after the command line, and overrides it
     with ExitStack() as stack:
         try:
             broker = stack.enter_context(KafkaBroker(folder / "kafka", KAFKA_PROPERTIES))

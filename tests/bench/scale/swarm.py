@@ -1,7 +1,7 @@
 """Many members of many groups on as many connections, driven from one thread: the load of the scale benchmark.
 
 A member here is the consumer's side of the classic protocol and no more: it finds its coordinator, joins, syncs,
-heartbeats, rejoins when told to, and leaves. The leader's assignment is written beforehand. Whatever is unexpected
+heartbeats, rejoins on request, and leaves. The leader's assignment is written beforehand. Whatever is unexpected
 is an error.
 """
 
@@ -119,7 +119,7 @@ class Swarm:
     # ---- what is measured; each gives seconds
 
     def form(self) -> float:
-        """From nobody to Stable: from the last JoinGroup to the last answer to SyncGroup.
+        """From empty to Stable: from the last JoinGroup to the last answer to SyncGroup.
 
         The first member of each group is its leader, alone at first; then all others get their ids and join, which
         leaves them waiting for the leader; when its JoinGroup comes everybody is there.
@@ -186,7 +186,7 @@ class Swarm:
                 member.member_id, member.generation = "", -1
 
     def join_one(self) -> float:
-        """Whoever has left comes back as a new member, and all others rejoin; from its JoinGroup to the last answer."""
+        """The member that left comes back as a new one, all others rejoin; from its JoinGroup to the last answer."""
         coming = [member for member in self.members if member.generation < 0]
         there = [member for member in self.members if member.generation >= 0]
         self._begin(self.members)
@@ -291,7 +291,7 @@ class Swarm:
         if len(data) < max(size, 4):
             member.buffer = data
             return
-        assert len(data) == size, "an answer that nobody asked for"
+        assert len(data) == size, "an answer without a request"
         member.buffer = b""
         assert member.asked is not None
         (api, version), member.asked = member.asked, None

@@ -1,6 +1,6 @@
 """Runs the size benchmark: `python -m tests.bench.spark`. Frames by the million through Spark and through plain Python.
 
-Makes ROWS frames, and a tenth and a fiftieth of them (``--sizes`` chooses), in a folder of its own below ``--dir``,
+Makes ROWS frames, and a tenth and a fiftieth of them (``--sizes`` chooses), in a temporary folder below ``--dir``,
 which is removed at the end, and measures one variant after the other. Writes latest.json and latest.md into
 tests/bench/spark/results or ``--out``. Needs some 20 GB of disk for 50 million.
 """
@@ -41,14 +41,14 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(f"{options.dir} has {free / 1e9:.1f} GB free and {needed / 1e9:.1f} GB are needed: name another --dir")
     load = round(os.getloadavg()[0], 2)
     made = [measure(rows, options.dir, options.variants) for rows in sizes]
-    told: dict[str, Any] = {
+    result: dict[str, Any] = {
         "date": time.strftime("%Y-%m-%d"),
         "machine": machine(),
         "spark": pyspark.__version__,
         "load": load,
         "sizes": made,
     }
-    write_results(options.out, told, report.markdown(told) if {*VARIANTS} == {*options.variants} else None)
+    write_results(options.out, result, report.markdown(result) if {*VARIANTS} == {*options.variants} else None)
 
 
 def measure(rows: int, where: Path, variants: list[str]) -> dict[str, Any]:

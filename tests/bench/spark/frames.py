@@ -87,7 +87,7 @@ def _templates() -> Iterator[tuple[int, bytes]]:
 
 
 class _Block:
-    """A million frames, and where in them stands what varies."""
+    """A million frames, and where in them the parts lie that vary."""
 
     def __init__(self, rows: int, seed: int) -> None:
         chosen = random.Random(seed)

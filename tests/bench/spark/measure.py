@@ -1,4 +1,4 @@
-"""One measurement, in a process of its own: `python -m tests.bench.spark.measure VARIANT FRAMES OUT RESULT`.
+"""One measurement, in its own process: `python -m tests.bench.spark.measure VARIANT FRAMES OUT RESULT`.
 
 Each variant runs once on one file first, so that no session start and no compilation is measured; the result is what
 the second run took, as JSON. The parent watches the memory meanwhile (`watched`).

@@ -16,7 +16,7 @@ MOST_TIMES_THE_FLOOR: Final = 4.0
 STEADY: Final = 0.75  # of the rate at the smallest size, at the largest: what is called linear here
 NOTES: Final = f"""\
 Frames of the group apis, mixed as coordinators get them, in uncompressed Parquet files of a million. Each variant runs
-in a process of its own, once on one file and then, measured, on all. The floor reads the same files with the same
+in its own process, once on one file and then, measured, on all. The floor reads the same files with the same
 settings. Flat columns:
 {", ".join(f"`{name}`" for name in COLUMNS)},
 and the errors (mode PERMISSIVE). Memory: the most that was resident, sampled ten times a second, shared pages counted
@@ -78,14 +78,14 @@ class Report:
         rate, mean = self.rate(self.largest, "flat"), self.largest["bytes"] / self.largest["rows"]
         written = self.largest["variants"]["flat"]["written"] / self.largest["rows"]
 
-        def told(machines: int) -> str:
+        def figures(machines: int) -> str:
             read = machines * rate * mean / 1e9
             return f"{machines * rate / 1e6:,.1f} million rows/s, reading {read:,.2f} GB/s"
 
         flow = rate * (mean + written) / 1e6
         return (
             f"On a cluster: decoding needs no shuffle, so workers like this one ({self.report['machine']['cores']} "
-            f"cores) add up as long as the storage does: ten of them {told(10)}, a hundred {told(100)} "
+            f"cores) add up as long as the storage does: ten of them {figures(10)}, a hundred {figures(100)} "
             "(calculated, not measured). One worker moves "
             f"{flow:,.0f} MB/s in and out, far below its network; the storage of a hundred is what would be felt "
             "first. It stops scaling where there are fewer files than cores (a capture, recording or segment is one "

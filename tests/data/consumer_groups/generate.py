@@ -38,7 +38,7 @@ PROPERTIES = {
     "group.consumer.migration.policy": "bidirectional",
     "unstable.api.versions.enable": "true",
 }
-PAUSE = 1.5  # seconds between two things that happen, so that they are told apart
+PAUSE = 1.5  # seconds between two things that happen, so that their times differ
 
 
 class Stage:

@@ -137,7 +137,7 @@ def commit_in_another_generation(stage: Stage) -> None:
 
 @script()
 def commit_during_a_rebalance(stage: Stage) -> None:
-    """The old generation may commit until all have joined, and nobody may until the leader has synced."""
+    """The old generation may commit until all have joined, and no member may until the leader has synced."""
     a, b = stage.member("a"), stage.member("b")
     stage.stable(a)
     joining = b.joining()
@@ -375,7 +375,7 @@ def offset_delete_of_other_protocols(stage: Stage) -> None:
 
 @script()
 def offset_delete_beside_strange_subscriptions(stage: Stage) -> None:
-    """Where a consumer's subscription cannot be read, nobody knows what it is subscribed to."""
+    """Where a consumer's subscription cannot be read, its topics are unknown."""
     a, admin = stage.member("a", protocols=[("range", b"?")]), stage.connect("admin")
     commit(admin, 8, ("orders", 0, 1))
     a.joins()

@@ -293,7 +293,7 @@ def fields_that_nobody_knows(stage: Stage) -> None:
 
 
 @script()
-def protocol_that_stands_twice(stage: Stage) -> None:
+def protocol_listed_twice(stage: Stage) -> None:
     """The same name twice in one list."""
     a = stage.member("a", protocols=[STICKY, STICKY])
     a.is_introduced()

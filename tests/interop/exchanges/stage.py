@@ -4,7 +4,7 @@ The same script runs against Kafka and against us; what it records is compared a
 or host that differs from run to run:
 
 * A UUID in a text (member ids end in one) becomes ``<1>``, ``<2>`` ... in the order of appearance in this script.
-* Lists whose order Kafka leaves to a hash map are sorted, first by what stands before the UUIDs.
+* Lists whose order Kafka leaves to a hash map are sorted, first by the text before the UUIDs.
 * The coordinator's own address becomes ``<host>``, ``<port>``, ``<node>``.
 * Groups of other scripts are left out of ListGroups.
 
@@ -39,12 +39,12 @@ _UNORDERED: Final = {"Members": ("JoinGroup", "DescribeGroups"), "Groups": ("Lis
 
 
 def subscription(*topics: str, user_data: bytes | None = None, version: int = 3) -> bytes:
-    """A consumer's subscription, as it stands in JoinGroup."""
+    """A consumer's subscription, as JoinGroup carries it."""
     return kw.encode_prefixed(kw.ConsumerProtocolSubscription(topics=list(topics), user_data=user_data), version)
 
 
 def assignment(version: int = 3, **partitions: Sequence[int]) -> bytes:
-    """A consumer's assignment by topic, as it stands in SyncGroup."""
+    """A consumer's assignment by topic, as SyncGroup carries it."""
     part = kw.ConsumerProtocolAssignmentTopicPartition
     topics = [part(topic=topic, partitions=list(numbers)) for topic, numbers in partitions.items()]
     return kw.encode_prefixed(kw.ConsumerProtocolAssignment(assigned_partitions=topics), version)
@@ -83,7 +83,7 @@ class Stage:
         return Connection(self, name, None if nameless else name)
 
     def member(self, name: str, **settings: Any) -> Member:
-        """A member to be of the script's group, on a connection of its own. Settings are those of `Member`."""
+        """A member to be of the script's group, on a new connection. Settings are those of `Member`."""
         return Member(self, name, **settings)
 
     def stable(self, *members: Member, version: int = 9) -> None:
@@ -100,7 +100,7 @@ class Stage:
             self.share_out(*members[:count])
 
     def share_out(self, *members: Member, version: int = 5) -> None:
-        """All of them sync, the leader (the first) last: it assigns each a partition of its own."""
+        """All of them sync, the leader (the first) last: it assigns each its own partition."""
         leader, *others = members
         syncing = [m.syncing(version) for m in others]
         leader.syncs(version, {m.id: assignment(orders=[i]) for i, m in enumerate(members)})
@@ -249,7 +249,7 @@ class Pending:
         self._record(self._connection.wire.receive(self._correlation_id) if readable else "silent")
 
     def answer(self, error: ErrorCode | None = None) -> Answer:
-        """Wait for the answer; `error` as of `Connection.call`."""
+        """Wait for the answer; `error` as in `Connection.call`."""
         answer = self._connection.wire.receive(self._correlation_id)
         self._record(answer)
         expected = {ErrorCode.NONE} if error is None else {ErrorCode.NONE, error}
@@ -283,7 +283,7 @@ def _errors(value: Any) -> Iterable[ErrorCode]:
 
 @dataclass
 class Member:
-    """A member of the script's group, on a connection of its own, that remembers its id and generation.
+    """A member of the script's group, on its own connection, that remembers its id and generation.
 
     :ivar protocols: (name, metadata) in the order of preference
     """

@@ -27,7 +27,7 @@ def is_fenced(member: Member) -> None:
 
 @script(versions=(5, 6, 7, 8, 9))
 def static_follower_returns(stage: Stage, version: int) -> None:
-    """It gets a new id and its old assignment; nobody else notices."""
+    """It gets a new id and its old assignment; no other member notices."""
     a, b = stage.member("a", instance="a-1"), stage.member("b", instance="b-1")
     stage.stable(a, b)
     again = stage.member("b2", instance="b-1")
@@ -42,7 +42,7 @@ def static_follower_returns(stage: Stage, version: int) -> None:
 
 @script(versions=(5, 6, 7, 8, 9))
 def static_leader_returns(stage: Stage, version: int) -> None:
-    """v9 is told to skip the assignment, older ones are told that somebody else leads."""
+    """v9 gets the order to skip the assignment, older versions get the name of another leader."""
     a, b = stage.member("a", instance="a-1"), stage.member("b")
     stage.stable(a, b)
     again = stage.member("a2", instance="a-1")
@@ -150,7 +150,7 @@ def static_leader_returns_before_its_sync(stage: Stage, version: int) -> None:
 
 @script()
 def instances_and_ids_must_belong_together(stage: Stage) -> None:
-    """Instances that nobody has, and those that somebody else has."""
+    """Instances that no member has, and those of another member."""
     a, b = stage.member("a", instance="a-1"), stage.member("b")
     stage.stable(a, b)
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
@@ -201,7 +201,7 @@ def static_member_of_an_emptied_group(stage: Stage, version: int) -> None:
 
 @script()
 def instances_of_odd_names(stage: Stage) -> None:
-    """The coordinator takes any instance id; its text stands before the UUID of the member id."""
+    """The coordinator takes any instance id; its text comes before the UUID of the member id."""
     a = stage.member("a", instance="x y/\u00fc")
     b = stage.member("b", instance="-")
     stage.stable(a, b)

@@ -61,7 +61,7 @@ def heartbeats_keep_a_session(stage: Stage) -> None:
 
 @script()
 def id_that_nobody_joins_with(stage: Stage) -> None:
-    """An id that was given out is forgotten after a session timeout, and held up nobody for longer."""
+    """An id that was given out is forgotten after a session timeout, and delays no one for longer."""
     a, b = stage.member("a"), stage.member("b", session_ms=SHORT)
     stage.stable(a)
     b.is_introduced()
@@ -280,7 +280,7 @@ def ids_given_out_do_not_count(stage: Stage) -> None:
 
 @script(settings="small")
 def static_member_returns_to_a_full_group(stage: Stage) -> None:
-    """There is no place for the new id of a static member where the old one still holds one."""
+    """There is no place for the new id of a static member while the old one still has one."""
     a, b = stage.member("a", instance="a-1"), stage.member("b", instance="b-1")
     joining = a.joining()
     b_joining = b.joining()

@@ -97,7 +97,7 @@ class AiokafkaMember(Member):
                 await producer.send(self.settings.topic, value.encode(), partition=partition)
                 for partition, value in records
             ]
-            return [told.offset for told in await asyncio.gather(*sent)]
+            return [record.offset for record in await asyncio.gather(*sent)]
         finally:
             await producer.stop()
 

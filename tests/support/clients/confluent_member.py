@@ -58,9 +58,9 @@ class ConfluentMember(Member):
 
     def commit(self, positions: list[tuple[int, int]]) -> None:
         offsets = [TopicPartition(self.settings.topic, partition, offset) for partition, offset in positions]
-        for told in self.consumer.commit(offsets=offsets, asynchronous=False):
-            if told.error is not None:
-                raise RuntimeError(f"not committed: {told}")
+        for committed in self.consumer.commit(offsets=offsets, asynchronous=False):
+            if committed.error is not None:
+                raise RuntimeError(f"not committed: {committed}")
 
     def leave(self) -> None:
         self.consumer.close()

@@ -1,4 +1,4 @@
-"""What a group lives through, told once for all client libraries.
+"""What a group lives through, written once for all client libraries.
 
 Each script starts from a topic without records and a group that is not there. It fails if any of its members logs a
 warning or an error that its client may not log (members.py), and it gives the figures that it measured.
@@ -53,7 +53,7 @@ class Place:
 
     :ivar topic: with this many `partitions` and no record
     :ivar margin: seconds that a takeover may last beyond the session timeout: the other member learns of the rebalance
-        by its next heartbeat, joins again, and its program tells; most of it is for a busy machine
+        by its next heartbeat, joins again, and its program reports it; most of it is for a busy machine
     """
 
     bootstrap: str
@@ -65,7 +65,7 @@ class Place:
 
     @classmethod
     def on(cls, coordinator: Coordinator, name: str) -> Self:
-        """A place of our own coordinator, with a topic and a group of its own."""
+        """A place of our own coordinator, with its own topic and group."""
         place = cls(coordinator.address, topic=f"orders-{name}", group=f"billing-{name}")
         coordinator.create_topic(place.topic, place.partitions)
         return place
@@ -113,7 +113,7 @@ class Place:
         began = time.monotonic()
         while True:
             owned = [list(member.now_owned) for member in members]
-            changed = max(member.changed for member in members)  # read after what it tells of
+            changed = max(member.changed for member in members)  # read after what it dates
             now = time.monotonic()
             if sorted(chain(*owned)) != list(self.all) or any(len(some) != share for some in owned):
                 assert now < began + seconds, f"{[(m.name, m.client.name, m.owned, m.complaints) for m in members]}"
@@ -157,7 +157,7 @@ def life_cycle(place: Place, client: Client, assignor: str) -> Figures:
         first.expect_records(place.produce(first, "one", 5))
         assert first.commit() == dict.fromkeys(place.all, 5)
 
-        told = len(first.owned)
+        before = len(first.owned)
         second.join()
         place.share_out([first, second])
         expect_shares([first, second], place.produce(second, "two", 3))
@@ -170,15 +170,15 @@ def life_cycle(place: Place, client: Client, assignor: str) -> Figures:
         third.join()
         place.share_out([first, third])
         if cooperative:
-            kept(first, told)
+            kept(first, before)
         records = place.produce(third, "four", 4)
         expect_shares([first, third], records)
         third.commit()
         uncommitted = of(first.now_owned, records)
-        told = len(third.owned)
+        before = len(third.owned)
         figures["killed"] = place.kill(first, third)
         if cooperative:
-            kept(third, told)
+            kept(third, before)
         third.expect_records(uncommitted)
         third.commit()
 
@@ -257,7 +257,7 @@ def static(place: Place, client: Client, assignor: str, *, leads: bool) -> Figur
         for number, member in enumerate(joining, 1):
             member.join()
             place.share_out(joining[:number])
-        mine, told = one.now_owned, list(other.owned)
+        mine, before = one.now_owned, list(other.owned)
         expect_shares([one, other], place.produce(other, "one", 2))
         one.commit()
         other.commit()
@@ -279,7 +279,7 @@ def static(place: Place, client: Client, assignor: str, *, leads: bool) -> Figur
         records = place.produce(other, "three", 2)
         expect_shares([last, other], records)
         other.commit()
-        assert other.owned == told, "a restart within the session timeout has caused a rebalance"
+        assert other.owned == before, "a restart within the session timeout has caused a rebalance"
 
         figures = {"killed": place.kill(last, other)}
         other.expect_records(of(mine, records))

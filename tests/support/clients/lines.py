@@ -2,17 +2,17 @@
 
 A client program is one process with one consumer and one producer of one client library. It is started with one
 argument, a JSON object (`Settings`); it reads commands from standard input and writes events to standard output, each a
-JSON object on a line of its own. What it writes to standard error is for people.
+JSON object per line. What it writes to standard error is for people.
 
 Commands, and the event that answers each (`event` is the command's name):
 
 * ``{"do": "join"}``: start the consumer and poll until ``leave``. Answered at once.
 * ``{"do": "produce", "records": [[partition, value], ...]}``: produce with all acknowledgements; answered with the same
   list as ``records: [[partition, offset, value], ...]`` when all have been acknowledged.
-* ``{"do": "commit"}``: commit synchronously behind the last record that was told; answered with
-  ``offsets: [[partition, offset], ...]``, only of partitions of which a record was told since they were assigned. With
-  ``offsets`` of its own it commits just those, whatever the member owns.
-* ``{"do": "subscribe", "topics": [...]}``: subscribe to these instead, or to none; partitions are told without
+* ``{"do": "commit"}``: commit synchronously after the last record that was reported; answered with
+  ``offsets: [[partition, offset], ...]``, only of partitions with a record reported since they were assigned. With
+  ``offsets`` it commits just those, whatever the member owns.
+* ``{"do": "subscribe", "topics": [...]}``: subscribe to these instead, or to none; partitions are reported without
   their topic then.
 * ``{"do": "stall", "ms": n}``: do not poll for so long; answered when that is over.
 * ``{"do": "rebalance", "reason": ...}``: ask for a rebalance, where the library can do that.
@@ -74,7 +74,7 @@ class Settings:
         return {name: value for name, value in {**options, **self.options}.items() if value is not None}
 
 
-def tell(event: str, **fields: Any) -> None:
+def emit(event: str, **fields: Any) -> None:
     """Write an event."""
     line = json.dumps({"event": event, **fields}) + "\n"
     with _writing:
@@ -83,8 +83,8 @@ def tell(event: str, **fields: Any) -> None:
 
 
 def complain(text: str) -> None:
-    """Tell an error that did not come through logging."""
-    tell("log", level="error", text=text)
+    """Report an error that did not come through logging."""
+    emit("log", level="error", text=text)
 
 
 class Member(ABC):
@@ -94,14 +94,14 @@ class Member(ABC):
         self.settings = settings
         self.owned: set[int] = set()
         self._next: dict[int, int] = {}
-        self._changing = threading.Lock()  # a library may call back in a thread of its own
+        self._changing = threading.Lock()  # a library may call back in another thread
 
     def own(self, partitions: set[int]) -> None:
-        """Tell that the partitions owned are now these."""
+        """Report that the partitions owned are now these."""
         with self._changing:
             self._next = {partition: offset for partition, offset in self._next.items() if partition in partitions}
             self.owned = partitions
-            tell("owns", partitions=sorted(partitions))
+            emit("owns", partitions=sorted(partitions))
 
     @abstractmethod
     def join(self) -> None:
@@ -139,8 +139,8 @@ class Member(ABC):
             case "leave":
                 self.leave()
             case "commit":
-                told = [(partition, offset) for partition, offset in command.get("offsets", ())]
-                positions = told or sorted(self._next.items())
+                chosen = [(partition, offset) for partition, offset in command.get("offsets", ())]
+                positions = chosen or sorted(self._next.items())
                 if positions:
                     self.commit(positions)
                 return {"offsets": positions}
@@ -157,13 +157,13 @@ class Member(ABC):
         return {}
 
     def look(self) -> None:
-        """Poll, and tell what has come."""
+        """Poll, and report what has come."""
         polled = self.poll()
         if polled:
             with self._changing:
-                told = {partition: offset + 1 for partition, offset, _ in polled}
-                self._next.update({partition: told[partition] for partition in told.keys() & self.owned})
-                tell("records", records=polled)
+                following = {partition: offset + 1 for partition, offset, _ in polled}
+                self._next.update({partition: following[partition] for partition in following.keys() & self.owned})
+                emit("records", records=polled)
 
 
 def serve(make: Callable[[Settings], Member]) -> None:
@@ -172,7 +172,7 @@ def serve(make: Callable[[Settings], Member]) -> None:
     class Teller(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             level = "warning" if record.levelno < logging.ERROR else "error"
-            tell("log", level=level, text=f"{record.name}: {record.getMessage()}")
+            emit("log", level=level, text=f"{record.name}: {record.getMessage()}")
 
     logging.basicConfig(level=logging.WARNING, handlers=[Teller()])
     waiting: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
@@ -197,7 +197,7 @@ def serve(make: Callable[[Settings], Member]) -> None:
         try:
             answer = member.answer(do, command)
         except Exception as error:
-            tell("failed", do=do, text=repr(error))
+            emit("failed", do=do, text=repr(error))
         else:
             joined = (joined or do == "join") and do != "leave"
-            tell(do, **answer)
+            emit(do, **answer)

@@ -1,4 +1,4 @@
-"""The test's side of the line protocol: client programs as processes that can be told, awaited and killed.
+"""The test's side of the line protocol: client programs as processes that take commands, are waited for and killed.
 
 Every wait is on a condition and has a bound. Whatever a program logs as a warning or worse counts as a complaint,
 unless the client's list of what is allowed says why it is not one.
@@ -36,7 +36,7 @@ class Client:
     :ivar command: starts the program of it; the settings come after as one more argument
     :ivar allowed: regular expressions of what it may log as a warning or an error, each with the reason
     :ivar environment: added to that of this process
-    :ivar settles: seconds within which it may join once more, of its own, after it has been assigned partitions, and
+    :ivar settles: seconds within which it may join once more unasked, after it has been assigned partitions, and
         then poll records again that it has not committed yet
     """
 
@@ -77,14 +77,14 @@ class Member:
     def __init__(self, client: Client, **options: Any) -> None:
         self.client = client
         self.name = options["client_id"]
-        self.owned: list[list[int]] = []  # each set of partitions that it told, sorted
+        self.owned: list[list[int]] = []  # each set of partitions that it reported, sorted
         self.records: list[Record] = []
         self.complaints: list[str] = []
         self._answers: list[dict[str, Any]] = []
         self._ended = False
         self._expected = 0  # this many records were awaited
         self._again: set[int] = set()  # partitions of which records may come again
-        self.changed = time.monotonic()  # when it told last what it owns
+        self.changed = time.monotonic()  # when it last reported what it owns
         self._news = threading.Condition()
         self._process = subprocess.Popen(
             [*client.command, json.dumps(options)],
@@ -106,21 +106,21 @@ class Member:
     # ---- commands
 
     def join(self) -> None:
-        self.tell("join")
+        self.command("join")
 
     def leave(self) -> None:
-        self.tell("leave")
+        self.command("leave")
 
     def commit(self) -> dict[int, int]:
         """Commit behind what it saw; the offsets by partition."""
-        return dict(self.tell("commit")["offsets"])
+        return dict(self.command("commit")["offsets"])
 
     def produce(self, records: Sequence[tuple[int, str]]) -> list[Record]:
-        told: list[Record] = [tuple(record) for record in self.tell("produce", records=records)["records"]]
-        assert [(partition, value) for partition, _, value in told] == list(records)
-        return told
+        produced: list[Record] = [tuple(record) for record in self.command("produce", records=records)["records"]]
+        assert [(partition, value) for partition, _, value in produced] == list(records)
+        return produced
 
-    def tell(self, do: str, **fields: Any) -> dict[str, Any]:
+    def command(self, do: str, **fields: Any) -> dict[str, Any]:
         """Send a command and give its answer."""
         stdin = self._process.stdin
         assert stdin is not None

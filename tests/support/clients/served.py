@@ -17,7 +17,7 @@ __all__ = ["Served"]
 
 
 class Served:
-    """A coordinator in a process of its own, with these topics; its log has to end without a warning or an error.
+    """A coordinator in another process, with these topics; its log has to end without a warning or an error.
 
     :param topics: name -> partitions
     :param data_dir: where it keeps groups and offsets
