@@ -48,7 +48,7 @@ def test_a_name_too_long_for_a_member_id_closes_the_connection(coordinator: Star
         assert commit(wire, "simple", 1) == 0
 
 
-def test_too_many_names_close_the_connection_whatever_else_is_to_go_wrong(coordinator: StartCoordinator) -> None:
+def test_too_many_names_close_the_connection_in_any_case(coordinator: StartCoordinator) -> None:
     """They are counted as the request comes, before a fault delays it."""
     c = coordinator(faults=Faults([Fault(api="FindCoordinator", action="delay", delay_ms=1)]))
     with Wire(c.address) as wire:

@@ -127,7 +127,7 @@ def test_the_group_is_found_wherever_a_request_names_it(message: Any) -> None:
         (kw.LeaveGroupRequest(members=[kw.LeaveGroupRequestMemberIdentity(member_id="worker-7-uuid")]), "c"),
     ],
 )
-def test_the_member_is_known_by_member_id_client_id_and_instance_id(message: Any, client: str) -> None:
+def test_a_member_matches_by_any_of_its_ids(message: Any, client: str) -> None:
     assert decide(Faults([Fault("drop", member="worker-7")]), message, client=client).drop
     assert decide(Faults([Fault("drop", member="worker-8")]), message, client=client) is CLEAN
 

@@ -277,7 +277,7 @@ def test_who_does_not_rejoin_in_time_is_out() -> None:
     assert script.heartbeat(follower, 2) == E.UNKNOWN_MEMBER_ID
 
 
-def test_a_leader_that_does_not_rejoin_is_succeeded_by_the_next_in_order() -> None:
+def test_the_next_member_succeeds_an_absent_leader() -> None:
     script = Script()
     ids = script.stable("a", "b", "c", rebalance_ms=20_000, session_ms=1_000_000)
     third = script.join(ids[2], metadata=b"\0\1", rebalance_ms=20_000, session_ms=1_000_000)
@@ -289,7 +289,7 @@ def test_a_leader_that_does_not_rejoin_is_succeeded_by_the_next_in_order() -> No
 
 
 @pytest.mark.parametrize("version", versions("JoinGroupRequest"))
-def test_version_0_has_its_session_timeout_for_the_rebalance_timeout(version: int) -> None:
+def test_version_0_rebalances_within_the_session_timeout(version: int) -> None:
     script = Script()
     (_leader,) = script.stable("a", rebalance_ms=8_000)
     script.join(version=version, client_id="b", rebalance_ms=50_000, session_ms=9_000)
@@ -364,7 +364,7 @@ def test_a_soft_failure_after_the_join_costs_it_a_session_later() -> None:
     assert script.heartbeat(follower) == E.UNKNOWN_MEMBER_ID
 
 
-def test_a_new_member_is_kept_for_the_join_timeout_of_new_members() -> None:
+def test_a_new_member_has_the_timeout_of_new_members() -> None:
     script = Script(config=GroupConfig(initial_rebalance_delay_ms=0, new_member_join_timeout_ms=30_000))
     (_leader,) = script.stable("a", rebalance_ms=500_000, session_ms=1_000_000)
     _, token = script.admit(client_id="b", session_ms=6_000)
@@ -448,7 +448,7 @@ def test_a_follower_that_changes_starts_a_rebalance(state: str, options: dict[st
     assert (account.trigger, account.member_id, account.reason) == (trigger, follower, "subscribed anew")
 
 
-def test_a_leader_whose_join_answer_got_lost_is_told_all_members_again() -> None:
+def test_a_leader_without_its_answer_gets_all_members_again() -> None:
     script = Script()
     leader, follower = script.completing("a", "b")
     answer = script.answers[script.join(leader)]
@@ -565,7 +565,7 @@ def test_a_static_member_restarts_without_a_rebalance(version: int, leads: bool)
     assert script.heartbeat(old, 1) == E.UNKNOWN_MEMBER_ID
 
 
-def test_a_static_member_that_offers_other_protocols_starts_a_rebalance() -> None:
+def test_other_protocols_of_a_static_member_rebalance() -> None:
     script = Script()
     static_group(script, "x", names=("range", "sticky"))
     token = script.join(instance="x", names=("sticky", "range"))
@@ -613,7 +613,7 @@ def test_a_static_identity_is_checked_everywhere(instance: str) -> None:
     assert [item.error_code for item in answer.members] == [code]
 
 
-def test_static_members_that_do_not_rejoin_stay_until_their_session_ends() -> None:
+def test_absent_static_members_stay_until_their_session_ends() -> None:
     script = Script()
     x, y = static_group(script, "x", "y", session_ms=100_000, rebalance_ms=20_000)
     token = script.join(x, instance="x", session_ms=100_000, rebalance_ms=20_000)
@@ -673,7 +673,7 @@ def test_a_rebalance_is_accounted_for() -> None:
 # ---- rare interleavings
 
 
-def test_static_members_without_a_rebalance_timeout_do_not_stop_the_clock() -> None:
+def test_static_members_without_rebalance_timeout_do_not_block() -> None:
     """Nobody is back, and they have no time to come back in: the next look is later, not at once and for ever."""
     script = Script()
     (x,) = static_group(script, "x", session_ms=20_000)
@@ -713,7 +713,7 @@ def test_a_static_member_that_restarts_does_not_turn_a_tie() -> None:
     assert script.state() == "Stable"
 
 
-def test_an_id_of_a_group_that_is_deleted_means_nothing_to_the_next_of_that_name() -> None:
+def test_a_recreated_group_does_not_know_the_old_ids() -> None:
     script = Script()
     old = script.answers[script.join(session_ms=6_000)].member_id
     assert [item.error_code for item in script.ask(m.DeleteGroupsRequest(groups_names=["g"])).results] == [0]
@@ -723,7 +723,7 @@ def test_an_id_of_a_group_that_is_deleted_means_nothing_to_the_next_of_that_name
     assert script.heartbeat(leader) == 0
 
 
-def test_the_last_leave_is_answered_when_the_log_knows_that_the_group_is_empty() -> None:
+def test_the_last_leave_is_answered_after_the_log_has_it() -> None:
     script = Script()
     leader, follower = script.stable("a", "b")
     written = len(script.log)

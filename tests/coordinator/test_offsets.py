@@ -185,7 +185,7 @@ def test_offsets_of_an_empty_group_expire_after_it_became_empty() -> None:
     }
 
 
-def test_offsets_nobody_is_subscribed_to_expire_in_a_stable_group() -> None:
+def test_unsubscribed_offsets_expire_in_a_stable_group() -> None:
     script = Script()
     (member_id,) = script.stable("a", session_ms=1_800_000)
     script.commit(5, member_id=member_id, generation=1)
@@ -233,7 +233,7 @@ def test_an_expired_group_is_not_missed_before_the_log_knows_it() -> None:
     assert script.after[token] == len(script.log) == 2
 
 
-def test_an_offset_that_is_deleted_twice_is_gone_when_either_answer_says_so() -> None:
+def test_an_offset_deleted_twice_is_gone_with_either_answer() -> None:
     script = Script()
     script.commit(5)
     partitions = [m.OffsetDeleteRequestPartition(partition_index=0)]

@@ -141,7 +141,7 @@ def test_only_so_many_producers_are_remembered(broker: Broker) -> None:
     ],
     ids=["codec", "record", "time", "bomb", "many"],
 )
-def test_a_batch_whose_records_cannot_be_looked_at_is_found_as_a_whole(broker: Broker, data: bytes) -> None:
+def test_a_batch_with_unreadable_records_is_found_whole(broker: Broker, data: bytes) -> None:
     latest = int.from_bytes(data[35:43], "big")
     assert broker.produce(data).error_code == 0
     for timestamp in (-3, latest):

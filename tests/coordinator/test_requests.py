@@ -21,7 +21,7 @@ from tests.support.group_client import (
 from tests.support.wire import Wire
 
 
-def test_an_unknown_version_of_api_versions_is_answered_in_version_0(coordinator: StartCoordinator) -> None:
+def test_unknown_api_versions_are_answered_in_version_0(coordinator: StartCoordinator) -> None:
     with Wire(coordinator().address) as wire:
         for version in (6, 99, 32767):
             wire.send_raw(kw.frame(struct.pack(">hhih", 18, version, version, -1) + b"\0" + b"\x80" * 20))

@@ -140,7 +140,7 @@ def test_a_disk_that_fails_takes_nothing_along(host: Host, monkeypatch: pytest.M
     assert host.offset(host.fetch()) == 8
 
 
-def test_a_coordinator_that_starts_anew_knows_what_was_acknowledged(host: Host) -> None:
+def test_a_new_start_knows_what_was_acknowledged(host: Host) -> None:
     for offset in range(10):
         host.commit(offset)
         host.sync()
@@ -151,7 +151,7 @@ def test_a_coordinator_that_starts_anew_knows_what_was_acknowledged(host: Host) 
     assert other.offset(other.fetch()) == 9
 
 
-def test_what_is_appended_reaches_the_log_whoever_fails_to_be_told(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_appends_reach_the_log_though_a_reply_fails(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     join = m.JoinGroupRequest(
         group_id="g", session_timeout_ms=10_000, protocol_type="consumer", protocols=protocols("range")
     )

@@ -59,7 +59,7 @@ def test_a_cut_that_is_not_at_the_end_of_the_log_is_refused() -> None:
 
 
 @pytest.mark.parametrize("flip", [0x01, 0x80, 0xFF])
-def test_every_byte_damaged_is_refused_or_the_last_write_is_cut_off(flip: int) -> None:
+def test_damage_is_refused_or_cuts_off_the_last_write(flip: int) -> None:
     data, bounds = log_of(*WRITES)
     last = bounds[-2]
     for at in range(len(data)):
@@ -138,7 +138,7 @@ def test_any_sector_of_the_last_write_may_be_missing(lost: int, filler: int) -> 
             assert store.recovered.truncated == len(data) - bounds[1]
 
 
-def test_bytes_of_a_log_within_a_torn_record_are_not_taken_for_a_later_batch() -> None:
+def test_log_bytes_in_a_torn_record_are_not_a_batch() -> None:
     """A client may store what it likes in its assignment: an old batch there proves nothing."""
     old, _ = log_of(*WRITES)
     member = kw.GroupMetadataValueMemberMetadata(member_id="m", assignment=old)

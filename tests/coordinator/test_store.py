@@ -330,7 +330,7 @@ def test_a_segment_that_cannot_be_begun(call: str) -> None:
 # ---- compaction
 
 
-def test_compaction_keeps_the_last_record_of_every_key_and_its_offset(disk: Disk) -> None:
+def test_compaction_keeps_the_last_record_of_every_key(disk: Disk) -> None:
     store = Store(disk, segment_bytes=400)
     store.recover()
     for n in range(40):

@@ -7,7 +7,7 @@ from functools import partial
 from kcoord_wire.coordinator.core.timers import Timers
 
 
-def test_timers_that_are_late_run_in_the_order_of_their_deadlines() -> None:
+def test_late_timers_run_in_the_order_of_their_deadlines() -> None:
     timers = Timers()
     ran: list[str] = []
     moved = timers.start(5, partial(ran.append, "moved to 20"))

@@ -127,7 +127,7 @@ def test_the_package_gives_its_names_when_they_are_used() -> None:
         forensics.nothing  # noqa: B018
 
 
-def test_a_table_that_cannot_be_written_is_named_and_leaves_no_part(tmp_path: Path) -> None:
+def test_a_table_that_cannot_be_written_leaves_no_part(tmp_path: Path) -> None:
     (tmp_path / "members.parquet").mkdir()
     with pytest.raises(OSError, match=r"members\.parquet"):
         write_tables([], [], tmp_path)

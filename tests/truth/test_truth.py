@@ -83,7 +83,7 @@ def test_frames_are_as_a_broker_has_them(seed: int) -> None:
             assert waiting[name][int.from_bytes(frame[:4], "big")], "a response without a request"
 
 
-def test_every_process_has_an_address_of_its_own_and_the_coordinator_knows_it() -> None:
+def test_the_coordinator_knows_the_address_of_every_process() -> None:
     recorder = Recorder()
     with Cluster(1, topics={"orders": 4}, config=QUICK, tap=recorder) as sim:
         for number in range(300):
@@ -100,7 +100,7 @@ def test_every_process_has_an_address_of_its_own_and_the_coordinator_knows_it() 
     assert {row[1].partition(":")[0] for row in recorder.rows()} == hosts
 
 
-def test_what_members_know_of_topics_is_shown_and_can_be_left_out() -> None:
+def test_members_knowledge_of_topics_can_be_left_out() -> None:
     for metadata in (True, False):
         recorder = Recorder(metadata=metadata)
         with Cluster(1, topics={"orders": 4}, config=QUICK, tap=recorder) as sim:
@@ -155,7 +155,7 @@ def test_a_consumer_that_does_not_poll_leaves_and_comes_back(client: str) -> Non
         assert [label.cause for label in labels_of(sim)][-2:] == [Cause.POLL_TIMEOUT, Cause.NEW_MEMBER]
 
 
-def test_a_consumer_that_polls_in_time_stays_and_rejoins_only_then() -> None:
+def test_a_consumer_that_polls_in_time_stays() -> None:
     with settled("m1", "m2") as sim:
         before = sim.processes["m1"].member.member_id
         sim.stall("m1", 5_000)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tests.support.detector_groups import generation, group, held, life, of
 
 
-def test_uneven_assignment_compares_equals_in_the_longest_generation() -> None:
+def test_equals_are_compared_in_the_longest_generation() -> None:
     members = [life("c1"), life("c2"), life("c3", topics=["payments"])]
     uneven = group(
         generations=[generation(1, 0, 10), generation(2, 10, None, members=3)],

@@ -131,7 +131,7 @@ def test_captures_in_any_batches(name: str, seed: int) -> None:
     assert canonical(found[1]) == canonical(wanted[1])
 
 
-def test_a_request_that_was_passed_over_is_an_exchange_without_response() -> None:
+def test_a_skipped_request_is_an_exchange_without_response() -> None:
     talk = Talk(1)
     heartbeat(talk, 1, answered=False)
     heartbeat(talk, 2)

@@ -49,7 +49,7 @@ def test_causes_between_the_same_members() -> None:
         assert rebalances(start, record)[1].cause is cause
 
 
-def test_members_that_join_without_what_they_had_are_not_cooperative() -> None:
+def test_joining_without_partitions_is_not_cooperative() -> None:
     """They offer an eager assignor, too."""
     start = generation(1, {"a-1": [0, 1]}, protocol="cooperative-sticky")
     both = generation(2, {"a-1": [0], "b-1": [1]}, protocol="cooperative-sticky")

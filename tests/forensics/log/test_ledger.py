@@ -35,7 +35,7 @@ def ledger(*members: MemberLife, commits: list[int] | None = None) -> Ledger:
     return made
 
 
-def test_a_partition_given_back_at_the_same_moment_was_held_all_the_time() -> None:
+def test_a_partition_returned_at_once_was_held_throughout() -> None:
     book = ledger(life("a"))
     book.give(0, PLACE, "a", 1)
     book.release(5, PLACE, 1)

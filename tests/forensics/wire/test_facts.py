@@ -26,7 +26,7 @@ def test_a_member_is_described_as_people_know_it(
     assert identity_of(member) == ("app-77", client_id, host or None, instance_id)
 
 
-def test_evidence_cites_the_request_if_the_response_has_no_number() -> None:
+def test_evidence_may_cite_the_request() -> None:
     script = Script()
     script.beat("c1", 1_000, 1, error=27)
     script.rows[-1].answer_seq = None

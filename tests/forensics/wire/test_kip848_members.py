@@ -48,7 +48,7 @@ def test_a_fenced_member_that_joins_again_had_missed_something() -> None:
     assert reader.triggers[-1].cause is Cause.REBALANCE_TIMEOUT
 
 
-def test_an_instance_id_under_another_member_id_replaces_the_first() -> None:
+def test_an_instance_id_with_a_new_member_id_replaces_it() -> None:
     script = Script()
     script.consumer("c1", 0, 0, 1, {}, topics=["orders"], owned={}, instance_id="i")
     script.consumer("c2", 100, 0, 2, {}, topics=["orders"], owned={}, instance_id="i")

@@ -128,7 +128,7 @@ def test_an_undecodable_assignment_is_taken_from_the_leader() -> None:
     assert held(script.history(), 3) == [("c1", 20, None)]
 
 
-def test_a_partition_of_two_lives_of_one_static_member_moves_once() -> None:
+def test_a_partition_of_a_restarted_static_member_moves_once() -> None:
     """A leader may know an instance under its old and its new member id, and assign to both."""
     script = Script()
     script.form("c1", "c2", owners={"c1": {}, "c2": {"orders": [0]}})

@@ -68,7 +68,7 @@ def test_poll_timeout_by_a_connection_that_stays_open() -> None:
     assert script.last().cause == Cause.MEMBER_LEFT
 
 
-def test_a_leave_sooner_than_max_poll_interval_is_no_poll_timeout() -> None:
+def test_an_early_leave_is_not_a_poll_timeout() -> None:
     script = two_members(rebalance_ms=6_000)
     script.leave("c2", 5_000, 5_001)
     script.closed("c1", 60_000)

@@ -6,7 +6,7 @@ from kcoord_wire.forensics.model import Cause
 from tests.support.exchange_script import Script, at, both_join, two_members
 
 
-def test_an_unanswered_join_starts_it_if_the_group_rebalances_next() -> None:
+def test_an_unanswered_join_may_start_a_rebalance() -> None:
     script = two_members()
     script.join("c3", 5_000, None, member_id="")
     script.rows[-1].api_version = 3
