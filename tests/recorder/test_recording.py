@@ -290,7 +290,9 @@ def test_a_cut_frame_has_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 # ---- files
 
 
-def test_files_are_rotated_by_size(tmp_path: Path) -> None:
+@pytest.fixture
+def rotated(tmp_path: Path) -> list[Path]:
+    """Files of at most 1,000 bytes but for one record, while the connections 1 and 3 are open."""
     with RecordingWriter(tmp_path, max_file_bytes=1_000) as writer:
         for connection in (1, 2, 3):
             writer.opened(connection, f"c{connection}", connection)
@@ -299,24 +301,33 @@ def test_files_are_rotated_by_size(tmp_path: Path) -> None:
             writer.frame(1, "request", bytes(100), 1_000 + number)
         writer.frame(3, "response", bytes(5_000), 5_000)
         writer.frame(3, "response", b"last", 5_001)
-    files = recording_files(tmp_path)
-    assert [file.name for file in files] == sorted(file.name for file in tmp_path.iterdir())
-    assert [file.name for file in files][:2] == ["frames-000001.kcrec", "frames-000002.kcrec"]
-    for file in files[1:]:
+    return recording_files(tmp_path)
+
+
+def test_files_are_rotated_by_size(rotated: list[Path]) -> None:
+    assert rotated == sorted(rotated[0].parent.iterdir())
+    assert [file.name for file in rotated][:2] == ["frames-000001.kcrec", "frames-000002.kcrec"]
+    found = [records(list(read_recording(file))) for file in rotated]
+    for file, inside in zip(rotated[1:], found[1:], strict=True):
+        assert file.stat().st_size <= 1_000 or len(inside) == 3, "a large record is alone"
+    times = [record.time_ns for inside in found for record in inside if record.direction in ("request", "response")]
+    assert times == [*range(1_000, 1_100), 5_000, 5_001]
+
+
+def test_each_file_repeats_the_open_connections(rotated: list[Path]) -> None:
+    for file in rotated[1:]:
         found = records(list(read_recording(file)))
-        assert [(r.connection, r.direction, r.body, r.time_ns) for r in found[:2]] == [
+        assert [(record.connection, record.direction, record.body, record.time_ns) for record in found[:2]] == [
             (1, "opened", b"c1", 1),
             (3, "opened", b"c3", 3),
         ]
-        assert file.stat().st_size <= 1_000 or len(found) == 3, "a large record is alone"
         assert names_at(file, found[-1].position) == {1: "c1", 3: "c3"}
-    frames = [
-        r for file in files for r in records(list(read_recording(file))) if r.direction in ("request", "response")
-    ]
-    assert [r.time_ns for r in frames] == [*range(1_000, 1_100), 5_000, 5_001]
-    headers = [read_header(file) for file in files]
-    assert [header and header.number for header in headers] == list(range(1, len(files) + 1))
-    assert len({header and header.writer_ns for header in headers}) == 1
+
+
+def test_files_are_numbered_and_name_their_writer(rotated: list[Path]) -> None:
+    headers = [header for file in rotated if (header := read_header(file))]
+    assert [header.number for header in headers] == list(range(1, len(rotated) + 1))
+    assert len({header.writer_ns for header in headers}) == 1
 
 
 def test_repeated_openings_are_marked(tmp_path: Path) -> None:
