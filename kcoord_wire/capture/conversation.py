@@ -13,6 +13,7 @@ Laws:
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ Side = Literal["request", "response"]
 
 _MAX_NOTES: Final = 1000
 _MAX_TIMES: Final = 4096
+_REQUEST_HEAD: Final = struct.Struct(">hhi")  # api key, version, correlation id
+_CORRELATION_ID: Final = struct.Struct(">i")
 
 
 @dataclass(slots=True)
@@ -221,12 +224,11 @@ class RawConversation:
 
     def _note_request(self, body: bytes) -> None:
         self._report.requests += 1
-        if len(body) >= 8:  # api key, version, correlation id: what an out-of-step response is recognised by
-            api_key, api_version = (int.from_bytes(body[at : at + 2], "big", signed=True) for at in (0, 2))
-            head = RequestHead(api_key, api_version, None)
-            self._pending.add(int.from_bytes(body[4:8], "big", signed=True), head)
+        if len(body) >= _REQUEST_HEAD.size:  # what an out-of-step response is recognised by
+            api_key, api_version, correlation_id = _REQUEST_HEAD.unpack_from(body)
+            self._pending.add(correlation_id, RequestHead(api_key, api_version, None))
 
     def _note_response(self, body: bytes) -> None:
         self._report.responses += 1
-        if len(body) >= 4:
-            self._pending.answer(int.from_bytes(body[:4], "big", signed=True))
+        if len(body) >= _CORRELATION_ID.size:
+            self._pending.answer(_CORRELATION_ID.unpack_from(body)[0])

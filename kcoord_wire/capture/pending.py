@@ -42,7 +42,7 @@ class PendingRequests(Generic[T]):
 
     def __init__(self, max_requests: int = MAX_PENDING_REQUESTS, max_bytes: int | None = None) -> None:
         self._queue: deque[tuple[int, T, int]] = deque()  # correlation id, request, size: oldest first
-        self._by_id: dict[int, deque[T]] = {}  # the same, by correlation id
+        self._by_id: dict[int, list[T]] = {}  # the same, by correlation id; lists, as nearly all have one request
         self._bytes = 0
         self._max_requests = max_requests
         self._max_bytes = max_bytes
@@ -58,7 +58,11 @@ class PendingRequests(Generic[T]):
     def add(self, correlation_id: int, request: T, size: int = 0) -> list[T]:
         """Add a request, and return those that are given up because too much is pending."""
         self._queue.append((correlation_id, request, size))
-        self._by_id.setdefault(correlation_id, deque()).append(request)
+        same = self._by_id.get(correlation_id)
+        if same is None:
+            self._by_id[correlation_id] = [request]
+        else:
+            same.append(request)
         self._bytes += size
         given_up = []
         while len(self._queue) > self._max_requests or (self._max_bytes is not None and self._bytes > self._max_bytes):
@@ -81,8 +85,9 @@ class PendingRequests(Generic[T]):
     def _pop(self) -> tuple[int, T, int]:
         oldest = self._queue.popleft()
         same = self._by_id[oldest[0]]
-        same.popleft()
-        if not same:
+        if len(same) == 1:
             del self._by_id[oldest[0]]
+        else:
+            del same[0]
         self._bytes -= oldest[2]
         return oldest
