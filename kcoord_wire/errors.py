@@ -131,7 +131,7 @@ _DECODE_TEXTS = {
     "truncated": "{a} bytes are needed, {b} are left",
     "length": "a length of {a} cannot be",
     "null": "it cannot be null in this version",
-    "utf8": "it is not UTF-8: byte 0x{a:02x} cannot stand here",
+    "utf8": "it is not UTF-8: byte 0x{a:02x} is not valid here",
     "varint": "not a varint of at most five bytes in its shortest form",
     "tag": "tag {a} is out of order, twice there, not known in this version, or not of the size it says",
     "value": "{a} has no meaning here",

@@ -1,9 +1,9 @@
 # cython: language_level=3
-"""Arrow's C Data Interface: the input taken by its buffers, the columns given away with theirs.
+"""Arrow's C Data Interface: the input's buffers are borrowed, the columns' buffers are handed over.
 
 Laws:
 
-* All that a batch gives away belongs to one Holder: blocks of memory, and the input where views point into it. It counts the
+* Everything a batch hands over belongs to one Holder: blocks of memory, and the input where views point into it. It counts the
   arrays that are not released yet; with the last of them everything goes, on whatever thread, without Python.
 * A child may be moved out and outlive its parent: it counts for itself.
 """
@@ -104,7 +104,7 @@ cdef inline bint open_array(ArrowArray* a, Holder* h, int64_t length, int64_t n_
     return True
 
 
-# What the columns of a batch share when they are given away.
+# What the columns of a batch share when they are handed over.
 cdef struct Batch:
     Holder* holder
     const void* zeros  # as many as the largest buffer of a column that was never written

@@ -119,7 +119,7 @@ cdef inline int add_slots(Level* level, int64_t n) noexcept nogil:
     if rare(capacity > level.capacity):
         if capacity > MOST:
             return OVERFLOW
-        # Never more than may be: within the capacity nobody looks again.
+        # Capped at the limit, because nothing within the capacity is checked again.
         trouble = set_capacity(level, min(max(capacity, 2 * level.capacity, level.hint, 16), MOST))
         if trouble:
             return trouble
@@ -140,7 +140,7 @@ cdef inline int make_room(Column* c, int64_t n) noexcept nogil:
     if block == NULL:
         return NO_MEMORY
     c.data = <uint8_t*>block
-    # Never more than may be: within the room nobody looks again.
+    # Capped at the limit, because nothing within the room is checked again.
     c.room = min(<int64_t>size_of(block), <int64_t>MOST + SLACK)
     return 0
 
@@ -158,7 +158,7 @@ cdef inline int clear_valid(Column* c, int64_t slot) noexcept nogil:
 
 
 cdef inline void write_empty(Column* c, int64_t slot) noexcept nogil:
-    """Zero, no text, no elements: what stands in a slot that nobody may look at, and the default of most fields."""
+    """Zero, no text, no elements: the content of a null slot, and the default of most fields."""
     if c.width:
         memset(c.data + slot * c.width, 0, c.width)
     elif c.form == BITS:

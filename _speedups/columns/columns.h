@@ -57,15 +57,15 @@ struct ArrowArray {
 #endif
 
 /* Blocks of memory. Large ones that are given back are kept for the next batch, up to KCOORD_KEPT_BYTES in all: fresh pages
-   cost as much as decoding into them (JoinGroup requests of 500 bytes, `python -m tests.bench.columns`). Whoever finds the
-   lock taken goes to malloc: nobody waits, also not after a fork. */
+   cost as much as decoding into them (JoinGroup requests of 500 bytes, `python -m tests.bench.columns`). A thread that finds the
+   lock taken calls malloc: no thread waits, not even after a fork. */
 enum { KCOORD_KEPT = 96, KCOORD_KEPT_LEAST = 1 << 15, KCOORD_KEPT_BYTES = 1 << 25, KCOORD_BEFORE = 64 };
 static struct { void *block; size_t size; } kcoord_kept[KCOORD_KEPT];
 static int kcoord_n_kept;
 static size_t kcoord_kept_bytes;
 static kcoord_lock kcoord_kept_lock;
 
-/* SAFETY: only of what kcoord_take gave: its size stands KCOORD_BEFORE bytes before it. */
+/* SAFETY: only for what kcoord_take returned: the size is stored KCOORD_BEFORE bytes before it. */
 static inline size_t kcoord_size(const void *block) {
     size_t size;
     memcpy(&size, (const char *)block - KCOORD_BEFORE, sizeof size);

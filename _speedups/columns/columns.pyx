@@ -166,7 +166,7 @@ cdef class Decoder:
         return 0 if shape is None else self.columns[id(shape)]
 
     cdef int build_head(self, task) except -1:
-        """The columns of what stands before the message, and the walks that fill them."""
+        """The columns of the header, and the walks that fill them."""
         cdef list columns = []
         shape = task.head
         self.keep.append(shape)
@@ -488,7 +488,7 @@ cdef class Decoder:
         return 0
 
     cdef void limit_hints(self, int64_t size) noexcept nogil:
-        """No buffer starts larger than this batch could fill it, whatever the last one did."""
+        """No buffer starts larger than this batch could fill it, even if the previous batch was large."""
         cdef int i
         limit_level(self.d.head.rows, size)
         for i in range(self.d.n_messages):

@@ -34,7 +34,7 @@ cdef enum:
 
 cdef enum Code:
     # fixed width
-    PASS = 0  # `size` bytes that are looked at by nobody
+    PASS = 0  # skip `size` bytes
     FIXED_1 = 1
     FIXED_2 = 2
     FIXED_4 = 3
@@ -110,7 +110,7 @@ cdef struct State:
     int32_t first_buffer
     int32_t constants  # the buffer of `texts`
     Column texts  # where views are made: the bytes of defaults, then strings in which U+FFFD was put
-    int64_t block_version  # that the caller told, of the frames that are gathered
+    int64_t block_version  # the version given for the gathered frames
 
 
 cdef inline const uint8_t* refuse(State* s, int kind, const uint8_t* at) noexcept nogil:
@@ -515,7 +515,7 @@ cdef inline const uint8_t* read_tags(Instruction* it, const uint8_t* p, State* s
             continue
         if known.value == NULL:
             return refuse(s, TAG, tag_at)
-        # In lenient mode a tag may come twice; the last one counts.
+        # In lenient mode a tag may occur twice; the last one counts.
         if seen >> i & 1 and known.column != NULL:
             take_back(known.column, slot)
         seen |= <uint64_t>1 << i

@@ -388,7 +388,7 @@ cdef inline bint read_block(Decoding* d, Frames* f, State* s, int64_t n, int64_t
     settle(&d.head, f, fine)
     return fine
 
-# Each gives 0, the kind of the refusal, which `s.at` places, or the Trouble.
+# Each returns 0, the kind of the refusal (at `s.at`), or the Trouble.
 
 cdef inline Message* message_of(Decoding* d, int64_t key) noexcept nogil:
     cdef int index
@@ -527,7 +527,7 @@ cdef inline const uint8_t* read_part(
 
 
 cdef inline bint give_rows(Message* m, Batch* b, int64_t n, ArrowArray** to, bint fields) noexcept:
-    """The message's column; or, of what stands before the messages, each of its fields."""
+    """The message's column; or, of the header, each of its fields."""
     cdef const uint8_t* present = <const uint8_t*>b.zeros
     cdef int i
     if m.rows.capacity:

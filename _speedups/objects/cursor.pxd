@@ -2,7 +2,7 @@
 """Reading: a position in a buffer, and what went wrong at which byte of which field.
 
 Laws: nothing is read before `end - p` says that it is there. A failure is three stores; the path of fields is pushed while the
-stack unwinds, innermost first, and made into text by whoever started the read.
+stack unwinds, innermost first, and made into text by the function that started the read.
 """
 
 from cpython.object cimport PyObject

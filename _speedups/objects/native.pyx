@@ -8,7 +8,7 @@ Laws:
 * The values, errors, offsets and paths are those of codec.python, the other walk over the same plan.
 * The garbage collector tracks a decoded message, and in it the structs that hold structs and the lists of structs. Structs of
   strings, bytes and numbers, and lists of them, cannot be part of a cycle and are left alone: there may be thousands.
-* Instances come from the allocator without a call of their class; `check_layout` says of which classes that is true.
+* Instances come from the allocator without a call of their class; `check_layout` refuses classes for which that is not safe.
 """
 
 from types import MemberDescriptorType
@@ -326,7 +326,7 @@ cdef class Dispatch:
     cdef object find
     cdef dict programs  # by class, then by version
     # (class, version, program) of the last call: in a loop it is the next one too. One immutable object, replaced whole:
-    # what a caller reads always belongs together, whatever code the drop of the previous entry runs.
+    # what a caller reads always belongs together, even if dropping the previous entry runs code that decodes.
     cdef tuple last
 
     def __init__(self, find):
@@ -335,14 +335,14 @@ cdef class Dispatch:
         self.last = (object(), None, None)  # a class that nothing is
 
     def decode(self, cls, data, version, *, bint strict=True):
-        """The message of class `cls` that `data` holds at `version`: see `codec.backend.Dispatch`."""
+        """The message of class `cls` that `data`, a body without header, holds at `version`; errors as `MessageCodec.decode`."""
         program = self.program(cls, version, True)
         if type(program) is Program:
             return (<Program>program).decode(data, strict)
         return program.decode(data, strict)
 
     def encode(self, message, version):
-        """The bytes of `message` at `version`: see `codec.backend.Dispatch`."""
+        """The bytes of `message` at `version`, without size or header; errors as `MessageCodec.encode`."""
         program = self.program(type(message), version, False)
         if type(program) is Program:
             return (<Program>program).encode(message)

@@ -2,7 +2,7 @@
 """The plan in C: kcoord_wire.schema.plan's StructPlan and Step with classes, slots and defaults resolved.
 
 Laws: a Program owns every array and holds a reference to every Python object named here; all of it is read-only once built.
-The numbers of the enums are those of the Python enums (who loads a native module compares them by `plan_format` first).
+The numbers of the enums are those of the Python enums (codec.backend compares them, by `plan_format`, when it loads a module).
 """
 
 from cpython.object cimport PyObject, PyTypeObject

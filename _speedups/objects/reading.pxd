@@ -452,7 +452,7 @@ cdef inline PyObject* read_tagged_fields(Struct* s, PyObject* self, Cursor* c, u
             if value == NULL:
                 push_attr(&c.failure, step.attr)
                 return NULL
-            # In lenient mode a tag may come twice; the last one counts.
+            # In lenient mode a tag may occur twice; the last one counts.
             xdecref(slot_of(self, step.slot)[0])
             slot_of(self, step.slot)[0] = value
             continue

@@ -93,7 +93,7 @@ cdef inline bytes take_bytes(Sink* s):
 
 
 # SAFETY: the stores write 1 to 8 bytes at p; every caller has made `room` for them. The position is moved before the bytes
-# are written, through a copy: a uint8_t* may point into the sink, and the compiler would read it anew after each byte.
+# are written, through a copy: a uint8_t* may point into the sink, and the compiler would read it again after each byte.
 cdef inline void store8(Sink* s, uint8_t v) noexcept nogil:
     cdef uint8_t* p = s.p
     s.p = p + 1

@@ -3,8 +3,8 @@
 
 Laws: only classes that `check_layout` in native.pyx has accepted are made so (slots, no dict, no weak references, no base), and
 uuid.UUID, whose slot for weak references is cleared like the others.
-An instance may be dropped only when each slot holds a reference or NULL: whoever stops half-way clears the rest first. Until
-then nobody else can see it, for it is not tracked.
+An instance may be dropped only when each slot holds a reference or NULL: code that stops half-way clears the rest first. Until
+then no other code can see it, because it is not tracked.
 """
 
 from cpython.object cimport PyObject, PyTypeObject

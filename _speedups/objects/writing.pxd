@@ -28,7 +28,7 @@ cdef inline int refuse(Sink* out, Kind kind, int64_t a, int64_t b) noexcept:
 
 
 cdef inline int python_failure(Sink* out, error) noexcept:
-    """Put a caught exception back: whoever opened the sink raises it."""
+    """Set a caught exception again: the function that opened the sink raises it."""
     PyErr_SetObject(<PyObject*>Py_TYPE(<PyObject*>error), <PyObject*>error)
     return refuse(out, PYTHON, 0, 0)
 

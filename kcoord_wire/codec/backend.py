@@ -1,7 +1,7 @@
 """Which codec runs: the native core where it is built, else the pure-Python one. Decided here and nowhere else.
 
-``KCOORD_WIRE_BACKEND`` says ``auto`` (the default), ``native`` or ``python``. `auto` falls back only when our own
-extension is absent; an extension that is there but does not load, or was built for another plan format, is an error.
+``KCOORD_WIRE_BACKEND`` is ``auto`` (the default), ``native`` or ``python``. `auto` falls back only where the extension
+is absent; an extension that exists but does not load, or was built for another plan format, is an error.
 """
 
 from __future__ import annotations
@@ -50,15 +50,26 @@ Find = Callable[[type, int, bool], Program]
 
 
 class Dispatch(Protocol):
-    """From a message's class and version to its program: what `kcoord_wire.decode` and `encode` are methods of."""
+    """From a message's class and version to its program: `kcoord_wire.decode` and `encode` are methods of one."""
 
-    def decode(self, cls: type, data: bytes | bytearray | memoryview, version: int, *, strict: bool = True) -> Any: ...
+    def decode(self, cls: type, data: bytes | bytearray | memoryview, version: int, *, strict: bool = True) -> Any:
+        """The message of class `cls` that `data` holds at `version`: a body without size or header.
 
-    def encode(self, message: object, version: int) -> bytes: ...
+        :param strict: see `MessageCodec.decode`
+        :raises DecodeError: the bytes are not such a message, or it has no such version
+        :raises TypeError: `cls` is not a message class of this package, or `data` not contiguous bytes
+        """
+
+    def encode(self, message: object, version: int) -> bytes:
+        """The bytes of a message of this package at `version`: the body alone, without size or header.
+
+        :raises EncodeError: the message has no such version, or the value cannot be written in it
+        :raises TypeError: `message` is not a message of this package (for one of `compile_schemas`, use its registry)
+        """
 
 
 class DispatchClass(Protocol):
-    """Makes a `Dispatch` that asks `find(cls, version, reading)` once for each pair."""
+    """Makes a `Dispatch` that calls `find(cls, version, reading)` once for each pair of class and version."""
 
     def __call__(self, find: Find) -> Dispatch: ...
 
@@ -66,7 +77,7 @@ class DispatchClass(Protocol):
 def load_native(name: str) -> Any | None:
     """The extension of that name where it is built and `KCOORD_WIRE_BACKEND` allows it; else None.
 
-    :raises ImportError: the variable is wrong; or the extension is asked for and not built, does not load, or was built
+    :raises ImportError: the variable is wrong; or the extension is required and not built, does not load, or was built
         for another plan format
     """
     wanted = os.environ.get("KCOORD_WIRE_BACKEND", "auto")
@@ -82,7 +93,7 @@ def load_native(name: str) -> Any | None:
         if wanted == "native":
             raise ImportError(f"KCOORD_WIRE_BACKEND=native, but {name} is not built: {REBUILD}") from None
         return None
-    except ImportError as error:  # it is there and does not load: built for another Python, or in a subinterpreter
+    except ImportError as error:  # it exists and does not load: built for another Python, or in a subinterpreter
         error.add_note("KCOORD_WIRE_BACKEND=python does without it")
         raise
     ours = {kind.__name__: {member.name: member.value for member in kind} for kind in (Op, Length, Presence)}

@@ -1,8 +1,9 @@
 """Messages to plain dicts and back, with the keys of the schema file.
 
 For programs: values stay as they are (bytes, uuid.UUID). With ``json=True`` bytes become hex text and uuids their 32
-hex digits, so that `json.dumps` takes the result; `from_dict` reads both forms. Unknown tagged fields stand under
-``_unknownTags`` as [tag, bytes] pairs, only where there are any. A union is a dict of one key, its variant's name.
+hex digits, so that `json.dumps` takes the result; `from_dict` reads both forms. Unknown tagged fields are
+[tag, bytes] pairs under ``_unknownTags``, which is left out where there are none. A union is a dict of one key, its
+variant's name.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def from_dict(cls: type[M], values: Mapping[str, Any], *, registry: Registry = r
     """The message of class `cls` with these values; a key that is missing leaves its field at the default.
 
     :param values: as `to_dict` makes it, with either form of bytes and uuids
-    :raises EncodeError: a key is none of the schema's, or a value has not the shape of its field (a list, a dict,
+    :raises EncodeError: a key is not in the schema, or a value does not have the shape of its field (a list, a dict,
         bytes, a uuid); numbers and strings are looked at when they are written
     :raises TypeError: `cls` is not a message class of the registry
     """

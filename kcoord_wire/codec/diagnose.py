@@ -1,10 +1,10 @@
-"""Why a message was refused: the slow walk that names the field and the byte.
+"""Why a message was rejected: the slow walk that names the field and the byte.
 
-The generated codec (`kcoord_wire.codec.python`) only ever says no. What it refused is walked again here, step by step
-in the order of the wire, to raise the error that a reader or writer working field by field would have met first. Laws:
+The generated codec (`kcoord_wire.codec.python`) only rejects. This module walks what it rejected once more, step by
+step in wire order, and raises the error that a reader or writer working field by field would have met first. Laws:
 
-* This is the letter of the rules. Generated source refuses exactly what this refuses; tests hold the two together.
-* Nothing is built and no count is believed: the walk costs time linear in the bytes, or in the value, that it is given.
+* This is the reference for the rules. Generated source rejects exactly what this rejects; tests compare the two.
+* Nothing is built and no count is trusted: the walk takes time linear in the bytes, or in the value.
 * Offsets count from the start of the buffer; paths name Python attributes (``JoinGroupResponse.members[3].metadata``).
 """
 

@@ -40,7 +40,7 @@ class Row:
     :ivar type: in the schema's terms: ``int32``, ``string``, ``compact length``, a struct's name
     :ivar value: what was read, None for a struct; a length is given as such, -1 for null
     :ivar depth: how many structs and embedded messages the row lies in
-    :ivar leaf: whether the row is the bytes themselves; if not, it stands above the rows that it is made of
+    :ivar leaf: whether the row is the bytes themselves; if not, the rows that it is made of follow it
     """
 
     start: int
@@ -214,7 +214,7 @@ class _Rows:
         """The rows of the message `name` that `blob` holds behind an int16 version, or none and the reason."""
         message = self.find(name)
         if message is None:
-            return [], f"the schema of {name} is not at hand"
+            return [], f"the registry has no schema of {name}"
         if len(blob) < 2:
             return [], f"no {name}: {len(blob)} bytes hold no version"
         version = int.from_bytes(blob[:2], "big", signed=True)

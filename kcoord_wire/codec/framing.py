@@ -2,12 +2,12 @@
 
 Laws:
 
-* No I/O: bytes are handed in with `Framer.feed` and frame bodies are taken out. How the bytes were cut into chunks
-  makes no difference to the bodies.
-* A size is judged (not negative, not above the limit) before a byte of its body is waited for, and nothing is allocated
+* No I/O: `Framer.feed` takes bytes and returns frame bodies. How the bytes are cut into chunks makes no difference to
+  the bodies.
+* A size is checked (not negative, not above the limit) before any byte of its body is awaited, and nothing is allocated
   for it: memory grows with the bytes that have arrived. Once its iterator is used up, a framer holds less than a frame.
 * Time is linear in the bytes fed, whether they come one at a time or as a chunk of a hundred thousand frames.
-* A stream with a bad size has no frames after it: the framer is dead from then on and every further call says so.
+* A stream with a bad size has no frames after it: the framer is dead and every further call raises.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["DEFAULT_MAX_FRAME_SIZE", "SIZE_BYTES", "Framer", "frame"]
 
 SIZE_BYTES: Final = 4
 DEFAULT_MAX_FRAME_SIZE: Final = 100 * 1024 * 1024
-"""What a Kafka broker accepts unless told otherwise (broker setting ``socket.request.max.bytes``)."""
+"""A Kafka broker's default limit (broker setting ``socket.request.max.bytes``)."""
 
 _INT32_MAX: Final = 0x7FFFFFFF
 
@@ -65,11 +65,10 @@ class Framer:
         return bytes(self._buffer[self._start :])
 
     def feed(self, chunk: bytes | bytearray | memoryview) -> Iterator[bytes]:
-        """Take in a chunk; the iterator gives the bodies that are whole.
+        """Add a chunk and return an iterator over the complete bodies.
 
-        The chunk is taken in by the call itself, a body leaves when the iterator reaches it. Bodies that nobody took
-        (the iterator was dropped) stay in the framer and come first out of the next `feed`: none is lost, none comes
-        twice.
+        The call itself adds the chunk; a body leaves the framer when the iterator reaches it. Bodies that are not taken
+        (the iterator was dropped) stay in the framer and come first in the next `feed`: none is lost or repeated.
 
         :raises DecodeError: kind ``frame``, by the call if the framer is dead, by the iterator at a size that is
             negative or above the limit, after all bodies before it. The offset counts from the first byte ever fed.
@@ -80,7 +79,7 @@ class Framer:
         return self._bodies()
 
     def close(self) -> None:
-        """Say that the stream has ended; no call may follow.
+        """End the stream; no call may follow.
 
         :raises DecodeError: kind ``truncated`` if bytes are left that no body was made of; kind ``frame`` if the
             framer is dead already

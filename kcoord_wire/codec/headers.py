@@ -1,18 +1,18 @@
 """Whole frame bodies: header and message together, without the four bytes of size.
 
-The header's version follows from the api key and version, both of which stand first in every request (KIP-482; Kafka's
-ApiMessageType): request header 2 and response header 1 where the message is flexible, else 1 and 0. Two exceptions: the
-response to ApiVersions always has header 0 (KIP-511), and ControlledShutdown v0 has request header 0.
+`MessageCodec.header_version` says which version a header has; api key and version, with which every request starts,
+determine it.
 
-A schema's key ``header`` says what stands before the message: ``kafka`` the above, ``typeId`` an int16 type id and
+A schema's key ``header`` says what precedes the message: ``kafka`` the above, ``typeId`` an int16 type id and
 nothing else (the draft's frames), ``none`` nothing at all.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.codec.registry import Buffer, MessageCodec, Registry, registry
@@ -35,6 +35,7 @@ __all__ = [
 
 _REQUEST_HEADER = registry["RequestHeader"]
 _RESPONSE_HEADER = registry["ResponseHeader"]
+_TYPE_ID: Final = "TypeIdHeader.request_type_id"
 
 
 @dataclass(slots=True)
@@ -73,10 +74,10 @@ def decode_request(
     body = _as_bytes(body)
     header_kind = registry.request_header(family)
     if header_kind == "none":
-        raise DecodeError("api", 0, family, "its requests have no header to tell them apart: use `decode`")
+        raise DecodeError("api", 0, family, "its requests have no header that identifies them: use `decode`")
     if header_kind == "typeId":
-        type_id = _type_id(body, "TypeIdHeader.request_type_id")
-        codec = _find(registry, "request", type_id, family, "TypeIdHeader.request_type_id")
+        type_id = _type_id(body)
+        codec = _find(registry, "request", type_id, family, _TYPE_ID)
         return TypeIdHeader(type_id), _whole(codec, body, 2, 0, strict)
     peeked = peek_request(body, strict=strict)
     codec = _find(registry, "request", peeked.request_api_key, family, "RequestHeader.request_api_key")
@@ -102,16 +103,17 @@ def encode_request(
     :raises TypeError: `request` is not a request of the registry
     """
     codec = _codec_of(registry, type(request), "request")
-    body = codec.encode(request, version)
-    if codec.header == "kafka":
-        header = RequestHeader(
+
+    def header() -> bytes:
+        written = RequestHeader(
             request_api_key=_api_key(codec),
             request_api_version=version,
             correlation_id=correlation_id,
             client_id=client_id,
         )
-        return _REQUEST_HEADER.encode(header, codec.header_version(version)) + body
-    return _type_id_bytes(codec) + body if codec.header == "typeId" else body
+        return _REQUEST_HEADER.encode(written, codec.header_version(version))
+
+    return _framed(codec, request, version, header)
 
 
 def decode_response(
@@ -121,8 +123,8 @@ def decode_response(
 
     :param api: the response's class, or its api key (family ``kafka``)
     :param version: the version of the request that it answers. A broker that does not know that version of ApiVersions
-        answers in version 0 with error 35; such an answer is read as that (KIP-511), or in the version asked for where
-        it is none: some brokers write that all the same
+        answers in version 0 with error 35; such an answer is read as that (KIP-511), or, where
+        that fails, in the version asked for: some brokers write error 35 in that version
     :raises DecodeError: as `decode_request`
     :raises TypeError: `api` is not the class of a response
     """
@@ -139,10 +141,9 @@ def decode_response(
     if codec.header == "none":
         return None, _whole(codec, body, 0, version, strict)
     if codec.header == "typeId":
-        path = "TypeIdHeader.request_type_id"
-        type_id = _type_id(body, path)
+        type_id = _type_id(body)
         if type_id != codec.api_key:
-            raise DecodeError("api", 0, path, f"type id {type_id} is not that of {codec.name}, {codec.api_key}")
+            raise DecodeError("api", 0, _TYPE_ID, f"type id {type_id} is not that of {codec.name}, {codec.api_key}")
         return TypeIdHeader(type_id), _whole(codec, body, 2, version, strict)
     header, offset = _RESPONSE_HEADER.decode_prefix(body, codec.header_version(version), strict=strict)
     return header, _whole(codec, body, offset, version, strict)
@@ -155,11 +156,8 @@ def encode_response(response: object, version: int, *, correlation_id: int = 0, 
     :raises TypeError: `response` is not a response of the registry
     """
     codec = _codec_of(registry, type(response), "response")
-    body = codec.encode(response, version)
-    if codec.header == "kafka":
-        header = ResponseHeader(correlation_id=correlation_id)
-        return _RESPONSE_HEADER.encode(header, codec.header_version(version)) + body
-    return (_type_id_bytes(codec) if codec.header == "typeId" else b"") + body
+    header = ResponseHeader(correlation_id=correlation_id)
+    return _framed(codec, response, version, lambda: _RESPONSE_HEADER.encode(header, codec.header_version(version)))
 
 
 def decode_prefixed(cls: type, blob: Buffer, *, strict: bool = True, registry: Registry = registry) -> tuple[int, Any]:
@@ -185,7 +183,7 @@ def decode_prefixed(cls: type, blob: Buffer, *, strict: bool = True, registry: R
 def encode_prefixed(message: object, version: int, *, registry: Registry = registry) -> bytes:
     """The blob of `message`: its version as int16, then its bytes. Errors as `encode`."""
     body = registry.by_class(type(message)).encode(message, version)
-    return version.to_bytes(2, "big", signed=True) + body
+    return _int16_bytes(version) + body
 
 
 def _whole(codec: MessageCodec, body: Buffer, offset: int, version: int, strict: bool) -> Any:
@@ -219,20 +217,28 @@ def _codec_of(registry: Registry, cls: type, kind: str) -> MessageCodec:
     return codec
 
 
+def _framed(codec: MessageCodec, message: object, version: int, header: Callable[[], bytes]) -> bytes:
+    """Header and body of `message`; `header` writes Kafka's."""
+    body = codec.encode(message, version)
+    if codec.header == "kafka":
+        return header() + body
+    return _int16_bytes(_api_key(codec)) + body if codec.header == "typeId" else body
+
+
 def _api_key(codec: MessageCodec) -> int:
     if codec.api_key is None:
         raise EncodeError("type", codec.name, "its schema has no apiKey: it cannot be framed")
     return codec.api_key
 
 
-def _type_id_bytes(codec: MessageCodec) -> bytes:
-    return _api_key(codec).to_bytes(2, "big", signed=True)
-
-
-def _type_id(body: Buffer, path: str) -> int:
+def _type_id(body: Buffer) -> int:
     if len(body) < 2:
-        raise DecodeError("truncated", 0, path, "2 bytes of type id are needed")
+        raise DecodeError("truncated", 0, _TYPE_ID, "2 bytes of type id are needed")
     return _int16(body, 0)
+
+
+def _int16_bytes(value: int) -> bytes:
+    return value.to_bytes(2, "big", signed=True)
 
 
 def _int16(data: Buffer, offset: int) -> int:

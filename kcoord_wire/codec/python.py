@@ -2,12 +2,13 @@
 
 Laws:
 
-* Generated source knows one way to say no: it raises, anything. What was wrong, and where, is found afterwards by a
+* Generated source rejects by raising anything. What is wrong, and where, is found afterwards by a
   slow walk over the same bytes or value (`kcoord_wire.codec.diagnose`): a message without fault pays nothing for paths.
 * Nothing is made that is larger than the bytes that are left: a count is compared with them first, and a slice ends
-  where they do. A position past the end, which too long a slice leaves, is refused by the next read or at the end.
+  where they do. A slice beyond the end leaves `pos > end`; the next read, or the final check, rejects that.
 * Fixed-width neighbours, length prefixes included, are one run: one call of `struct` reads or writes them.
-* Tracebacks show the source: each function is a module of its own, ``<kcoord_wire JoinGroupResponse v7 decode>``.
+* Tracebacks show the source: each function is compiled as a separate module, named like
+  ``<kcoord_wire JoinGroupResponse v7 decode>``.
 * Instances are made without calling ``__init__``; every slot is stored.
 
 The source of one message holds its structs inline, to a depth; deeper ones become functions of their own. In it, `m`,
@@ -67,7 +68,7 @@ class Program:
 
         :param strict: refuse what `kcoord_wire.decode` says, trailing bytes among it
         :raises DecodeError: the bytes are not such a message
-        :raises TypeError: `data` is no bytes-like object, or not contiguous
+        :raises TypeError: `data` is not a bytes-like object, or not contiguous
         """
         return self._read(data, 0, strict, True)[0]
 
@@ -130,7 +131,7 @@ class Refused(Exception):
     """Raised by generated source and the functions it calls; never seen by a caller."""
 
 
-# What generated source calls where it is not worth a line of its own.
+# ---- called by generated source
 
 
 def _uvarint(data: bytes | memoryview, pos: int) -> tuple[int, int]:
@@ -456,7 +457,7 @@ class _ReaderSource(_Source):
             self.line(f"{n}, pos = long_length(data, pos - 1, {limit})")
 
     def byte(self, n: str) -> None:
-        """Read a varint's first byte, which is there whatever its value is, together with the run before it."""
+        """Read a varint's first byte, which every varint has, together with the run before it."""
         if self.run:
             self.fixed("B", 1, n)
             self.flush()
@@ -507,7 +508,7 @@ class _ReaderSource(_Source):
             self.slice(step, n, target, taken, limited)
 
     def null_for_empty(self, n: str) -> None:
-        """What a length below 0 does where null may not stand: lenient reading takes a null for empty."""
+        """Handle a length below 0 of a field that is not nullable: lenient reading takes null for the empty value."""
         if self.strict:
             self.line("raise Refused")
             return
@@ -865,7 +866,7 @@ class _WriterSource(_Source):
             self.flush()
             self.line(f"{self.function(plan)}({held}, {self.add})")
         elif "." in held:
-            # The run may hold a value of the variable's last bearer.
+            # Flush first: the pending run may still refer to the previous value of this variable.
             self.flush()
             self.line(f"m{depth + 1} = {held}")
             self.struct(plan, f"m{depth + 1}", depth + 1)

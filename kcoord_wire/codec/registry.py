@@ -39,8 +39,9 @@ class MessageCodec:
     :ivar type: ``request``, ``response``, ``header``, ``data``, ``metadata`` or ``coordinator-key`` and ``-value``
     :ivar api_key: the api key, type id or record type; None where it has none
     :ivar family: the namespace of its api key: ``kafka``, ``central``, ``proposal`` ...
-    :ivar header: what stands before it in a frame: ``kafka``, ``typeId`` or ``none``
-    :ivar valid_versions: the versions it has; :ivar flexible_versions: those of them in the compact encoding
+    :ivar header: what precedes it in a frame: ``kafka``, ``typeId`` or ``none``
+    :ivar valid_versions: the versions it has
+    :ivar flexible_versions: those of them in the compact encoding
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class MessageCodec:
     def encode(self, message: object, version: int) -> bytes:
         """The bytes of `message` at `version`, without size or header.
 
-        :raises EncodeError: the version is none of ours, or the value cannot be written in it
+        :raises EncodeError: the message has no such version, or the value cannot be written in it
         """
         program = self._programs.get(version) or self.program(version, reading=False)
         return program.encode(message)
@@ -103,7 +104,7 @@ class MessageCodec:
         :param strict: refuse trailing bytes, varints that are not canonical, tags out of order and bools other than
             0 and 1. False accepts what Kafka's own reader accepts, and a null where none may be as the empty value,
             which librdkafka's mock broker writes
-        :raises DecodeError: the version is none of ours (kind ``version``), or the bytes are not such a message
+        :raises DecodeError: the message has no such version (kind ``version``), or the bytes are not such a message
         """
         program = self._programs.get(version) or self.program(version)
         return program.decode(data, strict)
@@ -193,7 +194,7 @@ class Registry(Mapping[str, MessageCodec]):
             raise SchemaError(rule, file=codec.schema.file, where="$.header")
 
     def request_header(self, family: str) -> str:
-        """What stands before a family's requests: ``kafka`` (also where it has none), ``typeId`` or ``none``."""
+        """What precedes a family's requests: ``kafka`` (also where it has none), ``typeId`` or ``none``."""
         return self._request_headers.get(family, "kafka")
 
     def __getitem__(self, name: str) -> MessageCodec:
@@ -208,7 +209,7 @@ class Registry(Mapping[str, MessageCodec]):
     def by_class(self, cls: type) -> MessageCodec:
         """The codec of a message class.
 
-        :raises TypeError: `cls` is not the class of a message of this registry (a struct within one is none)
+        :raises TypeError: `cls` is not the class of a message of this registry (structs within a message do not count)
         """
         codec = self._by_class.get(cls)
         if codec is None:
@@ -218,15 +219,17 @@ class Registry(Mapping[str, MessageCodec]):
                 if codec is not None and codec.cls is base:
                     self._by_class[cls] = codec
                     return codec
-            raise TypeError(f"{cls!r} is not a message class of this registry; one of compile_schemas is of its own")
+            raise TypeError(
+                f"{cls!r} is not a message class of this registry (compile_schemas returns a registry for its classes)"
+            )
         return codec
 
     def request(self, api_key: int, family: str = "kafka") -> MessageCodec:
-        """The request with that api key (or type id). KeyError where there is none."""
+        """The request with that api key (or type id). Raises KeyError if there is none."""
         return self._by_key["request", family, api_key]
 
     def response(self, api_key: int, family: str = "kafka") -> MessageCodec:
-        """The response with that api key (or type id). KeyError where there is none."""
+        """The response with that api key (or type id). Raises KeyError if there is none."""
         return self._by_key["response", family, api_key]
 
     def text_programs(self, family: str) -> Mapping[str, Program]:
@@ -238,11 +241,11 @@ class Registry(Mapping[str, MessageCodec]):
         return self._text_programs[family]
 
     def record_key(self, record_type: int) -> MessageCodec:
-        """The `__consumer_offsets` key of that record type. KeyError where there is none."""
+        """The `__consumer_offsets` key of that record type. Raises KeyError if there is none."""
         return self._by_key["coordinator-key", "kafka", record_type]
 
     def record_value(self, record_type: int) -> MessageCodec:
-        """The `__consumer_offsets` value of that record type. KeyError where there is none."""
+        """The `__consumer_offsets` value of that record type. Raises KeyError if there is none."""
         return self._by_key["coordinator-value", "kafka", record_type]
 
 
@@ -281,27 +284,12 @@ def _compiled(m: Message) -> MessageCodec:
     return MessageCodec(m.name, m.type, m.api_key, m.family, m.header, valid, flexible, lambda: (m, make_classes(m)))
 
 
-class _Encode(Protocol):
-    def __call__(self, message: object, version: int) -> bytes:
-        """The bytes of a message of this package at `version`: the body alone, without size or header.
-
-        :raises EncodeError: the version is none of the message's, or the value cannot be written in it
-        :raises TypeError: `message` is not a message of this package (for one of `compile_schemas`, use its registry)
-        """
-
-
-class _Decode(Protocol):
-    def __call__(self, cls: type[M], data: Buffer, version: int, *, strict: bool = True) -> M:
-        """The message of class `cls` that `data` holds at `version`: a body without size or header.
-
-        :param strict: see `MessageCodec.decode`
-        :raises DecodeError: the bytes are not such a message, or it has no such version
-        :raises TypeError: `cls` is not a message class of this package
-        """
+class _Decode(Protocol):  # `Dispatch.decode`, whose result has the type of the class it is given
+    def __call__(self, cls: type[M], data: Buffer, version: int, *, strict: bool = True) -> M: ...
 
 
 _dispatch = dispatch_class(lambda cls, version, reading: registry.by_class(cls).program(version, reading))
-encode: _Encode = _dispatch.encode
+encode = _dispatch.encode
 decode: _Decode = _dispatch.decode
 
 

@@ -4,7 +4,7 @@ Laws:
 
 * There is no escaping: a string that holds the separator cannot be written.
 * An integer is an optional sign and ASCII digits, any number of leading zeros among them, and nothing else (Go's
-  strconv.ParseInt in base 10). What `int` would take beyond that (blanks, underscores, other digits) is no number.
+  strconv.ParseInt in base 10). What `int` accepts beyond that (blanks, underscores, other digits) is rejected.
 * The work is linear in the length of the value, however many digits or separators it has.
 * A decode error's offset is the byte at which its field starts; of a string that is not UTF-8, the first wrong byte.
 
@@ -32,7 +32,7 @@ _INTEGER = re.compile(rb"([+-]?)0*+([0-9]*+)")
 
 
 class TextDecoder(Protocol):
-    """What `decode_text` hands a value to."""
+    """A codec that `decode_text` passes a value to."""
 
     def decode(self, data: bytes | bytearray | memoryview) -> Any: ...
 
@@ -61,7 +61,7 @@ class TextProgram:
         return self.decode_prefix(data, 0, strict)[0]
 
     def decode_prefix(self, data: bytes | bytearray | memoryview, offset: int, strict: bool) -> tuple[Any, int]:
-        """The message from byte `offset` to the end of `data`, and that end: text has no length of its own.
+        """The message from byte `offset` to the end of `data`, and that end: text carries no length.
 
         Errors as `decode`.
         """
@@ -122,7 +122,7 @@ def decode_text(value: bytes | bytearray | memoryview, messages: Mapping[str, Te
 def _parse_int(step: Step, token: bytes, pos: int, path: str) -> int:
     match = _INTEGER.fullmatch(token)
     if match is None or not token[-1:].isdigit():
-        raise DecodeError("text", pos, path, "the field is no integer")
+        raise DecodeError("text", pos, path, "the field is not an integer")
     sign, digits = match.groups()
     # Leading zeros are gone, so that a longer number is out of every range, and `int` never sees it.
     if len(digits) <= MAX_DIGITS:

@@ -2,13 +2,13 @@
 
 Laws:
 
-* Slow and literal on purpose: what is read and what is written stand side by side, and no class knows a schema.
+* Slow and literal on purpose: reading and writing are side by side, and no class knows a schema.
 * Parsing and building raise what the codecs raise: `DecodeError` and `EncodeError` with the same kind, offset and path.
 * A `Trace` receives every primitive that was read, in byte order and before it is checked.
 
-The `path` that construct hands down is ours: the message's name, then attributes. Context parameters of `parse`:
-``strict`` (default True; False reads what Kafka's own readers accept), ``prefix`` (default False; True lets other bytes
-follow the message) and ``trace`` (default none).
+The `path` that construct passes down is this module's own: the message's name, then attributes. Context parameters of
+`parse`: ``strict`` (default True; False reads what Kafka's own readers accept), ``prefix`` (default False; True lets
+other bytes follow the message) and ``trace`` (default none).
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class FieldConstruct:
             raise EncodeError("version", path, "this version does not have the field, and it is not its default")
 
 
-# What the constructs share.
+# ---- shared by the constructs
 
 
 def _left(stream: Any) -> int:
@@ -194,7 +194,7 @@ class _Wire(construct.Construct):  # type: ignore[misc]
     min_size: int
 
 
-# Numbers and other things of fixed width.
+# ---- fixed width
 
 
 class Integer(_Wire):
@@ -306,7 +306,7 @@ class UVarint(_Wire):
         stream.write(bytes([obj]))
 
 
-# Lengths: -1 is null.
+# ---- lengths, -1 for null
 
 
 class PlainLength(_Wire):
@@ -366,14 +366,14 @@ class _Sized(_Wire):
             if self.nullable:
                 return None
             if n == -1 and _strict(context):
-                raise DecodeError("null", start, path, "null may not stand here")
+                raise DecodeError("null", start, path, "null is not allowed here")
             if n == -1:  # lenient: a null where none may be is the empty value
                 return 0
         raise DecodeError("length", start, path, f"the length {n} is negative")
 
     def write_null(self, stream: Any, context: Any, path: str) -> None:
         if not self.nullable:
-            raise EncodeError("null", path, "None may not stand here")
+            raise EncodeError("null", path, "None is not allowed here")
         self.length._build(-1, stream, context, path)
 
 
@@ -524,7 +524,7 @@ class Remaining(_Wire):
             self.array._build(obj, stream, context, path)
 
 
-# Structs.
+# ---- structs
 
 
 class KafkaStruct(_Wire):
@@ -562,7 +562,7 @@ class KafkaStruct(_Wire):
 
     def _build(self, obj: object, stream: Any, context: Any, path: str) -> None:
         if obj is None:
-            raise EncodeError("null", path, "None may not stand here")
+            raise EncodeError("null", path, "None is not allowed here")
         if not isinstance(obj, self.cls):
             _wrong(path, f"a {self.cls.__name__}", obj)
         for field in self.fields:
@@ -744,7 +744,7 @@ class TagSection:
             stream.write(data)
 
 
-# Text.
+# ---- text
 
 
 class TextInteger:
@@ -757,7 +757,7 @@ class TextInteger:
 
     def parse(self, token: bytes, start: int, path: str) -> int:
         if not re.fullmatch(rb"[+-]?[0-9]+", token):
-            raise DecodeError("text", start, path, "the field is no integer")
+            raise DecodeError("text", start, path, "the field is not an integer")
         sign, digits = (-1 if token[:1] == b"-" else 1), token.lstrip(b"+-").lstrip(b"0") or b"0"
         if len(digits) > 20 or not self.low <= sign * int(digits) <= self.high:
             raise DecodeError("range", start, path, f"the number is not between {self.low} and {self.high}")
@@ -778,7 +778,7 @@ class TextString:
 
     def build(self, obj: object, path: str) -> bytes:
         if obj is None:
-            raise EncodeError("null", path, "None may not stand here")
+            raise EncodeError("null", path, "None is not allowed here")
         data = _utf8(obj, path, self.high)
         if b"/" in data:
             raise EncodeError("range", path, 'the string holds a "/", which separates the fields')
@@ -836,7 +836,7 @@ class TextMessage(_Wire):
         stream.write(b"/".join(tokens))
 
 
-# Messages.
+# ---- messages
 
 
 class WholeMessage(_Wire):

@@ -10,7 +10,7 @@ of a message           its type, api key, family, header, encoding and length ty
 of a field             its type, default and tag stay, and its place among the fields that both states have
 an array's element     may become a struct whose only field, in the versions both have, is the old element
 `versions`             of a field that is not tagged: the same, as far as both states have the version
-`nullableVersions`,    likewise; and all three of a field have to meet the message's valid versions
+`nullableVersions`,    the same; and all three of a field have to meet the message's valid versions
 `taggedVersions`
 a new field            is tagged, or only in versions that are new
 a field that is gone   was only in versions that are gone, or in none

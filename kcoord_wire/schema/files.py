@@ -1,6 +1,6 @@
 """Where schema files lie, and a folder of them read at once.
 
-The package's own files stand in schemas/ of a checkout and travel in a wheel as kcoord_wire/_schemas (setup.py copies
+The package's own files lie in schemas/ of a checkout and travel in a wheel as kcoord_wire/_schemas (setup.py copies
 them).
 """
 

@@ -1,4 +1,4 @@
-"""Schema text to model: every rule of the schema language, and who breaks it where.
+"""Schema text to model: every rule of the schema language, and where a file breaks it.
 
 The rules are those of Kafka's generator (MessageSpec, StructSpec, FieldSpec, EntityType; Kafka's
 clients/src/main/resources/common/message/README.md) and of the extensions that schemas/README.md lists.
@@ -170,7 +170,7 @@ class _Reader:
             self.fail(node, f'a {what} needs the key "{key}"')
         return members[key]
 
-    # The message.
+    # ---- the message
 
     def message(self, node: Node) -> Message:
         members = self.members(node, _MESSAGE_KEYS, "message")
@@ -272,7 +272,7 @@ class _Reader:
             self.fail(members["textType"], 'only a message with encoding "text" has a textType')
         return None
 
-    # Structs.
+    # ---- structs
 
     def common_struct(self, node: Node) -> None:
         members = self.members(node, _STRUCT_KEYS, "common struct")
@@ -303,13 +303,13 @@ class _Reader:
         for item in self.items(members.get("fields")):
             field = self.field(item, versions, depth)
             if field.name.lower() in names:
-                self.fail(item, f'the field "{field.name}" stands twice in its struct')
+                self.fail(item, f'the field "{field.name}" occurs twice in its struct')
             if attribute_name(field.name) == UNKNOWN_TAGS:
                 self.fail(item, f'"{field.name}" is the name of the attribute that keeps unknown tagged fields')
             names.add(field.name.lower())
             if field.tag is not None:
                 if field.tag in tags:
-                    self.fail(item, f"the tag {field.tag} stands twice in its struct")
+                    self.fail(item, f"the tag {field.tag} occurs twice in its struct")
                 tags[field.tag] = item
             fields.append(field)
         for expected, tag in enumerate(sorted(tags)):
@@ -359,7 +359,7 @@ class _Reader:
                 if field.present_if_remaining and (struct is not root or position != len(root.fields) - 1):
                     self.fail(node, f'field "{field.name}": only the last field of a message can be presentIfRemaining')
 
-    # Fields.
+    # ---- fields
 
     def field(self, node: Node, struct_versions: Versions, depth: int) -> Field:
         members = self.members(node, _FIELD_KEYS, "field")
@@ -400,7 +400,7 @@ class _Reader:
         self.check_extensions(node, field)
         if "fields" in members:
             if not type_.is_struct:
-                self.fail(members["fields"], f"a field of type {type_} has no fields of its own")
+                self.fail(members["fields"], f"a field of type {type_} cannot define fields")
             self.define(type_node, type_.base, node, {"fields": members["fields"]}, versions, depth + 1)
         return field
 
@@ -495,7 +495,7 @@ class _Reader:
         if "flexibleVersions" not in members or members["flexibleVersions"].value == "":
             return None
         if type_.array or type_.base not in ("string", "bytes"):
-            self.fail(members["flexibleVersions"], "only a string or bytes field has flexibleVersions of its own")
+            self.fail(members["flexibleVersions"], "only a string or bytes field can have flexibleVersions")
         flexible = self.versions(members, "flexibleVersions", NONE)
         if not self.flexible.covers(flexible):
             self.fail(members["flexibleVersions"], "a field's flexibleVersions must lie within its message's")
@@ -521,7 +521,7 @@ class _Reader:
             name_node = self.required(item, parts, "name", "variant")
             tag = self.integer(self.required(item, parts, "tag", "variant"), *INTEGERS["int8"], '"tag"')
             if any(tag == variant.tag for variant in variants):
-                self.fail(parts["tag"], f"the tag {tag} stands twice in its union")
+                self.fail(parts["tag"], f"the tag {tag} occurs twice in its union")
             struct = self.define(name_node, self.string(name_node, '"name"'), item, parts, versions, depth + 1)
             variants.append(Variant(tag, struct))
         if not variants:
@@ -542,7 +542,7 @@ class _Reader:
         if field.max_length is not None and (field.type.array or field.type.base != "string" or field.max_length < 0):
             self.fail(node, "only a string field has a maxLength, of 0 or more bytes")
 
-    # Defaults.
+    # ---- defaults
 
     def default(self, node: Node | None, type_: FieldType, versions: Versions, nullable: Versions) -> object:
         # A JSON null is no default at all, as Kafka's generator reads it; the string "null" is the null default.
@@ -575,7 +575,7 @@ class _Reader:
 
 
 def _no_default(type_: FieldType) -> object:
-    """The default of a field whose schema gives none."""
+    """The default of a field whose schema has none."""
     if type_.array:
         return ()
     if type_.is_struct or type_.base == "union":

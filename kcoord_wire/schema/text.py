@@ -3,9 +3,9 @@
 The dialect is the one Kafka's generator reads (Jackson with ALLOW_COMMENTS and FAIL_ON_TRAILING_TOKENS): standard JSON
 plus ``//`` and ``/* */`` comments. Laws:
 
-* A value and its line travel together, so that whoever finds a fault in the value can say where it is.
-* Anything that is not this dialect is a `SchemaError` with file and line. A key may stand twice in one object if it
-  says the same both times (two of Kafka's own files do that); two different values are an error.
+* A value and its line travel together, so that a fault in the value can be reported with its place.
+* Anything that is not this dialect is a `SchemaError` with file and line. A key may occur twice in one object if both
+  values are the same (two of Kafka's own files do that); two different values are an error.
 * The comment lines before the first ``{`` are kept: they are the message's description.
 """
 
@@ -41,7 +41,7 @@ Value = dict[str, Node] | list[Node] | str | int | float | bool | None
 
 
 def parse_text(text: str, file: str = "<schema>") -> tuple[Node, str]:
-    """The root value of a schema file and the comment lines that stand before it.
+    """The root value of a schema file and the comment lines before it.
 
     :param text: the file's whole text
     :param file: the name to use in errors
@@ -96,7 +96,7 @@ class _Parser:
             return Node(text, line, path), end
         match = _SCALAR.match(self.text, pos)
         if match is None:
-            self.fail("a JSON value must stand here", pos, path)
+            self.fail("a JSON value is expected here", pos, path)
         try:
             scalar: Value = json.loads(match.group())
         except ValueError:
@@ -106,7 +106,7 @@ class _Parser:
     def string(self, pos: int, path: str) -> tuple[str, int]:
         match = _STRING.match(self.text, pos)
         if match is None:
-            self.fail("a string must stand here, closed on its own line", pos, path)
+            self.fail("a string is expected here, closed on its own line", pos, path)
         try:
             text: str = json.loads(match.group())
         except ValueError:
@@ -124,7 +124,7 @@ class _Parser:
             pos = self.expect(":", self.skip(pos), path)
             node, pos = self.value(self.skip(pos), f"{path}.{key}", depth + 1)
             if members.setdefault(key, node).value != node.value:
-                self.fail(f'the key "{key}" stands twice, with two values', key_at, path)
+                self.fail(f'the key "{key}" occurs twice, with two values', key_at, path)
             pos = self.skip(pos)
             if self.text.startswith("}", pos):
                 return members, pos + 1
@@ -145,5 +145,5 @@ class _Parser:
 
     def expect(self, char: str, pos: int, path: str) -> int:
         if not self.text.startswith(char, pos):
-            self.fail(f'"{char}" must stand here', pos, path)
+            self.fail(f'"{char}" is expected here', pos, path)
         return pos + 1

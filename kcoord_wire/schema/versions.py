@@ -21,7 +21,7 @@ class Versions:
 
     @classmethod
     def parse(cls, text: str) -> Versions:
-        """The range that `text` names. ValueError where it is none (Kafka's MessageSpec: Versions.parse)."""
+        """The range that `text` names. Raises ValueError if it is not a range (Kafka's MessageSpec: Versions.parse)."""
         text = text.strip()
         if text == "none":
             return NONE

@@ -188,7 +188,7 @@ def test_embedded_message_whose_schema_is_missing() -> None:
     codec = kw.registry["JoinGroupRequest"]
     alone = kw.Registry([codec])
     explanation = kw.explain(join_group(SUBSCRIPTION), codec.schema, 0, registry=alone)
-    assert explanation.rows[-1].note == "the schema of ConsumerProtocolSubscription is not at hand"
+    assert explanation.rows[-1].note == "the registry has no schema of ConsumerProtocolSubscription"
     assert explanation.rows[-1].leaf
 
 

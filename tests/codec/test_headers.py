@@ -131,7 +131,7 @@ def test_the_header_is_what_the_schema_says(tmp_path: Path) -> None:
         assert body == bytes.fromhex(expected)
         if name != "BareRequest":
             assert kw.decode_request(body, family=family, registry=own)[1] == message
-    with pytest.raises(kw.DecodeError, match="no header to tell them apart"):
+    with pytest.raises(kw.DecodeError, match="no header that identifies them"):
         kw.decode_request(b"\1", family="bare", registry=own)
     # The exception of ApiVersions is that of Kafka's api key 18 alone.
     answer = own["OtherResponse"].cls(a=1)

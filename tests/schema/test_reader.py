@@ -85,7 +85,7 @@ NEVER = {"flexibleVersions": "none"}
 
 # The rule, a schema that follows it, one that breaks it, and where and with which words that one is refused.
 RULES: list[tuple[str, Schema, Schema, str, str]] = [
-    # The message.
+    # ---- the message
     ("message-keys", message(about="x"), message(abuot="x"), "$.abuot", 'a message has no key "abuot"'),
     ("message-name", message(), message(name=...), "$", 'a message needs the key "name"'),
     ("message-name-text", message(), message(name=3), "$.name", "must be a string"),
@@ -177,7 +177,7 @@ RULES: list[tuple[str, Schema, Schema, str, str]] = [
         "$.fields[0]",
         "only plain string, int32 and int64",
     ),
-    # Structs.
+    # ---- structs
     (
         "common-struct-keys",
         message(commonStructs=[struct(field(), about="x")]),
@@ -245,7 +245,7 @@ RULES: list[tuple[str, Schema, Schema, str, str]] = [
         message(field(), field(name="G")),
         message(field(), field(name="f")),
         "$.fields[1]",
-        'the field "f" stands twice',
+        'the field "f" occurs twice',
     ),
     (
         "field-not-the-tags",
@@ -261,7 +261,7 @@ RULES: list[tuple[str, Schema, Schema, str, str]] = [
         "$.fields[1]",
         'the structs "Item" and "MItem" would have one class',
     ),
-    # Fields.
+    # ---- fields
     ("field-object", message(field()), message(fields=[3]), "$.fields[0]", "a field is a JSON object"),
     ("field-keys", message(field(about="x")), message(field(abuot="x")), "$.fields[0].abuot", 'no key "abuot"'),
     ("field-name", message(field()), message(field(name=...)), "$.fields[0]", 'a field needs the key "name"'),
@@ -290,7 +290,7 @@ RULES: list[tuple[str, Schema, Schema, str, str]] = [
         message(field("[]S", fields=[field()])),
         message(field("int32", fields=[field()])),
         "$.fields[0].fields",
-        "has no fields of its own",
+        "cannot define fields",
     ),
     (
         "nullable",
@@ -362,7 +362,7 @@ RULES: list[tuple[str, Schema, Schema, str, str]] = [
         message(tagged(), tagged(name="G", tag=1)),
         message(tagged(), tagged(name="G", tag=0)),
         "$.fields[1]",
-        "the tag 0 stands twice",
+        "the tag 0 occurs twice",
     ),
     (
         "tags-without-gap",
@@ -533,7 +533,7 @@ RULES: list[tuple[str, Schema, Schema, str, str]] = [
         message(field("union", variants=[variant(0), variant(1, "W")])),
         message(field("union", variants=[variant(0), variant(0, "W")])),
         "$.fields[0].variants[1].tag",
-        "the tag 0 stands twice in its union",
+        "the tag 0 occurs twice in its union",
     ),
     (
         "variant-names-once",
@@ -542,7 +542,7 @@ RULES: list[tuple[str, Schema, Schema, str, str]] = [
         "$.fields[0].variants[1].name",
         'the struct "V" is defined twice',
     ),
-    # Defaults.
+    # ---- defaults
     (
         "default-scalar",
         message(field(default="1")),

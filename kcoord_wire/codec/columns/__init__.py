@@ -9,7 +9,7 @@ Laws:
   field. Where that raises, the structs are null, and `error` and `error_offset` hold the error's kind and offset.
 * A row of an api that was not requested is null, not an error.
 * The choice of columns never changes which rows fail, nor why.
-* What a row becomes depends on no other row: decoding in pieces gives the pieces of what decoding at once gives.
+* Rows do not affect each other: decoding in pieces gives the same rows as decoding at once.
 * Memory is bounded by a multiple of the input's bytes and rows. A batch whose columns outgrow Arrow's 32-bit offsets is
   refused with OverflowError.
 
@@ -98,10 +98,10 @@ class ColumnDecoder:
         """A row of columns for each of `frames`.
 
         :param frames: binary, large_binary or binary_view; null gives a row of nulls
-        :param keys: of each row, or of all, the api key (``response``) or what tells the messages apart: api key or
+        :param keys: of each row, or of all, the api key (``response``) or what identifies the message: api key or
             record type; one message alone may do without. Null, or the key of none of them: the row is not decoded
         :param versions: of each row, or of all, the version (``response``, ``message``). Null: the row is not decoded
-        :raises TypeError: `frames` is no such array, or keys or versions are missing, too many, or no integers
+        :raises TypeError: `frames` is not such an array; keys or versions are missing, not wanted here, or not integers
         :raises ValueError: keys or versions are not as many as frames
         :raises OverflowError: the columns outgrow 32-bit offsets; smaller batches do not
         """
@@ -151,7 +151,7 @@ def _routes(codecs: Sequence[MessageCodec], form: str) -> tuple[str, Mapping[int
             raise TypeError(f"{codec.name} is not a {form} with Kafka's header")
         if codec.api_key is None:
             if len(codecs) > 1:
-                raise ValueError(f"{codec.name} has no key that could tell it from the other messages")
+                raise ValueError(f"{codec.name} has no key that would distinguish it from the other messages")
             return form, {}
         if by_key.setdefault(codec.api_key, codec) is not codec:
             raise ValueError(f"{codec.name} and {by_key[codec.api_key].name} have the same key, {codec.api_key}")

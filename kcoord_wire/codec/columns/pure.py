@@ -28,10 +28,10 @@ class _Row:
     """One frame.
 
     :ivar body: its bytes
-    :ivar codec: the message that its key chooses, None where that is none of the decoder's
+    :ivar codec: the message that its key chooses, None where it is not one of the decoder's messages
     :ivar key: the key given for it
     :ivar version: the version given for it
-    :ivar head: what stands before the message, as far as it was read, also where the message then fails
+    :ivar head: the header's values, as far as they were read, also where the message then fails
     """
 
     body: bytes

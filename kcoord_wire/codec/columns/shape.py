@@ -155,7 +155,7 @@ def _size(shape: Shape, counted: dict[int, int]) -> int:
 
 
 def _struct(shape: Shape) -> Shape:
-    """The struct that the column holds, at whatever depth of arrays; the column itself where it holds none."""
+    """The struct that the column holds, through any depth of arrays; otherwise the column itself."""
     while shape.op is Op.ARRAY:
         shape = shape.children[0]
     return shape
