@@ -26,7 +26,10 @@ SLOW += tests/assignors/test_assignors.py tests/assignors/test_sticky.py tests/c
 SLOW += tests/codec/test_hostile.py tests/codec/test_parity.py
 SLOW += tests/coordinator/test_clients.py tests/coordinator/test_crash.py tests/coordinator/test_security_clients.py
 SLOW += tests/coordinator/test_socket_hostile.py tests/forensics/test_incidents.py tests/forensics/log/test_scenarios.py
-SLOW += tests/records/test_compression.py tests/records/test_memory.py tests/report/test_document.py tests/simulation
+SLOW += tests/records/test_compression.py tests/records/test_decoding.py tests/simulation
+SLOW += tests/forensics/exchanges tests/forensics/log tests/forensics/wire/test_history.py
+SLOW += tests/records/test_properties.py tests/recorder/test_recording.py tests/report/test_charts.py
+SLOW += tests/report/test_data.py tests/report/test_document.py
 
 # What runs once more with the pure codec. `kw.encode`, `kw.decode` and the registry use one codec per process, so their
 # tests do, and one file of each room that calls them. The other tests of the codec (`program_class`, parity, golden
@@ -67,7 +70,7 @@ run: setup ## two groups of real clients on our coordinator, recorded, and why t
 	$(PY) -m tests.demo --out $(DEMO)
 
 check: lint ## lint, types, freshness of generated files, and the fast tests: a minute
-	$(PYTEST) $(SUITE) $(addprefix --ignore=,$(SLOW)) -m 'not slow' --quiet
+	KCOORD_WIRE_EXAMPLES=10 $(PYTEST) --dist worksteal $(SUITE) $(addprefix --ignore=,$(SLOW)) -m 'not slow' --quiet
 
 test: lint ## the verdict on a change: lint, the whole suite, and again with the pure codec what can tell the codecs apart
 	KCOORD_WIRE_BACKEND=native $(PYTEST) $(SUITE)

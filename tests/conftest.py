@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 from hypothesis import settings
 
 import kcoord_wire as kw
 from tests.support.fixtures import coordinator, each_loop  # noqa: F401 - fixtures
 
-settings.register_profile("kcoord", deadline=None, max_examples=100, print_blob=True)
+EXAMPLES = int(os.environ.get("KCOORD_WIRE_EXAMPLES", "100"))  # `make check` draws fewer
+settings.register_profile("kcoord", deadline=None, max_examples=EXAMPLES, print_blob=True)
 settings.load_profile("kcoord")
 
 

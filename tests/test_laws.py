@@ -11,8 +11,10 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
+import lizard
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,7 +24,7 @@ PYTHON = [path for part in ("kcoord_wire", "tests", "fuzz") for path in sorted((
 BANNED_MODULES = {"utils", "common", "helpers", "misc", "base"}
 GENERATORS = re.compile(r"kcoord_wire\.schema\.(emit_\w+|generate)(\.|$)")
 
-# What a room may import of ours besides itself; "" is the package's own public names. A room stands with its own row or
+# What a room may import of this package besides itself; "" means the package's own public names. A room without a row
 # belongs to the room around it.
 DATA = {"errors", "extras", "api_keys", "error_codes"}
 PROTOCOL = {"", "messages", "codec", "assignors"} | DATA
@@ -74,6 +76,41 @@ ONLY_IN |= {"confluent_kafka": {"forensics"}}  # the live topic: librdkafka brin
 WORLD = {"asyncio", "os", "random", "secrets", "select", "selectors", "signal", "socket", "ssl", "subprocess"}
 WORLD |= {"tempfile", "threading", "time", "uvloop"}
 UNIQUE = {"uuid.uuid1", "uuid.uuid4"}
+LONGEST_NAME = 60
+MOST_COMPLEX = 15
+# The modules without a test module of their own name: plain data, or one side of something that is tested as a whole.
+TESTED_IN = {
+    "background": "coordinator/test_coordinator.py",
+    "codec.classes": "codec/test_python.py",
+    "codec.columns.pure": "codec/test_columns_parity.py",
+    "codec.columns.task": "codec/test_columns.py",
+    "codec.convert": "codec/test_golden.py",
+    "codec.diagnose": "codec/test_python.py",
+    "coordinator.core.config": "coordinator/test_machine.py",
+    "coordinator.core.events": "coordinator/test_machine.py",
+    "coordinator.core.versions": "coordinator/test_api_codec.py",
+    "coordinator.scheduler": "coordinator/test_coordinator.py",
+    "coordinator.server": "coordinator/test_coordinator.py",
+    "disk": "coordinator/test_store.py",
+    "errors": "codec/test_python.py",
+    "extras": "coordinator/test_metrics.py",
+    "forensics.detectors.found": "forensics/detectors/test_registry.py",
+    "forensics.detectors.windows": "forensics/detectors/test_storm.py",
+    "forensics.model": "forensics/test_analysis.py",
+    "machines": "simulation/test_processes.py",
+    "recorder.context": "recorder/test_relay.py",
+    "records.lz4_header": "records/test_compression.py",
+    "records.model": "records/test_batch.py",
+    "records.reader": "records/test_segment.py",
+    "records.record": "records/test_batch.py",
+    "schema.constructs": "schema/test_construct_model.py",
+    "schema.emit_classes": "test_laws.py",
+    "schema.files": "schema/test_reader.py",
+    "schema.generate": "test_laws.py",
+    "schema.model": "schema/test_reader.py",
+    "schema.versions": "schema/test_reader.py",
+    "simulation.violation": "simulation/test_script.py",
+}
 ROOMS = {
     module: path
     for path in SOURCES
@@ -82,24 +119,32 @@ ROOMS = {
 }
 
 
+@cache
+def tree(path: Path) -> ast.Module:
+    """The syntax tree of a file; several laws read each."""
+    return ast.parse(path.read_text("utf-8"))
+
+
 def module_name(path: Path) -> str:
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports(path: Path) -> Iterator[str]:
-    """Every module that the file names in an import, wherever it stands, relative ones made absolute."""
+@cache
+def imports(path: Path) -> list[str]:
+    """Every module that the file names in an import, at any place, relative ones made absolute."""
     package = module_name(path).split(".")
     if path.name != "__init__.py":
         package.pop()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    found = []
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             above = package[: len(package) - node.level + 1] if node.level else []
             module = ".".join([*above, *filter(None, [node.module])])
-            yield module
-            yield from (f"{module}.{alias.name}" for alias in node.names)
+            found += [module, *(f"{module}.{alias.name}" for alias in node.names)]
+    return found
 
 
 def by_path(path: Path) -> str:
@@ -152,7 +197,7 @@ def imported_rooms(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def test_a_room_imports_only_what_its_row_allows() -> None:
-    """A name below the package that is no room is a public name of ours, and counts as ""."""
+    """A name below the package that is not a room is a public name, and counts as ""."""
     files = {path.stem for path in PACKAGE.glob("*.py")} | {"_native", "_columns"}
     wrong = []
     for path in SOURCES:
@@ -178,7 +223,7 @@ def test_foreign_libraries_stay_in_their_rooms() -> None:
 
 
 def test_no_test_module_imports_another() -> None:
-    """What several test modules share stands in tests/support, so that each runs alone."""
+    """What several test modules share is in tests/support, so that each runs alone."""
     wrong = [
         f"{by_path(path)} imports {name}"
         for path in sorted((ROOT / "tests").rglob("*.py"))
@@ -187,6 +232,51 @@ def test_no_test_module_imports_another() -> None:
         if (ROOT / f"{name.replace('.', '/')}.py").exists()
     ]
     assert wrong == []
+
+
+def test_every_module_has_its_tests() -> None:
+    """tests/<part>/test_<module>.py, or below it; or the row of `TESTED_IN` that says where, for what has none."""
+    tests: dict[str, set[str]] = {}
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        tests.setdefault(path.relative_to(ROOT / "tests").parts[0], set()).add(path.name)
+    without = set()
+    for path in SOURCES:
+        *rooms, name = path.relative_to(PACKAGE).with_suffix("").parts
+        if name not in ("__init__", "__main__") and rooms[:1] != ["messages"]:
+            part = tests.get(rooms[0] if rooms else f"test_{name}.py", set())
+            if not part & {f"test_{name}.py", *(f"test_{room}_{name}.py" for room in rooms)}:
+                without.add(".".join([*rooms, name]))
+    assert without - set(TESTED_IN) == set(), "a module without tests"
+    assert set(TESTED_IN) - without == set(), "a row of a module that has its own tests, or does not exist"
+    assert [file for file in TESTED_IN.values() if not (ROOT / "tests" / file).exists()] == []
+
+
+def test_the_makefile_names_tests_that_exist() -> None:
+    """pytest ignores an `--ignore` of a path that does not exist."""
+    named = re.findall(r"tests/[\w/]+(?:\.\w+)?", (ROOT / "Makefile").read_text("utf-8"))
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_names_of_tests_are_short() -> None:
+    long = [
+        f"{by_path(path)}: {node.name}"
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if node.name.startswith("test_") and len(node.name) > LONGEST_NAME
+    ]
+    assert long == []
+
+
+def test_no_function_is_too_complex() -> None:
+    """lizard counts each condition, so it sees what ruff's C901 (10 at most) does not."""
+    found = {
+        f"{by_path(Path(file.filename))}:{function.name}"
+        for file in lizard.analyze_files([str(path) for path in SOURCES], exts=[])
+        for function in file.function_list
+        if function.cyclomatic_complexity > MOST_COMPLEX
+    }
+    assert found == set()
 
 
 def with_siblings(path: Path) -> set[Path]:
@@ -227,7 +317,7 @@ def test_importing_the_package_needs_the_standard_library_alone() -> None:
     """The core has no dependency: with every other library refused, a message still goes there and back."""
     program = """
 import sys
-for name in ("construct", "cramjam", "crc32c", "dpkt", "rich", "Cython", "pyspark", "kazoo", "uvloop", "scramp"):
+for name in ("construct", "cramjam", "crc32c", "dpkt", "rich", "Cython", "pyspark", "uvloop", "scramp"):
     sys.modules[name] = None
 import kcoord_wire as kw
 import kcoord_wire.coordinator.core.machine
@@ -239,13 +329,12 @@ print(sorted(name for name in sys.modules if name.startswith("kcoord_wire.schema
     assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
 
 
-def test_every_module_has_a_docstring_and_a_name_that_says_what_it_holds() -> None:
+def test_every_module_has_a_docstring_and_a_meaningful_name() -> None:
     wrong = []
     for path in PYTHON:
-        text = path.read_text("utf-8")
         if {path.stem, path.parent.name} & BANNED_MODULES:
             wrong.append(f"{by_path(path)}: the name says nothing")
-        if text.strip() and not ast.get_docstring(ast.parse(text)):
+        if path.stat().st_size and not ast.get_docstring(tree(path)):
             wrong.append(f"{by_path(path)}: no docstring")
     assert wrong == []
 
@@ -255,9 +344,9 @@ def test_every_module_lists_and_documents_its_public_names() -> None:
     for path in SOURCES:
         if path.name == "__main__.py":
             continue
-        tree = ast.parse(path.read_text("utf-8"))
-        assigned = [node.targets[0] for node in tree.body if isinstance(node, ast.Assign)]
-        assigned += [node.target for node in tree.body if isinstance(node, ast.AnnAssign)]
+        body = tree(path).body
+        assigned = [node.targets[0] for node in body if isinstance(node, ast.Assign)]
+        assigned += [node.target for node in body if isinstance(node, ast.AnnAssign)]
         if sum(isinstance(target, ast.Name) and target.id == "__all__" for target in assigned) != 1:
             wrong.append(f"{by_path(path)}: a module has one __all__")
             continue
@@ -267,7 +356,7 @@ def test_every_module_lists_and_documents_its_public_names() -> None:
             continue  # generated: the schema file has the text
         wrong += [
             f"{by_path(path)}: {node.name} has no docstring"
-            for node in tree.body
+            for node in body
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
             and node.name in module.__all__
             and node.name != "main"  # a command, whose module's docstring is its manual
