@@ -27,7 +27,7 @@ def batch(frames: Sequence[Frame]) -> pa.RecordBatch:
 
 
 def match_all(batches: Iterable[pa.RecordBatch]) -> tuple[list[dict[str, Any]], list[dict[str, Any]], Matcher]:
-    """All exchanges and sightings, as dicts, and the matcher."""
+    """Return all exchanges and sightings as dicts, and the matcher."""
     matcher = Matcher()
     exchanges, topics = [], []
     for frames in batches:
@@ -45,13 +45,13 @@ def match_all(batches: Iterable[pa.RecordBatch]) -> tuple[list[dict[str, Any]], 
 
 
 def canonical(rows: Iterable[Any]) -> list[str]:
-    """The rows as a set with multiplicities: texts in order."""
+    """Return the rows in an order that does not depend on theirs."""
     return sorted(repr(row) for row in rows)
 
 
 @dataclass
 class Talk:
-    """A connection on which frames are said; they get their seq when they are mixed with others."""
+    """A connection with its frames; they get their seq when `mixed` mixes them with others."""
 
     number: int
     source: str = "made.pcap"
@@ -83,8 +83,10 @@ class Talk:
 
 
 def mixed(talks: Sequence[Talk], rng: random.Random) -> list[Frame]:
-    """The frames of all connections, those of each in order; numbered as they first come, so that numbers are the same
-    however they are mixed."""
+    """Return the frames of all connections, those of each in order.
+
+    Frames are numbered as they first come, so that the numbers do not depend on the mixture.
+    """
     seq = 0
     for talk in talks:
         for frame in talk.frames:
@@ -102,7 +104,7 @@ def mixed(talks: Sequence[Talk], rng: random.Random) -> list[Frame]:
 
 
 def cut_anywhere(frames: Sequence[Frame], rng: random.Random) -> list[pa.RecordBatch]:
-    """The frames in batches of any size, none and one among them."""
+    """Return the frames in batches of any size, also of none and of one."""
     batches, at = [], 0
     most = rng.choice((5, 20, 100, len(frames)))
     while at < len(frames):
@@ -116,7 +118,7 @@ def cut_anywhere(frames: Sequence[Frame], rng: random.Random) -> list[pa.RecordB
 
 
 def pair_rows(frame: Any, answer: Any | None, seq: int, answer_seq: int | None, source: str) -> list[dict[str, Any]]:
-    """The exchanges of a request and its response, two `CapturedFrame`."""
+    """Return the exchanges of a request and its response, two `CapturedFrame`."""
     host = frame.connection.partition("-")[0].rpartition(":")[0].strip("[]")
     common = {
         "api": frame.api,
@@ -130,20 +132,20 @@ def pair_rows(frame: Any, answer: Any | None, seq: int, answer_seq: int | None, 
         "asked_ns": frame.time_ns,
         "answered_ns": answer.time_ns if answer else None,
     }
-    told = answer.message if answer else None
+    reply = answer.message if answer else None
     return [
         dict.fromkeys(EMPTY) | {"member_id": ""} | common | row
-        for row in rows_of(frame.message, told, frame.api_version)
+        for row in rows_of(frame.message, reply, frame.api_version)
     ]
 
 
 EMPTY = arrow_schema(Exchange).names
 
 
-def rows_of(asked: Any, told: Any | None, version: int) -> list[dict[str, Any]]:
-    """What is particular to the api, as dicts of the fields that are not None."""
+def rows_of(asked: Any, reply: Any | None, version: int) -> list[dict[str, Any]]:
+    """Return the columns of the API, as dicts of those that are not None."""
     maker = globals().get(f"_of_{type(asked).__name__.removesuffix('Request')}")
-    return maker(asked, told, version) if maker else []
+    return maker(asked, reply, version) if maker else []
 
 
 def _partitions(topics: Iterable[Any]) -> list[dict[str, Any]]:
@@ -183,19 +185,19 @@ def _assignment(blob: bytes) -> list[dict[str, Any]] | None:
     return _partitions(found.assigned_partitions) if found else None
 
 
-def _of_Heartbeat(asked: Any, told: Any, _: int) -> list[dict[str, Any]]:
+def _of_Heartbeat(asked: Any, reply: Any, _: int) -> list[dict[str, Any]]:
     return [
         {
             "group_id": asked.group_id,
             "member_id": asked.member_id,
             "instance_id": asked.group_instance_id,
             "generation_id": asked.generation_id,
-            "error_code": told.error_code if told else None,
+            "error_code": reply.error_code if reply else None,
         }
     ]
 
 
-def _of_JoinGroup(asked: Any, told: Any, version: int) -> list[dict[str, Any]]:
+def _of_JoinGroup(asked: Any, reply: Any, version: int) -> list[dict[str, Any]]:
     consumer = asked.protocol_type == "consumer"
     row = {
         "group_id": asked.group_id,
@@ -210,27 +212,27 @@ def _of_JoinGroup(asked: Any, told: Any, version: int) -> list[dict[str, Any]]:
             for protocol in asked.protocols
         ],
     }
-    if told:
+    if reply:
         row |= {
-            "error_code": told.error_code,
-            "given_member_id": told.member_id or None,
-            "new_generation_id": told.generation_id,
-            "assignor": told.protocol_name or None,
-            "leader_id": told.leader or None,
-            "skip_assignment": told.skip_assignment if version >= 9 else None,
+            "error_code": reply.error_code,
+            "given_member_id": reply.member_id or None,
+            "new_generation_id": reply.generation_id,
+            "assignor": reply.protocol_name or None,
+            "leader_id": reply.leader or None,
+            "skip_assignment": reply.skip_assignment if version >= 9 else None,
             "members": [
                 {
                     "member_id": member.member_id,
                     "instance_id": member.group_instance_id,
                     "subscription": _subscription(member.metadata, consumer),
                 }
-                for member in told.members
+                for member in reply.members
             ],
         }
     return [row]
 
 
-def _of_SyncGroup(asked: Any, told: Any, _: int) -> list[dict[str, Any]]:
+def _of_SyncGroup(asked: Any, reply: Any, _: int) -> list[dict[str, Any]]:
     consumer = asked.protocol_type in (None, "consumer")
     row = {
         "group_id": asked.group_id,
@@ -243,23 +245,23 @@ def _of_SyncGroup(asked: Any, told: Any, _: int) -> list[dict[str, Any]]:
             for given in asked.assignments
         ],
     }
-    if told:
-        row["error_code"] = told.error_code
-        row["assignment"] = _assignment(told.assignment) if consumer and not told.error_code else None
+    if reply:
+        row["error_code"] = reply.error_code
+        row["assignment"] = _assignment(reply.assignment) if consumer and not reply.error_code else None
     return [row]
 
 
-def _of_LeaveGroup(asked: Any, told: Any, version: int) -> list[dict[str, Any]]:
+def _of_LeaveGroup(asked: Any, reply: Any, version: int) -> list[dict[str, Any]]:
     row = {
         "group_id": asked.group_id,
         "member_id": asked.member_id,
-        "error_code": told.error_code if told else None,
+        "error_code": reply.error_code if reply else None,
     }
     members = [(asked.member_id, None, None)]
     codes = {(asked.member_id, None): row["error_code"]}
     if version >= 3:
         members = [(member.member_id, member.group_instance_id, member.reason) for member in asked.members]
-        answers = told.members if told else []
+        answers = reply.members if reply else []
         codes = {(member.member_id, member.group_instance_id): member.error_code for member in answers}
     names = ("member_id", "instance_id", "reason", "error_code")
     row["departures"] = [dict(zip(names, (*member, codes.get(member[:2])), strict=True)) for member in members]
@@ -283,8 +285,8 @@ def _first(codes: Iterable[int]) -> int:
     return next((code for code in codes if code), 0)
 
 
-def _of_OffsetCommit(asked: Any, told: Any, _: int) -> list[dict[str, Any]]:
-    answers = told.topics if told else []
+def _of_OffsetCommit(asked: Any, reply: Any, _: int) -> list[dict[str, Any]]:
+    answers = reply.topics if reply else []
     codes = {
         (_label(topic), partition.partition_index): partition.error_code
         for topic in answers
@@ -296,7 +298,7 @@ def _of_OffsetCommit(asked: Any, told: Any, _: int) -> list[dict[str, Any]]:
             "member_id": asked.member_id,
             "instance_id": asked.group_instance_id,
             "generation_id": asked.generation_id_or_member_epoch,
-            "error_code": _first(part.error_code for topic in answers for part in topic.partitions) if told else None,
+            "error_code": _first(part.error_code for topic in answers for part in topic.partitions) if reply else None,
             "offsets": [
                 {
                     "topic": _label(topic),
@@ -311,12 +313,12 @@ def _of_OffsetCommit(asked: Any, told: Any, _: int) -> list[dict[str, Any]]:
     ]
 
 
-def _of_OffsetFetch(asked: Any, told: Any, version: int) -> list[dict[str, Any]]:
+def _of_OffsetFetch(asked: Any, reply: Any, version: int) -> list[dict[str, Any]]:
     rows = []
     groups = asked.groups if version >= 8 else [asked]
     answers: dict[str, Any] = {}
-    if told:
-        answers = {group.group_id: group for group in told.groups} if version >= 8 else {asked.group_id: told}
+    if reply:
+        answers = {group.group_id: group for group in reply.groups} if version >= 8 else {asked.group_id: reply}
     for group in groups:
         row: dict[str, Any] = {"group_id": group.group_id}
         if version >= 8:
@@ -330,12 +332,12 @@ def _of_OffsetFetch(asked: Any, told: Any, version: int) -> list[dict[str, Any]]
     return rows
 
 
-def _of_FindCoordinator(asked: Any, told: Any, version: int) -> list[dict[str, Any]]:
+def _of_FindCoordinator(asked: Any, reply: Any, version: int) -> list[dict[str, Any]]:
     if asked.key_type:
         return []
     answers: dict[str, Any] = {}
-    if told:
-        answers = {one.key: one for one in told.coordinators} if version >= 4 else {asked.key: told}
+    if reply:
+        answers = {one.key: one for one in reply.coordinators} if version >= 4 else {asked.key: reply}
     rows = []
     for key in asked.coordinator_keys if version >= 4 else [asked.key]:
         row = {"group_id": key}
@@ -346,7 +348,7 @@ def _of_FindCoordinator(asked: Any, told: Any, version: int) -> list[dict[str, A
     return rows
 
 
-def _of_ConsumerGroupHeartbeat(asked: Any, told: Any, _: int) -> list[dict[str, Any]]:
+def _of_ConsumerGroupHeartbeat(asked: Any, reply: Any, _: int) -> list[dict[str, Any]]:
     owned = asked.topic_partitions
     row = {
         "group_id": asked.group_id,
@@ -359,12 +361,12 @@ def _of_ConsumerGroupHeartbeat(asked: Any, told: Any, _: int) -> list[dict[str, 
         "topic_regex": asked.subscribed_topic_regex,
         "owned": None if owned is None else _partitions(owned),
     }
-    if told:
-        given = told.assignment
+    if reply:
+        given = reply.assignment
         row |= {
-            "error_code": told.error_code,
-            "given_member_id": told.member_id or None,
-            "new_generation_id": told.member_epoch,
+            "error_code": reply.error_code,
+            "given_member_id": reply.member_id or None,
+            "new_generation_id": reply.member_epoch,
             "assignment": None if given is None else _partitions(given.topic_partitions),
         }
     return [row]

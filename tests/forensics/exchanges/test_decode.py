@@ -54,7 +54,7 @@ def test_an_unknown_version_is_a_loss() -> None:
 def test_cut_and_flipped_frames_are_accepted(key: int) -> None:
     rng = random.Random(key)
     version = kw.registry.request(key).valid_versions[-1]
-    asked, told = Talk(1), Talk(2)
+    asked, talk = Talk(1), Talk(2)
     message = filled(kw.registry.request(key), version)
     if key == 10:
         message.key_type = 0
@@ -66,9 +66,9 @@ def test_cut_and_flipped_frames_are_accepted(key: int) -> None:
             flipped = bytearray(body)
             flipped[at] ^= 1 << rng.randrange(8)
             for spoiled in (body[:at], bytes(flipped)):
-                told.raw("request", spoiled if side == "request" else request)
-                told.raw("response", spoiled if side == "response" else response)
-    exchanges, _, matcher = of(told)
-    assert matcher.counts["requests"] + matcher.counts["responses"] + matcher.counts["damage"] == len(told.frames)
+                talk.raw("request", spoiled if side == "request" else request)
+                talk.raw("response", spoiled if side == "response" else response)
+    exchanges, _, matcher = of(talk)
+    assert matcher.counts["requests"] + matcher.counts["responses"] + matcher.counts["damage"] == len(talk.frames)
     if key != ApiKey.METADATA:
         assert len(exchanges) > len(request) // 4

@@ -47,24 +47,24 @@ def chatter(number: int, rng: random.Random) -> Talk:
     for _ in range(rng.randint(0, 30)):
         key = rng.choice([*APIS, 1, 18, 11, 14])
         version = rng.choice(list(kw.registry.request(key).valid_versions))
-        asked, told = filled(kw.registry.request(key), version), filled(kw.registry.response(key), version)
+        asked, reply = filled(kw.registry.request(key), version), filled(kw.registry.response(key), version)
         if key == 11:
             asked.protocol_type = "connect" if number % 5 == 0 else "consumer"
             asked.protocols = [kw.JoinGroupRequestProtocol(name="range", metadata=rng.choice([SUBSCRIPTION, b"x"]))]
         if key == 14:
-            asked.protocol_type, told.error_code = ("consumer" if version >= 5 else None), rng.choice([0, 27])
-            told.assignment = rng.choice([ASSIGNMENT, b"", b"\0"])
+            asked.protocol_type, reply.error_code = ("consumer" if version >= 5 else None), rng.choice([0, 27])
+            reply.assignment = rng.choice([ASSIGNMENT, b"", b"\0"])
         if key == ApiKey.METADATA:
-            told.topics = [topic_of(version, rng)]
-        said.append((asked, told, version))
+            reply.topics = [topic_of(version, rng)]
+        said.append((asked, reply, version))
     waiting: deque[tuple[Any, int, int]] = deque()
-    for correlation_id, (asked, told, version) in enumerate(said):
+    for correlation_id, (asked, reply, version) in enumerate(said):
         talk.ask(asked, version, rng.choice([correlation_id, 3]))
-        waiting.append((told, version, correlation_id))
+        waiting.append((reply, version, correlation_id))
         while waiting and rng.random() < 0.6:
-            told, version, id_ = waiting.popleft()
+            reply, version, id_ = waiting.popleft()
             if rng.random() < 0.9:
-                talk.answer(told, version, rng.choice([id_, id_, id_, 3, 99]))
+                talk.answer(reply, version, rng.choice([id_, id_, id_, 3, 99]))
         spoil(talk, rng)
     if rng.random() < 0.6:
         talk.close()

@@ -24,25 +24,25 @@ def test_topic_ids_get_the_name_seen_before_on_the_connection(seed: int) -> None
     def commit(talk: Talk, id_: int) -> None:
         partition = kw.OffsetCommitRequestPartition(partition_index=1, committed_offset=9)
         topic = kw.OffsetCommitRequestTopic(topic_id=TOPIC, partitions=[partition])
-        told = kw.OffsetCommitResponseTopic(
+        reply = kw.OffsetCommitResponseTopic(
             topic_id=TOPIC, partitions=[kw.OffsetCommitResponsePartition(partition_index=1)]
         )
         talk.ask(kw.OffsetCommitRequest(group_id="g", topics=[topic]), 10, id_)
-        talk.answer(kw.OffsetCommitResponse(topics=[told]), 10, id_)
+        talk.answer(kw.OffsetCommitResponse(topics=[reply]), 10, id_)
 
-    told, deaf = Talk(1), Talk(2)
-    commit(told, 1)
-    told.ask(kw.MetadataRequest(), 12, 2)
+    reply, deaf = Talk(1), Talk(2)
+    commit(reply, 1)
+    reply.ask(kw.MetadataRequest(), 12, 2)
     topic = kw.MetadataResponseTopic(
         name="orders", topic_id=TOPIC, partitions=[kw.MetadataResponsePartition(partition_index=0)]
     )
-    told.answer(kw.MetadataResponse(topics=[topic]), 12, 2)
-    commit(told, 3)
+    reply.answer(kw.MetadataResponse(topics=[topic]), 12, 2)
+    commit(reply, 3)
     owned = kw.ConsumerGroupHeartbeatRequestTopicPartitions(topic_id=TOPIC, partitions=[0])
-    told.ask(kw.ConsumerGroupHeartbeatRequest(group_id="g", topic_partitions=[owned]), 0, 4)
+    reply.ask(kw.ConsumerGroupHeartbeatRequest(group_id="g", topic_partitions=[owned]), 0, 4)
     commit(deaf, 1)
     rng = random.Random(seed)
-    exchanges, topics, _ = match_all(cut_anywhere(mixed([told, deaf], rng), rng))
+    exchanges, topics, _ = match_all(cut_anywhere(mixed([reply, deaf], rng), rng))
     unnamed = f"id:{TOPIC.hex}"
     names = {(row["connection"], row["seq"]): row["offsets"][0]["topic"] for row in exchanges if row["offsets"]}
     assert sorted(names.values()) == [unnamed, unnamed, "orders"]
@@ -57,7 +57,7 @@ def test_topic_ids_get_the_name_seen_before_on_the_connection(seed: int) -> None
 
 def metadata(talk: Talk, id_: int, **topics: int) -> None:
     talk.ask(kw.MetadataRequest(), 1, id_)
-    told = [
+    reply = [
         kw.MetadataResponseTopic(
             name=name,
             error_code=0 if count else 3,
@@ -65,7 +65,7 @@ def metadata(talk: Talk, id_: int, **topics: int) -> None:
         )
         for name, count in topics.items()
     ]
-    talk.answer(kw.MetadataResponse(topics=told), 1, id_)
+    talk.answer(kw.MetadataResponse(topics=reply), 1, id_)
 
 
 def test_a_topic_is_a_row_when_first_seen_and_when_changed() -> None:

@@ -93,9 +93,9 @@ def test_the_readme_names_every_group() -> None:
 @pytest.mark.parametrize(("version", "group"), EXPECTED)
 def test_every_rebalance_has_its_cause(version: str, group: str) -> None:
     history = histories(version)[group]
-    told = [(rebalance.cause, rebalance.client_id) for rebalance in history.rebalances]
-    assert told == EXPECTED[version, group]
-    assert [rebalance.number for rebalance in history.rebalances] == [*range(1, len(told) + 1)]
+    causes = [(rebalance.cause, rebalance.client_id) for rebalance in history.rebalances]
+    assert causes == EXPECTED[version, group]
+    assert [rebalance.number for rebalance in history.rebalances] == [*range(1, len(causes) + 1)]
     for rebalance in history.rebalances:
         assert 0 < rebalance.confidence <= 1
         assert rebalance.evidence

@@ -178,7 +178,7 @@ def test_an_epoch_before_the_one_before_is_done() -> None:
 
 
 @pytest.mark.parametrize(
-    ("happens", "told"),
+    ("happens", "expected"),
     [
         (lambda log: log.member("b", "t"), (Cause.NEW_MEMBER, "B", 1.0)),
         (lambda log: log.member("b").member("c"), (Cause.NEW_MEMBER, None, 1.0)),
@@ -193,8 +193,8 @@ def test_an_epoch_before_the_one_before_is_done() -> None:
         (lambda log: log, (Cause.UNKNOWN, None, 0.0)),
     ],
 )
-def test_causes(happens: Any, told: tuple[Cause, str | None, float]) -> None:
-    assert last_cause(happens(alone().at(1_000)).epoch(2)) == told
+def test_causes(happens: Any, expected: tuple[Cause, str | None, float]) -> None:
+    assert last_cause(happens(alone().at(1_000)).epoch(2)) == expected
 
 
 def test_a_member_that_leaves_last() -> None:

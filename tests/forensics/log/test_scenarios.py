@@ -250,7 +250,7 @@ def test_compacted_logs() -> None:
 
 
 def test_random_lives() -> None:
-    """Many things at once, faults and crashes of the coordinator among them: nothing is told that was not so."""
+    """Many events at once, faults and crashes of the coordinator too: the histories claim nothing untrue."""
     sure: Counter[bool] = Counter()
     for seed in range(40):
         script = random_script(seed)
