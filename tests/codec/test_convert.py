@@ -1,0 +1,60 @@
+"""Messages to dicts and back: for every message, for the golden file's values, and for what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import kcoord_wire as kw
+from kcoord_wire.codec.registry import MessageCodec
+from tests.support.strategies import filled
+
+GOLDEN = Path(__file__).resolve().parents[1] / "data" / "golden" / "kafka.jsonl"
+CODECS = list(kw.registry.values())
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
+def test_a_dict_converts_back_to_the_message(codec: MessageCodec) -> None:
+    for version in codec.valid_versions:
+        message = filled(codec, version)
+        plain = kw.to_dict(message)
+        assert set(plain) - {"_unknownTags"} == {field.name for field in codec.schema.fields}
+        assert kw.from_dict(codec.cls, plain) == message
+        as_json = json.loads(json.dumps(kw.to_dict(message, version, json=True)))
+        again = kw.from_dict(codec.cls, as_json)
+        assert codec.encode(again, version) == codec.encode(message, version)
+
+
+def test_dicts_equal_those_of_the_golden_file() -> None:
+    for line in GOLDEN.read_text().splitlines():
+        case = json.loads(line)
+        cls = kw.registry[case["message"]].cls
+        message = kw.decode(cls, bytes.fromhex(case["hex"]), case["version"])
+        assert kw.to_dict(message, case["version"], json=True) == case["value"]
+        assert kw.from_dict(cls, case["value"]) == message
+
+
+@pytest.mark.parametrize(
+    ("values", "path"),
+    [
+        ({"Group": "x"}, "JoinGroupRequest"),
+        ({"Protocols": "x"}, "JoinGroupRequest.protocols"),
+        ({"Protocols": [{"Name": "range"}, 5]}, "JoinGroupRequest.protocols[1]"),
+        ({"Protocols": [{"Metadata": "xyz"}]}, "JoinGroupRequest.protocols[0].metadata"),
+        ({"_unknownTags": [[1, 7]]}, "JoinGroupRequest.unknown_tags"),
+        ({"_unknownTags": 5}, "JoinGroupRequest.unknown_tags"),
+        ({"_unknownTags": [5]}, "JoinGroupRequest.unknown_tags"),
+    ],
+)
+def test_dicts_of_another_shape_are_refused(values: dict[str, object], path: str) -> None:
+    with pytest.raises(kw.EncodeError) as caught:
+        kw.from_dict(kw.JoinGroupRequest, values)
+    assert (caught.value.kind, caught.value.path) == ("type", path)
+
+
+def test_a_version_that_the_message_lacks_is_refused() -> None:
+    with pytest.raises(kw.EncodeError) as caught:
+        kw.to_dict(kw.HeartbeatRequest(), 99)
+    assert caught.value.kind == "version"
