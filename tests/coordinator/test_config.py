@@ -1,0 +1,88 @@
+"""Settings by Kafka's names, and what a wrong file of settings is answered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kcoord_wire.coordinator.core.config import GroupConfig, SettingsError, read_rules, read_tables, suggestion
+
+
+def test_settings_have_kafkas_names_and_units() -> None:
+    config = GroupConfig.from_properties({"group.max.size": "3", "offsets.retention.minutes": 2})
+    assert (config.max_size, config.offsets_retention_ms) == (3, 120_000)
+    assert GroupConfig.from_properties({}) == GroupConfig()
+
+
+@pytest.mark.parametrize(
+    ("properties", "where", "what"),
+    [
+        ({"group.max.sizes": "1"}, "group.max.sizes", "unknown; did you mean group.max.size?"),
+        ({"group.max.size": "many"}, "group.max.size", "must be a whole number, not 'many'"),
+        ({"group.max.size": "0"}, "group.max.size", "must be 1 or more, not 0"),
+        ({"offsets.retention.ms": "-1"}, "offsets.retention.ms", "must be 0 or more, not -1"),
+    ],
+)
+def test_wrong_properties_are_named(properties: dict[str, str], where: str, what: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        GroupConfig.from_properties(properties)
+    assert (caught.value.where, caught.value.what) == (where, what)
+    assert str(caught.value) == f"{where}: {what}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"max_size": 0}, ValueError),
+        ({"max_size": True}, TypeError),
+        ({"initial_rebalance_delay_ms": -1}, ValueError),
+        ({"min_session_timeout_ms": 10, "max_session_timeout_ms": 9}, ValueError),
+    ],
+)
+def test_wrong_settings_are_rejected(settings: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        GroupConfig(**settings)
+
+
+def test_rules_come_with_their_place(tmp_path: Path) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_text("[[a]]\nx = 1\n[[a]]\nx = 2\n")
+    assert read_rules(path, {"a": ["x"], "b": ["y"]}) == {
+        "a": [(f"{path}: a[1]", {"x": 1}), (f"{path}: a[2]", {"x": 2})],
+        "b": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "what"),
+    [
+        ("a = 3", ": a", "rules are written [[a]]"),
+        ("a = [3]", ": a[1]", "must be a table"),
+        ("[[a]]\nz = 3", ": a[1].z", "unknown; there are x"),
+        ("[[c]]", ": c", "unknown; there can be [[a]]"),
+    ],
+)
+def test_wrong_rules_are_named(tmp_path: Path, text: str, where: str, what: str) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_text(text)
+    with pytest.raises(SettingsError) as caught:
+        read_rules(path, {"a": ["x"]})
+    assert (caught.value.where, caught.value.what) == (f"{path}{where}", what)
+
+
+def test_a_file_must_be_toml_in_utf_8(tmp_path: Path) -> None:
+    path = tmp_path / "rules.toml"
+    for data in (b"\xff", b"= 3"):
+        path.write_bytes(data)
+        with pytest.raises(SettingsError) as caught:
+            read_tables(path, {})
+        assert caught.value.where == str(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("heartbeet", "did you mean Heartbeat?"), ("xyz", "there are Heartbeat, JoinGroup")]
+)
+def test_suggestions(name: str, text: str) -> None:
+    assert suggestion(name, ["Heartbeat", "JoinGroup"]) == text

@@ -1,0 +1,108 @@
+"""Who goes on after an event, and when: connections, the log and deadlines, on a real event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from kcoord_wire.coordinator.scheduler import Scheduler, steady_clock
+
+
+class Machines:
+    """Machines with one deadline, and a log that counts commits."""
+
+    def __init__(self) -> None:
+        self.deadline: int | None = None
+        self.ticks = self.commits = 0
+        self.ticked = asyncio.Event()
+
+    def tick(self) -> None:
+        self.ticks += 1
+        self.deadline = None
+        self.ticked.set()
+
+    def commit(self, then: Callable[[], None]) -> None:
+        self.commits += 1
+
+
+class Connection:
+    def __init__(self, happened: list[str], name: str) -> None:
+        self.happened = happened
+        self.name = name
+
+    def pump(self) -> None:
+        self.happened.append(self.name)
+
+
+def test_events_of_one_iteration_are_settled_once() -> None:
+    async def main() -> int:
+        machines = Machines()
+        scheduler = Scheduler(machines, machines, steady_clock())
+        for _ in range(5):
+            scheduler.settle_soon()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return machines.commits
+
+    assert asyncio.run(main()) == 1
+
+
+def test_answered_connections_go_on_before_the_write() -> None:
+    async def main() -> list[str]:
+        machines = Machines()
+        happened: list[str] = []
+        scheduler = Scheduler(machines, machines, steady_clock())
+        scheduler.ready += [Connection(happened, "a"), Connection(happened, "b")]
+        machines.commit = lambda then: happened.append("commit")  # type: ignore[method-assign]
+        scheduler.settle()
+        return happened
+
+    assert asyncio.run(main()) == ["a", "b", "commit"]
+
+
+def test_connections_answered_by_a_write_go_on_at_once() -> None:
+    async def main() -> list[str]:
+        machines = Machines()
+        happened: list[str] = []
+        scheduler = Scheduler(machines, machines, steady_clock())
+        answers = [Connection(happened, "a")]
+        machines.commit = lambda then: scheduler.ready.extend(answers[len(happened) :])  # type: ignore[method-assign]
+        scheduler.settle()
+        return happened
+
+    assert asyncio.run(main()) == ["a"]
+
+
+def test_a_busy_connection_waits_for_others() -> None:
+    async def main() -> list[str]:
+        machines = Machines()
+        happened: list[str] = []
+        scheduler = Scheduler(machines, machines, steady_clock())
+        scheduler.wait_for_others(Connection(happened, "busy"))
+        happened.append("other")
+        await asyncio.sleep(0)
+        return happened
+
+    assert asyncio.run(main()) == ["other", "busy"]
+
+
+def test_the_earliest_deadline_decides() -> None:
+    async def main() -> int:
+        machines = Machines()
+        clock = steady_clock()
+        scheduler = Scheduler(machines, machines, clock)
+        machines.deadline = clock() + 3_600_000
+        scheduler.settle()
+        machines.deadline = clock() + 1
+        scheduler.settle()
+        await asyncio.wait_for(machines.ticked.wait(), 30)
+        scheduler.close()
+        return machines.ticks
+
+    assert asyncio.run(main()) == 1
+
+
+def test_the_clock_never_goes_back() -> None:
+    clock = steady_clock()
+    times = [clock() for _ in range(1_000)]
+    assert times == sorted(times)
