@@ -100,7 +100,7 @@ def test_other_coordinators_are_elsewhere(version: int, key_type: int, code: E) 
     assert codes(Script().ask(request, version)) - {0} == {code}
 
 
-def test_what_is_deleted_is_not_told_before_the_log_knows_it() -> None:
+def test_deletions_are_answered_once_they_are_in_the_log() -> None:
     script = Script()
     script.commit(5)
     deleted = script.send(m.DeleteGroupsRequest(groups_names=["g"]))
@@ -118,7 +118,7 @@ def test_what_is_deleted_is_not_told_before_the_log_knows_it() -> None:
     assert [script.after[token] for token in reads] == [number] * len(reads)
 
 
-def test_who_asks_many_times_for_the_same_is_told_once() -> None:
+def test_repeated_names_are_answered_once() -> None:
     """Or an answer would be as long as the group, times half the bytes of the request."""
     script = Script()
     (member_id,) = script.stable("a")

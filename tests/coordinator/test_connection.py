@@ -70,7 +70,7 @@ def chunks_of(data: bytes, how: str) -> Iterator[bytes]:
 @pytest.mark.usefixtures("each_loop")
 @pytest.mark.parametrize("how", ["whole", "byte by byte", "pairs of frames and a half", "thirteen"])
 @pytest.mark.parametrize("junk", [b"", b"GET / HTTP/1.1\r\n\r\n", b"\xff\xff\xff\xff", b"\0\0\0\4abcd"])
-def test_cuts_make_no_difference(coordinator: StartCoordinator, how: str, junk: bytes) -> None:
+def test_requests_may_be_cut_anywhere(coordinator: StartCoordinator, how: str, junk: bytes) -> None:
     requests = [
         (VERSIONS, 3),
         (kw.MetadataRequest(topics=[]), 9),
@@ -103,7 +103,7 @@ def test_a_produce_without_acknowledgement_is_not_answered(coordinator: StartCoo
 
 
 @pytest.mark.parametrize("sent", [b"", b"\0\0", request_bytes(VERSIONS, 3, 1)[:-1], b"\0\0\0\x20" + b"a" * 31])
-def test_silence_ends(coordinator: StartCoordinator, sent: bytes) -> None:
+def test_a_silent_connection_is_closed(coordinator: StartCoordinator, sent: bytes) -> None:
     limits = PeerLimits(idle_ms=300, frame_ms=300)
     with Wire(coordinator(limits=limits).address, timeout=SOON) as wire:
         wire.call(VERSIONS, 3)
@@ -111,7 +111,7 @@ def test_silence_ends(coordinator: StartCoordinator, sent: bytes) -> None:
         assert wire.is_closed_by_peer()
 
 
-def test_who_waits_for_an_answer_is_not_idle(coordinator: StartCoordinator) -> None:
+def test_a_client_with_a_parked_request_is_not_idle(coordinator: StartCoordinator) -> None:
     address = coordinator(limits=PeerLimits(idle_ms=1_000)).address
     with Wire(address) as first:
         heartbeat = become_stable(first, "g")

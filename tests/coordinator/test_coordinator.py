@@ -45,7 +45,7 @@ def test_a_coordinator_leaves_nothing_behind() -> None:
         c.start()
 
 
-def test_what_is_parked_is_answered_when_it_stops(coordinator: StartCoordinator) -> None:
+def test_parked_requests_are_answered_when_it_stops(coordinator: StartCoordinator) -> None:
     c = coordinator()
     with Wire(c.address) as first, Wire(c.address) as second:
         heartbeat = become_stable(first, "g")
@@ -57,7 +57,7 @@ def test_what_is_parked_is_answered_when_it_stops(coordinator: StartCoordinator)
         assert second.is_closed_by_peer()
 
 
-def test_a_taken_port_is_said_at_the_start(coordinator: StartCoordinator) -> None:
+def test_a_port_in_use_is_reported_at_the_start(coordinator: StartCoordinator) -> None:
     before = threading.active_count()
     c = coordinator()
     with pytest.raises(OSError, match="in use"):
@@ -82,7 +82,7 @@ def test_wrong_arguments_are_refused_before_it_starts(arguments: dict[str, Any],
         Coordinator(**arguments)
 
 
-def test_what_is_no_fault_or_setting_is_refused(coordinator: StartCoordinator) -> None:
+def test_wrong_faults_and_settings_are_rejected(coordinator: StartCoordinator) -> None:
     started = coordinator()
     started.add_fault(Fault("drop", api="Heartbeat"))
     wrong: Any = [Fault("drop")]
@@ -95,7 +95,7 @@ def test_what_is_no_fault_or_setting_is_refused(coordinator: StartCoordinator) -
         assert wire.call(VERSIONS, 3).error_code == 0
 
 
-def test_the_loop_of_who_starts_it_goes_on() -> None:
+def test_the_callers_event_loop_goes_on() -> None:
     """A loop that turns while the coordinator starts and stops, and a blocking client within its own thread."""
 
     async def main() -> int:
@@ -130,7 +130,7 @@ def test_topics_can_be_made_while_it_runs(coordinator: StartCoordinator) -> None
         assert {topic.name: len(topic.partitions) for topic in topics} == {"orders": 12, "payments": 5}
 
 
-def test_what_it_advertises(coordinator: StartCoordinator) -> None:
+def test_the_advertised_address_is_returned(coordinator: StartCoordinator) -> None:
     c = coordinator(host="localhost", advertise=("broker.example", 19092))
     with Wire("localhost", c.port) as wire:
         broker = wire.call(kw.MetadataRequest(topics=[]), 9).brokers[0]
@@ -139,7 +139,7 @@ def test_what_it_advertises(coordinator: StartCoordinator) -> None:
     assert c.address == f"localhost:{c.port}"
 
 
-def test_rebalances_are_told_and_counted(coordinator: StartCoordinator, caplog: pytest.LogCaptureFixture) -> None:
+def test_rebalances_are_logged_and_counted(coordinator: StartCoordinator, caplog: pytest.LogCaptureFixture) -> None:
     c = coordinator(metrics_port=0, limits=PeerLimits(frame_ms=1000))
     with caplog.at_level("INFO", "kcoord_wire.coordinator"), Wire(c.address) as wire:
         become_stable(wire, "g")

@@ -30,7 +30,7 @@ from tests.support.group_client import (
 from tests.support.wire import Wire
 
 
-def test_what_was_answered_is_there_after_a_restart(coordinator: StartCoordinator, tmp_path: Path) -> None:
+def test_acknowledged_data_survives_a_restart(coordinator: StartCoordinator, tmp_path: Path) -> None:
     before = coordinator(data_dir=tmp_path)
     with Wire(before.address) as wire:
         heartbeat = become_stable(wire, "g")
@@ -92,7 +92,7 @@ def test_a_log_that_fails_is_read_again(
         assert committed(wire, "g") == 1
 
 
-def test_while_the_log_is_read_groups_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_are_refused_while_the_log_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recover = Store.recover
     may_go_on = threading.Event()
 

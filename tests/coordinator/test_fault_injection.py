@@ -81,7 +81,7 @@ def test_counting(when: dict[str, Any], struck: list[int]) -> None:
     assert bool(faults) is (when.get("count") is None)
 
 
-def test_time() -> None:
+def test_rules_strike_between_their_times() -> None:
     faults = Faults([Fault("drop", from_ms=100, until_ms=200)])
     assert [at for at in (0, 99, 100, 199) if decide(faults, at=at) is not CLEAN] == [100, 199]
     assert faults
@@ -244,7 +244,7 @@ def test_from_file(tmp_path: Path) -> None:
         ("[[fault]", None, "at line 1"),
     ],
 )  # fmt: skip
-def test_a_wrong_file_is_told_where(tmp_path: Path, text: str, key: str | None, message: str) -> None:
+def test_an_invalid_file_is_reported_with_its_place(tmp_path: Path, text: str, key: str | None, message: str) -> None:
     path = tmp_path / "faults.toml"
     path.write_text(text, "utf-8")
     with pytest.raises(SettingsError, match=message) as caught:
@@ -253,7 +253,7 @@ def test_a_wrong_file_is_told_where(tmp_path: Path, text: str, key: str | None, 
     assert key is None or caught.value.where.rpartition(".")[2].rpartition(": ")[2] == key
 
 
-def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "faults.toml"
     path.write_bytes(b"\xff")
     with pytest.raises(SettingsError, match="utf-8"):

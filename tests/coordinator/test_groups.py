@@ -30,7 +30,7 @@ def test_the_protocol_that_most_put_first(offers: list[tuple[str, ...]], chosen:
     assert {script.answers[token].protocol_name for token in tokens} == {chosen}
 
 
-def test_a_protocol_that_stands_twice_counts_once() -> None:
+def test_a_protocol_listed_twice_counts_once() -> None:
     script = Script()
     tokens = [script.admit(names=names)[1] for names in (("range", "range", "sticky"), ("sticky", "sticky", "range"))]
     script.wait(2_000)
@@ -38,7 +38,7 @@ def test_a_protocol_that_stands_twice_counts_once() -> None:
 
 
 @pytest.mark.parametrize("version", versions("JoinGroupRequest"))
-def test_protocols_that_nobody_shares_are_refused(version: int) -> None:
+def test_protocols_that_no_member_shares_are_refused(version: int) -> None:
     script = Script()
     script.stable("a")
     assert script.answers[script.join(version=version, names=("sticky",))].error_code == E.INCONSISTENT_GROUP_PROTOCOL

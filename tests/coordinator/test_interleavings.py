@@ -1,23 +1,38 @@
-"""Requests in any order, of members of all kinds: what holds of a group after every step, and that all are answered."""
+"""Requests in any order, of all kinds of members: the laws of a group hold after every step, and all are answered."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
+from typing import NamedTuple
 
 import pytest
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import Load, LogRecord, Tick
-from kcoord_wire.coordinator.core.groups import Group, State
+from kcoord_wire.coordinator.core.groups import Group, Member, State
 from tests.support.scripted import Script
 
 STEPS = 250
 
 
 def check(group: Group) -> None:
-    """The laws of a group between two events."""
+    """Check the laws of a group between two events."""
+    check_counts(group)
+    for member in group.members.values():
+        check_member(group, member)
+    check_timers(group)
+    if group.state is State.EMPTY:
+        assert not group.members
+    if group.state is State.PREPARING:
+        assert group.filling or not group.all_joined, "a join that should be complete"
+    else:
+        assert not group.filling
+    assert (group.rebalance is not None) == (group.state in (State.PREPARING, State.COMPLETING))
+
+
+def check_counts(group: Group) -> None:
     members = group.members.values()
     assert group.waiting == sum(member.join is not None for member in members)
     assert all(member_id == member.member_id for member_id, member in group.members.items())
@@ -28,27 +43,37 @@ def check(group: Group) -> None:
     assert (group.leader_id in group.members) if members else group.leader_id is None
     assert group.unsynced <= group.members.keys()
     assert not group.pending.keys() & group.members.keys()
+
+
+def check_member(group: Group, member: Member) -> None:
+    assert member.join is None or group.state is State.PREPARING
+    assert member.sync is None or group.state is State.COMPLETING
+    assert member.join is not None or not member.is_new
+    is_parked = member.join is not None or member.sync is not None
+    assert is_parked or (member.session is not None and member.session.live), "a member that would stay for ever"
+
+
+def check_timers(group: Group) -> None:
     assert all(timer.live for timer in group.pending.values())
-    for member in members:
-        assert member.join is None or group.state is State.PREPARING
-        assert member.sync is None or group.state is State.COMPLETING
-        assert member.join is not None or not member.is_new
-        waits = member.join is not None or member.sync is not None
-        assert waits or (member.session is not None and member.session.live), "nobody looks after it"
     joining = group.join_timer is not None and group.join_timer.live
     assert joining == (group.state is State.PREPARING), "a join without an end"
     syncing = group.sync_timer is not None and group.sync_timer.live
     assert syncing == (group.state in (State.COMPLETING, State.STABLE) and bool(group.unsynced))
-    if group.state is State.EMPTY:
-        assert not members
-    if group.state is State.PREPARING:
-        assert group.filling or not group.all_joined, "a join that should be over"
-    else:
-        assert not group.filling
-    assert (group.rebalance is not None) == (group.state in (State.PREPARING, State.COMPLETING))
 
 
-class Chance:
+class Situation(NamedTuple):
+    """The group and the member that the next step is about."""
+
+    group: Group | None
+    member_id: str
+    instance: str | None
+
+    @property
+    def generation(self) -> int:
+        return 1 if self.group is None else self.group.generation_id
+
+
+class RandomSteps:
     """Chooses what comes next, and remembers it."""
 
     def __init__(self, seed: int) -> None:
@@ -69,7 +94,6 @@ class Chance:
         script.group_id = choice(["g", "g", "g", "h"])
         known = self.known[script.group_id]
         group = script.machine.groups.get(script.group_id)
-        generation = 1 if group is None else group.generation_id
         if group is not None:
             known.extend(name for name in (*group.members, *group.pending) if name not in known)
         member_id = choice([*known[-8:], ""])
@@ -82,41 +106,54 @@ class Chance:
         if what == "sync" and group is not None and self.random.random() < 0.6:
             member_id, instance = group.leader_id or "", None
         self.history.append(f"{script.now} {what} {script.group_id} {member_id!r} {instance}")
-        if what == "join":
-            script.join(
-                member_id,
-                version=choice([5, 9] if instance is not None else [0, 3, 5, 9]),
-                names=choice([("range",)] * 5 + [("range", "sticky"), ("sticky", "range"), ("range", "range"), ()]),
-                instance=instance,
-                session_ms=choice([6_000, 60_000, 600_000]),
-                rebalance_ms=choice([-1, 0, 1, 5_000, 60_000]),
-            )
-        elif what == "sync":
-            script.sync(member_id, generation, {}, group_instance_id=instance)
-        elif what == "beat":
-            script.heartbeat(member_id, generation, instance)
-        elif what == "commit":
-            script.commit(member_id=member_id, generation=choice([generation, -1]))
-        elif what == "leave":
-            leavers = [(choice([member_id, ""]), instance), (choice([*known, ""]), None)]
-            members = [
-                m.LeaveGroupRequestMemberIdentity(member_id=name, group_instance_id=static) for name, static in leavers
-            ]
-            script.send(m.LeaveGroupRequest(group_id=script.group_id, members=members))
-        elif what == "wait":
-            script.wait(choice([1, 1_000, 3_000, 6_000]))
-        elif what == "late":
-            script.now += choice([100, 1_000, 10_000, 700_000])
-            script.do(Tick())
-        elif what == "delete":
-            script.send(m.DeleteGroupsRequest(groups_names=[script.group_id]))
-        elif self.random.random() < 0.1:
+        getattr(self, f"do_{what}")(Situation(group, member_id, instance))
+
+    def do_join(self, at: Situation) -> None:
+        choice = self.random.choice
+        self.script.join(
+            at.member_id,
+            version=choice([5, 9] if at.instance is not None else [0, 3, 5, 9]),
+            names=choice([("range",)] * 5 + [("range", "sticky"), ("sticky", "range"), ("range", "range"), ()]),
+            instance=at.instance,
+            session_ms=choice([6_000, 60_000, 600_000]),
+            rebalance_ms=choice([-1, 0, 1, 5_000, 60_000]),
+        )
+
+    def do_sync(self, at: Situation) -> None:
+        self.script.sync(at.member_id, at.generation, {}, group_instance_id=at.instance)
+
+    def do_beat(self, at: Situation) -> None:
+        self.script.heartbeat(at.member_id, at.generation, at.instance)
+
+    def do_commit(self, at: Situation) -> None:
+        self.script.commit(member_id=at.member_id, generation=self.random.choice([at.generation, -1]))
+
+    def do_leave(self, at: Situation) -> None:
+        choice, known = self.random.choice, self.known[self.script.group_id]
+        leavers = [(choice([at.member_id, ""]), at.instance), (choice([*known, ""]), None)]
+        members = [
+            m.LeaveGroupRequestMemberIdentity(member_id=name, group_instance_id=static) for name, static in leavers
+        ]
+        self.script.send(m.LeaveGroupRequest(group_id=self.script.group_id, members=members))
+
+    def do_wait(self, at: Situation) -> None:
+        self.script.wait(self.random.choice([1, 1_000, 3_000, 6_000]))
+
+    def do_late(self, at: Situation) -> None:
+        self.script.now += self.random.choice([100, 1_000, 10_000, 700_000])
+        self.script.do(Tick())
+
+    def do_delete(self, at: Situation) -> None:
+        self.script.send(m.DeleteGroupsRequest(groups_names=[self.script.group_id]))
+
+    def do_crash(self, at: Situation) -> None:
+        if self.random.random() < 0.1:
             self.crash()
 
     def crash(self) -> None:
         script = self.script
         script.resign()
-        assert script.asked == script.answers.keys(), "who waited has no answer"
+        assert script.asked == script.answers.keys(), "a parked request has no answer"
         last: dict[str, LogRecord] = {}
         for record in (record for records in script.log for record in records):
             last.pop(repr(record.key), None)
@@ -125,14 +162,14 @@ class Chance:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_whatever_comes_in_whatever_order(seed: int) -> None:
-    chance = Chance(seed)
+def test_the_laws_hold_for_requests_in_any_order(seed: int) -> None:
+    steps = RandomSteps(seed)
     try:
         for _ in range(STEPS):
-            chance.step()
-            for group in chance.script.machine.groups.values():
+            steps.step()
+            for group in steps.script.machine.groups.values():
                 check(group)
-        chance.crash()
+        steps.crash()
     except BaseException:
-        print(*chance.history, sep="\n")
+        print(*steps.history, sep="\n")
         raise

@@ -173,7 +173,7 @@ def test_the_group_is_in_the_log_before_an_id_is_given_out() -> None:
     assert (key.group, value.generation, value.members) == ("g", 0, [])
 
 
-def test_an_id_that_nobody_joins_with_is_forgotten() -> None:
+def test_an_unused_member_id_expires() -> None:
     script = Script()
     member_id = script.answers[script.join(session_ms=7_000)].member_id
     script.wait(7_000)
@@ -265,7 +265,7 @@ def test_no_delay_means_none() -> None:
     assert script.answers[token].generation_id == 1
 
 
-def test_who_does_not_rejoin_in_time_is_out() -> None:
+def test_a_member_that_does_not_rejoin_in_time_is_removed() -> None:
     script = Script()
     leader, follower = script.stable("a", "b", rebalance_ms=20_000, session_ms=1_000_000)
     token = script.join(leader, rebalance_ms=20_000, session_ms=1_000_000)
@@ -314,7 +314,7 @@ def test_a_member_that_is_silent_is_out_after_its_session() -> None:
 
 
 @pytest.mark.parametrize("sign", ["heartbeat", "commit", "rejoin", "sync"])
-def test_signs_of_life(sign: str) -> None:
+def test_every_request_of_a_member_restarts_its_session(sign: str) -> None:
     script = Script()
     (leader,) = script.stable("a", session_ms=10_000)
     script.wait(9_000)
@@ -344,7 +344,7 @@ def test_a_member_that_waits_for_its_join_is_alive() -> None:
     assert script.heartbeat(leader, 2) == 0
 
 
-def test_a_soft_failure_before_the_join_costs_the_membership() -> None:
+def test_a_silent_member_is_removed_before_the_join_completes() -> None:
     script = Script()
     leader, follower = script.stable("a", "b", session_ms=6_000)
     token = script.join(leader, session_ms=6_000)
@@ -393,7 +393,7 @@ def test_a_leader_that_gives_up_before_its_sync() -> None:
     assert script.answers[token].error_code == E.REBALANCE_IN_PROGRESS
 
 
-def test_who_never_syncs_is_out_after_the_rebalance_timeout() -> None:
+def test_a_member_that_never_syncs_is_removed() -> None:
     script = Script()
     ids = script.completing("a", "b", rebalance_ms=15_000, session_ms=1_000_000)
     script.sync(ids[0])
@@ -412,7 +412,7 @@ def test_members_that_the_leader_forgets_get_nothing() -> None:
     assert (script.answers[token].error_code, script.answers[token].assignment) == (0, b"")
 
 
-def test_assignments_are_in_the_log_before_they_are_told() -> None:
+def test_assignments_are_answered_once_they_are_in_the_log() -> None:
     script = Script()
     leader, follower = script.completing("a", "b")
     tokens = [script.sync(follower), script.sync(leader, 1, {leader: b"x", follower: b"y"})]
@@ -469,7 +469,7 @@ def test_a_join_that_is_sent_again_takes_the_place_of_the_first() -> None:
 # ---- group.max.size
 
 
-def test_a_full_group_takes_nobody_in() -> None:
+def test_a_full_group_rejects_new_members() -> None:
     script = Script(config=GroupConfig(initial_rebalance_delay_ms=1_000, max_size=2))
     _leader, follower = script.stable("a", "b")
     answer = script.answers[script.join(client_id="c", version=3)]
@@ -501,7 +501,7 @@ def test_leaving_together_is_one_rebalance() -> None:
     assert [item.member_id for item in started[-1].removed] == ids[1:3]
 
 
-def test_who_leaves_while_its_join_waits_is_answered() -> None:
+def test_a_parked_join_is_answered_when_its_member_leaves() -> None:
     script = Script()
     leader, _follower = script.stable("a", "b")
     token = script.join(leader)
@@ -509,7 +509,7 @@ def test_who_leaves_while_its_join_waits_is_answered() -> None:
     assert (script.answers[token].error_code, script.answers[token].member_id) == (E.UNKNOWN_MEMBER_ID, "")
 
 
-def test_who_leaves_while_its_sync_waits_is_answered() -> None:
+def test_a_parked_sync_is_answered_when_its_member_leaves() -> None:
     script = Script()
     _leader, follower = script.completing("a", "b")
     token = script.sync(follower)
@@ -574,7 +574,7 @@ def test_other_protocols_of_a_static_member_rebalance() -> None:
     assert script.accounts[-1][1].trigger is Trigger.STATIC_REPLACED
 
 
-def test_two_that_claim_one_instance() -> None:
+def test_the_second_owner_of_an_instance_id_fences_the_first() -> None:
     script = Script()
     static_group(script, "x", "y")
     leader = script.machine.groups["g"].leader_id or ""

@@ -134,7 +134,7 @@ def test_serving() -> None:
     assert threading.active_count() < threads
 
 
-def test_who_asks_nothing_holds_no_thread(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_silent_scraper_is_disconnected(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("kcoord_wire.coordinator.metrics.SCRAPE_SECONDS", 0.1)
     with Metrics().serve() as server, socket.create_connection(("127.0.0.1", server.port), 10) as silent:
         assert silent.recv(1) == b""

@@ -28,7 +28,7 @@ def test_a_member_commits(state: str, version: int) -> None:
 
 @pytest.mark.parametrize("version", versions("OffsetCommitRequest"))
 @pytest.mark.parametrize("state", STATES)
-def test_nobody_in_particular_commits(state: str, version: int) -> None:
+def test_a_client_without_a_member_id_commits(state: str, version: int) -> None:
     script, _, _ = group_in(state)
     code = E.NONE if state in ("missing", "Empty") else E.UNKNOWN_MEMBER_ID
     if version == 0:
@@ -130,7 +130,7 @@ def test_all_offsets_of_a_group() -> None:
     assert [(group.group_id, len(group.topics), group.error_code) for group in groups] == [("g", 2, 0), ("other", 0, 0)]
 
 
-def test_topic_ids_that_nobody_has() -> None:
+def test_unknown_topic_ids_fail_alone() -> None:
     script = Script()
     asked = [m.OffsetFetchRequestGroup(group_id="g", topics=[m.OffsetFetchRequestTopics(partition_indexes=[0])])]
     answer = script.ask(m.OffsetFetchRequest(groups=asked), 10)

@@ -386,7 +386,7 @@ def test_metadata_of_no_topics_is_let_through() -> None:
     assert split(request, 1, Permissions([])) == (request, None)
 
 
-def test_metadata_by_id_does_not_tell_the_name() -> None:
+def test_metadata_by_id_does_not_reveal_the_name() -> None:
     topics = [m.MetadataRequestTopic(name=None, topic_id=IDS[name]) for name in ("secret", "orders")]
     allowed, finish = split(m.MetadataRequest(topics=topics), 12)
     assert [topic.topic_id for topic in allowed.topics] == [IDS["orders"]]

@@ -34,7 +34,7 @@ def test_unknown_api_versions_are_answered_in_version_0(coordinator: StartCoordi
 
 
 @pytest.mark.parametrize(("api_key", "version"), [(99, 0), (-1, 0), (12, 5), (12, -1), (0, 0), (7, 0), (19, 2)])
-def test_what_is_not_served_closes_the_connection(coordinator: StartCoordinator, api_key: int, version: int) -> None:
+def test_an_api_that_is_not_served_closes_the_connection(coordinator: StartCoordinator, api_key: int, version: int) -> None:
     c = coordinator()
     with Wire(c.address) as wire, Wire(c.address) as other:
         correlation_id = wire.send(VERSIONS, 3)
@@ -45,7 +45,7 @@ def test_what_is_not_served_closes_the_connection(coordinator: StartCoordinator,
     assert 'kcoord_connections_closed_total{reason="malformed"} 1.0' in c.metrics()
 
 
-def test_sasl_where_there_is_none(coordinator: StartCoordinator) -> None:
+def test_sasl_without_users_is_illegal(coordinator: StartCoordinator) -> None:
     with Wire(coordinator().address) as wire:
         assert wire.call(kw.SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == ErrorCode.ILLEGAL_SASL_STATE
 

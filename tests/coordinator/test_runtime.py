@@ -76,7 +76,7 @@ def test_a_commit_is_answered_when_it_is_on_disk(host: Host) -> None:
     assert not host.sync()
 
 
-def test_a_read_does_not_show_what_is_not_on_disk(host: Host) -> None:
+def test_reads_wait_for_what_is_not_on_disk(host: Host) -> None:
     first = host.commit(5)
     host.sync()
     host.commit(6)

@@ -433,7 +433,7 @@ def test_bad_files_of_users(tmp_path: Path, text: str, message: str) -> None:
     assert message in str(caught.value)
 
 
-def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "users.toml"
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(SettingsError):

@@ -106,7 +106,7 @@ def test_clients_get_in(secured: Secured, library: str, mechanism: str) -> None:
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 @pytest.mark.parametrize("name", ["alice", "mallory"])
-def test_clients_are_told_of_wrong_credentials(secured: Secured, library: str, mechanism: str, name: str) -> None:
+def test_clients_report_wrong_credentials(secured: Secured, library: str, mechanism: str, name: str) -> None:
     outcome = secured.use(library, mechanism=mechanism, name=name, password="wrong")
     assert "AUTHENTICATION" in outcome["error"], outcome
     words = {
@@ -129,7 +129,7 @@ NOT_THE_TOPIC = {
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_clients_are_told_what_they_may_not(secured: Secured, library: str) -> None:
+def test_clients_report_missing_permissions(secured: Secured, library: str) -> None:
     assert secured.use(library, group="payroll")["error"] == NOT_THE_GROUP[library]
     assert secured.use(library, topic="secret")["error"] == NOT_THE_TOPIC[library]
     # Bob may see the group, so he finds its coordinator, but may not join.

@@ -54,7 +54,7 @@ def test_a_default_request_of_each_version(broker: Broker, key: int, version: in
     assert len(broker.send(registry.request(key).cls(), version)) == 1
 
 
-def test_what_is_not_about_topics(broker: Broker) -> None:
+def test_group_requests_are_rejected(broker: Broker) -> None:
     assert broker.topics.handle(Load([]), 1) == broker.topics.handle(Resign(), 2) == []
     with pytest.raises(TypeError, match="HeartbeatRequest is not for the topics"):
         broker.topics.handle(Request(1, m.HeartbeatRequest(), 0), 3)
@@ -91,7 +91,7 @@ def test_api_versions(version: int, sasl: bool) -> None:
     ("name", "version_text"),
     [("", "1"), ("a", ""), ("-a", "1"), ("a-", "1"), ("a b", "1"), ("a", "1\n"), ("ä", "1"), ("a", ".1")],
 )
-def test_a_client_software_that_cannot_be(broker: Broker, version: int, name: str, version_text: str) -> None:
+def test_an_invalid_client_software_is_rejected(broker: Broker, version: int, name: str, version_text: str) -> None:
     request = m.ApiVersionsRequest(client_software_name=name, client_software_version=version_text)
     response = broker.ask(request, version, m.ApiVersionsResponse)
     assert (response.error_code, response.api_keys) == (ErrorCode.INVALID_REQUEST, [])
@@ -212,7 +212,7 @@ def test_topics_by_name_and_id(broker: Broker) -> None:
     ("name", "partitions"),
     [("", 1), (".", 1), ("..", 1), ("a b", 1), ("a" * 250, 1), ("a\n", 1), ("orders", 1), ("b", 0), ("b", 100_001)],
 )
-def test_topics_that_cannot_be(broker: Broker, name: str, partitions: int) -> None:
+def test_invalid_topics_are_rejected(broker: Broker, name: str, partitions: int) -> None:
     with pytest.raises(ValueError, match=r"topic"):
         broker.topics.create(name, partitions)
     with pytest.raises(ValueError, match=r"cannot be added"):
@@ -302,7 +302,7 @@ def test_zstd_comes_with_v7(broker: Broker, version: int) -> None:
 
 
 @versions(0)
-def test_produce_to_what_is_not_there(broker: Broker, version: int) -> None:
+def test_produce_to_a_missing_partition_fails(broker: Broker, version: int) -> None:
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert broker.produce(GOOD, version, topic="missing").error_code == unknown
     for partition in (2, -1):
@@ -356,7 +356,7 @@ def test_fetch(broker: Broker, version: int) -> None:
 
 
 @versions(1)
-def test_fetch_of_what_is_not_there(broker: Broker, version: int) -> None:
+def test_fetch_from_a_missing_partition_fails(broker: Broker, version: int) -> None:
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     for topic, partition, offset, error in (
         ("missing", 0, 0, unknown),
@@ -448,13 +448,13 @@ def test_a_fetch_ends_with_its_time(broker: Broker) -> None:
     assert broker.due() == 305_000
 
 
-def test_one_produce_wakes_all_who_wait(broker: Broker) -> None:
+def test_one_produce_answers_all_parked_fetches(broker: Broker) -> None:
     for partition in (0, 1, 0):
         assert broker.send(broker.fetch_request(0, 11, partition=partition), 11) == []
     assert [reply.token for reply in broker.send(broker.produce_request(GOOD, 9), 9)] == [4, 1, 3]
 
 
-def test_nobody_waits_for_nothing(broker: Broker) -> None:
+def test_a_fetch_of_no_partitions_is_answered_at_once(broker: Broker) -> None:
     request = m.FetchRequest(max_wait_ms=9_999, min_bytes=1, topics=[])
     assert broker.ask(request, 11, m.FetchResponse).responses == []
     assert len(broker.send(broker.fetch_request(0, 11, min_bytes=0), 11)) == 1
@@ -534,7 +534,7 @@ def test_list_offsets_of_an_empty_log(broker: Broker, version: int) -> None:
 
 
 @versions(2)
-def test_list_offsets_of_what_is_not_there(broker: Broker, version: int) -> None:
+def test_list_offsets_of_a_missing_partition_fails(broker: Broker, version: int) -> None:
     parts = [m.ListOffsetsRequestListOffsetsPartition(partition_index=index, timestamp=-1) for index in (0, 1, 1, 2)]
     topics = [m.ListOffsetsRequestListOffsetsTopic(name=name, partitions=parts) for name in ("orders", "missing")]
     response = broker.ask(m.ListOffsetsRequest(replica_id=-1, topics=topics), version, m.ListOffsetsResponse)
