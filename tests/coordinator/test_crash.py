@@ -1,8 +1,8 @@
 """A coordinator that is killed while it is used comes back with all that it has acknowledged.
 
-The load is a process of its own (crash_load.py) that writes down what it was told; the server is ``kcoord serve`` and
-is killed with SIGKILL at random moments: under load, in compactions, and while it starts. After each restart what it
-answers is compared with what was written down. ``KCOORD_WIRE_KILLS`` says how often, ``KCOORD_WIRE_SEED`` how to begin.
+The load is a process (crash_load.py) that writes every answer to a journal; the server is ``kcoord serve`` and is
+killed with SIGKILL at random moments: under load, in compactions, and while it starts. After each restart its answers
+are compared with the journal. ``KCOORD_WIRE_KILLS`` is the number of kills, ``KCOORD_WIRE_SEED`` the seed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.support.crash_load import GROUPS, PARTITIONS, TOPIC
 from tests.support.wire import Wire
 
 ROOT = Path(__file__).parent.parent.parent
-KILLS = int(os.environ.get("KCOORD_WIRE_KILLS", "20"))
+KILLS = int(os.environ.get("KCOORD_WIRE_KILLS", "8"))
 SEED = os.environ.get("KCOORD_WIRE_SEED", "1")
 PATIENCE = 120  # seconds for anything that has to happen
 NOTHING = -1
@@ -36,15 +36,15 @@ NOTHING = -1
 Place = tuple[str, int]  # group and partition
 
 
-class Judge:
-    """What a coordinator must know, by the journal.
+class Expectation:
+    """What a coordinator must know, according to the journal.
 
     :ivar known: the offset that was last acknowledged, with the id of its line
     :ivar open: the offsets sent after that, by their ids
-    :ivar generation: the greatest that a SyncGroup was answered in
-    :ivar least: that, when the present life began
-    :ivar joined: the greatest that a JoinGroup was answered with
-    :ivar members: who was told of that `generation` and stays
+    :ivar generation: the greatest in which a SyncGroup was answered
+    :ivar least: the same, when the server was last started
+    :ivar joined: the greatest with which a JoinGroup was answered
+    :ivar members: members of that `generation` that stay
     """
 
     def __init__(self, journal: Path) -> None:
@@ -63,7 +63,7 @@ class Judge:
         self._file.close()
 
     def read(self) -> None:
-        """Take what has been written since."""
+        """Read what has been written since."""
         *lines, self._part = (self._part + self._file.read()).split(b"\n")
         for line in lines:
             match json.loads(line):
@@ -102,7 +102,7 @@ class Judge:
             self.members[group].add(member)
 
     def compare(self, address: str) -> None:
-        """Ask the coordinator at `address`, which nobody uses yet, for everything."""
+        """Compare everything with the coordinator at `address`, before the load uses it."""
         with Wire(address, timeout=PATIENCE) as wire:
             found: dict[Place, int] = {}
             for group in GROUPS:
@@ -118,7 +118,7 @@ class Judge:
                     beat = kw.HeartbeatRequest(group_id=group, generation_id=self.generation[group], member_id=member)
                     error = wire.call(beat, 4).error_code
                     allowed = {ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS}
-                    if self.joined[group] > self.generation[group]:  # perhaps on disk, though nobody was told
+                    if self.joined[group] > self.generation[group]:  # perhaps on disk, though not answered
                         allowed |= {ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID}
                     assert error in allowed, f"{member} of generation {self.generation[group]}: {error}"
         self.least = dict(self.generation)
@@ -138,7 +138,7 @@ class Judge:
 
 
 class Process:
-    """A process with lines on its stdout, waited for with patience."""
+    """A process that writes lines to its stdout."""
 
     def __init__(self, *arguments: str, log: Path) -> None:
         with log.open("ab") as stderr:
@@ -159,13 +159,13 @@ class Process:
             self._lines.put(line.decode().strip())
         self._lines.put("")
 
-    def tell(self, line: str) -> None:
+    def send(self, line: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(line.encode() + b"\n")
         self._process.stdin.flush()
 
     def line(self) -> str:
-        """The next line; empty where there is none any more."""
+        """Wait for the next line; empty after the last."""
         return self._lines.get(timeout=PATIENCE)
 
     def kill(self) -> None:
@@ -200,42 +200,42 @@ SERVE = (
 def test_nothing_acknowledged_is_lost_by_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data, journal, log = tmp_path / "data", tmp_path / "journal", tmp_path / "log"
     journal.touch()
-    dice = random.Random(SEED)
-    judge = Judge(journal)
+    choice = random.Random(SEED)
+    expected = Expectation(journal)
     began = time.monotonic()
     kills = early = interrupted = 0
     serve = (*SERVE, "--data-dir", str(data))
     with running("-m", "tests.support.crash_load", str(journal), SEED, log=log) as load:
         while kills < KILLS:
-            if dice.random() < 0.15:
+            if choice.random() < 0.15:
                 with running(*serve, log=log):
-                    time.sleep(dice.uniform(0, 0.8))
+                    time.sleep(choice.uniform(0, 0.8))
                 kills += 1
                 early += 1
             with running(*serve, log=log) as server:
                 serves = server.line()
                 assert serves.startswith("kcoord serves on "), log.read_text()
                 address = serves.split()[3].rstrip(",")
-                judge.compare(address)
-                load.tell(address)
+                expected.compare(address)
+                load.send(address)
                 assert load.line() == "up", log.read_text()
-                moment = time.monotonic() + dice.uniform(0, 0.4)
-                hunts = dice.random() < 0.5  # for a compaction, which is rare and short
+                moment = time.monotonic() + choice.uniform(0, 0.4)
+                hunts = choice.random() < 0.5  # for a compaction, which is rare and short
                 while time.monotonic() < moment and not (hunts and compacts(data)):
                     time.sleep(0.002)
-                time.sleep(dice.uniform(0, 0.02))
+                time.sleep(choice.uniform(0, 0.02))
             kills += 1
             assert load.line() == "down", log.read_text()
             interrupted += compacts(data)
-            judge.read()
+            expected.read()
         with running(*serve, log=log) as server:
-            judge.compare(server.line().split()[3].rstrip(","))
-    judge.close()
-    assert judge.acknowledged > 10 * KILLS
-    assert judge.generations > KILLS
+            expected.compare(server.line().split()[3].rstrip(","))
+    expected.close()
+    assert expected.acknowledged > 10 * KILLS
+    assert expected.generations > KILLS
     with capsys.disabled():
         print(
             f"\n{kills} kills in {time.monotonic() - began:.0f} s, {early} of them while it started, "
-            f"{interrupted} in a compaction; {judge.acknowledged} commits and {judge.generations} generations "
-            f"acknowledged, {judge.survived} commits kept that were not"
+            f"{interrupted} in a compaction; {expected.acknowledged} commits and {expected.generations} generations "
+            f"acknowledged, {expected.survived} commits kept that were not"
         )

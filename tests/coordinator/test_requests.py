@@ -34,7 +34,9 @@ def test_unknown_api_versions_are_answered_in_version_0(coordinator: StartCoordi
 
 
 @pytest.mark.parametrize(("api_key", "version"), [(99, 0), (-1, 0), (12, 5), (12, -1), (0, 0), (7, 0), (19, 2)])
-def test_an_api_that_is_not_served_closes_the_connection(coordinator: StartCoordinator, api_key: int, version: int) -> None:
+def test_an_api_that_is_not_served_closes_the_connection(
+    coordinator: StartCoordinator, api_key: int, version: int
+) -> None:
     c = coordinator()
     with Wire(c.address) as wire, Wire(c.address) as other:
         correlation_id = wire.send(VERSIONS, 3)

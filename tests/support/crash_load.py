@@ -1,16 +1,16 @@
-"""The load of the crash test: a process of its own that uses a coordinator and writes down whatever it is told.
+"""The load of the crash test: a process that uses a coordinator and writes every answer to a journal.
 
     python -m tests.support.crash_load JOURNAL SEED
 
-Each line on stdin is the address of a coordinator, to be used until its connections break. ``up`` on stdout says that
-it has acknowledged something, ``down`` that nobody uses it any more.
+Each line on stdin is the address of a coordinator, to be used until its connections break. ``up`` on stdout means that
+it has acknowledged something, ``down`` that all connections have ended.
 
 A line of the journal is a JSON array:
 
     ["sent", id, group, partitions, offset]   a commit of that offset, or with -1 a deletion, is about to be sent
-    ["done", id]  ["refused", id]             what was answered
+    ["done", id]  ["refused", id]             its answer
     ["joined", group, generation]             JoinGroup was answered
-    ["synced", group, generation, member]     SyncGroup was answered; no member for those who come and go
+    ["synced", group, generation, member]     SyncGroup was answered; no member if it comes and goes
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RETRY_SECONDS = 0.01
 
 
 class Journal:
-    """Lines that are with the operating system before the next step is taken."""
+    """Lines that have reached the operating system before the next step."""
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -61,7 +61,7 @@ class Journal:
 
 
 class Worker:
-    """One who uses the coordinator over one connection, again after each of its crashes."""
+    """Uses the coordinator over one connection, again after each crash."""
 
     def __init__(self, group: str, journal: Journal, seed: str) -> None:
         self.group = group
@@ -80,7 +80,7 @@ class Worker:
         raise NotImplementedError
 
     def commit(self, wire: Wire, partitions: list[int], member_id: str = "", generation: int = -1) -> int:
-        """Commit an offset that was never committed before; gives the error."""
+        """Commit an offset that was never committed before; return the error."""
         number = self.journal.sent(self.group, partitions)
         metadata = "x" * self.random.choice([0, 4_000, 4_000, 4_000])  # so that the log is compacted
         item = kw.OffsetCommitRequestPartition
@@ -129,7 +129,7 @@ class Simple(Worker):
 
 
 class Member(Worker):
-    """Joins, commits what it was assigned, and begins a rebalance now and then: a leader by joining again, who
+    """Joins, commits for its partitions, and starts a rebalance now and then: a leader by joining again, a member that
     `comes_and_goes` by leaving."""
 
     def __init__(self, group: str, journal: Journal, seed: str, *, comes_and_goes: bool) -> None:
