@@ -54,11 +54,3 @@ def test_too_many_names_close_the_connection_in_any_case(coordinator: StartCoord
     with Wire(c.address) as wire:
         wire.send(kw.FindCoordinatorRequest(coordinator_keys=[""] * (MAX_NAMES + 1)), 4)
         assert wire.is_closed_by_peer()
-
-
-def test_a_latin_1_client_id_is_served_as_by_kafka(coordinator: StartCoordinator) -> None:
-    """Java reads the bytes that are not UTF-8 as U+FFFD."""
-    header = struct.pack(">hhih", 13, 2, 7, 3) + b"\xe9t\xe9"
-    with Wire(coordinator().address) as wire:
-        wire.send_raw(kw.frame(header + kw.encode(kw.LeaveGroupRequest(group_id="g", member_id="m"), 2)))
-        assert wire.receive_body() == b"\0\0\0\7" + kw.encode(kw.LeaveGroupResponse(error_code=25), 2)
