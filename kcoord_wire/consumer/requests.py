@@ -127,7 +127,11 @@ class InFlight:
     @property
     def deadline(self) -> int:
         """The earliest deadline; `NEVER` if no request waits."""
-        return min((pending.deadline for pending in self._pending.values()), default=NEVER)
+        deadline = NEVER
+        for _, _, each in self._pending.values():
+            if each < deadline:
+                deadline = each
+        return deadline
 
 
 # ---- requests

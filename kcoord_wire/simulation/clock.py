@@ -86,7 +86,8 @@ class VirtualClock:
         end = self.time_ms + ms
         plans = self._plans
         while plans and plans[0][0] <= end:
-            self._step()
+            self.time_ms, _, action, arguments = heapq.heappop(plans)
+            action(*arguments)
         self.time_ms = end
 
     def run_until(self, holds: Callable[[], bool], within_ms: int) -> int:
@@ -99,12 +100,9 @@ class VirtualClock:
         while not holds():
             if not plans or plans[0][0] > start + within_ms:
                 raise TimeoutError(f"not within {within_ms} ms: {getattr(holds, '__name__', holds)}")
-            self._step()
+            self.time_ms, _, action, arguments = heapq.heappop(plans)
+            action(*arguments)
         return self.time_ms - start
-
-    def _step(self) -> None:
-        self.time_ms, _, action, arguments = heapq.heappop(self._plans)
-        action(*arguments)
 
     def clear(self) -> None:
         """Forget everything that is planned."""
