@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import kcoord_wire as kw
-from kcoord_wire.schema.model import Field, Struct
+from kcoord_wire.schema.model import Field, Message, Struct
 from kcoord_wire.schema.plan import attribute_name, class_name
 
 __all__ = ["fields_of", "printable"]
@@ -32,33 +32,39 @@ def fields_of(message: Any, version: int) -> Iterator[tuple[str, str]]:
     :param version: fields of other versions are left out
     """
     codec = kw.registry.by_class(type(message))
+    yield from _of_struct(codec.schema, codec.schema.root, message, version, "")
 
-    def struct(model: Struct, value: Any, path: str) -> Iterator[tuple[str, str]]:
-        for field in model.fields:
-            if version in field.versions:
-                name = attribute_name(field.name)
-                yield from item(field, getattr(value, name), f"{path}.{name}" if path else name)
-        for tag, data in getattr(value, "unknown_tags", ()):
-            yield f"{path}.unknown_tags[{tag}]".lstrip("."), _scalar(data)
 
-    def item(field: Field, value: Any, path: str) -> Iterator[tuple[str, str]]:
-        arms = {class_name(codec.schema, variant.struct): variant.struct for variant in field.variants}
-        if isinstance(value, list):
-            if not value or not (field.type.is_struct or arms):
-                yield path, "[" + ", ".join(map(_scalar, value)) + "]"
-            else:
-                for index, element in enumerate(value):
-                    yield from item(field, element, f"{path}[{index}]")
-        elif value is not None and field.type.is_struct:
-            yield from struct(codec.schema.struct_of(field), value, path)
-        elif type(value).__name__ in arms:
-            yield from struct(arms[type(value).__name__], value, f"{path}.{type(value).__name__}")
-        elif value and field.embeds is not None:
-            yield from _embedded(field.embeds, value, path)
-        else:
-            yield path, _scalar(value)
+def _of_struct(schema: Message, struct: Struct, value: Any, version: int, path: str) -> Iterator[tuple[str, str]]:
+    for field in struct.fields:
+        if version in field.versions:
+            name = attribute_name(field.name)
+            yield from _of_value(schema, field, getattr(value, name), version, f"{path}.{name}" if path else name)
+    for tag, data in getattr(value, "unknown_tags", ()):
+        yield f"{path}.unknown_tags[{tag}]".lstrip("."), _scalar(data)
 
-    yield from struct(codec.schema.root, message, "")
+
+def _of_value(schema: Message, field: Field, value: Any, version: int, path: str) -> Iterator[tuple[str, str]]:
+    arms = {class_name(schema, variant.struct): variant.struct for variant in field.variants}
+    if isinstance(value, list):
+        yield from _of_list(schema, field, value, version, path)
+    elif value is not None and field.type.is_struct:
+        yield from _of_struct(schema, schema.struct_of(field), value, version, path)
+    elif type(value).__name__ in arms:
+        arm = type(value).__name__
+        yield from _of_struct(schema, arms[arm], value, version, f"{path}.{arm}")
+    elif value and field.embeds is not None:
+        yield from _embedded(field.embeds, value, path)
+    else:
+        yield path, _scalar(value)
+
+
+def _of_list(schema: Message, field: Field, items: list[Any], version: int, path: str) -> Iterator[tuple[str, str]]:
+    if not items or not (field.type.is_struct or field.variants):
+        yield path, "[" + ", ".join(map(_scalar, items)) + "]"
+        return
+    for index, element in enumerate(items):
+        yield from _of_value(schema, field, element, version, f"{path}[{index}]")
 
 
 def _embedded(name: str, blob: bytes, path: str) -> Iterator[tuple[str, str]]:

@@ -101,9 +101,9 @@ class MessageCodec:
     def decode(self, data: Buffer, version: int, *, strict: bool = True) -> Any:
         """The message that `data` holds, a body without size or header.
 
-        :param strict: refuse trailing bytes, varints that are not canonical, tags out of order and bools other than
-            0 and 1. False accepts what Kafka's own reader accepts, and a null where none may be as the empty value,
-            which librdkafka's mock broker writes
+        :param strict: reject trailing bytes, text that is not UTF-8, varints that are not canonical, tags out of order
+            and bools other than 0 and 1. False accepts what Kafka's own readers accept (docs/codec.md has the table),
+            and null where it is not allowed as the empty value, which librdkafka's mock broker writes
         :raises DecodeError: the message has no such version (kind ``version``), or the bytes are not such a message
         """
         program = self._programs.get(version) or self.program(version)
