@@ -12,6 +12,8 @@ connection is left out.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from kcoord_wire.api_keys import API_NAMES
@@ -85,17 +87,16 @@ def assess_request(buffer: bytes | bytearray, start: int, max_frame_size: int) -
         return Plausibility.MORE
     if assess_request_header(buffer, end, max_frame_size) is Plausibility.NO:
         return Plausibility.NO
-    if is_known(buffer[start + 5]) and not _decodes(bytes(buffer[start + SIZE_BYTES : end])):
+    if is_known(buffer[start + 5]) and not _decodes(partial(decode_request, bytes(buffer[start + SIZE_BYTES : end]))):
         return Plausibility.NO
     return Plausibility.YES
 
 
-def _decodes(body: bytes) -> bool:
-    """Whether a request decodes to its last byte, whatever bytes its strings have."""
-    without_client_id = body[:8] + b"\xff\xff" + body[_SMALLEST_REQUEST + max(0, _int(body, 8, 2)) :]
+def _decodes(decode: Callable[..., object]) -> bool:
+    """Whether a frame decodes to its last byte, whatever bytes its strings have."""
     for strict in (True, False):
         try:
-            decode_request(without_client_id, strict=strict)
+            decode(strict=strict)
             return True
         except DecodeError as error:
             if error.kind != "utf8":
@@ -116,11 +117,9 @@ def assess_response(
         return Plausibility.MORE
     if end + SIZE_BYTES <= len(buffer) and not _SMALLEST_RESPONSE <= _int(buffer, end, 4) <= max_frame_size:
         return Plausibility.NO
-    if is_known(asked.api_key):
-        try:
-            decode_response(bytes(buffer[start + SIZE_BYTES : end]), asked.api_key, asked.api_version)
-        except DecodeError:
-            return Plausibility.NO
+    body = bytes(buffer[start + SIZE_BYTES : end])
+    if is_known(asked.api_key) and not _decodes(partial(decode_response, body, asked.api_key, asked.api_version)):
+        return Plausibility.NO
     return Plausibility.YES
 
 

@@ -89,6 +89,7 @@ def _report_losses(report: CaptureReport, file: Path) -> None:
         "bytes that were not captured": report.hole_bytes,
         "bytes that belong to no frame": report.skipped_bytes + report.stray_bytes,
         "packets that were cut": report.cut_packets,
+        "connections without a Kafka request, left out": report.foreign_connections,
     }
     if any(lost.values()):
         complain(f"{file}: " + ", ".join(f"{count} {what}" for what, count in lost.items() if count))

@@ -85,6 +85,16 @@ def test_a_response_answers_a_pending_request() -> None:
     assert assess_response(kw.frame(ANSWER[4:] + b"\0"), 0, LIMIT, pending) is NO
 
 
+def test_strings_that_are_not_utf_8_are_accepted() -> None:
+    pending: PendingRequests[RequestHead] = PendingRequests()
+    pending.add(7, RequestHead(11, 5, None))
+    joined = kw.encode_response(kw.JoinGroupResponse(member_id="k-ln-1", members=[]), 5, correlation_id=7)
+    answer = bytearray(kw.frame(joined.replace(b"k-ln", b"k\xf6ln")))
+    assert assess_response(answer, 0, LIMIT, pending) is YES
+    asked = kw.encode_request(kw.HeartbeatRequest(group_id="k-ln"), 4, client_id="k-ln")
+    assert assess_request(kw.frame(asked.replace(b"k-ln", b"k\xf6ln")), 0, LIMIT) is YES
+
+
 def test_noise_is_not_a_request() -> None:
     noise = random.Random(5).randbytes(1 << 20)
     places = [match.start() for match in LIKELY_REQUEST.finditer(noise)]
