@@ -151,7 +151,7 @@ ARRAYS = {
     "tags without end": (12, 4, b"\2g\0\0\0\1\2m\0" + b"\xff\xff\xff\xff\x0f" + b"\1" * 10_000),
 }
 LENIENT = {"trailing bytes", "tag twice", "tags descending", "overlong varint", "null string", "null compact string"}
-LENIENT |= {"bad UTF-8", "surrogate in UTF-8", "UTF-8 cut short"}
+LENIENT |= {"tags without end", "bad UTF-8", "surrogate in UTF-8", "UTF-8 cut short"}
 """What Kafka's broker accepts too, and nulls, which lenient decoding reads as empty."""
 
 
