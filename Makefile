@@ -90,7 +90,7 @@ simulate: setup ## random schedules of faults on the virtual cluster (SEEDS=FIRS
 	$(VENV)/bin/kcoord simulate --seeds $(SEEDS)
 
 truth: setup ## how often the causes agree with the coordinator's own account, over hundreds of labelled scenarios
-	$(PY) -m tests.truth --readme
+	$(PY) -m tests.truth --write
 
 bench: setup $(RIVALS)/.installed ## the codec next to other libraries, the column decoder, the recorder
 	$(RIVALS)/bin/python -m tests.bench

@@ -5,7 +5,7 @@
     python -m tests.truth --only SESSION_EXPIRED --show-worst 3
     python -m tests.truth --show overlap-12    # what happened and what was inferred, side by side
 
-`--readme` writes the README's part between ``<!-- causes -->`` and ``<!-- /causes -->``, from both sources.
+`--write` writes the result to docs/causes.md, from both sources.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import time
 from collections.abc import Sequence
 
 from kcoord_wire.forensics.model import Cause
+from tests.truth import causes
 from tests.truth.measure import measure
 from tests.truth.pipeline import run
-from tests.truth.report import markdown, readme, side_by_side, write_readme
+from tests.truth.report import accuracy, markdown, side_by_side
 from tests.truth.scenarios import Scenario, scenarios
 
 SCENARIOS = 330
@@ -33,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--from", dest="origin", choices=["wire", "log"], default="wire")
     parser.add_argument("--show", metavar="NAME", help="one scenario in full")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--readme", action="store_true", help="write the README's part")
+    parser.add_argument("--write", action="store_true", help="write the result to docs/causes.md")
     given = parser.parse_args(arguments)
     if given.show:
         among = scenarios(max(given.scenarios, 3_000), given.seed)
@@ -64,11 +65,11 @@ def _measure(chosen: Sequence[Scenario], given: argparse.Namespace) -> list[tupl
     if score.wrong:
         print(f"\nTo see one: python -m tests.truth --from {given.origin} --seed {given.seed} --show NAME")
     print(f"\n{rows:,} {'frames' if given.origin == 'wire' else 'records'}, {took:.0f} s")
-    if given.readme and given.origin == "wire":
+    if given.write and given.origin == "wire":
         other, other_hidden, _, other_failed = measure(chosen, "log", given.jobs)
         failed += other_failed
         if not failed:  # no figure includes a scenario that failed
-            write_readme(readme(score, hidden, other, other_hidden))
+            causes.write(accuracy(score, hidden, other, other_hidden))
     return failed
 
 

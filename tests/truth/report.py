@@ -6,13 +6,12 @@ from collections.abc import Iterable, Mapping
 
 from kcoord_wire.forensics.model import Cause, Rebalance
 from kcoord_wire.simulation.clock import EPOCH_MS
-from tests.support.readme_part import README, fill_readme
 from tests.truth.labels import RULES, Label
 from tests.truth.pipeline import Origin, Outcome
 from tests.truth.records import CANNOT_SHOW, CLASSES
 from tests.truth.scorer import Comparison, Score
 
-__all__ = ["markdown", "matrix", "readme", "rule_matrix", "side_by_side", "write_readme"]
+__all__ = ["accuracy", "markdown", "matrix", "rule_matrix", "side_by_side"]
 
 
 def matrix(score: Score, classes: Mapping[Cause, Cause] | None = None) -> list[str]:
@@ -104,29 +103,21 @@ def _sentence(score: Score, origin: Origin, hidden: int) -> str:
     return text if not hidden else f"{text} {hidden} have left no {trace}."
 
 
-def readme(wire: Score, unseen: int, log: Score, unrecorded: int) -> str:
-    """The text between the marks of the README."""
+def accuracy(wire: Score, unseen: int, log: Score, unrecorded: int) -> str:
+    """How often the causes are right, for docs/causes.md."""
     return "\n".join(
         [
             _sentence(wire, "wire", unseen),
             "",
             *matrix(wire),
             "",
+            "By rule:",
+            "",
+            *rule_matrix(wire),
+            "",
             _sentence(log, "log", unrecorded),
-            "",
-            "Records cannot show:",
-            "",
-            *(f"* {text}" for text in CANNOT_SHOW),
         ]
     )
-
-
-def write_readme(text: str) -> None:
-    """Write it there.
-
-    :raises ValueError: the README has no marks for it
-    """
-    fill_readme("causes", text, README)
 
 
 # ---- one scenario

@@ -530,21 +530,19 @@ def test_each_rule_has_its_row_in_the_report() -> None:
 
 
 def test_the_page_of_causes_is_up_to_date() -> None:
-    assert causes.PAGE.read_text("utf-8") == causes.page(), "run python -m tests.truth.causes"
+    assert causes.PAGE.read_text("utf-8") == causes.page(causes.measured()), "run python -m tests.truth.causes"
 
 
-def test_the_readme_gets_its_part_and_keeps_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "README.md"
-    path.write_text("before\n<!-- causes -->\nold\n<!-- /causes -->\nafter\n", "utf-8")
-    monkeypatch.setattr(report, "README", path)
-    text = report.readme(judged(right()), 1, judged(right()), 2)
-    report.write_readme(text)
-    report.write_readme(text)
-    before, part, after = path.read_text("utf-8").partition(text)
-    assert (before, after) == ("before\n<!-- causes -->\n\n", "\n\n<!-- /causes -->\nafter\n")
-    assert "| it was" in part
-    assert "1 have left no frame behind them" in part
-    assert "2 have left no record at all" in part
+def test_the_page_gets_its_accuracy_and_keeps_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = report.accuracy(judged(right()), 1, judged(right()), 2)
+    monkeypatch.setattr(causes, "PAGE", tmp_path / "causes.md")
+    causes.write(text)
+    assert causes.measured() == text
+    causes.write(causes.measured())
+    assert causes.PAGE.read_text("utf-8") == causes.page(text)
+    assert "| it was" in text
+    assert "1 have left no frame behind them" in text
+    assert "2 have left no record at all" in text
 
 
 def test_the_command_line_measures_and_shows(capsys: pytest.CaptureFixture[str]) -> None:
@@ -562,13 +560,15 @@ def test_the_command_line_measures_and_shows(capsys: pytest.CaptureFixture[str])
         main(["--show", "no such one"])
 
 
-def test_what_fails_is_in_no_readme(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_scenario_leaves_the_page_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def measured_in_part(chosen: list[Scenario], origin: Origin, jobs: int) -> tuple[Score, int, int, Any]:
         return judged(right()), 0, 1, [("broken", "why")] if origin == "log" else []
 
     written: list[str] = []
     monkeypatch.setattr("tests.truth.__main__.measure", measured_in_part)
-    monkeypatch.setattr("tests.truth.__main__.write_readme", written.append)
-    assert main(["--scenarios", "1", "--readme"]) == 1
+    monkeypatch.setattr("tests.truth.__main__.causes.write", written.append)
+    assert main(["--scenarios", "1", "--write"]) == 1
     assert written == []
     assert "FAILED broken" in capsys.readouterr().out
