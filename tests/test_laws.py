@@ -83,9 +83,6 @@ TESTED_IN = {
     "background": "coordinator/test_coordinator.py",
     "codec.classes": "codec/test_python.py",
     "codec.columns.pure": "codec/test_columns_parity.py",
-    "codec.columns.task": "codec/test_columns.py",
-    "codec.convert": "codec/test_golden.py",
-    "codec.diagnose": "codec/test_python.py",
     "coordinator.core.events": "coordinator/test_machine.py",
     "coordinator.core.versions": "coordinator/test_api_codec.py",
     "coordinator.server": "coordinator/test_coordinator.py",
@@ -101,12 +98,10 @@ TESTED_IN = {
     "records.model": "records/test_batch.py",
     "records.reader": "records/test_segment.py",
     "records.record": "records/test_batch.py",
-    "schema.constructs": "schema/test_construct_model.py",
     "schema.emit_classes": "test_laws.py",
     "schema.files": "schema/test_reader.py",
     "schema.generate": "test_laws.py",
     "schema.model": "schema/test_reader.py",
-    "schema.versions": "schema/test_reader.py",
     "simulation.violation": "simulation/test_script.py",
 }
 ROOMS = {
