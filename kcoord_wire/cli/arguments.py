@@ -12,15 +12,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-__all__ = [
-    "UsageError",
-    "add_command",
-    "argument",
-    "parse_positive",
-    "parse_seconds",
-    "parse_setting",
-    "parse_size",
-]
+__all__ = ["UsageError", "add_command", "argument", "parse_positive", "parse_seconds", "parse_setting", "parse_size"]
 
 T = TypeVar("T")
 

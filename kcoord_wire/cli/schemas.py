@@ -54,13 +54,9 @@ def _list_messages(form: str) -> None:
 
 def _head(codec: kw.MessageCodec) -> dict[str, Any]:
     return {
-        "name": codec.name,
-        "api_key": codec.api_key,
-        "family": codec.family,
-        "type": codec.type,
-        "versions": list(codec.valid_versions),
-        "flexible": list(codec.flexible_versions),
-    }
+        "name": codec.name, "api_key": codec.api_key, "family": codec.family, "type": codec.type,
+        "versions": list(codec.valid_versions), "flexible": list(codec.flexible_versions),
+    }  # fmt: skip
 
 
 def _show_message(codec: kw.MessageCodec, form: str) -> None:

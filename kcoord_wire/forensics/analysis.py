@@ -52,16 +52,9 @@ from kcoord_wire.forensics.wire.traffic import read_sightings
 __all__ = ["TABLES", "Analysis", "Progress", "analyze", "analyze_records", "by_group", "tables_of", "write_tables"]
 
 TABLES: Mapping[str, type] = {
-    "groups": GroupSummary,
-    "rebalances": Rebalance,
-    "generations": Generation,
-    "states": StateInterval,
-    "members": MemberLife,
-    "ownership": Ownership,
-    "pauses": Pause,
-    "commits": CommitRow,
-    "findings": Finding,
-}
+    "groups": GroupSummary, "rebalances": Rebalance, "generations": Generation, "states": StateInterval,
+    "members": MemberLife, "ownership": Ownership, "pauses": Pause, "commits": CommitRow, "findings": Finding,
+}  # fmt: skip
 """The tables of a report: name, which is that of the Parquet file, and row type. ``losses`` is one more."""
 
 Progress = Callable[[str, int, int], None]

@@ -47,39 +47,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
-    "NS_PER_MS",
-    "Cause",
-    "CommitRow",
-    "Departure",
-    "Evidence",
-    "Exchange",
-    "Finding",
-    "Frame",
-    "Generation",
-    "GroupHistory",
-    "GroupSummary",
-    "Identity",
-    "LeaderAssignment",
-    "LogRow",
-    "Loss",
-    "MemberLife",
-    "MemberSubscription",
-    "Offered",
-    "OffsetsCommitted",
-    "Ownership",
-    "Pause",
-    "Rebalance",
-    "RemovedMember",
-    "StateInterval",
-    "Subscription",
-    "TopicPartitions",
-    "TopicSighting",
-    "arrow_schema",
-    "end_rebalance",
-    "new_rebalance",
-    "record_time_ns",
-    "table_of",
-]
+    "NS_PER_MS", "Cause", "CommitRow", "Departure", "Evidence", "Exchange", "Finding", "Frame", "Generation",
+    "GroupHistory", "GroupSummary", "Identity", "LeaderAssignment", "LogRow", "Loss", "MemberLife",
+    "MemberSubscription", "Offered", "OffsetsCommitted", "Ownership", "Pause", "Rebalance", "RemovedMember",
+    "StateInterval", "Subscription", "TopicPartitions", "TopicSighting", "arrow_schema", "end_rebalance",
+    "new_rebalance", "record_time_ns", "table_of",
+]  # fmt: skip
 
 NS_PER_MS: Final = 1_000_000
 _INT64: Final = 2**63 - 1
@@ -476,27 +449,12 @@ def new_rebalance(
     :param is_start_known: False where `started_ns` is only the first sign of it: the durations from there are None then
     """
     rebalance = Rebalance(
-        group_id=group_id,
-        number=number,
-        generation_id=generation_id,
-        started_ns=started_ns,
-        joined_ns=joined_ns,
-        ended_ns=None,
-        outcome=outcome,
-        cause=cause,
-        **(trigger or Identity())._asdict(),
-        reason=reason,
-        detail=detail,
-        confidence=confidence,
-        evidence=evidence,
-        protocol_type=protocol_type,
-        assignor=assignor,
-        leader_id=leader_id,
-        cooperative=cooperative,
-        members_before=members_before,
-        members_after=members_after,
+        group_id=group_id, number=number, generation_id=generation_id, started_ns=started_ns, joined_ns=joined_ns,
+        ended_ns=None, outcome=outcome, cause=cause, **(trigger or Identity())._asdict(), reason=reason, detail=detail,
+        confidence=confidence, evidence=evidence, protocol_type=protocol_type, assignor=assignor, leader_id=leader_id,
+        cooperative=cooperative, members_before=members_before, members_after=members_after,
         removed=[] if removed is None else removed,
-    )
+    )  # fmt: skip
     if is_start_known and joined_ns is not None:
         rebalance.joining_ms = (joined_ns - started_ns) / NS_PER_MS
     if ended_ns is not None:

@@ -31,16 +31,7 @@ from kcoord_wire.forensics.analysis import TABLES
 from kcoord_wire.forensics.detectors import detect
 from kcoord_wire.forensics.exchanges.matcher import RECORDING_FILE, Matcher, name_topics
 from kcoord_wire.forensics.log.history import group_of, log_history
-from kcoord_wire.forensics.model import (
-    Exchange,
-    Frame,
-    GroupHistory,
-    LogRow,
-    Loss,
-    Rebalance,
-    TopicSighting,
-    table_of,
-)
+from kcoord_wire.forensics.model import Exchange, Frame, GroupHistory, LogRow, Loss, Rebalance, TopicSighting, table_of
 from kcoord_wire.forensics.wire.history import wire_history
 from kcoord_wire.forensics.wire.traffic import TopicSightings, read_sightings
 from kcoord_wire.spark.rows import as_arrow, as_spark, instances, spark_schema, wire_schema

@@ -35,10 +35,7 @@ _COLUMNS: Final[Mapping[ApiKey, tuple[tuple[str, ...], tuple[str, ...]]]] = {  #
             *("group_id", "generation_id_or_member_epoch", "member_id", "group_instance_id", "topics.name"),
             *("topics.topic_id", "topics.partitions.partition_index", "topics.partitions.committed_offset"),
         ),
-        (
-            *("topics.name", "topics.topic_id"),
-            *("topics.partitions.partition_index", "topics.partitions.error_code"),
-        ),
+        (*("topics.name", "topics.topic_id"), *("topics.partitions.partition_index", "topics.partitions.error_code")),
     ),
     ApiKey.OFFSET_FETCH: (
         ("group_id", "groups.group_id", "groups.member_id", "groups.member_epoch"),

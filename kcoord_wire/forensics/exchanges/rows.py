@@ -450,12 +450,7 @@ def _find_coordinators(pairs: Decoded, _: BatchMemory) -> pa.RecordBatch:
 
 
 _MAKERS: Final[Mapping[str, Callable[[Decoded, BatchMemory], pa.RecordBatch]]] = {
-    "OffsetCommit": _offset_commits,
-    "OffsetFetch": _offset_fetches,
-    "FindCoordinator": _find_coordinators,
-    "JoinGroup": _joins,
-    "Heartbeat": _heartbeats,
-    "LeaveGroup": _leaves,
-    "SyncGroup": _syncs,
+    "OffsetCommit": _offset_commits, "OffsetFetch": _offset_fetches, "FindCoordinator": _find_coordinators,
+    "JoinGroup": _joins, "Heartbeat": _heartbeats, "LeaveGroup": _leaves, "SyncGroup": _syncs,
     "ConsumerGroupHeartbeat": _consumer_heartbeats,
-}
+}  # fmt: skip

@@ -35,13 +35,9 @@ _POLL_SECONDS: Final = 0.2
 _MAX_MESSAGES: Final = 10_000  # of one call to librdkafka
 _CONNECT_SECONDS: Final = 10.0  # a running broker answers long before
 _READS_ONLY: Final = {
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    "allow.auto.create.topics": False,
-    "auto.offset.reset": "error",
-    "isolation.level": "read_committed",
-    "enable.partition.eof": True,
-}
+    "enable.auto.commit": False, "enable.auto.offset.store": False, "allow.auto.create.topics": False,
+    "auto.offset.reset": "error", "isolation.level": "read_committed", "enable.partition.eof": True,
+}  # fmt: skip
 
 
 class TopicError(OSError):
@@ -91,11 +87,7 @@ class _TopicReader:
         self._patience = patience_s
         self._complaint: Any = None
         self._consumer: Any = None
-        self._config: dict[str, Any] = {
-            **config,
-            "bootstrap.servers": bootstrap,
-            "error_cb": self._complained,
-        }
+        self._config: dict[str, Any] = {**config, "bootstrap.servers": bootstrap, "error_cb": self._complained}
         self._group = self._config.pop("group.id", "kcoord-wire-reader")  # librdkafka requires one; it is not joined
 
     def close(self) -> None:
@@ -217,14 +209,9 @@ class _TopicReader:
     def _row(self, message: Any) -> LogRow:
         offset, partition = message.offset(), message.partition()
         return LogRow(
-            source=f"{self._topic}-{partition}",
-            partition=partition,
-            offset=offset,
-            position=offset,
-            time_ns=record_time_ns(message.timestamp()[1]),
-            key=message.key(),
-            value=message.value(),
-        )
+            source=f"{self._topic}-{partition}", partition=partition, offset=offset, position=offset,
+            time_ns=record_time_ns(message.timestamp()[1]), key=message.key(), value=message.value(),
+        )  # fmt: skip
 
     def _spans(self, partitions: Sequence[int], until_end: bool) -> dict[int, _Span]:
         """Return what there is to read of each partition."""

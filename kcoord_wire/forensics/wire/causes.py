@@ -64,13 +64,9 @@ class CauseFinder:
         start = trace.start
         rule = next(rule for rule in RULES if start.kind in rule.starts and rule.holds(facts))
         explanation = Explanation(
-            rule.name,
-            rule.cause,
-            rule.confidence_for(facts),
-            facts.fill(rule.sentence),
-            [fact for cite in rule.evidence for fact in cite(facts)],
-            facts.reason,
-        )
+            rule.name, rule.cause, rule.confidence_for(facts), facts.fill(rule.sentence),
+            [fact for cite in rule.evidence for fact in cite(facts)], facts.reason,
+        )  # fmt: skip
         if start.request is not None:
             self._background.rules[start.request.asked] = rule.name
             if start.inferred:

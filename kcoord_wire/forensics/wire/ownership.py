@@ -169,15 +169,9 @@ def _pause(
     group_id: str, last: Holding, from_ns: int, following: Holding | None, spans: Sequence[tuple[int, int | None]]
 ) -> Pause:
     return Pause(
-        group_id,
-        last.partition[0],
-        last.partition[1],
-        from_ns,
-        None if following is None else following.from_ns,
-        last.member.member_id,
-        None if following is None else following.member.member_id,
-        _rebalance_at(from_ns, spans),
-    )
+        group_id, last.partition[0], last.partition[1], from_ns, None if following is None else following.from_ns,
+        last.member.member_id, None if following is None else following.member.member_id, _rebalance_at(from_ns, spans),
+    )  # fmt: skip
 
 
 def _rebalance_at(now_ns: int, spans: Sequence[tuple[int, int | None]]) -> int | None:

@@ -16,18 +16,9 @@ from kcoord_wire.forensics.wire.moments import Moment
 from kcoord_wire.forensics.wire.traffic import GroupRequest, Leaver, Offer, Partition
 
 __all__ = [
-    "COMPLETING",
-    "EMPTY",
-    "PREPARING",
-    "STABLE",
-    "UNKNOWN_STATE",
-    "MemberTrace",
-    "RebalanceTrace",
-    "Start",
-    "StartKind",
-    "Why",
-    "is_cooperative",
-]
+    "COMPLETING", "EMPTY", "PREPARING", "STABLE", "UNKNOWN_STATE", "MemberTrace", "RebalanceTrace", "Start",
+    "StartKind", "Why", "is_cooperative",
+]  # fmt: skip
 
 EMPTY: Final = "Empty"
 PREPARING: Final = "PreparingRebalance"

@@ -15,13 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from kcoord_wire.forensics.model import (
-    Evidence,
-    Finding,
-    GroupHistory,
-    Loss,
-    Rebalance,
-)
+from kcoord_wire.forensics.model import Evidence, Finding, GroupHistory, Loss, Rebalance
 from kcoord_wire.report.digest import NAMELESS_GROUP, Digest, digests, worst_findings
 from kcoord_wire.report.formatting import counted, duration, iso, name_if_known, name_of, shown, utc
 from kcoord_wire.report.page.cause_styles import ABOUT, COLOURS, OTHER
@@ -239,17 +233,12 @@ def _file(source: str) -> str:
 
 def _finding(row: Finding, clock: GroupClock) -> FindingKeys:
     return {
-        "detector": shown(row.detector, 60),
-        "severity": shown(row.severity, 20),
-        "start": clock.ms(row.from_ns),
-        "end": clock.end(row.to_ns),
-        "text": shown(row.text, 600),
-        "advice": shown(row.advice, 600),
+        "detector": shown(row.detector, 60), "severity": shown(row.severity, 20), "start": clock.ms(row.from_ns),
+        "end": clock.end(row.to_ns), "text": shown(row.text, 600), "advice": shown(row.advice, 600),
         "value": row.value if math.isfinite(row.value) else None,
         "threshold": row.threshold if math.isfinite(row.threshold) else None,
-        "rebalances": row.rebalances[:_OF_FINDING],
-        "more": max(0, len(row.rebalances) - _OF_FINDING),
-    }
+        "rebalances": row.rebalances[:_OF_FINDING], "more": max(0, len(row.rebalances) - _OF_FINDING),
+    }  # fmt: skip
 
 
 # ---- curves

@@ -74,14 +74,9 @@ def _page(data: PageKeys, title: str) -> str:
         )
     )
     slots = {
-        "policy": policy,
-        "title": html.escape(shown(title)),
-        "style": style,
-        "library": library,
-        "script": script,
-        "data": _json(data),
-        "charts": _json(chart_specs()),
-    }
+        "policy": policy, "title": html.escape(shown(title)), "style": style, "library": library, "script": script,
+        "data": _json(data), "charts": _json(chart_specs()),
+    }  # fmt: skip
     return _SLOT.sub(lambda slot: slots[slot[1]], (FOLDER / "page.html").read_text("utf-8"))
 
 
