@@ -124,9 +124,7 @@ def holders(claims: Mapping[str, Claim]) -> dict[TopicPartition, str | None]:
 
 
 def balance(
-    partitions_per_topic: Mapping[str, int],
-    members: Mapping[str, MemberSubscription],
-    claims: Mapping[str, Claim],
+    partitions_per_topic: Mapping[str, int], members: Mapping[str, MemberSubscription], claims: Mapping[str, Claim]
 ) -> Assignment:
     """Return the balanced assignment that keeps as many of the claims as possible."""
     order = in_order(members)

@@ -50,11 +50,7 @@ class Listener:
     """
 
     def __init__(
-        self,
-        limits: PeerLimits,
-        metrics: Metrics,
-        users: Users | None,
-        make: Callable[[ConnectionOwner], Connection],
+        self, limits: PeerLimits, metrics: Metrics, users: Users | None, make: Callable[[ConnectionOwner], Connection]
     ) -> None:
         self.limits = limits
         self.metrics = metrics

@@ -18,12 +18,7 @@ from io import BytesIO
 from typing import Final, Protocol
 
 from kcoord_wire.errors import DecodeError
-from kcoord_wire.records.decoding import (
-    DEFAULT_MAX_DECOMPRESSED,
-    DEFAULT_MAX_DEPTH,
-    DEFAULT_MAX_OBJECTS,
-    ReadLimits,
-)
+from kcoord_wire.records.decoding import DEFAULT_MAX_DECOMPRESSED, DEFAULT_MAX_DEPTH, DEFAULT_MAX_OBJECTS, ReadLimits
 from kcoord_wire.records.model import Batch
 from kcoord_wire.records.reader import PREFIX_SIZE, batch_size, decode_any
 

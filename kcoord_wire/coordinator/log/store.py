@@ -41,13 +41,7 @@ from kcoord_wire.coordinator.log.segments import (
 )
 from kcoord_wire.disk import Disk, DiskFile
 from kcoord_wire.errors import DecodeError
-from kcoord_wire.records import (
-    OffsetsRecord,
-    Record,
-    decode_offsets_record,
-    encode_batch,
-    encode_offsets_record,
-)
+from kcoord_wire.records import OffsetsRecord, Record, decode_offsets_record, encode_batch, encode_offsets_record
 from kcoord_wire.records.model import MAX_INT64
 
 __all__ = ["CorruptLogError", "Recovered", "Store", "Sync"]

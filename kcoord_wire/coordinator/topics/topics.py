@@ -339,11 +339,7 @@ class Topics:
         node = self.endpoint.node_id
         partitions = [
             m.MetadataResponsePartition(
-                partition_index=index,
-                leader_id=node,
-                leader_epoch=LEADER_EPOCH,
-                replica_nodes=[node],
-                isr_nodes=[node],
+                partition_index=index, leader_id=node, leader_epoch=LEADER_EPOCH, replica_nodes=[node], isr_nodes=[node]
             )
             for index in range(len(topic.logs))
         ]

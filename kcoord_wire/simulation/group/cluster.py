@@ -110,13 +110,7 @@ class Cluster:
             store_options={"segment_bytes": segment_bytes, "min_compaction_bytes": min_compaction_bytes},
         )
         self._wire = Wire(
-            self._clock,
-            self._coordinator,
-            self._topics,
-            self.processes,
-            latency_ms=latency_ms,
-            faults=faults,
-            tap=tap,
+            self._clock, self._coordinator, self._topics, self.processes, latency_ms=latency_ms, faults=faults, tap=tap
         )
         self._members = Members(self._clock, self._topics, self.processes, self.invariants, self._wire)
         for name in [f"m{number}" for number in range(1, members + 1)] if isinstance(members, int) else members:

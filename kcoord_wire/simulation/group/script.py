@@ -127,16 +127,7 @@ _ASSIGNOR_LISTS: Final = (
     ("cooperative-sticky",),
     ("cooperative-sticky", "range"),
 )
-_STRAYS: Final = (
-    "heartbeat",
-    "commit",
-    "leave",
-    "simple commit",
-    "delete group",
-    "delete offsets",
-    "describe",
-    "list",
-)
+_STRAYS: Final = ("heartbeat", "commit", "leave", "simple commit", "delete group", "delete offsets", "describe", "list")
 _APIS: Final = ("FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch")
 _MEDDLINGS: Final[tuple[Literal["delay", "drop", "duplicate", "error", "disconnect"], ...]] = (
     "delay",

@@ -16,12 +16,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from kcoord_wire.codec.headers import (
-    decode_request,
-    decode_response,
-    encode_request,
-    encode_response,
-)
+from kcoord_wire.codec.headers import decode_request, decode_response, encode_request, encode_response
 from kcoord_wire.consumer.events import Arrived, Disconnected, MemberState, Send
 from kcoord_wire.coordinator.fault_injection import CLEAN, Faults, Injection
 from kcoord_wire.coordinator.faulted_exchange import FaultedExchange
