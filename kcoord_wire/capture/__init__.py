@@ -14,13 +14,6 @@ from kcoord_wire.capture.pcap import CaptureError
 from kcoord_wire.extras import MissingLibraryError
 
 __all__ = [
-    "CaptureError",
-    "CaptureReport",
-    "CapturedFrame",
-    "FrameDecoder",
-    "MissingLibraryError",
-    "RawConversation",
-    "RawFrame",
-    "read_capture",
-    "read_raw_frames",
-]
+    "CaptureError", "CaptureReport", "CapturedFrame", "FrameDecoder", "MissingLibraryError", "RawConversation",
+    "RawFrame", "read_capture", "read_raw_frames",
+]  # fmt: skip

@@ -33,21 +33,9 @@ from kcoord_wire.messages import (
 )
 
 __all__ = [
-    "NEVER",
-    "InFlight",
-    "Kind",
-    "Pending",
-    "commit",
-    "fetch_offsets",
-    "fetched_group",
-    "find_coordinator",
-    "found_coordinator",
-    "heartbeat",
-    "is_static",
-    "join",
-    "leave",
-    "sync",
-]
+    "NEVER", "InFlight", "Kind", "Pending", "commit", "fetch_offsets", "fetched_group", "find_coordinator",
+    "found_coordinator", "heartbeat", "is_static", "join", "leave", "sync",
+]  # fmt: skip
 
 NEVER: Final = 1 << 62
 """Later than any time, in ms."""

@@ -25,20 +25,9 @@ if TYPE_CHECKING:
     from kcoord_wire.coordinator.security import Users
 
 __all__ = [
-    "Coordinator",
-    "CorruptLogError",
-    "Endpoint",
-    "Fault",
-    "Faults",
-    "GroupConfig",
-    "GroupMachine",
-    "PeerLimits",
-    "Permissions",
-    "RebalanceAccount",
-    "SettingsError",
-    "Trigger",
-    "Users",
-]
+    "Coordinator", "CorruptLogError", "Endpoint", "Fault", "Faults", "GroupConfig", "GroupMachine", "PeerLimits",
+    "Permissions", "RebalanceAccount", "SettingsError", "Trigger", "Users",
+]  # fmt: skip
 
 _MODULES = {
     "core.config": ("Endpoint", "GroupConfig", "SettingsError"),

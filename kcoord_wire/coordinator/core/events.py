@@ -22,21 +22,9 @@ from typing import Any, NamedTuple
 from kcoord_wire.machines import Tick
 
 __all__ = [
-    "Append",
-    "Effect",
-    "Event",
-    "Load",
-    "LogRecord",
-    "Phase",
-    "RebalanceAccount",
-    "RebalanceReport",
-    "Removal",
-    "Reply",
-    "Request",
-    "Resign",
-    "Tick",
-    "Trigger",
-]
+    "Append", "Effect", "Event", "Load", "LogRecord", "Phase", "RebalanceAccount", "RebalanceReport", "Removal",
+    "Reply", "Request", "Resign", "Tick", "Trigger",
+]  # fmt: skip
 
 
 class LogRecord(NamedTuple):

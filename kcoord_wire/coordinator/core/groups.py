@@ -43,21 +43,9 @@ from kcoord_wire.coordinator.core.timers import Timer
 from kcoord_wire.error_codes import ErrorCode
 
 __all__ = [
-    "CONSUMER",
-    "FOREVER",
-    "NO_EPOCH",
-    "TRANSITIONS",
-    "Committed",
-    "EffectCollector",
-    "Group",
-    "IllegalMoveError",
-    "Member",
-    "Move",
-    "Protocols",
-    "State",
-    "Subscribed",
-    "TopicNames",
-]
+    "CONSUMER", "FOREVER", "NO_EPOCH", "TRANSITIONS", "Committed", "EffectCollector", "Group", "IllegalMoveError",
+    "Member", "Move", "Protocols", "State", "Subscribed", "TopicNames",
+]  # fmt: skip
 
 CONSUMER: Final = "consumer"
 """The protocol type of consumers; the coordinator reads subscriptions of such groups only."""
@@ -175,19 +163,9 @@ class Member:
     """
 
     __slots__ = (
-        "assignment",
-        "client_host",
-        "client_id",
-        "group_instance_id",
-        "is_new",
-        "join",
-        "member_id",
-        "protocols",
-        "rebalance_timeout_ms",
-        "session",
-        "session_timeout_ms",
-        "sync",
-    )
+        "assignment", "client_host", "client_id", "group_instance_id", "is_new", "join", "member_id", "protocols",
+        "rebalance_timeout_ms", "session", "session_timeout_ms", "sync",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -241,29 +219,10 @@ class Group:
     """
 
     __slots__ = (
-        "_offered",
-        "filling",
-        "filling_grew",
-        "generation_id",
-        "group_id",
-        "instances",
-        "join_timer",
-        "leader_id",
-        "members",
-        "offsets",
-        "pending",
-        "protocol",
-        "protocol_type",
-        "rebalance",
-        "removed",
-        "state",
-        "state_since",
-        "subscribed",
-        "sync_timer",
-        "unsynced",
-        "waiting",
-        "written",
-    )
+        "_offered", "filling", "filling_grew", "generation_id", "group_id", "instances", "join_timer", "leader_id",
+        "members", "offsets", "pending", "protocol", "protocol_type", "rebalance", "removed", "state", "state_since",
+        "subscribed", "sync_timer", "unsynced", "waiting", "written",
+    )  # fmt: skip
 
     def __init__(self, group_id: str, now: int) -> None:
         self.group_id = group_id
