@@ -11,7 +11,7 @@ Laws:
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
 __all__ = [
     "DECODE_KINDS",
@@ -49,8 +49,8 @@ EncodeKind = Literal[
     "version",  # a version that the schema does not have, or a value that this version cannot carry
     "tag",  # unknown tags that are unsorted, defined by the schema, or not allowed in this version
 ]
-DECODE_KINDS: tuple[str, ...] = get_args(DecodeKind)
-ENCODE_KINDS: tuple[str, ...] = get_args(EncodeKind)
+DECODE_KINDS: Final[tuple[str, ...]] = get_args(DecodeKind)
+ENCODE_KINDS: Final[tuple[str, ...]] = get_args(EncodeKind)
 
 
 class WireError(ValueError):
@@ -127,7 +127,7 @@ class SchemaError(ValueError):
         return f"{place}: {self.where}: {self.rule}"
 
 
-_DECODE_TEXTS = {
+_DECODE_TEXTS: Final = {
     "truncated": "{a} bytes are needed, {b} are left",
     "length": "a length of {a} cannot be",
     "null": "it cannot be null in this version",
@@ -138,7 +138,7 @@ _DECODE_TEXTS = {
     "range": "it must lie between {a} and {b}",
     "trailing": "{a} bytes are left after the message",
 }
-_ENCODE_TEXTS = {
+_ENCODE_TEXTS: Final = {
     "type": "the value is of the wrong type, or not set",
     "range": "it must lie between {a} and {b}",
     "length": "it is {a} long, at most {b} can be written",

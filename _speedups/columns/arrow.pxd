@@ -3,9 +3,9 @@
 
 Laws:
 
-* Everything a batch hands over belongs to one Holder: blocks of memory, and the input where views point into it. It counts the
-  arrays that are not released yet; with the last of them everything goes, on whatever thread, without Python.
-* A child may be moved out and outlive its parent: it counts for itself.
+* Everything a batch hands over belongs to one Holder: blocks of memory, and the input if views point into it. It counts the
+  arrays that are not released yet; the release of the last one frees everything, on any thread, without Python.
+* A child may be moved out and outlive its parent: it is counted separately.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -35,7 +35,7 @@ cdef struct Holder:
     int64_t n_blocks
     int64_t room
     void** blocks
-    ArrowArray input  # released with the rest; its `release` is NULL where it was let go before
+    ArrowArray input  # released with the rest; its `release` is NULL if it was released before
 
 
 cdef inline Holder* new_holder() noexcept nogil:
@@ -53,7 +53,7 @@ cdef inline void drop_holder(Holder* h) noexcept nogil:
 
 
 cdef inline void* held(Holder* h, void* block) noexcept nogil:
-    """The block, which is the holder's from now on; NULL, and the block freed, where memory is out."""
+    """Make the holder own the block, and return it; free the block and return NULL if memory is exhausted."""
     cdef void** blocks
     if block == NULL:
         return NULL
@@ -81,7 +81,7 @@ cdef inline void release_array(ArrowArray* a) noexcept nogil:
 
 
 cdef inline bint open_array(ArrowArray* a, Holder* h, int64_t length, int64_t n_buffers, int64_t n_children) noexcept nogil:
-    """Set up `a`, with places for its buffers and its children; False where memory is out."""
+    """Set up `a`, with room for its buffers and its children; False if memory is exhausted."""
     cdef ArrowArray* children
     cdef int64_t i
     memset(a, 0, sizeof(ArrowArray))
@@ -104,17 +104,17 @@ cdef inline bint open_array(ArrowArray* a, Holder* h, int64_t length, int64_t n_
     return True
 
 
-# What the columns of a batch share when they are handed over.
+# The data that the columns of a batch share when they are handed over.
 cdef struct Batch:
     Holder* holder
-    const void* zeros  # as many as the largest buffer of a column that was never written
+    const void* zeros  # as large as the largest buffer of a column that was never written
     int64_t n_variadic
     const void** variadic
     const int64_t* sizes
 
 
 cdef inline bint give(Column* c, ArrowArray* a, Batch* b, int64_t length, const uint8_t* present) noexcept nogil:
-    """Move the column's buffers into `a`. `present`: the rows in which it is written at all; NULL for all slots."""
+    """Move the column's buffers into `a`. `present`: the rows in which the column is written; NULL for all slots."""
     cdef Holder* h = b.holder
     cdef bint written = c.level.capacity > 0
     cdef int64_t i
@@ -168,7 +168,7 @@ cdef inline bint give(Column* c, ArrowArray* a, Batch* b, int64_t length, const 
 
 
 cdef inline void* trimmed(void* block, int64_t used) noexcept nogil:
-    """The block, or a smaller one where it is much too large."""
+    """The block, or a smaller copy if it is much too large."""
     cdef void* less = resized(block, used + SLACK) if size_of(block) > 4096 else block
     return block if less == NULL else less
 

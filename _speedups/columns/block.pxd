@@ -3,10 +3,10 @@
 
 Laws:
 
-* One frame's positions depend on each other, those of different frames do not: the processor reads them at the same time
+* The positions in one frame depend on each other, those of different frames do not: the processor reads them in parallel
   (JoinGroup requests of 500 bytes, `python -m tests.bench.columns`: 40 % less time).
 * A column's slots are written in the order of the rows, as walk_over does, and with the same bytes.
-* Any frame that is refused ends the block; what was written of it is the caller's to take back.
+* Any frame that is refused ends the block; the caller takes back what was written of it.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -20,7 +20,7 @@ cdef enum:
     BLOCK = 64  # frames
 
 
-# Frames of one message at one version, in rows that follow each other.
+# Frames of one message at one version, in consecutive rows.
 cdef struct Frames:
     int n
     int64_t row
@@ -29,7 +29,7 @@ cdef struct Frames:
 
 
 cdef inline bint read_texts(Instruction* it, Frames* f, State* s) noexcept nogil:
-    """`read_string` for each frame, of a column that copies; False where one is refused."""
+    """`read_string` for each frame, into a column that copies; False if one is refused."""
     cdef Column* c = it.column
     cdef uint8_t* data = c.data
     cdef int32_t* ends = c.offsets + f.row + 1
@@ -42,7 +42,7 @@ cdef inline bint read_texts(Instruction* it, Frames* f, State* s) noexcept nogil
     cdef int j
     for j in range(f.n):
         p = quick_length(it, f.p[j], f.end[j], &n)
-        # SAFETY: as in read_string; what is not plain goes there.
+        # SAFETY: as in read_string, which reads everything that is not plain.
         if 0 <= n <= high and n <= f.end[j] - p and used + n <= room and copy_ascii(data + used, p, n, safe):
             used += n
             ends[j] = <int32_t>used
@@ -67,7 +67,7 @@ cdef inline bint read_texts(Instruction* it, Frames* f, State* s) noexcept nogil
 
 
 cdef inline bint read_views(Instruction* it, Frames* f, State* s) noexcept nogil:
-    """`read_string` for each frame, of a column that points; False where one is refused."""
+    """`read_string` for each frame, into a column of views; False if one is refused."""
     cdef uint8_t* views = it.column.data + 16 * f.row
     cdef int64_t high = it.high
     cdef int64_t place
@@ -78,10 +78,10 @@ cdef inline bint read_views(Instruction* it, Frames* f, State* s) noexcept nogil
     cdef int j
     for j in range(f.n):
         p = quick_length(it, f.p[j], f.end[j], &n)
-        # SAFETY: as in read_string; what is not plain goes there.
+        # SAFETY: as in read_string, which reads everything that is not plain.
         if 0 <= n <= high and n <= f.end[j] - p and all_ascii(p, n, safe):
             place = p - origin
-            # A block's frames are never those of a binary_view: their shift is CHUNK.
+            # The frames of a block never come from a binary_view, so their shift is CHUNK.
             put_view(views + 16 * j, p, <int32_t>n, <int32_t>(place >> CHUNK), <int32_t>(place & (1 << CHUNK) - 1), safe)
             f.p[j] = p + n
             continue
@@ -99,7 +99,7 @@ cdef inline bint read_views(Instruction* it, Frames* f, State* s) noexcept nogil
 
 
 cdef inline bint walk_block(Walk* walk, Frames* f, State* s) noexcept nogil:
-    """`walk_over` for all of the frames; False where any of them is refused."""
+    """`walk_over` for all of the frames; False if any of them is refused."""
     cdef Instruction* it
     cdef Column* c
     cdef Code code

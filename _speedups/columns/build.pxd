@@ -1,14 +1,14 @@
 # cython: language_level=3
-"""Columns while they grow: buffers in Arrow's layout, made of one frame after the other.
+"""Columns while they grow: buffers in Arrow's layout, filled one frame after the other.
 
 Laws:
 
-* The columns of a level share its slots: the rows of the batch, or the elements of one array. A slot is written once, by every
-  column of its level, whatever the version: that is why the end of a column is where its offsets end, and why cutting a level
-  back to a slot undoes all that came after it, without any record of what that was.
-* A validity bitmap is made when the first null comes; until then, and in it by default, every slot is valid.
-* No buffer is asked for that is larger than a multiple of the bytes that are there: callers compare counts with those first.
-* Offsets stay below 2**31: what would pass that is refused before it is written.
+* The columns of a level share its slots: the rows of the batch, or the elements of one array. Every column of a
+  level writes each slot once, in any version. Therefore a column ends where its offsets end, and cutting a level back to a
+  slot undoes everything after that slot, without a record of what it was.
+* A validity bitmap is allocated at the first null; until then, and by default in the bitmap, every slot is valid.
+* No buffer is larger than a multiple of the bytes that the input has left: callers compare counts with those first.
+* Offsets stay below 2**31: a value that would pass that is refused before it is written.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
@@ -23,15 +23,15 @@ cdef extern from "columns.h":
     size_t size_of "kcoord_size"(const void*) noexcept nogil
 
 cdef enum:
-    SLACK = 32  # bytes behind the last that a copy may write
-    MOST = 0x7FFFFFFE  # what an offset may be
+    SLACK = 32  # bytes after the last one that a copy may write
+    MOST = 0x7FFFFFFE  # the largest offset
 
 
 cdef enum ColumnForm:
     FIXED = 0
     BITS = 1
     TEXT = 2  # strings and bytes, copied
-    VIEW = 3  # strings and bytes, pointed to
+    VIEW = 3  # strings and bytes, as views into the input
     LIST = 4
     FIELDS = 5  # a struct: its fields are columns of the same level
 
@@ -43,7 +43,7 @@ cdef enum Trouble:
 
 cdef struct Column:
     ColumnForm form
-    int width  # bytes of a slot in `data`; 0 where it has none there
+    int width  # bytes of a slot in `data`; 0 if it has no slots there
     Level* level
     Level* items  # of a LIST
     int n_fields
@@ -53,7 +53,7 @@ cdef struct Column:
     uint8_t* valid
     int64_t used  # bytes of TEXT
     int64_t room
-    int64_t hint  # how many there were in the batch before
+    int64_t hint  # the number in the previous batch
 
 
 cdef struct Level:
@@ -113,13 +113,13 @@ cdef inline int set_capacity(Level* level, int64_t capacity) noexcept nogil:
 
 
 cdef inline int add_slots(Level* level, int64_t n) noexcept nogil:
-    """Make `n` more slots, which the caller then writes."""
+    """Add `n` slots, which the caller then writes."""
     cdef int64_t capacity = level.length + n
     cdef int trouble
     if rare(capacity > level.capacity):
         if capacity > MOST:
             return OVERFLOW
-        # Capped at the limit, because nothing within the capacity is checked again.
+        # Capped at the limit, because slots within the capacity are not checked again.
         trouble = set_capacity(level, min(max(capacity, 2 * level.capacity, level.hint, 16), MOST))
         if trouble:
             return trouble
@@ -128,7 +128,7 @@ cdef inline int add_slots(Level* level, int64_t n) noexcept nogil:
 
 
 cdef inline int make_room(Column* c, int64_t n) noexcept nogil:
-    """See that `n` bytes of TEXT, and SLACK, fit behind what there is."""
+    """Make room for `n` more bytes of TEXT, and SLACK."""
     cdef int64_t room
     cdef void* block
     if not rare(c.used + n + SLACK > c.room):
@@ -140,7 +140,7 @@ cdef inline int make_room(Column* c, int64_t n) noexcept nogil:
     if block == NULL:
         return NO_MEMORY
     c.data = <uint8_t*>block
-    # Capped at the limit, because nothing within the room is checked again.
+    # Capped at the limit, because bytes within the room are not checked again.
     c.room = min(<int64_t>size_of(block), <int64_t>MOST + SLACK)
     return 0
 
@@ -168,7 +168,7 @@ cdef inline void write_empty(Column* c, int64_t slot) noexcept nogil:
 
 
 cdef inline int write_null(Column* c, int64_t slot) noexcept nogil:
-    """Null, and in all fields of a struct."""
+    """Write null, in a struct also to each of its fields."""
     cdef int i
     cdef int trouble = clear_valid(c, slot)
     write_empty(c, slot)
@@ -178,12 +178,12 @@ cdef inline int write_null(Column* c, int64_t slot) noexcept nogil:
 
 
 cdef inline void cut(Level* level, int64_t length) noexcept nogil:
-    """Take back the slots from `length` on, and all that they hold."""
+    """Take back the slots from `length` on, and everything that they hold."""
     cdef Column* c
     cdef int64_t i
     cdef int n
     if level.length == length:
-        return  # nothing came after it; there may be no offsets yet
+        return  # nothing was written after it; there may be no offsets yet
     for n in range(level.n_columns):
         c = level.columns[n]
         if c.form == TEXT:
@@ -197,7 +197,7 @@ cdef inline void cut(Level* level, int64_t length) noexcept nogil:
 
 
 cdef inline void take_back(Column* c, int64_t slot) noexcept nogil:
-    """Make the last slot that was written as if it were not; it is to be written again."""
+    """Undo the last slot that was written; it will be written again."""
     cdef int i
     if c.form == TEXT:
         c.used = c.offsets[slot]

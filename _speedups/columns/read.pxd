@@ -4,9 +4,9 @@
 Laws:
 
 * Values, errors and offsets are those of reading.pxd, the other walk over the same plan. An instruction without a column
-  checks what one with a column would: leaving columns out never changes what is refused.
-* Fixed-width neighbours are checked for their bytes once, at the first of them; where those are not there, `short_of` finds
-  which of them is refused, and why.
+  checks what one with a column checks: leaving columns out never changes what is refused.
+* The bytes of consecutive fixed-width fields are checked once, at the first of them; if bytes are missing, `short_of` finds
+  which field is refused, and why.
 * Every length and count is compared with the bytes that are left before a column grows by it.
 * Nothing here touches a Python object.
 """
@@ -29,7 +29,7 @@ cdef extern from "columns.h":
 
 
 cdef enum:
-    CHUNK = 30  # a view's place is an int32: larger inputs are buffers of 2**30 bytes, each reaching to the end
+    CHUNK = 30  # a view's offset is an int32: larger inputs become buffers at every 2**30 bytes, each reaching to the end
 
 
 cdef enum Code:
@@ -54,9 +54,9 @@ cdef enum Code:
     BYTES_TEXT = 15
     BYTES_VIEW = 16
     ELEMENTS = 17
-    NUMBERS = 18  # an array of fixed width, with nothing to check in it
+    NUMBERS = 18  # an array of fixed width whose elements need no check
     MARKED = 19  # a nullable struct
-    IF_MORE = 20  # a field that is there if any bytes are
+    IF_MORE = 20  # a field that is present if any bytes remain
     TAGS = 21
     # nothing on the wire
     DEFAULT_EMPTY = 22
@@ -75,22 +75,22 @@ cdef struct Tagged:
 cdef struct Instruction:
     Code code
     int length  # how a length, a count or a marker is written: plan.Length
-    int need  # bytes that this instruction and those after it read without looking
+    int need  # bytes that this instruction and those after it read without another check
     int size  # bytes of a fixed width
     bint nullable
     bint signed_
     int n_tags
     Column* column  # NULL: check only
-    Walk* body  # of an element, a nullable struct, a field that may be missing
+    Walk* body  # of an element, a nullable struct, or a field that may be missing
     Walk* absent
     Tagged* tags
-    int64_t least  # bytes of an element
+    int64_t least  # smallest number of bytes of an element
     int64_t low
     int64_t high
     uint64_t fixed
     const uint8_t* text  # a default, in memory that outlives the batch
     int32_t n_text
-    int32_t place  # of that text in the constants
+    int32_t place  # offset of that text in the constants
 
 
 cdef struct Walk:
@@ -100,16 +100,16 @@ cdef struct Walk:
 
 cdef struct State:
     const uint8_t* end
-    const uint8_t* safe  # up to where memory may be read
+    const uint8_t* safe  # end of the memory that may be read
     bint strict
     int kind
     const uint8_t* at
-    # where a view says that its bytes are
+    # what a view's offset refers to
     const uint8_t* origin
     int shift
     int32_t first_buffer
     int32_t constants  # the buffer of `texts`
-    Column texts  # where views are made: the bytes of defaults, then strings in which U+FFFD was put
+    Column texts  # only with views: the bytes of defaults, then strings in which U+FFFD was inserted
     int64_t block_version  # the version given for the gathered frames
 
 
@@ -143,7 +143,7 @@ cdef inline const uint8_t* read_varint(const uint8_t* p, State* s, uint32_t* val
 
 cdef inline const uint8_t* read_count(Instruction* it, const uint8_t* p, State* s, int64_t* n) noexcept nogil:
     """A length or count: -1 for null."""
-    # One byte of varint, and an int16 that is not negative, are nearly every length there is.
+    # Nearly all lengths are a varint of one byte, or an int16 that is not negative.
     if it.length == LENGTH_COMPACT:
         if p < s.end and 0 < p[0] < 0x80:
             n[0] = p[0] - 1
@@ -246,7 +246,7 @@ cdef inline const uint8_t* read_string(Instruction* it, const uint8_t* p, State*
 
 
 cdef inline int put_malformed(Instruction* it, const uint8_t* p, int64_t n, State* s, int64_t slot) noexcept nogil:
-    """Write a string that is not UTF-8 as Java's decoder reads it; its bytes are in no input, so a view needs a copy."""
+    """Write a string that is not UTF-8 as Java's decoder reads it; the input lacks those bytes, so a view needs a copy."""
     cdef Column* c = it.column
     cdef Column* texts = c
     cdef int64_t size
@@ -256,7 +256,7 @@ cdef inline int put_malformed(Instruction* it, const uint8_t* p, int64_t n, Stat
     if it.code == STRING_VIEW:
         texts = &s.texts
     else:
-        c.used -= n  # replaces the copy of the string as it is
+        c.used -= n  # replaces the copy of the unchanged string
     size = as_java(NULL, p, n)
     trouble = make_room(texts, size)
     if trouble:
@@ -298,7 +298,7 @@ cdef inline const uint8_t* read_bytes(Instruction* it, const uint8_t* p, State* 
 
 
 cdef inline const uint8_t* quick_length(Instruction* it, const uint8_t* p, const uint8_t* end, int64_t* n) noexcept nogil:
-    """A length of one byte of varint, or of an int16: nearly every one there is. -1 is null, -2 any other."""
+    """A length in a varint of one byte, or in an int16, as nearly all are. -1 is null, -2 is any other."""
     n[0] = -2
     if it.length == LENGTH_COMPACT:
         if p < end and p[0] < 0x80:
@@ -311,11 +311,11 @@ cdef inline const uint8_t* quick_length(Instruction* it, const uint8_t* p, const
 
 
 cdef inline const uint8_t* quick_string(Instruction* it, const uint8_t* p, State* s, int64_t slot) noexcept nogil:
-    """`read_string` where all is plain, without a call."""
+    """`read_string` for the plain case, without a call."""
     cdef Column* c = it.column
     cdef int64_t n = 0
     cdef const uint8_t* text = quick_length(it, p, s.end, &n)
-    # SAFETY: as in read_string; what is not plain goes there.
+    # SAFETY: as in read_string, which reads everything that is not plain.
     if 0 <= n <= it.high and n <= s.end - text:
         if it.code == STRING_TEXT:
             if c.used + n + SLACK <= c.room and copy_ascii(c.data + c.used, text, n, s.safe):
@@ -330,12 +330,12 @@ cdef inline const uint8_t* quick_string(Instruction* it, const uint8_t* p, State
 
 
 cdef inline const uint8_t* quick_bytes(Instruction* it, const uint8_t* p, State* s, int64_t slot) noexcept nogil:
-    """`read_bytes` where all is plain, without a call."""
+    """`read_bytes` for the plain case, without a call."""
     cdef Column* c = it.column
     cdef int64_t n = 0
     cdef const uint8_t* data = p + 1
     if it.length == LENGTH_COMPACT and s.end - p >= 2:
-        # SAFETY: as in read_bytes; what is not plain goes there.
+        # SAFETY: as in read_bytes, which reads everything that is not plain.
         n = p[0]
         if n >= 0x80 and 0 < p[1] < 0x80:
             n = (n & 0x7F) | <int64_t>p[1] << 7
@@ -382,7 +382,7 @@ cdef inline const uint8_t* read_bounded(Instruction* it, const uint8_t* p, State
 
 
 cdef inline const uint8_t* short_of(Walk* walk, int i, const uint8_t* p, State* s) noexcept nogil:
-    """What is wrong where the run of fixed widths that starts at instruction `i` is longer than what is left."""
+    """Record the refusal when the run of fixed widths that starts at instruction `i` needs more bytes than are left."""
     cdef Instruction* it
     while True:
         it = &walk.steps[i]
@@ -391,7 +391,7 @@ cdef inline const uint8_t* short_of(Walk* walk, int i, const uint8_t* p, State* 
         if it.code == BOOLEAN and s.strict and p[0] > 1:
             return refuse(s, VALUE, p)
         if it.code == BOUNDED:
-            # Without its column: the frame is refused whatever it holds.
+            # Without its column, because the frame is refused in any case.
             if not read_bounded_only(it, p, s):
                 return NULL
         p += it.size

@@ -1,11 +1,11 @@
 # cython: language_level=3
-"""The rows of a batch: which message a frame is, and what is done with one that fails.
+"""The rows of a batch: which message a frame holds, and how a frame that fails is handled.
 
 Laws:
 
-* A frame that fails half-way is taken back: its row is null, what its columns had taken of it is cut off again.
-* Frames of one message and version that follow each other are walked side by side; what that gives is what they give one by
-  one, for any of them that is not plain sends all of them there.
+* A frame that fails half-way is taken back: its row is null, and what was written to its columns is cut off again.
+* Consecutive frames of one message and version are walked side by side. The result is the same as one by one, because if any
+  of them is not plain, all of them are read one by one.
 * Headers are read as codec.headers does, with its exceptions.
 """
 
@@ -18,7 +18,7 @@ from read cimport *
 from cursor cimport TRAILING, TRUNCATED, VERSION, load16, load32
 
 cdef enum:
-    FEWEST = 4  # frames that are worth a block
+    FEWEST = 4  # frames for which a block is worthwhile
 
 
 cdef enum Form:
@@ -40,7 +40,7 @@ cdef struct Message:
     int64_t n_versions
     Version* versions
     Level* rows
-    Column* column  # NULL where nothing of it is kept
+    Column* column  # NULL if none of its fields are kept
     uint8_t* present
     int64_t n_present
     int64_t filled
@@ -69,16 +69,16 @@ cdef struct Refusals:
     int64_t room
 
 
-# A decoder's messages, and how its rows are to be read.
+# A decoder's messages, and how it reads rows.
 cdef struct Decoding:
     Form form
     bint strict
-    bint only_one  # whatever the key
+    bint only_one  # one message for all keys
     int n_messages
     Message* messages
-    uint16_t* route  # by key, as uint16: which message, from 1
+    uint16_t* route  # by key, as uint16: the message's number, from 1
     int old_header_key  # version 0 of this api has `old_header`
-    int downgraded_key  # this api answers in version 0 with this error where it lacks the version asked for (KIP-511)
+    int downgraded_key  # this api answers in version 0 with this error if it lacks the requested version (KIP-511)
     int downgraded_error
     Message head
     Walk* header
@@ -93,7 +93,7 @@ cdef inline int open_source(ArrowArray* a, Source* source, bint large, bint view
     source.small = NULL
     source.large = NULL
     source.views = NULL
-    source.data = <const uint8_t*>&source.n  # no byte of it is read
+    source.data = <const uint8_t*>&source.n  # a valid address; none of its bytes are read
     source.buffers = a.buffers
     if views:
         source.views = <const uint8_t*>a.buffers[1]
@@ -114,7 +114,7 @@ cdef inline int64_t first_byte(const Source* source) noexcept nogil:
 
 
 cdef inline int64_t input_bytes(const Source* source) noexcept nogil:
-    """How many bytes the frames have together, at most."""
+    """An upper bound of the frames' total size in bytes."""
     cdef int64_t total = 0
     cdef int64_t i
     if source.n == 0:
@@ -129,7 +129,7 @@ cdef inline int64_t input_bytes(const Source* source) noexcept nogil:
 
 
 cdef inline const uint8_t* frame_at(const Source* source, int64_t row, int64_t* size, State* s) noexcept nogil:
-    """Where the row's frame starts; NULL where it is null."""
+    """The start of the row's frame; NULL if the row is null."""
     cdef int64_t i = source.offset + row
     cdef const int32_t* view
     if source.valid != NULL and not source.valid[i >> 3] >> (i & 7) & 1:
@@ -145,7 +145,7 @@ cdef inline const uint8_t* frame_at(const Source* source, int64_t row, int64_t* 
     view = <const int32_t*>(source.views + 16 * i)
     size[0] = view[0]
     if view[0] <= 12:
-        # Nothing in it is longer than what lies in a view itself: no view points here.
+        # The frame lies in the view itself, so its strings fit into views too: no view points here.
         s.safe = <const uint8_t*>(view + 1) + view[0]
         s.origin = <const uint8_t*>(view + 1)
         return <const uint8_t*>(view + 1)
@@ -156,7 +156,7 @@ cdef inline const uint8_t* frame_at(const Source* source, int64_t row, int64_t* 
 
 
 cdef inline bint note(Refusals* refusals, int64_t row, int64_t offset, int kind) noexcept nogil:
-    """True where memory is out."""
+    """Record a refusal; True if memory is exhausted."""
     cdef Refusal* more
     if refusals.n == refusals.room:
         more = <Refusal*>resized(refusals.first, (2 * refusals.room + 64) * sizeof(Refusal))
@@ -180,7 +180,7 @@ cdef inline int open_message(Message* m, int64_t n) noexcept nogil:
 
 
 cdef inline void reach(Message* m, int64_t row) noexcept nogil:
-    """See that all rows before this one are written; this one is the next."""
+    """Fill the rows before this one, so that this one is the next to write."""
     if m.filled < row:
         fill(m.rows, m.filled, row)
     m.filled = row + 1
@@ -192,7 +192,7 @@ cdef inline void mark(Message* m, int64_t row) noexcept nogil:
 
 
 cdef inline void settle(Message* m, Frames* f, bint fine) noexcept nogil:
-    """Count the block's rows as read; or take them back."""
+    """Count the block's rows as read, or take them back."""
     cdef Column* c
     cdef int i
     cdef int j
@@ -211,7 +211,7 @@ cdef inline void settle(Message* m, Frames* f, bint fine) noexcept nogil:
 
 
 cdef inline void leave_empty(Message* m, int64_t row) noexcept nogil:
-    """Take back what a frame that failed has left in its row."""
+    """Take back what a failed frame has written in its row."""
     cdef int i
     take_back(m.column, row)
     for i in range(m.rows.n_columns):
@@ -219,7 +219,7 @@ cdef inline void leave_empty(Message* m, int64_t row) noexcept nogil:
 
 
 cdef inline void unread(Message* m, int64_t row) noexcept nogil:
-    """Take back a message that was read, for what came after it."""
+    """Take back a message that was read, because of the bytes after it."""
     if m.column != NULL:
         m.present[row >> 3] &= ~(1 << (row & 7))
         m.n_present -= 1
@@ -248,9 +248,9 @@ cdef inline void reset_message(Message* m) noexcept nogil:
 cdef inline int read_rows(
     Decoding* d, const Source* source, State* s, Refusals* refusals, const int64_t* key_of, const int64_t* version_of
 ) noexcept nogil:
-    """Every row into its columns. 0, or the Trouble that ends the batch."""
+    """Read every row into its columns. Return 0, or the Trouble that ends the batch."""
     cdef int64_t row = 0
-    cdef int64_t single = 0  # up to here, rows are read one by one
+    cdef int64_t single = 0  # rows before this one are read one by one
     cdef int64_t size = 0
     cdef int64_t key = 0
     cdef int64_t version = 0
@@ -294,13 +294,14 @@ cdef inline int read_rows(
         row += 1
     return 0
 
-# Frames of one message at one version, side by side. Whatever is not plain in one of them sends all of them back to be
-# read one by one, which says what is wrong with it.
+# ---- blocks: frames of one message at one version, side by side
+
+# If anything in one of them is not plain, all of them are read one by one, which reports the failure.
 
 cdef inline void gather(
     Decoding* d, const Source* source, State* s, Frames* f, int64_t row, const int64_t* key_of, const int64_t* version_of
 ) noexcept nogil:
-    """The frames from `row` on that are of the same message and version as the first; none if that has neither."""
+    """Collect the frames from `row` on that have the message and version of the first; no frames if it has neither."""
     cdef const uint8_t* start
     cdef int64_t size = 0
     cdef int64_t last = min(source.n, row + BLOCK)
@@ -339,7 +340,7 @@ cdef inline void gather(
         row += 1
 
 cdef inline bint read_block(Decoding* d, Frames* f, State* s, int64_t n, int64_t key) noexcept nogil:
-    """Read the frames; False where that has to be done one by one, and nothing of them is left in any column."""
+    """Read the frames; False if they must be read one by one, in which case no column holds anything of them."""
     cdef Message* m
     cdef Version* v
     cdef int64_t version = s.block_version
@@ -353,7 +354,7 @@ cdef inline bint read_block(Decoding* d, Frames* f, State* s, int64_t n, int64_t
     elif d.form == TYPED:
         key = <int16_t>load16(f.p[0])
     if d.form <= RESPONSE and (key == d.old_header_key or key == d.downgraded_key):
-        return False  # rules that only the walk row by row knows
+        return False  # only reading row by row has the rules of these keys
     m = NULL if key == INT64_MIN else message_of(d, key)
     if m == NULL:
         return False
@@ -388,7 +389,7 @@ cdef inline bint read_block(Decoding* d, Frames* f, State* s, int64_t n, int64_t
     settle(&d.head, f, fine)
     return fine
 
-# Each returns 0, the kind of the refusal (at `s.at`), or the Trouble.
+# ---- single rows: each function returns 0, the kind of the refusal (at `s.at`), or the Trouble
 
 cdef inline Message* message_of(Decoding* d, int64_t key) noexcept nogil:
     cdef int index
@@ -469,7 +470,7 @@ cdef inline int read_prefixed(Decoding* d, const uint8_t* start, State* s, int64
     known = min(version, m.first + m.n_versions - 1) - m.first
     if known < 0:
         return VERSION
-    # A newer version may only append: what follows is left unread.
+    # A newer version may only append fields: the bytes after ours are not read.
     return read_rest(d, m, known, start + 2, s, row, n, known == version - m.first)
 
 cdef inline int read_typed(Decoding* d, const uint8_t* start, State* s, int64_t row, int64_t n) noexcept nogil:
@@ -493,7 +494,7 @@ cdef inline void note_version(Decoding* d, const uint8_t* start, int64_t row) no
 cdef inline int read_rest(
     Decoding* d, Message* m, int64_t version, const uint8_t* p, State* s, int64_t row, int64_t n, bint whole
 ) noexcept nogil:
-    """The rest of the header, where it has tags, and the message."""
+    """Read the rest of the header, if it has tags, and the message."""
     cdef Version* v = &m.versions[version]
     if v.tags_before and d.form <= RESPONSE:
         p = walk_over(d.header_tags, p, s, row)
@@ -527,7 +528,7 @@ cdef inline const uint8_t* read_part(
 
 
 cdef inline bint give_rows(Message* m, Batch* b, int64_t n, ArrowArray** to, bint fields) noexcept:
-    """The message's column; or, of the header, each of its fields."""
+    """Hand over the message's column, or each field of the header."""
     cdef const uint8_t* present = <const uint8_t*>b.zeros
     cdef int i
     if m.rows.capacity:

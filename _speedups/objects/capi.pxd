@@ -1,7 +1,7 @@
 # cython: language_level=3
-"""The parts of Python's C API that the core stands on, and the constants that reading and writing share.
+"""The parts of Python's C API that the core uses, and the constants that reading and writing share.
 
-References are PyObject* throughout, owned or borrowed as each function says, so that Cython counts none on its own.
+References are PyObject* throughout, owned or borrowed as each function says, so that Cython adds no reference counting.
 """
 
 from cpython.object cimport PyObject, PyTypeObject
@@ -53,7 +53,7 @@ cdef extern from "Python.h":
 
 cdef extern from *:
     """
-    /* SAFETY: asked only of the member descriptors that __slots__ made; their PyMemberDef holds the slot's offset. */
+    /* SAFETY: called only with the member descriptors that __slots__ made; their PyMemberDef holds the slot's offset. */
     #include <structmember.h>
     static Py_ssize_t kcoord_member_offset(PyObject *descriptor) {
         return ((PyMemberDescrObject *)descriptor)->d_member->offset;
@@ -64,7 +64,7 @@ cdef extern from *:
     static PyObject *kcoord_no_tags, *kcoord_tags_attr, *kcoord_zero_uuid, *kcoord_uuid_safety;
     static PyTypeObject *kcoord_uuid_class;
     static Py_ssize_t kcoord_uuid_int, kcoord_uuid_safe;
-    /* An exact int of at most one digit: nearly every number there is. */
+    /* An exact int of at most one digit, as nearly all numbers are. */
     #if PY_VERSION_HEX >= 0x030C0000
     static inline int kcoord_small(PyObject *value, long long *number) {
         if (!PyLong_CheckExact(value) || !PyUnstable_Long_IsCompact((PyLongObject *)value)) return 0;
@@ -81,7 +81,7 @@ cdef extern from *:
         return 1;
     }
     #endif
-    /* Whether looking at the value runs no Python code. */
+    /* Whether the value can be examined without running Python code. */
     static inline int kcoord_inert(PyObject *value) {
         return PyUnicode_CheckExact(value) || PyLong_CheckExact(value) || PyBytes_CheckExact(value) || value == Py_None;
     }

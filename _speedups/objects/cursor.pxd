@@ -1,8 +1,8 @@
 # cython: language_level=3
-"""Reading: a position in a buffer, and what went wrong at which byte of which field.
+"""Reading: a position in a buffer, and the failure with its byte and field.
 
-Laws: nothing is read before `end - p` says that it is there. A failure is three stores; the path of fields is pushed while the
-stack unwinds, innermost first, and made into text by the function that started the read.
+Laws: nothing is read before `end - p` shows that it is there. Recording a failure takes three stores; the path of fields is
+pushed while the stack unwinds, innermost first, and the function that started the read turns it into text.
 """
 
 from cpython.object cimport PyObject
@@ -35,7 +35,7 @@ cdef struct Part:
 
 cdef struct Failure:
     Kind kind
-    int64_t a  # numbers for the text, their meaning is the kind's
+    int64_t a  # numbers for the text; the kind defines their meaning
     int64_t b
     int depth
     Part path[MAX_PATH]
@@ -46,7 +46,7 @@ cdef struct Cursor:
     const uint8_t* p
     const uint8_t* end
     bint strict
-    bint shared  # others may write the buffer meanwhile: it is not a bytes object
+    bint shared  # other code may write the buffer during the read: it is not a bytes object
     const uint8_t* at  # where the failure is
     Failure failure
 
@@ -80,8 +80,8 @@ cdef inline bint need(Cursor* c, Py_ssize_t n) noexcept nogil:
     return False
 
 
-# SAFETY: the loads read 2, 4 or 8 bytes at p; every caller has had `need` confirm them. Shifts keep them free of alignment
-# and byte-order assumptions; compilers make one load and one swap of each.
+# SAFETY: the loads read 2, 4 or 8 bytes at p; every caller has confirmed them with `need`. Shifts keep them free of alignment
+# and byte-order assumptions; compilers turn each into one load and one swap.
 cdef inline uint16_t load16(const uint8_t* p) noexcept nogil:
     return <uint16_t>((p[0] << 8) | p[1])
 
@@ -100,7 +100,7 @@ cdef inline bint read_uvarint(Cursor* c, uint32_t* value) noexcept nogil:
     cdef uint64_t result
     cdef uint8_t byte
     cdef int shift
-    # One byte is nearly every length there is.
+    # Nearly all lengths take one byte.
     if c.p < c.end and c.p[0] < 0x80:
         value[0] = c.p[0]
         c.p += 1

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Defaults: making the value of a field that is not on the wire, and telling whether a field holds it."""
+"""Defaults: making the value of a field that is not on the wire, and testing whether a field holds it."""
 
 from cpython.object cimport Py_EQ, PyObject
 
@@ -9,7 +9,7 @@ from slots cimport *
 
 
 cdef inline PyObject* new_list(Py_ssize_t n) noexcept:
-    """A list of `n` empty places, untracked until `finish_list`."""
+    """A list of `n` unset items, untracked until `finish_list`."""
     cdef PyObject* array = ListNew(n)
     if array != NULL:
         PyObject_GC_UnTrack(array)
@@ -17,7 +17,7 @@ cdef inline PyObject* new_list(Py_ssize_t n) noexcept:
 
 
 cdef inline PyObject* finish_list(Step* item, PyObject* array) noexcept:
-    """The list, tracked by the garbage collector where its items are structs, to which a caller may hang anything."""
+    """The list, tracked by the garbage collector if its items are structs: a caller may store any object in those."""
     if array != NULL and (item.op == STRUCT or item.op == UNION):
         PyObject_GC_Track(array)
     return array
@@ -73,7 +73,7 @@ cdef inline int is_default(Step* step, PyObject* value) except -1:
 cdef inline int same_number(PyObject* number, PyObject* default) except -1:
     if number == NULL:
         return False
-    # Held: object.__setattr__ can put anything there, and its __eq__ can take it out again.
+    # Held, because object.__setattr__ can store any object there, and the __eq__ of that object can remove it.
     incref(number)
     try:
         return RichCompareBool(number, default, Py_EQ)
@@ -97,7 +97,7 @@ cdef inline int is_default_struct(Struct* s, PyObject* value) except -1:
             return False
         incref(inner)
         try:
-            # Here an empty tuple is not the default list: that is how the instances compare.
+            # Here an empty tuple does not equal the default list, as when the instances are compared in Python.
             same = ListCheck(inner) if s.steps[i].default_kind == EMPTY_LIST else True
             same = same and is_default(&s.steps[i], inner)
         finally:

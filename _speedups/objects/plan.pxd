@@ -42,7 +42,7 @@ cdef enum Presence:
 
 
 cdef inline dict plan_format():
-    """The numbers of the enums, by the names that they have in Python."""
+    """The numbers of the enums, by their names in Python."""
     return {
         "Op": {
             "BOOL": <int>BOOL, "INT8": <int>INT8, "INT16": <int>INT16, "INT32": <int>INT32, "INT64": <int>INT64,

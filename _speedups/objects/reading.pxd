@@ -92,7 +92,7 @@ cdef inline PyObject* read_value(Step* step, Cursor* c) noexcept:
 
 cdef inline bint read_length(Step* step, Cursor* c, int64_t* length) noexcept:
     """A length or count: -1 for null, else 0 or more. False with the failure recorded."""
-    # One byte of varint is nearly every length there is.
+    # Nearly all lengths are varints of one byte.
     if step.length == LENGTH_COMPACT and c.p < c.end and 0 < c.p[0] < 0x80:
         length[0] = c.p[0] - 1
         c.p += 1
@@ -166,7 +166,7 @@ cdef inline PyObject* read_text(Cursor* c, Py_ssize_t n) noexcept:
     """A new str of the next `n` bytes, which are UTF-8; or NULL with UnicodeDecodeError or MemoryError set.
 
     The bytes are copied first and checked in the copy: memory that is shared with another process may change between a
-    check and a copy, and a str that claims to be ASCII without being so corrupts whatever handles it later.
+    check and a copy, and a str marked as ASCII that is not ASCII corrupts later operations on it.
     """
     cdef const uint8_t* p = c.p
     cdef uint8_t one
@@ -193,7 +193,7 @@ cdef inline PyObject* read_text(Cursor* c, Py_ssize_t n) noexcept:
 
 
 cdef inline PyObject* read_malformed(Cursor* c, Py_ssize_t n) noexcept:
-    """A new str of the next `n` bytes, in which U+FFFD replaces what is not UTF-8: the lenient reader's rule."""
+    """A new str of the next `n` bytes, in which U+FFFD replaces malformed UTF-8, as the lenient reader does."""
     cdef PyObject* copy
     cdef PyObject* replaced
     cdef PyObject* text = NULL
@@ -339,7 +339,7 @@ cdef inline PyObject* read_struct(Struct* s, Cursor* c) noexcept:
     for i in range(s.n_steps):
         step = &s.steps[i]
         if step.presence == PLAIN:
-            # The two that large messages consist of, without a call in between.
+            # Large messages consist of these two: they are read without a call in between.
             if step.op == STRING:
                 value = read_string(step, c)
             elif step.op == BYTES:
@@ -363,7 +363,7 @@ cdef inline PyObject* read_struct(Struct* s, Cursor* c) noexcept:
             drop_half_read(s, self, s.n_steps)
             return NULL
     elif s.holds_tags:
-        c.p += s.flexible  # over a tag section of no fields
+        c.p += s.flexible  # skip an empty tag section
         incref(NO_TAGS)
         slot_of(self, s.tags_slot)[0] = NO_TAGS
     if s.tracked:
@@ -372,7 +372,7 @@ cdef inline PyObject* read_struct(Struct* s, Cursor* c) noexcept:
 
 
 cdef inline void drop_half_read(Struct* s, PyObject* self, int n_read) noexcept:
-    """Drop an instance of which only the first `n_read` slots, and not its unknown tags, are set."""
+    """Drop an instance with only its first `n_read` slots set, and its unknown tags unset."""
     cdef int i
     for i in range(n_read, s.n_steps):
         slot_of(self, s.steps[i].slot)[0] = NULL
@@ -382,7 +382,7 @@ cdef inline void drop_half_read(Struct* s, PyObject* self, int n_read) noexcept:
 
 
 cdef inline bint read_tags(Struct* s, PyObject* self, Cursor* c) noexcept:
-    """The tag section: known fields into their slots, the others as they are into unknown_tags."""
+    """Read the tag section: known fields into their slots, the others unchanged into unknown_tags."""
     cdef const uint8_t* at = c.p
     cdef uint32_t count
     cdef PyObject* tags = NO_TAGS

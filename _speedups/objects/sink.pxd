@@ -1,7 +1,7 @@
 # cython: language_level=3
-"""Writing: a growing run of bytes that ends as one bytes object.
+"""Writing: a growing buffer that becomes one bytes object.
 
-Laws: `room` comes before every store. Small messages are built on the C stack and copied once; a large one is built inside the
+Laws: `room` is called before every store. Small messages are built on the C stack and copied once; a large one is built in the
 bytes object that is returned, which is private until then.
 """
 
@@ -27,7 +27,7 @@ cdef struct Sink:
     uint8_t* start
     uint8_t* p
     uint8_t* end
-    PyObject* owner  # the bytes object written into; NULL while the stack buffer serves
+    PyObject* owner  # the bytes object written into; NULL while the stack buffer is in use
     Failure failure
     uint8_t small[SMALL]
 
@@ -59,7 +59,7 @@ cdef inline int grow(Sink* s, Py_ssize_t n) except -1:
             raise MemoryError
         memcpy(_bytes_data(s.owner), s.start, used)
     else:
-        # SAFETY: no one else holds this bytes object. On failure it is freed and owner is NULL: start over with nothing.
+        # SAFETY: no other code holds this bytes object. On failure it is freed and owner is NULL: start again with no bytes.
         s.start = s.p = s.end = s.small
         _PyBytes_Resize(&s.owner, capacity)
     s.start = <uint8_t*>_bytes_data(s.owner)
@@ -81,7 +81,7 @@ cdef inline void close_sink(Sink* s) noexcept:
 
 
 cdef inline bytes take_bytes(Sink* s):
-    """The bytes written. The sink is spent."""
+    """The bytes written. The sink must not be used afterwards."""
     cdef Py_ssize_t used = s.p - s.start
     cdef bytes result
     if s.owner == NULL:

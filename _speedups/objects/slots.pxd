@@ -1,10 +1,10 @@
 # cython: language_level=3
 """Instances made without calling their class: memory from the allocator, each slot stored once.
 
-Laws: only classes that `check_layout` in native.pyx has accepted are made so (slots, no dict, no weak references, no base), and
-uuid.UUID, whose slot for weak references is cleared like the others.
+Laws: only two kinds of class are made this way: those that `check_layout` in native.pyx has accepted (slots, no dict, no weak
+references, no base), and uuid.UUID, whose slot for weak references is cleared like the others.
 An instance may be dropped only when each slot holds a reference or NULL: code that stops half-way clears the rest first. Until
-then no other code can see it, because it is not tracked.
+then no other code can reach it, because it is not tracked.
 """
 
 from cpython.object cimport PyObject, PyTypeObject

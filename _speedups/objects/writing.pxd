@@ -1,8 +1,8 @@
 # cython: language_level=3
 """Writing a plan's values to a sink: each function returns 0, or -1 with the failure recorded (PYTHON: an exception is set).
 
-Laws: room is made before anything is stored. A value is held while its writer may run Python code (__index__, __eq__), for
-that code may take it out of its message.
+Laws: room is made before anything is stored. A value is held while its writer may run Python code (__index__, __eq__),
+because that code may remove it from its message.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release
@@ -61,7 +61,7 @@ cdef inline int write_value(Step* step, PyObject* value, Sink* out) noexcept:
 
 
 cdef inline int write_number(Step* step, int64_t number, Sink* out) noexcept:
-    """An integer for which there is room."""
+    """Write an integer, for which the caller has made room."""
     if not step.low <= number <= step.high:
         return refuse(out, RANGE, step.low, step.high)
     if step.op == INT32 or step.op == UINT32:
@@ -148,7 +148,7 @@ cdef inline int write_uuid(PyObject* value, Sink* out) noexcept:
 
 
 cdef inline int write_length(Step* step, Sink* out, int64_t n) noexcept:
-    """A length or count, -1 for null. Room for it must have been made."""
+    """Write a length or count, -1 for null. The caller has made room for it."""
     if step.length == LENGTH_COMPACT:
         store_uvarint(out, <uint32_t>(n + 1))
     elif step.length == LENGTH_INT16:
@@ -243,8 +243,8 @@ cdef inline int write_array(Step* step, PyObject* array, Sink* out) noexcept:
         done = write_small_ints(step.item, array, n, is_list, out)
         if done < 0:
             return -1
-    # SAFETY: an element's writer may run Python code (__index__, __eq__) that changes the list. The array and the element in
-    # hand are held, and the size is looked at again before each access.
+    # SAFETY: an element's writer may run Python code (__index__, __eq__) that changes the list. The array and the current
+    # element are held, and the size is checked again before each access.
     incref(array)
     result = 0
     for i in range(done, n):
@@ -260,13 +260,13 @@ cdef inline int write_array(Step* step, PyObject* array, Sink* out) noexcept:
 
 
 cdef inline Py_ssize_t write_small_ints(Step* item, PyObject* array, Py_ssize_t n, bint is_list, Sink* out) noexcept:
-    """Write the array's integers up to the first that is not small; how many those are, or -1 with the failure recorded.
+    """Write the array's integers up to the first that is not small; return their number, or -1 with the failure recorded.
 
-    No Python code can run meanwhile, so that nothing has to be held.
+    No Python code can run during this, so nothing has to be held.
     """
     cdef long long number
     cdef Py_ssize_t i
-    # An integer's least size is its size.
+    # An integer's `min_size` is its exact size.
     if make_room(out, n * item.min_size) < 0:
         return -1
     for i in range(n):
@@ -330,7 +330,7 @@ cdef inline int write_struct(Struct* s, PyObject* self, Sink* out) noexcept:
         elif step.presence == PLAIN and step.op <= BYTES and is_inert(value):
             result = write_value(step, value, out)
         else:
-            # Held, for the writer may run Python code that stores into this very slot.
+            # Held, because the writer may run Python code that stores into this slot.
             incref(value)
             if step.presence == PLAIN:
                 result = write_value(step, value, out)
@@ -353,7 +353,7 @@ cdef inline int check_default(Step* step, PyObject* value, Sink* out) noexcept:
 
 
 cdef inline int write_tags(Struct* s, PyObject* self, Sink* out) noexcept:
-    """The tag section, or, in a version without one, a check that there is nothing to put in it."""
+    """Write the tag section; in a version without one, check that there is nothing to write in it."""
     cdef PyObject* held = slot_of(self, s.tags_slot)[0]
     cdef list unknown = None
     cdef int result = 0
@@ -379,7 +379,7 @@ cdef inline int write_tags(Struct* s, PyObject* self, Sink* out) noexcept:
 
 
 cdef inline int check_tags(Struct* s, tags, list checked, Sink* out) except? -1:
-    """Append each (tag, bytes) of unknown_tags to `checked`; -1 with the failure recorded where they may not be written."""
+    """Append each (tag, bytes) of unknown_tags to `checked`; return -1 with the failure recorded if they may not be written."""
     cdef int64_t previous = -1
     tags = stored_items(tags)
     if tags is None:
@@ -399,14 +399,14 @@ cdef inline int check_tags(Struct* s, tags, list checked, Sink* out) except? -1:
 
 
 cdef inline stored_items(value):
-    """What a list or tuple holds, whatever its class overrides; None for anything else."""
+    """The items that a list or tuple holds, regardless of what its class overrides; None for any other value."""
     if isinstance(value, list):
         return list.__getitem__(value, slice(None))
     return tuple.__getitem__(value, slice(None)) if isinstance(value, tuple) else None
 
 
 cdef inline stored_bytes(value):
-    """The bytes of a bytes, bytearray or memoryview, whatever its class overrides; None for anything else."""
+    """The bytes of a bytes, bytearray or memoryview, regardless of what its class overrides; None for any other value."""
     if isinstance(value, bytes):
         return bytes.__getitem__(value, slice(None))
     return bytes(memoryview(value)) if isinstance(value, (bytearray, memoryview)) else None
@@ -453,7 +453,7 @@ cdef inline int write_unknown(tuple pair, Sink* out) except -1:
 
 
 cdef inline int write_tagged(Step* step, PyObject* value, Sink* out) noexcept:
-    """1 where the field was written, 0 where it holds its default, -1 with the failure recorded."""
+    """Return 1 if the field was written, 0 if it holds its default, -1 with the failure recorded."""
     cdef Py_ssize_t place
     cdef int result
     if value == NULL:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from kcoord_wire.schema.plan import Length, Op, Presence, StructPlan
 
@@ -24,7 +24,7 @@ __all__ = [
     "program_class",
 ]
 
-REBUILD = "make native (in a checkout) or pip install --force-reinstall kcoord_wire"
+REBUILD: Final = "make native (in a checkout) or pip install --force-reinstall kcoord_wire"
 
 
 class Program(Protocol):

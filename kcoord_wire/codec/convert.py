@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from kcoord_wire.codec.registry import MessageCodec, Registry, registry
 from kcoord_wire.errors import EncodeError
@@ -20,7 +20,7 @@ from kcoord_wire.schema.plan import attribute_name, class_name
 __all__ = ["from_dict", "to_dict"]
 
 M = TypeVar("M")
-UNKNOWN_TAGS = "_unknownTags"
+UNKNOWN_TAGS: Final = "_unknownTags"
 
 
 def to_dict(

@@ -14,7 +14,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kcoord_wire.codec.registry import Buffer, Registry
 from kcoord_wire.codec.registry import registry as built_in
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Explanation", "Row", "explain"]
 
-UNREAD = "not read"
-_MAX_HEX = 8
-_MAX_VALUE = 48
+UNREAD: Final = "not read"
+_MAX_HEX: Final = 8
+_MAX_VALUE: Final = 48
 
 
 @dataclass(frozen=True, slots=True)

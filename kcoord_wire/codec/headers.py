@@ -33,8 +33,8 @@ __all__ = [
     "peek_request",
 ]
 
-_REQUEST_HEADER = registry["RequestHeader"]
-_RESPONSE_HEADER = registry["ResponseHeader"]
+_REQUEST_HEADER: Final = registry["RequestHeader"]
+_RESPONSE_HEADER: Final = registry["ResponseHeader"]
 _TYPE_ID: Final = "TypeIdHeader.request_type_id"
 
 

@@ -28,7 +28,7 @@ __all__ = ["TextDecoder", "TextProgram", "decode_text"]
 SEPARATOR: Final = b"/"
 MAX_DIGITS: Final = 20  # without leading zeros; an int64 has at most 19
 
-_INTEGER = re.compile(rb"([+-]?)0*+([0-9]*+)")
+_INTEGER: Final = re.compile(rb"([+-]?)0*+([0-9]*+)")
 
 
 class TextDecoder(Protocol):

@@ -20,7 +20,7 @@ __all__ = [
 @dataclass(slots=True, kw_only=True)
 class ApiVersionsRequest:
     """Asks a broker which requests it serves, in which versions. Clients send it first on each connection, before
-    authentication, and then keep to what both sides know. v1 adds the throttle time to the answer (KIP-124) and
+    authentication, and then use only what both sides know. v1 adds the throttle time to the answer (KIP-124) and
     v2 moves throttling to after the answer (KIP-219). v3 is flexible and names the client's software (KIP-511),
     v4 lets features start at version 0 (KIP-1022), v5 says which broker the client means to reach (KIP-1242). A
     broker that does not know the version still reads the header and answers with v0 and UNSUPPORTED_VERSION (35).
@@ -108,8 +108,8 @@ class ApiVersionsResponseFinalizedFeatureKey:
 @dataclass(slots=True, kw_only=True)
 class ApiVersionsResponse:
     """Lists what the broker serves. Its header is always version 0 so that any client can read it, although the body
-    is flexible from v3 on (KIP-511). To a version it does not know the broker answers with v0 and
-    UNSUPPORTED_VERSION (35), its own range for this API in the list. v1 adds the throttle time (KIP-124), v2
+    is flexible from v3 on (KIP-511). If the broker does not know the version, it answers with v0,
+    UNSUPPORTED_VERSION (35) and, in the list, its own range for this API. v1 adds the throttle time (KIP-124), v2
     moves throttling to after the answer (KIP-219), v3 is flexible and adds features (KIP-482, KIP-584), v4 may
     list features whose lowest version is 0, which v3 must leave out (KIP-1022), v5 may answer
     REBOOTSTRAP_REQUIRED (129) when the client reached another broker than it meant (KIP-1242).
@@ -124,7 +124,7 @@ class ApiVersionsResponse:
     """The requests the broker serves."""
 
     throttle_time_ms: int = 0
-    """Milliseconds the client is held back for exceeding a quota; 0 if it did not. Versions 1+."""
+    """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not. Versions 1+."""
 
     supported_features: list[ApiVersionsResponseSupportedFeatureKey] = field(default_factory=list)
     """The features this broker could take part in. Versions 3+. Tagged field 0."""

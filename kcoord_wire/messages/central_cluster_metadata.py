@@ -17,8 +17,8 @@ __all__ = [
 
 @dataclass(slots=True, kw_only=True)
 class ClusterMetadataRequest:
-    """The first thing a consumer sends, to any broker of its bootstrap list: who are the brokers, and which one
-    coordinates? The request is its type id and nothing else.
+    """The first thing a consumer sends, to any broker of its bootstrap list: which brokers exist, and which one is
+    the coordinator? The request consists of its type id only.
 
     The draft numbers no request type. 0.7, whose format it builds on, used 0 Produce, 1 Fetch, 2 MultiFetch, 3
     MultiProduce and 4 Offsets; the draft's own types follow in the order in which it draws them: 5
@@ -63,7 +63,7 @@ class ClusterMetadataResponse:
     """
 
     error_code: int = 0
-    """The error of the whole request, 0 for none. The draft names no condition for it and gives no numbers."""
+    """The error of the whole request, 0 for none. The draft gives neither conditions nor numbers for it."""
 
     coordinator_id: int = 0
     """The broker id of the current coordinator; it is one of the brokers listed."""

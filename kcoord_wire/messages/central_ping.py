@@ -17,8 +17,8 @@ __all__ = [
 
 @dataclass(slots=True, kw_only=True)
 class PingRequest:
-    """Sent by the coordinator to a registered consumer every third of its session timeout, to learn whether it lives
-    and, if it commits automatically, how far it has come.
+    """Sent by the coordinator to a registered consumer every third of its session timeout, to learn whether it is
+    alive and, if it commits automatically, its position.
 
     Source: the consumer coordinator draft for Kafka 0.8, section 11 "On Consumer Handling Coordinator Request",
     "PingRequest".
@@ -52,7 +52,7 @@ class PingResponseOffset:
 
 @dataclass(slots=True, kw_only=True)
 class PingResponse:
-    """The consumer is alive and, if it commits automatically, has come this far.
+    """The consumer is alive; if it commits automatically, these are its positions.
 
     num_partition and offset_info are one list with an int16 count. A consumer that does not commit automatically
     sends neither: the message then ends after ConsumerId, which is null here. A list of no partitions is sent as
@@ -65,7 +65,7 @@ class PingResponse:
     """
 
     error_code: int = 0
-    """The error of the whole request, 0 for none. The draft names no condition for it and gives no numbers."""
+    """The error of the whole request, 0 for none. The draft gives neither conditions nor numbers for it."""
 
     consumer_id: str = ""
     """The consumer that answers. The coordinator uses it to find the timer that waits for this answer."""

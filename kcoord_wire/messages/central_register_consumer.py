@@ -16,7 +16,7 @@ __all__ = [
 
 @dataclass(slots=True, kw_only=True)
 class RegisterConsumerRequest:
-    """Opens a consumer's membership. From here on the roles turn: the coordinator sends requests down this
+    """Opens a consumer's membership. From then on the roles are reversed: the coordinator sends requests down this
     connection and the consumer answers them.
 
     Source: the consumer coordinator draft for Kafka 0.8, section 7 "On Consumer Startup",
@@ -52,7 +52,7 @@ class RegisterConsumerRequest:
 
 @dataclass(slots=True, kw_only=True)
 class RegisterConsumerResponse:
-    """Whether the coordinator has taken the consumer into the group.
+    """Says whether the coordinator has added the consumer to the group.
 
     Drawn without a type id. After an error the coordinator leaves the connection open; the consumer closes it.
 
@@ -67,6 +67,6 @@ class RegisterConsumerResponse:
     """
 
     error_code: int = 0
-    """0 if the consumer is registered; else that its id is a duplicate within the group, or that its session timeout
-    is below the minimum.
+    """0 if the consumer is registered; otherwise its id is a duplicate within the group or its session timeout is
+    below the minimum.
     """

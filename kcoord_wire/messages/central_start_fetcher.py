@@ -50,7 +50,7 @@ class StartFetcherRequestOwnership:
 
 @dataclass(slots=True, kw_only=True)
 class StartFetcherRequestBroker:
-    """The brokers of the cluster, so that the consumer need not ask for them and come back.
+    """The brokers of the cluster, so that the consumer needs no further request for them.
 
     Versions 0 of StartFetcherRequest.
     """
@@ -67,8 +67,8 @@ class StartFetcherRequestBroker:
 
 @dataclass(slots=True, kw_only=True)
 class StartFetcherRequest:
-    """The second half of a rebalance: what each of the consumer's threads owns from now on and where it starts, and
-    the brokers to fetch from. Each num_ field and the list after it are one list with an int16 count.
+    """The second half of a rebalance: what each of the consumer's threads owns from now on, where it starts, and
+    which brokers to fetch from. Each num_ field and the list after it are one list with an int16 count.
 
     Source: the consumer coordinator draft for Kafka 0.8, section 11 "On Consumer Handling Coordinator Request",
     "StartFetcherRequest".
@@ -83,12 +83,12 @@ class StartFetcherRequest:
     """The threads of this consumer that have been given partitions."""
 
     brokers_info: list[StartFetcherRequestBroker] = field(default_factory=list)
-    """The brokers of the cluster, so that the consumer need not ask for them and come back."""
+    """The brokers of the cluster, so that the consumer needs no further request for them."""
 
 
 @dataclass(slots=True, kw_only=True)
 class StartFetcherResponse:
-    """The consumer fetches again.
+    """The consumer has started to fetch again.
 
     When every consumer of the group has answered, the rebalance is done.
 
@@ -99,7 +99,7 @@ class StartFetcherResponse:
     """
 
     error_code: int = 0
-    """The error of the whole request, 0 for none. The draft names no condition for it and gives no numbers."""
+    """The error of the whole request, 0 for none. The draft gives neither conditions nor numbers for it."""
 
     consumer_id: str = ""
     """The consumer that answers. The coordinator uses it to find the timer that waits for this answer."""

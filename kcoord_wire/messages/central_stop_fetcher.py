@@ -49,7 +49,7 @@ class StopFetcherResponseOffset:
 
 @dataclass(slots=True, kw_only=True)
 class StopFetcherResponse:
-    """The consumer has stopped fetching and, if it commits automatically, stopped here.
+    """The consumer has stopped fetching; if it commits automatically, these are its positions.
 
     num_partition and offset_info are one list with an int16 count. A consumer that does not commit automatically
     sends neither: the message then ends after ConsumerId, which is null here. A list of no partitions is sent as
@@ -62,7 +62,7 @@ class StopFetcherResponse:
     """
 
     error_code: int = 0
-    """The error of the whole request, 0 for none. The draft names no condition for it and gives no numbers."""
+    """The error of the whole request, 0 for none. The draft gives neither conditions nor numbers for it."""
 
     consumer_id: str = ""
     """The consumer that answers. The coordinator uses it to find the timer that waits for this answer."""

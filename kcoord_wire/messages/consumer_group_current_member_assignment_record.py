@@ -56,9 +56,9 @@ class ConsumerGroupCurrentMemberAssignmentValueTopicPartitions:
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupCurrentMemberAssignmentValue:
     """What one member owns now and what it still has to give up, under a key of type 8 (KIP-848). An int16 version
-    stands before it; no value at all (a tombstone) says that the member has left. Assignment epochs let a member
-    commit with an epoch a little behind its own (KIP-1251). Their default is a JSON null, which is not the string
-    "null": the default is the empty array, so that null is written.
+    precedes it; an absent value (a tombstone) says that the member has left. Assignment epochs let a member
+    commit with an epoch a little behind its own (KIP-1251). Their default is a JSON null, not the string "null":
+    the default is therefore the empty array, and null is written.
 
     Versions 0, flexible 0.
     """
@@ -67,10 +67,10 @@ class ConsumerGroupCurrentMemberAssignmentValue:
     """The epoch the member has reached."""
 
     previous_member_epoch: int = 0
-    """The epoch the member was in before, in case the answer to its heartbeat got lost."""
+    """The epoch the member was in before, in case the answer to its heartbeat was lost."""
 
     state: int = 0
-    """How far the member has come on its way to the target, as a number of the coordinator's own."""
+    """The member's progress towards its target assignment, in a numbering internal to the coordinator."""
 
     assigned_partitions: list[ConsumerGroupCurrentMemberAssignmentValueTopicPartitions] = field(default_factory=list)
     """The partitions the member owns or may take."""
@@ -78,7 +78,7 @@ class ConsumerGroupCurrentMemberAssignmentValue:
     partitions_pending_revocation: list[ConsumerGroupCurrentMemberAssignmentValueTopicPartitions] = field(
         default_factory=list
     )
-    """The partitions the member has been told to give up but still holds."""
+    """The partitions that the member must give up but still owns."""
 
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""

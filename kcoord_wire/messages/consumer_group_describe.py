@@ -23,7 +23,7 @@ _ZERO_UUID = uuid.UUID(int=0)
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupDescribeRequest:
-    """Asks a coordinator what it knows of groups of the newer consumer protocol (KIP-848). Tools send it; classic
+    """Asks a coordinator what it knows about groups of the newer consumer protocol (KIP-848). Tools send it; classic
     groups are described by DescribeGroups. v1 adds the member type to the answer (KIP-1099). All versions are
     flexible.
 
@@ -88,7 +88,7 @@ class ConsumerGroupDescribeResponseMember:
     """The name of a static member; null for a dynamic member."""
 
     rack_id: str | None = None
-    """The rack the member runs in; null if it did not say."""
+    """The rack the member runs in; null if it is not given."""
 
     member_epoch: int = 0
     """The epoch the member has reached."""
@@ -111,10 +111,10 @@ class ConsumerGroupDescribeResponseMember:
     target_assignment: ConsumerGroupDescribeResponseAssignment = field(
         default_factory=ConsumerGroupDescribeResponseAssignment
     )
-    """What the member is meant to own once the group has converged."""
+    """The partitions that the member is to own once the group has converged."""
 
     member_type: int = -1
-    """The protocol the member speaks: 0 classic, 1 consumer, -1 unknown. Versions 1."""
+    """The protocol the member uses: 0 classic, 1 consumer, -1 unknown. Versions 1."""
 
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
@@ -131,7 +131,7 @@ class ConsumerGroupDescribeResponseDescribedGroup:
     """The outcome for this group."""
 
     error_message: str | None = None
-    """What went wrong, in words; null if nothing did."""
+    """The error as text; null if there is none."""
 
     group_id: str = ""
     """The group's id."""
@@ -152,7 +152,7 @@ class ConsumerGroupDescribeResponseDescribedGroup:
     """The members."""
 
     authorized_operations: int = -2147483648
-    """What the client may do with the group, one bit an operation; -2147483648 if not asked for."""
+    """What the client may do with the group, one bit for each operation; -2147483648 if not asked for."""
 
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
@@ -160,8 +160,8 @@ class ConsumerGroupDescribeResponseDescribedGroup:
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupDescribeResponse:
-    """Describes groups of the newer consumer protocol: their epochs, and for each member what it owns and what it is
-    meant to own (KIP-848). v1 adds the member type, which shows how far an upgrade from the classic protocol has
+    """Describes groups of the newer consumer protocol: their epochs, and for each member what it owns and its target
+    assignment (KIP-848). v1 adds the member type, which shows how far an upgrade from the classic protocol has
     come (KIP-1099). Errors, for a group: COORDINATOR_LOAD_IN_PROGRESS (14), COORDINATOR_NOT_AVAILABLE (15),
     NOT_COORDINATOR (16), INVALID_GROUP_ID (24), TOPIC_AUTHORIZATION_FAILED (29), GROUP_AUTHORIZATION_FAILED (30),
     GROUP_ID_NOT_FOUND (69), which is also the answer for a group of another type.
@@ -170,7 +170,7 @@ class ConsumerGroupDescribeResponse:
     """
 
     throttle_time_ms: int = 0
-    """Milliseconds the client is held back for exceeding a quota; 0 if it did not."""
+    """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not."""
 
     groups: list[ConsumerGroupDescribeResponseDescribedGroup] = field(default_factory=list)
     """The groups of the request."""

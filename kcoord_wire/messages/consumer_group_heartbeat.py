@@ -39,9 +39,9 @@ class ConsumerGroupHeartbeatRequestTopicPartitions:
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupHeartbeatRequest:
-    """The one request of the newer consumer protocol (KIP-848): a member joins, stays, reports what it owns and
-    leaves with it. Fields that have not changed since the last heartbeat may be left null; the first one must be
-    complete. The member epoch says what the member wants: 0 to join, -1 to leave, -2 to leave for a while as a
+    """The one request of the newer consumer protocol (KIP-848): members use it to join, to stay, to report what they
+    own and to leave. Fields that have not changed since the last heartbeat may be left null; the first one must
+    be complete. The member epoch says what the member wants: 0 to join, -1 to leave, -2 to leave for a while as a
     static member, otherwise the epoch it has reached. v1 adds subscription by regular expression and makes the
     client choose its member id (KIP-1082). All versions are flexible.
 
@@ -52,7 +52,7 @@ class ConsumerGroupHeartbeatRequest:
     """The group. Must not be empty."""
 
     member_id: str = ""
-    """The member's id, chosen by the client (v1+) or empty to be given one (v0)."""
+    """The member's id, chosen by the client (v1+) or empty to have the coordinator choose one (v0)."""
 
     member_epoch: int = 0
     """The epoch the member has reached; 0 joins, -1 leaves, -2 leaves as a static member that returns."""
@@ -116,24 +116,24 @@ class ConsumerGroupHeartbeatResponseAssignment:
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupHeartbeatResponse:
     """Confirms a member's epoch and, when it changes, hands it the assignment it has to move to (KIP-848). The
-    coordinator gives a partition to its next owner only after the previous one has reported that it let go. v1
-    goes with subscription by regular expression and client-chosen member ids (KIP-1082); the layout is that of
-    v0. Errors: COORDINATOR_LOAD_IN_PROGRESS (14), COORDINATOR_NOT_AVAILABLE (15), NOT_COORDINATOR (16),
-    UNKNOWN_MEMBER_ID (25), GROUP_AUTHORIZATION_FAILED (30), INVALID_REQUEST (42), GROUP_MAX_SIZE_REACHED (81),
-    FENCED_MEMBER_EPOCH (110), UNRELEASED_INSTANCE_ID (111), UNSUPPORTED_ASSIGNOR (112),
-    INVALID_REGULAR_EXPRESSION (128).
+    coordinator gives a partition to its next owner only after the previous owner has reported that it released
+    the partition. v1 goes with subscription by regular expression and client-chosen member ids (KIP-1082); the
+    layout is that of v0. Errors: COORDINATOR_LOAD_IN_PROGRESS (14), COORDINATOR_NOT_AVAILABLE (15),
+    NOT_COORDINATOR (16), UNKNOWN_MEMBER_ID (25), GROUP_AUTHORIZATION_FAILED (30), INVALID_REQUEST (42),
+    GROUP_MAX_SIZE_REACHED (81), FENCED_MEMBER_EPOCH (110), UNRELEASED_INSTANCE_ID (111), UNSUPPORTED_ASSIGNOR
+    (112), INVALID_REGULAR_EXPRESSION (128).
 
     Versions 0-1, flexible 0+.
     """
 
     throttle_time_ms: int = 0
-    """Milliseconds the client is held back for exceeding a quota; 0 if it did not."""
+    """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not."""
 
     error_code: int = 0
     """The outcome; 0 means that the member is alive in the epoch given here."""
 
     error_message: str | None = None
-    """What went wrong, in words; null if nothing did."""
+    """The error as text; null if there is none."""
 
     member_id: str | None = None
     """The member's id; null if the heartbeat failed."""

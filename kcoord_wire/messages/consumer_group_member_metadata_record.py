@@ -18,9 +18,9 @@ __all__ = [
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupMemberMetadataKey:
-    """Key of what a member of the newer consumer protocol said about itself, in __consumer_offsets: an int16 5, then
-    these fields (KIP-848). Kafka 3.9 counts the int16 as the key's version, later releases as the record's type;
-    the bytes are the same.
+    """Key of the data that a member of the newer consumer protocol sent about itself, in __consumer_offsets: an
+    int16 5, then these fields (KIP-848). Kafka 3.9 counts the int16 as the key's version, later releases as the
+    record's type; the bytes are the same.
 
     Versions 0.
     """
@@ -51,7 +51,7 @@ class ConsumerGroupMemberMetadataValueClassicProtocol:
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupMemberMetadataValueClassicMemberMetadata:
-    """What a member of the classic protocol said besides; null if the member speaks the newer one.
+    """Additional data of a member of the classic protocol; null if the member uses the newer one.
 
     Versions 0 of ConsumerGroupMemberMetadataValue.
     """
@@ -68,10 +68,10 @@ class ConsumerGroupMemberMetadataValueClassicMemberMetadata:
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupMemberMetadataValue:
-    """What a member of the newer consumer protocol said about itself, under a key of type 5 (KIP-848). An int16
-    version stands before it; no value at all (a tombstone) says that the member has left. ClassicMemberMetadata
-    is kept for members that still speak the classic protocol while a group is being upgraded. Its default is a
-    JSON null, which is not the string "null": the default is the empty struct, so that null is written.
+    """The data that a member of the newer consumer protocol sent about itself, under a key of type 5 (KIP-848). An
+    int16 version precedes it; an absent value (a tombstone) says that the member has left. ClassicMemberMetadata
+    is kept for members that still use the classic protocol while a group is being upgraded. Its default is a JSON
+    null, not the string "null": the default is therefore the empty struct, and null is written.
 
     Versions 0, flexible 0.
     """
@@ -80,7 +80,7 @@ class ConsumerGroupMemberMetadataValue:
     """The name of a static member; null for a dynamic member."""
 
     rack_id: str | None = ""
-    """The rack the member runs in; null if it did not say."""
+    """The rack the member runs in; null if it is not given."""
 
     client_id: str = ""
     """The client id of the member's connection."""
@@ -103,7 +103,7 @@ class ConsumerGroupMemberMetadataValue:
     classic_member_metadata: ConsumerGroupMemberMetadataValueClassicMemberMetadata | None = field(
         default_factory=ConsumerGroupMemberMetadataValueClassicMemberMetadata
     )
-    """What a member of the classic protocol said besides; null if the member speaks the newer one. Tagged field 0."""
+    """Additional data of a member of the classic protocol; null if the member uses the newer one. Tagged field 0."""
 
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""

@@ -29,9 +29,9 @@ class ConsumerGroupMetadataKey:
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupMetadataValue:
-    """The epoch of a group of the newer consumer protocol, under a key of type 3 (KIP-848). An int16 version stands
-    before it; no value at all (a tombstone) says that the group is gone. The hash of the subscribed topics takes
-    the place of the records of type 4 (KIP-1101).
+    """The epoch of a group of the newer consumer protocol, under a key of type 3 (KIP-848). An int16 version
+    precedes it; an absent value (a tombstone) says that the group is gone. The hash of the subscribed topics
+    takes the place of the records of type 4 (KIP-1101).
 
     Versions 0, flexible 0.
     """

@@ -75,8 +75,8 @@ class ConsumerGroupPartitionMetadataValueTopicMetadata:
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupPartitionMetadataValue:
     """The topics a group of the newer consumer protocol subscribes to, as the coordinator knew them, under a key of
-    type 4 (KIP-848). An int16 version stands before it. Since Kafka 4.1 a hash in ConsumerGroupMetadataValue
-    takes its place and this value is only read (KIP-1101).
+    type 4 (KIP-848). An int16 version precedes it. Since Kafka 4.1 a hash in ConsumerGroupMetadataValue takes its
+    place and this value is only read (KIP-1101).
 
     Versions 0, flexible 0.
     """

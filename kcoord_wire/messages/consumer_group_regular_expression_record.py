@@ -31,8 +31,8 @@ class ConsumerGroupRegularExpressionKey:
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupRegularExpressionValue:
-    """The topics a regular expression stands for, as last resolved, under a key of type 16 (KIP-848). An int16
-    version stands before it. No value at all (a tombstone) says that no member subscribes to the expression any
+    """The topics that matched a regular expression when it was last resolved, under a key of type 16 (KIP-848). An
+    int16 version precedes it. An absent value (a tombstone) says that no member subscribes to the expression any
     more.
 
     Versions 0, flexible 0.

@@ -35,7 +35,7 @@ class ConsumerGroupTargetAssignmentMemberKey:
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupTargetAssignmentMemberValueTopicPartition:
-    """The partitions the member is meant to own.
+    """The partitions that the member is to own.
 
     Versions 0 of ConsumerGroupTargetAssignmentMemberValue.
     """
@@ -52,14 +52,14 @@ class ConsumerGroupTargetAssignmentMemberValueTopicPartition:
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupTargetAssignmentMemberValue:
-    """What one member is meant to own once the group has converged, under a key of type 7 (KIP-848). An int16
-    version stands before it. No value at all (a tombstone) says that the member has no target any more.
+    """The partitions that one member is to own once the group has converged, under a key of type 7 (KIP-848). An
+    int16 version precedes it. An absent value (a tombstone) says that the member has no target any more.
 
     Versions 0, flexible 0.
     """
 
     topic_partitions: list[ConsumerGroupTargetAssignmentMemberValueTopicPartition] = field(default_factory=list)
-    """The partitions the member is meant to own."""
+    """The partitions that the member is to own."""
 
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""

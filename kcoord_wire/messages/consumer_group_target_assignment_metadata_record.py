@@ -29,8 +29,8 @@ class ConsumerGroupTargetAssignmentMetadataKey:
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupTargetAssignmentMetadataValue:
     """The epoch of a group's target assignment, under a key of type 6 (KIP-848). It is written after the members'
-    targets, so that an epoch in the log means a complete assignment. An int16 version stands before it. The time
-    of the assignment is a tagged field that older brokers skip.
+    targets, so that an epoch in the log means a complete assignment. An int16 version precedes it. The time of
+    the assignment is a tagged field that older brokers skip.
 
     Versions 0, flexible 0.
     """

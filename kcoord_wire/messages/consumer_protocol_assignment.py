@@ -15,7 +15,7 @@ __all__ = [
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerProtocolAssignmentTopicPartition:
-    """The partitions the consumer is to read, one entry a topic.
+    """The partitions the consumer is to read, one entry for each topic.
 
     Versions 0-3 of ConsumerProtocolAssignment.
     """
@@ -29,16 +29,16 @@ class ConsumerProtocolAssignmentTopicPartition:
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerProtocolAssignment:
-    """What the leader of a group gives one consumer: its partitions. It travels in SyncGroup as the member's
-    assignment, an int16 version before it. All versions have the same layout; the number follows that of the
-    subscription (KIP-429, KIP-792, KIP-881). A reader takes a version above its own as its newest and ignores the
-    rest.
+    """The partitions that the leader of a group assigns to one consumer. SyncGroup carries it as the member's
+    assignment, after an int16 version. All versions have the same layout; the number follows that of the
+    subscription (KIP-429, KIP-792, KIP-881). A reader decodes a newer version as the newest that it knows and
+    ignores the rest.
 
     Versions 0-3.
     """
 
     assigned_partitions: list[ConsumerProtocolAssignmentTopicPartition] = field(default_factory=list)
-    """The partitions the consumer is to read, one entry a topic."""
+    """The partitions the consumer is to read, one entry for each topic."""
 
     user_data: bytes | None = None
-    """Bytes for the assignor's own use; null if it has none."""
+    """Bytes that only the assignor interprets; null if there are none."""

@@ -16,7 +16,7 @@ __all__ = [
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerProtocolSubscriptionTopicPartition:
-    """The partitions the consumer holds, one entry a topic.
+    """The partitions the consumer holds, one entry for each topic.
 
     Versions 1-3 of ConsumerProtocolSubscription.
     """
@@ -30,10 +30,11 @@ class ConsumerProtocolSubscriptionTopicPartition:
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerProtocolSubscription:
-    """What a consumer tells the leader of its group: the topics it wants and what it holds already. It travels in
-    JoinGroup as a protocol's metadata, an int16 version before it. v1 adds owned partitions, which cooperative
-    rebalancing needs (KIP-429), v2 the generation they date from (KIP-792), v3 the rack (KIP-881). Versions only
-    append: a reader takes a version above its own as its newest and ignores the rest.
+    """What a consumer reports to the leader of its group: the topics it subscribes to and the partitions it already
+    owns. JoinGroup carries it as a protocol's metadata, after an int16 version. v1 adds owned partitions, which
+    cooperative rebalancing needs (KIP-429), v2 the generation they date from (KIP-792), v3 the rack (KIP-881).
+    Versions only append fields: a reader decodes a newer version as the newest that it knows and ignores the
+    rest.
 
     Versions 0-3.
     """
@@ -42,13 +43,13 @@ class ConsumerProtocolSubscription:
     """The topics the consumer subscribes to."""
 
     user_data: bytes | None = None
-    """Bytes for the assignor's own use; null if it has none."""
+    """Bytes that only the assignor interprets; null if there are none."""
 
     owned_partitions: list[ConsumerProtocolSubscriptionTopicPartition] = field(default_factory=list)
-    """The partitions the consumer holds, one entry a topic. Versions 1+."""
+    """The partitions the consumer holds, one entry for each topic. Versions 1+."""
 
     generation_id: int = -1
-    """The generation in which the consumer got what it holds; -1 if none. Versions 2+."""
+    """The generation in which the consumer got its partitions; -1 if none. Versions 2+."""
 
     rack_id: str | None = None
     """The rack the consumer runs in; null if it has none. Versions 3."""

@@ -45,7 +45,7 @@ class DeleteGroupsResponseDeletableGroupResult:
     """The outcome; 0 means that the group is gone."""
 
     error_message: str | None = None
-    """What went wrong, in words; null if nothing did. Versions 3."""
+    """The error as text; null if there is none. Versions 3."""
 
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
@@ -53,7 +53,7 @@ class DeleteGroupsResponseDeletableGroupResult:
 
 @dataclass(slots=True, kw_only=True)
 class DeleteGroupsResponse:
-    """Answers DeleteGroups with one outcome a group. Only an empty group can be deleted (KIP-229). v1 moves
+    """Answers DeleteGroups with one outcome for each group. Only an empty group can be deleted (KIP-229). v1 moves
     throttling to after the answer (KIP-219), v2 is flexible (KIP-482), v3 adds error messages. Errors, for a
     group: COORDINATOR_LOAD_IN_PROGRESS (14), COORDINATOR_NOT_AVAILABLE (15), NOT_COORDINATOR (16),
     INVALID_GROUP_ID (24), GROUP_AUTHORIZATION_FAILED (30), NON_EMPTY_GROUP (68), GROUP_ID_NOT_FOUND (69).
@@ -62,7 +62,7 @@ class DeleteGroupsResponse:
     """
 
     throttle_time_ms: int = 0
-    """Milliseconds the client is held back for exceeding a quota; 0 if it did not."""
+    """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not."""
 
     results: list[DeleteGroupsResponseDeletableGroupResult] = field(default_factory=list)
     """The outcome for each group."""

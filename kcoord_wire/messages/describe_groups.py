@@ -18,10 +18,10 @@ __all__ = [
 
 @dataclass(slots=True, kw_only=True)
 class DescribeGroupsRequest:
-    """Asks a coordinator what it knows of classic groups: their state, members and assignments. Groups of the newer
-    protocol are described by ConsumerGroupDescribe (KIP-848). v1 and v2 change throttling (KIP-124, KIP-219), v3
-    can ask for authorized operations (KIP-430), v4 shows static members (KIP-345), v5 is flexible (KIP-482), v6
-    changes the answer for missing groups (KIP-1043).
+    """Asks a coordinator what it knows about classic groups: their state, members and assignments. Groups of the
+    newer protocol are described by ConsumerGroupDescribe (KIP-848). v1 and v2 change throttling (KIP-124,
+    KIP-219), v3 can ask for authorized operations (KIP-430), v4 shows static members (KIP-345), v5 is flexible
+    (KIP-482), v6 changes the answer for missing groups (KIP-1043).
 
     Versions 0-6, flexible 5+.
     """
@@ -59,7 +59,7 @@ class DescribeGroupsResponseDescribedGroupMember:
     """What the member offered for the chosen strategy; for consumers, its subscription."""
 
     member_assignment: bytes = b""
-    """The member's share of the work; for consumers, its partitions."""
+    """The member's assignment; for consumers, its partitions."""
 
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
@@ -76,7 +76,7 @@ class DescribeGroupsResponseDescribedGroup:
     """The outcome for this group."""
 
     error_message: str | None = None
-    """What went wrong, in words; null if nothing did. Versions 6."""
+    """The error as text; null if there is none. Versions 6."""
 
     group_id: str = ""
     """The group's id."""
@@ -94,7 +94,7 @@ class DescribeGroupsResponseDescribedGroup:
     """The members."""
 
     authorized_operations: int = -2147483648
-    """What the client may do with the group, one bit an operation; -2147483648 if not asked for. Versions 3+."""
+    """What the client may do with the group, one bit for each operation; -2147483648 if not asked for. Versions 3+."""
 
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
@@ -113,7 +113,7 @@ class DescribeGroupsResponse:
     """
 
     throttle_time_ms: int = 0
-    """Milliseconds the client is held back for exceeding a quota; 0 if it did not. Versions 1+."""
+    """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not. Versions 1+."""
 
     groups: list[DescribeGroupsResponseDescribedGroup] = field(default_factory=list)
     """The groups of the request."""

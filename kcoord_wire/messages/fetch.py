@@ -30,7 +30,7 @@ _ZERO_UUID = uuid.UUID(int=0)
 
 @dataclass(slots=True, kw_only=True)
 class FetchRequestReplicaState:
-    """Who the follower is; left at its defaults by consumers.
+    """The follower's identity; consumers leave it at its defaults.
 
     Versions 15-18 of FetchRequest.
     """
@@ -74,7 +74,7 @@ class FetchRequestFetchPartition:
     """The log directory of the follower; all zero for a consumer. Versions 17+. Tagged field 0."""
 
     high_watermark: int = 9223372036854775807
-    """The high watermark the follower knows; the largest int64 if it does not say. Versions 18. Tagged field 1."""
+    """The high watermark the follower knows; the largest int64 if it is not given. Versions 18. Tagged field 1."""
 
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
@@ -122,9 +122,9 @@ class FetchRequestForgottenTopic:
 
 @dataclass(slots=True, kw_only=True)
 class FetchRequest:
-    """Reads records. Consumers and followers send it in a loop; the broker holds it until enough bytes are there or
-    the wait is over. Sessions let later requests name only the partitions that changed (KIP-227). v3 limits the
-    whole answer (KIP-74), v4 adds the isolation level and record batches v2 (KIP-98), v5 log start offsets
+    """Reads records. Consumers and followers send it in a loop; the broker holds it until enough bytes are available
+    or the wait is over. Sessions let later requests name only the partitions that changed (KIP-227). v3 limits
+    the whole answer (KIP-74), v4 adds the isolation level and record batches v2 (KIP-98), v5 log start offsets
     (KIP-107), v7 sessions (KIP-227), v9 leader epochs (KIP-320), v10 allows zstd (KIP-110), v11 adds the rack
     (KIP-392). v12 is flexible and finds diverging logs (KIP-595), v13 names topics by id (KIP-516), v15 moves the
     replica id (KIP-903), v17 adds directory ids (KIP-853), v18 the high watermark (KIP-1166). v8 moves throttling
@@ -140,25 +140,25 @@ class FetchRequest:
     """The follower that reads; -1 for a consumer. Versions 0-14."""
 
     replica_state: FetchRequestReplicaState = field(default_factory=FetchRequestReplicaState)
-    """Who the follower is; left at its defaults by consumers. Versions 15+. Tagged field 1."""
+    """The follower's identity; consumers leave it at its defaults. Versions 15+. Tagged field 1."""
 
     max_wait_ms: int = 0
     """Milliseconds the broker may hold the request for MinBytes to arrive."""
 
     min_bytes: int = 0
-    """The number of bytes worth answering for."""
+    """The number of bytes for which the broker answers at once."""
 
     max_bytes: int = 2147483647
     """The most bytes to answer with; the first batch is sent even if it is larger. Versions 3+."""
 
     isolation_level: int = 0
-    """0 reads everything below the high watermark; 1 stops before the first open transaction. Versions 4+."""
+    """0 reads up to the high watermark; 1 stops before the first open transaction. Versions 4+."""
 
     session_id: int = 0
     """The fetch session; 0 for none or a new one. Versions 7+."""
 
     session_epoch: int = -1
-    """The number of the request in its session; 0 opens one, -1 does without. Versions 7+."""
+    """The number of the request in its session; 0 opens a session, -1 uses none. Versions 7+."""
 
     topics: list[FetchRequestFetchTopic] = field(default_factory=list)
     """The topics to read; within a session, those that changed."""
@@ -167,7 +167,7 @@ class FetchRequest:
     """The topics to take out of the session. Versions 7+."""
 
     rack_id: str = ""
-    """The consumer's rack, to find it a close replica; empty if it has none. Versions 11+."""
+    """The consumer's rack, to find a replica close to it; empty if it has none. Versions 11+."""
 
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
@@ -175,7 +175,7 @@ class FetchRequest:
 
 @dataclass(slots=True, kw_only=True)
 class FetchResponseEpochEndOffset:
-    """Where the reader's log parts from the leader's; absent if it does not.
+    """Where the reader's log diverges from the leader's; absent if it does not.
 
     Versions 12-18 of FetchResponse.
     """
@@ -226,7 +226,7 @@ class FetchResponseSnapshotId:
 
 @dataclass(slots=True, kw_only=True)
 class FetchResponseAbortedTransaction:
-    """Aborted transactions in the records; null if everything was to be read.
+    """Aborted transactions in the records; null under isolation level 0.
 
     Versions 4-18 of FetchResponse.
     """
@@ -264,7 +264,7 @@ class FetchResponsePartitionData:
     """The first offset the broker still has; -1 if unknown. Versions 5+."""
 
     diverging_epoch: FetchResponseEpochEndOffset = field(default_factory=FetchResponseEpochEndOffset)
-    """Where the reader's log parts from the leader's; absent if it does not. Versions 12+. Tagged field 0."""
+    """Where the reader's log diverges from the leader's; absent if it does not. Versions 12+. Tagged field 0."""
 
     current_leader: FetchResponseLeaderIdAndEpoch = field(default_factory=FetchResponseLeaderIdAndEpoch)
     """The partition's leader, when the broker asked does not lead it. Versions 12+. Tagged field 1."""
@@ -275,13 +275,13 @@ class FetchResponsePartitionData:
     """
 
     aborted_transactions: list[FetchResponseAbortedTransaction] | None = field(default_factory=list)
-    """Aborted transactions in the records; null if everything was to be read. Versions 4+."""
+    """Aborted transactions in the records; null under isolation level 0. Versions 4+."""
 
     preferred_read_replica: int = -1
-    """The replica the consumer had better read from; -1 if this one is fine. Versions 11+."""
+    """The replica the consumer should read from; -1 for this one. Versions 11+."""
 
     records: bytes | None = None
-    """The records as they stand in the log; null or empty if there are none."""
+    """The records as they are in the log; null or empty if there are none."""
 
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
@@ -289,7 +289,7 @@ class FetchResponsePartitionData:
 
 @dataclass(slots=True, kw_only=True)
 class FetchResponseFetchableTopicResponse:
-    """The topics; within a session, those with news.
+    """The topics; within a session, those that changed.
 
     Versions 0-18 of FetchResponse.
     """
@@ -336,7 +336,7 @@ class FetchResponse:
     cut off. Up to v3 they are message sets, from v4 on record batches v2 (KIP-98). v1 adds the throttle time
     (KIP-124), v4 aborted transactions (KIP-98), v5 log start offsets (KIP-107), v7 sessions (KIP-227), v11 the
     preferred replica (KIP-392). v12 is flexible and shows diverging logs and leaders (KIP-595), v13 names topics
-    by id (KIP-516), v14 may tell of tiered records (KIP-405), v16 adds new leaders' addresses (KIP-951). Errors:
+    by id (KIP-516), v14 may report tiered records (KIP-405), v16 adds new leaders' addresses (KIP-951). Errors:
     OFFSET_OUT_OF_RANGE (1), UNKNOWN_TOPIC_OR_PARTITION (3), NOT_LEADER_OR_FOLLOWER (6),
     FETCH_SESSION_ID_NOT_FOUND (70), INVALID_FETCH_SESSION_EPOCH (71), FENCED_LEADER_EPOCH (74),
     UNKNOWN_LEADER_EPOCH (75), UNKNOWN_TOPIC_ID (100).
@@ -345,7 +345,7 @@ class FetchResponse:
     """
 
     throttle_time_ms: int = 0
-    """Milliseconds the client is held back for exceeding a quota; 0 if it did not. Versions 1+."""
+    """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not. Versions 1+."""
 
     error_code: int = 0
     """The outcome for the request as a whole. Versions 7+."""
@@ -354,7 +354,7 @@ class FetchResponse:
     """The fetch session; 0 if there is none. Versions 7+."""
 
     responses: list[FetchResponseFetchableTopicResponse] = field(default_factory=list)
-    """The topics; within a session, those with news."""
+    """The topics; within a session, those that changed."""
 
     node_endpoints: list[FetchResponseNodeEndpoint] = field(default_factory=list)
     """The addresses of the leaders named in CurrentLeader. Versions 16+. Tagged field 0."""

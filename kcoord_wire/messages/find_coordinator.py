@@ -29,7 +29,7 @@ class FindCoordinatorRequest:
     """The group id or transactional id to look up. Versions 0-3."""
 
     key_type: int = 0
-    """What the keys are: 0 groups, 1 transactional ids, 2 share partitions (v6+). Versions 1+."""
+    """The type of the keys: 0 groups, 1 transactional ids, 2 share partitions (v6+). Versions 1+."""
 
     coordinator_keys: list[str] = field(default_factory=list)
     """The keys to look up, all of the one type. Versions 4+."""
@@ -61,7 +61,7 @@ class FindCoordinatorResponseCoordinator:
     """The outcome for this key. Versions 4+."""
 
     error_message: str | None = ""
-    """What went wrong, in words; null if nothing did. Versions 4+."""
+    """The error as text; null if there is none. Versions 4+."""
 
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
@@ -81,13 +81,13 @@ class FindCoordinatorResponse:
     """
 
     throttle_time_ms: int = 0
-    """Milliseconds the client is held back for exceeding a quota; 0 if it did not. Versions 1+."""
+    """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not. Versions 1+."""
 
     error_code: int = 0
     """The outcome of the look-up. Versions 0-3."""
 
     error_message: str | None = ""
-    """What went wrong, in words; null if nothing did. Versions 1-3."""
+    """The error as text; null if there is none. Versions 1-3."""
 
     node_id: int = 0
     """The id of the coordinating broker; -1 if none was found. Versions 0-3."""

@@ -29,7 +29,7 @@ class GroupMetadataKey:
 
 @dataclass(slots=True, kw_only=True)
 class GroupMetadataValueMemberMetadata:
-    """The members, none if the group is empty.
+    """The members; the list is empty if the group is.
 
     Versions 0-4 of GroupMetadataValue.
     """
@@ -56,7 +56,7 @@ class GroupMetadataValueMemberMetadata:
     """What the member offered for the chosen strategy; for consumers, its subscription."""
 
     assignment: bytes = b""
-    """The member's share of the work; for consumers, its partitions."""
+    """The member's assignment; for consumers, its partitions."""
 
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
@@ -65,11 +65,10 @@ class GroupMetadataValueMemberMetadata:
 @dataclass(slots=True, kw_only=True)
 class GroupMetadataValue:
     """A classic group's state in __consumer_offsets, under a key of type 2. The coordinator writes it when a group
-    is created, when the leader has handed in an assignment, when a group becomes empty and when a static member
-    is replaced; no value at all (a tombstone) says that the group is gone. A group that comes back with members
-    is Stable. v1 adds the rebalance timeout (KIP-62), v2 the time of the last change of state (KIP-211), v3
-    static members (KIP-345), v4 is flexible (KIP-915); brokers write v3. An int16 version stands before the
-    value.
+    is created, when the leader has sent an assignment, when a group becomes empty and when a static member is
+    replaced; an absent value (a tombstone) says that the group is gone. A group that is loaded with members is
+    Stable. v1 adds the rebalance timeout (KIP-62), v2 the time of the last change of state (KIP-211), v3 static
+    members (KIP-345), v4 is flexible (KIP-915); brokers write v3. An int16 version precedes the value.
 
     Versions 0-4, flexible 4.
     """
@@ -90,7 +89,7 @@ class GroupMetadataValue:
     """The time of the last change of state in milliseconds since 1970 UTC; -1 if unknown. Versions 2+."""
 
     members: list[GroupMetadataValueMemberMetadata] = field(default_factory=list)
-    """The members, none if the group is empty."""
+    """The members; the list is empty if the group is."""
 
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""

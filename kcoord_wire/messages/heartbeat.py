@@ -53,7 +53,7 @@ class HeartbeatResponse:
     """
 
     throttle_time_ms: int = 0
-    """Milliseconds the client is held back for exceeding a quota; 0 if it did not. Versions 1+."""
+    """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not. Versions 1+."""
 
     error_code: int = 0
     """The outcome; 0 means that the session was renewed and nothing has changed."""

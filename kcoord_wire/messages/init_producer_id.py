@@ -16,11 +16,11 @@ __all__ = [
 
 @dataclass(slots=True, kw_only=True)
 class InitProducerIdRequest:
-    """Asks for a producer id, with which a broker recognises batches that it is sent twice. Producers send it before
+    """Asks for a producer id, with which a broker recognises batches that arrive twice. Producers send it before
     their first batch: idempotent ones to any broker, transactional ones to the coordinator of their transactional
     id (KIP-98). v1 changes throttling only (KIP-219), v2 is flexible (KIP-482), v3 lets a producer go on under
     the id that it has (KIP-360), v4 may answer PRODUCER_FENCED (KIP-588), v5 TRANSACTION_ABORTABLE (KIP-890), v6
-    is for transactions that are prepared in two phases (KIP-939); no release serves v6 unless told to. Source:
+    is for transactions that are prepared in two phases (KIP-939); no release serves v6 by default. Source:
     Kafka's clients/src/main/resources/common/message/InitProducerIdRequest.json
 
     Versions 0-6, flexible 2+.
@@ -30,7 +30,7 @@ class InitProducerIdRequest:
     """The transaction's id; null for a producer that is only idempotent."""
 
     transaction_timeout_ms: int = 0
-    """Milliseconds after which the coordinator aborts an open transaction; means nothing without an id."""
+    """Milliseconds after which the coordinator aborts an open transaction; no meaning without an id."""
 
     producer_id: int = -1
     """The producer id that the producer has already; -1 if none. Versions 3+."""
@@ -50,10 +50,10 @@ class InitProducerIdRequest:
 
 @dataclass(slots=True, kw_only=True)
 class InitProducerIdResponse:
-    """Gives out a producer id with its epoch. The producer writes both into its batches and counts their records
-    from 0. v1 moves throttling to after the answer (KIP-219), v2 is flexible (KIP-482), v6 tells of a transaction
-    that was kept (KIP-939). v3, v4 and v5 are as v2. Errors: COORDINATOR_LOAD_IN_PROGRESS (14), NOT_COORDINATOR
-    (16), CLUSTER_AUTHORIZATION_FAILED (31), INVALID_REQUEST (42), INVALID_PRODUCER_EPOCH (47, up to v3),
+    """Returns a producer id with its epoch. The producer writes both into its batches and counts their records from
+    0. v1 moves throttling to after the answer (KIP-219), v2 is flexible (KIP-482), v6 reports a transaction that
+    was kept (KIP-939). v3, v4 and v5 are as v2. Errors: COORDINATOR_LOAD_IN_PROGRESS (14), NOT_COORDINATOR (16),
+    CLUSTER_AUTHORIZATION_FAILED (31), INVALID_REQUEST (42), INVALID_PRODUCER_EPOCH (47, up to v3),
     INVALID_TRANSACTION_TIMEOUT (50), CONCURRENT_TRANSACTIONS (51), TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53),
     PRODUCER_FENCED (90, v4+), TRANSACTION_ABORTABLE (120, v5+). Source: Kafka's
     clients/src/main/resources/common/message/InitProducerIdResponse.json
@@ -62,7 +62,7 @@ class InitProducerIdResponse:
     """
 
     throttle_time_ms: int = 0
-    """Milliseconds the client is held back for exceeding a quota; 0 if it did not."""
+    """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not."""
 
     error_code: int = 0
     """The outcome."""

@@ -27,7 +27,7 @@ class JoinGroupRequestProtocol:
     """The strategy's name, such as "range" or "cooperative-sticky"."""
 
     metadata: bytes = b""
-    """What the strategy's leader needs to know of this member; for consumers, its subscription."""
+    """What the strategy's leader needs to know about this member; for consumers, its subscription."""
 
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
@@ -68,7 +68,7 @@ class JoinGroupRequest:
     """The assignment strategies the member can follow, most preferred first."""
 
     reason: str | None = None
-    """Why the member joins or rejoins, for the coordinator's log; null if it does not say. Versions 8+."""
+    """Why the member joins or rejoins, for the coordinator's log; null if it gives no reason. Versions 8+."""
 
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
@@ -76,7 +76,7 @@ class JoinGroupRequest:
 
 @dataclass(slots=True, kw_only=True)
 class JoinGroupResponseMember:
-    """All members of the generation, for the leader; empty for everybody else.
+    """All members of the generation, for the leader; empty for all others.
 
     Versions 0-9 of JoinGroupResponse.
     """
@@ -109,7 +109,7 @@ class JoinGroupResponse:
     """
 
     throttle_time_ms: int = 0
-    """Milliseconds the client is held back for exceeding a quota; 0 if it did not. Versions 2+."""
+    """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not. Versions 2+."""
 
     error_code: int = 0
     """The outcome; 0 means that the member is part of the generation named here."""
@@ -127,13 +127,13 @@ class JoinGroupResponse:
     """The member id of the leader, who computes the assignment."""
 
     skip_assignment: bool = False
-    """True if the leader must not compute a new assignment because the present one still holds. Versions 9."""
+    """True if the leader must not compute a new assignment because the present one is still valid. Versions 9."""
 
     member_id: str = ""
     """The id of the member that asked; with MEMBER_ID_REQUIRED, the id to join with next."""
 
     members: list[JoinGroupResponseMember] = field(default_factory=list)
-    """All members of the generation, for the leader; empty for everybody else."""
+    """All members of the generation, for the leader; empty for all others."""
 
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""

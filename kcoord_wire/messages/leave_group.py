@@ -30,7 +30,7 @@ class LeaveGroupRequestMemberIdentity:
     """The name of a static member; null for a dynamic member. Versions 3+."""
 
     reason: str | None = None
-    """Why the member leaves, for the coordinator's log; null if it does not say. Versions 5."""
+    """Why the member leaves, for the coordinator's log; null if it gives no reason. Versions 5."""
 
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
@@ -93,7 +93,7 @@ class LeaveGroupResponse:
     """
 
     throttle_time_ms: int = 0
-    """Milliseconds the client is held back for exceeding a quota; 0 if it did not. Versions 1+."""
+    """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not. Versions 1+."""
 
     error_code: int = 0
     """The outcome for the request as a whole; up to v2, for its only member."""

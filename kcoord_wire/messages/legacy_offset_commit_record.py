@@ -36,7 +36,7 @@ class LegacyOffsetCommitKey:
 @dataclass(slots=True, kw_only=True)
 class LegacyOffsetCommitValue:
     """A committed offset in __consumer_offsets as brokers wrote it at first, under a key of type 0. An int16 version
-    stands before it; no value at all (a tombstone) removes the offset. v0 is the only version and not flexible.
+    precedes it; an absent value (a tombstone) removes the offset. v0 is the only version and not flexible.
 
     Versions 0.
     """
@@ -45,7 +45,7 @@ class LegacyOffsetCommitValue:
     """The offset of the next record to read."""
 
     metadata: str = ""
-    """The text that was committed beside the offset; may be empty."""
+    """The text that was committed with the offset; may be empty."""
 
     commit_timestamp: int = 0
     """The time of the commit in milliseconds since 1970 UTC."""

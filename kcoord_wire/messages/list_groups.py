@@ -59,7 +59,7 @@ class ListGroupsResponseListedGroup:
 
 @dataclass(slots=True, kw_only=True)
 class ListGroupsResponse:
-    """Names the groups the broker coordinates, with what it takes to tell them apart. v1 adds the throttle time
+    """Lists the groups that the broker coordinates, with their types and states. v1 adds the throttle time
     (KIP-124), v2 moves throttling to after the answer (KIP-219), v3 is flexible (KIP-482), v4 adds the state
     (KIP-518), v5 the type of group (KIP-848). Errors: COORDINATOR_LOAD_IN_PROGRESS (14),
     COORDINATOR_NOT_AVAILABLE (15), NOT_COORDINATOR (16).
@@ -68,7 +68,7 @@ class ListGroupsResponse:
     """
 
     throttle_time_ms: int = 0
-    """Milliseconds the client is held back for exceeding a quota; 0 if it did not. Versions 1+."""
+    """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not. Versions 1+."""
 
     error_code: int = 0
     """The outcome; while the coordinator loads, the list may be incomplete."""

@@ -74,7 +74,7 @@ class ListOffsetsRequest:
     """The broker that asks; -1 if it is a consumer, -2 for a debugging tool."""
 
     isolation_level: int = 0
-    """0 reads everything below the high watermark; 1 stops before the first open transaction. Versions 2+."""
+    """0 reads up to the high watermark; 1 stops before the first open transaction. Versions 2+."""
 
     topics: list[ListOffsetsRequestListOffsetsTopic] = field(default_factory=list)
     """The topics to look up."""
@@ -145,7 +145,7 @@ class ListOffsetsResponse:
     """
 
     throttle_time_ms: int = 0
-    """Milliseconds the client is held back for exceeding a quota; 0 if it did not. Versions 2+."""
+    """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not. Versions 2+."""
 
     topics: list[ListOffsetsResponseListOffsetsTopicResponse] = field(default_factory=list)
     """The topics of the request."""

@@ -14,14 +14,13 @@ __all__ = [
 
 @dataclass(slots=True, kw_only=True)
 class ClaimingMessages:
-    """A consumer is about to process messages at most once, up to an offset. The Go library reads it and does
-    nothing.
+    """A consumer is about to process messages at most once, up to an offset. The Go library reads it without effect.
 
-    Text, fields joined by "/" without any escaping, so no string may hold a "/". Integers are decimal, with an
-    optional sign and any number of leading zeros, nothing else, within int64. InstanceId is not in PROTOCOL.md.
-    The version is written as 1 and never checked. The bound on Partition is this project's: a Go reader makes a
-    claim for every partition up to the one it reads and dies of a negative one, so neither a huge nor a negative
-    number may be written or believed; no Kafka topic comes near the bound.
+    Text: the fields are joined by "/" without escaping, so no string may contain a "/". Integers are decimal,
+    within int64, with an optional sign and any number of leading zeros. InstanceId is not in PROTOCOL.md. The
+    version is written as 1 and never checked. The bound on Partition is this project's: a Go reader creates a
+    claim for every partition up to the one it reads and crashes on a negative one, so very large and negative
+    numbers are refused in both directions; no Kafka topic comes near the bound.
 
     Source: Marshal's PROTOCOL.md, "Protocol Messages", ClaimingMessages, and the form that the Go library puts on
     the topic.

@@ -15,11 +15,11 @@ __all__ = [
 @dataclass(slots=True, kw_only=True)
 class ReleaseGroup:
     """An administrator pauses a whole group, so that its position can be set. Known to the Go library from August
-    2016 to May 2017; to a later one it is an invalid message, which it logs and skips.
+    2016 to May 2017; a later one logs it as an invalid message and skips it.
 
-    Text, fields joined by "/" without any escaping, so no string may hold a "/". Integers are decimal, with an
-    optional sign and any number of leading zeros, nothing else, within int64. InstanceId is not in PROTOCOL.md.
-    The tool that sent this message never set the version, so 0 is what is on the wire.
+    Text: the fields are joined by "/" without escaping, so no string may contain a "/". Integers are decimal,
+    within int64, with an optional sign and any number of leading zeros. InstanceId is not in PROTOCOL.md. The
+    tool that sent this message never set the version, so the wire has 0.
 
     Source: Marshal's PROTOCOL.md, "Protocol Messages", ReleaseGroup, and the form that the Go library puts on the
     topic.

@@ -41,7 +41,7 @@ class MetadataRequestTopic:
 @dataclass(slots=True, kw_only=True)
 class MetadataRequest:
     """Asks any broker for the cluster's brokers and for the partitions of topics, with their leaders. Clients send
-    it after connecting and whenever their picture proves stale. v1 separates "all topics" (null) from "none"
+    it after connecting and whenever their metadata proves outdated. v1 separates "all topics" (null) from "none"
     (KIP-4). v4 adds the switch for creating topics, v8 asks for authorized operations (KIP-430), v9 is flexible
     (KIP-482), v10 adds topic ids, which v12 can ask by (KIP-516), v11 drops the cluster's authorized operations
     (KIP-700). The other versions change the answer only.
@@ -137,13 +137,13 @@ class MetadataResponseTopic:
     """The topic's id; all zero if it has none or is unknown. Versions 10+."""
 
     is_internal: bool = False
-    """True if the topic is the brokers' own, such as __consumer_offsets. Versions 1+."""
+    """True if the topic is internal to the brokers, such as __consumer_offsets. Versions 1+."""
 
     partitions: list[MetadataResponsePartition] = field(default_factory=list)
     """The topic's partitions."""
 
     topic_authorized_operations: int = -2147483648
-    """What the client may do with the topic, one bit an operation; -2147483648 if not asked for. Versions 8+."""
+    """What the client may do with the topic, one bit for each operation; -2147483648 if not asked for. Versions 8+."""
 
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
@@ -151,7 +151,7 @@ class MetadataResponseTopic:
 
 @dataclass(slots=True, kw_only=True)
 class MetadataResponse:
-    """Describes the cluster as one broker sees it; leader epochs tell which of two brokers' pictures is newer. v1
+    """Describes the cluster as one broker sees it; leader epochs show which of two brokers' answers is newer. v1
     adds racks, the controller and internal topics, v2 the cluster id (KIP-78), v3 the throttle time (KIP-124), v5
     offline replicas (KIP-112), v7 leader epochs (KIP-320), v8-10 authorized operations of the cluster (KIP-430,
     KIP-700). v9 is flexible (KIP-482), v10 adds topic ids and v12 null names (KIP-516), v13 a top-level error
@@ -163,7 +163,7 @@ class MetadataResponse:
     """
 
     throttle_time_ms: int = 0
-    """Milliseconds the client is held back for exceeding a quota; 0 if it did not. Versions 3+."""
+    """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not. Versions 3+."""
 
     brokers: list[MetadataResponseBroker] = field(default_factory=list)
     """The brokers that are alive."""
@@ -178,7 +178,9 @@ class MetadataResponse:
     """The topics of the request."""
 
     cluster_authorized_operations: int = -2147483648
-    """What the client may do with the cluster, one bit an operation; -2147483648 if not asked for. Versions 8-10."""
+    """What the client may do with the cluster, one bit for each operation; -2147483648 if not asked for. Versions
+    8-10.
+    """
 
     error_code: int = 0
     """The outcome for the request as a whole. Versions 13."""

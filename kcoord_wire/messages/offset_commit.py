@@ -41,7 +41,7 @@ class OffsetCommitRequestPartition:
     """The time of the commit in milliseconds since 1970 UTC; -1 means on arrival. Versions 1."""
 
     committed_metadata: str | None = ""
-    """Free text kept beside the offset; null is as good as empty."""
+    """Free text stored with the offset; null means empty."""
 
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
@@ -140,8 +140,8 @@ class OffsetCommitResponseTopic:
 
 @dataclass(slots=True, kw_only=True)
 class OffsetCommitResponse:
-    """Answers OffsetCommit with one outcome a partition; an error about the group is repeated for each of them. v3
-    adds the throttle time (KIP-124), v4 moves throttling to after the answer (KIP-219), v7 may answer
+    """Answers OffsetCommit with one outcome for each partition; an error about the group is repeated for each of
+    them. v3 adds the throttle time (KIP-124), v4 moves throttling to after the answer (KIP-219), v7 may answer
     FENCED_INSTANCE_ID (KIP-345), v8 is flexible (KIP-482). v9 adds STALE_MEMBER_EPOCH and, for a group that does
     not exist, GROUP_ID_NOT_FOUND in place of ILLEGAL_GENERATION (KIP-848). v10 names topics by id and may answer
     UNKNOWN_TOPIC_ID (KIP-848). Errors: OFFSET_METADATA_TOO_LARGE (12), COORDINATOR_LOAD_IN_PROGRESS (14),
@@ -153,7 +153,7 @@ class OffsetCommitResponse:
     """
 
     throttle_time_ms: int = 0
-    """Milliseconds the client is held back for exceeding a quota; 0 if it did not. Versions 3+."""
+    """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not. Versions 3+."""
 
     topics: list[OffsetCommitResponseTopic] = field(default_factory=list)
     """The outcome for each topic."""

@@ -38,11 +38,11 @@ class OffsetCommitKey:
 
 @dataclass(slots=True, kw_only=True)
 class OffsetCommitValue:
-    """A committed offset in __consumer_offsets, under a key of type 1. An int16 version stands before it; no value
-    at all (a tombstone) says that the offset expired or was deleted. v1 adds the time of expiry, which v2 drops
-    again (KIP-211), v3 adds the leader epoch (KIP-320), v4 is flexible and adds the topic id (KIP-848). From v4
-    on only tagged fields may be added, so that older brokers can read the log after a downgrade (KIP-915).
-    Brokers still write v1 for a commit with a retention time of its own.
+    """A committed offset in __consumer_offsets, under a key of type 1. An int16 version precedes it; an absent value
+    (a tombstone) says that the offset expired or was deleted. v1 adds the time of expiry, which v2 drops again
+    (KIP-211), v3 adds the leader epoch (KIP-320), v4 is flexible and adds the topic id (KIP-848). From v4 on only
+    tagged fields may be added, so that older brokers can read the log after a downgrade (KIP-915). Brokers still
+    write v1 for a commit with a retention time.
 
     Versions 0-4, flexible 4.
     """
@@ -54,7 +54,7 @@ class OffsetCommitValue:
     """The leader epoch of the last record read; -1 if unknown. Versions 3+."""
 
     metadata: str = ""
-    """The text that was committed beside the offset; may be empty."""
+    """The text that was committed with the offset; may be empty."""
 
     commit_timestamp: int = 0
     """The time of the commit in milliseconds since 1970 UTC."""

@@ -88,20 +88,20 @@ class OffsetDeleteResponseTopic:
 
 @dataclass(slots=True, kw_only=True)
 class OffsetDeleteResponse:
-    """Answers OffsetDelete with one outcome for the group and one a partition (KIP-496). v0 is the only version and
-    is not flexible. The top-level error stands before the throttle time, unlike in most answers. Errors, for the
-    group: COORDINATOR_LOAD_IN_PROGRESS (14), COORDINATOR_NOT_AVAILABLE (15), NOT_COORDINATOR (16),
-    GROUP_AUTHORIZATION_FAILED (30), NON_EMPTY_GROUP (68) if it is active and not of consumers, GROUP_ID_NOT_FOUND
-    (69); for a partition: GROUP_SUBSCRIBED_TO_TOPIC (86).
+    """Answers OffsetDelete with one outcome for the group and one for each partition (KIP-496). v0 is the only
+    version and is not flexible. Unlike in most answers, the top-level error precedes the throttle time. Errors,
+    for the group: COORDINATOR_LOAD_IN_PROGRESS (14), COORDINATOR_NOT_AVAILABLE (15), NOT_COORDINATOR (16),
+    GROUP_AUTHORIZATION_FAILED (30), NON_EMPTY_GROUP (68) if it is active and not a group of consumers,
+    GROUP_ID_NOT_FOUND (69); for a partition: GROUP_SUBSCRIBED_TO_TOPIC (86).
 
     Versions 0.
     """
 
     error_code: int = 0
-    """The outcome for the group; 0 means that the partitions have outcomes of their own."""
+    """The outcome for the group; 0 means that each partition has its own outcome."""
 
     throttle_time_ms: int = 0
-    """Milliseconds the client is held back for exceeding a quota; 0 if it did not."""
+    """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not."""
 
     topics: list[OffsetDeleteResponseTopic] = field(default_factory=list)
     """The outcome for each topic."""

@@ -129,7 +129,7 @@ class OffsetFetchResponsePartition:
     """The leader epoch of the last record read; -1 if unknown. Versions 5-7."""
 
     metadata: str | None = ""
-    """The text that was committed beside the offset. Versions 0-7."""
+    """The text that was committed with the offset. Versions 0-7."""
 
     error_code: int = 0
     """The outcome for this partition. Versions 0-7."""
@@ -172,7 +172,7 @@ class OffsetFetchResponsePartitions:
     """The leader epoch of the last record read; -1 if unknown. Versions 8+."""
 
     metadata: str | None = ""
-    """The text that was committed beside the offset. Versions 8+."""
+    """The text that was committed with the offset. Versions 8+."""
 
     error_code: int = 0
     """The outcome for this partition. Versions 8+."""
@@ -223,19 +223,19 @@ class OffsetFetchResponseGroup:
 
 @dataclass(slots=True, kw_only=True)
 class OffsetFetchResponse:
-    """Gives the committed offsets. A group or partition without any is no error: the offset is -1. v2 adds the top-
-    level error (KIP-88), v3 the throttle time (KIP-124), v4 moves throttling to after the answer (KIP-219), v5
-    adds leader epochs (KIP-320), v6 is flexible (KIP-482), v7 may answer UNSTABLE_OFFSET_COMMIT (KIP-447), v8
-    answers for several groups (KIP-709), v9 checks the member (KIP-848), v10 names topics by id (KIP-848).
-    Errors: COORDINATOR_LOAD_IN_PROGRESS (14), COORDINATOR_NOT_AVAILABLE (15), NOT_COORDINATOR (16),
-    UNKNOWN_MEMBER_ID (25), TOPIC_AUTHORIZATION_FAILED (29), GROUP_AUTHORIZATION_FAILED (30),
-    UNSTABLE_OFFSET_COMMIT (88), UNKNOWN_TOPIC_ID (100), STALE_MEMBER_EPOCH (113).
+    """Gives the committed offsets. A group or partition without a committed offset is not an error: the offset is
+    -1. v2 adds the top-level error (KIP-88), v3 the throttle time (KIP-124), v4 moves throttling to after the
+    answer (KIP-219), v5 adds leader epochs (KIP-320), v6 is flexible (KIP-482), v7 may answer
+    UNSTABLE_OFFSET_COMMIT (KIP-447), v8 answers for several groups (KIP-709), v9 checks the member (KIP-848), v10
+    names topics by id (KIP-848). Errors: COORDINATOR_LOAD_IN_PROGRESS (14), COORDINATOR_NOT_AVAILABLE (15),
+    NOT_COORDINATOR (16), UNKNOWN_MEMBER_ID (25), TOPIC_AUTHORIZATION_FAILED (29), GROUP_AUTHORIZATION_FAILED
+    (30), UNSTABLE_OFFSET_COMMIT (88), UNKNOWN_TOPIC_ID (100), STALE_MEMBER_EPOCH (113).
 
     Versions 0-10, flexible 6+.
     """
 
     throttle_time_ms: int = 0
-    """Milliseconds the client is held back for exceeding a quota; 0 if it did not. Versions 3+."""
+    """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not. Versions 3+."""
 
     topics: list[OffsetFetchResponseTopic] = field(default_factory=list)
     """The topics, for the one group of the request. Versions 0-7."""

@@ -59,8 +59,8 @@ class OffsetForLeaderEpochRequestOffsetForLeaderTopic:
 class OffsetForLeaderEpochRequest:
     """Asks a partition's leader where an earlier leader's records end. Followers and consumers use it to notice that
     their log was cut back, and where (KIP-101, KIP-320). v1 changes the answer only (KIP-279), v2 adds the epoch
-    the asker believes current (KIP-320), v3 the replica id, so that consumers can be told from followers, v4 is
-    flexible (KIP-482). Kafka 4.0 dropped v0-1 (KIP-896).
+    the asker believes current (KIP-320), v3 the replica id, so that brokers can distinguish consumers from
+    followers, v4 is flexible (KIP-482). Kafka 4.0 dropped v0-1 (KIP-896).
 
     Versions 0-4, flexible 4.
     """
@@ -126,7 +126,7 @@ class OffsetForLeaderEpochResponse:
     """
 
     throttle_time_ms: int = 0
-    """Milliseconds the client is held back for exceeding a quota; 0 if it did not. Versions 2+."""
+    """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not. Versions 2+."""
 
     topics: list[OffsetForLeaderEpochResponseOffsetForLeaderTopicResult] = field(default_factory=list)
     """The topics of the request."""

@@ -67,7 +67,7 @@ class ProduceRequest:
     all. v2 brings message timestamps (KIP-32), v3 record batches v2 and transactions (KIP-98), v7 allows zstd
     (KIP-110), v9 is flexible (KIP-482), v12 lets the leader add the partition to the transaction (KIP-890), v13
     names topics by id (KIP-516). v1, v4, v5, v6, v8, v10 and v11 change the answer only. Kafka 4.0 serves v3 and
-    up (KIP-896) but still advertises v0, because some clients judge a broker by it.
+    up (KIP-896) but still advertises v0, because some clients use it to judge a broker.
 
     Versions 0-13, flexible 9+.
     """
@@ -76,7 +76,7 @@ class ProduceRequest:
     """The transaction's id; null outside transactions. Versions 3+."""
 
     acks: int = 0
-    """Who must have the records before the answer: 0 nobody, 1 the leader, -1 all in-sync replicas."""
+    """The replicas that must have the records before the answer: 0 none, 1 leader, -1 all in sync."""
 
     timeout_ms: int = 0
     """Milliseconds to wait for the replicas."""
@@ -99,7 +99,7 @@ class ProduceResponseBatchIndexAndErrorMessage:
     """The record's place in the batch, from 0. Versions 8+."""
 
     batch_index_error_message: str | None = None
-    """What is wrong with the record; null if not said. Versions 8+."""
+    """What is wrong with the record; null if not given. Versions 8+."""
 
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
@@ -139,7 +139,7 @@ class ProduceResponsePartitionProduceResponse:
     """The offset of the first record appended; -1 on error."""
 
     log_append_time_ms: int = -1
-    """The broker's time stamped on the records, in ms since 1970 UTC; -1 if they kept theirs. Versions 2+."""
+    """The broker's time stamped on the records, in ms since 1970 UTC; -1 if they keep theirs. Versions 2+."""
 
     log_start_offset: int = -1
     """The first offset the broker still has; -1 if unknown. Versions 5+."""
@@ -148,7 +148,7 @@ class ProduceResponsePartitionProduceResponse:
     """The records that caused the batch to be refused; empty if none can be named. Versions 8+."""
 
     error_message: str | None = None
-    """What went wrong, in words; null if nothing did. Versions 8+."""
+    """The error as text; null if there is none. Versions 8+."""
 
     current_leader: ProduceResponseLeaderIdAndEpoch = field(default_factory=ProduceResponseLeaderIdAndEpoch)
     """The partition's leader, when the broker asked does not lead it. Versions 10+. Tagged field 0."""
@@ -217,7 +217,7 @@ class ProduceResponse:
     """The outcome for each topic."""
 
     throttle_time_ms: int = 0
-    """Milliseconds the client is held back for exceeding a quota; 0 if it did not. Versions 1+."""
+    """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not. Versions 1+."""
 
     node_endpoints: list[ProduceResponseNodeEndpoint] = field(default_factory=list)
     """The addresses of the leaders named in CurrentLeader. Versions 10+. Tagged field 0."""

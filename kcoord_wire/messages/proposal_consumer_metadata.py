@@ -15,8 +15,8 @@ __all__ = [
 @dataclass(slots=True, kw_only=True)
 class ProposalConsumerMetadata:
     """What a consumer puts into GroupProtocols.MemberMetadata. The drawing's head line ends with
-    AssignmentStrategies, but its body does not draw that field; nor was it released, since each strategy is a
-    group protocol of its own. It is not part of this message.
+    AssignmentStrategies, but its body does not draw that field; it was not released either, because each strategy
+    is a separate group protocol. It is not part of this message.
 
     Source: "Kafka Client-side Assignment Proposal", "Consumer Embedded Protocol", MemberMetadata.
 
@@ -27,9 +27,9 @@ class ProposalConsumerMetadata:
     """The version of this format."""
 
     topics: list[str] = field(default_factory=list)
-    """The topics, or regular expressions for them, that the member subscribes to; the proposal leaves open how to
-    tell the two apart.
+    """The topics, or regular expressions for them, that the member subscribes to; the proposal does not say how to
+    distinguish the two.
     """
 
     user_data: bytes | None = None
-    """Whatever a custom assignor wants to send along, for instance a rack id."""
+    """Additional data of a custom assignor, for instance a rack id."""

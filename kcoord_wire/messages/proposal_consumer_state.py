@@ -43,4 +43,4 @@ class ProposalConsumerState:
     """What the member owns."""
 
     user_data: bytes | None = None
-    """Whatever a custom assignor wants to send along."""
+    """Additional data of a custom assignor."""

@@ -15,8 +15,8 @@ __all__ = [
 
 @dataclass(slots=True, kw_only=True)
 class ProposalConsumerSubscription:
-    """From the earlier state of the proposal, in which every member computed the assignment for itself. The hash
-    lets the members find out that they do not see the same partition counts before they act on them.
+    """From an earlier state of the proposal, in which every member computed its own assignment. With the hash,
+    members detect that they see different partition counts before they act on them.
 
     Source: "Kafka Client-side Assignment Proposal", the earlier "Consumer Embedded Protocol", ProtocolMetadata =>
     Subscription.

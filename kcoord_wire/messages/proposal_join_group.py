@@ -27,7 +27,7 @@ class ProposalJoinGroupRequestGroupProtocol:
     """The protocol's name; for consumers an assignment strategy."""
 
     member_metadata: bytes = b""
-    """What the member tells the leader under this protocol; for consumers a ProposalConsumerMetadata."""
+    """The member's data for the leader under this protocol; for consumers a ProposalConsumerMetadata."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class ProposalJoinGroupRequest:
     """The group to join."""
 
     session_timeout: int = 0
-    """How long the member may stay silent before it is taken for dead. The proposal names no unit; released Kafka
+    """How long the member may stay silent before it is considered dead. The proposal names no unit; released Kafka
     uses milliseconds.
     """
 
@@ -77,10 +77,10 @@ class ProposalJoinGroupResponse:
     """The group is complete: who leads it and, for the leader, who is in it.
 
     The head line of the drawing leaves GroupProtocol out, its body has it between GroupGenerationId and
-    GroupLeaderId; the body is followed, as was the released version 0.
+    GroupLeaderId. This file follows the body, as the released version 0 does.
 
-    Errors: the proposal refers to the consumer rewrite design for them. Of its own it names only that a member
-    which supports none of the group's protocols is rejected.
+    Errors: the proposal refers to the consumer rewrite design for them. It adds only that a member which supports
+    none of the group's protocols is rejected.
 
     Source: "Kafka Client-side Assignment Proposal", "Phase 1: Joining the Group", JoinGroupResponse.
 

@@ -14,8 +14,8 @@ __all__ = [
 
 @dataclass(slots=True, kw_only=True)
 class ProposalSubscriptionHash:
-    """The considered variant of ProposalConsumerSubscription for large groups: the members with the most common hash
-    share the partitions, the others wait for the next rebalance.
+    """A variant, considered in the proposal, of ProposalConsumerSubscription for large groups: the members with the
+    most common hash share the partitions, the others wait for the next rebalance.
 
     Source: "Kafka Client-side Assignment Proposal", "Reducing the Join Payload", "Dropping Topic Lists",
     ProtocolMetadata.

@@ -31,11 +31,11 @@ class ProposalSyncGroupRequestMemberState:
 
 @dataclass(slots=True, kw_only=True)
 class ProposalSyncGroupRequest:
-    """The leader hands out the state of every member; a follower asks for its own.
+    """The leader sends the state of every member; a follower asks for its own.
 
-    The head line of the drawing leaves GroupState out and the body leaves MemberId's type out; both stand here as
-    the released SyncGroup version 0 has them. The api key is the released one: the proposal gives no numbers. The
-    text lets the leader pass an error on in this request, but draws no field for it.
+    The head line of the drawing leaves GroupState out and the body leaves MemberId's type out; this file has
+    both, as the released SyncGroup version 0 does. The api key is the released one: the proposal gives no
+    numbers. The text lets the leader pass an error on in this request, but draws no field for it.
 
     Source: "Kafka Client-side Assignment Proposal", "Phase 2: Synchronizing Group State", SyncGroupRequest.
 

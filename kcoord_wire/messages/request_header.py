@@ -14,10 +14,10 @@ __all__ = [
 
 @dataclass(slots=True, kw_only=True)
 class RequestHeader:
-    """Stands before every request body, after the frame's int32 size. A body of a flexible version has header v2,
-    every other body v1; a broker reads the API key and version first and derives the header version from them. v0
-    has no client id and was used by ControlledShutdown v0 alone, which Kafka 4.0 dropped (KIP-896). v2 adds
-    tagged fields (KIP-482), but the client id keeps its int16 length.
+    """Precedes every request body, after the frame's int32 size. A body of a flexible version has header v2, every
+    other body v1; a broker reads the API key and version first and derives the header version from them. v0 has
+    no client id and was used by ControlledShutdown v0 alone, which Kafka 4.0 dropped (KIP-896). v2 adds tagged
+    fields (KIP-482), but the client id keeps its int16 length.
 
     Versions 0-2, flexible 2.
     """

@@ -14,9 +14,9 @@ __all__ = [
 
 @dataclass(slots=True, kw_only=True)
 class ResponseHeader:
-    """Stands before every response body, after the frame's int32 size. A body of a flexible version has header v1,
-    every other body v0. ApiVersionsResponse is the exception: its header is always v0, because the client cannot
-    yet know what the broker speaks (KIP-511). v1 adds tagged fields (KIP-482).
+    """Precedes every response body, after the frame's int32 size. A body of a flexible version has header v1, every
+    other body v0. ApiVersionsResponse is the exception: its header is always v0, because the client cannot yet
+    know the broker's versions (KIP-511). v1 adds tagged fields (KIP-482).
 
     Versions 0-1, flexible 1.
     """

@@ -42,7 +42,7 @@ class SaslAuthenticateResponse:
     """The outcome of this round."""
 
     error_message: str | None = ""
-    """What went wrong, in words; null if nothing did."""
+    """The error as text; null if there is none."""
 
     auth_bytes: bytes = b""
     """The token, in the form the mechanism defines; empty on error."""

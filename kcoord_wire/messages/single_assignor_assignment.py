@@ -31,7 +31,7 @@ class SingleAssignorAssignmentTopicPartition:
 class SingleAssignorAssignment:
     """What a member owns, for the assignment strategies shipped with Kafka.
 
-    Drawn as a bare list, without a version of its own.
+    Drawn as a bare list, without a version.
 
     Source: "Kafka Client-side Assignment Proposal", "Single Client Assignor", "Consumer Embedded Protocol",
     Assignment.

@@ -22,7 +22,7 @@ __all__ = [
 
 @dataclass(slots=True, kw_only=True)
 class SingleAssignorJoinGroupRequestJoin:
-    """I want to be a member.
+    """The sender wants to be a member.
 
     Versions 0 of SingleAssignorJoinGroupRequest.
     """
@@ -34,7 +34,7 @@ class SingleAssignorJoinGroupRequestJoin:
     """The id that the coordinator gave this member, empty on the first join."""
 
     member_metadata: bytes = b""
-    """What the member tells the assignor; for consumers a SingleAssignorMetadata."""
+    """The member's data for the assignor; for consumers a SingleAssignorMetadata."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,13 +53,13 @@ class SingleAssignorJoinGroupRequestSyncedMember:
 
 @dataclass(slots=True, kw_only=True)
 class SingleAssignorJoinGroupRequestSynchronized:
-    """This is what everyone gets. Only from the member that was asked.
+    """The assignment of all members. Only the member that was asked to assign sends it.
 
     Versions 0 of SingleAssignorJoinGroupRequest.
     """
 
     error_code: int = 0
-    """0, or why the assignor could not assign; the coordinator passes it on to all members."""
+    """0, or the reason why the assignor could not assign; the coordinator passes it on to all members."""
 
     member_states: list[SingleAssignorJoinGroupRequestSyncedMember] = field(default_factory=list)
     """The state of every member."""
@@ -67,9 +67,9 @@ class SingleAssignorJoinGroupRequestSynchronized:
 
 @dataclass(slots=True, kw_only=True)
 class SingleAssignorJoinGroupRequest:
-    """One api for both phases: a member joins, and the one chosen to assign joins a second time with everyone's
-    state. The api key is JoinGroup's. The proposal does not say how a phase is told from another on the wire: an
-    int8 tag in front of it, 0 for Join and 1 for Synchronized, is this project's choice.
+    """One api for both phases: a member joins, and the member chosen to assign joins a second time with the state of
+    all members. The api key is JoinGroup's. The proposal does not say how the wire distinguishes the phases: the
+    int8 tag before them, 0 for Join and 1 for Synchronized, is this project's choice.
 
     Source: "Kafka Client-side Assignment Proposal", "Single Client Assignor", JoinGroupRequest.
 
@@ -85,7 +85,7 @@ class SingleAssignorJoinGroupRequest:
     phase: SingleAssignorJoinGroupRequestJoin | SingleAssignorJoinGroupRequestSynchronized = field(
         default_factory=SingleAssignorJoinGroupRequestJoin
     )
-    """What the member wants to say."""
+    """What the member sends in this phase."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -129,7 +129,7 @@ class SingleAssignorJoinGroupResponseJoined:
 
 @dataclass(slots=True, kw_only=True)
 class SingleAssignorJoinGroupResponse:
-    """Either the request to assign for everyone, or the end of the join.
+    """Either the request to assign for all members, or the end of the join.
 
     Phase tags as in the request: 0 for Synchronize, 1 for Joined, this project's choice.
 
@@ -145,7 +145,7 @@ class SingleAssignorJoinGroupResponse:
     """The error, 0 for none."""
 
     group_generation_id: int = 0
-    """The generation being made."""
+    """The new generation."""
 
     member_id: str = ""
     """The receiver's own member id."""

@@ -23,7 +23,7 @@ class SingleAssignorMetadata:
     """
 
     metadata_version: str = ""
-    """What Metadata holds; default, for the strategies shipped with Kafka."""
+    """The content of Metadata; default, for the strategies shipped with Kafka."""
 
     metadata: bytes = b""
-    """The assignor's own data; a SingleAssignorSubscription where MetadataVersion is default."""
+    """The data of the assignor; a SingleAssignorSubscription where MetadataVersion is default."""

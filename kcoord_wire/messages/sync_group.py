@@ -17,16 +17,16 @@ __all__ = [
 
 @dataclass(slots=True, kw_only=True)
 class SyncGroupRequestAssignment:
-    """One entry a member from the leader, empty from everybody else.
+    """One entry for each member from the leader, empty from all others.
 
     Versions 0-5 of SyncGroupRequest.
     """
 
     member_id: str = ""
-    """The member who receives the assignment; members left out receive empty bytes."""
+    """The member that receives the assignment; members without an entry receive empty bytes."""
 
     assignment: bytes = b""
-    """The member's share of the work; for consumers, its partitions."""
+    """The member's assignment; for consumers, its partitions."""
 
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
@@ -34,11 +34,11 @@ class SyncGroupRequestAssignment:
 
 @dataclass(slots=True, kw_only=True)
 class SyncGroupRequest:
-    """Ends a rebalance: the leader hands in everybody's assignment and every other member asks for its own with an
-    empty list. The coordinator parks the members until the leader's request has been written to the group's log.
-    v1 adds the throttle time to the answer (KIP-124) and v2 moves throttling to after the answer (KIP-219); v3
-    adds static members (KIP-345), v4 is flexible (KIP-482), v5 adds the protocol type and name, which must match
-    what JoinGroup settled (KIP-559).
+    """Ends a rebalance: the leader sends the assignment of all members, and every other member asks for its own with
+    an empty list. The coordinator parks the members until the leader's request has been written to the group's
+    log. v1 adds the throttle time to the answer (KIP-124) and v2 moves throttling to after the answer (KIP-219);
+    v3 adds static members (KIP-345), v4 is flexible (KIP-482), v5 adds the protocol type and name, which must
+    match the result of JoinGroup (KIP-559).
 
     Versions 0-5, flexible 4+.
     """
@@ -62,7 +62,7 @@ class SyncGroupRequest:
     """The assignment strategy the member believes was chosen; null skips the check. Versions 5."""
 
     assignments: list[SyncGroupRequestAssignment] = field(default_factory=list)
-    """One entry a member from the leader, empty from everybody else."""
+    """One entry for each member from the leader, empty from all others."""
 
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""
@@ -82,7 +82,7 @@ class SyncGroupResponse:
     """
 
     throttle_time_ms: int = 0
-    """Milliseconds the client is held back for exceeding a quota; 0 if it did not. Versions 1+."""
+    """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not. Versions 1+."""
 
     error_code: int = 0
     """The outcome; 0 means that the assignment is valid."""
@@ -94,7 +94,7 @@ class SyncGroupResponse:
     """The assignment strategy of the generation; null if the request failed. Versions 5."""
 
     assignment: bytes = b""
-    """The member's share of the work, empty if the leader gave it none; for consumers, its partitions."""
+    """The member's assignment, empty if the leader sent none; for consumers, its partitions."""
 
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
     """Tagged fields that the schema does not know, as (tag, bytes) in ascending order; written back as they are."""

@@ -2,10 +2,10 @@
 
 Laws:
 
-* It is read off the schema model, never off the plan that the codecs walk, so that the two find each other's mistakes.
+* It is built from the schema model, never from the plan that the codecs walk, so that each shows mistakes in the other.
 * Parsing and building raise what the codecs raise: `DecodeError` and `EncodeError` with the same kind, offset and path.
 
-What the grammar is made of, and the parameters that `parse` takes, are in `kcoord_wire.schema.constructs`.
+`kcoord_wire.schema.constructs` has the elements of the grammar and the parameters that `parse` takes.
 """
 
 from __future__ import annotations

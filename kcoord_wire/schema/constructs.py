@@ -1,4 +1,4 @@
-"""What the wire format is made of, as subclasses of `construct.Construct`: one small class for each thing it has.
+"""The elements of the wire format as subclasses of `construct.Construct`, one small class for each.
 
 Laws:
 
@@ -6,9 +6,9 @@ Laws:
 * Parsing and building raise what the codecs raise: `DecodeError` and `EncodeError` with the same kind, offset and path.
 * A `Trace` receives every primitive that was read, in byte order and before it is checked.
 
-The `path` that construct passes down is this module's own: the message's name, then attributes. Context parameters of
-`parse`: ``strict`` (default True; False reads what Kafka's own readers accept), ``prefix`` (default False; True lets
-other bytes follow the message) and ``trace`` (default none).
+The `path` that construct passes down is replaced with this module's: the message's name, then attributes. Context
+parameters of `parse`: ``strict`` (default True; False reads what Kafka's own readers accept), ``prefix`` (default
+False; True lets other bytes follow the message) and ``trace`` (default None).
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Trace(Protocol):
         """A leaf was read."""
 
     def enter(self, start: int, path: str, type_: str) -> None:
-        """A struct or the message begins: what follows, up to its `leave`, is part of it."""
+        """A struct or the message begins: everything up to its `leave` is part of it."""
 
     def leave(self, end: int) -> None:
         """The innermost struct has ended."""
@@ -113,7 +113,7 @@ class FieldConstruct:
     ignorable: bool
 
     def fresh(self) -> object:
-        """The value of the field where it is not on the wire."""
+        """The value of the field if it is not on the wire."""
         if self.default == ():
             return []
         return self.codec.fresh() if self.default is ... else self.default
@@ -125,11 +125,11 @@ class FieldConstruct:
             return value is None
         try:
             return bool(value == self.fresh())
-        except AttributeError:  # a struct with an empty slot: writing it says which
+        except AttributeError:  # a struct with an empty slot: writing it reports which
             return False
 
     def refuse_lost(self, owner: object, path: str) -> None:
-        """An absent field has to hold its default in `owner`, unless the schema calls it ignorable."""
+        """Check that an absent field holds its default in `owner`, unless the schema makes it ignorable."""
         if not self.ignorable and not self.is_default(_attribute(owner, self.attr, path)):
             raise EncodeError("version", path, "this version does not have the field, and it is not its default")
 
@@ -189,7 +189,7 @@ def _wrong(path: str, wanted: str, value: object) -> NoReturn:
 
 
 class _Wire(construct.Construct):  # type: ignore[misc]
-    """A construct whose `path` is ours: message name, then attributes. `min_size` is the least it takes on the wire."""
+    """A construct with this module's `path`. `min_size` is the smallest number of bytes it takes on the wire."""
 
     min_size: int
 
@@ -343,7 +343,7 @@ class CompactLength(_Wire):
 
 
 class _Sized(_Wire):
-    """Something behind a length that may be null."""
+    """A value after a length that may be null."""
 
     counts = "length"
 
@@ -367,7 +367,7 @@ class _Sized(_Wire):
                 return None
             if n == -1 and _strict(context):
                 raise DecodeError("null", start, path, "null is not allowed here")
-            if n == -1:  # lenient: a null where none may be is the empty value
+            if n == -1:  # lenient: a null that is not allowed is the empty value
                 return 0
         raise DecodeError("length", start, path, f"the length {n} is negative")
 
@@ -378,7 +378,7 @@ class _Sized(_Wire):
 
 
 class KafkaString(_Sized):
-    """UTF-8 text behind its length in bytes."""
+    """UTF-8 text after its length in bytes."""
 
     def __init__(self, length: Any, nullable: bool, max_length: int | None) -> None:
         super().__init__(length, nullable)
@@ -444,7 +444,7 @@ def _raw(value: object, path: str) -> bytes:
 
 
 class KafkaBytes(_Sized):
-    """Raw bytes behind their length; `base` is ``bytes`` or ``records``."""
+    """Raw bytes after their length; `base` is ``bytes`` or ``records``."""
 
     def __init__(self, length: Any, nullable: bool, base: str, embeds: str | None) -> None:
         super().__init__(length, nullable)
@@ -508,7 +508,7 @@ class KafkaArray(_Sized):
 
 
 class Remaining(_Wire):
-    """An array at the end of a message that is there only if any bytes are; None is no bytes at all."""
+    """An array at the end of a message that is present only if any bytes remain; None takes no bytes."""
 
     min_size = 0
 
@@ -581,7 +581,7 @@ class KafkaStruct(_Wire):
 
 
 class NullableStruct(_Wire):
-    """A struct behind a marker: int8 1, or -1 for null; as a tagged field a varint 1, or 0 for null."""
+    """A struct after a marker: int8 1, or -1 for null; as a tagged field a varint 1, or 0 for null."""
 
     min_size = 1
 
@@ -673,7 +673,7 @@ class TagSection:
         start = stream.tell()
         count = self._number(stream, context, here, "uvarint count")
         if not _strict(context):
-            count = max(0, _java_int(count))  # Kafka's loop over the tags does not start with a negative count
+            count = max(0, _java_int(count))  # Kafka's loop over the tags does not run for a negative count
         if count * 2 > _left(stream):
             raise DecodeError("truncated", start, here, f"{count} tagged fields, {_left(stream)} bytes are left")
         unknown: list[tuple[int, bytes]] = []
@@ -748,7 +748,7 @@ class TagSection:
 
 
 class TextInteger:
-    """Decimal digits behind an optional sign."""
+    """Decimal digits after an optional sign."""
 
     def __init__(self, base: str, minimum: int | None, maximum: int | None) -> None:
         low, high = INTEGERS[base]
@@ -786,7 +786,7 @@ class TextString:
 
 
 class TextMessage(_Wire):
-    """The type and the fields as UTF-8 text, joined by ``/``. Strict or not makes no difference."""
+    """The type and the fields as UTF-8 text, joined by ``/``; strict and lenient reading are the same."""
 
     min_size = 0
 
@@ -840,7 +840,7 @@ class TextMessage(_Wire):
 
 
 class WholeMessage(_Wire):
-    """A message from the first byte to the last: paths start with its name, and strictly nothing follows it."""
+    """A message from the first byte to the last: paths start with its name; in strict mode no bytes may follow."""
 
     def __init__(self, name: str, body: Any) -> None:
         super().__init__()

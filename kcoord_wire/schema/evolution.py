@@ -1,23 +1,23 @@
-"""What changed between two states of the schemas, and whether a peer built from the old ones still understands.
+"""What changed between two states of the schemas, and whether peers built from them still understand each other.
 
 The rules are those of the checker in Kafka's generator (generator/.../message/checker), in terms of versions: what both
 states have must mean the same bytes in both.
 
 =====================  =====================================================================================
 of a message           its type, api key, family, header, encoding and length types stay
-`validVersions`        neither end goes down; a message is not removed
-`flexibleVersions`     only grow, and only by versions that are new
-of a field             its type, default and tag stay, and its place among the fields that both states have
-an array's element     may become a struct whose only field, in the versions both have, is the old element
-`versions`             of a field that is not tagged: the same, as far as both states have the version
-`nullableVersions`,    the same; and all three of a field have to meet the message's valid versions
+`validVersions`        neither end may fall; a message cannot be removed
+`flexibleVersions`     may only grow, and only by new versions
+of a field             its type, default and tag stay, and its position among the fields of both states
+an array's element     may become a struct whose only field, in the common versions, is the old element
+`versions`             of a field that is not tagged: the same in the versions that both states have
+`nullableVersions`,    the same; and all three ranges of a field must overlap the message's valid versions
 `taggedVersions`
-a new field            is tagged, or only in versions that are new
-a field that is gone   was only in versions that are gone, or in none
+a new field            is tagged, or only in new versions
+a removed field        was only in versions that were removed, or in none
 =====================  =====================================================================================
 
-Changes that break none of the rules are listed too, as compatible: new messages, versions and fields, and keys that do
-not reach the wire (`ignorable`, `mapKey`).
+Changes that break no rule are listed too, as compatible: new messages, versions and fields, and keys that do
+not affect the wire (`ignorable`, `mapKey`).
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Change:
     """One difference.
 
     :ivar message: the message's name
-    :ivar where: JSON path in the new schema, or in the old one of something that is gone
-    :ivar rule: the rule that is broken, or what changed
+    :ivar where: JSON path in the new schema; of something that was removed, in the old one
+    :ivar rule: the broken rule, or what changed
     :ivar severity: ``incompatible`` where peers built from the two states misread each other
     """
 
@@ -67,7 +67,7 @@ class Change:
 
 
 def compare(old: Mapping[str, Message], new: Mapping[str, Message]) -> list[Change]:
-    """What changed from `old` to `new`, messages by name; in the order of names, then of the schema."""
+    """What changed from `old` to `new` (messages by name), in the order of names, then of the schema."""
     changes: list[Change] = []
     for name in sorted({*old, *new}):
         if name not in new:
@@ -89,6 +89,12 @@ def compare_folders(old: Path, new: Path) -> list[Change]:
 
 
 class _Comparison:
+    """The changes between two states of one message.
+
+    :ivar both: the valid versions that the two states share
+    :ivar seen: names, old and new, of the structs that were compared
+    """
+
     def __init__(self, old: Message, new: Message) -> None:
         self.old = old
         self.new = new
@@ -110,19 +116,19 @@ class _Comparison:
         yield from self.valid_versions()
         lost = [version for version in old.flexible & new.versions if version not in new.flexible]
         if lost:
-            yield self.broken("$.flexibleVersions", f"flexibleVersions only grow: {lost[0]} was flexible")
+            yield self.broken("$.flexibleVersions", f"flexibleVersions may only grow: {lost[0]} was flexible")
         gained = [version for version in new.flexible & self.both if version not in old.flexible]
         if gained:
-            yield self.broken("$.flexibleVersions", f"version {gained[0]} was not flexible, and cannot become so")
+            yield self.broken("$.flexibleVersions", f"version {gained[0]} was not flexible and cannot become flexible")
         yield from self.struct(old.root, new.root, "$")
 
     def valid_versions(self) -> Iterator[Change]:
         where, old, new = "$.validVersions", self.old.versions, self.new.versions
         for end, before, after in (("first", old.low, new.low), ("last", old.high, new.high)):
             if after < before:
-                yield self.broken(where, f"the {end} valid version cannot go down from {before} to {after}")
+                yield self.broken(where, f"the {end} valid version cannot fall from {before} to {after}")
             elif after > before:
-                yield self.fine(where, f"the {end} valid version goes up from {before} to {after}")
+                yield self.fine(where, f"the {end} valid version rises from {before} to {after}")
 
     def struct(self, old: Struct, new: Struct, where: str) -> Iterator[Change]:
         if (old.name, new.name) in self.seen:
@@ -142,7 +148,7 @@ class _Comparison:
                 continue
             was_at, was = before[name]
             if was_at < place:
-                yield self.broken(path, f'the fields cannot be reordered: "{name}" stood further up')
+                yield self.broken(path, f'the fields cannot be reordered: "{name}" came earlier')
             place = max(place, was_at)
             yield from self.field(was, field, path)
 
@@ -151,14 +157,14 @@ class _Comparison:
         for key, versions in ranges.items():
             if versions and not versions & self.new.versions:
                 yield self.broken(
-                    f"{path}.{key}", f"{key} {versions} have to meet the valid versions {self.new.versions}"
+                    f"{path}.{key}", f"{key} {versions} must overlap the valid versions {self.new.versions}"
                 )
 
     def gone(self, field: Field, path: str) -> Change:
         still = field.versions & self.both
         if still:
             return self.broken(path, f'the field "{field.name}" cannot be removed from version {still.low}')
-        return self.fine(path, f'the field "{field.name}" is gone with its versions')
+        return self.fine(path, f'the field "{field.name}" was removed with its versions')
 
     def added(self, field: Field, path: str) -> Change:
         old_ones = field.versions & self.both
@@ -201,12 +207,12 @@ class _Comparison:
             yield from self.union(old, new, path)
         elif old.type != new.type:
             if old.type.array and new.type.array and new.type.is_struct and self.wraps(new, old.type.base):
-                yield self.fine(where, f"the elements of {old.type} become structs around them")
+                yield self.fine(where, f"the elements of {old.type} become structs that contain them")
             else:
                 yield self.broken(where, f'the type of "{new.name}" cannot change from {old.type} to {new.type}')
 
     def wraps(self, field: Field, base: str) -> bool:
-        """Whether the elements of `field`, in versions that both states have, are `base` and nothing else."""
+        """Whether the elements of `field` are only `base` in the versions that both states have."""
         there = [inner for inner in self.new.struct_of(field).fields if inner.versions & field.versions & self.both]
         return len(there) == 1 and str(there[0].type) == base and not self.new.flexible & field.versions & self.both
 

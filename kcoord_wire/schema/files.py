@@ -1,7 +1,6 @@
-"""Where schema files lie, and a folder of them read at once.
+"""The location of the schema files, and reading a folder of them.
 
-The package's own files lie in schemas/ of a checkout and travel in a wheel as kcoord_wire/_schemas (setup.py copies
-them).
+The package's own files are in schemas/ of a checkout and in kcoord_wire/_schemas of a wheel (setup.py copies them).
 """
 
 from __future__ import annotations

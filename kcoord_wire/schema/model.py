@@ -1,11 +1,11 @@
-"""What a schema file says, checked: messages, structs and fields as plain immutable data.
+"""The checked content of a schema file: messages, structs and fields as plain immutable data.
 
 Laws:
 
-* A `Message` that exists has passed every rule of the schema language (schemas/README.md); nothing downstream checks
+* A `Message` that exists has passed every rule of the schema language (schemas/README.md); later stages do not check
   again.
-* A file that breaks a rule is refused with its name, line, JSON path and the rule (`SchemaError`); keys that the
-  language does not have are refused too.
+* A file that breaks a rule is refused with its name, line, JSON path and the rule (`SchemaError`); unknown keys are
+  refused too.
 * The model knows nothing of Python classes, codecs or bytes.
 """
 
@@ -54,9 +54,9 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field. `versions` are those that have it at all, `tagged` those in which it travels as a tagged field.
+    """One field. `versions` are the versions that have it, `tagged` those in which it is a tagged field.
 
-    `default` is the Python value of one that is not set: for arrays ``()``, for structs and unions ``...``, or None.
+    `default` is the Python value of an unset field: ``()`` for arrays, ``...`` for structs and unions, or None.
     """
 
     name: str
@@ -118,5 +118,8 @@ class Message:
         return self.root.fields
 
     def struct_of(self, field: Field) -> Struct:
-        """The struct that `field`'s type names (KeyError where it is a primitive)."""
+        """The struct that `field`'s type names.
+
+        :raises KeyError: the type is a primitive
+        """
         return self.structs[field.type.base]

@@ -3,10 +3,10 @@
 Laws:
 
 * The plan is data. It names classes and attributes but holds no Python class, so that the native core, the source
-  generator and the column decoder read the same thing. `describe` prints it, `digest` identifies it.
+  generator and the column decoder use the same plan. `describe` prints it, `digest` identifies it.
 * `StructPlan.steps` are in schema order, which is wire order for the plain ones. A field that the version lacks is a
   step too: writing has to check that it holds its default, reading has to set it.
-* `min_size` is the least number of bytes a step can take on the wire; a count of n elements needs n times that.
+* `min_size` is the smallest number of bytes that a step can take on the wire; n elements need at least n times that.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Length(enum.IntEnum):
 
 
 class Presence(enum.IntEnum):
-    """Where a field of this version travels."""
+    """How a field is encoded in this version."""
 
     PLAIN = 0
     TAGGED = 1
@@ -97,7 +97,7 @@ _OPS: Final = {op.name.lower(): op for op in Op} | {"records": Op.BYTES}
 class Step:
     """One field of one version, or the element of an array (which has no attribute and is always plain).
 
-    `default` is the value where the field is not on the wire: an immutable, ``()`` for an empty list, ``...`` for the
+    `default` is the value of a field that is not on the wire: an immutable, ``()`` for an empty list, ``...`` for the
     struct's own default, None for null. `low` and `high` bound an integer, or `high` the bytes of a string.
     """
 
@@ -118,7 +118,7 @@ class Step:
 
     @property
     def fixed_size(self) -> int:
-        """Bytes on the wire, the same for every value; 0 where that depends on the value."""
+        """Bytes on the wire if every value takes the same number, else 0."""
         return SIZES.get(self.op, 0)
 
     @property
@@ -133,7 +133,7 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class StructPlan:
-    """A struct at a version: `name` is the Python class, `holds_tags` whether that has the attribute unknown_tags."""
+    """A struct at a version: `name` is the Python class, `holds_tags` whether it has the attribute unknown_tags."""
 
     name: str
     version: int
@@ -166,7 +166,7 @@ class StructPlan:
         return hashlib.sha256("\n".join(self.describe()).encode()).hexdigest()
 
     def describe(self, indent: str = "") -> Iterator[str]:
-        """The plan as text, a line a step."""
+        """The plan as text, one line for each step."""
         form = " flexible" if self.flexible else " with unknown_tags" if self.holds_tags else ""
         tags = f", tags {' '.join(map(str, sorted(self.known_tags)))}" if self.known_tags else ""
         yield f"{indent}{self.name} v{self.version}{form}, at least {self.min_size} bytes{tags}"
@@ -252,7 +252,7 @@ class _Compiler:
         )
 
     def scalar(self, field: Field, nullable: bool, presence: Presence) -> Step:
-        """A step for one value of the field's type, without what belongs to the field."""
+        """A step for one value of the field's type, without the field's name, tag and presence."""
         if field.type.is_struct:
             plan = self.struct(self.message.struct_of(field))
             if not nullable:
@@ -282,7 +282,7 @@ class _Compiler:
         return self.flexible if field.flexible is None else self.version in field.flexible
 
 
-_WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_WORD_START: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 def attribute_name(name: str) -> str:
@@ -292,5 +292,5 @@ def attribute_name(name: str) -> str:
 
 
 def class_name(message: Message, struct: Struct) -> str:
-    """The Python class of a struct: its own name, behind the message's name unless it already starts with that."""
+    """The Python class of a struct: its own name, after the message's name unless it already starts with that."""
     return struct.name if struct.name.startswith(message.name) else message.name + struct.name

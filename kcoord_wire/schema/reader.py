@@ -57,9 +57,9 @@ _FIELD_KEYS: Final = frozenset({
     "mapKey", "taggedVersions", "tag", "zeroCopy", "flexibleVersions", "embeds", "minimum", "maximum", "maxLength",
     "presentIfRemaining", "variants",
 })  # fmt: skip
-_FIELD_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*")
-_STRUCT_NAME = re.compile(r"[A-Z][A-Za-z0-9]*")
-_INT = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,32}|[0-9]{1,32})")
+_FIELD_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*")
+_STRUCT_NAME: Final = re.compile(r"[A-Z][A-Za-z0-9]*")
+_INT: Final = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,32}|[0-9]{1,32})")
 
 
 def read_message(text: str, file: str = "<schema>") -> Message:
@@ -324,7 +324,7 @@ class _Reader:
             yield from (variant.struct for variant in field.variants)
 
     def check_structs(self, root: Struct, node: Node) -> None:
-        """Every struct type is defined, none contains itself, and the nesting stays within bounds."""
+        """Refuse a struct type that is not defined, contains itself or is nested too deep."""
         for name, type_node in self.struct_types:
             if name not in self.structs:
                 self.fail(type_node, f'there is no struct "{name}"')
@@ -345,13 +345,13 @@ class _Reader:
             visit(struct, ())
 
     def check_classes(self, message: Message, node: Node) -> None:
-        """No two structs become one class, as Item and MessageItem of a Message would."""
+        """Refuse two structs that would become one class, as Item and MessageItem of a Message would."""
         owners: dict[str, str] = {}
         for struct in (message.root, *message.structs.values()):
             other = owners.setdefault(class_name(message, struct), struct.name)
             if other != struct.name:
                 where = self.struct_nodes.get(struct.name, node)
-                self.fail(where, f'the structs "{other}" and "{struct.name}" would have one class')
+                self.fail(where, f'the structs "{other}" and "{struct.name}" would become one class')
 
     def check_optional(self, root: Struct, node: Node) -> None:
         for struct in (root, *self.structs.values()):
@@ -435,7 +435,7 @@ class _Reader:
         if nullable and not (type_.array or type_.base in NULLABLE or type_.is_struct):
             self.fail(members["nullableVersions"], f"a field of type {type_} cannot be null")
         if nullable and not nullable & versions:
-            self.fail(members["nullableVersions"], "nullableVersions must meet the field's versions")
+            self.fail(members["nullableVersions"], "nullableVersions must overlap the field's versions")
         return nullable & versions
 
     def tag(
@@ -545,7 +545,7 @@ class _Reader:
     # ---- defaults
 
     def default(self, node: Node | None, type_: FieldType, versions: Versions, nullable: Versions) -> object:
-        # A JSON null is no default at all, as Kafka's generator reads it; the string "null" is the null default.
+        # A JSON null means that there is no default, as in Kafka's generator; the string "null" is the null default.
         if node is None or node.value is None:
             return _no_default(type_)
         text = self.default_text(node)
@@ -602,7 +602,7 @@ def _parse_scalar(base: str, text: str) -> object:
         return uuid.UUID(bytes=raw)
     if base == "float64":
         number = float(text) if text else 0.0
-        if math.isnan(number):  # a default has to be equal to itself, or no writer could leave the field out
+        if math.isnan(number):  # a default must equal itself, or writers could never leave the field out
             raise ValueError(text)
         return number
     if not text:

@@ -3,7 +3,7 @@
 The dialect is the one Kafka's generator reads (Jackson with ALLOW_COMMENTS and FAIL_ON_TRAILING_TOKENS): standard JSON
 plus ``//`` and ``/* */`` comments. Laws:
 
-* A value and its line travel together, so that a fault in the value can be reported with its place.
+* A value and its line travel together, so that an error in the value can be reported with its line.
 * Anything that is not this dialect is a `SchemaError` with file and line. A key may occur twice in one object if both
   values are the same (two of Kafka's own files do that); two different values are an error.
 * The comment lines before the first ``{`` are kept: they are the message's description.
@@ -14,18 +14,18 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from kcoord_wire.errors import SchemaError
 
 __all__ = ["Node", "Value", "parse_text"]
 
-MAX_DEPTH = 64
+MAX_DEPTH: Final = 64
 
-_SKIP = re.compile(r"(?:[ \t\r\n\ufeff]+|//[^\n]*|/\*.*?\*/)*", re.S)
-_STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
-_SCALAR = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null")
-_COMMENT_LINE = re.compile(r"^\s*//\s?(.*?)\s*$")
+_SKIP: Final = re.compile(r"(?:[ \t\r\n\ufeff]+|//[^\n]*|/\*.*?\*/)*", re.S)
+_STRING: Final = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
+_SCALAR: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null")
+_COMMENT_LINE: Final = re.compile(r"^\s*//\s?(.*?)\s*$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def parse_text(text: str, file: str = "<schema>") -> tuple[Node, str]:
 
     :param text: the file's whole text
     :param file: the name to use in errors
-    :raises SchemaError: the text is not JSON with comments, or goes on after its value
+    :raises SchemaError: the text is not JSON with comments, or other text follows its value
     """
     parser = _Parser(text, file)
     start = parser.skip(0)
@@ -65,7 +65,7 @@ class _Parser:
         self._line = 1
 
     def line(self, pos: int) -> int:
-        # Positions are asked for in ascending order, except on failure: count on from the last one.
+        # Positions are requested in ascending order, except on failure: counting continues from the last one.
         if pos < self._line_at:
             return self.text.count("\n", 0, pos) + 1
         self._line += self.text.count("\n", self._line_at, pos)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 __all__ = ["ALL", "MAX_VERSION", "NONE", "Versions"]
 
-MAX_VERSION = 32767
-_RANGE = re.compile(r"([0-9]{1,5})(?:(\+)|-([0-9]{1,5}))?")
+MAX_VERSION: Final = 32767
+_RANGE: Final = re.compile(r"([0-9]{1,5})(?:(\+)|-([0-9]{1,5}))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,10 @@ class Versions:
 
     @classmethod
     def parse(cls, text: str) -> Versions:
-        """The range that `text` names. Raises ValueError if it is not a range (Kafka's MessageSpec: Versions.parse)."""
+        """The range that `text` names (as Kafka's Versions.parse reads it).
+
+        :raises ValueError: it is not a range
+        """
         text = text.strip()
         if text == "none":
             return NONE
@@ -48,7 +52,7 @@ class Versions:
         return iter(range(self.low, self.high + 1))
 
     def covers(self, other: Versions) -> bool:
-        """Whether every version of `other` is one of ours."""
+        """Whether this range contains every version of `other`."""
         return not other or (self.low <= other.low and other.high <= self.high)
 
     @property
@@ -63,5 +67,5 @@ class Versions:
         return f"{self.low}+" if self.open_ended else f"{self.low}-{self.high}"
 
 
-NONE = Versions(1, 0)
-ALL = Versions(0, MAX_VERSION)
+NONE: Final = Versions(1, 0)
+ALL: Final = Versions(0, MAX_VERSION)

@@ -43,15 +43,21 @@ INCOMPATIBLE = [
     ("header", OLD, schema(field(), header="none"), "$.header", '"header" cannot change'),
     ("array length", OLD, schema(field(), arrayLengthType="int16"), "$.arrayLengthType", "cannot change"),
     ("string length", OLD, schema(field(), stringLengthType="int32"), "$.stringLengthType", "cannot change"),
-    ("last version", OLD, schema(field(), validVersions="0-2"), "$.validVersions", "cannot go down from 3 to 2"),
+    ("last version", OLD, schema(field(), validVersions="0-2"), "$.validVersions", "cannot fall from 3 to 2"),
     (
         "first version",
         schema(field(), validVersions="1-3"),
         OLD,
         "$.validVersions",
-        "the first valid version cannot go down from 1 to 0",
+        "the first valid version cannot fall from 1 to 0",
     ),
-    ("flexible less", OLD, schema(field(), flexibleVersions="3+"), "$.flexibleVersions", "only grow: 2 was flexible"),
+    (
+        "flexible less",
+        OLD,
+        schema(field(), flexibleVersions="3+"),
+        "$.flexibleVersions",
+        "may only grow: 2 was flexible",
+    ),
     ("flexible more", OLD, schema(field(), flexibleVersions="1+"), "$.flexibleVersions", "version 1 was not flexible"),
     ("removed", schema(field(), field("B")), OLD, "$.fields[1]", 'the field "B" cannot be removed from version 0'),
     ("added", OLD, schema(field(), field("B")), "$.fields[1]", "cannot be added to version 0 without a tag"),
@@ -68,7 +74,7 @@ INCOMPATIBLE = [
         schema(field("A"), field("B"), field("C")),
         schema(field("B"), field("A"), field("C")),
         "$.fields[1]",
-        'cannot be reordered: "A" stood further up',
+        'cannot be reordered: "A" came earlier',
     ),
     ("default", OLD, schema(field(default=1)), "$.fields[0].default", 'the default of "A" cannot change'),
     (
@@ -127,7 +133,7 @@ INCOMPATIBLE = [
         OLD,
         schema(field(), field("B", versions="4+")),
         "$.fields[1].versions",
-        "versions 4+ have to meet the valid versions 0-3",
+        "versions 4+ must overlap the valid versions 0-3",
     ),
     (
         "nested",
@@ -160,15 +166,15 @@ INCOMPATIBLE = [
 ]
 
 COMPATIBLE = [
-    ("last version", OLD, schema(field(), validVersions="0-4"), "$.validVersions", "goes up from 3 to 4"),
-    ("first version", OLD, schema(field(), validVersions="1-3"), "$.validVersions", "goes up from 0 to 1"),
+    ("last version", OLD, schema(field(), validVersions="0-4"), "$.validVersions", "rises from 3 to 4"),
+    ("first version", OLD, schema(field(), validVersions="1-3"), "$.validVersions", "rises from 0 to 1"),
     ("tagged field", OLD, schema(field(), field("B", versions="2+", **TAG)), "$.fields[1]", 'the field "B" is new'),
     (
         "versions gone with their field",
         schema(field(), field("B", versions="0-1")),
         schema(field(), validVersions="2-3"),
         "$.fields[1]",
-        'the field "B" is gone with its versions',
+        'the field "B" was removed with its versions',
     ),
     ("ignorable", OLD, schema(field(ignorable=True)), "$.fields[0].ignorable", "from False to True"),
     (
@@ -179,7 +185,7 @@ COMPATIBLE = [
         "from False to True",
     ),
     (
-        "elements to structs around them",
+        "elements become structs",
         schema(field("A", "[]int32"), flexibleVersions="none"),
         schema(
             field("A", "[]S", fields=[field("B"), field("C", versions="4+")]),
@@ -187,7 +193,7 @@ COMPATIBLE = [
             flexibleVersions="none",
         ),
         "$.fields[0].type",
-        "the elements of []int32 become structs around them",
+        "the elements of []int32 become structs that contain them",
     ),
 ]
 

@@ -259,7 +259,7 @@ RULES: list[tuple[str, Schema, Schema, str, str]] = [
         message(field("Ma", fields=[field()]), field("Mb", name="g", fields=[field()])),
         message(field("Item", fields=[field()]), field("MItem", name="g", fields=[field()])),
         "$.fields[1]",
-        'the structs "Item" and "MItem" would have one class',
+        'the structs "Item" and "MItem" would become one class',
     ),
     # ---- fields
     ("field-object", message(field()), message(fields=[3]), "$.fields[0]", "a field is a JSON object"),
@@ -304,7 +304,7 @@ RULES: list[tuple[str, Schema, Schema, str, str]] = [
         message(field("string", versions="2+", nullableVersions="0+")),
         message(field("string", versions="2+", nullableVersions="0-1")),
         "$.fields[0].nullableVersions",
-        "must meet the field's versions",
+        "must overlap the field's versions",
     ),
     (
         "tag-needs-versions",
