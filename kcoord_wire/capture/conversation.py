@@ -45,7 +45,8 @@ class RawFrame:
         are in no frame
     :ivar body: header and message, or the part of them that was captured
     :ivar error: why the frame is cut, or why bytes are in no frame
-    :ivar lost: bytes that `error` is about: the captured bytes of a cut frame and of its size, or those of the damage
+    :ivar lost: bytes that `error` is about: the captured bytes of a cut frame and of its size, the bytes of the
+        damage, or the bytes that a hole lacks
     :ivar size: bytes that the body had on the wire
     """
 

@@ -298,7 +298,7 @@ class TopicSighting:
 
 
 class Cause(enum.StrEnum):
-    """Why a rebalance began. Where several causes apply, the one listed first counts."""
+    """Why a rebalance began. The order here means nothing: which cause counts is up to the rules of wire/ and log/."""
 
     COORDINATOR_FAILOVER = "coordinator failover"  # the group was loaded by another broker, or again; members rejoined
     POLL_TIMEOUT = "max.poll.interval.ms exceeded"  # the client left by itself, because the application did not poll
@@ -371,7 +371,9 @@ class Rebalance:
     :ivar moved: partitions whose owner changed
     :ivar moved_needlessly: of `moved`, those taken from a member that stayed and had no more than its share, or that
         came back to their former owner after a pause
-    :ivar paused_ms: time in which partitions had no owner, summed over the partitions
+    :ivar paused_ms: time in which partitions had no owner, summed over the partitions. On the wire a pause that has
+        not ended counts until the last frame (wire/ownership.py); in the log only pauses that ended count, and only
+        those of cooperative rebalances are known, else it is None (log/ledger.py)
     :ivar removed: members that the group lost
     """
 
@@ -656,7 +658,8 @@ class GroupSummary:
     :ivar rebalances: rows of `Rebalance`
     :ivar exchanges: rows of `Exchange`; 0 for a log
     :ivar commits: offsets committed, one per partition
-    :ivar paused_ms: time in which partitions had no owner, summed over the partitions
+    :ivar paused_ms: time in which partitions had no owner, summed over the partitions: on the wire those of the
+        rebalances, in the log those of all pauses
     :ivar blind: what this source cannot show about the group, in sentences
     """
 

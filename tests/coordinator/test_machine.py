@@ -13,7 +13,7 @@ from kcoord_wire.error_codes import ErrorCode as E
 from tests.support.group_states import GROUP_REQUESTS, PARKED, STATES, codes, group_in, static_group, versions
 from tests.support.scripted import Script, subscription
 
-# ---- the table of section "error codes by state": request by state
+# ---- error codes by state, while loading and after resigning included: request by state
 
 
 @pytest.mark.parametrize(

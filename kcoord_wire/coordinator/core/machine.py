@@ -77,7 +77,8 @@ _ALIVE: Final = m.HeartbeatResponse()  # shared, because it is most of what a co
 
 
 class GroupMachine:
-    """All groups of one coordinator. It answers COORDINATOR_LOAD_IN_PROGRESS (14) until the first `Load`.
+    """All groups of one coordinator. Until the first `Load`, it answers COORDINATOR_LOAD_IN_PROGRESS (14), except to
+    Heartbeat (answered without an error, as Kafka does) and FindCoordinator.
 
     :param endpoint: what FindCoordinator answers
     :param topics: the topics that exist; commits to others are refused
