@@ -20,20 +20,7 @@ from collections.abc import Callable, Iterator
 from mmap import mmap
 from typing import Final
 
-from kcoord_wire.capture.pcap import (
-    BYTE_ORDER,
-    INTERFACE_BLOCK,
-    MAX_PACKET,
-    NANOSECONDS,
-    PCAP_MAGIC,
-    SECTION_MAGIC,
-    CaptureError,
-    Interface,
-    Packet,
-    TimestampError,
-    read_interface,
-    read_packet_block,
-)
+from kcoord_wire.capture import pcap
 
 __all__ = ["salvage_packets"]
 
@@ -46,21 +33,21 @@ _NEAR: Final = 65536
 _SMALLEST_BLOCK: Final = 12
 
 
-def salvage_packets(data: bytes | mmap, on_damage: OnDamage) -> Iterator[Packet]:
+def salvage_packets(data: bytes | mmap, on_damage: OnDamage) -> Iterator[pcap.Packet]:
     """The packets of a capture, in file order.
 
     :raises CaptureError: the file is neither pcap nor pcapng
     """
     magic = data[:4]
-    if magic == SECTION_MAGIC:
-        if data[8:12] not in BYTE_ORDER:
-            raise CaptureError("a pcapng section without a byte-order mark")
+    if magic == pcap.SECTION_MAGIC:
+        if data[8:12] not in pcap.BYTE_ORDER:
+            raise pcap.CaptureError("a pcapng section without a byte-order mark")
         return _salvage_blocks(data, on_damage)
-    if magic in PCAP_MAGIC:
+    if magic in pcap.PCAP_MAGIC:
         if len(data) < _FILE_HEADER:
-            raise CaptureError("the file ends within its header")
+            raise pcap.CaptureError("the file ends within its header")
         return _Classic(data, on_damage).packets()
-    raise CaptureError(f"neither pcap nor pcapng: the file begins with {magic.hex(' ') or 'nothing'}")
+    raise pcap.CaptureError(f"neither pcap nor pcapng: the file begins with {magic.hex(' ') or 'nothing'}")
 
 
 class _Classic:
@@ -69,12 +56,12 @@ class _Classic:
     def __init__(self, data: bytes | mmap, on_damage: OnDamage) -> None:
         self._data = data
         self._on_damage = on_damage
-        self._order, self._fractions, self._size = PCAP_MAGIC[data[:4]]
+        self._order, self._fractions, self._size = pcap.PCAP_MAGIC[data[:4]]
         self._link_type = struct.unpack_from(self._order + "I", data, 20)[0] & 0xFFFF
         self._header = struct.Struct(self._order + "IIII")
         self._near: int | None = None  # seconds of the last packet
 
-    def packets(self) -> Iterator[Packet]:
+    def packets(self) -> Iterator[pcap.Packet]:
         data, position = self._data, _FILE_HEADER
         while position < len(data):
             end = self._end(position, self._near)
@@ -88,11 +75,11 @@ class _Classic:
             yield self._packet(position, end)
             position = end
 
-    def _packet(self, position: int, end: int) -> Packet:
+    def _packet(self, position: int, end: int) -> pcap.Packet:
         seconds, fraction, _, length = self._header.unpack_from(self._data, position)
         self._near = seconds
-        time_ns = seconds * NANOSECONDS + fraction * (NANOSECONDS // self._fractions)
-        return Packet(time_ns, self._link_type, bytes(self._data[position + self._size : end]), length)
+        time_ns = seconds * pcap.NANOSECONDS + fraction * (pcap.NANOSECONDS // self._fractions)
+        return pcap.Packet(time_ns, self._link_type, bytes(self._data[position + self._size : end]), length)
 
     def _end(self, position: int, near: int | None) -> int | None:
         """Where the packet at `position` ends; None if its header is implausible."""
@@ -100,7 +87,7 @@ class _Classic:
             return None
         seconds, fraction, captured, length = self._header.unpack_from(self._data, position)
         end: int = position + self._size + captured
-        if fraction >= self._fractions or captured > length or length > MAX_PACKET or end > len(self._data):
+        if fraction >= self._fractions or captured > length or length > pcap.MAX_PACKET or end > len(self._data):
             return None
         return end if near is None or abs(seconds - near) < _NEAR else None
 
@@ -130,9 +117,9 @@ class _Classic:
                 yield match.start() - lead
 
 
-def _salvage_blocks(data: bytes | mmap, on_damage: OnDamage) -> Iterator[Packet]:
+def _salvage_blocks(data: bytes | mmap, on_damage: OnDamage) -> Iterator[pcap.Packet]:
     order, position = "<", 0
-    interfaces: list[Interface] = []
+    interfaces: list[pcap.Interface] = []
     while position < len(data):
         block = _block(data, position, order)
         if block is None:
@@ -147,11 +134,11 @@ def _salvage_blocks(data: bytes | mmap, on_damage: OnDamage) -> Iterator[Packet]
         try:
             if kind == 0x0A0D0D0A:
                 interfaces = []
-            elif kind == INTERFACE_BLOCK:
-                interfaces.append(read_interface(order, body))
-            elif packet := read_packet_block(order, kind, body, interfaces):
+            elif kind == pcap.INTERFACE_BLOCK:
+                interfaces.append(pcap.read_interface(order, body))
+            elif packet := pcap.read_packet_block(order, kind, body, interfaces):
                 yield packet
-        except TimestampError as error:
+        except pcap.TimestampError as error:
             on_damage(position, end - position, str(error))
         except (struct.error, IndexError, ZeroDivisionError, OverflowError):
             on_damage(position, end - position, f"a block of type {kind} is too short for its content")
@@ -162,8 +149,8 @@ def _block(data: bytes | mmap, position: int, order: str) -> tuple[int, int, str
     """Kind, end and byte order of the block at `position`; None if its lengths differ."""
     if position + _SMALLEST_BLOCK > len(data):
         return None
-    if data[position : position + 4] == SECTION_MAGIC:
-        mark = BYTE_ORDER.get(data[position + 8 : position + 12])
+    if data[position : position + 4] == pcap.SECTION_MAGIC:
+        mark = pcap.BYTE_ORDER.get(data[position + 8 : position + 12])
         if mark is None:
             return None
         order = mark

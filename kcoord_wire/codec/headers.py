@@ -9,7 +9,6 @@ nothing else (the draft's frames), ``none`` nothing at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -103,17 +102,16 @@ def encode_request(
     :raises TypeError: `request` is not a request of the registry
     """
     codec = _codec_of(registry, type(request), "request")
-
-    def header() -> bytes:
-        written = RequestHeader(
-            request_api_key=_api_key(codec),
-            request_api_version=version,
-            correlation_id=correlation_id,
-            client_id=client_id,
-        )
-        return _REQUEST_HEADER.encode(written, codec.header_version(version))
-
-    return _framed(codec, request, version, header)
+    body = codec.encode(request, version)
+    if codec.header != "kafka":
+        return _framed(codec, body)
+    header = RequestHeader(
+        request_api_key=_api_key(codec),
+        request_api_version=version,
+        correlation_id=correlation_id,
+        client_id=client_id,
+    )
+    return _REQUEST_HEADER.encode(header, codec.header_version(version)) + body
 
 
 def decode_response(
@@ -156,8 +154,11 @@ def encode_response(response: object, version: int, *, correlation_id: int = 0, 
     :raises TypeError: `response` is not a response of the registry
     """
     codec = _codec_of(registry, type(response), "response")
+    body = codec.encode(response, version)
+    if codec.header != "kafka":
+        return _framed(codec, body)
     header = ResponseHeader(correlation_id=correlation_id)
-    return _framed(codec, response, version, lambda: _RESPONSE_HEADER.encode(header, codec.header_version(version)))
+    return _RESPONSE_HEADER.encode(header, codec.header_version(version)) + body
 
 
 def decode_prefixed(cls: type, blob: Buffer, *, strict: bool = True, registry: Registry = registry) -> tuple[int, Any]:
@@ -217,11 +218,8 @@ def _codec_of(registry: Registry, cls: type, kind: str) -> MessageCodec:
     return codec
 
 
-def _framed(codec: MessageCodec, message: object, version: int, header: Callable[[], bytes]) -> bytes:
-    """Header and body of `message`; `header` writes Kafka's."""
-    body = codec.encode(message, version)
-    if codec.header == "kafka":
-        return header() + body
+def _framed(codec: MessageCodec, body: bytes) -> bytes:
+    """Header and body of a message whose header is not Kafka's."""
     return _int16_bytes(_api_key(codec)) + body if codec.header == "typeId" else body
 
 

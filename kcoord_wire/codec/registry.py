@@ -66,6 +66,7 @@ class MessageCodec:
         self._load = load
         self._program_class = program
         self._programs: dict[int, Program] = {}
+        self._header_versions: dict[int, int] = {}
 
     @cached_property
     def _loaded(self) -> tuple[Message, Mapping[str, type]]:
@@ -142,6 +143,12 @@ class MessageCodec:
 
         :raises ValueError: the message is neither a request nor a response of Kafka, so it has no such header
         """
+        known = self._header_versions.get(version)
+        if known is None:
+            known = self._header_versions[version] = self._find_header_version(version)
+        return known
+
+    def _find_header_version(self, version: int) -> int:
         if self.header != "kafka" or self.type not in ("request", "response"):
             raise ValueError(f"{self.name} has no Kafka header")
         is_kafka = self.family == "kafka"

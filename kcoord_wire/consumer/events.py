@@ -180,20 +180,8 @@ class Polled:
     """The application polls again."""
 
 
-MemberEvent = (
-    Arrived
-    | Disconnected
-    | Subscribe
-    | TopicsKnown
-    | Released
-    | Commit
-    | Leave
-    | Offer
-    | Rejoin
-    | Stalled
-    | Polled
-    | Tick
-)
+_FromApplication = Subscribe | Released | Commit | Leave | Offer | Rejoin | Stalled | Polled
+MemberEvent = Arrived | Disconnected | TopicsKnown | Tick | _FromApplication
 
 
 # ---- effects

@@ -20,53 +20,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from kcoord_wire import messages as m
 from kcoord_wire.assignors import Assignor, MemberSubscription, RebalanceProtocol, TopicPartition, sticky_user_data
-from kcoord_wire.consumer import requests
-from kcoord_wire.consumer.events import (
-    Arrived,
-    Assigned,
-    Close,
-    Commit,
-    Committed,
-    Disconnected,
-    EmbeddedProtocol,
-    Failed,
-    Fetched,
-    Leave,
-    Left,
-    Lost,
-    MemberEffect,
-    MemberEvent,
-    MemberSettings,
-    MemberState,
-    NotCommitted,
-    Offer,
-    Offsets,
-    Polled,
-    Rejoin,
-    Released,
-    Revoking,
-    Send,
-    Stalled,
-    Subscribe,
-    TopicsKnown,
-)
+from kcoord_wire.consumer import events, requests
 from kcoord_wire.consumer.requests import NEVER, InFlight, Kind, is_static
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.machines import Tick
-from kcoord_wire.messages import (
-    JoinGroupRequestProtocol,
-    JoinGroupResponse,
-    OffsetFetchResponse,
-    SyncGroupRequestAssignment,
-)
 
 __all__ = ["MemberMachine"]
 
 _NO_COORDINATOR: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
-_MAY_JOIN: Final = (MemberState.UNJOINED, MemberState.STABLE)
-_IN_GENERATION: Final = (MemberState.STABLE, MemberState.REVOKING, MemberState.SYNCING)
-_OVER: Final = (MemberState.LEFT, MemberState.FAILED)
+_MAY_JOIN: Final = (events.MemberState.UNJOINED, events.MemberState.STABLE)
+_IN_GENERATION: Final = (events.MemberState.STABLE, events.MemberState.REVOKING, events.MemberState.SYNCING)
+_OVER: Final = (events.MemberState.LEFT, events.MemberState.FAILED)
 _NONE: Final[frozenset[TopicPartition]] = frozenset()
 _EXTRA_MS: Final = 5_000
 """How much longer than the rebalance timeout JoinGroup and SyncGroup may take (Kafka's JOIN_GROUP_TIMEOUT_LAPSE)."""
@@ -97,9 +63,11 @@ class MemberMachine:
         "owned_generation", "settings", "state",
     )  # fmt: skip
 
-    def __init__(self, settings: MemberSettings, assignors: Sequence[Assignor], embedded: EmbeddedProtocol) -> None:
+    def __init__(
+        self, settings: events.MemberSettings, assignors: Sequence[Assignor], embedded: events.EmbeddedProtocol
+    ) -> None:
         self.settings = settings
-        self.state = MemberState.UNJOINED
+        self.state = events.MemberState.UNJOINED
         self.member_id = ""
         self.generation_id = -1
         self.is_leader = False
@@ -109,7 +77,7 @@ class MemberMachine:
         self.assigned_for: Mapping[str, int] | None = None
         self._embedded = embedded
         self._now = 0
-        self._effects: list[MemberEffect] = []
+        self._effects: list[events.MemberEffect] = []
         # What the application wants.
         self._topics: tuple[str, ...] = ()
         self._assignors = {assignor.name: assignor for assignor in assignors}
@@ -168,12 +136,12 @@ class MemberMachine:
     @property
     def is_at_rest(self) -> bool:
         """Whether it is in a generation with its assignment, and has no reason to rejoin."""
-        return self.state is MemberState.STABLE and self._rejoin_for is None
+        return self.state is events.MemberState.STABLE and self._rejoin_for is None
 
-    def handle(self, event: MemberEvent, now: int) -> list[MemberEffect]:
+    def handle(self, event: events.MemberEvent, now: int) -> list[events.MemberEffect]:
         """Take in one event, do what is due, and return the effects; see `machines.Machine`."""
         self._now = now
-        effects: list[MemberEffect] = []
+        effects: list[events.MemberEffect] = []
         self._effects = effects
         if self.state not in _OVER:
             _HANDLE[type(event)](self, event)
@@ -218,7 +186,7 @@ class MemberMachine:
     def _send(self, kind: Kind, message: Any, context: Any = None, timeout_ms: int | None = None) -> None:
         wait = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
         request_id = self._in_flight.add(kind, context, self._now + wait)
-        self._effects.append(Send(request_id, message, getattr(self.settings.versions, kind.value)))
+        self._effects.append(events.Send(request_id, message, getattr(self.settings.versions, kind.value)))
 
     def _tick(self, _event: Tick) -> None:
         now = self._now
@@ -230,12 +198,12 @@ class MemberMachine:
 
     # ---- the connection and the coordinator
 
-    def _arrived(self, event: Arrived) -> None:
+    def _arrived(self, event: events.Arrived) -> None:
         pending = self._in_flight.take(event.request_id)
         if pending is not None:
             _ANSWERED[pending.kind](self, event.message, pending.context)
 
-    def _disconnected(self, _event: Disconnected) -> None:
+    def _disconnected(self, _event: events.Disconnected) -> None:
         self._lose_connection()
 
     def _lose_connection(self) -> None:
@@ -244,12 +212,12 @@ class MemberMachine:
         for request in self._in_flight.take_all():
             if request.kind is Kind.COMMIT:
                 _, offsets = request.context
-                self._effects.append(NotCommitted(offsets, ErrorCode.NETWORK_EXCEPTION))
-            elif request.kind is Kind.JOIN or (request.kind is Kind.SYNC and self.state is MemberState.SYNCING):
+                self._effects.append(events.NotCommitted(offsets, ErrorCode.NETWORK_EXCEPTION))
+            elif request.kind is Kind.JOIN or (request.kind is Kind.SYNC and self.state is events.MemberState.SYNCING):
                 self._unjoin("the connection was lost while joining")
 
     def _lose_coordinator(self) -> None:
-        self._effects.append(Close())
+        self._effects.append(events.Close())
         self._lose_connection()
 
     def _back_off(self) -> None:
@@ -275,7 +243,7 @@ class MemberMachine:
 
     def _unjoin(self, reason: str) -> None:
         """Take no part in the generation any more, though the member may still be in it; rejoin for this reason."""
-        self.state = MemberState.UNJOINED
+        self.state = events.MemberState.UNJOINED
         self._rejoin_for = reason
 
     def _reset(self, reason: str, *, keep_id: bool) -> None:
@@ -290,14 +258,14 @@ class MemberMachine:
 
     def _lose_owned(self) -> None:
         if self.owned:
-            self._effects.append(Lost(self.owned))
+            self._effects.append(events.Lost(self.owned))
         self.owned = self._releasing = self._unfetched = _NONE
 
     def _fail(self, error: int) -> None:
         self._lose_owned()
-        self.state = MemberState.FAILED
+        self.state = events.MemberState.FAILED
         self.generation_id = -1
-        self._effects.append(Failed(ErrorCode(error)))
+        self._effects.append(events.Failed(ErrorCode(error)))
 
     def _prepare_join(self) -> None:
         """Revoke what the member may not hold while it joins, then join."""
@@ -310,20 +278,20 @@ class MemberMachine:
             self._join()
 
     def _revoke(self, partitions: frozenset[TopicPartition]) -> None:
-        self.state = MemberState.REVOKING
+        self.state = events.MemberState.REVOKING
         self._tickets += 1
         self._releasing = partitions
-        self._effects.append(Revoking(self._tickets, partitions))
+        self._effects.append(events.Revoking(self._tickets, partitions))
 
-    def _released(self, event: Released) -> None:
-        if self.state is not MemberState.REVOKING or event.ticket != self._tickets:
+    def _released(self, event: events.Released) -> None:
+        if self.state is not events.MemberState.REVOKING or event.ticket != self._tickets:
             return  # the partitions were lost in the meantime
         if event.offsets:
             self._commit(event.offsets)
         self.owned -= self._releasing
         self._unfetched -= self._releasing
         self._releasing = _NONE
-        self.state = MemberState.STABLE
+        self.state = events.MemberState.STABLE
         if self._rejoin_for is None:
             self._rejoin_for = "partitions were given up"
 
@@ -331,13 +299,13 @@ class MemberMachine:
         settings = self.settings
         reason, self._rejoin_for = self._rejoin_for, None
         request = requests.join(settings, self.member_id, self._subscriptions(), reason)
-        self.state = MemberState.JOINING
+        self.state = events.MemberState.JOINING
         self.joined_for = reason
         # Before version 1 the coordinator takes the session timeout for the rebalance timeout.
         timeout_ms = settings.rebalance_timeout_ms if settings.versions.join >= 1 else settings.session_timeout_ms
         self._send(Kind.JOIN, request, timeout_ms=max(settings.request_timeout_ms, timeout_ms + _EXTRA_MS))
 
-    def _subscriptions(self) -> list[JoinGroupRequestProtocol]:
+    def _subscriptions(self) -> list[m.JoinGroupRequestProtocol]:
         """The subscription as each assignor wants it."""
         topics = sorted(self._topics)
         encode = self._embedded.encode_subscription
@@ -348,10 +316,10 @@ class MemberMachine:
             if name == "sticky" and self._last_assignment:
                 user_data = sticky_user_data(self._last_assignment, self.owned_generation)
                 data = encode(MemberSubscription(topics, user_data=user_data))
-            protocols.append(JoinGroupRequestProtocol(name=name, metadata=data))
+            protocols.append(m.JoinGroupRequestProtocol(name=name, metadata=data))
         return protocols
 
-    def _joined(self, response: JoinGroupResponse, _context: Any) -> None:
+    def _joined(self, response: m.JoinGroupResponse, _context: Any) -> None:
         error = response.error_code
         if error == ErrorCode.NONE:
             self.member_id = response.member_id
@@ -380,17 +348,17 @@ class MemberMachine:
 
     # ---- the assignment
 
-    def _sync(self, joined: JoinGroupResponse) -> None:
+    def _sync(self, joined: m.JoinGroupResponse) -> None:
         settings = self.settings
         self.is_leader = joined.leader == self.member_id
         self.assigned_for = None
         assignments = self._assign(joined) if self.is_leader else []
         request = requests.sync(settings, self.generation_id, self.member_id, self._protocol, assignments)
-        self.state = MemberState.SYNCING
+        self.state = events.MemberState.SYNCING
         timeout_ms = max(settings.request_timeout_ms, settings.rebalance_timeout_ms + _EXTRA_MS)
         self._send(Kind.SYNC, request, self.generation_id, timeout_ms)
 
-    def _assign(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
+    def _assign(self, joined: m.JoinGroupResponse) -> list[m.SyncGroupRequestAssignment]:
         """Compute the assignment as the leader. A static leader that rejoins only watches the topics (KIP-814)."""
         decode, encode = self._embedded.decode_subscription, self._embedded.encode_assignment
         subscriptions = {
@@ -402,7 +370,7 @@ class MemberMachine:
             return []
         assignment = self._all_assignors[self._protocol or ""].assign(self.assigned_for, subscriptions)
         return [
-            SyncGroupRequestAssignment(member_id=member_id, assignment=encode(partitions))
+            m.SyncGroupRequestAssignment(member_id=member_id, assignment=encode(partitions))
             for member_id, partitions in assignment.items()
         ]
 
@@ -410,7 +378,7 @@ class MemberMachine:
         return {topic: count for topic, count in self._partition_counts.items() if topic in self._watched}
 
     def _synced(self, response: Any, generation_id: int) -> None:
-        if self.state is not MemberState.SYNCING or generation_id != self.generation_id:
+        if self.state is not events.MemberState.SYNCING or generation_id != self.generation_id:
             return  # the answer to a heartbeat has arrived first and ended the generation for this member
         error = response.error_code
         if error == ErrorCode.NONE:
@@ -436,9 +404,9 @@ class MemberMachine:
         self.owned_generation = self.generation_id
         self._last_assignment = assigned
         self.owned |= added
-        self.state = MemberState.STABLE
+        self.state = events.MemberState.STABLE
         self._restart_session()
-        self._effects.append(Assigned(self.generation_id, added))
+        self._effects.append(events.Assigned(self.generation_id, added))
         self._unfetched |= added
         if taken_away:
             self._rejoin_for = "partitions were given up"
@@ -446,7 +414,7 @@ class MemberMachine:
         else:
             self._compare_topics()
 
-    def _topics_known(self, event: TopicsKnown) -> None:
+    def _topics_known(self, event: events.TopicsKnown) -> None:
         self._partition_counts = event.partitions
         self._compare_topics()
 
@@ -483,19 +451,19 @@ class MemberMachine:
 
     # ---- offsets
 
-    def _commit_wanted(self, event: Commit) -> None:
+    def _commit_wanted(self, event: events.Commit) -> None:
         self._commit(event.offsets)
 
-    def _commit(self, offsets: Offsets) -> None:
-        if self.state not in (MemberState.STABLE, MemberState.REVOKING):
-            self._effects.append(NotCommitted(offsets, ErrorCode.REBALANCE_IN_PROGRESS))
+    def _commit(self, offsets: events.Offsets) -> None:
+        if self.state not in (events.MemberState.STABLE, events.MemberState.REVOKING):
+            self._effects.append(events.NotCommitted(offsets, ErrorCode.REBALANCE_IN_PROGRESS))
         elif not self._coordinator_known:
-            self._effects.append(NotCommitted(offsets, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            self._effects.append(events.NotCommitted(offsets, ErrorCode.COORDINATOR_NOT_AVAILABLE))
         else:
             request = requests.commit(self.settings, self.generation_id, self.member_id, offsets)
             self._send(Kind.COMMIT, request, (self.generation_id, offsets))
 
-    def _commit_answered(self, response: Any, context: tuple[int, Offsets]) -> None:
+    def _commit_answered(self, response: Any, context: tuple[int, events.Offsets]) -> None:
         generation_id, offsets = context
         refused: dict[TopicPartition, int] = {
             TopicPartition(topic.name, partition.partition_index): partition.error_code
@@ -504,16 +472,18 @@ class MemberMachine:
             if partition.error_code
         }
         if not refused:
-            self._effects.append(Committed(offsets))
+            self._effects.append(events.Committed(offsets))
             return
         error = next(iter(refused.values()))
         taken = {partition: offset for partition, offset in offsets.items() if partition not in refused}
         if taken:
-            self._effects.append(Committed(taken))
-        self._effects.append(NotCommitted({partition: offsets[partition] for partition in refused}, ErrorCode(error)))
+            self._effects.append(events.Committed(taken))
+        self._effects.append(
+            events.NotCommitted({partition: offsets[partition] for partition in refused}, ErrorCode(error))
+        )
         self._react(error, generation_id, "OffsetCommit")
 
-    def _fetched(self, response: OffsetFetchResponse, _context: Any) -> None:
+    def _fetched(self, response: m.OffsetFetchResponse, _context: Any) -> None:
         answer = requests.fetched_group(self.settings, response)
         error = answer.error_code
         offsets: dict[TopicPartition, int] = {}
@@ -526,7 +496,7 @@ class MemberMachine:
         offsets = {partition: offset for partition, offset in offsets.items() if partition in self._unfetched}
         if offsets:
             self._unfetched -= offsets.keys()
-            self._effects.append(Fetched(offsets))
+            self._effects.append(events.Fetched(offsets))
         if error in _NO_COORDINATOR:
             self._lose_coordinator()
         elif error in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.UNSTABLE_OFFSET_COMMIT):
@@ -536,24 +506,24 @@ class MemberMachine:
 
     # ---- what the application wants
 
-    def _subscribe(self, event: Subscribe) -> None:
+    def _subscribe(self, event: events.Subscribe) -> None:
         if self._topics != tuple(event.topics):
             self._topics = tuple(event.topics)
             self._rejoin_for = "the subscription has changed"
 
-    def _offer(self, event: Offer) -> None:
+    def _offer(self, event: events.Offer) -> None:
         if [assignor.name for assignor in event.assignors] != list(self._assignors):
             self._assignors = {assignor.name: assignor for assignor in event.assignors}
             self._all_assignors |= self._assignors
             self._is_cooperative = _are_cooperative(event.assignors)
             self._rejoin_for = "the list of assignors has changed"
 
-    def _enforce_rebalance(self, event: Rejoin) -> None:
+    def _enforce_rebalance(self, event: events.Rejoin) -> None:
         if self.is_at_rest:
             self._rejoin_for = event.reason or "rebalance enforced by user"
 
-    def _stall(self, _event: Stalled) -> None:
-        if self.state is MemberState.STABLE:
+    def _stall(self, _event: events.Stalled) -> None:
+        if self.state is events.MemberState.STABLE:
             self._is_stalled = True
             self._poll_until = self._now + self.settings.rebalance_timeout_ms
 
@@ -564,18 +534,18 @@ class MemberMachine:
         self._reset("", keep_id=False)
         self._rejoin_for = None
 
-    def _polled(self, _event: Polled) -> None:
+    def _polled(self, _event: events.Polled) -> None:
         self._is_stalled = False
         self._poll_until = NEVER
-        if self.state is MemberState.UNJOINED and self._rejoin_for is None and not self.member_id:
+        if self.state is events.MemberState.UNJOINED and self._rejoin_for is None and not self.member_id:
             self._rejoin_for = "the application polls again"
 
-    def _leave(self, event: Leave) -> None:
+    def _leave(self, event: events.Leave) -> None:
         self._send_leave(event.reason)
         self.owned = self._releasing = self._unfetched = _NONE
         self.generation_id = -1
-        self.state = MemberState.LEFT
-        self._effects.append(Left())
+        self.state = events.MemberState.LEFT
+        self._effects.append(events.Left())
 
     def _send_leave(self, reason: str | None) -> None:
         """Send LeaveGroup, unless the member is static: it comes back, or its session ends (KIP-345)."""
@@ -591,18 +561,18 @@ def _are_cooperative(assignors: Sequence[Assignor]) -> bool:
 
 
 _HANDLE: Final[Mapping[type, Callable[[MemberMachine, Any], None]]] = {
-    Arrived: MemberMachine._arrived,
-    Disconnected: MemberMachine._disconnected,
+    events.Arrived: MemberMachine._arrived,
+    events.Disconnected: MemberMachine._disconnected,
     Tick: MemberMachine._tick,
-    TopicsKnown: MemberMachine._topics_known,
-    Subscribe: MemberMachine._subscribe,
-    Offer: MemberMachine._offer,
-    Released: MemberMachine._released,
-    Commit: MemberMachine._commit_wanted,
-    Rejoin: MemberMachine._enforce_rebalance,
-    Stalled: MemberMachine._stall,
-    Polled: MemberMachine._polled,
-    Leave: MemberMachine._leave,
+    events.TopicsKnown: MemberMachine._topics_known,
+    events.Subscribe: MemberMachine._subscribe,
+    events.Offer: MemberMachine._offer,
+    events.Released: MemberMachine._released,
+    events.Commit: MemberMachine._commit_wanted,
+    events.Rejoin: MemberMachine._enforce_rebalance,
+    events.Stalled: MemberMachine._stall,
+    events.Polled: MemberMachine._polled,
+    events.Leave: MemberMachine._leave,
 }
 
 _ANSWERED: Final[Mapping[Kind, Callable[[MemberMachine, Any, Any], None]]] = {

@@ -10,27 +10,9 @@ import enum
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
+from kcoord_wire import messages as m
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.consumer.events import MemberSettings, Offsets
-from kcoord_wire.messages import (
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-    HeartbeatRequest,
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    LeaveGroupRequest,
-    LeaveGroupRequestMemberIdentity,
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponse,
-    SyncGroupRequest,
-    SyncGroupRequestAssignment,
-)
 
 __all__ = [
     "NEVER", "InFlight", "Kind", "Pending", "commit", "fetch_offsets", "fetched_group", "find_coordinator",
@@ -134,24 +116,24 @@ def _instance_id(settings: MemberSettings, *, is_field: bool) -> str | None:
     return settings.group_instance_id if is_field and is_static(settings) else None
 
 
-def find_coordinator(settings: MemberSettings) -> FindCoordinatorRequest:
+def find_coordinator(settings: MemberSettings) -> m.FindCoordinatorRequest:
     """FindCoordinator for the group; batched since version 4."""
     if settings.versions.find_coordinator >= 4:
-        return FindCoordinatorRequest(coordinator_keys=[settings.group_id])
-    return FindCoordinatorRequest(key=settings.group_id)
+        return m.FindCoordinatorRequest(coordinator_keys=[settings.group_id])
+    return m.FindCoordinatorRequest(key=settings.group_id)
 
 
-def found_coordinator(settings: MemberSettings, response: FindCoordinatorResponse) -> Any:
+def found_coordinator(settings: MemberSettings, response: m.FindCoordinatorResponse) -> Any:
     """Return the part of FindCoordinator's response that is about the group: its error_code, host and port."""
     return response.coordinators[0] if settings.versions.find_coordinator >= 4 else response
 
 
 def join(
-    settings: MemberSettings, member_id: str, protocols: list[JoinGroupRequestProtocol], reason: str | None
-) -> JoinGroupRequest:
+    settings: MemberSettings, member_id: str, protocols: list[m.JoinGroupRequestProtocol], reason: str | None
+) -> m.JoinGroupRequest:
     """JoinGroup, with the rebalance timeout since version 1 and the reason since version 8 (KIP-800)."""
     version = settings.versions.join
-    return JoinGroupRequest(
+    return m.JoinGroupRequest(
         group_id=settings.group_id,
         session_timeout_ms=settings.session_timeout_ms,
         rebalance_timeout_ms=settings.rebalance_timeout_ms if version >= 1 else -1,
@@ -168,11 +150,11 @@ def sync(
     generation_id: int,
     member_id: str,
     protocol: str | None,
-    assignments: list[SyncGroupRequestAssignment],
-) -> SyncGroupRequest:
+    assignments: list[m.SyncGroupRequestAssignment],
+) -> m.SyncGroupRequest:
     """SyncGroup; it names the protocol since version 5 (KIP-559)."""
     version = settings.versions.sync
-    return SyncGroupRequest(
+    return m.SyncGroupRequest(
         group_id=settings.group_id,
         generation_id=generation_id,
         member_id=member_id,
@@ -183,9 +165,9 @@ def sync(
     )
 
 
-def heartbeat(settings: MemberSettings, generation_id: int, member_id: str) -> HeartbeatRequest:
+def heartbeat(settings: MemberSettings, generation_id: int, member_id: str) -> m.HeartbeatRequest:
     """Heartbeat."""
-    return HeartbeatRequest(
+    return m.HeartbeatRequest(
         group_id=settings.group_id,
         generation_id=generation_id,
         member_id=member_id,
@@ -193,13 +175,13 @@ def heartbeat(settings: MemberSettings, generation_id: int, member_id: str) -> H
     )
 
 
-def commit(settings: MemberSettings, generation_id: int, member_id: str, offsets: Offsets) -> OffsetCommitRequest:
+def commit(settings: MemberSettings, generation_id: int, member_id: str, offsets: Offsets) -> m.OffsetCommitRequest:
     """OffsetCommit of a member."""
-    topics: dict[str, OffsetCommitRequestTopic] = {}
+    topics: dict[str, m.OffsetCommitRequestTopic] = {}
     for (name, partition), offset in offsets.items():
-        topic = topics.setdefault(name, OffsetCommitRequestTopic(name=name))
-        topic.partitions.append(OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset))
-    return OffsetCommitRequest(
+        topic = topics.setdefault(name, m.OffsetCommitRequestTopic(name=name))
+        topic.partitions.append(m.OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset))
+    return m.OffsetCommitRequest(
         group_id=settings.group_id,
         generation_id_or_member_epoch=generation_id,
         member_id=member_id,
@@ -208,33 +190,33 @@ def commit(settings: MemberSettings, generation_id: int, member_id: str, offsets
     )
 
 
-def fetch_offsets(settings: MemberSettings, partitions: Iterable[TopicPartition]) -> OffsetFetchRequest:
+def fetch_offsets(settings: MemberSettings, partitions: Iterable[TopicPartition]) -> m.OffsetFetchRequest:
     """OffsetFetch; it waits for transactions since version 7, and is batched since version 8."""
     version = settings.versions.fetch
     topics: dict[str, list[int]] = {}
     for name, partition in sorted(partitions):
         topics.setdefault(name, []).append(partition)
-    request = OffsetFetchRequest(require_stable=version >= 7)
+    request = m.OffsetFetchRequest(require_stable=version >= 7)
     if version >= 8:
-        batched = [OffsetFetchRequestTopics(name=name, partition_indexes=indexes) for name, indexes in topics.items()]
-        request.groups = [OffsetFetchRequestGroup(group_id=settings.group_id, topics=batched)]
+        batched = [m.OffsetFetchRequestTopics(name=name, partition_indexes=indexes) for name, indexes in topics.items()]
+        request.groups = [m.OffsetFetchRequestGroup(group_id=settings.group_id, topics=batched)]
     else:
         request.group_id = settings.group_id
         request.topics = [
-            OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in topics.items()
+            m.OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in topics.items()
         ]
     return request
 
 
-def fetched_group(settings: MemberSettings, response: OffsetFetchResponse) -> Any:
+def fetched_group(settings: MemberSettings, response: m.OffsetFetchResponse) -> Any:
     """Return the part of OffsetFetch's response that is about the group: its error_code and topics."""
     return response.groups[0] if settings.versions.fetch >= 8 else response
 
 
-def leave(settings: MemberSettings, member_id: str, reason: str | None) -> LeaveGroupRequest:
+def leave(settings: MemberSettings, member_id: str, reason: str | None) -> m.LeaveGroupRequest:
     """LeaveGroup; batched since version 3, with a reason since version 5 (KIP-800)."""
     version = settings.versions.leave
     if version < 3:
-        return LeaveGroupRequest(group_id=settings.group_id, member_id=member_id)
-    member = LeaveGroupRequestMemberIdentity(member_id=member_id, reason=reason if version >= 5 else None)
-    return LeaveGroupRequest(group_id=settings.group_id, members=[member])
+        return m.LeaveGroupRequest(group_id=settings.group_id, member_id=member_id)
+    member = m.LeaveGroupRequestMemberIdentity(member_id=member_id, reason=reason if version >= 5 else None)
+    return m.LeaveGroupRequest(group_id=settings.group_id, members=[member])

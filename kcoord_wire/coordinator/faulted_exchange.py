@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from kcoord_wire.coordinator.core.error_responses import refusal
-from kcoord_wire.coordinator.fault_injection import Injection
+from kcoord_wire.coordinator.fault_injection import CLEAN, Injection
 
 __all__ = ["FaultedExchange"]
 
@@ -52,7 +52,9 @@ class FaultedExchange(ABC):
 
     def _meet(self, on: str, go_on: Callable[[int], None]) -> None:
         injection = self.decide(on)
-        if injection.delay_ms:
+        if injection is CLEAN:
+            go_on(1)
+        elif injection.delay_ms:
             self.later(injection.delay_ms, partial(self._inject, injection, go_on))
         else:
             self._inject(injection, go_on)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from kcoord_wire.simulation.clock import VirtualClock
@@ -36,6 +37,7 @@ class Server(Protocol):
         """Whether the server takes connections."""
 
 
+@dataclass(slots=True, eq=False)
 class Connection:
     """A connection from a process to a server.
 
@@ -49,17 +51,14 @@ class Connection:
     :ivar down_at: when the last message to the process arrives, in ms since the Unix epoch
     """
 
-    __slots__ = ("boot", "down_at", "is_broken", "is_open", "name", "process", "server", "up_at")
-
-    def __init__(self, process: Process, server: Server, name: str) -> None:
-        self.process = process
-        self.server = server
-        self.name = name
-        self.boot = 0
-        self.is_open = True
-        self.is_broken = False
-        self.up_at = 0
-        self.down_at = 0
+    process: Process
+    server: Server
+    name: str
+    boot: int = 0
+    is_open: bool = True
+    is_broken: bool = False
+    up_at: int = 0
+    down_at: int = 0
 
 
 class Loss(NamedTuple):

@@ -24,21 +24,12 @@ from __future__ import annotations
 import enum
 import uuid
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
-from kcoord_wire.coordinator.core.events import (
-    Append,
-    Effect,
-    LogRecord,
-    Phase,
-    RebalanceAccount,
-    RebalanceReport,
-    Removal,
-    Reply,
-    Request,
-)
+from kcoord_wire.coordinator.core import events
 from kcoord_wire.coordinator.core.timers import Timer
 from kcoord_wire.error_codes import ErrorCode
 
@@ -127,10 +118,8 @@ class TopicNames(Protocol):
         """Return the topic's name; None if no topic has the id."""
 
 
-class Subscribed(Protocol):
-    """Returns the topics that a subscription names; None if it cannot be decoded. The machine itself has no codec."""
-
-    def __call__(self, metadata: bytes, /) -> frozenset[str] | None: ...
+Subscribed = Callable[[bytes], frozenset[str] | None]
+"""Returns the topics that a subscription names; None if it cannot be decoded. The machine itself has no codec."""
 
 
 class Committed(NamedTuple):
@@ -150,6 +139,7 @@ class Committed(NamedTuple):
     expire_timestamp: int
 
 
+@dataclass(slots=True, eq=False)
 class Member:
     """A member of a group.
 
@@ -162,33 +152,18 @@ class Member:
         parked
     """
 
-    __slots__ = (
-        "assignment", "client_host", "client_id", "group_instance_id", "is_new", "join", "member_id", "protocols",
-        "rebalance_timeout_ms", "session", "session_timeout_ms", "sync",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        member_id: str,
-        group_instance_id: str | None,
-        client_id: str,
-        client_host: str,
-        session_timeout_ms: int,
-        rebalance_timeout_ms: int,
-        protocols: Protocols,
-    ) -> None:
-        self.member_id = member_id
-        self.group_instance_id = group_instance_id
-        self.client_id = client_id
-        self.client_host = client_host
-        self.session_timeout_ms = session_timeout_ms
-        self.rebalance_timeout_ms = rebalance_timeout_ms
-        self.protocols = protocols
-        self.assignment = b""
-        self.join: Request | None = None
-        self.sync: Request | None = None
-        self.is_new = False
-        self.session: Timer | None = None
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: Protocols
+    assignment: bytes = b""
+    join: events.Request | None = None
+    sync: events.Request | None = None
+    is_new: bool = False
+    session: Timer | None = None
 
     def metadata(self, protocol: str | None) -> bytes:
         """Return the metadata it offered for `protocol`; empty if none."""
@@ -244,8 +219,8 @@ class Group:
         self.offsets: dict[str, dict[int, Committed]] = {}
         self.written = 0
         self.subscribed: frozenset[str] | None = None
-        self.rebalance: RebalanceAccount | None = None
-        self.removed: list[Removal] = []
+        self.rebalance: events.RebalanceAccount | None = None
+        self.removed: list[events.Removal] = []
         self._offered: Counter[str] = Counter()  # protocol name to how many members offer it
 
     def move(self, move: Move, now: int) -> None:
@@ -412,25 +387,25 @@ class EffectCollector:
         self.now = 0
         self.appended = 0
         self.deleted = 0
-        self.effects: list[Effect] = []
+        self.effects: list[events.Effect] = []
 
-    def begin(self, now: int) -> list[Effect]:
+    def begin(self, now: int) -> list[events.Effect]:
         """Begin the next call; its effects go into the list returned."""
         self.now = now
         self.effects = []
         return self.effects
 
-    def reply(self, request: Request, message: object, after: int = 0) -> None:
+    def reply(self, request: events.Request, message: object, after: int = 0) -> None:
         """Answer `request` once append number `after` is on disk."""
-        self.effects.append(Reply(request.token, message, after, request))
+        self.effects.append(events.Reply(request.token, message, after, request))
 
-    def append(self, group: Group, records: list[LogRecord]) -> None:
+    def append(self, group: Group, records: list[events.LogRecord]) -> None:
         """Write records of `group` to the log."""
         self.appended += 1
         group.written = self.appended
-        self.effects.append(Append(records))
+        self.effects.append(events.Append(records))
 
-    def delete(self, group: Group, groups: dict[str, Group], records: list[LogRecord]) -> None:
+    def delete(self, group: Group, groups: dict[str, Group], records: list[events.LogRecord]) -> None:
         """Remove an empty group from `groups`, and from the log by these records."""
         group.move(Move.DELETE, self.now)
         del groups[group.group_id]
@@ -442,6 +417,6 @@ class EffectCollector:
         exist."""
         return self.deleted if group is None else group.written
 
-    def report(self, phase: Phase, rebalance: RebalanceAccount) -> None:
+    def report(self, phase: events.Phase, rebalance: events.RebalanceAccount) -> None:
         """Report that a rebalance has reached a phase."""
-        self.effects.append(RebalanceReport(phase, rebalance))
+        self.effects.append(events.RebalanceReport(phase, rebalance))

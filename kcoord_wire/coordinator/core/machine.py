@@ -32,7 +32,7 @@ from functools import partial
 from typing import Any, Final
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.core import admin, offsets
+from kcoord_wire.coordinator.core import admin, offsets, versions
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import (
@@ -59,13 +59,6 @@ from kcoord_wire.coordinator.core.groups import (
 )
 from kcoord_wire.coordinator.core.log_records import group_record, replay
 from kcoord_wire.coordinator.core.timers import Timers
-from kcoord_wire.coordinator.core.versions import (
-    BATCH_LEAVE_FROM,
-    MEMBER_ID_REQUIRED_FROM,
-    PROTOCOL_NAMED_FROM,
-    REBALANCE_TIMEOUT_FROM,
-    SKIP_ASSIGNMENT_FROM,
-)
 from kcoord_wire.error_codes import ErrorCode
 
 __all__ = ["GroupMachine"]
@@ -213,7 +206,7 @@ class GroupMachine:
             if instance in group.instances:
                 return self._replace_static(request, message, group, new_id)
             return self._admit(request, message, group, new_id)
-        if request.version < MEMBER_ID_REQUIRED_FROM:
+        if request.version < versions.MEMBER_ID_REQUIRED_FROM:
             return self._admit(request, message, group, new_id)
         until = self._effects.now + message.session_timeout_ms
         group.pending[new_id] = self._timers.start(until, partial(self._pending_expired, group, new_id))
@@ -285,10 +278,10 @@ class GroupMachine:
             self._park_join(group, member, request)
             return self._rebalance(group, Trigger.STATIC_REPLACED, member, message.reason)
         self._effects.append(group, [group_record(group)])
-        skip = request.version >= SKIP_ASSIGNMENT_FROM and group.leader_id == new_id
+        skip = request.version >= versions.SKIP_ASSIGNMENT_FROM and group.leader_id == new_id
         answer = self._join_response(group, member, members=skip)
         answer.skip_assignment = skip
-        if request.version < SKIP_ASSIGNMENT_FROM:
+        if request.version < versions.SKIP_ASSIGNMENT_FROM:
             answer.leader = old_leader  # else it would take itself for the leader, and assign
         return self._effects.reply(request, answer, group.written)
 
@@ -444,7 +437,7 @@ class GroupMachine:
     # ---- SyncGroup
 
     def _sync(self, request: Request, message: m.SyncGroupRequest) -> None:
-        if request.version >= PROTOCOL_NAMED_FROM and None in (message.protocol_type, message.protocol_name):
+        if request.version >= versions.PROTOCOL_NAMED_FROM and None in (message.protocol_type, message.protocol_name):
             return self._refuse(request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         group = self._find(request, message.group_id)
         if group is None:
@@ -529,7 +522,7 @@ class GroupMachine:
             return self._refuse(request, ErrorCode.INVALID_GROUP_ID)
         group = self.groups.get(message.group_id)
         leavers: Sequence[m.LeaveGroupRequestMemberIdentity] = message.members
-        if request.version < BATCH_LEAVE_FROM:
+        if request.version < versions.BATCH_LEAVE_FROM:
             leavers = [m.LeaveGroupRequestMemberIdentity(member_id=message.member_id)]
         gone: list[tuple[Member, str | None]] = []
         answers = []
@@ -548,7 +541,7 @@ class GroupMachine:
             self._rebalance(group, Trigger.MEMBER_LEFT, *gone[0])
         elif group is not None:
             self._maybe_complete_join(group)
-        if request.version < BATCH_LEAVE_FROM:
+        if request.version < versions.BATCH_LEAVE_FROM:
             answer = m.LeaveGroupResponse(error_code=answers[0].error_code)
         else:
             answer = m.LeaveGroupResponse(members=answers)
@@ -682,7 +675,7 @@ class GroupMachine:
 
 
 def _rebalance_timeout(request: Request, message: m.JoinGroupRequest) -> int:
-    is_given = request.version >= REBALANCE_TIMEOUT_FROM and message.rebalance_timeout_ms >= 0
+    is_given = request.version >= versions.REBALANCE_TIMEOUT_FROM and message.rebalance_timeout_ms >= 0
     return message.rebalance_timeout_ms if is_given else message.session_timeout_ms
 
 

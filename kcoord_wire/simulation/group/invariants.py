@@ -23,23 +23,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from kcoord_wire import messages as m
 from kcoord_wire.assignors import TopicPartition
-from kcoord_wire.coordinator.core.events import (
-    Append,
-    Effect,
-    Event,
-    Load,
-    LogRecord,
-    Phase,
-    RebalanceReport,
-    Reply,
-    Request,
-    Resign,
-    Tick,
-)
+from kcoord_wire.coordinator.core import events
 from kcoord_wire.coordinator.core.groups import Group, State
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.simulation.violation import ViolationError
@@ -70,7 +59,7 @@ class _Asked:
 
     __slots__ = ("after", "answer", "reads", "request", "token")
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: events.Request) -> None:
         self.token = request.token
         self.request = request
         self.answer: Any = None
@@ -78,15 +67,13 @@ class _Asked:
         self.reads: list[tuple[_Register, _Write]] = []
 
 
+@dataclass(slots=True, eq=False)
 class _Write:
     """One write of a committed offset: its number, the append that it is in, and the offset; -1 for a deletion."""
 
-    __slots__ = ("append", "number", "offset")
-
-    def __init__(self, number: int, offset: int, append: int) -> None:
-        self.number = number
-        self.offset = offset
-        self.append = append
+    number: int
+    offset: int
+    append: int
 
 
 class _Register:
@@ -184,7 +171,7 @@ class Invariants:
         """The appends up to number `last` since the log was loaded are on disk."""
         self._durable = self._base + last
 
-    def handled(self, machine: GroupMachine, event: Event, effects: Sequence[Effect], now: int) -> None:
+    def handled(self, machine: GroupMachine, event: events.Event, effects: Sequence[events.Effect], now: int) -> None:
         """The machine has handled `event` and returned `effects`.
 
         :raises ViolationError: a law is broken
@@ -193,28 +180,28 @@ class Invariants:
         touched: set[str] = set()  # groups whose state may have changed
         self._note_event(machine, event, now, touched)
         for effect in effects:
-            if isinstance(effect, Append):
+            if isinstance(effect, events.Append):
                 self._note_append(effect.records, touched)
-            elif isinstance(effect, RebalanceReport):
+            elif isinstance(effect, events.RebalanceReport):
                 self._note_report(effect, touched)
-        present = event.token if isinstance(event, Request) else None
+        present = event.token if isinstance(event, events.Request) else None
         for effect in effects:  # an answer may stand before the append that it waits for
-            if isinstance(effect, Reply):
+            if isinstance(effect, events.Reply):
                 self._note_reply(effect, before if effect.token == present else None)
-        if not isinstance(event, Load | Resign):
+        if not isinstance(event, events.Load | events.Resign):
             for group_id in touched:
                 self._check_state(group_id, machine.groups.get(group_id), event)
         self._check_patience(now)
 
-    def _note_event(self, machine: GroupMachine, event: Event, now: int, touched: set[str]) -> None:
-        if isinstance(event, Request):
+    def _note_event(self, machine: GroupMachine, event: events.Event, now: int, touched: set[str]) -> None:
+        if isinstance(event, events.Request):
             self._note_request(event, now, touched)
-        elif isinstance(event, Load):
+        elif isinstance(event, events.Load):
             self._note_load(machine, event.records)
-        elif isinstance(event, Resign):
+        elif isinstance(event, events.Resign):
             self._forget_states()
 
-    def _note_request(self, event: Request, now: int, touched: set[str]) -> None:
+    def _note_request(self, event: events.Request, now: int, touched: set[str]) -> None:
         if event.token in self._asked:
             raise ViolationError("answered once", f"token {event.token} was used twice")
         self._asked[event.token] = _Asked(event)
@@ -224,10 +211,10 @@ class Invariants:
         else:
             self._quick.append((now, event.token))
 
-    def _note_report(self, report: RebalanceReport, touched: set[str]) -> None:
+    def _note_report(self, report: events.RebalanceReport, touched: set[str]) -> None:
         rebalance = report.rebalance
         touched.add(rebalance.group_id)
-        if report.phase is Phase.JOINED:
+        if report.phase is events.Phase.JOINED:
             self._note_generation(rebalance.group_id, rebalance.generation_id)
 
     def _forget_states(self) -> None:
@@ -244,17 +231,17 @@ class Invariants:
                 text = f"{type(request.message).__name__} has waited for {now - since} ms"
                 raise ViolationError("answered once", text)
 
-    def _check_state(self, group_id: str, group: Group | None, event: Event) -> None:
+    def _check_state(self, group_id: str, group: Group | None, event: events.Event) -> None:
         view = self._view(group_id)
         state = None if group is None else group.state
-        expired = state is None and isinstance(event, Tick)  # the last member and the last offset, in one tick
+        expired = state is None and isinstance(event, events.Tick)  # the last member and the last offset, in one tick
         if state not in _REACHABLE[view.state] and not expired:
             raise ViolationError("transitions", f"group {group_id!r} went from {view.state} to {state}")
         view.state = state
 
     # ---- the log
 
-    def _note_append(self, records: Sequence[LogRecord], touched: set[str]) -> None:
+    def _note_append(self, records: Sequence[events.LogRecord], touched: set[str]) -> None:
         self._appended += 1
         for key, value in records:
             view = self._view(key.group)
@@ -285,7 +272,7 @@ class Invariants:
         view.generation = generation_id
         view.owners = {}
 
-    def _note_load(self, machine: GroupMachine, records: Sequence[LogRecord]) -> None:
+    def _note_load(self, machine: GroupMachine, records: Sequence[events.LogRecord]) -> None:
         self._durable = self._base = self._appended
         offsets: dict[tuple[str, TopicPartition], int] = {}
         generations: dict[str, int] = {}
@@ -320,7 +307,7 @@ class Invariants:
 
     # ---- answers
 
-    def _note_reply(self, reply: Reply, before: int | None) -> None:
+    def _note_reply(self, reply: events.Reply, before: int | None) -> None:
         """The machine has answered.
 
         :param before: number of appends before the request arrived; None if it arrived in an earlier event
@@ -357,7 +344,7 @@ class Invariants:
             raise ViolationError("one leader", text)
         view.leader = (answer.generation_id, leader)
 
-    def _check_sync(self, request: m.SyncGroupRequest, reply: Reply) -> None:
+    def _check_sync(self, request: m.SyncGroupRequest, reply: events.Reply) -> None:
         if reply.message.error_code:
             return
         view = self._view(request.group_id)
@@ -377,7 +364,7 @@ class Invariants:
                 )
                 raise ViolationError("one owner", text)
 
-    def _check_commit(self, request: m.OffsetCommitRequest, reply: Reply, before: int) -> None:
+    def _check_commit(self, request: m.OffsetCommitRequest, reply: events.Reply, before: int) -> None:
         view = self._view(request.group_id)
         generation_id = request.generation_id_or_member_epoch
         for partition, offset in _acknowledged(request, reply.message):
@@ -476,7 +463,7 @@ class Watched:
         """The number of the machine's last append."""
         return self.machine.appended
 
-    def handle(self, event: Event, now: int) -> list[Effect]:
+    def handle(self, event: events.Event, now: int) -> list[events.Effect]:
         """Let the machine handle an event, check what comes of it, and return the effects."""
         effects = self._handle(event, now)
         self._invariants.handled(self.machine, event, effects, now)

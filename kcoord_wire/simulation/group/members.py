@@ -14,25 +14,7 @@ from random import Random
 from typing import Any, Final
 
 from kcoord_wire.assignors import ASSIGNORS, TopicPartition
-from kcoord_wire.consumer.events import (
-    CLIENT_VERSIONS,
-    Assigned,
-    Close,
-    Commit,
-    Committed,
-    Failed,
-    Fetched,
-    Left,
-    Lost,
-    MemberEffect,
-    MemberSettings,
-    MemberState,
-    NotCommitted,
-    Released,
-    Revoking,
-    Send,
-    TopicsKnown,
-)
+from kcoord_wire.consumer import events
 from kcoord_wire.consumer.machine import MemberMachine
 from kcoord_wire.messages import JoinGroupRequest, SyncGroupRequest
 from kcoord_wire.simulation.clock import VirtualClock
@@ -46,7 +28,7 @@ from kcoord_wire.simulation.violation import ViolationError
 
 __all__ = ["MemberOptions", "MemberProcess", "Members", "check_known"]
 
-_OVER: Final = (MemberState.LEFT, MemberState.FAILED)
+_OVER: Final = (events.MemberState.LEFT, events.MemberState.FAILED)
 
 
 def check_known(kind: str, names: Sequence[str], known: Iterable[str]) -> None:
@@ -100,13 +82,13 @@ class MemberOptions:
             if isinstance(names := getattr(self, key), str):
                 raise TypeError(f"{key} must be a list of strings, not {names!r}")
         check_known("assignor", self.assignors, ASSIGNORS)
-        check_known("client", [self.client], CLIENT_VERSIONS)
+        check_known("client", [self.client], events.CLIENT_VERSIONS)
 
     __repr__ = source_of
 
-    def settings(self, name: str) -> MemberSettings:
+    def settings(self, name: str) -> events.MemberSettings:
         """Return the settings of the member machine in the process `name`."""
-        return MemberSettings(
+        return events.MemberSettings(
             group_id=self.group,
             client_id=name if self.client_id is None else self.client_id,
             group_instance_id=self.instance_id,
@@ -114,7 +96,7 @@ class MemberOptions:
             rebalance_timeout_ms=self.rebalance_timeout_ms,
             heartbeat_interval_ms=self.heartbeat_interval_ms,
             request_timeout_ms=self.request_timeout_ms,
-            versions=CLIENT_VERSIONS[self.client],
+            versions=events.CLIENT_VERSIONS[self.client],
         )
 
 
@@ -154,7 +136,7 @@ class MemberProcess(Process):
         """Whether it is alive, and its member has neither left nor failed."""
         return self.is_alive and self.member.state not in _OVER
 
-    def carry_out(self, effect: MemberEffect) -> None:
+    def carry_out(self, effect: events.MemberEffect) -> None:
         """Do what the member wants."""
         _CARRY_OUT[type(effect)](self._members, self, effect)
 
@@ -220,7 +202,7 @@ class Members:
         if process.is_alive:
             self._wire.tap_metadata(process)
         self._clock.record(process.name, "learns", dict(self._topics.counts))
-        process.deliver(TopicsKnown(dict(self._topics.counts)))
+        process.deliver(events.TopicsKnown(dict(self._topics.counts)))
 
     def commit_regularly(self, process: MemberProcess) -> None:
         """An application commits what it has reached, and plans the next commit."""
@@ -229,8 +211,8 @@ class Members:
             return
         self._clock.after(commit_ms, self.commit_regularly, process)
         member = process.member
-        if member.owned and member.state is MemberState.STABLE and not process.paused_until:
-            process.deliver(Commit(self._progress(member.owned)))
+        if member.owned and member.state is events.MemberState.STABLE and not process.paused_until:
+            process.deliver(events.Commit(self._progress(member.owned)))
 
     def _progress(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return {partition: self.fresh_offset() for partition in sorted(partitions)}
@@ -255,7 +237,7 @@ class Members:
 
     # ---- what members want
 
-    def _do_send(self, process: MemberProcess, effect: Send) -> None:
+    def _do_send(self, process: MemberProcess, effect: events.Send) -> None:
         options = process.options
         if isinstance(effect.message, JoinGroupRequest):
             self._clock.record(process.name, "joins", process.member.joined_for)
@@ -267,15 +249,15 @@ class Members:
         else:
             self._wire.send(process, effect)
 
-    def _send_assigned(self, process: MemberProcess, connection: MemberConnection | None, effect: Send) -> None:
+    def _send_assigned(self, process: MemberProcess, connection: MemberConnection | None, effect: events.Send) -> None:
         """Send the computed assignment, unless the member no longer waits for the answer to it."""
         if process.is_alive and process.connection is connection and process.member.waits_for(effect.request_id):
             self._wire.send(process, effect)
 
-    def _do_close(self, process: MemberProcess, _effect: Close) -> None:
+    def _do_close(self, process: MemberProcess, _effect: events.Close) -> None:
         self._disconnect(process)
 
-    def _do_assigned(self, process: MemberProcess, effect: Assigned) -> None:
+    def _do_assigned(self, process: MemberProcess, effect: events.Assigned) -> None:
         self.revision += 1
         self._clock.record(process.name, "assigned", effect)
         process.incarnation = self._invariants.incarnation(process.member.settings.group_id)
@@ -303,34 +285,34 @@ class Members:
             and (one.settings.group_instance_id or holder.name) != (other.settings.group_instance_id or process.name)
         )
 
-    def _do_revoking(self, process: MemberProcess, effect: Revoking) -> None:
+    def _do_revoking(self, process: MemberProcess, effect: events.Revoking) -> None:
         self.revision += 1
         self._clock.record(process.name, "revoking", effect)
         poll_ms = process.options.poll_ms
         wait = process.random.randint(0, poll_ms) if poll_ms else 0
         self._clock.after(wait, self._stop_work, process, effect)
 
-    def _stop_work(self, process: MemberProcess, effect: Revoking) -> None:
+    def _stop_work(self, process: MemberProcess, effect: events.Revoking) -> None:
         if not process.is_alive or not process.member.owned >= effect.partitions:
             return  # killed, or lost them in the meantime
         self.ownership.drop(process, effect.partitions, revoked=True)
         wait = process.options.release_ms * len(effect.partitions)
         self._clock.after(wait, self._release, process, effect)
 
-    def _release(self, process: MemberProcess, effect: Revoking) -> None:
+    def _release(self, process: MemberProcess, effect: events.Revoking) -> None:
         offsets = {} if process.options.commit_ms is None else self._progress(effect.partitions)
         self.revision += 1
-        process.deliver(Released(effect.ticket, offsets))
+        process.deliver(events.Released(effect.ticket, offsets))
 
-    def _do_lost(self, process: MemberProcess, effect: Lost) -> None:
+    def _do_lost(self, process: MemberProcess, effect: events.Lost) -> None:
         self.revision += 1
         self._clock.record(process.name, "lost", effect)
         self.ownership.drop(process, effect.partitions)
 
-    def _do_record(self, process: MemberProcess, effect: MemberEffect) -> None:
+    def _do_record(self, process: MemberProcess, effect: events.MemberEffect) -> None:
         self._clock.record(process.name, type(effect).__name__.lower(), effect)
 
-    def _do_left(self, process: MemberProcess, _effect: Left) -> None:
+    def _do_left(self, process: MemberProcess, _effect: events.Left) -> None:
         """The connection stays open until LeaveGroup is answered, and the answer is discarded."""
         self.revision += 1
         self._clock.record(process.name, "left")
@@ -383,14 +365,14 @@ class Members:
 
 
 _CARRY_OUT: Final[Mapping[type, Callable[[Members, MemberProcess, Any], None]]] = {
-    Send: Members._do_send,
-    Close: Members._do_close,
-    Assigned: Members._do_assigned,
-    Revoking: Members._do_revoking,
-    Lost: Members._do_lost,
-    Fetched: Members._do_record,
-    Committed: Members._do_record,
-    NotCommitted: Members._do_record,
-    Left: Members._do_left,
-    Failed: Members._do_record,
+    events.Send: Members._do_send,
+    events.Close: Members._do_close,
+    events.Assigned: Members._do_assigned,
+    events.Revoking: Members._do_revoking,
+    events.Lost: Members._do_lost,
+    events.Fetched: Members._do_record,
+    events.Committed: Members._do_record,
+    events.NotCommitted: Members._do_record,
+    events.Left: Members._do_left,
+    events.Failed: Members._do_record,
 }

@@ -14,20 +14,7 @@ from typing import Final, Literal, NamedTuple
 
 from kcoord_wire.consumer.events import CLIENT_VERSIONS
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.simulation.group.acts import (
-    AddPartitions,
-    Crash,
-    CrashCoordinator,
-    CutOff,
-    FailDisk,
-    Join,
-    LeaveGroup,
-    Lose,
-    Meddle,
-    Pause,
-    Resubscribe,
-    Stray,
-)
+from kcoord_wire.simulation.group import acts
 from kcoord_wire.simulation.group.cluster import Cluster
 from kcoord_wire.simulation.group.members import MemberOptions
 from kcoord_wire.simulation.script import Action, Script, choose
@@ -207,7 +194,7 @@ class _Generator:
 
     # ---- one action each
 
-    def join(self, at: int, name: str, _duration_ms: int) -> Join:
+    def join(self, at: int, name: str, _duration_ms: int) -> acts.Join:
         random = self.random
         client = random.choice(self.clients)
         instance_id = None
@@ -215,7 +202,7 @@ class _Generator:
             # Clients whose heartbeats do not carry the instance id are never fenced: two with one id would replace each
             # other for ever. So each has an id of its own; the others may meet a second member with theirs.
             instance_id = f"i{random.randint(1, 4)}" if CLIENT_VERSIONS[client].heartbeat >= 3 else f"of-{name}"
-        return Join(
+        return acts.Join(
             at=at,
             name=name,
             options=MemberOptions(
@@ -232,26 +219,26 @@ class _Generator:
             ),
         )
 
-    def leave(self, at: int, name: str, _duration_ms: int) -> LeaveGroup:
-        return LeaveGroup(at=at, name=name)
+    def leave(self, at: int, name: str, _duration_ms: int) -> acts.LeaveGroup:
+        return acts.LeaveGroup(at=at, name=name)
 
-    def crash(self, at: int, name: str, _duration_ms: int) -> Crash:
-        return Crash(at=at, name=name)
+    def crash(self, at: int, name: str, _duration_ms: int) -> acts.Crash:
+        return acts.Crash(at=at, name=name)
 
-    def pause(self, at: int, name: str, duration_ms: int) -> Pause:
-        return Pause(at=at, name=name, ms=duration_ms)
+    def pause(self, at: int, name: str, duration_ms: int) -> acts.Pause:
+        return acts.Pause(at=at, name=name, ms=duration_ms)
 
-    def cut_off(self, at: int, name: str, duration_ms: int) -> CutOff:
-        return CutOff(at=at, name=name, ms=duration_ms)
+    def cut_off(self, at: int, name: str, duration_ms: int) -> acts.CutOff:
+        return acts.CutOff(at=at, name=name, ms=duration_ms)
 
-    def lose(self, at: int, _name: str, duration_ms: int) -> Lose:
+    def lose(self, at: int, _name: str, duration_ms: int) -> acts.Lose:
         drop, reset = self.random.choice(_LOSSES)
-        return Lose(at=at, ms=duration_ms, drop=drop, reset=reset)
+        return acts.Lose(at=at, ms=duration_ms, drop=drop, reset=reset)
 
-    def meddle(self, at: int, _name: str, _duration_ms: int) -> Meddle:
+    def meddle(self, at: int, _name: str, _duration_ms: int) -> acts.Meddle:
         random = self.random
         action = random.choice(_MEDDLINGS)
-        return Meddle(
+        return acts.Meddle(
             at=at,
             api=random.choice(_APIS),
             action=action,
@@ -262,27 +249,27 @@ class _Generator:
             error=random.choice(_ERRORS) if action == "error" else None,
         )
 
-    def crash_coordinator(self, at: int, _name: str, _duration_ms: int) -> CrashCoordinator:
+    def crash_coordinator(self, at: int, _name: str, _duration_ms: int) -> acts.CrashCoordinator:
         random = self.random
-        return CrashCoordinator(
+        return acts.CrashCoordinator(
             at=at,
             down_ms=random.choice([0, 200, 3_000, 12_000]),
             load_ms=random.choice([0, 100, 1_500]),
             writes=random.choice([0, 1, 2, 3, 5, 9]),
         )
 
-    def fail_disk(self, at: int, _name: str, _duration_ms: int) -> FailDisk:
+    def fail_disk(self, at: int, _name: str, _duration_ms: int) -> acts.FailDisk:
         repaired_after_ms = self.random.choice([10, 2_000, 9_000])
-        return FailDisk(at=at, repaired_after_ms=repaired_after_ms, writes=self.random.randint(0, 3))
+        return acts.FailDisk(at=at, repaired_after_ms=repaired_after_ms, writes=self.random.randint(0, 3))
 
-    def resubscribe(self, at: int, name: str, _duration_ms: int) -> Resubscribe:
-        return Resubscribe(at=at, name=name, topics=self._some_topics())
+    def resubscribe(self, at: int, name: str, _duration_ms: int) -> acts.Resubscribe:
+        return acts.Resubscribe(at=at, name=name, topics=self._some_topics())
 
-    def stray(self, at: int, name: str, _duration_ms: int) -> Stray:
-        return Stray(at=at, kind=self.random.choice(_STRAYS), name=name, ahead=self.random.choice([-1, 0, 1]))
+    def stray(self, at: int, name: str, _duration_ms: int) -> acts.Stray:
+        return acts.Stray(at=at, kind=self.random.choice(_STRAYS), name=name, ahead=self.random.choice([-1, 0, 1]))
 
-    def add_partitions(self, at: int, _name: str, _duration_ms: int) -> AddPartitions:
-        return AddPartitions(at=at, topic=self.random.choice(sorted(self.topics)), count=self.random.randint(1, 3))
+    def add_partitions(self, at: int, _name: str, _duration_ms: int) -> acts.AddPartitions:
+        return acts.AddPartitions(at=at, topic=self.random.choice(sorted(self.topics)), count=self.random.randint(1, 3))
 
 
 _ODDS: Final[tuple[tuple[int, Callable[[_Generator, int, str, int], Action[Cluster]]], ...]] = (

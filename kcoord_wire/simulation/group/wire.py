@@ -16,18 +16,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from kcoord_wire import messages as m
 from kcoord_wire.codec.headers import decode_request, decode_response, encode_request, encode_response
 from kcoord_wire.consumer.events import Arrived, Disconnected, MemberState, Send
 from kcoord_wire.coordinator.fault_injection import CLEAN, Faults, Injection
 from kcoord_wire.coordinator.faulted_exchange import FaultedExchange
-from kcoord_wire.messages import (
-    LeaveGroupRequest,
-    MetadataRequest,
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-)
 from kcoord_wire.simulation.clock import VirtualClock
 from kcoord_wire.simulation.group.coordinator import VirtualCoordinator
 from kcoord_wire.simulation.group.topics import VirtualTopics
@@ -201,7 +194,7 @@ class Wire(Network[MemberConnection]):
             self.tap(process.bootstrap, "opened")
         self._metadata_requests += 1
         number = self._metadata_requests
-        request = MetadataRequest(topics=None if version else [])
+        request = m.MetadataRequest(topics=None if version else [])
         self.tap(
             process.bootstrap,
             "request",
@@ -209,20 +202,20 @@ class Wire(Network[MemberConnection]):
         )
         self.tap(process.bootstrap, "response", encode_response(self._metadata(), version, correlation_id=number))
 
-    def _metadata(self) -> MetadataResponse:
+    def _metadata(self) -> m.MetadataResponse:
         topics = [
-            MetadataResponseTopic(
+            m.MetadataResponseTopic(
                 name=name,
                 topic_id=self._topics.id_of(name) or uuid.UUID(int=0),
                 partitions=[
-                    MetadataResponsePartition(partition_index=index, leader_id=1, replica_nodes=[1], isr_nodes=[1])
+                    m.MetadataResponsePartition(partition_index=index, leader_id=1, replica_nodes=[1], isr_nodes=[1])
                     for index in range(count)
                 ],
             )
             for name, count in self._topics.counts.items()
         ]
-        broker = MetadataResponseBroker(node_id=1, host=_BROKER_HOST, port=_BROKER_PORT)
-        return MetadataResponse(brokers=[broker], topics=topics)
+        broker = m.MetadataResponseBroker(node_id=1, host=_BROKER_HOST, port=_BROKER_PORT)
+        return m.MetadataResponse(brokers=[broker], topics=topics)
 
     def closing(self, connection: MemberConnection) -> None:
         """Show the tap the end of a connection."""
@@ -307,7 +300,7 @@ class Wire(Network[MemberConnection]):
             self.tap(connection.name, "response", data)
             if not self.send_to_process(connection, data, type(message), exchange.version):
                 return
-        if isinstance(exchange.message, LeaveGroupRequest) and connection.process.member.state is MemberState.LEFT:
+        if isinstance(exchange.message, m.LeaveGroupRequest) and connection.process.member.state is MemberState.LEFT:
             self.closing(connection)  # a client sends nothing after LeaveGroup
 
     def returned(self, connection: MemberConnection, *message: Any) -> None:
