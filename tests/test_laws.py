@@ -78,31 +78,31 @@ WORLD |= {"tempfile", "threading", "time", "uvloop"}
 UNIQUE = {"uuid.uuid1", "uuid.uuid4"}
 LONGEST_NAME = 60
 MOST_COMPLEX = 15
-# The modules without a test module of their own name: plain data, or one side of something that is tested as a whole.
+# The modules without a test module of their name, the file that tests them, and why that is enough.
 TESTED_IN = {
-    "background": "coordinator/test_coordinator.py",
-    "codec.classes": "codec/test_python.py",
-    "codec.columns.pure": "codec/test_columns_parity.py",
+    # Plain data: these tests construct and compare the instances.
     "coordinator.core.events": "coordinator/test_machine.py",
-    "coordinator.core.versions": "coordinator/test_api_codec.py",
-    "coordinator.server": "coordinator/test_coordinator.py",
-    "disk": "coordinator/test_store.py",
-    "errors": "codec/test_python.py",
-    "extras": "coordinator/test_metrics.py",
     "forensics.detectors.found": "forensics/detectors/test_registry.py",
-    "forensics.detectors.windows": "forensics/detectors/test_storm.py",
     "forensics.model": "forensics/test_analysis.py",
-    "machines": "simulation/test_processes.py",
-    "recorder.context": "recorder/test_relay.py",
-    "records.lz4_header": "records/test_compression.py",
     "records.model": "records/test_batch.py",
+    "simulation.violation": "simulation/test_script.py",
+    # One table, which the codec of each API applies.
+    "coordinator.core.versions": "coordinator/test_api_codec.py",
+    # Error classes: these tests compare kind, path and text of every error that the codec raises.
+    "errors": "codec/test_python.py",
+    # One function that imports a library: here the library of an extra is missing.
+    "extras": "coordinator/test_metrics.py",
+    # A thread or a socket around the coordinator, which these tests start and stop as a whole.
+    "background": "coordinator/test_coordinator.py",
+    "coordinator.server": "coordinator/test_coordinator.py",
+    # What the relays of a proxy share; each relay test builds one and reads its counters.
+    "recorder.context": "recorder/test_relay.py",
+    # One side of a pair that is tested in both directions.
+    "records.lz4_header": "records/test_compression.py",
     "records.reader": "records/test_segment.py",
     "records.record": "records/test_batch.py",
-    "schema.emit_classes": "test_laws.py",
-    "schema.files": "schema/test_reader.py",
-    "schema.generate": "test_laws.py",
-    "schema.model": "schema/test_reader.py",
-    "simulation.violation": "simulation/test_script.py",
+    # Two functions over a list of times; a storm is the busiest window.
+    "forensics.detectors.windows": "forensics/detectors/test_storm.py",
 }
 ROOMS = {
     module: path

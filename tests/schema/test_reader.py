@@ -13,7 +13,6 @@ import pytest
 from kcoord_wire.errors import SchemaError
 from kcoord_wire.schema import Message, compile_plan, load_message, read_message
 from kcoord_wire.schema.construct_model import construct_model
-from kcoord_wire.schema.files import load_messages
 from kcoord_wire.schema.model import INTEGERS
 from kcoord_wire.schema.reader import MAX_STRUCT_DEPTH
 from kcoord_wire.schema.text import Node, parse_text
@@ -864,21 +863,3 @@ def test_file_that_is_not_utf8(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match="UTF-8") as caught:
         load_message(path)
     assert caught.value.file == str(path)
-
-
-def test_folder_of_files(tmp_path: Path) -> None:
-    (tmp_path / "b").mkdir()
-    (tmp_path / "b" / "n.json").write_text(json.dumps(message(name="N")))
-    (tmp_path / "m.json").write_text(json.dumps(message()))
-    (tmp_path / "r.json").write_text('{"type": "request", "apiKey": 4, "name": "R", "validVersions": "none"}')
-    assert list(load_messages(tmp_path)) == ["N", "M"]
-    (tmp_path / "z.json").write_text(json.dumps(message()))
-    with pytest.raises(SchemaError, match='"M" is defined by'):
-        load_messages(tmp_path)
-
-
-def test_folder_without_files(tmp_path: Path) -> None:
-    with pytest.raises(SchemaError, match=r"at least one \.json file"):
-        load_messages(tmp_path)
-    with pytest.raises(FileNotFoundError):
-        load_messages(tmp_path / "none")

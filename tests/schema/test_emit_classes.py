@@ -1,0 +1,60 @@
+"""Generated source: the name of its module, and classes that are those made at run time from the same schema."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kcoord_wire as kw
+from kcoord_wire.codec.classes import make_classes
+from kcoord_wire.schema.emit_classes import emit_modules, module_name
+from kcoord_wire.schema.files import load_messages
+
+PARITY = Path(__file__).resolve().parents[1] / "data" / "parity"
+
+
+@pytest.mark.parametrize(
+    ("message", "module"),
+    [
+        ("JoinGroupRequest", "join_group"),
+        ("JoinGroupResponse", "join_group"),
+        ("RequestHeader", "request_header"),
+        ("GroupMetadataKey", "group_metadata_record"),
+        ("GroupMetadataValue", "group_metadata_record"),
+        ("PingRequest", "central_ping"),
+        ("ProposalJoinGroupRequest", "proposal_join_group"),
+    ],
+)
+def test_modules_are_named_after_the_api(message: str, module: str) -> None:
+    assert module_name(kw.registry[message].schema) == module
+
+
+def defaults(cls: type) -> dict[str, Any]:
+    """Each field's default; of a struct or union, the name and the defaults of its class."""
+    found = {name: getattr(cls(), name) for name in (field.name for field in dataclasses.fields(cls))}
+    return {
+        name: (type(value).__name__, defaults(type(value))) if dataclasses.is_dataclass(value) else value
+        for name, value in found.items()
+    }
+
+
+def test_emitted_classes_equal_those_made_at_run_time() -> None:
+    messages = load_messages(PARITY)
+    files = emit_modules(messages, PARITY)
+    for message in messages.values():
+        source = files[f"{module_name(message)}.py"]
+        namespace: dict[str, Any] = {"__name__": __name__}
+        exec(compile(source, "<emitted>", "exec"), namespace)
+        for name, cls in make_classes(message).items():
+            assert defaults(namespace[name]) == defaults(cls), name
+            assert namespace[name].__slots__ == cls.__slots__  # type: ignore[attr-defined]
+
+
+def test_lines_fit_and_the_text_is_deterministic() -> None:
+    messages = load_messages(PARITY)
+    files = emit_modules(messages, PARITY)
+    assert files == emit_modules(dict(reversed(messages.items())), PARITY)
+    assert max(len(line) for name, text in files.items() if name != "_index.py" for line in text.split("\n")) <= 120

@@ -1,0 +1,43 @@
+"""Folders of schema files: their order, reserved ids, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kcoord_wire.errors import SchemaError
+from kcoord_wire.schema.files import load_messages, schema_root
+
+
+def schema(name: str) -> str:
+    return json.dumps({"type": "data", "name": name, "validVersions": "0", "flexibleVersions": "none", "fields": []})
+
+
+def test_a_folder_is_read_in_the_order_of_its_paths(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "n.json").write_text(schema("N"))
+    (tmp_path / "m.json").write_text(schema("M"))
+    (tmp_path / "r.json").write_text('{"type": "request", "apiKey": 4, "name": "R", "validVersions": "none"}')
+    assert list(load_messages(tmp_path)) == ["N", "M"]
+    assert list(load_messages(tmp_path / "m.json")) == ["M"]
+
+
+def test_two_files_that_define_one_message_are_refused(tmp_path: Path) -> None:
+    for name in ("m.json", "z.json"):
+        (tmp_path / name).write_text(schema("M"))
+    with pytest.raises(SchemaError, match='"M" is defined by') as caught:
+        load_messages(tmp_path)
+    assert caught.value.file == str(tmp_path / "z.json")
+
+
+def test_a_folder_without_files_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SchemaError, match=r"at least one \.json file"):
+        load_messages(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        load_messages(tmp_path / "none")
+
+
+def test_the_package_has_its_schema_files() -> None:
+    assert (schema_root() / "kafka" / "JoinGroupRequest.json").is_file()
