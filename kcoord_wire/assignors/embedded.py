@@ -12,11 +12,16 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from kcoord_wire import messages as m
 from kcoord_wire.assignors.model import MemberSubscription, TopicPartition
 from kcoord_wire.codec.headers import decode_prefixed, encode_prefixed
 from kcoord_wire.codec.registry import registry
 from kcoord_wire.errors import DecodeError
+from kcoord_wire.messages import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolAssignmentTopicPartition,
+    ConsumerProtocolSubscription,
+    ConsumerProtocolSubscriptionTopicPartition,
+)
 
 __all__ = ["ConsumerProtocol", "subscribed_topics"]
 
@@ -35,11 +40,11 @@ class ConsumerProtocol:
         owned: dict[str, list[int]] = {}
         for topic, partition in subscription.owned:
             owned.setdefault(topic, []).append(partition)
-        message = m.ConsumerProtocolSubscription(
+        message = ConsumerProtocolSubscription(
             topics=list(subscription.topics),
             user_data=subscription.user_data or None,
             owned_partitions=[
-                m.ConsumerProtocolSubscriptionTopicPartition(topic=topic, partitions=partitions)
+                ConsumerProtocolSubscriptionTopicPartition(topic=topic, partitions=partitions)
                 for topic, partitions in owned.items()
             ],
             generation_id=subscription.generation,
@@ -48,7 +53,7 @@ class ConsumerProtocol:
 
     def decode_subscription(self, data: bytes, instance_id: str | None) -> MemberSubscription:
         """Read a subscription. The instance id is a field of JoinGroup, so the caller supplies it."""
-        _, message = decode_prefixed(m.ConsumerProtocolSubscription, data)
+        _, message = decode_prefixed(ConsumerProtocolSubscription, data)
         return MemberSubscription(
             topics=message.topics,
             owned=[TopicPartition(item.topic, index) for item in message.owned_partitions for index in item.partitions],
@@ -62,9 +67,9 @@ class ConsumerProtocol:
         topics: dict[str, list[int]] = {}
         for topic, partition in partitions:
             topics.setdefault(topic, []).append(partition)
-        message = m.ConsumerProtocolAssignment(
+        message = ConsumerProtocolAssignment(
             assigned_partitions=[
-                m.ConsumerProtocolAssignmentTopicPartition(topic=topic, partitions=indexes)
+                ConsumerProtocolAssignmentTopicPartition(topic=topic, partitions=indexes)
                 for topic, indexes in topics.items()
             ]
         )
@@ -79,7 +84,7 @@ class ConsumerProtocol:
 def _decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
     if not data:
         return ()
-    _, message = decode_prefixed(m.ConsumerProtocolAssignment, data)
+    _, message = decode_prefixed(ConsumerProtocolAssignment, data)
     return tuple(TopicPartition(item.topic, index) for item in message.assigned_partitions for index in item.partitions)
 
 
