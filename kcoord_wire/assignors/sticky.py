@@ -61,8 +61,7 @@ def cooperative_sticky(
 
 # ---- what members hold
 
-Claim = tuple[Iterable[TopicPartition], int]
-"""The partitions that a member claims to hold, and since which generation."""
+Claim = tuple[Iterable[TopicPartition], int]  # the partitions that a member claims to hold, and since which generation
 
 
 def sticky_user_data(owned: Iterable[TopicPartition], generation: int) -> bytes:

@@ -38,10 +38,8 @@ MAX_PENDING: Final = 4 * 1024 * 1024
 _MAX_PENDING_SEGMENTS: Final = 4096
 _WINDOW: Final = 1 << 30  # the largest that TCP can offer (RFC 7323): anything further away is not of this stream
 
-_Pending = tuple[int, bytes, int]
-"""Offset, payload, and the time of the packet that brought it."""
-_Timed = tuple["bytes | Hole", int]
-"""A piece in order, and its time."""
+_Pending = tuple[int, bytes, int]  # offset, payload, and the time of the packet that brought it
+_Timed = tuple["bytes | Hole", int]  # a piece in order, and its time
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,10 +39,8 @@ __all__ = ["HELD", "Connection", "ConnectionOwner", "PeerLimits", "RequestHandle
 
 HELD: Final = -1
 """The token of a request that a fault, or a failed authentication, holds back."""
-BURST: Final = 64
-"""Requests of one connection that are handled before another connection is."""
-LARGE: Final = 1 << 14
-"""Bytes of an answer that is written at once, instead of together with the next ones."""
+BURST: Final = 64  # requests of one connection that are handled before another connection is
+LARGE: Final = 1 << 14  # bytes of an answer that is written at once, instead of together with the next ones
 
 _SIZE_BYTES: Final = 4  # of a frame's size
 

@@ -38,15 +38,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 from kcoord_wire import messages as m
+from kcoord_wire.coordinator.core import versions
 from kcoord_wire.coordinator.core.config import SettingsError, read_rules
 from kcoord_wire.coordinator.core.error_responses import refusal
-from kcoord_wire.coordinator.core.versions import (
-    BATCH_FETCH_FROM,
-    BATCH_FIND_FROM,
-    GROUP_OPERATIONS_FROM,
-    NULLABLE_TOPIC_NAME_FROM,
-    TOPIC_OPERATIONS_FROM,
-)
 from kcoord_wire.error_codes import ErrorCode
 
 __all__ = ["ANONYMOUS", "Finish", "Operation", "Permissions", "Rule"]
@@ -320,7 +314,7 @@ def _refuse_fetch(request: m.FetchRequest, version: int) -> list[Any]:
 
 def _refuse_metadata(request: m.MetadataRequest, version: int) -> list[Any]:
     # As in Kafka, a client that names a topic by id does not learn its name, nor the other way round.
-    no_name = None if version >= NULLABLE_TOPIC_NAME_FROM else ""
+    no_name = None if version >= versions.NULLABLE_TOPIC_NAME_FROM else ""
     return [
         m.MetadataResponseTopic(error_code=_NO_TOPIC, name=topic.name)
         if topic.name
@@ -359,7 +353,7 @@ def _split_member(asker: _Asker, request: Any, version: int) -> _Split:
 def _split_find_coordinator(asker: _Asker, request: m.FindCoordinatorRequest, version: int) -> _Split:
     if request.key_type != _GROUP_KEY:
         return request, None
-    if version >= BATCH_FIND_FROM:
+    if version >= versions.BATCH_FIND_FROM:
         verdicts = [asker.may_group(Operation.DESCRIBE, key) for key in request.coordinator_keys]
         return _FOUND.split(request, version, verdicts)
     if asker.may_group(Operation.DESCRIBE, request.key):
@@ -370,7 +364,7 @@ def _split_find_coordinator(asker: _Asker, request: m.FindCoordinatorRequest, ve
 def _split_describe_groups(asker: _Asker, request: m.DescribeGroupsRequest, version: int) -> _Split:
     verdicts = [asker.may_group(Operation.DESCRIBE, group_id) for group_id in request.groups]
     allowed, finish = _DESCRIBED.split(request, version, verdicts)
-    if allowed is None or version < GROUP_OPERATIONS_FROM or not request.include_authorized_operations:
+    if allowed is None or version < versions.GROUP_OPERATIONS_FROM or not request.include_authorized_operations:
         return allowed, finish
 
     def finish_with_bits(response: Any) -> Any:
@@ -411,7 +405,7 @@ def _split_offset_delete(asker: _Asker, request: m.OffsetDeleteRequest, version:
 
 
 def _split_offset_fetch(asker: _Asker, request: m.OffsetFetchRequest, version: int) -> _Split:
-    if version < BATCH_FETCH_FROM:
+    if version < versions.BATCH_FETCH_FROM:
         if not asker.may_group(Operation.DESCRIBE, request.group_id):
             return _refuse(refusal(request, version, _NO_GROUP))
         return _split_fetched(asker, request, m.OffsetFetchResponseTopic, m.OffsetFetchResponsePartition)
@@ -489,7 +483,7 @@ def _split_metadata(asker: _Asker, request: m.MetadataRequest, version: int) -> 
         verdicts = [asker.may_topic(Operation.DESCRIBE, topic) for topic in request.topics]
         # The answer lists the brokers too, so the machine is asked even if no topic is left.
         allowed, finish = _METADATA.split(request, version, verdicts, ask_always=True)
-    if version < TOPIC_OPERATIONS_FROM or not request.include_topic_authorized_operations:
+    if version < versions.TOPIC_OPERATIONS_FROM or not request.include_topic_authorized_operations:
         return allowed, finish
 
     def finish_with_bits(response: Any) -> Any:

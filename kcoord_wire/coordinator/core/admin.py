@@ -10,18 +10,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from kcoord_wire import messages as m
+from kcoord_wire.coordinator.core import versions
 from kcoord_wire.coordinator.core.config import Endpoint
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.core.groups import EffectCollector, Group, State
 from kcoord_wire.coordinator.core.log_records import tombstones
-from kcoord_wire.coordinator.core.versions import (
-    BATCH_FIND_FROM,
-    GROUP_STATE_FROM,
-    GROUP_TYPE_FROM,
-    NO_DESCRIPTION_FROM,
-    SHARE_GROUPS_FROM,
-)
 from kcoord_wire.error_codes import ErrorCode
 
 __all__ = ["delete_groups", "describe", "find_coordinator", "list_groups"]
@@ -39,10 +33,10 @@ def find_coordinator(
         error = ErrorCode.INVALID_REQUEST
         if message.key_type == TRANSACTION_KEY:
             error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED  # producers give up at once on this one
-        elif message.key_type == SHARE_KEY and request.version >= SHARE_GROUPS_FROM:
+        elif message.key_type == SHARE_KEY and request.version >= versions.SHARE_GROUPS_FROM:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         return effects.reply(request, refusal(message, request.version, error))
-    if request.version < BATCH_FIND_FROM:
+    if request.version < versions.BATCH_FIND_FROM:
         answer = m.FindCoordinatorResponse(
             error_message="NONE", node_id=endpoint.node_id, host=endpoint.host, port=endpoint.port
         )
@@ -68,8 +62,8 @@ def list_groups(
         m.ListGroupsResponseListedGroup(
             group_id=group.group_id,
             protocol_type=group.protocol_type or "",
-            group_state=group.state.value if request.version >= GROUP_STATE_FROM else "",
-            group_type=CLASSIC if request.version >= GROUP_TYPE_FROM else "",
+            group_state=group.state.value if request.version >= versions.GROUP_STATE_FROM else "",
+            group_type=CLASSIC if request.version >= versions.GROUP_TYPE_FROM else "",
         )
         for group in groups.values()
         if (not states or group.state.lower() in states) and (not types or CLASSIC in types)
@@ -93,7 +87,7 @@ def describe(
         group = groups.get(group_id)
         if group is None:
             answer = m.DescribeGroupsResponseDescribedGroup(group_id=group_id, group_state=State.DEAD.value)
-            if request.version >= NO_DESCRIPTION_FROM:
+            if request.version >= versions.NO_DESCRIPTION_FROM:
                 answer.error_code = ErrorCode.GROUP_ID_NOT_FOUND
                 answer.error_message = f"Group {group_id} not found."
         elif group_id in described:

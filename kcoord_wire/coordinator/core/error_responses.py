@@ -16,13 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.core.versions import (
-    BATCH_FETCH_FROM,
-    BATCH_FIND_FROM,
-    FETCH_ERROR_FROM,
-    FETCH_SESSION_FROM,
-    NULLABLE_PROTOCOL_FROM,
-)
+from kcoord_wire.coordinator.core import versions
 from kcoord_wire.error_codes import ErrorCode
 
 __all__ = ["can_refuse", "refusal"]
@@ -48,7 +42,9 @@ def can_refuse(request: Any) -> bool:
 
 def _join_group(request: m.JoinGroupRequest, version: int, error: int) -> m.JoinGroupResponse:
     return m.JoinGroupResponse(
-        error_code=error, protocol_name=None if version >= NULLABLE_PROTOCOL_FROM else "", member_id=request.member_id
+        error_code=error,
+        protocol_name=None if version >= versions.NULLABLE_PROTOCOL_FROM else "",
+        member_id=request.member_id,
     )
 
 
@@ -69,10 +65,10 @@ def _offset_commit(request: m.OffsetCommitRequest, version: int, error: int) -> 
 
 
 def _offset_fetch(request: m.OffsetFetchRequest, version: int, error: int) -> m.OffsetFetchResponse:
-    if version >= BATCH_FETCH_FROM:
+    if version >= versions.BATCH_FETCH_FROM:
         groups = [m.OffsetFetchResponseGroup(group_id=group.group_id, error_code=error) for group in request.groups]
         return m.OffsetFetchResponse(groups=groups)
-    if version >= FETCH_ERROR_FROM:
+    if version >= versions.FETCH_ERROR_FROM:
         return m.OffsetFetchResponse(error_code=error)
     return m.OffsetFetchResponse(
         topics=[
@@ -92,7 +88,7 @@ def _offset_fetch(request: m.OffsetFetchRequest, version: int, error: int) -> m.
 
 def _find_coordinator(request: m.FindCoordinatorRequest, version: int, error: int) -> m.FindCoordinatorResponse:
     text = ErrorCode(error).meaning
-    if version < BATCH_FIND_FROM:
+    if version < versions.BATCH_FIND_FROM:
         return m.FindCoordinatorResponse(error_code=error, error_message=text, node_id=-1, host="", port=-1)
     return m.FindCoordinatorResponse(
         coordinators=[
@@ -146,7 +142,7 @@ def _produce(request: m.ProduceRequest, version: int, error: int) -> m.ProduceRe
 
 
 def _fetch(request: m.FetchRequest, version: int, error: int) -> m.FetchResponse:
-    if version >= FETCH_SESSION_FROM:
+    if version >= versions.FETCH_SESSION_FROM:
         return m.FetchResponse(error_code=error)
     return m.FetchResponse(
         responses=[

@@ -32,21 +32,9 @@ from functools import partial
 from typing import Any, Final
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.core import admin, offsets, versions
+from kcoord_wire.coordinator.core import admin, events, offsets, versions
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.core.error_responses import refusal
-from kcoord_wire.coordinator.core.events import (
-    Effect,
-    Event,
-    Load,
-    LogRecord,
-    Phase,
-    RebalanceAccount,
-    Removal,
-    Request,
-    Tick,
-    Trigger,
-)
 from kcoord_wire.coordinator.core.groups import (
     EffectCollector,
     Group,
@@ -92,7 +80,7 @@ class GroupMachine:
         self._timers = Timers()
         self._effects = EffectCollector()
         self._unavailable: ErrorCode | None = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        self._handlers: dict[type, Callable[[Request, Any], None]] = {
+        self._handlers: dict[type, Callable[[events.Request, Any], None]] = {
             m.HeartbeatRequest: self._heartbeat,
             m.JoinGroupRequest: self._join,
             m.SyncGroupRequest: self._sync,
@@ -116,23 +104,23 @@ class GroupMachine:
         """Number of `Append` effects so far."""
         return self._effects.appended
 
-    def handle(self, event: Event, now: int) -> list[Effect]:
+    def handle(self, event: events.Event, now: int) -> list[events.Effect]:
         """Return the effects of `event` at the time `now` (ms).
 
         :raises TypeError: a request of an api that a group coordinator does not serve
         """
         effects = self._effects.begin(now)
-        if isinstance(event, Request):
+        if isinstance(event, events.Request):
             self._request(event)
-        elif isinstance(event, Tick):
+        elif isinstance(event, events.Tick):
             self._timers.run_due(now)
-        elif isinstance(event, Load):
+        elif isinstance(event, events.Load):
             self._load(event.records)
         else:
             self._resign()
         return effects
 
-    def _request(self, request: Request) -> None:
+    def _request(self, request: events.Request) -> None:
         message = request.message
         handler = self._handlers.get(type(message))
         if handler is None:
@@ -146,12 +134,12 @@ class GroupMachine:
         else:
             self._effects.reply(request, refusal(message, request.version, self._unavailable))
 
-    def _refuse(self, request: Request, error: ErrorCode) -> None:
+    def _refuse(self, request: events.Request, error: ErrorCode) -> None:
         self._effects.reply(request, refusal(request.message, request.version, error))
 
     # ---- JoinGroup
 
-    def _join(self, request: Request, message: m.JoinGroupRequest) -> None:
+    def _join(self, request: events.Request, message: m.JoinGroupRequest) -> None:
         if error := self._invalid_join(message):
             return self._refuse(request, error)
         group = self.groups.get(message.group_id)
@@ -194,12 +182,12 @@ class GroupMachine:
             return (member is not None and member.join is not None) or group.waiting < self.config.max_size
         return member is not None or len(group.members) < self.config.max_size
 
-    def _refuse_join(self, request: Request, error: ErrorCode, member_id: str = "", after: int = 0) -> None:
+    def _refuse_join(self, request: events.Request, error: ErrorCode, member_id: str = "", after: int = 0) -> None:
         answer = refusal(request.message, request.version, error)
         answer.member_id = member_id
         self._effects.reply(request, answer, after)
 
-    def _join_unknown(self, request: Request, message: m.JoinGroupRequest, group: Group) -> None:
+    def _join_unknown(self, request: events.Request, message: m.JoinGroupRequest, group: Group) -> None:
         instance = message.group_instance_id
         new_id = f"{request.client_id if instance is None else instance}-{request.unique}"
         if instance is not None:
@@ -212,7 +200,7 @@ class GroupMachine:
         group.pending[new_id] = self._timers.start(until, partial(self._pending_expired, group, new_id))
         return self._refuse_join(request, ErrorCode.MEMBER_ID_REQUIRED, new_id, group.written)
 
-    def _admit(self, request: Request, message: m.JoinGroupRequest, group: Group, member_id: str) -> None:
+    def _admit(self, request: events.Request, message: m.JoinGroupRequest, group: Group, member_id: str) -> None:
         """Add a new member, and park its request."""
         member = Member(
             member_id,
@@ -232,36 +220,40 @@ class GroupMachine:
         member.is_new = True
         self._park_join(group, member, request)
         self._keep_for(group, member, self.config.new_member_join_timeout_ms)
-        self._rebalance(group, Trigger.NEW_MEMBER, member, message.reason)
+        self._rebalance(group, events.Trigger.NEW_MEMBER, member, message.reason)
 
-    def _rejoin(self, request: Request, message: m.JoinGroupRequest, group: Group, member: Member) -> None:
+    def _rejoin(self, request: events.Request, message: m.JoinGroupRequest, group: Group, member: Member) -> None:
         """Park the request of a known member that joins again, perhaps with other protocols."""
         protocols = _protocols(message)
         if member.protocols == protocols:
-            trigger = Trigger.LEADER_REJOINED
+            trigger = events.Trigger.LEADER_REJOINED
         elif [name for name, _ in member.protocols] == [name for name, _ in protocols]:
-            trigger = Trigger.SUBSCRIPTION_CHANGED
+            trigger = events.Trigger.SUBSCRIPTION_CHANGED
         else:
-            trigger = Trigger.PROTOCOLS_CHANGED
+            trigger = events.Trigger.PROTOCOLS_CHANGED
         self._update(member, request, message)
         group.offer(member, protocols)
         self._park_join(group, member, request)
         self._rebalance(group, trigger, member, message.reason)
 
-    def _rejoin_completing(self, request: Request, message: m.JoinGroupRequest, group: Group, member: Member) -> None:
+    def _rejoin_completing(
+        self, request: events.Request, message: m.JoinGroupRequest, group: Group, member: Member
+    ) -> None:
         if member.protocols == _protocols(message):  # it did not get the answer
             self._answer_join(group, member, request)
         else:
             self._rejoin(request, message, group, member)
 
-    def _rejoin_stable(self, request: Request, message: m.JoinGroupRequest, group: Group, member: Member) -> None:
+    def _rejoin_stable(
+        self, request: events.Request, message: m.JoinGroupRequest, group: Group, member: Member
+    ) -> None:
         # The leader joins again when it has a reason to assign anew, even with an unchanged subscription.
         if group.leader_id == member.member_id or member.protocols != _protocols(message):
             self._rejoin(request, message, group, member)
         else:
             self._answer_join(group, member, request, group.written)
 
-    def _replace_static(self, request: Request, message: m.JoinGroupRequest, group: Group, new_id: str) -> None:
+    def _replace_static(self, request: events.Request, message: m.JoinGroupRequest, group: Group, new_id: str) -> None:
         """A static member has restarted: it replaces the member with the same instance id (KIP-345)."""
         old_id = group.instances[message.group_instance_id or ""]
         member = group.members[old_id]
@@ -276,7 +268,7 @@ class GroupMachine:
         group.offer(member, _protocols(message))
         if group.state is not State.STABLE or group.select_protocol() != group.protocol:
             self._park_join(group, member, request)
-            return self._rebalance(group, Trigger.STATIC_REPLACED, member, message.reason)
+            return self._rebalance(group, events.Trigger.STATIC_REPLACED, member, message.reason)
         self._effects.append(group, [group_record(group)])
         skip = request.version >= versions.SKIP_ASSIGNMENT_FROM and group.leader_id == new_id
         answer = self._join_response(group, member, members=skip)
@@ -286,11 +278,11 @@ class GroupMachine:
         return self._effects.reply(request, answer, group.written)
 
     @staticmethod
-    def _update(member: Member, request: Request, message: m.JoinGroupRequest) -> None:
+    def _update(member: Member, request: events.Request, message: m.JoinGroupRequest) -> None:
         member.session_timeout_ms = message.session_timeout_ms
         member.rebalance_timeout_ms = _rebalance_timeout(request, message)
 
-    def _park_join(self, group: Group, member: Member, request: Request) -> None:
+    def _park_join(self, group: Group, member: Member, request: events.Request) -> None:
         if member.join is not None:  # sent again over another connection; nothing reads the first one any more
             self._refuse(member.join, ErrorCode.REBALANCE_IN_PROGRESS)
         else:
@@ -299,7 +291,7 @@ class GroupMachine:
                 group.rebalance.joins.append((member.member_id, self._effects.now - group.rebalance.started_at))
         member.join = request
 
-    def _answer_join(self, group: Group, member: Member, request: Request, after: int = 0) -> None:
+    def _answer_join(self, group: Group, member: Member, request: events.Request, after: int = 0) -> None:
         leads = group.leader_id == member.member_id and group.state is State.COMPLETING
         self._effects.reply(request, self._join_response(group, member, members=leads), after)
 
@@ -324,14 +316,14 @@ class GroupMachine:
 
     # ---- the rebalance
 
-    def _rebalance(self, group: Group, trigger: Trigger, who: Member, reason: str | None = None) -> None:
+    def _rebalance(self, group: Group, trigger: events.Trigger, who: Member, reason: str | None = None) -> None:
         """Start a rebalance, or complete the one in progress if that is possible now."""
         if group.state is not State.PREPARING:
             self._prepare(group, trigger, who, reason)
         else:
             self._maybe_complete_join(group)
 
-    def _prepare(self, group: Group, trigger: Trigger, who: Member, reason: str | None) -> None:
+    def _prepare(self, group: Group, trigger: events.Trigger, who: Member, reason: str | None) -> None:
         now = self._effects.now
         if group.state is State.COMPLETING:
             for member in group.members.values():
@@ -412,7 +404,7 @@ class GroupMachine:
             rebalance.protocol = group.protocol
             rebalance.leader_id = group.leader_id
             rebalance.joined_at = now
-            self._effects.report(Phase.JOINED, rebalance)
+            self._effects.report(events.Phase.JOINED, rebalance)
         for member in group.members.values():
             request, member.join = member.join, None
             if request is not None:
@@ -436,7 +428,7 @@ class GroupMachine:
 
     # ---- SyncGroup
 
-    def _sync(self, request: Request, message: m.SyncGroupRequest) -> None:
+    def _sync(self, request: events.Request, message: m.SyncGroupRequest) -> None:
         if request.version >= versions.PROTOCOL_NAMED_FROM and None in (message.protocol_type, message.protocol_name):
             return self._refuse(request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         group = self._find(request, message.group_id)
@@ -452,10 +444,14 @@ class GroupMachine:
             return self._refuse(request, error)
         return _SYNC[group.state](self, request, message, group, group.members[message.member_id])
 
-    def _sync_preparing(self, request: Request, message: m.SyncGroupRequest, group: Group, member: Member) -> None:
+    def _sync_preparing(
+        self, request: events.Request, message: m.SyncGroupRequest, group: Group, member: Member
+    ) -> None:
         self._refuse(request, ErrorCode.REBALANCE_IN_PROGRESS)
 
-    def _sync_completing(self, request: Request, message: m.SyncGroupRequest, group: Group, member: Member) -> None:
+    def _sync_completing(
+        self, request: events.Request, message: m.SyncGroupRequest, group: Group, member: Member
+    ) -> None:
         if member.sync is not None:  # sent again over another connection
             self._answer_sync(group, member, ErrorCode.REBALANCE_IN_PROGRESS)
         member.sync = request
@@ -472,7 +468,7 @@ class GroupMachine:
                 self._answer_sync(group, other, ErrorCode.NONE)
         self._end_account(group, "stable")
 
-    def _sync_stable(self, request: Request, message: m.SyncGroupRequest, group: Group, member: Member) -> None:
+    def _sync_stable(self, request: events.Request, message: m.SyncGroupRequest, group: Group, member: Member) -> None:
         member.sync = request
         self._synced(group, member)
         self._answer_sync(group, member, ErrorCode.NONE)
@@ -500,11 +496,11 @@ class GroupMachine:
         late = [member for member in group.members.values() if member.member_id in group.unsynced]
         for member in late:
             self._remove(group, member.member_id, "sync timeout")
-        self._prepare(group, Trigger.SYNC_EXPIRED, late[0], None)
+        self._prepare(group, events.Trigger.SYNC_EXPIRED, late[0], None)
 
     # ---- Heartbeat, LeaveGroup, OffsetCommit
 
-    def _heartbeat(self, request: Request, message: m.HeartbeatRequest) -> None:
+    def _heartbeat(self, request: events.Request, message: m.HeartbeatRequest) -> None:
         group = self._find(request, message.group_id)
         if group is None:
             return
@@ -517,7 +513,7 @@ class GroupMachine:
         else:
             self._effects.reply(request, _ALIVE)
 
-    def _leave(self, request: Request, message: m.LeaveGroupRequest) -> None:
+    def _leave(self, request: events.Request, message: m.LeaveGroupRequest) -> None:
         if not message.group_id:
             return self._refuse(request, ErrorCode.INVALID_GROUP_ID)
         group = self.groups.get(message.group_id)
@@ -538,7 +534,7 @@ class GroupMachine:
                 )
             )
         if gone and group is not None:
-            self._rebalance(group, Trigger.MEMBER_LEFT, *gone[0])
+            self._rebalance(group, events.Trigger.MEMBER_LEFT, *gone[0])
         elif group is not None:
             self._maybe_complete_join(group)
         if request.version < versions.BATCH_LEAVE_FROM:
@@ -557,7 +553,7 @@ class GroupMachine:
             return error, None
         return ErrorCode.NONE, self._remove(group, member_id, "left")
 
-    def _commit(self, request: Request, message: m.OffsetCommitRequest) -> None:
+    def _commit(self, request: events.Request, message: m.OffsetCommitRequest) -> None:
         group = offsets.commit(self._effects, self.groups, self.topics, self.config, request, message)
         member = None if group is None else group.members.get(message.member_id)
         if group is not None and member is not None:
@@ -565,7 +561,7 @@ class GroupMachine:
 
     # ---- sessions and removal
 
-    def _find(self, request: Request, group_id: str) -> Group | None:
+    def _find(self, request: events.Request, group_id: str) -> Group | None:
         """Return the group; refuse the request if it does not exist."""
         group = self.groups.get(group_id)
         if group is None:
@@ -588,7 +584,7 @@ class GroupMachine:
         if not member.is_new and (member.join is not None or member.sync is not None):
             return  # its request is parked; the answer restarts the timer
         self._remove(group, member.member_id, "session timeout")
-        self._rebalance(group, Trigger.SESSION_EXPIRED, member)
+        self._rebalance(group, events.Trigger.SESSION_EXPIRED, member)
 
     def _pending_expired(self, group: Group, member_id: str) -> None:
         del group.pending[member_id]
@@ -601,7 +597,7 @@ class GroupMachine:
             self._answer_waiting(group, member, ErrorCode.UNKNOWN_MEMBER_ID)  # as in Kafka, without the id
             joining = group.rebalance if group.state is State.PREPARING else None
             removed = group.removed if joining is None else joining.removed
-            removed.append(Removal(member_id, member.client_id, member.client_host, why))
+            removed.append(events.Removal(member_id, member.client_id, member.client_host, why))
         return group.remove(member_id)
 
     def _answer_waiting(self, group: Group, member: Member, error: ErrorCode, member_id: str = "") -> None:
@@ -615,8 +611,8 @@ class GroupMachine:
 
     # ---- accounts
 
-    def _start_account(self, group: Group, trigger: Trigger, who: Member, reason: str | None) -> None:
-        group.rebalance = RebalanceAccount(
+    def _start_account(self, group: Group, trigger: events.Trigger, who: Member, reason: str | None) -> None:
+        group.rebalance = events.RebalanceAccount(
             group_id=group.group_id,
             generation_id=group.generation_id,
             trigger=trigger,
@@ -630,7 +626,7 @@ class GroupMachine:
             removed=group.removed,
         )
         group.removed = []
-        self._effects.report(Phase.STARTED, group.rebalance)
+        self._effects.report(events.Phase.STARTED, group.rebalance)
 
     def _end_account(self, group: Group, outcome: str) -> None:
         rebalance, group.rebalance = group.rebalance, None
@@ -638,11 +634,11 @@ class GroupMachine:
             return
         rebalance.outcome = outcome
         rebalance.ended_at = self._effects.now
-        self._effects.report(Phase.ENDED, rebalance)
+        self._effects.report(events.Phase.ENDED, rebalance)
 
     # ---- the whole coordinator
 
-    def _load(self, records: Sequence[LogRecord]) -> None:
+    def _load(self, records: Sequence[events.LogRecord]) -> None:
         self._timers.clear()
         self.groups.clear()
         self.groups.update(replay(records, self._effects.now))
@@ -652,7 +648,7 @@ class GroupMachine:
             for member in group.members.values():
                 self._keep_alive(group, member)
             if len(group.members) > self.config.max_size:
-                self._prepare(group, Trigger.GROUP_TOO_LARGE, next(reversed(group.members.values())), None)
+                self._prepare(group, events.Trigger.GROUP_TOO_LARGE, next(reversed(group.members.values())), None)
         self._expire_offsets_later()
 
     def _resign(self) -> None:
@@ -674,7 +670,7 @@ class GroupMachine:
         self._expire_offsets_later()
 
 
-def _rebalance_timeout(request: Request, message: m.JoinGroupRequest) -> int:
+def _rebalance_timeout(request: events.Request, message: m.JoinGroupRequest) -> int:
     is_given = request.version >= versions.REBALANCE_TIMEOUT_FROM and message.rebalance_timeout_ms >= 0
     return message.rebalance_timeout_ms if is_given else message.session_timeout_ms
 
@@ -688,12 +684,12 @@ def _protocols(message: m.JoinGroupRequest) -> Protocols:
 
 
 # An Empty group has no members, so a request that names one was refused before.
-_JOIN: Mapping[State, Callable[[GroupMachine, Request, m.JoinGroupRequest, Group, Member], None]] = {
+_JOIN: Mapping[State, Callable[[GroupMachine, events.Request, m.JoinGroupRequest, Group, Member], None]] = {
     State.PREPARING: GroupMachine._rejoin,
     State.COMPLETING: GroupMachine._rejoin_completing,
     State.STABLE: GroupMachine._rejoin_stable,
 }
-_SYNC: Mapping[State, Callable[[GroupMachine, Request, m.SyncGroupRequest, Group, Member], None]] = {
+_SYNC: Mapping[State, Callable[[GroupMachine, events.Request, m.SyncGroupRequest, Group, Member], None]] = {
     State.PREPARING: GroupMachine._sync_preparing,
     State.COMPLETING: GroupMachine._sync_completing,
     State.STABLE: GroupMachine._sync_stable,

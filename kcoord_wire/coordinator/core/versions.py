@@ -13,8 +13,7 @@ __all__ = [
     "TOPIC_OPERATIONS_FROM", "TOPIC_UUIDS_FROM", "ZSTD_FROM",
 ]  # fmt: skip
 
-# ---- JoinGroup, SyncGroup, LeaveGroup
-
+# JoinGroup, SyncGroup, LeaveGroup
 REBALANCE_TIMEOUT_FROM: Final = 1  # JoinGroup; before that the session timeout counts (KIP-62)
 MEMBER_ID_REQUIRED_FROM: Final = 4  # JoinGroup (KIP-394)
 NULLABLE_PROTOCOL_FROM: Final = 7  # JoinGroup: an error has null for a protocol, not "" (KIP-559)
@@ -22,8 +21,7 @@ SKIP_ASSIGNMENT_FROM: Final = 9  # JoinGroup (KIP-814)
 PROTOCOL_NAMED_FROM: Final = 5  # SyncGroup (KIP-559)
 BATCH_LEAVE_FROM: Final = 3  # LeaveGroup (KIP-345)
 
-# ---- OffsetCommit, OffsetFetch
-
+# OffsetCommit, OffsetFetch
 GROUP_OFFSETS_FROM: Final = 1  # both; offsets of version 0 were in ZooKeeper
 TIMESTAMP_VERSION: Final = 1  # OffsetCommit: the only one in which a client sets the time of a commit
 RETENTION_VERSIONS: Final = range(2, 5)  # OffsetCommit: those in which a client says how long to keep the offset
@@ -32,8 +30,7 @@ FETCH_ERROR_FROM: Final = 2  # OffsetFetch: an error of the group is at the top,
 BATCH_FETCH_FROM: Final = 8  # OffsetFetch (KIP-709)
 TOPIC_IDS_FROM: Final = 10  # both (KIP-848)
 
-# ---- FindCoordinator, DescribeGroups, ListGroups
-
+# FindCoordinator, DescribeGroups, ListGroups
 BATCH_FIND_FROM: Final = 4  # FindCoordinator (KIP-699)
 SHARE_GROUPS_FROM: Final = 6  # FindCoordinator (KIP-932)
 GROUP_OPERATIONS_FROM: Final = 3  # DescribeGroups (KIP-430)
@@ -41,8 +38,7 @@ NO_DESCRIPTION_FROM: Final = 6  # DescribeGroups: a group that does not exist is
 GROUP_STATE_FROM: Final = 4  # ListGroups (KIP-518)
 GROUP_TYPE_FROM: Final = 5  # ListGroups (KIP-848)
 
-# ---- topics
-
+# topics
 SOFTWARE_NAMED_FROM: Final = 3  # ApiVersions (KIP-511)
 TOPIC_OPERATIONS_FROM: Final = 8  # Metadata (KIP-430)
 NULLABLE_TOPIC_NAME_FROM: Final = 12  # Metadata: topics may be asked for by id alone (KIP-516)
