@@ -87,7 +87,6 @@ class Digest:
 
     @property
     def opening(self) -> str:
-        """The group in one line."""
         return f"{self.name}: {self.sentence}"
 
 

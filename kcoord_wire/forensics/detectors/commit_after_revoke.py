@@ -79,7 +79,6 @@ def _commit(row: dict[str, Any], what: str, name: str, offsets: list[Any] | None
 
 
 def _joins(exchanges: pa.Table) -> dict[str, list[int]]:
-    """Return when each member sent its JoinGroups."""
     joins: dict[str, list[int]] = defaultdict(list)
     rows = exchanges.filter(pc.equal(exchanges["api"], "JoinGroup")).select(["member_id", "asked_ns"])
     for row in rows.sort_by("asked_ns").to_pylist():

@@ -95,7 +95,6 @@ class Matcher:
 
     @property
     def losses(self) -> list[Loss]:
-        """What could not be read so far."""
         return self._losses.rows()
 
     def feed(self, frames: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:

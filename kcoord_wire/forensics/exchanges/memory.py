@@ -70,7 +70,6 @@ class Losses:
             self._found[place].bytes += size
 
     def rows(self) -> list[Loss]:
-        """Return all of them."""
         return list(self._found.values())
 
 
@@ -99,7 +98,6 @@ class BatchMemory:
         return self.connections[int(self.codes[row])]
 
     def place(self, row: int) -> Place:
-        """Return source and seq of the frame."""
         return self._sources[row].as_py(), int(self._seqs[row])
 
     def lose(self, row: int, what: str, size: int | None = None) -> None:

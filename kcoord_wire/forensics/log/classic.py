@@ -97,11 +97,9 @@ class _Record:
 
     @property
     def instances(self) -> set[str | None]:
-        """The instance ids of its static members."""
         return {life.instance_id for life in self.members.values()} - {None}
 
     def summary(self) -> str:
-        """Return the record in a sentence."""
         names = listed(life.client_id or life.member_id for life in self.members.values())
         return f"generation {self.generation}: {len(self.members)} members" + (f" ({names})" if names else "")
 
@@ -119,7 +117,6 @@ class ClassicRecords:
         return None if self._last is None else self._last.generation
 
     def read(self, entry: Entry) -> None:
-        """Read the next record, which has a value."""
         ledger, last = self._ledger, self._last
         record = self._parse(entry)
         if last is not None and record.generation < last.generation:

@@ -169,7 +169,6 @@ class _Group:
         self.notes: dict[str, int] = defaultdict(int)
 
     def history(self) -> GroupHistory:
-        """Return the tables of the group."""
         infer_topic_names(self.entries, self.names)
         ledger = Ledger(self.name, self.times)
         both = _BothProtocols(ledger, self.names)
@@ -196,7 +195,6 @@ class _BothProtocols:
         self._classic, self._consumer = ClassicRecords(ledger), ConsumerRecords(ledger, names)
 
     def read(self, entry: Entry, following: Entry | None) -> None:
-        """Read the next record; `following` is the one after it."""
         is_classic = entry.record.kind == _CLASSIC
         if entry.record.is_tombstone and entry.record.kind in (_CLASSIC, _CONSUMER):
             is_converted = (

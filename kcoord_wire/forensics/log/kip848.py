@@ -128,7 +128,6 @@ class ConsumerRecords:
         }
 
     def read(self, entry: Entry) -> None:
-        """Read the next record."""
         self._readers[entry.record.kind](entry, entry.record.key, entry.record.value)
         self._close_if_reached(entry)
 

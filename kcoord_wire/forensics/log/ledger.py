@@ -216,7 +216,6 @@ class Ledger:
         return Departed(life, Cause.MEMBER_LEFT, 0.5, GONE, text)
 
     def named(self, member_id: str) -> str:
-        """Return the name that people know a member by."""
         life = self.members.get(member_id)
         return member_id if life is None else name_of(life)
 
@@ -242,12 +241,10 @@ class Ledger:
         )
 
     def end_generation(self, at: int) -> None:
-        """End the present generation, if there is one."""
         if self.generations and self.generations[-1].ended_ns is None:
             self.generations[-1].ended_ns = at
 
     def empty(self, at: int, generation_id: int) -> None:
-        """Record that the group has no members from now on."""
         self.end_generation(at)
         self.state(at, "Empty", generation_id)
 
@@ -315,7 +312,6 @@ class Ledger:
             self._states.append(StateInterval(self.group_id, name, at, None, generation_id))
 
     def deleted(self, at: int) -> None:
-        """Record that the group was deleted."""
         for member_id in list(self.members):
             self.lose(at, member_id, GONE)
         for pause in self.paused.values():
@@ -344,7 +340,6 @@ class Ledger:
 
 
 def _paused_ms(pauses: Iterable[Pause]) -> float:
-    """Return the time of the pauses that ended, summed."""
     return fsum((item.to_ns - item.from_ns) / NS_PER_MS for item in pauses if item.to_ns is not None)
 
 

@@ -142,7 +142,6 @@ class _TopicReader:
         raise self._unreachable(error)
 
     def _is_final(self, error: Any) -> bool:
-        """Whether waiting does not help."""
         codes = self._kafka.KafkaError
         return error.code() in (codes._AUTHENTICATION, codes.SASL_AUTHENTICATION_FAILED, codes._SSL, codes._FATAL)
 

@@ -59,7 +59,6 @@ class CauseFinder:
         return self._background.did_not_poll(member)
 
     def explain(self, trace: RebalanceTrace) -> Explanation:
-        """Explain the next rebalance."""
         facts = Facts(self._background, trace)
         start = trace.start
         rule = next(rule for rule in RULES if start.kind in rule.starts and rule.holds(facts))

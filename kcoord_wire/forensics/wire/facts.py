@@ -172,7 +172,6 @@ class Facts:
 
     @property
     def reason(self) -> str | None:
-        """The reason that the client states."""
         if self.start.leaver is not None:
             return self.start.leaver.reason or None
         return self.start.request.reason or None if self.start.request is not None else None
@@ -180,7 +179,6 @@ class Facts:
     # ---- failovers and sizes
 
     def failover_signs(self) -> Iterator[Evidence]:
-        """The exchanges that show the failover."""
         failover = self.start.failover
         if failover is None:
             return
@@ -189,7 +187,6 @@ class Facts:
 
     @property
     def former_joins(self) -> list[GroupRequest]:
-        """The JoinGroup requests of the completed join before it."""
         return [] if self.trace.former_join is None else self.trace.former_join.requests
 
     @cached_property
@@ -239,14 +236,12 @@ class Facts:
 
     @property
     def was_rejected(self) -> bool:
-        """Whether the former life was rejected after it had ended."""
         former = self.former_life
         rejection = former.rejection if former is not None else None
         return rejection is not None and former is not None and rejection.asked > (former.left or END)
 
     @property
     def missed(self) -> str:
-        """The generation whose join the member missed."""
         if self.start.missed is not None:
             return f"generation {self.start.missed.generation}"
         former = self.former_life
@@ -255,7 +250,6 @@ class Facts:
 
     @property
     def former_end(self) -> str:
-        """The former member id, why it ended and how long ago."""
         former = self.former_life
         if former is None or former.left is None:
             return ""
@@ -266,12 +260,10 @@ class Facts:
 
     @property
     def offers_other_assignors(self) -> bool:
-        """Whether those differ."""
         return self.former is not None and self.former.assignors != self.request.assignors
 
     @property
     def difference(self) -> str:
-        """What is new in the subscription."""
         before, now = {*_topics(self.former)}, {*self.request.subscribed}
         added, gone = sorted(now - before), sorted(before - now)
         parts = [f"subscribed to {', '.join(added)}"] if added else []
@@ -293,7 +285,6 @@ class Facts:
         return list(_TopicWatch(self).changes())
 
     def topic_sizes(self) -> Iterator[Evidence]:
-        """What the sender saw."""
         yield from (fact for _, fact in self.changed_topics[:MAX_CITED])
 
     @cached_property
@@ -352,7 +343,6 @@ class Facts:
         return rejection.asked >= self.start.at
 
     def last_seen(self) -> Iterator[Evidence]:
-        """The last sign of the member."""
         member = self.start.member
         if member is None:
             return
@@ -368,8 +358,6 @@ class Facts:
 
 
 class _Words:
-    """Looks up the ``{names}`` of a sentence."""
-
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
 

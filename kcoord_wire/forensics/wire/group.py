@@ -71,7 +71,6 @@ class GroupState:
     # ---- states and rebalances
 
     def move(self, state: str, at: Moment) -> None:
-        """Enter a state."""
         self.state = state
         self.states.append((state, at, self.generation))
 
@@ -90,20 +89,17 @@ class GroupState:
         return self.rebalance
 
     def end(self, outcome: str, at: Moment) -> None:
-        """End the rebalance that is under way, if one is."""
         if self.rebalance is not None and self.rebalance.outcome == "open":
             self.rebalance.outcome = outcome
             self.rebalance.over = at
 
     def also_started_by(self, start: Start | None) -> None:
-        """Record what would have started the rebalance that is under way."""
         if start is not None and self.rebalance is not None:
             self.rebalance.others.append(start)
 
     # ---- members
 
     def admit(self, member: MemberTrace) -> MemberTrace:
-        """Begin the life of a member."""
         self.members[member.member_id] = member
         self.lives.setdefault(member.member_id, []).append(member)
         self.traces.append(member)
@@ -169,7 +165,6 @@ class GroupState:
         member.gave_up, member.gave_up_by, member.rejection = frozenset(), None, None
 
     def connect(self, member: MemberTrace, request: GroupRequest) -> None:
-        """Record that a member uses a connection."""
         if request.connection not in member.connections:
             member.connections.add(request.connection)
             self._by_connection.setdefault(request.connection, []).append(member)
@@ -191,7 +186,6 @@ class GroupState:
         ]
 
     def was_member(self, member_id: str) -> bool:
-        """Whether a member ever had this id."""
         return member_id in self.lives
 
     # ---- what a JoinGroup starts

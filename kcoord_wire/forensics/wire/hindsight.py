@@ -82,7 +82,6 @@ class Hindsight:
     # ---- joins
 
     def next_join(self, at: Moment) -> Join | None:
-        """The next join to be completed."""
         index = bisect_right(self._joined_at, at)
         return self.joins[index] if index < len(self.joins) else None
 
@@ -100,7 +99,6 @@ class Hindsight:
         )
 
     def is_closed_after(self, request: GroupRequest) -> bool:
-        """Whether its connection was closed later."""
         return self.traffic.closed.get(request.connection, -1) >= request.asked.time_ns
 
     def is_parked_to_the_end(self, request: GroupRequest) -> bool:

@@ -109,7 +109,6 @@ class EpochHistory:
                 self._assigned[epoch] |= partitions or frozenset()
 
     def epochs(self) -> Epochs:
-        """Everything about the group."""
         result = Epochs()
         triggers = sorted([*self._read.triggers, *self._silent_members()], key=attrgetter("at"))
         spans, rest = self._spans(triggers)
@@ -313,7 +312,6 @@ class EpochHistory:
         return done + list(held.values())
 
     def _returned(self, member: EpochMember) -> Moment | None:
-        """When a static member came back."""
         if member.instance_id is None:
             return None
         later = (other for other in self._read.lives if other.since > member.since)

@@ -164,7 +164,6 @@ class EpochReader:
         self._set_base(at, sign.generation or 0)
 
     def take_request(self, at: Moment, request: GroupRequest) -> None:
-        """A heartbeat reaches the coordinator."""
         member = self.members.get(request.member_id) if request.member_id else None
         if request.generation in (_LEAVES, _LEAVES_FOR_NOW):
             if member is not None and not request.error:
@@ -188,7 +187,6 @@ class EpochReader:
             self._compare(at, request, member)
 
     def take_answer(self, at: Moment, request: GroupRequest) -> None:
-        """The coordinator answers a heartbeat."""
         member = self._senders.get(request) or self.members.get(request.who)
         if member is None:
             return

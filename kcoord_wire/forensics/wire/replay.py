@@ -102,7 +102,6 @@ class Replay(GroupState):
         self._count = 0
 
     def run(self) -> None:
-        """Replay everything."""
         self._plan_requests()
         self._plan_silences()
         while self._events:
@@ -410,7 +409,6 @@ class Replay(GroupState):
             member.waits_sync = request
 
     def _become_stable(self, at: Moment) -> None:
-        """The leader's assignment is there."""
         self.move(STABLE, at)
         if self.rebalance is not None:
             self.rebalance.stable = at
@@ -421,7 +419,6 @@ class Replay(GroupState):
             self._release_sync(member, at.time_ns)
 
     def _expire_sync(self, at: Moment, join: Join) -> None:
-        """The time for SyncGroup is over."""
         if self.join is not join or self.state not in (COMPLETING, STABLE) or at.time_ns > self._traffic.horizon_ns:
             return
         late = [
@@ -468,7 +465,6 @@ class Replay(GroupState):
     # ---- sessions
 
     def _expire_session(self, at: Moment, member_id: str, start_ns: int) -> None:
-        """A member has been silent for its session timeout."""
         member = self.members.get(member_id)
         if member is None or not self._is_silent(member, at, start_ns):
             return
@@ -528,7 +524,6 @@ class Replay(GroupState):
             self._become_stable(at)
 
     def _see_rebalancing(self, at: Moment, request: GroupRequest) -> None:
-        """A response says that the group rebalances."""
         if not self.was_member(request.member_id):
             member = self.admit_known(request.member_id, request, at)
             member.last_generation = member.first_generation = request.generation

@@ -68,7 +68,6 @@ class Rule:
     weakened: Condition = lambda facts: False
 
     def confidence_for(self, facts: Facts) -> float:
-        """How sure it is of one rebalance."""
         return self.unless[1] if self.unless is not None and self.weakened(facts) else self.confidence
 
 

@@ -90,7 +90,6 @@ class MemberTrace:
 
     @property
     def session_ms(self) -> int | None:
-        """Its session timeout, as far as its joins state one."""
         return next((request.session_ms for request in reversed(self.joins) if request.session_ms), None)
 
     @property
@@ -103,7 +102,6 @@ class MemberTrace:
 
     @property
     def last_join(self) -> GroupRequest | None:
-        """Its last JoinGroup."""
         return self.joins[-1] if self.joins else None
 
 
@@ -195,5 +193,4 @@ class RebalanceTrace:
 
     @property
     def started(self) -> Moment:
-        """When it started."""
         return self.start.at

@@ -131,7 +131,6 @@ class GroupRequest:
 
     @property
     def subscribed(self) -> tuple[str, ...]:
-        """All topics of its offers."""
         return tuple(sorted({topic for offer in self.offers for topic in offer.topics or ()}))
 
     @property

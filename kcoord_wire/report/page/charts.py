@@ -91,7 +91,6 @@ def _lanes() -> list[Any]:
 
 
 def _pauses() -> list[Any]:
-    """The number of partitions without an owner."""
     curve = _mark("steps", "area", interpolate="step-after", color=PAUSED, opacity=0.9)
     return [_bands(None), curve.encode(x=_time("at", axis=None), y=_amount("value"))]
 
@@ -118,7 +117,6 @@ def _mark(data: str, mark: str, **look: Any) -> Any:
 
 
 def _bands(axis: str | None) -> Any:
-    """Rebalances in the background, coloured by cause."""
     alt = _altair()
     return _mark("bands", "rect", opacity={"expr": "shade"}, cursor="pointer").encode(
         x=_time("from", axis=axis),

@@ -92,7 +92,6 @@ def _hash(text: str) -> str:
 
 @cache
 def _library() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script."""
     bundle: str = require("vl_convert", "analyze", "the HTML report").javascript_bundle("window.vegaEmbed = vegaEmbed;")
     if re.search("</script|<!--|[\r\0]", bundle, re.IGNORECASE):
         raise AssertionError("vl-convert's bundle cannot be embedded in HTML unchanged")
