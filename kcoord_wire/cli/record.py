@@ -152,7 +152,7 @@ def _run(args: argparse.Namespace) -> None:
             recorder.start()
             began = time.monotonic()
             host = parse_address(args.listen)[0]
-            if not _is_loopback(host):
+            if host not in ("localhost", "::1") and not host.startswith("127."):
                 complain(
                     f"{host or 'every address'} is reachable from other machines: anybody who can connect there "
                     "reaches the brokers, over a connection without encryption"
@@ -168,10 +168,6 @@ def _run(args: argparse.Namespace) -> None:
             _print_counters(recorder, began)
     if recorder.failure is not None:
         raise OSError(f"{args.out}: the recording is not complete: {recorder.failure.strerror or recorder.failure}")
-
-
-def _is_loopback(host: str) -> bool:
-    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _print_counters(recorder: Recorder, began: float) -> None:

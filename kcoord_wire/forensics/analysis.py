@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, get_args, get_type_hints
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,19 +28,11 @@ from kcoord_wire.forensics.detectors import detect
 from kcoord_wire.forensics.exchanges.matcher import Matcher, name_topics
 from kcoord_wire.forensics.log.history import group_of, log_history
 from kcoord_wire.forensics.model import (
-    CommitRow,
     Exchange,
-    Finding,
-    Generation,
     GroupHistory,
     GroupSummary,
     LogRow,
     Loss,
-    MemberLife,
-    Ownership,
-    Pause,
-    Rebalance,
-    StateInterval,
     TopicSighting,
     arrow_schema,
     table_of,
@@ -51,10 +43,8 @@ from kcoord_wire.forensics.wire.traffic import read_sightings
 
 __all__ = ["TABLES", "Analysis", "Progress", "analyze", "analyze_records", "by_group", "tables_of", "write_tables"]
 
-TABLES: Mapping[str, type] = {
-    "groups": GroupSummary, "rebalances": Rebalance, "generations": Generation, "states": StateInterval,
-    "members": MemberLife, "ownership": Ownership, "pauses": Pause, "commits": CommitRow, "findings": Finding,
-}  # fmt: skip
+_LISTS: Final = {name: get_args(hint)[0] for name, hint in get_type_hints(GroupHistory).items() if name != "group"}
+TABLES: Final[Mapping[str, type]] = {"groups": GroupSummary, **_LISTS}
 """The tables of a report: name, which is that of the Parquet file, and row type. ``losses`` is one more."""
 
 Progress = Callable[[str, int, int], None]
@@ -201,10 +191,9 @@ def by_group(rows: pa.Table, groups: pa.Array | pa.ChunkedArray) -> Iterator[pa.
 def tables_of(histories: Iterable[GroupHistory], losses: Iterable[Loss] = ()) -> dict[str, pa.Table]:
     """Return the tables of a report, by name."""
     rows: dict[str, list[Any]] = {name: [] for name in TABLES}
-    lists = {item.name for item in fields(GroupHistory)} - {"group"}
     for history in histories:
         rows["groups"].append(history.group)
-        for name in lists:
+        for name in _LISTS:
             rows[name] += getattr(history, name)
     tables = {name: table_of(TABLES[name], rows[name]) for name in TABLES}
     return {**tables, "losses": table_of(Loss, list(losses))}

@@ -48,10 +48,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NS_PER_MS", "Cause", "CommitRow", "Departure", "Evidence", "Exchange", "Finding", "Frame", "Generation",
-    "GroupHistory", "GroupSummary", "Identity", "LeaderAssignment", "LogRow", "Loss", "MemberLife",
-    "MemberSubscription", "Offered", "OffsetsCommitted", "Ownership", "Pause", "Rebalance", "RemovedMember",
-    "StateInterval", "Subscription", "TopicPartitions", "TopicSighting", "arrow_schema", "end_rebalance",
-    "new_rebalance", "record_time_ns", "table_of",
+    "GroupHistory", "GroupSummary", "Identity", "JoinedMember", "LeaderAssignment", "LogRow", "Loss", "MemberLife",
+    "Offered", "OffsetsCommitted", "Ownership", "Pause", "Rebalance", "RemovedMember", "StateInterval", "Subscription",
+    "TopicPartitions", "TopicSighting", "arrow_schema", "end_rebalance", "new_rebalance", "record_time_ns", "table_of",
 ]  # fmt: skip
 
 NS_PER_MS: Final = 1_000_000
@@ -163,7 +162,7 @@ class Offered:
 
 
 @dataclass(slots=True)
-class MemberSubscription:
+class JoinedMember:
     """A member in the JoinGroup response to the leader."""
 
     member_id: str
@@ -264,7 +263,7 @@ class Exchange:
     assignor: str | None = None
     leader_id: str | None = None
     skip_assignment: bool | None = None
-    members: list[MemberSubscription] | None = None
+    members: list[JoinedMember] | None = None
     assignments: list[LeaderAssignment] | None = None
     assignment: list[TopicPartitions] | None = None
     departures: list[Departure] | None = None
@@ -423,28 +422,13 @@ class Identity(NamedTuple):
 
 def new_rebalance(
     *,
-    group_id: str,
-    number: int,
-    generation_id: int | None,
-    started_ns: int,
-    joined_ns: int | None = None,
-    ended_ns: int | None = None,
-    outcome: str = "open",
-    cause: str,
-    confidence: float,
-    detail: str,
-    evidence: list[Evidence],
-    trigger: Identity | None = None,
-    reason: str | None = None,
-    protocol_type: str | None = None,
-    assignor: str | None = None,
-    leader_id: str | None = None,
-    cooperative: bool | None = None,
-    members_before: int,
-    members_after: int = 0,
-    removed: list[RemovedMember] | None = None,
-    is_start_known: bool = True,
-) -> Rebalance:
+    group_id: str, number: int, generation_id: int | None, started_ns: int, joined_ns: int | None = None,
+    ended_ns: int | None = None, outcome: str = "open", cause: str, confidence: float, detail: str,
+    evidence: list[Evidence], trigger: Identity | None = None, reason: str | None = None,
+    protocol_type: str | None = None, assignor: str | None = None, leader_id: str | None = None,
+    cooperative: bool | None = None, members_before: int, members_after: int = 0,
+    removed: list[RemovedMember] | None = None, is_start_known: bool = True,
+) -> Rebalance:  # fmt: skip
     """Make a `Rebalance`; its durations follow from its times. `moved`, `late_ms` and `paused_ms` are set later.
 
     :param trigger: the member that triggered it

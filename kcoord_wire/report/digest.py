@@ -148,10 +148,6 @@ def _lengths(history: GroupHistory) -> dict[int, float | None]:
     return result
 
 
-def _span_ms(history: GroupHistory) -> float:
-    return max(0, history.group.last_ns - history.group.first_ns) / 1e6
-
-
 def _causes(rebalances: Sequence[Rebalance], lengths: Mapping[int, float | None]) -> list[CauseShare]:
     found: dict[str, list[Rebalance]] = {}
     for rebalance in rebalances:
@@ -198,7 +194,7 @@ def _culprits(rebalances: Iterable[Rebalance]) -> list[Culprit]:
 def _sentence(
     history: GroupHistory, causes: Sequence[CauseShare], worst: Rebalance | None, lengths: Mapping[int, float | None]
 ) -> str:
-    span = duration(_span_ms(history))
+    span = duration(max(0, history.group.last_ns - history.group.first_ns) / 1e6)
     if worst is None:
         return f"no rebalance in {span}"
     why = ", ".join(f"{share.count:,} {shown(share.cause, 60)}" for share in causes)

@@ -83,15 +83,9 @@ def convert_parquet(
 ) -> int:
     """Decode the requests in a binary column of Parquet files, and write a Parquet file for each.
 
-    :param paths: files that every executor can read under these names
+    The other parameters are those of `decode_parquet`.
+
     :param out: a folder that every executor can write to under this name; created if missing, else it must be empty
-    :param column: the column of frames, without their four bytes of size
-    :param apis: names (``JoinGroup``), message names (``JoinGroupRequest``) or api keys; None: those of `GROUP_APIS`
-    :param columns: dotted paths of the fields to decode, and columns of the header; None: all
-    :param mode: FAILFAST ends the job at a bad row; PERMISSIVE has nulls for it, with the error in further columns
-    :param beside: other columns of the files to keep, before the decoded ones
-    :param flat: a column for each path instead of a struct for each message
-    :param strict: whether to reject what Kafka reads but never writes
     :return: the number of rows written
     :raises FileExistsError: `out` is not empty
     :raises ValueError: an argument is wrong, `paths` is empty, or the first file lacks a column

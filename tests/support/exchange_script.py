@@ -12,8 +12,8 @@ from kcoord_wire.forensics.model import (
     Departure,
     Exchange,
     GroupHistory,
+    JoinedMember,
     LeaderAssignment,
-    MemberSubscription,
     Offered,
     Rebalance,
     Subscription,
@@ -94,7 +94,7 @@ class Script:
             values |= {
                 "given_member_id": f"{client}-id", "new_generation_id": generation, "assignor": assignors[0],
                 "leader_id": f"{leader}-id",
-                "members": [MemberSubscription(f"{name}-id", None, self.subscription(topics)) for name in members],
+                "members": [JoinedMember(f"{name}-id", None, self.subscription(topics)) for name in members],
             }  # fmt: skip
         return self.add("JoinGroup", client, asked, answered, **{**values, **fields})
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from kcoord_wire.forensics.model import Cause
-from kcoord_wire.forensics.wire.rules import EPOCH_RULES, RULES, UNKNOWN, Rule
+from kcoord_wire.forensics.wire.rules import EPOCH_RULES, RULES, UNKNOWN, CauseRule
 from kcoord_wire.forensics.wire.trace import StartKind
 from tests.truth import labels
 from tests.truth.records import CANNOT_SHOW
@@ -105,7 +105,7 @@ def _rules() -> Iterator[str]:
         yield from _table(title, [rule for rule in RULES if kind in rule.starts and rule not in first])
 
 
-def _table(title: str, rules: list[Rule]) -> Iterator[str]:
+def _table(title: str, rules: list[CauseRule]) -> Iterator[str]:
     yield f"### {title}\n"
     yield "| rule | when | cause | confidence | sentence |"
     yield "|---|---|---|--:|---|"

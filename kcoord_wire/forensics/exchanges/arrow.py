@@ -15,18 +15,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
-    "Flat",
-    "absent",
-    "as_type",
-    "child",
-    "filled",
-    "flatten",
-    "joined",
-    "lists",
-    "only_batch",
-    "records",
-    "take",
-]
+    "Flat", "absent", "as_type", "child", "filled", "flatten", "joined", "lists", "only_batch", "records", "take",
+]  # fmt: skip
 
 
 class Flat:

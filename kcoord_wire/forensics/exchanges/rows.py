@@ -61,40 +61,29 @@ def _not_empty(column: pa.Array) -> pa.Array:
 
 def _heartbeats(pairs: Decoded, _: BatchMemory) -> pa.RecordBatch:
     asked = pairs.asked
-    return assembled(
-        pairs,
-        {
-            "group_id": child(asked, "group_id"),
-            "member_id": child(asked, "member_id"),
-            "instance_id": child(asked, "group_instance_id"),
-            "generation_id": child(asked, "generation_id"),
-            "error_code": child(pairs.answered, "error_code"),
-        },
-    )
+    return assembled(pairs, {
+        "group_id": child(asked, "group_id"),
+        "member_id": child(asked, "member_id"),
+        "instance_id": child(asked, "group_instance_id"),
+        "generation_id": child(asked, "generation_id"),
+        "error_code": child(pairs.answered, "error_code"),
+    })  # fmt: skip
 
 
 def _consumer_heartbeats(pairs: Decoded, memory: BatchMemory) -> pa.RecordBatch:
     asked, answered = pairs.asked, pairs.answered
     timeout = child(asked, "rebalance_timeout_ms")
     given = child(child(answered, "assignment"), "topic_partitions")
-    return assembled(
-        pairs,
-        {
-            "group_id": child(asked, "group_id"),
-            "member_id": child(asked, "member_id"),
-            "instance_id": child(asked, "instance_id"),
-            "generation_id": child(asked, "member_epoch"),
-            "rebalance_timeout_ms": pc.if_else(pc.less(timeout, 0), pa.scalar(None, timeout.type), timeout),
-            "assignor": child(asked, "server_assignor"),
-            "topics": child(asked, "subscribed_topic_names"),
-            "topic_regex": child(asked, "subscribed_topic_regex"),
-            "owned": _named(child(asked, "topic_partitions"), pairs.requests, memory),
-            "error_code": child(answered, "error_code"),
-            "given_member_id": _not_empty(child(answered, "member_id")),
-            "new_generation_id": child(answered, "member_epoch"),
-            "assignment": _named(given, pairs.responses, memory),
-        },
-    )
+    return assembled(pairs, {
+        "group_id": child(asked, "group_id"), "member_id": child(asked, "member_id"),
+        "instance_id": child(asked, "instance_id"), "generation_id": child(asked, "member_epoch"),
+        "rebalance_timeout_ms": pc.if_else(pc.less(timeout, 0), pa.scalar(None, timeout.type), timeout),
+        "assignor": child(asked, "server_assignor"), "topics": child(asked, "subscribed_topic_names"),
+        "topic_regex": child(asked, "subscribed_topic_regex"),
+        "owned": _named(child(asked, "topic_partitions"), pairs.requests, memory),
+        "error_code": child(answered, "error_code"), "given_member_id": _not_empty(child(answered, "member_id")),
+        "new_generation_id": child(answered, "member_epoch"), "assignment": _named(given, pairs.responses, memory),
+    })  # fmt: skip
 
 
 def _named(column: pa.Array, rows: NDArray[np.int64], memory: BatchMemory) -> pa.Array:
@@ -128,7 +117,8 @@ class _Places:
 def _places(topics: Flat, rows: NDArray[np.int64], memory: BatchMemory) -> _Places:
     """Return the partitions of topics. `rows` are the frames that the rows of `topics` are in."""
     names = child(topics.values, "name")
-    if (ids := _column(topics.values, "topic_id")) is not None:
+    if topics.values.type.get_field_index("topic_id") >= 0:
+        ids = child(topics.values, "topic_id")
         by_id = np.flatnonzero(pc.equal(names, "").to_numpy(zero_copy_only=False))
         if len(by_id):
             given = names.to_pylist()
@@ -138,10 +128,6 @@ def _places(topics: Flat, rows: NDArray[np.int64], memory: BatchMemory) -> _Plac
             names = pa.array(given, pa.string())
     inner = flatten(child(topics.values, "partitions"))
     return _Places(topics.row[inner.row], take(names, inner.row), child(inner.values, "partition_index"), inner.values)
-
-
-def _column(struct: pa.Array, name: str) -> pa.Array:
-    return child(struct, name) if struct.type.get_field_index(name) >= 0 else None
 
 
 def _same(left: _Places, right: _Places) -> bool:
@@ -191,17 +177,14 @@ def _offset_commits(pairs: Decoded, memory: BatchMemory) -> pa.RecordBatch:
         }
     )
     well = pa.array(np.zeros(len(pairs), np.int16), mask=~pairs.has_answer)
-    return assembled(
-        pairs,
-        {
-            "group_id": child(asked, "group_id"),
-            "member_id": child(asked, "member_id"),
-            "instance_id": child(asked, "group_instance_id"),
-            "generation_id": child(asked, "generation_id_or_member_epoch"),
-            "error_code": _first_errors(codes, given.row, well),
-            "offsets": lists(offsets, wanted.row, len(pairs)),
-        },
-    )
+    return assembled(pairs, {
+        "group_id": child(asked, "group_id"),
+        "member_id": child(asked, "member_id"),
+        "instance_id": child(asked, "group_instance_id"),
+        "generation_id": child(asked, "generation_id_or_member_epoch"),
+        "error_code": _first_errors(codes, given.row, well),
+        "offsets": lists(offsets, wanted.row, len(pairs)),
+    })  # fmt: skip
 
 
 def _fetched(topics: pa.Array, rows: NDArray[np.int64], memory: BatchMemory) -> tuple[pa.Array, _Places]:
@@ -284,13 +267,10 @@ def _subscriptions(
     read = found.column(name)
     return records(
         {
-            "topics": child(read, "topics"),
-            "owned": child(read, "owned_partitions"),
-            "generation_id": child(read, "generation_id"),
-            "rack_id": child(read, "rack_id"),
-            "metadata": blobs,
+            "topics": child(read, "topics"), "owned": child(read, "owned_partitions"),
+            "generation_id": child(read, "generation_id"), "rack_id": child(read, "rack_id"), "metadata": blobs,
         }
-    )
+    )  # fmt: skip
 
 
 def _assignments(
@@ -331,26 +311,19 @@ def _joins(pairs: Decoded, memory: BatchMemory) -> pa.RecordBatch:
         }
     )
     session, rebalance = child(asked, "session_timeout_ms"), child(asked, "rebalance_timeout_ms")
-    return assembled(
-        pairs,
-        {
-            "group_id": group_ids,
-            "member_id": child(asked, "member_id"),
-            "instance_id": child(asked, "group_instance_id"),
-            "session_timeout_ms": session,
-            "rebalance_timeout_ms": pc.if_else(pa.array(versions == 0), session, rebalance),
-            "reason": _where(versions >= _JOINS_WITH_REASON, child(asked, "reason")),
-            "protocol_type": kinds,
-            "offered": lists(offered, protocols.row, len(pairs)),
-            "error_code": child(answered, "error_code"),
-            "given_member_id": _not_empty(child(answered, "member_id")),
-            "new_generation_id": child(answered, "generation_id"),
-            "assignor": _not_empty(child(answered, "protocol_name")),
-            "leader_id": _not_empty(child(answered, "leader")),
-            "skip_assignment": _where(versions >= _JOINS_WITH_SKIP, child(answered, "skip_assignment")),
-            "members": lists(listed, members.row, len(pairs), absent(given)),
-        },
-    )
+    return assembled(pairs, {
+        "group_id": group_ids, "member_id": child(asked, "member_id"),
+        "instance_id": child(asked, "group_instance_id"), "session_timeout_ms": session,
+        "rebalance_timeout_ms": pc.if_else(pa.array(versions == 0), session, rebalance),
+        "reason": _where(versions >= _JOINS_WITH_REASON, child(asked, "reason")), "protocol_type": kinds,
+        "offered": lists(offered, protocols.row, len(pairs)), "error_code": child(answered, "error_code"),
+        "given_member_id": _not_empty(child(answered, "member_id")),
+        "new_generation_id": child(answered, "generation_id"),
+        "assignor": _not_empty(child(answered, "protocol_name")),
+        "leader_id": _not_empty(child(answered, "leader")),
+        "skip_assignment": _where(versions >= _JOINS_WITH_SKIP, child(answered, "skip_assignment")),
+        "members": lists(listed, members.row, len(pairs), absent(given)),
+    })  # fmt: skip
 
 
 def _syncs(pairs: Decoded, memory: BatchMemory) -> pa.RecordBatch:
@@ -368,19 +341,12 @@ def _syncs(pairs: Decoded, memory: BatchMemory) -> pa.RecordBatch:
     assignments = records({"member_id": child(given.values, "member_id"), "partitions": partitions})
     codes = child(answered, "error_code")
     fine = pc.fill_null(pc.equal(codes, 0), False).to_numpy(zero_copy_only=False)
-    return assembled(
-        pairs,
-        {
-            "group_id": group_ids,
-            "member_id": child(asked, "member_id"),
-            "instance_id": child(asked, "group_instance_id"),
-            "generation_id": child(asked, "generation_id"),
-            "protocol_type": kinds,
-            "assignments": lists(assignments, given.row, len(pairs)),
-            "error_code": codes,
-            "assignment": _assignments(child(answered, "assignment"), consumers & fine, pairs.responses, memory),
-        },
-    )
+    return assembled(pairs, {
+        "group_id": group_ids, "member_id": child(asked, "member_id"),
+        "instance_id": child(asked, "group_instance_id"), "generation_id": child(asked, "generation_id"),
+        "protocol_type": kinds, "assignments": lists(assignments, given.row, len(pairs)), "error_code": codes,
+        "assignment": _assignments(child(answered, "assignment"), consumers & fine, pairs.responses, memory),
+    })  # fmt: skip
 
 
 # ---- the rare ones, row by row
@@ -408,15 +374,12 @@ def _leaves(pairs: Decoded, _: BatchMemory) -> pa.RecordBatch:
             ]
         )
     kind = arrow_schema(Exchange).field("departures").type
-    return assembled(
-        pairs,
-        {
-            "group_id": child(pairs.asked, "group_id"),
-            "member_id": child(pairs.asked, "member_id"),
-            "error_code": child(pairs.answered, "error_code"),
-            "departures": pa.array(departures, kind),
-        },
-    )
+    return assembled(pairs, {
+        "group_id": child(pairs.asked, "group_id"),
+        "member_id": child(pairs.asked, "member_id"),
+        "error_code": child(pairs.answered, "error_code"),
+        "departures": pa.array(departures, kind),
+    })  # fmt: skip
 
 
 def _departure(member_id: str, instance_id: str | None, reason: str | None, code: int | None) -> dict[str, Any]:

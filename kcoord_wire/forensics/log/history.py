@@ -135,7 +135,7 @@ def log_histories(records: pa.Table) -> list[GroupHistory]:
     )
     index = index.filter(pc.is_valid(index["group"]))
     kind = pa.array([key.kind for key in keys], pa.string()).take(index["key"].combine_chunks())
-    groups = [_Group(name) for name in names.dictionary.to_pylist()]
+    groups = [_LogGroup(name) for name in names.dictionary.to_pylist()]
     for span in _grouped(index, ["group"], [("time", "min"), ("time", "max")]):
         groups[span["group"]].span = (span["time_min"], span["time_max"])
     for unread, note in _UNREAD.items():
@@ -148,7 +148,7 @@ def log_histories(records: pa.Table) -> list[GroupHistory]:
     return [group.history() for group in sorted(groups, key=lambda group: group.name)]
 
 
-class _Group:
+class _LogGroup:
     """What was read of one group.
 
     :ivar span: times of its first and its last record
@@ -297,7 +297,7 @@ def _grouped(rows: pa.Table, by: Sequence[str], aggregates: Sequence[tuple[str, 
 # ---- records of groups
 
 
-def _read_records(rows: pa.Table, index: pa.Table, groups: Sequence[_Group]) -> None:
+def _read_records(rows: pa.Table, index: pa.Table, groups: Sequence[_LogGroup]) -> None:
     """Decode the records of `index`, a table of row, key, group and time, and hand them to their groups."""
     wanted = rows.take(index["row"])
     latest: dict[int, int] = {}
@@ -327,7 +327,7 @@ _NEWEST: Final = registry[_VALUES[0]].valid_versions[-1]
 _NO_ID: Final = bytes(16)
 
 
-def _count_commits(rows: pa.Table, index: pa.Table, keys: Sequence[_Key], groups: Sequence[_Group]) -> None:
+def _count_commits(rows: pa.Table, index: pa.Table, keys: Sequence[_Key], groups: Sequence[_LogGroup]) -> None:
     """Count the commits of `index` by partition and minute, with their times for the groups that have members."""
     if not index.num_rows:
         return
@@ -354,7 +354,7 @@ def _count_commits(rows: pa.Table, index: pa.Table, keys: Sequence[_Key], groups
     _add_times(counts.select(["key", "group", "time"]).filter(has_members), keys, groups)
 
 
-def _add_commits(counts: pa.Table, keys: Sequence[_Key], groups: Sequence[_Group]) -> None:
+def _add_commits(counts: pa.Table, keys: Sequence[_Key], groups: Sequence[_LogGroup]) -> None:
     columns = [("offset", "count"), ("offset", "first"), ("offset", "last")]
     for item in _grouped(counts, ["group", "key", "minute"], columns):
         group, key = groups[item["group"]], keys[item["key"]]
@@ -366,7 +366,7 @@ def _add_commits(counts: pa.Table, keys: Sequence[_Key], groups: Sequence[_Group
         group.commits.sort(key=lambda row: (row.minute_ns, row.topic, row.partition))
 
 
-def _add_times(counts: pa.Table, keys: Sequence[_Key], groups: Sequence[_Group]) -> None:
+def _add_times(counts: pa.Table, keys: Sequence[_Key], groups: Sequence[_LogGroup]) -> None:
     """Give the groups the times of their commits: one sorted column for all, of which each partition has a range."""
     if not counts.num_rows:
         return

@@ -228,17 +228,11 @@ class Ledger:
         self.end_generation(rebalance.started_ns)
         self.generations.append(
             Generation(
-                group_id=self.group_id,
-                generation_id=generation_id,
-                joined_ns=rebalance.started_ns,
-                stable_ns=stable_ns,
-                ended_ns=None,
-                assignor=rebalance.assignor,
-                leader_id=rebalance.leader_id,
-                members=rebalance.members_after,
-                partitions=partitions,
+                group_id=self.group_id, generation_id=generation_id, joined_ns=rebalance.started_ns,
+                stable_ns=stable_ns, ended_ns=None, assignor=rebalance.assignor, leader_id=rebalance.leader_id,
+                members=rebalance.members_after, partitions=partitions,
             )
-        )
+        )  # fmt: skip
 
     def end_generation(self, at: int) -> None:
         if self.generations and self.generations[-1].ended_ns is None:

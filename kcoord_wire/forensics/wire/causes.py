@@ -19,16 +19,10 @@ from kcoord_wire.forensics.wire.traffic import GroupTraffic
 __all__ = ["CauseFinder", "Explanation"]
 
 _MAX_INFERRED: Final = 0.6  # no frame shows that an unanswered request arrived
-_OTHER_STARTS: Final = MappingProxyType(
-    {
-        StartKind.JOINED: "joined",
-        StartKind.STATIC: "came back",
-        StartKind.REJOINED: "joined again",
-        StartKind.LEFT: "left",
-        StartKind.SESSION: "fell silent",
-        StartKind.SYNC: "did not sync",
-    }
-)
+_OTHER_STARTS: Final = MappingProxyType({
+    StartKind.JOINED: "joined", StartKind.STATIC: "came back", StartKind.REJOINED: "joined again",
+    StartKind.LEFT: "left", StartKind.SESSION: "fell silent", StartKind.SYNC: "did not sync",
+})  # fmt: skip
 
 
 @dataclass(slots=True)

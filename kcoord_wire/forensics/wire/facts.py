@@ -349,7 +349,7 @@ class Facts:
         requests = self.background.by_member.get(member.member_id, [])
         before = [request for request in requests if member.left is None or request.asked <= member.left]
         heartbeats = self.background.traffic.heartbeats
-        beat = heartbeats.last_answered_at(member.member_id, None if member.left is None else member.left.time_ns)
+        beat = heartbeats.answered.moment_before(member.member_id, None if member.left is None else member.left.time_ns)
         text = f"the last sign of {describe_member(member)}"
         if beat is not None and (not before or beat > before[-1].asked):
             yield Evidence(*beat, text)
@@ -379,7 +379,9 @@ _WORDS: Final[Mapping[str, Callable[[Facts], object]]] = {
     "topic": lambda facts: facts.changed_topics[0][0] if facts.changed_topics else "",
     "topics": lambda facts: f": {facts.changed_topics[0][0]}" if facts.changed_topics else "",
     "operator": lambda facts: facts.request.client_id or "an operator",
-    "session": lambda facts: _session(facts.member.session_ms),
+    "session": lambda facts: (
+        f" for its session timeout of {facts.member.session_ms / _MS_PER_S:g} s" if facts.member.session_ms else ""
+    ),
     "former_generation": lambda facts: facts.trace.former_join.generation if facts.trace.former_join else "",
     "late_others": lambda facts: _more(sum(why == Why.SYNC for _, why in facts.trace.removed) - 1),
 }
@@ -388,10 +390,6 @@ _WORDS: Final[Mapping[str, Callable[[Facts], object]]] = {
 
 def _count(number: int, noun: str) -> str:
     return f"{number or ''} {noun}{'' if number == 1 else 's'}".strip()
-
-
-def _session(session_ms: int | None) -> str:
-    return f" for its session timeout of {session_ms / _MS_PER_S:g} s" if session_ms else ""
 
 
 def _more(number: int) -> str:

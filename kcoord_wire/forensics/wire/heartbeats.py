@@ -41,6 +41,8 @@ class Heartbeats:
 
     :param table: a table of `model.Exchange`
     :param chosen: which of its rows these are
+    :ivar answered: times of the answered ones
+    :ivar unanswered: times of those without a response
     :ivar first: the first sign of each member, in order of time
     :ivar connections: the connections that each member used
     :ivar modern: member ids of the KIP-848 protocol
@@ -54,8 +56,8 @@ class Heartbeats:
         beats = pc.and_(answered, pc.equal(rows["api"], _rank(names["api"], "Heartbeat")))
         calm = rows["asked_ns"].filter(beats).combine_chunks()
         self.calm = _longs(calm.take(pc.sort_indices(calm)))
-        self._answered = _Times(rows.filter(answered), names)
-        self._unanswered = _Times(rows.filter(pc.invert(answered)), names)
+        self.answered = Times(rows.filter(answered), names)
+        self.unanswered = Times(rows.filter(pc.invert(answered)), names)
         self.first = _first_signs(rows, names)
         self.connections = _connections(rows, names)
         self.versions = _highest_versions(rows, names)
@@ -63,28 +65,8 @@ class Heartbeats:
 
     def last(self, member_id: str) -> int | None:
         """When the member last sent one, answered or not."""
-        ends = [times.last(member_id) for times in (self._answered, self._unanswered)]
+        ends = [times.last(member_id) for times in (self.answered, self.unanswered)]
         return max((end for end in ends if end is not None), default=None)
-
-    def last_answered_at(self, member_id: str, until_ns: int | None) -> Moment | None:
-        """The moment of the member's last answered one up to a time."""
-        return self._answered.moment_before(member_id, until_ns)
-
-    def last_answered(self, member_id: str) -> int | None:
-        """When the member last sent one that was answered."""
-        return self._answered.last(member_id)
-
-    def last_answered_before(self, member_id: str, until_ns: int) -> int | None:
-        """The same, before a time."""
-        return self._answered.before(member_id, -1, until_ns)
-
-    def next_answered(self, member_id: str, after_ns: int) -> int | None:
-        """When the member next sent one that was answered."""
-        return self._answered.after(member_id, after_ns)
-
-    def unanswered_between(self, member_id: str, from_ns: int, to_ns: int) -> int | None:
-        """The member's last one without a response between two times."""
-        return self._unanswered.before(member_id, from_ns, to_ns)
 
     def next_calm(self, after_ns: int) -> int | None:
         """The next heartbeat that was answered without error."""
@@ -110,17 +92,17 @@ class Heartbeats:
         :param session_ns: members with their session timeout
         :param horizon_ns: where the source ends
         """
-        gaps = self._answered.gaps(min(session_ns.values(), default=NEVER_NS))
+        gaps = self.answered.gaps(min(session_ns.values(), default=NEVER_NS))
         found = []
         for member_id, session in session_ns.items():
-            marks = sorted({*alive.get(member_id, ()), *gaps.get(member_id, ()), *self._answered.ends(member_id)})
+            marks = sorted({*alive.get(member_id, ()), *gaps.get(member_id, ()), *self.answered.ends(member_id)})
             for start, end in zip(marks, [*marks[1:], horizon_ns + 1], strict=True):
-                if end - start > session and not self._answered.any_between(member_id, start, end):
+                if end - start > session and self.answered.before(member_id, end, start) is None:
                     found.append((member_id, start))
         return sorted(found, key=lambda silence: (silence[1], silence[0]))
 
 
-class _Times:
+class Times:
     """The times of each member's rows, in one column sorted by member and time."""
 
     def __init__(self, table: pa.Table, names: Names) -> None:
@@ -141,22 +123,19 @@ class _Times:
         at = bisect_right(self._at, after_ns, start, end)
         return self._at[at] if at < end else None
 
-    def before(self, member_id: str, from_ns: int, to_ns: int) -> int | None:
+    def before(self, member_id: str, to_ns: int, from_ns: int = -1) -> int | None:
         start, end = self._slices.get(member_id, (0, 0))
         at = bisect_left(self._at, to_ns, start, end)
         return self._at[at - 1] if at > start and self._at[at - 1] > from_ns else None
 
     def moment_before(self, member_id: str, until_ns: int | None) -> Moment | None:
+        """The moment of the member's last row up to a time; None for the last of all."""
         start, end = self._slices.get(member_id, (0, 0))
         at = end if until_ns is None else bisect_right(self._at, until_ns, start, end)
         if at <= start:
             return None
         row = self._table.slice(at - 1, 1)
         return Moment(self._at[at - 1], self._names["source"][row["source"][0].as_py()], row["seq"][0].as_py())
-
-    def any_between(self, member_id: str, from_ns: int, to_ns: int) -> bool:
-        found = self.after(member_id, from_ns)
-        return found is not None and found < to_ns
 
     def gaps(self, least_ns: int) -> dict[str, list[int]]:
         """The times on both sides of each gap of at least this length, by member."""
@@ -213,14 +192,11 @@ def _first_signs(rows: pa.Table, names: Names) -> dict[str, FirstSign]:
 
     found = {
         member_id: FirstSign(
-            Moment(item["asked_ns"], name(item, "source") or "", item["seq"]),
-            item["generation_id"],
-            name(item, "instance_id"),
-            name(item, "client_id"),
-            name(item, "client_host") or "",
+            Moment(item["asked_ns"], name(item, "source") or "", item["seq"]), item["generation_id"],
+            name(item, "instance_id"), name(item, "client_id"), name(item, "client_host") or "",
         )
         for member_id, item in zip(starts, firsts, strict=True)
-    }
+    }  # fmt: skip
     return dict(sorted(found.items(), key=lambda entry: entry[1].at))
 
 

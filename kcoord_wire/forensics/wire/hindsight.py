@@ -55,7 +55,7 @@ class Hindsight:
     def last_alive(self, member_id: str) -> int:
         """When a member was last answered as one; 0 for never."""
         times = self.alive.get(member_id)
-        beat = self.traffic.heartbeats.last_answered(member_id)
+        beat = self.traffic.heartbeats.answered.last(member_id)
         return max(times[-1] if times else 0, beat or 0)
 
     def next_alive(self, member_id: str, after_ns: int) -> int | None:
@@ -63,14 +63,14 @@ class Hindsight:
         times = self.alive.get(member_id, [])
         at = bisect_right(times, after_ns)
         request = times[at] if at < len(times) else None
-        beat = self.traffic.heartbeats.next_answered(member_id, after_ns)
+        beat = self.traffic.heartbeats.answered.after(member_id, after_ns)
         return min((time for time in (request, beat) if time is not None), default=None)
 
     def alive_before(self, member_id: str, until_ns: int) -> int:
         """When a member was last answered as one up to a time; 0 for never."""
         times = self.alive.get(member_id, [])
         at = bisect_right(times, until_ns)
-        beat = self.traffic.heartbeats.last_answered_before(member_id, until_ns)
+        beat = self.traffic.heartbeats.answered.before(member_id, until_ns)
         return max(times[at - 1] if at else 0, beat or 0)
 
     def calm_until_next_sign(self, now_ns: int) -> int | None:

@@ -172,7 +172,7 @@ class _JoinFinder:
     def _is_joined_again(self, request: GroupRequest) -> bool:
         """Whether a generation is joined once more from this request on: a member waited, or leads."""
         return any(
-            other.members or _waited(other)
+            other.members or _answered_at(other).time_ns - other.due.time_ns > PARKED_NS
             for other in self._answered
             if other.new_generation == request.new_generation and other.due >= request.due
         )
@@ -225,7 +225,3 @@ class _JoinFinder:
 
 def _answered_at(request: GroupRequest) -> Moment:
     return request.answered or request.asked
-
-
-def _waited(request: GroupRequest) -> bool:
-    return request.answered is not None and request.answered.time_ns - request.due.time_ns > PARKED_NS

@@ -183,7 +183,7 @@ class EpochHistory:
         """The third heartbeat of a member after a time: all members have the same interval, whatever it is."""
         at: int | None = after_ns
         for _ in range(_MISSED_HEARTBEATS):
-            at = None if at is None else self._read.traffic.heartbeats.next_answered(member.member_id, at)
+            at = None if at is None else self._read.traffic.heartbeats.answered.after(member.member_id, at)
         return at
 
     def _last_seen(self, member: EpochMember, until_ns: int | None) -> int:
@@ -191,7 +191,7 @@ class EpochHistory:
         if until_ns is None:
             beat, until_ns = heartbeats.last(member.member_id), NEVER_NS
         else:
-            beat = heartbeats.last_answered_before(member.member_id, until_ns)
+            beat = heartbeats.answered.before(member.member_id, until_ns)
         seen = [member.since, *(each.at for each in member.received), *(each.at for each in member.reports)]
         return max([beat or 0, *(at.time_ns for at in seen if at.time_ns <= until_ns)])
 

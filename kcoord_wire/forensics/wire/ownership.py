@@ -126,17 +126,11 @@ def ownership_rows(group_id: str, holdings: Iterable[Holding]) -> list[Ownership
     """Return the rows of the ownership table, in order of time."""
     rows = [
         Ownership(
-            group_id,
-            holding.partition[0],
-            holding.partition[1],
-            holding.member.member_id,
-            holding.member.client_id,
-            holding.generation,
-            holding.from_ns,
-            holding.to_ns,
+            group_id, holding.partition[0], holding.partition[1], holding.member.member_id, holding.member.client_id,
+            holding.generation, holding.from_ns, holding.to_ns,
         )
         for holding in holdings
-    ]
+    ]  # fmt: skip
     return sorted(rows, key=lambda row: (row.from_ns, row.topic, row.partition, row.member_id))
 
 

@@ -473,7 +473,7 @@ class Replay(GroupState):
             return
         calm_ns = self.hindsight.calm_until_next_sign(at.time_ns)
         if calm_ns is not None:  # no member was joining until then, so that it was still in the group
-            unanswered = self._traffic.heartbeats.unanswered_between(member_id, start_ns, at.time_ns)
+            unanswered = self._traffic.heartbeats.unanswered.before(member_id, at.time_ns, start_ns)
             end_ns = 0 if unanswered is None else unanswered + (member.session_ms or 0) * NS_PER_MS
             self._plan_timer(end_ns if end_ns > at.time_ns else calm_ns, self._expire_session, member_id, start_ns)
             return

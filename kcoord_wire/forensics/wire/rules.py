@@ -33,7 +33,7 @@ from kcoord_wire.forensics.wire.facts import MAX_CITED, Facts, describe_member, 
 from kcoord_wire.forensics.wire.trace import StartKind
 from kcoord_wire.forensics.wire.traffic import GroupRequest
 
-__all__ = ["EPOCH_RULES", "RULES", "UNKNOWN", "EpochRule", "Rule"]
+__all__ = ["EPOCH_RULES", "RULES", "UNKNOWN", "CauseRule", "EpochRule"]
 
 UNKNOWN: Final = "unknown"
 """The name of the rules that find no cause."""
@@ -43,7 +43,7 @@ Citation = Callable[[Facts], Iterable[Evidence]]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class CauseRule:
     """One way in which a rebalance starts.
 
     :ivar name: shared by rules that find the same thing in different ways
@@ -156,26 +156,26 @@ def _states_no_reason(facts: Facts) -> bool:
 
 def _after_failover(
     starts: frozenset[StartKind], holds: Condition, what: str, confidence: float, *evidence: Citation
-) -> tuple[Rule, Rule]:
+) -> tuple[CauseRule, CauseRule]:
     """The two rules for a member that comes back because the coordinator was lost."""
     sentence = f"the coordinator was lost ({{signs}}), and {what}"
     cited = (Facts.failover_signs, *evidence)
     return (
-        Rule(
+        CauseRule(
             "broken off", starts,
             "the loss of the coordinator broke off the JoinGroup or SyncGroup that the member had sent before",
             lambda facts: facts.start.is_repeat and holds(facts),
             Cause.COORDINATOR_FAILOVER, confidence, sentence, cited,
         ),
-        Rule(
+        CauseRule(
             "forgotten", starts, "after the loss of the coordinator, the member was rejected",
             holds, Cause.COORDINATOR_FAILOVER, confidence, sentence, cited,
         ),
     )  # fmt: skip
 
 
-def _repeated(name: str, cause: Cause) -> Rule:
-    return Rule(
+def _repeated(name: str, cause: Cause) -> CauseRule:
+    return CauseRule(
         name, _REJOINED,
         f'the member\'s join before that, which the rule "{name}" explains, led to no assignment',
         lambda facts: facts.repeats == name,
@@ -184,8 +184,8 @@ def _repeated(name: str, cause: Cause) -> Rule:
     )  # fmt: skip
 
 
-RULES: Final[tuple[Rule, ...]] = (
-    Rule(
+RULES: Final[tuple[CauseRule, ...]] = (
+    CauseRule(
         "too large", _ANY, "a coordinator that has just loaded the group refuses members for its size",
         lambda facts: bool(facts.refused_for_size),
         Cause.GROUP_TOO_LARGE, 0.8, "the coordinator came back with a group.max.size below the size of the group",
@@ -195,44 +195,44 @@ RULES: Final[tuple[Rule, ...]] = (
     *_after_failover(
         _JOINED, lambda facts: facts.start.failover is not None, "{who} had to rejoin", 0.9, _joins_as_new
     ),
-    Rule(
+    CauseRule(
         "did not poll", _JOINED, "the client states that max.poll.interval.ms was exceeded",
         lambda facts: says_poll_timeout(facts.reason),
         Cause.POLL_TIMEOUT, 1.0, "{who} had not polled in time and joins again", (_joins_as_new,),
     ),
-    Rule(
+    CauseRule(
         "missed the join", _JOINED, "the same process was removed because it had not rejoined in time",
         lambda facts: facts.missed_a_join,
         Cause.REBALANCE_TIMEOUT, 0.95, "{who} missed the join of {missed} and came back",
         (_joins_as_new, _former_rejection),
         ("only its connection shows that it is the same process", 0.7), lambda facts: not facts.was_rejected,
     ),
-    Rule(
+    CauseRule(
         "new", _JOINED, "the client was in the group before, under another member id",
         lambda facts: facts.former_life is not None,
         Cause.NEW_MEMBER, 1.0, "{who} joined as a new member; it had been {former_end}", (_joins_as_new,),
     ),
-    Rule("new", _JOINED, "else", _always, Cause.NEW_MEMBER, 1.0, "{who} joined as a new member", (_joins_as_new,)),
+    CauseRule("new", _JOINED, "else", _always, Cause.NEW_MEMBER, 1.0, "{who} joined as a new member", (_joins_as_new,)),
     # A JoinGroup with a known instance id.
     *_after_failover(
         _STATIC,
         lambda facts: facts.start.failover is not None and facts.start.failover.begin <= facts.request.asked,
         "{who} had to rejoin", 0.8, _joins_as_static,
     ),
-    Rule(
+    CauseRule(
         "replaced", _STATIC, "it interrupts the assignment of the generation before",
         lambda facts: facts.trace.former_join is not None and facts.trace.former_join.leader_sync is None,
         Cause.STATIC_REPLACED, 1.0,
         "{who} took its former place while the members waited for their assignment",
         (_joins_as_static,),
     ),
-    Rule(
+    CauseRule(
         "replaced", _STATIC, "it offers other assignors than the member that it replaces",
         lambda facts: facts.offers_other_assignors,
         Cause.STATIC_REPLACED, 1.0, "{who} took its former place with other assignors ({new_assignors})",
         (_joins_as_static,),
     ),
-    Rule(
+    CauseRule(
         "replaced", _STATIC, "else", _always, Cause.STATIC_REPLACED, 1.0,
         "{who} took its former place, and the coordinator rebalanced", (_joins_as_static,),
     ),
@@ -241,12 +241,12 @@ RULES: Final[tuple[Rule, ...]] = (
         _REJOINED, lambda facts: facts.start.failover is not None, "{lead}{who} joined again", 0.9,
         _joins_again, _rejection,
     ),
-    Rule(
+    CauseRule(
         "did not poll", _REJOINED, "the client states that max.poll.interval.ms was exceeded",
         lambda facts: says_poll_timeout(facts.reason),
         Cause.POLL_TIMEOUT, 1.0, "{lead}{who} had not polled in time and joins again", (_joins_again,),
     ),
-    Rule(
+    CauseRule(
         "gave up partitions", _REJOINED, "the last assignment took partitions from the member, or the client states it",
         lambda facts: bool(facts.start.gave_up)
         or says(facts.reason, "revoke partitions", "partitions were given up"),
@@ -255,31 +255,31 @@ RULES: Final[tuple[Rule, ...]] = (
         (_joins_again, _taken_away),
         ("the client states no reason", 0.95), _states_no_reason,
     ),
-    Rule(
+    CauseRule(
         "assignors", _REJOINED, "it offers other assignors than before",
         lambda facts: facts.offers_other_assignors,
         Cause.ASSIGNORS_CHANGED, 1.0, "{lead}{who} offers {new_assignors} in place of {old_assignors}",
         (_joins_again, _former_join("before, it offered {old_assignors}")),
     ),
-    Rule(
+    CauseRule(
         "subscription", _REJOINED, "it subscribes to other topics than before",
         lambda facts: facts.former is not None and facts.former.subscribed != facts.request.subscribed,
         Cause.SUBSCRIPTION_CHANGED, 1.0, "{lead}{who} {difference}",
         (_joins_again, _former_join("before, it subscribed to {old_topics}")),
     ),
-    Rule(
+    CauseRule(
         "topics", _REJOINED, "the client states that topics have changed",
         lambda facts: says(facts.reason, "metadata has changed", "topics have changed"),
         Cause.TOPICS_CHANGED, 1.0, "{lead}{who} saw topics change{topics}",
         (_joins_again, Facts.topic_sizes),
     ),
-    Rule(
+    CauseRule(
         "topics", _REJOINED,
         "the leader received Metadata in which a topic of the group has another size than at the last assignment",
         lambda facts: facts.may_see_topics and bool(facts.changed_topics),
         Cause.TOPICS_CHANGED, 0.9, "{lead}{who} joined again after {topic}", (_joins_again, Facts.topic_sizes),
     ),
-    Rule(
+    CauseRule(
         "topics", _REJOINED, "the leader then assigned partitions of a known topic that no member had before",
         lambda facts: facts.may_see_topics and bool(facts.grown),
         Cause.TOPICS_CHANGED, 0.8,
@@ -290,92 +290,92 @@ RULES: Final[tuple[Rule, ...]] = (
     _repeated("subscription", Cause.SUBSCRIPTION_CHANGED),
     _repeated("metadata", Cause.SUBSCRIPTION_CHANGED),
     _repeated("assignors", Cause.ASSIGNORS_CHANGED),
-    Rule(
+    CauseRule(
         "missed, not removed", _REJOINED, "a static member was not part of the last completed join",
         lambda facts: facts.start.missed is not None,
         Cause.REBALANCE_TIMEOUT, 0.9, "{who} (static) missed the join of {missed} and rejoined later",
         (_joins_again, _rejection),
     ),
-    Rule(
+    CauseRule(
         "leader", _REJOINED, "the leader joins again without anything new",
         lambda facts: facts.start.leads,
         Cause.LEADER_REJOINED, 1.0, "the leader {who} joined again{stated}", (_joins_again, _rejection),
         ("the client states no reason", 0.8), _states_no_reason,
     ),
-    Rule(
+    CauseRule(
         UNKNOWN, _REJOINED, "the member's join before that is not in the source",
         lambda facts: facts.former is None,
         Cause.UNKNOWN, 0.2, "{who} joined again; what it did before is not in the source", (_joins_again,),
     ),
-    Rule(
+    CauseRule(
         "metadata", _REJOINED, "else: only other bytes of its subscription are new", _always,
         Cause.SUBSCRIPTION_CHANGED, 0.7,
         "{who} joined again with the same topics, but other bytes in its subscription{stated}",
         (_joins_again, _former_join("its join before that had other bytes in its subscription"), _rejection),
     ),
     # A LeaveGroup.
-    Rule(
+    CauseRule(
         "did not poll", _LEFT, "the client states that max.poll.interval.ms was exceeded",
         lambda facts: says_poll_timeout(facts.reason),
         Cause.POLL_TIMEOUT, 1.0, "{who} left because its application did not poll", (_leaves,),
         _UNANSWERED, _is_unanswered,
     ),
-    Rule(
+    CauseRule(
         "left", _LEFT, "an operator removed the member",
         lambda facts: facts.removed_by_another,
         Cause.MEMBER_LEFT, 1.0, "{who} was removed by {operator}", (_leaves,), _UNANSWERED, _is_unanswered,
     ),
-    Rule(
+    CauseRule(
         "did not poll", _LEFT, "no reason is stated, and the member joins again over the same connection",
         lambda facts: facts.background.did_not_poll(facts.member)
         and facts.background.goes_on(facts.request) is not None,
         Cause.POLL_TIMEOUT, 0.6, "{who} left, but did not close: most likely its application did not poll in time",
         (_leaves, _later_join),
     ),
-    Rule(
+    CauseRule(
         "did not poll", _LEFT, "no reason is stated, and the connection stays open",
         lambda facts: facts.background.did_not_poll(facts.member),
         Cause.POLL_TIMEOUT, 0.5,
         "{who} left, but kept its connection open: most likely its application did not poll in time", (_leaves,),
     ),
-    Rule(
+    CauseRule(
         "left", _LEFT, "else", _always, Cause.MEMBER_LEFT, 1.0, "{who} left{said}", (_leaves,),
         _UNANSWERED, _is_unanswered,
     ),
     # Timers.
-    Rule(
+    CauseRule(
         "session", _SESSION, "a member sent nothing, and was answered nothing, for its session timeout", _always,
         Cause.SESSION_EXPIRED, 0.95, "{who} sent nothing{session}",
         (Facts.last_seen, _rejection_afterwards),
         ("the coordinator does not reject the member afterwards", 0.9),
         lambda facts: not facts.is_missed_by_coordinator,
     ),
-    Rule(
+    CauseRule(
         "sync", _SYNC, "a member joined, and sent no SyncGroup within the rebalance timeout", _always,
         Cause.SYNC_EXPIRED, 0.9,
         "{who}{late_others} had joined, but did not send SyncGroup within the rebalance timeout",
         (Facts.last_seen, _former_generation),
     ),
-    Rule(
+    CauseRule(
         "session", _VANISHED, "a member whose session timeout is not known is not part of the next join", _always,
         Cause.SESSION_EXPIRED, 0.5, "{who} fell silent; its session timeout is not in the source",
         (Facts.last_seen,),
     ),
     # Nothing in the source.
-    Rule(
+    CauseRule(
         "too large", _HIDDEN, "a heartbeat shows that a group rebalances that has just been loaded, before any join",
         lambda facts: facts.began_by_itself,
         Cause.GROUP_TOO_LARGE, 0.5,
         "the coordinator made the group rebalance as soon as it was back: "
         "most likely group.max.size is below the size of the group",
     ),
-    Rule(
+    CauseRule(
         "forgotten", _HIDDEN, "it follows a loss of the coordinator",
         lambda facts: facts.start.failover is not None,
         Cause.COORDINATOR_FAILOVER, 0.5, "the coordinator was lost ({signs}), and the group rebalanced after it",
         (Facts.failover_signs,),
     ),
-    Rule(
+    CauseRule(
         UNKNOWN, _HIDDEN, "else", _always, Cause.UNKNOWN, 0.2, "nothing in the source started it", (),
         ("no exchange shows it either", 0.1), lambda facts: facts.trace.shown_by is None,
     ),
@@ -389,7 +389,7 @@ RULES: Final[tuple[Rule, ...]] = (
 class EpochRule:
     """One way in which the epoch of a KIP-848 group rises.
 
-    :ivar name: as in `Rule`
+    :ivar name: as in `CauseRule`
     :ivar when: the condition in words; `kip848_members` and `kip848` evaluate it
     :ivar sentence: for people; ``{who}`` is the member, ``{what}`` what it asks for
     """

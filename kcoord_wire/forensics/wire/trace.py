@@ -13,7 +13,7 @@ from typing import Final
 from kcoord_wire.forensics.wire.failovers import Failover
 from kcoord_wire.forensics.wire.joins import Join
 from kcoord_wire.forensics.wire.moments import Moment
-from kcoord_wire.forensics.wire.traffic import GroupRequest, Leaver, Offer, Partition
+from kcoord_wire.forensics.wire.traffic import GroupRequest, Leaver, OfferedAssignor, Partition
 
 __all__ = [
     "COMPLETING", "EMPTY", "PREPARING", "STABLE", "UNKNOWN_STATE", "MemberTrace", "RebalanceTrace", "Start",
@@ -105,7 +105,7 @@ class MemberTrace:
         return self.joins[-1] if self.joins else None
 
 
-def is_cooperative(offers: Iterable[Offer]) -> bool:
+def is_cooperative(offers: Iterable[OfferedAssignor]) -> bool:
     """Whether a client keeps its partitions while it rejoins: it does if every assignor that it offers allows that."""
     offered = list(offers)
     named = bool(offered) and all("cooperative" in offer.assignor for offer in offered)

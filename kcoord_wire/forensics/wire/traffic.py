@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from kcoord_wire.forensics.wire.joins import Join
 
 __all__ = [
-    "GroupRequest", "GroupTraffic", "Leaver", "ListedMember", "Offer", "Partition", "Sighting", "TopicSightings",
-    "read_sightings", "read_traffic",
+    "GroupRequest", "GroupTraffic", "Leaver", "ListedMember", "OfferedAssignor", "Partition", "Sighting",
+    "TopicSightings", "read_sightings", "read_traffic",
 ]  # fmt: skip
 
 Partition = tuple[str, int]
@@ -39,7 +39,7 @@ _COMMIT_COLUMNS: Final = ["source", "seq", "connection", "asked_ns", "error_code
 _DEFAULTS: Final = (("api", ""), ("source", ""), ("seq", 0), ("connection", ""), ("member_id", ""))
 
 
-class Offer(NamedTuple):
+class OfferedAssignor(NamedTuple):
     """An assignor that a member offers, with its subscription.
 
     :ivar topics: None if the blob is not a consumer's subscription
@@ -99,7 +99,7 @@ class GroupRequest:
     rebalance_ms: int | None
     reason: str | None
     protocol_type: str | None
-    offers: tuple[Offer, ...]
+    offers: tuple[OfferedAssignor, ...]
     given_id: str
     new_generation: int | None
     assignor: str | None
@@ -255,7 +255,11 @@ def _request(item: dict[str, Any]) -> GroupRequest:
         new_generation=item["new_generation_id"], assignor=item["assignor"], leader_id=item["leader_id"],
         members={listed["member_id"]: _listed(listed) for listed in _present(item["members"]) if listed["member_id"]},
         assignments=_assignments(item["assignments"]), assignment=_partitions(item["assignment"]),
-        leavers=tuple(_leaver(left) for left in _present(item["departures"])), topics=_names(item["topics"]),
+        leavers=tuple(
+            Leaver(left["member_id"] or "", left["instance_id"], left["reason"] or None, left["error_code"])
+            for left in _present(item["departures"])
+        ),
+        topics=_names(item["topics"]),
         topic_regex=item["topic_regex"] or None, owned=_partitions(item["owned"]),
     )  # fmt: skip
 
@@ -271,9 +275,9 @@ def _present(items: Sequence[dict[str, Any] | None] | None) -> Iterable[dict[str
     return (item for item in items or () if item is not None)
 
 
-def _offer(item: dict[str, Any]) -> Offer:
+def _offer(item: dict[str, Any]) -> OfferedAssignor:
     subscription = item["subscription"] or {}
-    return Offer(
+    return OfferedAssignor(
         item["assignor"] or "",
         _names(subscription.get("topics")),
         _partitions(subscription.get("owned")),
@@ -292,10 +296,6 @@ def _assignments(items: Sequence[dict[str, Any] | None] | None) -> dict[str, fro
         for item in _present(items)
         if item["member_id"] is not None
     }
-
-
-def _leaver(item: dict[str, Any]) -> Leaver:
-    return Leaver(item["member_id"] or "", item["instance_id"], item["reason"] or None, item["error_code"])
 
 
 def _names(items: Sequence[str | None] | None) -> tuple[str, ...] | None:

@@ -42,10 +42,10 @@ def test_answered_and_unanswered_ones_are_kept_apart() -> None:
     script.beat("c1", 1_000, 1)
     script.add("Heartbeat", "c1", 2_000, None, generation_id=1)
     beats = script.traffic().heartbeats
-    assert (beats.last("c1-id"), beats.last_answered("c1-id")) == (at(2_000), at(1_000))
-    assert beats.unanswered_between("c1-id", at(1_000), at(3_000)) == at(2_000)
-    assert beats.next_answered("c1-id", at(1_000)) is None
-    moment = beats.last_answered_at("c1-id", None)
+    assert (beats.last("c1-id"), beats.answered.last("c1-id")) == (at(2_000), at(1_000))
+    assert beats.unanswered.before("c1-id", at(3_000), at(1_000)) == at(2_000)
+    assert beats.answered.after("c1-id", at(1_000)) is None
+    moment = beats.answered.moment_before("c1-id", None)
     assert moment is not None
     assert (moment.time_ns, moment.source) == (at(1_000), "script")
     assert (beats.next_calm(at(0)), beats.is_calm(at(0), at(1_000)), beats.last_calm(at(0), at(2_000))) == (

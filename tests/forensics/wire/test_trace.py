@@ -6,7 +6,7 @@ import pytest
 
 from kcoord_wire.forensics.wire.moments import BEGIN
 from kcoord_wire.forensics.wire.trace import MemberTrace, is_cooperative
-from kcoord_wire.forensics.wire.traffic import Offer
+from kcoord_wire.forensics.wire.traffic import OfferedAssignor
 from tests.support.exchange_script import Script
 
 
@@ -37,4 +37,4 @@ def test_timeouts_are_those_of_the_last_join_that_has_them() -> None:
 def test_a_client_is_cooperative_if_all_its_assignors_are(
     assignors: list[str], owned: frozenset[tuple[str, int]] | None, cooperative: bool
 ) -> None:
-    assert is_cooperative([Offer(name, None, owned, b"") for name in assignors]) is cooperative
+    assert is_cooperative([OfferedAssignor(name, None, owned, b"") for name in assignors]) is cooperative
