@@ -51,7 +51,7 @@ sys.meta_path.insert(0, Broken())
 
 
 @pytest.mark.parametrize(
-    ("wanted", "before", "told"),
+    ("wanted", "before", "expected"),
     [
         (None, "", "native"),
         ("auto", "", "native"),
@@ -62,9 +62,9 @@ sys.meta_path.insert(0, Broken())
     ],
     ids=["default", "auto", "native", "python", "python-beside-stale", "auto-without-native"],
 )
-def test_the_backend_that_is_told(wanted: str | None, before: str, told: str) -> None:
+def test_the_environment_chooses_the_backend(wanted: str | None, before: str, expected: str) -> None:
     done = run(wanted, before + TELL)
-    assert (done.returncode, done.stdout.strip()) == (0, told), done.stderr
+    assert (done.returncode, done.stdout.strip()) == (0, expected), done.stderr
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_the_backend_that_is_told(wanted: str | None, before: str, told: str) ->
     ],
     ids=["unknown", "native-without-native", "stale", "broken"],
 )
-def test_what_is_refused(wanted: str, before: str, complaint: str) -> None:
+def test_an_unusable_backend_is_refused(wanted: str, before: str, complaint: str) -> None:
     done = run(wanted, before + TELL)
     assert done.returncode != 0
     assert complaint in done.stderr
@@ -91,6 +91,6 @@ def test_the_native_core_has_the_numbers_of_the_plan() -> None:
     } == native.PLAN_FORMAT
 
 
-def test_the_environment_decided_here() -> None:
+def test_these_tests_run_the_chosen_backend() -> None:
     wanted = os.environ.get("KCOORD_WIRE_BACKEND", "auto")
     assert backend.backend == ("native" if wanted == "auto" else wanted)

@@ -157,7 +157,7 @@ def test_unsigned_numbers_and_uuids(backend: str) -> None:
         (["RequestHeader", "JoinGroupRequest"], {"form": "message"}, ValueError, "RequestHeader has no key"),
     ],
 )
-def test_what_cannot_be_asked_for(
+def test_unsuitable_messages_forms_and_columns_are_refused(
     backend: str, messages: Any, options: dict[str, Any], error: type[Exception], said: str
 ) -> None:
     with pytest.raises(error, match=said):
@@ -170,10 +170,10 @@ def test_a_union_has_no_columns(backend: str) -> None:
         decoder(backend, ["Everything"], form="message", registry=registry)
 
 
-# ---- what is told
+# ---- keys and versions
 
 
-def test_what_cannot_be_decoded(backend: str) -> None:
+def test_unsuitable_arrays_are_refused(backend: str) -> None:
     requests = decoder(backend, ["JoinGroupRequest"])
     responses = decoder(backend, ["JoinGroupResponse"], form="response")
     frames = pa.array([frame(), frame()])
@@ -194,7 +194,7 @@ def test_what_cannot_be_decoded(backend: str) -> None:
         responses.decode(frames, keys=11, versions=pa.array([9]))
 
 
-def test_rows_that_are_not_ours_are_null(backend: str) -> None:
+def test_rows_of_other_messages_are_null(backend: str) -> None:
     responses = decoder(backend, ["JoinGroupResponse", "HeartbeatResponse"], form="response")
     body = kw.encode_response(kw.HeartbeatResponse(), 4, correlation_id=5)
     keys = pa.array([12, None, 12, 999, 12, 2**40, -1])
@@ -210,8 +210,8 @@ def test_rows_that_are_not_ours_are_null(backend: str) -> None:
     assert again.to_pylist() == batch.to_pylist()[2:]
 
 
-def test_one_message_may_be_told_its_keys_or_not(backend: str) -> None:
-    """A value's record type chooses; where nobody tells it, the one message is meant."""
+def test_keys_are_optional_for_one_message(backend: str) -> None:
+    """A value's record type chooses; without one, the decoder has only one message."""
     made = decoder(backend, ["OffsetCommitValue"], form="prefixed", columns=["offset"])
     value = kw.encode_prefixed(kw.OffsetCommitValue(offset=5), 3)
     frames = pa.array([value] * 9)
@@ -284,12 +284,12 @@ def test_every_kind_of_binary(backend: str, kind: pa.DataType, views: bool) -> N
     assert made.decode(pa.array([None, None], kind)).column("error").null_count == 2
 
 
-def test_no_rows_and_no_frames(backend: str) -> None:
-    for form, told in (("request", {}), ("response", {"keys": 11, "versions": 9}), ("message", {"versions": 9})):
+def test_empty_batches_and_null_frames_are_decoded(backend: str) -> None:
+    for form, given in (("request", {}), ("response", {"keys": 11, "versions": 9}), ("message", {"versions": 9})):
         name = "JoinGroupResponse" if form == "response" else "JoinGroupRequest"
         made = decoder(backend, [name], form=form)
         for frames in (pa.array([], pa.binary()), pa.nulls(3, pa.binary())):
-            batch = made.decode(frames, **told)
+            batch = made.decode(frames, **given)
             batch.validate(full=True)
             assert batch.num_rows == len(frames)
             assert all(column.null_count == len(frames) for column in batch.columns)
@@ -331,7 +331,7 @@ def run(wanted: str, program: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("wanted", "before", "told"),
+    ("wanted", "before", "expected_decoder"),
     [
         ("python", "", "kcoord_wire.codec.columns.pure"),
         ("python", STALE, "kcoord_wire.codec.columns.pure"),
@@ -340,10 +340,10 @@ def run(wanted: str, program: str) -> subprocess.CompletedProcess[str]:
         ("auto", STALE, "built for another plan format: rebuild it with make native"),
     ],
 )
-def test_which_decoder_runs(wanted: str, before: str, told: str) -> None:
+def test_the_environment_chooses_the_decoder(wanted: str, before: str, expected_decoder: str) -> None:
     done = run(wanted, before + TELL)
-    assert told in (done.stdout if done.returncode == 0 else done.stderr.splitlines()[-1])
-    assert (done.returncode == 0) == told.startswith("kcoord_wire.codec")
+    assert expected_decoder in (done.stdout if done.returncode == 0 else done.stderr.splitlines()[-1])
+    assert (done.returncode == 0) == expected_decoder.startswith("kcoord_wire.codec")
 
 
 def test_the_native_decoder_has_the_numbers_of_the_plan() -> None:

@@ -52,7 +52,7 @@ CLAIMS = [
 ]
 
 
-def test_claims_take_nothing(backend: str) -> None:
+def test_claimed_counts_allocate_nothing(backend: str) -> None:
     rows = [body for _, body, _, _ in CLAIMS for _ in range(70)]
     versions = pa.array([version for version, *_ in CLAIMS for _ in range(70)])
     made = decoder(backend, ["JoinGroupResponse"], form="message")
@@ -120,7 +120,7 @@ print("fine")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BACKENDS)
-def test_claims_do_not_even_ask(name: str) -> None:
+def test_claimed_counts_request_no_memory(name: str) -> None:
     """With little more address space than the process has, so that a large request could not be granted."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],

@@ -1,7 +1,7 @@
 """Columns hold what the message codec gives, and the native decoder what the pure one does: every message and version.
 
 The samples are cut everywhere and changed everywhere (in places, where they are long), strict and lenient, copied and
-viewed; good and bad rows stand beside each other, in runs of one version and shuffled.
+viewed; good and bad rows are mixed, in runs of one version and shuffled.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ CODECS = [(codec, kw.registry) for codec in kw.registry.values() if has_columns(
 CODECS += [(codec, everything()) for codec in everything().values()]
 
 
-def alike(name: str, frames: pa.Array, options: dict[str, Any], **told: Any) -> pa.RecordBatch:
+def alike(name: str, frames: pa.Array, options: dict[str, Any], **given: Any) -> pa.RecordBatch:
     """What the decoders give, the same of all of them."""
-    first, *others = [decoder(backend, [name], **options).decode(frames, **told) for backend in BACKENDS]
+    first, *others = [decoder(backend, [name], **options).decode(frames, **given) for backend in BACKENDS]
     for other in others:
         other.validate(full=True)
         if not first.equals(other):
@@ -73,7 +73,7 @@ def holds_union(codec: MessageCodec) -> bool:
 
 
 @pytest.mark.parametrize(("codec", "registry"), CODECS, ids=lambda one: getattr(one, "name", ""))
-def test_messages(codec: MessageCodec, registry: Registry) -> None:
+def test_messages_have_the_same_columns_in_both_decoders(codec: MessageCodec, registry: Registry) -> None:
     rng = random.Random(codec.name)
     good = list(bodies(codec))
     rows = [(version, body) for version, body in good for _ in range(5)]  # runs that are walked side by side
@@ -95,7 +95,7 @@ def test_messages(codec: MessageCodec, registry: Registry) -> None:
 
 @pytest.mark.parametrize("form", ["request", "response"])
 @pytest.mark.parametrize("strict", [True, False])
-def test_mixed_frames(form: str, strict: bool) -> None:
+def test_mixed_frames_have_the_same_columns(form: str, strict: bool) -> None:
     """All apis in one batch, good and bad, each row as if it were alone."""
     rng = random.Random(form)
     rows = [row for name in KAFKA[form] for row in frames_of(form, name)]
@@ -103,11 +103,11 @@ def test_mixed_frames(form: str, strict: bool) -> None:
     rows += [(999, 0, b"\x03\xe7\0\0\0\0\0\1\0\0"), (18, 99, b"\0\x12\0\x63\0\0\0\1\xff\xff")]
     rng.shuffle(rows)
     frames = pa.array([body for *_, body in rows], pa.large_binary())
-    told = {}
+    given = {}
     if form == "response":
-        told = {"keys": pa.array([key for key, *_ in rows], pa.int16()), "versions": pa.array([v for _, v, _ in rows])}
+        given = {"keys": pa.array([key for key, *_ in rows], pa.int16()), "versions": pa.array([v for _, v, _ in rows])}
     batches = [
-        decoder(backend, KAFKA[form], form=form, strict=strict, views=views).decode(frames, **told)
+        decoder(backend, KAFKA[form], form=form, strict=strict, views=views).decode(frames, **given)
         for backend in BACKENDS
         for views in (False, True)
     ]
@@ -160,7 +160,7 @@ VALUES = [name for name, codec in kw.registry.items() if codec.type == "coordina
 
 
 def test_record_keys_and_values() -> None:
-    """The key's int16 is its type, which chooses; values are told theirs."""
+    """The key's int16 is its type, which chooses; the type of a value is given."""
     rng = random.Random(0)
     keys, types, values = [], [], []
     for name in KEYS:
@@ -178,8 +178,8 @@ def test_record_keys_and_values() -> None:
     types += [999, None]
     values += [b"", b"\0\0"]
     by_key = [decoder(backend, KEYS, form="prefixed").decode(pa.array(keys)) for backend in BACKENDS]
-    told = pa.array(types, pa.int16())
-    by_type = [decoder(backend, VALUES, form="prefixed").decode(pa.array(values), keys=told) for backend in BACKENDS]
+    given = pa.array(types, pa.int16())
+    by_type = [decoder(backend, VALUES, form="prefixed").decode(pa.array(values), keys=given) for backend in BACKENDS]
     for batches in (by_key, by_type):
         for batch in batches:
             batch.validate(full=True)

@@ -13,7 +13,7 @@ from tests.support.strategies import filled
 BINARY = [codec for codec in registry.values() if codec.schema.encoding == "binary"]
 
 
-def test_nothing_is_raised_where_nothing_is_wrong() -> None:
+def test_correct_messages_raise_nothing() -> None:
     for codec in BINARY:
         for version in {codec.valid_versions[0], codec.valid_versions[-1]}:
             message = filled(codec, version)

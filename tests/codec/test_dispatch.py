@@ -37,7 +37,7 @@ class First: ...
 class Second: ...
 
 
-def test_find_is_asked_once_for_each_pair(dispatch_class: Any) -> None:
+def test_find_is_called_once_for_each_pair(dispatch_class: Any) -> None:
     asked: list[tuple[type, int, bool]] = []
 
     def find(cls: type, version: int, reading: bool) -> Answer:

@@ -116,7 +116,7 @@ def fault(error: kw.DecodeError | None) -> object:
     return None if error is None else (error.kind, error.offset, error.path)
 
 
-def test_groups_hold_what_stands_below_them() -> None:
+def test_groups_hold_the_lines_below_them() -> None:
     open_rows: list[Row] = []
     for row in kw.explain(JOIN_GROUP, kw.JoinGroupRequest, 7).rows:
         del open_rows[row.depth :]
@@ -227,11 +227,11 @@ def test_text_messages(text: str) -> None:
         assert words == text.split("/")[1:]
 
 
-def test_class_that_is_no_message() -> None:
+def test_a_class_that_is_not_a_message_is_refused() -> None:
     with pytest.raises(TypeError, match="is not a message class"):
         kw.explain(b"", kw.JoinGroupRequestProtocol, 0)
 
 
 @pytest.mark.parametrize("data", [JOIN_GROUP, bytearray(JOIN_GROUP), memoryview(JOIN_GROUP)])
-def test_every_buffer(data: bytes | bytearray | memoryview) -> None:
+def test_every_kind_of_buffer_is_explained(data: bytes | bytearray | memoryview) -> None:
     assert kw.explain(data, kw.JoinGroupRequest, 7).rows == kw.explain(JOIN_GROUP, kw.JoinGroupRequest, 7).rows

@@ -35,7 +35,7 @@ def _groups() -> Iterator[Any]:
 CASES = list(_groups())
 
 
-def test_all_are_here() -> None:
+def test_every_golden_case_is_read() -> None:
     assert sum(len(case.values[2]) for case in CASES) == 2082  # type: ignore[arg-type]
 
 
@@ -80,7 +80,7 @@ def test_prefixes_and_trailing_bytes(
 @pytest.mark.slow
 @pytest.mark.parametrize("strict", [True, False], ids=["strict", "lenient"])
 @pytest.mark.parametrize(("name", "version", "cases"), CASES)
-def test_changed_bytes(
+def test_a_changed_byte_is_decoded_or_refused_with_its_place(
     program: Program, name: str, version: int, cases: list[tuple[dict[str, Any], bytes]], strict: bool
 ) -> None:
     for _, raw in cases[:2]:

@@ -24,7 +24,7 @@ def versions(codecs: list[MessageCodec], kind: str) -> list[object]:
 
 
 @pytest.mark.parametrize(("codec", "version"), versions(KAFKA, "request"))
-def test_requests(codec: MessageCodec, version: int) -> None:
+def test_requests_are_decoded_and_encoded(codec: MessageCodec, version: int) -> None:
     message = filled(codec, version)
     body = kw.encode_request(message, version, correlation_id=-7, client_id="cl")
     assert body[:10] == bytes.fromhex(f"{codec.api_key:04x}{version:04x}fffffff90002")
@@ -43,7 +43,7 @@ def test_requests(codec: MessageCodec, version: int) -> None:
 
 
 @pytest.mark.parametrize(("codec", "version"), versions(KAFKA, "response"))
-def test_responses(codec: MessageCodec, version: int) -> None:
+def test_responses_are_decoded_and_encoded(codec: MessageCodec, version: int) -> None:
     message = filled(codec, version)
     body = kw.encode_response(message, version, correlation_id=99)
     # Every flexible response has header 1 but ApiVersions, which is read before versions are agreed on (KIP-511).
@@ -76,7 +76,7 @@ def test_a_null_client_id_and_the_header_without_one() -> None:
         ("000c 0000 00000001 ffff 0003 61", "truncated", 10, "HeartbeatRequest.group_id"),
     ],
 )
-def test_broken_requests(body: str, kind: str, offset: int, path: str) -> None:
+def test_malformed_requests_are_refused(body: str, kind: str, offset: int, path: str) -> None:
     with pytest.raises(kw.DecodeError) as caught:
         kw.decode_request(bytes.fromhex(body))
     assert (caught.value.kind, caught.value.offset, caught.value.path) == (kind, offset, path)
@@ -153,7 +153,7 @@ def test_wide_views_and_lenient_headers() -> None:
         kw.decode_response(body, kw.HeartbeatRequest, 0)
 
 
-def test_broken_responses() -> None:
+def test_malformed_responses_are_refused() -> None:
     with pytest.raises(kw.DecodeError, match="no response of family kafka has api key 2989") as unknown:
         kw.decode_response(b"\0\0\0\1", 2989, 0)
     assert unknown.value.kind == "api"
@@ -165,7 +165,7 @@ def test_broken_responses() -> None:
     assert (short.value.kind, short.value.path) == ("truncated", "ResponseHeader.correlation_id")
 
 
-def test_what_cannot_be_framed() -> None:
+def test_messages_without_a_header_cannot_be_framed() -> None:
     with pytest.raises(TypeError, match="HeartbeatResponse is not a request"):
         kw.encode_request(kw.HeartbeatResponse(), 0)
     with pytest.raises(TypeError, match="HeartbeatRequest is not a response"):
@@ -191,7 +191,7 @@ def test_the_drafts_frames(codec: MessageCodec) -> None:
     assert body == expected
 
 
-def test_the_drafts_frames_that_are_broken() -> None:
+def test_malformed_frames_of_the_draft_are_refused() -> None:
     for body, kind in ((b"\0", "truncated"), (b"\x7f\xff", "api")):
         with pytest.raises(kw.DecodeError) as caught:
             kw.decode_request(body, family="central")

@@ -52,7 +52,7 @@ CASES = [pytest.param(*case, id=name) for name, *case in HOSTILE]
 
 
 @pytest.mark.parametrize(("name", "version", "body", "expected"), CASES)
-def test_hostile_body(
+def test_a_hostile_body_is_refused_cheaply(
     program_class: ProgramClass, name: str, version: int, body: bytes, expected: tuple[str, int, str]
 ) -> None:
     kind, offset, field = expected
@@ -66,7 +66,7 @@ def test_hostile_body(
 
 
 @pytest.mark.parametrize("data", ["text", None, 7, [0], memoryview(b"abcdefgh")[::2], memoryview(b"abcdefgh")[::-1]])
-def test_what_is_no_buffer_is_a_type_error(program_class: ProgramClass, data: Any) -> None:
+def test_a_value_without_a_buffer_is_a_type_error(program_class: ProgramClass, data: Any) -> None:
     heartbeat = program(program_class, registry["HeartbeatRequest"], 4)
     for strict in (True, False):
         with pytest.raises(TypeError):
@@ -77,7 +77,7 @@ def test_what_is_no_buffer_is_a_type_error(program_class: ProgramClass, data: An
         registry["HeartbeatRequest"].decode(data, 4)
 
 
-def test_a_buffer_is_let_go(program_class: ProgramClass) -> None:
+def test_the_buffer_is_released(program_class: ProgramClass) -> None:
     """A bytearray that was decoded, with an error or without, can change its size again."""
     heartbeat = program(program_class, registry["HeartbeatRequest"], 0)
     for body in (b"\0\1g\0\0\0\1\0\1m", b"\0\1g", b"\0\1\xff\0\0\0\1\0\1m"):
@@ -90,7 +90,7 @@ def test_a_buffer_is_let_go(program_class: ProgramClass) -> None:
         data += b"more"
 
 
-# Memory.
+# ---- memory
 
 
 def growth(call: Callable[[], object], size: int) -> float:
@@ -278,7 +278,7 @@ def test_values_that_change_the_message_while_it_is_written(
         attempt(writer, message)
 
 
-def test_uuids_that_are_not_what_they_seem(program_class: ProgramClass) -> None:
+def test_uuids_with_foreign_slots_do_no_harm(program_class: ProgramClass) -> None:
     for version in EVERYTHING.valid_versions:
         writer = program(program_class, EVERYTHING, version)
         for number in (Changes(gc.collect), -1, 2**128, "x", b"xy", None, 2.0):
@@ -295,7 +295,7 @@ def test_uuids_that_are_not_what_they_seem(program_class: ProgramClass) -> None:
         attempt(writer, message)
 
 
-# Nothing is left behind.
+# ---- leaks
 
 SHARED = [None, True, False, (), "", b"", 0, 1, uuid.UUID(int=0)]
 

@@ -236,7 +236,7 @@ class Number(int):
 
 
 class Index:
-    """What `operator.index` takes although it is no int."""
+    """What `operator.index` takes although it is not an int."""
 
     def __index__(self) -> int:
         return 5

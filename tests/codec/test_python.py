@@ -579,7 +579,7 @@ class Index:
         return 100
 
 
-def test_values_that_pass_for_others(program_class: ProgramClass) -> None:
+def test_values_of_similar_types_are_accepted(program_class: ProgramClass) -> None:
     scalars = make.Scalars(share=Index(), medium=Index(), tiny=True, ratio=2)
     decoded = _program(program_class, "Scalars").decode(_program(program_class, "Scalars").encode(scalars))
     assert (decoded.share, decoded.medium, decoded.tiny, decoded.ratio) == (100, 100, 1, 2.0)

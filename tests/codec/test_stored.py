@@ -138,7 +138,7 @@ def test_a_false_claim_of_a_class_is_refused(program_class: ProgramClass) -> Non
         assert (caught.value.kind, caught.value.path) == ("type", f"JoinGroupRequest.{attr}")
 
 
-def test_what_is_stored() -> None:
+def test_stored_values_ignore_overridden_methods() -> None:
     assert stored_items(Items([1])) == [1]
     assert stored_items(Pair([1])) == (1,)
     assert stored_items({1}) is None

@@ -101,7 +101,7 @@ NO_NUMBERS += ["\u0663", "\uff15", "0" * 9999 + "x"]
 
 
 @pytest.mark.parametrize("number", NO_NUMBERS, ids=[repr(number)[:12] for number in NO_NUMBERS])
-def test_what_is_no_number(number: str) -> None:
+def test_malformed_numbers_are_refused(number: str) -> None:
     with pytest.raises(DecodeError) as caught:
         registry["Heartbeat"].decode(f"Heartbeat/1/{number}/i/c/g/t/0/0".encode(), 0)
     assert (caught.value.kind, caught.value.offset, caught.value.path) == ("text", 12, "Heartbeat.time")

@@ -203,7 +203,7 @@ def test_refusals(
         assert found == lenient or (lenient == "present" and found.b == 7)
 
 
-def test_tags_nobody_knows_are_kept() -> None:
+def test_unknown_tags_are_kept() -> None:
     grammar = model("int8", 1, extra=TAGGED)
     data = bytes.fromhex("03" + "000107" + "0502aabb" + "0900")
     value = grammar.parse(data)
@@ -266,7 +266,7 @@ def test_field_that_is_there_if_bytes_remain() -> None:
         ({"unknown_tags": ((0, b""),)}, "tag", "M.unknown_tags"),
     ],
 )
-def test_what_cannot_be_written(values: dict[str, object], kind: str, path: str) -> None:
+def test_unsuitable_values_are_refused(values: dict[str, object], kind: str, path: str) -> None:
     grammar = model("int8", 1, extra=TAGGED)
     value = grammar.body.fresh()
     for name, held in values.items():

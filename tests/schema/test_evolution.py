@@ -199,13 +199,13 @@ COMPATIBLE = [
 
 
 @pytest.mark.parametrize(("old", "new", "where", "rule"), [pytest.param(*row[1:], id=row[0]) for row in INCOMPATIBLE])
-def test_what_a_rule_forbids(old: Schema, new: Schema, where: str, rule: str) -> None:
+def test_changes_that_break_a_rule_are_listed(old: Schema, new: Schema, where: str, rule: str) -> None:
     found = [change for change in changes(old, new) if change.severity == "incompatible"]
     assert any(change.where == where and rule in change.rule for change in found), [str(change) for change in found]
 
 
 @pytest.mark.parametrize(("old", "new", "where", "rule"), [pytest.param(*row[1:], id=row[0]) for row in COMPATIBLE])
-def test_what_the_rules_allow_is_listed(old: Schema, new: Schema, where: str, rule: str) -> None:
+def test_compatible_changes_are_listed(old: Schema, new: Schema, where: str, rule: str) -> None:
     found = changes(old, new)
     assert {change.severity for change in found} == {"compatible"}, [str(change) for change in found]
     assert any(change.where == where and rule in change.rule for change in found)
@@ -219,7 +219,7 @@ def test_new_version_with_a_new_field() -> None:
     ]
 
 
-def test_message_that_comes_or_goes() -> None:
+def test_new_and_removed_messages_are_listed() -> None:
     (gone,) = compare(read(OLD), {})
     (came,) = compare({}, read(OLD))
     assert (gone.message, gone.severity) == ("M", "incompatible")
@@ -232,7 +232,7 @@ def test_flexible_versions_grow_with_the_valid_ones() -> None:
     assert {change.severity for change in changes(old, OLD)} == {"compatible"}
 
 
-def test_nothing_changes_in_nothing() -> None:
+def test_equal_schemas_have_no_changes() -> None:
     messages = load_messages(schema_root())
     assert len(messages) > 90
     assert compare(messages, messages) == []

@@ -191,7 +191,7 @@ def test_limits() -> None:
     assert (bounded.low, bounded.high, bounded.bounded) == (0, 127, True)
 
 
-# The digest.
+# ---- the digest
 
 
 def test_digest_is_the_same_for_the_same_schema() -> None:
@@ -234,11 +234,11 @@ def test_digest_differs_by_tags_of_other_versions() -> None:
 
 
 def test_digest_leaves_out_what_does_not_reach_the_codec() -> None:
-    told = message(field("A", "int32", about="x", entityType="brokerId"), about="y", family="central")
-    assert compile_plan(told, 0).digest == compile_plan(message(field("A", "int32")), 0).digest
+    changed = message(field("A", "int32", about="x", entityType="brokerId"), about="y", family="central")
+    assert compile_plan(changed, 0).digest == compile_plan(message(field("A", "int32")), 0).digest
 
 
-# Names.
+# ---- names
 
 
 @pytest.mark.parametrize(

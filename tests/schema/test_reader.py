@@ -639,7 +639,7 @@ def test_refusal_reads_as_one_line() -> None:
         read_message(schema, "m.json")
 
 
-# Every construct of the language.
+# ---- every construct of the language
 
 DEFAULTS: list[tuple[Schema, object]] = [
     (field("bool"), False),
@@ -821,7 +821,7 @@ def test_version_ranges(written: str, low: int, high: int) -> None:
 
 
 @pytest.mark.parametrize("written", ["", "none ever", "-1", "1-", "+", "1+2", "5-4", "1 - 2", "99999", "x", "٣"])
-def test_what_is_no_version_range(written: str) -> None:
+def test_malformed_version_ranges_are_refused(written: str) -> None:
     with pytest.raises(ValueError, match="is not a version range"):
         Versions.parse(written)
 
@@ -840,11 +840,11 @@ def test_version_ranges_print_as_they_are_written(versions: Versions) -> None:
     ],
     ids=lambda keys: "-".join(keys),
 )
-def test_a_reserved_id_may_say_anything_else(keys: dict[str, Any]) -> None:
+def test_other_keys_of_a_reserved_id_are_not_checked(keys: dict[str, Any]) -> None:
     assert not read({"name": "R", "validVersions": "none", **keys}).versions
 
 
-def test_spellings_that_mean_what_is_left_out() -> None:
+def test_empty_values_mean_the_default() -> None:
     """As Kafka's generator takes them: an empty range is the default, and bools may be written in any case."""
     blank = read(message(field("string", flexibleVersions=""), validVersions="0", flexibleVersions="0+"))
     plain = read(message(field("string"), validVersions="0", flexibleVersions="0+"))
@@ -854,7 +854,7 @@ def test_spellings_that_mean_what_is_left_out() -> None:
     assert read(message(field("S"), commonStructs=[common])).structs["S"].fields
 
 
-# Files.
+# ---- files
 
 
 def test_file_that_is_not_utf8(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_comments_before_the_message_are_kept(text: str, comments: str) -> None:
         ("\n" + '{"a":' * 100_000, 2, "$" + ".a" * (MAX_DEPTH + 1), f"at most {MAX_DEPTH} deep"),
     ],
 )
-def test_what_is_not_the_dialect_is_refused(text: str, line: int, where: str, rule: str) -> None:
+def test_text_outside_the_dialect_is_refused(text: str, line: int, where: str, rule: str) -> None:
     with pytest.raises(SchemaError) as caught:
         parse_text(text, "x.json")
     error = caught.value

@@ -9,7 +9,7 @@ from kcoord_wire.schema.versions import ALL, MAX_VERSION, NONE, Versions
 RANGES = {"none": NONE, "3": Versions(3, 3), "0-9": Versions(0, 9), " 4+ ": Versions(4, MAX_VERSION), "0+": ALL}
 
 
-def test_text_and_back() -> None:
+def test_version_ranges_print_as_they_are_parsed() -> None:
     for text, versions in RANGES.items():
         assert Versions.parse(text) == versions
         assert str(versions) == text.strip()
