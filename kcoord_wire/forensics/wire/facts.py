@@ -375,7 +375,9 @@ _WORDS: Final[Mapping[str, Callable[[Facts], object]]] = {
     "old_topics": lambda facts: ", ".join(_topics(facts.former)) or "nothing",
     "new_assignors": lambda facts: ", ".join(facts.request.assignors),
     "old_assignors": lambda facts: ", ".join(facts.former.assignors) if facts.former is not None else "",
-    "gave_up": lambda facts: _count(len(facts.start.gave_up), "partition"),
+    "gave_up": lambda facts: (
+        f"{(count := len(facts.start.gave_up)) or ''} partition{'' if count == 1 else 's'}".strip()
+    ),
     "topic": lambda facts: facts.changed_topics[0][0] if facts.changed_topics else "",
     "topics": lambda facts: f": {facts.changed_topics[0][0]}" if facts.changed_topics else "",
     "operator": lambda facts: facts.request.client_id or "an operator",
@@ -383,17 +385,11 @@ _WORDS: Final[Mapping[str, Callable[[Facts], object]]] = {
         f" for its session timeout of {facts.member.session_ms / _MS_PER_S:g} s" if facts.member.session_ms else ""
     ),
     "former_generation": lambda facts: facts.trace.former_join.generation if facts.trace.former_join else "",
-    "late_others": lambda facts: _more(sum(why == Why.SYNC for _, why in facts.trace.removed) - 1),
+    "late_others": lambda facts: (
+        f" and {late - 1} more" if (late := sum(why == Why.SYNC for _, why in facts.trace.removed)) > 1 else ""
+    ),
 }
 """Words of sentences that are no facts by themselves; all are empty if there is nothing to say."""
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number or ''} {noun}{'' if number == 1 else 's'}".strip()
-
-
-def _more(number: int) -> str:
-    return f" and {number} more" if number > 0 else ""
 
 
 class _TopicWatch:

@@ -419,9 +419,7 @@ EPOCH_RULES: Final[dict[str, EpochRule]] = {
     ),
     "new": EpochRule("new", "a member joins with epoch 0", Cause.NEW_MEMBER, 1.0, "{who} joined as a new member"),
     "left": EpochRule("left", "a member leaves with epoch -1", Cause.MEMBER_LEFT, 1.0, "{who} left"),
-    "left unanswered": EpochRule(
-        "left", "the same, without a response", Cause.MEMBER_LEFT, 0.9, "{who} left"
-    ),
+    "left unanswered": EpochRule("left", "the same, without a response", Cause.MEMBER_LEFT, 0.9, "{who} left"),
     "did not poll": EpochRule(
         "did not poll", "a member that left joins again under its member id", Cause.POLL_TIMEOUT, 0.7,
         "{who} left, and came back as the same process: it had not polled in time",
