@@ -306,8 +306,8 @@ cdef class Program:
             raise_current()
         kind = KINDS[f.kind]
         path = path_text(f, self.name)
-        # The other walk has better words for it. Should it not find the same (a value may change while it is looked at),
-        # ours stand.
+        # The Python walk has a better message. If it does not find the same error (a value may change during the check),
+        # the error found here is raised.
         try:
             explain_value(self.plan, self.classes, message)
         except EncodeError as error:
@@ -332,7 +332,7 @@ cdef class Dispatch:
     def __init__(self, find):
         self.find = find
         self.programs = {}
-        self.last = (object(), None, None)  # a class that nothing is
+        self.last = (object(), None, None)  # a class that no message has
 
     def decode(self, cls, data, version, *, bint strict=True):
         """The message of class `cls` that `data`, a body without header, holds at `version`; errors as `MessageCodec.decode`."""
