@@ -28,9 +28,19 @@ from kcoord_wire.assignors.round_robin import round_robin
 from kcoord_wire.assignors.sticky import cooperative_sticky, sticky, sticky_user_data
 
 __all__ = [
-    "ASSIGNORS", "Assign", "Assignment", "Assignor", "MemberSubscription", "RebalanceProtocol", "TopicPartition",
-    "cooperative_sticky", "range_assign", "round_robin", "sticky", "sticky_user_data",
-]  # fmt: skip
+    "ASSIGNORS",
+    "Assign",
+    "Assignment",
+    "Assignor",
+    "MemberSubscription",
+    "RebalanceProtocol",
+    "TopicPartition",
+    "cooperative_sticky",
+    "range_assign",
+    "round_robin",
+    "sticky",
+    "sticky_user_data",
+]
 
 ASSIGNORS: Final[Mapping[str, Assignor]] = MappingProxyType(
     {

@@ -14,6 +14,13 @@ from kcoord_wire.capture.pcap import CaptureError
 from kcoord_wire.extras import MissingLibraryError
 
 __all__ = [
-    "CaptureError", "CaptureReport", "CapturedFrame", "FrameDecoder", "MissingLibraryError", "RawConversation",
-    "RawFrame", "read_capture", "read_raw_frames",
-]  # fmt: skip
+    "CaptureError",
+    "CaptureReport",
+    "CapturedFrame",
+    "FrameDecoder",
+    "MissingLibraryError",
+    "RawConversation",
+    "RawFrame",
+    "read_capture",
+    "read_raw_frames",
+]

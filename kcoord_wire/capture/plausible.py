@@ -25,9 +25,16 @@ from kcoord_wire.codec.registry import registry
 from kcoord_wire.errors import DecodeError
 
 __all__ = [
-    "LIKELY_REQUEST", "LIKELY_RESPONSE", "assess_request", "assess_request_header", "assess_response", "has_header",
-    "is_known", "request_splitter", "response_splitter",
-]  # fmt: skip
+    "LIKELY_REQUEST",
+    "LIKELY_RESPONSE",
+    "assess_request",
+    "assess_request_header",
+    "assess_response",
+    "has_header",
+    "is_known",
+    "request_splitter",
+    "response_splitter",
+]
 
 # Lookaheads, so that they match at every place. The first makes a search of 4 MiB of noise take 0.08 s instead of 2.5 s
 # (twice test_an_endless_search_holds_a_window_at_most in tests/capture/test_conversation.py).

@@ -113,11 +113,19 @@ def _api_key(name: str) -> int:
 def _as_dict(frame: CapturedFrame) -> dict[str, Any]:
     message = None if frame.message is None else kw.to_dict(frame.message, _body_version(frame), json=True)
     return {
-        "time": frame.time, "connection": frame.connection, "direction": frame.direction, "api_key": frame.api_key,
-        "api": frame.api, "api_version": frame.api_version, "correlation_id": frame.correlation_id,
-        "client_id": frame.client_id, "size": frame.size, "message": message, "error": frame.error,
+        "time": frame.time,
+        "connection": frame.connection,
+        "direction": frame.direction,
+        "api_key": frame.api_key,
+        "api": frame.api,
+        "api_version": frame.api_version,
+        "correlation_id": frame.correlation_id,
+        "client_id": frame.client_id,
+        "size": frame.size,
+        "message": message,
+        "error": frame.error,
         "irregularity": frame.irregularity,
-    }  # fmt: skip
+    }
 
 
 def _body_version(frame: CapturedFrame) -> int:

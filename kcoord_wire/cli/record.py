@@ -140,10 +140,19 @@ def _run(args: argparse.Namespace) -> None:
     from kcoord_wire.recorder.proxy import Recorder, RelayLimits
 
     recorder = Recorder(
-        args.upstream, listen=args.listen, folder=args.out, apis=args.apis, rewrite=not args.no_rewrite,
-        ports=args.ports, advertise=args.advertise, tls=_tls(args), limits=RelayLimits(max_frame=args.max_frame),
-        max_file_bytes=args.max_file, max_file_seconds=args.max_file_seconds, fsync=args.fsync,
-    )  # fmt: skip
+        args.upstream,
+        listen=args.listen,
+        folder=args.out,
+        apis=args.apis,
+        rewrite=not args.no_rewrite,
+        ports=args.ports,
+        advertise=args.advertise,
+        tls=_tls(args),
+        limits=RelayLimits(max_frame=args.max_frame),
+        max_file_bytes=args.max_file,
+        max_file_seconds=args.max_file_seconds,
+        fsync=args.fsync,
+    )
     log_to_stderr()
     allow_many_connections()
     began: float | None = None
@@ -178,9 +187,12 @@ def _print_counters(recorder: Recorder, began: float) -> None:
         f"recorded {c.recorded} in {c.recorded_bytes / 1e6:.1f} MB"
     )
     bad = {
-        "not recorded": c.not_recorded, "cut": c.cut, "responses with addresses left": c.not_rewritten,
-        "without a broker": c.unreachable, "not Kafka": c.foreign,
-    }  # fmt: skip
+        "not recorded": c.not_recorded,
+        "cut": c.cut,
+        "responses with addresses left": c.not_rewritten,
+        "without a broker": c.unreachable,
+        "not Kafka": c.foreign,
+    }
     complain(", ".join([text, *(f"{count} {name}" for name, count in bad.items() if count)]))
 
 

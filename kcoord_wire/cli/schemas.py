@@ -54,9 +54,13 @@ def _list_messages(form: str) -> None:
 
 def _head(codec: kw.MessageCodec) -> dict[str, Any]:
     return {
-        "name": codec.name, "api_key": codec.api_key, "family": codec.family, "type": codec.type,
-        "versions": list(codec.valid_versions), "flexible": list(codec.flexible_versions),
-    }  # fmt: skip
+        "name": codec.name,
+        "api_key": codec.api_key,
+        "family": codec.family,
+        "type": codec.type,
+        "versions": list(codec.valid_versions),
+        "flexible": list(codec.flexible_versions),
+    }
 
 
 def _show_message(codec: kw.MessageCodec, form: str) -> None:

@@ -185,12 +185,19 @@ def _run(args: argparse.Namespace) -> None:
             raise ValueError(f"--topics: {name!r} is given twice")
         topics[name] = count
     coordinator = Coordinator(
-        topics, host=args.host, port=args.port, data_dir=args.data_dir,
-        config=GroupConfig.from_properties(dict(args.config)), faults=args.faults and Faults.from_file(args.faults),
-        tls=_tls(args), users=args.sasl_users and Users.from_file(args.sasl_users),
-        permissions=args.permissions and Permissions.from_file(args.permissions), advertise=args.advertise,
-        auto_create_partitions=args.auto_create, metrics_port=args.metrics_port,
-    )  # fmt: skip
+        topics,
+        host=args.host,
+        port=args.port,
+        data_dir=args.data_dir,
+        config=GroupConfig.from_properties(dict(args.config)),
+        faults=args.faults and Faults.from_file(args.faults),
+        tls=_tls(args),
+        users=args.sasl_users and Users.from_file(args.sasl_users),
+        permissions=args.permissions and Permissions.from_file(args.permissions),
+        advertise=args.advertise,
+        auto_create_partitions=args.auto_create,
+        metrics_port=args.metrics_port,
+    )
     log_to_stderr(_JsonLines() if args.log_format == "json" else None)
     allow_many_connections()
     try:

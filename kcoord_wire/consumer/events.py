@@ -16,11 +16,36 @@ from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.machines import Tick
 
 __all__ = [
-    "CLIENT_VERSIONS", "Arrived", "Assigned", "Close", "Commit", "Committed", "Disconnected", "EmbeddedProtocol",
-    "Failed", "Fetched", "Leave", "Left", "Lost", "MemberEffect", "MemberEvent", "MemberSettings", "MemberState",
-    "NotCommitted", "Offer", "Offsets", "Polled", "Rejoin", "Released", "Revoking", "Send", "Stalled", "Subscribe",
-    "TopicsKnown", "Versions",
-]  # fmt: skip
+    "CLIENT_VERSIONS",
+    "Arrived",
+    "Assigned",
+    "Close",
+    "Commit",
+    "Committed",
+    "Disconnected",
+    "EmbeddedProtocol",
+    "Failed",
+    "Fetched",
+    "Leave",
+    "Left",
+    "Lost",
+    "MemberEffect",
+    "MemberEvent",
+    "MemberSettings",
+    "MemberState",
+    "NotCommitted",
+    "Offer",
+    "Offsets",
+    "Polled",
+    "Rejoin",
+    "Released",
+    "Revoking",
+    "Send",
+    "Stalled",
+    "Subscribe",
+    "TopicsKnown",
+    "Versions",
+]
 
 Offsets = Mapping[TopicPartition, int]
 

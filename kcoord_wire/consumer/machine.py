@@ -56,12 +56,39 @@ class MemberMachine:
     """
 
     __slots__ = (
-        "_all_assignors", "_assignors", "_coordinator_known", "_effects", "_embedded", "_failures", "_in_flight",
-        "_is_cooperative", "_is_stalled", "_last_assignment", "_next_heartbeat", "_now", "_partition_counts",
-        "_poll_until", "_protocol", "_rejoin_for", "_releasing", "_retry_at", "_session_ends", "_tickets", "_topics",
-        "_unfetched", "_watched", "assigned_for", "generation_id", "is_leader", "joined_for", "member_id", "owned",
-        "owned_generation", "settings", "state",
-    )  # fmt: skip
+        "_all_assignors",
+        "_assignors",
+        "_coordinator_known",
+        "_effects",
+        "_embedded",
+        "_failures",
+        "_in_flight",
+        "_is_cooperative",
+        "_is_stalled",
+        "_last_assignment",
+        "_next_heartbeat",
+        "_now",
+        "_partition_counts",
+        "_poll_until",
+        "_protocol",
+        "_rejoin_for",
+        "_releasing",
+        "_retry_at",
+        "_session_ends",
+        "_tickets",
+        "_topics",
+        "_unfetched",
+        "_watched",
+        "assigned_for",
+        "generation_id",
+        "is_leader",
+        "joined_for",
+        "member_id",
+        "owned",
+        "owned_generation",
+        "settings",
+        "state",
+    )
 
     def __init__(
         self, settings: events.MemberSettings, assignors: Sequence[Assignor], embedded: events.EmbeddedProtocol

@@ -15,9 +15,21 @@ from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.consumer.events import MemberSettings, Offsets
 
 __all__ = [
-    "NEVER", "InFlight", "Kind", "Pending", "commit", "fetch_offsets", "fetched_group", "find_coordinator",
-    "found_coordinator", "heartbeat", "is_static", "join", "leave", "sync",
-]  # fmt: skip
+    "NEVER",
+    "InFlight",
+    "Kind",
+    "Pending",
+    "commit",
+    "fetch_offsets",
+    "fetched_group",
+    "find_coordinator",
+    "found_coordinator",
+    "heartbeat",
+    "is_static",
+    "join",
+    "leave",
+    "sync",
+]
 
 NEVER: Final = 1 << 62
 """Later than any time, in ms."""

@@ -25,9 +25,20 @@ if TYPE_CHECKING:
     from kcoord_wire.coordinator.security import Users
 
 __all__ = [
-    "Coordinator", "CorruptLogError", "Endpoint", "Fault", "Faults", "GroupConfig", "GroupMachine", "PeerLimits",
-    "Permissions", "RebalanceAccount", "SettingsError", "Trigger", "Users",
-]  # fmt: skip
+    "Coordinator",
+    "CorruptLogError",
+    "Endpoint",
+    "Fault",
+    "Faults",
+    "GroupConfig",
+    "GroupMachine",
+    "PeerLimits",
+    "Permissions",
+    "RebalanceAccount",
+    "SettingsError",
+    "Trigger",
+    "Users",
+]
 
 _MODULES = {
     "core.config": ("Endpoint", "GroupConfig", "SettingsError"),

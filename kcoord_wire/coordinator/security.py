@@ -37,9 +37,15 @@ from kcoord_wire.messages.sasl_authenticate import SaslAuthenticateRequest, Sasl
 from kcoord_wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 __all__ = [
-    "FAILURE_DELAY_MS", "MAX_ITERATIONS", "MAX_TOKEN_BYTES", "MIN_ITERATIONS", "Admission", "Credential", "Session",
+    "FAILURE_DELAY_MS",
+    "MAX_ITERATIONS",
+    "MAX_TOKEN_BYTES",
+    "MIN_ITERATIONS",
+    "Admission",
+    "Credential",
+    "Session",
     "Users",
-]  # fmt: skip
+]
 
 FAILURE_DELAY_MS: Final = 100
 MAX_TOKEN_BYTES: Final = 4096

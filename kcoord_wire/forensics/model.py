@@ -47,11 +47,39 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
-    "NS_PER_MS", "Cause", "CommitRow", "Departure", "Evidence", "Exchange", "Finding", "Frame", "Generation",
-    "GroupHistory", "GroupSummary", "Identity", "JoinedMember", "LeaderAssignment", "LogRow", "Loss", "MemberLife",
-    "Offered", "OffsetsCommitted", "Ownership", "Pause", "Rebalance", "RemovedMember", "StateInterval", "Subscription",
-    "TopicPartitions", "TopicSighting", "arrow_schema", "end_rebalance", "new_rebalance", "record_time_ns", "table_of",
-]  # fmt: skip
+    "NS_PER_MS",
+    "Cause",
+    "CommitRow",
+    "Departure",
+    "Evidence",
+    "Exchange",
+    "Finding",
+    "Frame",
+    "Generation",
+    "GroupHistory",
+    "GroupSummary",
+    "Identity",
+    "JoinedMember",
+    "LeaderAssignment",
+    "LogRow",
+    "Loss",
+    "MemberLife",
+    "Offered",
+    "OffsetsCommitted",
+    "Ownership",
+    "Pause",
+    "Rebalance",
+    "RemovedMember",
+    "StateInterval",
+    "Subscription",
+    "TopicPartitions",
+    "TopicSighting",
+    "arrow_schema",
+    "end_rebalance",
+    "new_rebalance",
+    "record_time_ns",
+    "table_of",
+]
 
 NS_PER_MS: Final = 1_000_000
 _INT64: Final = 2**63 - 1
@@ -422,25 +450,55 @@ class Identity(NamedTuple):
 
 def new_rebalance(
     *,
-    group_id: str, number: int, generation_id: int | None, started_ns: int, joined_ns: int | None = None,
-    ended_ns: int | None = None, outcome: str = "open", cause: str, confidence: float, detail: str,
-    evidence: list[Evidence], trigger: Identity | None = None, reason: str | None = None,
-    protocol_type: str | None = None, assignor: str | None = None, leader_id: str | None = None,
-    cooperative: bool | None = None, members_before: int, members_after: int = 0,
-    removed: list[RemovedMember] | None = None, is_start_known: bool = True,
-) -> Rebalance:  # fmt: skip
+    group_id: str,
+    number: int,
+    generation_id: int | None,
+    started_ns: int,
+    joined_ns: int | None = None,
+    ended_ns: int | None = None,
+    outcome: str = "open",
+    cause: str,
+    confidence: float,
+    detail: str,
+    evidence: list[Evidence],
+    trigger: Identity | None = None,
+    reason: str | None = None,
+    protocol_type: str | None = None,
+    assignor: str | None = None,
+    leader_id: str | None = None,
+    cooperative: bool | None = None,
+    members_before: int,
+    members_after: int = 0,
+    removed: list[RemovedMember] | None = None,
+    is_start_known: bool = True,
+) -> Rebalance:
     """Make a `Rebalance`; its durations follow from its times. `moved`, `late_ms` and `paused_ms` are set later.
 
     :param trigger: the member that triggered it
     :param is_start_known: False where `started_ns` is only the first sign of it: the durations from there are None then
     """
     rebalance = Rebalance(
-        group_id=group_id, number=number, generation_id=generation_id, started_ns=started_ns, joined_ns=joined_ns,
-        ended_ns=None, outcome=outcome, cause=cause, **(trigger or Identity())._asdict(), reason=reason, detail=detail,
-        confidence=confidence, evidence=evidence, protocol_type=protocol_type, assignor=assignor, leader_id=leader_id,
-        cooperative=cooperative, members_before=members_before, members_after=members_after,
+        group_id=group_id,
+        number=number,
+        generation_id=generation_id,
+        started_ns=started_ns,
+        joined_ns=joined_ns,
+        ended_ns=None,
+        outcome=outcome,
+        cause=cause,
+        **(trigger or Identity())._asdict(),
+        reason=reason,
+        detail=detail,
+        confidence=confidence,
+        evidence=evidence,
+        protocol_type=protocol_type,
+        assignor=assignor,
+        leader_id=leader_id,
+        cooperative=cooperative,
+        members_before=members_before,
+        members_after=members_after,
         removed=[] if removed is None else removed,
-    )  # fmt: skip
+    )
     if is_start_known and joined_ns is not None:
         rebalance.joining_ms = (joined_ns - started_ns) / NS_PER_MS
     if ended_ns is not None:

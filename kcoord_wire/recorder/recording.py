@@ -37,9 +37,22 @@ from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
 from kcoord_wire.extras import require
 
 __all__ = [
-    "MAX_BODY", "Batch", "Damage", "Direction", "Recorded", "RecordingError", "RecordingHeader", "RecordingWriter",
-    "is_recording", "is_repeated", "names_at", "read_header", "read_recording", "recording_files", "scan_recording",
-]  # fmt: skip
+    "MAX_BODY",
+    "Batch",
+    "Damage",
+    "Direction",
+    "Recorded",
+    "RecordingError",
+    "RecordingHeader",
+    "RecordingWriter",
+    "is_recording",
+    "is_repeated",
+    "names_at",
+    "read_header",
+    "read_recording",
+    "recording_files",
+    "scan_recording",
+]
 
 MAX_BODY: Final = DEFAULT_MAX_FRAME_SIZE
 """Largest body of a record, in bytes; a writer cuts a longer one."""

@@ -27,9 +27,20 @@ from kcoord_wire.records.model import NO_TIMESTAMP, Compression, Record, RecordB
 from kcoord_wire.records.record import MIN_RECORD_SIZE, BatchFrame, decode_record_block, encode_record_block
 
 __all__ = [
-    "AT_CHECKED", "AT_CRC", "AT_LEADER_EPOCH", "AT_MAGIC", "AT_PRODUCER", "CHECKED", "HEADER_SIZE", "LENGTH_FROM",
-    "NO_PRODUCER", "UNCHECKED", "crc32c", "decode_batch", "encode_batch",
-]  # fmt: skip
+    "AT_CHECKED",
+    "AT_CRC",
+    "AT_LEADER_EPOCH",
+    "AT_MAGIC",
+    "AT_PRODUCER",
+    "CHECKED",
+    "HEADER_SIZE",
+    "LENGTH_FROM",
+    "NO_PRODUCER",
+    "UNCHECKED",
+    "crc32c",
+    "decode_batch",
+    "encode_batch",
+]
 
 # ---- the header, and the byte positions in it
 

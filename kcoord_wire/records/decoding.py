@@ -14,9 +14,15 @@ from typing import Final, NamedTuple
 from kcoord_wire.errors import DecodeError
 
 __all__ = [
-    "DEFAULT_MAX_DECOMPRESSED", "DEFAULT_MAX_DEPTH", "DEFAULT_MAX_OBJECTS", "OBJECTS_PER_BYTE", "ReadLimits", "below",
-    "moved", "pinned",
-]  # fmt: skip
+    "DEFAULT_MAX_DECOMPRESSED",
+    "DEFAULT_MAX_DEPTH",
+    "DEFAULT_MAX_OBJECTS",
+    "OBJECTS_PER_BYTE",
+    "ReadLimits",
+    "below",
+    "moved",
+    "pinned",
+]
 
 DEFAULT_MAX_DECOMPRESSED: Final = 64 * 1024 * 1024
 DEFAULT_MAX_DEPTH: Final = 1

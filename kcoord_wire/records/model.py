@@ -19,9 +19,16 @@ from enum import IntEnum
 from typing import Final, TypeAlias
 
 __all__ = [
-    "NO_OFFSET", "NO_TIMESTAMP", "Batch", "Compression", "MessageSet", "Record", "RecordBatch", "RecordHeader",
+    "NO_OFFSET",
+    "NO_TIMESTAMP",
+    "Batch",
+    "Compression",
+    "MessageSet",
+    "Record",
+    "RecordBatch",
+    "RecordHeader",
     "TimestampType",
-]  # fmt: skip
+]
 
 NO_OFFSET: Final = -1
 NO_TIMESTAMP: Final = -1

@@ -32,9 +32,13 @@ from kcoord_wire.records.decoding import below
 from kcoord_wire.records.model import Batch, Record, RecordBatch
 
 __all__ = [
-    "ConsumerMember", "OffsetsLogEntry", "OffsetsRecord", "decode_offsets_record", "encode_offsets_record",
+    "ConsumerMember",
+    "OffsetsLogEntry",
+    "OffsetsRecord",
+    "decode_offsets_record",
+    "encode_offsets_record",
     "read_offsets",
-]  # fmt: skip
+]
 
 UNKNOWN: Final = "Unknown"
 _VERSION_SIZE: Final = 2

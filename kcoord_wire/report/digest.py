@@ -118,14 +118,20 @@ def digest_of(history: GroupHistory) -> Digest:
     worst = max(rebalances, key=lambda r: (lengths[r.number] or 0.0, r.paused_ms or 0.0, -r.number), default=None)
     causes = _causes(rebalances, lengths)
     return Digest(
-        history=history, severity=next((f.severity for f in worst_findings(history.findings)), "quiet"),
-        name=shown(group.group_id, 80) or NAMELESS_GROUP, sentence=_sentence(history, causes, worst, lengths),
-        lengths=lengths, rebalancing_ms=_covered_ms(rebalances, lengths),
-        paused_ms=group.paused_ms if math.isfinite(group.paused_ms) else 0.0, moved=sum(r.moved for r in rebalances),
+        history=history,
+        severity=next((f.severity for f in worst_findings(history.findings)), "quiet"),
+        name=shown(group.group_id, 80) or NAMELESS_GROUP,
+        sentence=_sentence(history, causes, worst, lengths),
+        lengths=lengths,
+        rebalancing_ms=_covered_ms(rebalances, lengths),
+        paused_ms=group.paused_ms if math.isfinite(group.paused_ms) else 0.0,
+        moved=sum(r.moved for r in rebalances),
         needless=sum(r.moved_needlessly for r in rebalances),
-        unfinished=sum(r.outcome in ("interrupted", "open") for r in rebalances), causes=causes,
-        culprits=_culprits(rebalances), worst=worst,
-    )  # fmt: skip
+        unfinished=sum(r.outcome in ("interrupted", "open") for r in rebalances),
+        causes=causes,
+        culprits=_culprits(rebalances),
+        worst=worst,
+    )
 
 
 def _with_numbers(row: Rebalance) -> Rebalance:

@@ -100,14 +100,17 @@ def _table(digest: Digest) -> Table:
 def _cells(digest: Digest, row: Rebalance) -> tuple[str, ...]:
     took = digest.lengths[row.number]
     return (
-        str(row.number), ago(row.started_ns, digest.history.group.first_ns),
+        str(row.number),
+        ago(row.started_ns, digest.history.group.first_ns),
         shown(str(row.cause), 60) + (f" ({row.confidence:.0%})" if row.confidence < 1 else ""),
-        _who(row.client_id, row.member_id, row.instance_id, row.client_host), "" if took is None else duration(took),
+        _who(row.client_id, row.member_id, row.instance_id, row.client_host),
+        "" if took is None else duration(took),
         _who(row.last_client_id, row.last_member_id, None, row.last_client_host),
         "" if row.late_ms is None else duration(row.late_ms),
         f"{row.moved:,}" + (f" ({row.moved_needlessly:,} needless)" if row.moved_needlessly else ""),
-        "" if row.paused_ms is None else duration(row.paused_ms), shown(row.outcome, 20),
-    )  # fmt: skip
+        "" if row.paused_ms is None else duration(row.paused_ms),
+        shown(row.outcome, 20),
+    )
 
 
 def _list(digest: Digest) -> Iterator[Any]:

@@ -39,9 +39,18 @@ class Process(ABC):
     """
 
     __slots__ = (
-        "_clock", "_inbox", "_wakes_at", "connection", "cut_until", "host", "is_alive", "machine", "name",
-        "paused_until", "random",
-    )  # fmt: skip
+        "_clock",
+        "_inbox",
+        "_wakes_at",
+        "connection",
+        "cut_until",
+        "host",
+        "is_alive",
+        "machine",
+        "name",
+        "paused_until",
+        "random",
+    )
 
     def __init__(self, clock: VirtualClock, name: str, host: str, machine: Machine, random: Random) -> None:
         self.name = name

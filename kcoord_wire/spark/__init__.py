@@ -29,10 +29,22 @@ if TYPE_CHECKING:
     from kcoord_wire.spark.sources import register
 
 __all__ = [
-    "BadFrameError", "Histories", "Matched", "convert_parquet", "decode_frames", "decode_parquet", "explain_rebalances",
-    "from_kafka_wire", "group_histories", "match_exchanges", "package_archive", "register", "session", "spark_conf",
+    "BadFrameError",
+    "Histories",
+    "Matched",
+    "convert_parquet",
+    "decode_frames",
+    "decode_parquet",
+    "explain_rebalances",
+    "from_kafka_wire",
+    "group_histories",
+    "match_exchanges",
+    "package_archive",
+    "register",
+    "session",
+    "spark_conf",
     "submit_conf",
-]  # fmt: skip
+]
 
 require("pyspark", "spark", "kcoord_wire.spark")
 require("pandas", "spark", "kcoord_wire.spark")

@@ -34,9 +34,15 @@ from kcoord_wire.spark.rows import as_arrow, as_spark, spark_type
 __all__ = ["GROUP_APIS", "BadFrameError", "DecodePlan", "decode_frames", "decode_plan", "from_kafka_wire"]
 
 GROUP_APIS: Final = (
-    "OffsetCommit", "OffsetFetch", "FindCoordinator", "JoinGroup", "Heartbeat", "LeaveGroup", "SyncGroup",
+    "OffsetCommit",
+    "OffsetFetch",
+    "FindCoordinator",
+    "JoinGroup",
+    "Heartbeat",
+    "LeaveGroup",
+    "SyncGroup",
     "ConsumerGroupHeartbeat",
-)  # fmt: skip
+)
 """The apis that `decode_frames` decodes by default: those that coordinate groups."""
 
 MODES: Final = ("FAILFAST", "PERMISSIVE")

@@ -22,9 +22,21 @@ from typing import Any, NamedTuple
 from kcoord_wire.machines import Tick
 
 __all__ = [
-    "Append", "Effect", "Event", "Load", "LogRecord", "Phase", "RebalanceAccount", "RebalanceReport", "Removal",
-    "Reply", "Request", "Resign", "Tick", "Trigger",
-]  # fmt: skip
+    "Append",
+    "Effect",
+    "Event",
+    "Load",
+    "LogRecord",
+    "Phase",
+    "RebalanceAccount",
+    "RebalanceReport",
+    "Removal",
+    "Reply",
+    "Request",
+    "Resign",
+    "Tick",
+    "Trigger",
+]
 
 
 class LogRecord(NamedTuple):

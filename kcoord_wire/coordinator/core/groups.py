@@ -34,9 +34,21 @@ from kcoord_wire.coordinator.core.timers import Timer
 from kcoord_wire.error_codes import ErrorCode
 
 __all__ = [
-    "CONSUMER", "FOREVER", "NO_EPOCH", "TRANSITIONS", "Committed", "EffectCollector", "Group", "IllegalMoveError",
-    "Member", "Move", "Protocols", "State", "Subscribed", "TopicNames",
-]  # fmt: skip
+    "CONSUMER",
+    "FOREVER",
+    "NO_EPOCH",
+    "TRANSITIONS",
+    "Committed",
+    "EffectCollector",
+    "Group",
+    "IllegalMoveError",
+    "Member",
+    "Move",
+    "Protocols",
+    "State",
+    "Subscribed",
+    "TopicNames",
+]
 
 CONSUMER: Final = "consumer"
 """The protocol type of consumers; the coordinator reads subscriptions of such groups only."""
@@ -194,10 +206,29 @@ class Group:
     """
 
     __slots__ = (
-        "_offered", "filling", "filling_grew", "generation_id", "group_id", "instances", "join_timer", "leader_id",
-        "members", "offsets", "pending", "protocol", "protocol_type", "rebalance", "removed", "state", "state_since",
-        "subscribed", "sync_timer", "unsynced", "waiting", "written",
-    )  # fmt: skip
+        "_offered",
+        "filling",
+        "filling_grew",
+        "generation_id",
+        "group_id",
+        "instances",
+        "join_timer",
+        "leader_id",
+        "members",
+        "offsets",
+        "pending",
+        "protocol",
+        "protocol_type",
+        "rebalance",
+        "removed",
+        "state",
+        "state_since",
+        "subscribed",
+        "sync_timer",
+        "unsynced",
+        "waiting",
+        "written",
+    )
 
     def __init__(self, group_id: str, now: int) -> None:
         self.group_id = group_id

@@ -31,12 +31,19 @@ if TYPE_CHECKING:
 
 __all__ = ["DETECTORS", "detect", "findings_of"]
 
-DETECTORS: Final[Mapping[str, Detector]] = MappingProxyType({
-    "storm": storm.find, "flapping_member": flapping_member.find, "stuck_preparing": stuck.find_preparing,
-    "stuck_completing": stuck.find_completing, "cooperative_loop": cooperative_loop.find,
-    "generation_reset": generation_reset.find, "uneven_assignment": uneven_assignment.find,
-    "mixed_assignors": mixed_assignors.find, "commit_after_revoke": commit_after_revoke.find,
-})  # fmt: skip
+DETECTORS: Final[Mapping[str, Detector]] = MappingProxyType(
+    {
+        "storm": storm.find,
+        "flapping_member": flapping_member.find,
+        "stuck_preparing": stuck.find_preparing,
+        "stuck_completing": stuck.find_completing,
+        "cooperative_loop": cooperative_loop.find,
+        "generation_reset": generation_reset.find,
+        "uneven_assignment": uneven_assignment.find,
+        "mixed_assignors": mixed_assignors.find,
+        "commit_after_revoke": commit_after_revoke.find,
+    }
+)
 """The detectors, by the name that their findings carry."""
 
 _WORST_FIRST: Final = {"critical": 0, "warning": 1, "info": 2}

@@ -15,8 +15,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
-    "Flat", "absent", "as_type", "child", "filled", "flatten", "joined", "lists", "only_batch", "records", "take",
-]  # fmt: skip
+    "Flat",
+    "absent",
+    "as_type",
+    "child",
+    "filled",
+    "flatten",
+    "joined",
+    "lists",
+    "only_batch",
+    "records",
+    "take",
+]
 
 
 class Flat:

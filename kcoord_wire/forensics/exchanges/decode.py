@@ -188,12 +188,17 @@ def assembled(pairs: Decoded, columns: dict[str, pa.Array], of: NDArray[np.int64
         hosts, client_ids = take(hosts, of), take(client_ids, of)
     frames = pairs.frames
     columns = columns | {
-        "api": pa.repeat(pa.scalar(pairs.api), len(requests)), "api_version": pa.array(versions),
-        "source": take(frames.column("source"), requests), "seq": take(frames.column("seq"), requests),
-        "answer_seq": take(frames.column("seq"), responses), "connection": take(frames.column("connection"), requests),
-        "client_id": client_ids, "client_host": hosts, "asked_ns": take(frames.column("time_ns"), requests),
+        "api": pa.repeat(pa.scalar(pairs.api), len(requests)),
+        "api_version": pa.array(versions),
+        "source": take(frames.column("source"), requests),
+        "seq": take(frames.column("seq"), requests),
+        "answer_seq": take(frames.column("seq"), responses),
+        "connection": take(frames.column("connection"), requests),
+        "client_id": client_ids,
+        "client_host": hosts,
+        "asked_ns": take(frames.column("time_ns"), requests),
         "answered_ns": take(frames.column("time_ns"), responses),
-    }  # fmt: skip
+    }
     schema = arrow_schema(Exchange)
     made = []
     for field in schema:

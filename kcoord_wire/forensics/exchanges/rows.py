@@ -61,29 +61,40 @@ def _not_empty(column: pa.Array) -> pa.Array:
 
 def _heartbeats(pairs: Decoded, _: BatchMemory) -> pa.RecordBatch:
     asked = pairs.asked
-    return assembled(pairs, {
-        "group_id": child(asked, "group_id"),
-        "member_id": child(asked, "member_id"),
-        "instance_id": child(asked, "group_instance_id"),
-        "generation_id": child(asked, "generation_id"),
-        "error_code": child(pairs.answered, "error_code"),
-    })  # fmt: skip
+    return assembled(
+        pairs,
+        {
+            "group_id": child(asked, "group_id"),
+            "member_id": child(asked, "member_id"),
+            "instance_id": child(asked, "group_instance_id"),
+            "generation_id": child(asked, "generation_id"),
+            "error_code": child(pairs.answered, "error_code"),
+        },
+    )
 
 
 def _consumer_heartbeats(pairs: Decoded, memory: BatchMemory) -> pa.RecordBatch:
     asked, answered = pairs.asked, pairs.answered
     timeout = child(asked, "rebalance_timeout_ms")
     given = child(child(answered, "assignment"), "topic_partitions")
-    return assembled(pairs, {
-        "group_id": child(asked, "group_id"), "member_id": child(asked, "member_id"),
-        "instance_id": child(asked, "instance_id"), "generation_id": child(asked, "member_epoch"),
-        "rebalance_timeout_ms": pc.if_else(pc.less(timeout, 0), pa.scalar(None, timeout.type), timeout),
-        "assignor": child(asked, "server_assignor"), "topics": child(asked, "subscribed_topic_names"),
-        "topic_regex": child(asked, "subscribed_topic_regex"),
-        "owned": _named(child(asked, "topic_partitions"), pairs.requests, memory),
-        "error_code": child(answered, "error_code"), "given_member_id": _not_empty(child(answered, "member_id")),
-        "new_generation_id": child(answered, "member_epoch"), "assignment": _named(given, pairs.responses, memory),
-    })  # fmt: skip
+    return assembled(
+        pairs,
+        {
+            "group_id": child(asked, "group_id"),
+            "member_id": child(asked, "member_id"),
+            "instance_id": child(asked, "instance_id"),
+            "generation_id": child(asked, "member_epoch"),
+            "rebalance_timeout_ms": pc.if_else(pc.less(timeout, 0), pa.scalar(None, timeout.type), timeout),
+            "assignor": child(asked, "server_assignor"),
+            "topics": child(asked, "subscribed_topic_names"),
+            "topic_regex": child(asked, "subscribed_topic_regex"),
+            "owned": _named(child(asked, "topic_partitions"), pairs.requests, memory),
+            "error_code": child(answered, "error_code"),
+            "given_member_id": _not_empty(child(answered, "member_id")),
+            "new_generation_id": child(answered, "member_epoch"),
+            "assignment": _named(given, pairs.responses, memory),
+        },
+    )
 
 
 def _named(column: pa.Array, rows: NDArray[np.int64], memory: BatchMemory) -> pa.Array:
@@ -177,14 +188,17 @@ def _offset_commits(pairs: Decoded, memory: BatchMemory) -> pa.RecordBatch:
         }
     )
     well = pa.array(np.zeros(len(pairs), np.int16), mask=~pairs.has_answer)
-    return assembled(pairs, {
-        "group_id": child(asked, "group_id"),
-        "member_id": child(asked, "member_id"),
-        "instance_id": child(asked, "group_instance_id"),
-        "generation_id": child(asked, "generation_id_or_member_epoch"),
-        "error_code": _first_errors(codes, given.row, well),
-        "offsets": lists(offsets, wanted.row, len(pairs)),
-    })  # fmt: skip
+    return assembled(
+        pairs,
+        {
+            "group_id": child(asked, "group_id"),
+            "member_id": child(asked, "member_id"),
+            "instance_id": child(asked, "group_instance_id"),
+            "generation_id": child(asked, "generation_id_or_member_epoch"),
+            "error_code": _first_errors(codes, given.row, well),
+            "offsets": lists(offsets, wanted.row, len(pairs)),
+        },
+    )
 
 
 def _fetched(topics: pa.Array, rows: NDArray[np.int64], memory: BatchMemory) -> tuple[pa.Array, _Places]:
@@ -267,10 +281,13 @@ def _subscriptions(
     read = found.column(name)
     return records(
         {
-            "topics": child(read, "topics"), "owned": child(read, "owned_partitions"),
-            "generation_id": child(read, "generation_id"), "rack_id": child(read, "rack_id"), "metadata": blobs,
+            "topics": child(read, "topics"),
+            "owned": child(read, "owned_partitions"),
+            "generation_id": child(read, "generation_id"),
+            "rack_id": child(read, "rack_id"),
+            "metadata": blobs,
         }
-    )  # fmt: skip
+    )
 
 
 def _assignments(
@@ -311,19 +328,26 @@ def _joins(pairs: Decoded, memory: BatchMemory) -> pa.RecordBatch:
         }
     )
     session, rebalance = child(asked, "session_timeout_ms"), child(asked, "rebalance_timeout_ms")
-    return assembled(pairs, {
-        "group_id": group_ids, "member_id": child(asked, "member_id"),
-        "instance_id": child(asked, "group_instance_id"), "session_timeout_ms": session,
-        "rebalance_timeout_ms": pc.if_else(pa.array(versions == 0), session, rebalance),
-        "reason": _where(versions >= _JOINS_WITH_REASON, child(asked, "reason")), "protocol_type": kinds,
-        "offered": lists(offered, protocols.row, len(pairs)), "error_code": child(answered, "error_code"),
-        "given_member_id": _not_empty(child(answered, "member_id")),
-        "new_generation_id": child(answered, "generation_id"),
-        "assignor": _not_empty(child(answered, "protocol_name")),
-        "leader_id": _not_empty(child(answered, "leader")),
-        "skip_assignment": _where(versions >= _JOINS_WITH_SKIP, child(answered, "skip_assignment")),
-        "members": lists(listed, members.row, len(pairs), absent(given)),
-    })  # fmt: skip
+    return assembled(
+        pairs,
+        {
+            "group_id": group_ids,
+            "member_id": child(asked, "member_id"),
+            "instance_id": child(asked, "group_instance_id"),
+            "session_timeout_ms": session,
+            "rebalance_timeout_ms": pc.if_else(pa.array(versions == 0), session, rebalance),
+            "reason": _where(versions >= _JOINS_WITH_REASON, child(asked, "reason")),
+            "protocol_type": kinds,
+            "offered": lists(offered, protocols.row, len(pairs)),
+            "error_code": child(answered, "error_code"),
+            "given_member_id": _not_empty(child(answered, "member_id")),
+            "new_generation_id": child(answered, "generation_id"),
+            "assignor": _not_empty(child(answered, "protocol_name")),
+            "leader_id": _not_empty(child(answered, "leader")),
+            "skip_assignment": _where(versions >= _JOINS_WITH_SKIP, child(answered, "skip_assignment")),
+            "members": lists(listed, members.row, len(pairs), absent(given)),
+        },
+    )
 
 
 def _syncs(pairs: Decoded, memory: BatchMemory) -> pa.RecordBatch:
@@ -341,12 +365,19 @@ def _syncs(pairs: Decoded, memory: BatchMemory) -> pa.RecordBatch:
     assignments = records({"member_id": child(given.values, "member_id"), "partitions": partitions})
     codes = child(answered, "error_code")
     fine = pc.fill_null(pc.equal(codes, 0), False).to_numpy(zero_copy_only=False)
-    return assembled(pairs, {
-        "group_id": group_ids, "member_id": child(asked, "member_id"),
-        "instance_id": child(asked, "group_instance_id"), "generation_id": child(asked, "generation_id"),
-        "protocol_type": kinds, "assignments": lists(assignments, given.row, len(pairs)), "error_code": codes,
-        "assignment": _assignments(child(answered, "assignment"), consumers & fine, pairs.responses, memory),
-    })  # fmt: skip
+    return assembled(
+        pairs,
+        {
+            "group_id": group_ids,
+            "member_id": child(asked, "member_id"),
+            "instance_id": child(asked, "group_instance_id"),
+            "generation_id": child(asked, "generation_id"),
+            "protocol_type": kinds,
+            "assignments": lists(assignments, given.row, len(pairs)),
+            "error_code": codes,
+            "assignment": _assignments(child(answered, "assignment"), consumers & fine, pairs.responses, memory),
+        },
+    )
 
 
 # ---- the rare ones, row by row
@@ -374,12 +405,15 @@ def _leaves(pairs: Decoded, _: BatchMemory) -> pa.RecordBatch:
             ]
         )
     kind = arrow_schema(Exchange).field("departures").type
-    return assembled(pairs, {
-        "group_id": child(pairs.asked, "group_id"),
-        "member_id": child(pairs.asked, "member_id"),
-        "error_code": child(pairs.answered, "error_code"),
-        "departures": pa.array(departures, kind),
-    })  # fmt: skip
+    return assembled(
+        pairs,
+        {
+            "group_id": child(pairs.asked, "group_id"),
+            "member_id": child(pairs.asked, "member_id"),
+            "error_code": child(pairs.answered, "error_code"),
+            "departures": pa.array(departures, kind),
+        },
+    )
 
 
 def _departure(member_id: str, instance_id: str | None, reason: str | None, code: int | None) -> dict[str, Any]:
@@ -413,7 +447,12 @@ def _find_coordinators(pairs: Decoded, _: BatchMemory) -> pa.RecordBatch:
 
 
 _MAKERS: Final[Mapping[str, Callable[[Decoded, BatchMemory], pa.RecordBatch]]] = {
-    "OffsetCommit": _offset_commits, "OffsetFetch": _offset_fetches, "FindCoordinator": _find_coordinators,
-    "JoinGroup": _joins, "Heartbeat": _heartbeats, "LeaveGroup": _leaves, "SyncGroup": _syncs,
+    "OffsetCommit": _offset_commits,
+    "OffsetFetch": _offset_fetches,
+    "FindCoordinator": _find_coordinators,
+    "JoinGroup": _joins,
+    "Heartbeat": _heartbeats,
+    "LeaveGroup": _leaves,
+    "SyncGroup": _syncs,
     "ConsumerGroupHeartbeat": _consumer_heartbeats,
-}  # fmt: skip
+}

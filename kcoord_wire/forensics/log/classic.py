@@ -168,13 +168,22 @@ class ClassicRecords:
         timeout = member.rebalance_timeout
         record.topics[member.member_id] = topics
         record.members[member.member_id] = MemberLife(
-            group_id=self._ledger.group_id, member_id=member.member_id, instance_id=member.group_instance_id or None,
-            client_id=member.client_id, client_host=host_of(member.client_host), joined_ns=record.first_sign,
-            left_ns=None, why_left=None, last_seen_ns=record.at, first_generation_id=record.generation,
-            last_generation_id=record.generation, session_timeout_ms=member.session_timeout,
+            group_id=self._ledger.group_id,
+            member_id=member.member_id,
+            instance_id=member.group_instance_id or None,
+            client_id=member.client_id,
+            client_host=host_of(member.client_host),
+            joined_ns=record.first_sign,
+            left_ns=None,
+            why_left=None,
+            last_seen_ns=record.at,
+            first_generation_id=record.generation,
+            last_generation_id=record.generation,
+            session_timeout_ms=member.session_timeout,
             rebalance_timeout_ms=member.session_timeout if timeout == _NO_TIMEOUT else timeout,
-            assignors=[] if record.assignor is None else [record.assignor], topics=topics or [],
-        )  # fmt: skip
+            assignors=[] if record.assignor is None else [record.assignor],
+            topics=topics or [],
+        )
         if subscription is not None:
             record.claimed.update((place, member.member_id) for place in _places(subscription.owned_partitions))
             if member.subscription[: len(_HAS_GENERATION)] >= _HAS_GENERATION:
@@ -250,16 +259,26 @@ class ClassicRecords:
         ledger = self._ledger
         found = _explain_first(record) if last is None else self._explain(last, record, gone)
         return new_rebalance(
-            group_id=ledger.group_id, number=len(ledger.rebalances) + 1, generation_id=record.generation,
-            started_ns=record.first_sign, joined_ns=record.joined, ended_ns=record.at,
-            outcome="stable" if record.members else "empty", cause=found.cause,
+            group_id=ledger.group_id,
+            number=len(ledger.rebalances) + 1,
+            generation_id=record.generation,
+            started_ns=record.first_sign,
+            joined_ns=record.joined,
+            ended_ns=record.at,
+            outcome="stable" if record.members else "empty",
+            cause=found.cause,
             trigger=identity_of(found.member_id, record.members, {key: item.life for key, item in gone.items()}),
-            detail=found.detail, confidence=round(found.confidence, 2),
+            detail=found.detail,
+            confidence=round(found.confidence, 2),
             evidence=[item.entry.evidence(item.summary()) for item in (last, record) if item is not None],
-            protocol_type=record.protocol_type, assignor=record.assignor, leader_id=record.leader,
-            cooperative=_is_cooperative(last, record), members_before=0 if last is None else len(last.members),
-            members_after=len(record.members), is_start_known=False,
-        )  # fmt: skip
+            protocol_type=record.protocol_type,
+            assignor=record.assignor,
+            leader_id=record.leader,
+            cooperative=_is_cooperative(last, record),
+            members_before=0 if last is None else len(last.members),
+            members_after=len(record.members),
+            is_start_known=False,
+        )
 
     def _explain(self, last: _Record, record: _Record, gone: Mapping[str, Departed]) -> Explanation:
         """Return the cause by the first rule that applies, less certain where generations are missing in between."""
@@ -425,9 +444,17 @@ def _leader_rejoined(change: _Change) -> Explanation:
 
 
 _RULES: Final[Sequence[Callable[[_Change], Explanation | None]]] = (
-    _first_members, _static_replaced, _new_members, _departures, _second_round, _topics_changed, _subscription_changed,
-    _assignor_changed, _rejoined_late, _leader_rejoined,
-)  # fmt: skip
+    _first_members,
+    _static_replaced,
+    _new_members,
+    _departures,
+    _second_round,
+    _topics_changed,
+    _subscription_changed,
+    _assignor_changed,
+    _rejoined_late,
+    _leader_rejoined,
+)
 """The causes of a generation that follows another, in the order in which they are tried; the last always applies."""
 
 

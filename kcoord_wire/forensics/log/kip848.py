@@ -185,14 +185,23 @@ class ConsumerRecords:
         classic = value.classic_member_metadata
         supported = [] if classic is None else [protocol.name for protocol in classic.supported_protocols]
         return MemberLife(
-            group_id=self._ledger.group_id, member_id=member_id, instance_id=value.instance_id or None,
-            client_id=value.client_id, client_host=host_of(value.client_host), joined_ns=entry.at, left_ns=None,
-            why_left=None, last_seen_ns=entry.at, first_generation_id=None, last_generation_id=self.epoch,
+            group_id=self._ledger.group_id,
+            member_id=member_id,
+            instance_id=value.instance_id or None,
+            client_id=value.client_id,
+            client_host=host_of(value.client_host),
+            joined_ns=entry.at,
+            left_ns=None,
+            why_left=None,
+            last_seen_ns=entry.at,
+            first_generation_id=None,
+            last_generation_id=self.epoch,
             session_timeout_ms=None if classic is None else classic.session_timeout_ms,
             rebalance_timeout_ms=None if value.rebalance_timeout_ms < 0 else value.rebalance_timeout_ms,
-            assignors=supported or ([value.server_assignor] if value.server_assignor else []), topics=topics,
+            assignors=supported or ([value.server_assignor] if value.server_assignor else []),
+            topics=topics,
             protocol="consumer" if classic is None else "classic",
-        )  # fmt: skip
+        )
 
     def _note_new(self, entry: Entry, life: MemberLife) -> None:
         """Note a member without earlier records: a new one, or a static one with a new member id."""
@@ -348,13 +357,22 @@ class ConsumerRecords:
         gone = {member_id: departed.life for member_id, departed in changes.gone.items()}
         assignors = {member.assignor for member in self._members.values() if member.assignor is not None}
         return new_rebalance(
-            group_id=ledger.group_id, number=len(ledger.rebalances) + 1, generation_id=epoch, started_ns=entry.at,
-            cause=found.cause, trigger=identity_of(found.member_id, ledger.members, gone), detail=found.detail,
-            confidence=found.confidence, evidence=[*changes.evidence, entry.evidence(f"epoch {epoch}")],
-            protocol_type="consumer", assignor=only(assignors), cooperative=True,
-            members_before=len(self._members) - len(changes.new) + len(gone), members_after=len(self._members),
+            group_id=ledger.group_id,
+            number=len(ledger.rebalances) + 1,
+            generation_id=epoch,
+            started_ns=entry.at,
+            cause=found.cause,
+            trigger=identity_of(found.member_id, ledger.members, gone),
+            detail=found.detail,
+            confidence=found.confidence,
+            evidence=[*changes.evidence, entry.evidence(f"epoch {epoch}")],
+            protocol_type="consumer",
+            assignor=only(assignors),
+            cooperative=True,
+            members_before=len(self._members) - len(changes.new) + len(gone),
+            members_after=len(self._members),
             removed=removed_members(gone.values()),
-        )  # fmt: skip
+        )
 
     def _close_if_reached(self, entry: Entry) -> None:
         """End the rebalance when every member has reached its epoch and holds its target."""

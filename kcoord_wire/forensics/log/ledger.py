@@ -37,9 +37,21 @@ from kcoord_wire.forensics.model import (
 )
 
 __all__ = [
-    "GONE", "CommitTimes", "Departed", "Entry", "Explanation", "Ledger", "Place", "counted", "explain_departures",
-    "identity_of", "listed", "name_of", "only", "removed_members",
-]  # fmt: skip
+    "GONE",
+    "CommitTimes",
+    "Departed",
+    "Entry",
+    "Explanation",
+    "Ledger",
+    "Place",
+    "counted",
+    "explain_departures",
+    "identity_of",
+    "listed",
+    "name_of",
+    "only",
+    "removed_members",
+]
 
 GONE: Final = "left or timed out"
 """`MemberLife.why_left` where the records do not show which."""
@@ -228,11 +240,17 @@ class Ledger:
         self.end_generation(rebalance.started_ns)
         self.generations.append(
             Generation(
-                group_id=self.group_id, generation_id=generation_id, joined_ns=rebalance.started_ns,
-                stable_ns=stable_ns, ended_ns=None, assignor=rebalance.assignor, leader_id=rebalance.leader_id,
-                members=rebalance.members_after, partitions=partitions,
+                group_id=self.group_id,
+                generation_id=generation_id,
+                joined_ns=rebalance.started_ns,
+                stable_ns=stable_ns,
+                ended_ns=None,
+                assignor=rebalance.assignor,
+                leader_id=rebalance.leader_id,
+                members=rebalance.members_after,
+                partitions=partitions,
             )
-        )  # fmt: skip
+        )
 
     def end_generation(self, at: int) -> None:
         if self.generations and self.generations[-1].ended_ns is None:
@@ -321,16 +339,29 @@ class Ledger:
             if rebalance.cooperative and rebalance.outcome == "stable":
                 rebalance.paused_ms = _paused_ms(item for item in pauses if item.rebalance == rebalance.number)
         summary = GroupSummary(
-            group_id=self.group_id, origin="log", protocol_type=self.protocol_type, first_ns=first_ns, last_ns=last_ns,
-            members=len(self._lives), generations=len(self.generations), rebalances=len(self.rebalances), exchanges=0,
-            commits=sum(row.commits for row in commits), paused_ms=_paused_ms(pauses),
+            group_id=self.group_id,
+            origin="log",
+            protocol_type=self.protocol_type,
+            first_ns=first_ns,
+            last_ns=last_ns,
+            members=len(self._lives),
+            generations=len(self.generations),
+            rebalances=len(self.rebalances),
+            exchanges=0,
+            commits=sum(row.commits for row in commits),
+            paused_ms=_paused_ms(pauses),
             blind=blind + [counted(note, count) for note, count in sorted(self.notes.items())],
-        )  # fmt: skip
+        )
         return GroupHistory(
-            group=summary, rebalances=self.rebalances, generations=self.generations,
-            states=[item for item in self._states if item.from_ns != item.to_ns], members=self._lives,
-            ownership=[item for item in self._ownership if item.from_ns != item.to_ns], pauses=pauses, commits=commits,
-        )  # fmt: skip
+            group=summary,
+            rebalances=self.rebalances,
+            generations=self.generations,
+            states=[item for item in self._states if item.from_ns != item.to_ns],
+            members=self._lives,
+            ownership=[item for item in self._ownership if item.from_ns != item.to_ns],
+            pauses=pauses,
+            commits=commits,
+        )
 
 
 def _paused_ms(pauses: Iterable[Pause]) -> float:

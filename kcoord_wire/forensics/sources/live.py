@@ -35,9 +35,13 @@ _POLL_SECONDS: Final = 0.2
 _MAX_MESSAGES: Final = 10_000  # of one call to librdkafka
 _CONNECT_SECONDS: Final = 10.0  # a running broker answers long before
 _READS_ONLY: Final = {
-    "enable.auto.commit": False, "enable.auto.offset.store": False, "allow.auto.create.topics": False,
-    "auto.offset.reset": "error", "isolation.level": "read_committed", "enable.partition.eof": True,
-}  # fmt: skip
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "allow.auto.create.topics": False,
+    "auto.offset.reset": "error",
+    "isolation.level": "read_committed",
+    "enable.partition.eof": True,
+}
 
 
 class TopicError(OSError):
@@ -208,9 +212,14 @@ class _TopicReader:
     def _row(self, message: Any) -> LogRow:
         offset, partition = message.offset(), message.partition()
         return LogRow(
-            source=f"{self._topic}-{partition}", partition=partition, offset=offset, position=offset,
-            time_ns=record_time_ns(message.timestamp()[1]), key=message.key(), value=message.value(),
-        )  # fmt: skip
+            source=f"{self._topic}-{partition}",
+            partition=partition,
+            offset=offset,
+            position=offset,
+            time_ns=record_time_ns(message.timestamp()[1]),
+            key=message.key(),
+            value=message.value(),
+        )
 
     def _spans(self, partitions: Sequence[int], until_end: bool) -> dict[int, _Span]:
         """Return what there is to read of each partition."""

@@ -19,10 +19,16 @@ from kcoord_wire.forensics.wire.traffic import GroupTraffic
 __all__ = ["CauseFinder", "Explanation"]
 
 _MAX_INFERRED: Final = 0.6  # no frame shows that an unanswered request arrived
-_OTHER_STARTS: Final = MappingProxyType({
-    StartKind.JOINED: "joined", StartKind.STATIC: "came back", StartKind.REJOINED: "joined again",
-    StartKind.LEFT: "left", StartKind.SESSION: "fell silent", StartKind.SYNC: "did not sync",
-})  # fmt: skip
+_OTHER_STARTS: Final = MappingProxyType(
+    {
+        StartKind.JOINED: "joined",
+        StartKind.STATIC: "came back",
+        StartKind.REJOINED: "joined again",
+        StartKind.LEFT: "left",
+        StartKind.SESSION: "fell silent",
+        StartKind.SYNC: "did not sync",
+    }
+)
 
 
 @dataclass(slots=True)
@@ -57,9 +63,13 @@ class CauseFinder:
         start = trace.start
         rule = next(rule for rule in RULES if start.kind in rule.starts and rule.holds(facts))
         explanation = Explanation(
-            rule.name, rule.cause, rule.confidence_for(facts), facts.fill(rule.sentence),
-            [fact for cite in rule.evidence for fact in cite(facts)], facts.reason,
-        )  # fmt: skip
+            rule.name,
+            rule.cause,
+            rule.confidence_for(facts),
+            facts.fill(rule.sentence),
+            [fact for cite in rule.evidence for fact in cite(facts)],
+            facts.reason,
+        )
         if start.request is not None:
             self._background.rules[start.request.asked] = rule.name
             if start.inferred:

@@ -30,12 +30,18 @@ def commit_rows(group_id: str, commits: pa.Table) -> list[CommitRow]:
     none: dict[str, Any] = {"offset_first": -1, "offset_last": -1}
     rows = [
         CommitRow(
-            group_id=group_id, topic=row["topic"], partition=row["partition"], minute_ns=row["minute"],
-            commits=row["good_sum"], errors=row["bad_sum"], first_offset=ends.get(_key(row), none)["offset_first"],
-            last_offset=ends.get(_key(row), none)["offset_last"], member_id=row["member_last"] or None,
+            group_id=group_id,
+            topic=row["topic"],
+            partition=row["partition"],
+            minute_ns=row["minute"],
+            commits=row["good_sum"],
+            errors=row["bad_sum"],
+            first_offset=ends.get(_key(row), none)["offset_first"],
+            last_offset=ends.get(_key(row), none)["offset_last"],
+            member_id=row["member_last"] or None,
         )
         for row in counted.to_pylist()
-    ]  # fmt: skip
+    ]
     return sorted(rows, key=lambda row: (row.minute_ns, row.topic, row.partition))
 
 
@@ -54,9 +60,14 @@ def _flat(commits: pa.Table) -> pa.Table | None:
     flat = pc.list_flatten(offsets)
     asked = pc.take(commits["asked_ns"].combine_chunks(), parents)
     bad = pc.fill_null(pc.not_equal(flat.field("error_code"), 0), False)
-    return pa.table({
-        "topic": pc.fill_null(flat.field("topic"), ""), "partition": pc.fill_null(flat.field("partition"), -1),
-        "minute": pc.multiply(pc.divide(asked, _MINUTE_NS), _MINUTE_NS),
-        "offset": pc.fill_null(flat.field("offset"), -1), "bad": bad.cast(pa.int64()),
-        "good": pc.invert(bad).cast(pa.int64()), "member": pc.take(commits["member_id"].combine_chunks(), parents),
-    })  # fmt: skip
+    return pa.table(
+        {
+            "topic": pc.fill_null(flat.field("topic"), ""),
+            "partition": pc.fill_null(flat.field("partition"), -1),
+            "minute": pc.multiply(pc.divide(asked, _MINUTE_NS), _MINUTE_NS),
+            "offset": pc.fill_null(flat.field("offset"), -1),
+            "bad": bad.cast(pa.int64()),
+            "good": pc.invert(bad).cast(pa.int64()),
+            "member": pc.take(commits["member_id"].combine_chunks(), parents),
+        }
+    )

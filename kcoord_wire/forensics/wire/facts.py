@@ -18,9 +18,16 @@ from kcoord_wire.forensics.wire.trace import MemberTrace, RebalanceTrace, StartK
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Partition, Sighting
 
 __all__ = [
-    "MAX_CITED", "Background", "Facts", "describe_member", "evidence_of", "identity_of", "removed_member", "says",
+    "MAX_CITED",
+    "Background",
+    "Facts",
+    "describe_member",
+    "evidence_of",
+    "identity_of",
+    "removed_member",
+    "says",
     "says_poll_timeout",
-]  # fmt: skip
+]
 
 MAX_CITED: Final = 8
 """Exchanges of one kind that an explanation cites: in a group of hundreds, more help no reader."""
@@ -31,9 +38,16 @@ _NO_FRAME: Final = -1
 _MS_PER_S: Final = 1_000
 
 _RETRY_WORDS: Final = (
-    "connection was lost", "coordinator", "tried again", "was refused", "during syncgroup", "member id", "member-id",
-    "rebalance failed", "disconnected",
-)  # fmt: skip
+    "connection was lost",
+    "coordinator",
+    "tried again",
+    "was refused",
+    "during syncgroup",
+    "member id",
+    "member-id",
+    "rebalance failed",
+    "disconnected",
+)
 """Words of reasons that only say that an earlier attempt failed: of Kafka's Java client and of this project's."""
 
 Client = tuple[str | None, str]

@@ -78,10 +78,14 @@ class GroupState:
         """Begin a rebalance; one that is under way ends as interrupted."""
         self.end("interrupted", start.at)
         self.rebalance = RebalanceTrace(
-            start, before={**{member.member_id: member for member, _ in self.lost}, **self.members},
-            from_empty=self.state == EMPTY or (self.state == UNKNOWN_STATE and not self.members), former_join=self.join,
-            shown_by=shown_by, removed=self.lost, loaded=self.failover if self.is_loaded else None,
-        )  # fmt: skip
+            start,
+            before={**{member.member_id: member for member, _ in self.lost}, **self.members},
+            from_empty=self.state == EMPTY or (self.state == UNKNOWN_STATE and not self.members),
+            former_join=self.join,
+            shown_by=shown_by,
+            removed=self.lost,
+            loaded=self.failover if self.is_loaded else None,
+        )
         self.is_loaded = False
         self.lost = []
         self.rebalances.append(self.rebalance)

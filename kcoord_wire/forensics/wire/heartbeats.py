@@ -192,11 +192,14 @@ def _first_signs(rows: pa.Table, names: Names) -> dict[str, FirstSign]:
 
     found = {
         member_id: FirstSign(
-            Moment(item["asked_ns"], name(item, "source") or "", item["seq"]), item["generation_id"],
-            name(item, "instance_id"), name(item, "client_id"), name(item, "client_host") or "",
+            Moment(item["asked_ns"], name(item, "source") or "", item["seq"]),
+            item["generation_id"],
+            name(item, "instance_id"),
+            name(item, "client_id"),
+            name(item, "client_host") or "",
         )
         for member_id, item in zip(starts, firsts, strict=True)
-    }  # fmt: skip
+    }
     return dict(sorted(found.items(), key=lambda entry: entry[1].at))
 
 

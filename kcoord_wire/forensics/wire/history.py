@@ -110,9 +110,16 @@ class _WireGroup:
         generations = [*self._generations(), *epochs.generations]
         return GroupHistory(
             group=GroupSummary(
-                group_id=traffic.group_id, origin="wire", protocol_type=self._protocol_type(),
-                first_ns=traffic.first_ns, last_ns=traffic.last_ns, members=len(members), generations=len(generations),
-                rebalances=len(rebalances), exchanges=traffic.count, commits=len(traffic.commits),
+                group_id=traffic.group_id,
+                origin="wire",
+                protocol_type=self._protocol_type(),
+                first_ns=traffic.first_ns,
+                last_ns=traffic.last_ns,
+                members=len(members),
+                generations=len(generations),
+                rebalances=len(rebalances),
+                exchanges=traffic.count,
+                commits=len(traffic.commits),
                 paused_ms=sum(rebalance.paused_ms or 0.0 for rebalance in rebalances),
                 blind=list(_blind(traffic, self._replay, self._joins, epochs)),
             ),
@@ -123,7 +130,7 @@ class _WireGroup:
             ownership=ownership_rows(traffic.group_id, holdings),
             pauses=pauses,
             commits=commit_rows(traffic.group_id, traffic.commits),
-        )  # fmt: skip
+        )
 
     def _protocol_type(self) -> str | None:
         types = [join.protocol_type for join in self._joins]
@@ -145,14 +152,19 @@ class _WireGroup:
         following = [*(trace.started.time_ns for trace in self._traces[1:]), None]
         return [
             Generation(
-                group_id=self._traffic.group_id, generation_id=join.generation, joined_ns=join.at.time_ns,
-                stable_ns=_stable_ns(trace, join), ended_ns=ended_ns, assignor=join.assignor or None,
-                leader_id=join.leader_id or None, members=len(join.members),
+                group_id=self._traffic.group_id,
+                generation_id=join.generation,
+                joined_ns=join.at.time_ns,
+                stable_ns=_stable_ns(trace, join),
+                ended_ns=ended_ns,
+                assignor=join.assignor or None,
+                leader_id=join.leader_id or None,
+                members=len(join.members),
                 partitions=sum(len(part) for part in join.assignments.values()),
             )
             for trace, ended_ns in zip(self._traces, following, strict=False)
             if (join := trace.join) is not None
-        ]  # fmt: skip
+        ]
 
     def _states(self) -> list[StateInterval]:
         moves = self._replay.states

@@ -205,15 +205,25 @@ class EpochHistory:
         end = last if is_over else span.following
         cause, detail, confidence, facts = self._explain(span)
         rebalance = new_rebalance(
-            group_id=self._group_id, number=span.number, generation_id=span.new.epoch, started_ns=span.start.time_ns,
-            joined_ns=max(span.new.at.time_ns, span.start.time_ns), ended_ns=None if end is None else end.time_ns,
-            outcome="stable" if is_over else "open" if span.following is None else "interrupted", cause=str(cause),
-            confidence=confidence, detail=detail, evidence=facts,
-            trigger=identity_of(span.triggers[0].member) if span.triggers else None, protocol_type="consumer",
+            group_id=self._group_id,
+            number=span.number,
+            generation_id=span.new.epoch,
+            started_ns=span.start.time_ns,
+            joined_ns=max(span.new.at.time_ns, span.start.time_ns),
+            ended_ns=None if end is None else end.time_ns,
+            outcome="stable" if is_over else "open" if span.following is None else "interrupted",
+            cause=str(cause),
+            confidence=confidence,
+            detail=detail,
+            evidence=facts,
+            trigger=identity_of(span.triggers[0].member) if span.triggers else None,
+            protocol_type="consumer",
             assignor=next((member.assignor for member in self._read.lives if member.assignor is not None), None),
-            cooperative=True, members_before=self._members_before(span.start), members_after=len(acks),
+            cooperative=True,
+            members_before=self._members_before(span.start),
+            members_after=len(acks),
             removed=_removed(span.triggers),
-        )  # fmt: skip
+        )
         if done:
             at, member = done[-1]
             rebalance.last_member_id, rebalance.last_client_id = member.member_id, member.client_id
@@ -284,13 +294,22 @@ class EpochHistory:
             return None
         first = rest[0]
         return new_rebalance(
-            group_id=self._group_id, number=number, generation_id=None, started_ns=first.at.time_ns,
-            ended_ns=rest[-1].at.time_ns, outcome="empty", cause=str(first.cause), confidence=first.confidence,
+            group_id=self._group_id,
+            number=number,
+            generation_id=None,
+            started_ns=first.at.time_ns,
+            ended_ns=rest[-1].at.time_ns,
+            outcome="empty",
+            cause=str(first.cause),
+            confidence=first.confidence,
             detail=first.text,
             evidence=[evidence_of(each.request, each.text) for each in rest if each.request is not None],
-            trigger=identity_of(first.member), protocol_type="consumer", cooperative=True,
-            members_before=self._members_before(first.at), removed=_removed(rest),
-        )  # fmt: skip
+            trigger=identity_of(first.member),
+            protocol_type="consumer",
+            cooperative=True,
+            members_before=self._members_before(first.at),
+            removed=_removed(rest),
+        )
 
     # ---- owners
 
@@ -336,11 +355,16 @@ class EpochHistory:
 
     def _generation(self, span: _Span, rebalance: Rebalance) -> Generation:
         return Generation(
-            group_id=self._group_id, generation_id=span.new.epoch, joined_ns=span.new.at.time_ns,
+            group_id=self._group_id,
+            generation_id=span.new.epoch,
+            joined_ns=span.new.at.time_ns,
             stable_ns=rebalance.ended_ns if rebalance.outcome == "stable" else None,
-            ended_ns=None if span.following is None else span.following.time_ns, assignor=rebalance.assignor,
-            leader_id=None, members=rebalance.members_after, partitions=len(self._assigned.get(span.new.epoch, ())),
-        )  # fmt: skip
+            ended_ns=None if span.following is None else span.following.time_ns,
+            assignor=rebalance.assignor,
+            leader_id=None,
+            members=rebalance.members_after,
+            partitions=len(self._assigned.get(span.new.epoch, ())),
+        )
 
     def _states(self, rebalances: list[Rebalance]) -> list[StateInterval]:
         moves: list[tuple[str, int, int | None]] = []

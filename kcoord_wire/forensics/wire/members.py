@@ -18,10 +18,14 @@ from kcoord_wire.forensics.wire.traffic import GroupTraffic
 __all__ = ["library_of", "member_row", "member_rows"]
 
 _JAVA_REASONS: Final = (
-    "need to re-join with the given member-id", "rebalance failed due to", "need to revoke partitions",
-    "cached metadata has changed from", "group is already rebalancing", "the consumer is being closed",
+    "need to re-join with the given member-id",
+    "rebalance failed due to",
+    "need to revoke partitions",
+    "cached metadata has changed from",
+    "group is already rebalancing",
+    "the consumer is being closed",
     "the consumer unsubscribed from all topics",
-)  # fmt: skip
+)
 
 _NO_HEARTBEAT_2: Final = range(2)
 _LIBRARIES: Final[tuple[tuple[str, Mapping[str, Collection[int]]], ...]] = (
@@ -67,13 +71,22 @@ def _life(traffic: GroupTraffic, member: MemberTrace, seen: _Seen) -> MemberLife
 def member_row(group_id: str, member: MemberTrace, last_seen_ns: int) -> MemberLife:
     """Return the row of a member, without what it offers and without its timeouts."""
     return MemberLife(
-        group_id=group_id, member_id=member.member_id, instance_id=member.instance_id, client_id=member.client_id,
-        client_host=member.host or None, joined_ns=member.since.time_ns,
+        group_id=group_id,
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.host or None,
+        joined_ns=member.since.time_ns,
         left_ns=None if member.left is None else member.left.time_ns,
-        why_left=None if member.why is None else str(member.why), last_seen_ns=last_seen_ns,
-        first_generation_id=member.first_generation, last_generation_id=member.last_generation, session_timeout_ms=None,
-        rebalance_timeout_ms=None, assignors=[], topics=[],
-    )  # fmt: skip
+        why_left=None if member.why is None else str(member.why),
+        last_seen_ns=last_seen_ns,
+        first_generation_id=member.first_generation,
+        last_generation_id=member.last_generation,
+        session_timeout_ms=None,
+        rebalance_timeout_ms=None,
+        assignors=[],
+        topics=[],
+    )
 
 
 def _read_seen(traffic: GroupTraffic) -> dict[str, _Seen]:

@@ -126,11 +126,17 @@ def ownership_rows(group_id: str, holdings: Iterable[Holding]) -> list[Ownership
     """Return the rows of the ownership table, in order of time."""
     rows = [
         Ownership(
-            group_id, holding.partition[0], holding.partition[1], holding.member.member_id, holding.member.client_id,
-            holding.generation, holding.from_ns, holding.to_ns,
+            group_id,
+            holding.partition[0],
+            holding.partition[1],
+            holding.member.member_id,
+            holding.member.client_id,
+            holding.generation,
+            holding.from_ns,
+            holding.to_ns,
         )
         for holding in holdings
-    ]  # fmt: skip
+    ]
     return sorted(rows, key=lambda row: (row.from_ns, row.topic, row.partition, row.member_id))
 
 
@@ -163,9 +169,15 @@ def _pause(
     group_id: str, last: Holding, from_ns: int, following: Holding | None, spans: Sequence[tuple[int, int | None]]
 ) -> Pause:
     return Pause(
-        group_id, last.partition[0], last.partition[1], from_ns, None if following is None else following.from_ns,
-        last.member.member_id, None if following is None else following.member.member_id, _rebalance_at(from_ns, spans),
-    )  # fmt: skip
+        group_id,
+        last.partition[0],
+        last.partition[1],
+        from_ns,
+        None if following is None else following.from_ns,
+        last.member.member_id,
+        None if following is None else following.member.member_id,
+        _rebalance_at(from_ns, spans),
+    )
 
 
 def _rebalance_at(now_ns: int, spans: Sequence[tuple[int, int | None]]) -> int | None:

@@ -16,9 +16,18 @@ from kcoord_wire.forensics.wire.moments import Moment
 from kcoord_wire.forensics.wire.traffic import GroupRequest, Leaver, OfferedAssignor, Partition
 
 __all__ = [
-    "COMPLETING", "EMPTY", "PREPARING", "STABLE", "UNKNOWN_STATE", "MemberTrace", "RebalanceTrace", "Start",
-    "StartKind", "Why", "is_cooperative",
-]  # fmt: skip
+    "COMPLETING",
+    "EMPTY",
+    "PREPARING",
+    "STABLE",
+    "UNKNOWN_STATE",
+    "MemberTrace",
+    "RebalanceTrace",
+    "Start",
+    "StartKind",
+    "Why",
+    "is_cooperative",
+]
 
 EMPTY: Final = "Empty"
 PREPARING: Final = "PreparingRebalance"

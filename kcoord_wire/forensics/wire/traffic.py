@@ -25,9 +25,17 @@ if TYPE_CHECKING:
     from kcoord_wire.forensics.wire.joins import Join
 
 __all__ = [
-    "GroupRequest", "GroupTraffic", "Leaver", "ListedMember", "OfferedAssignor", "Partition", "Sighting",
-    "TopicSightings", "read_sightings", "read_traffic",
-]  # fmt: skip
+    "GroupRequest",
+    "GroupTraffic",
+    "Leaver",
+    "ListedMember",
+    "OfferedAssignor",
+    "Partition",
+    "Sighting",
+    "TopicSightings",
+    "read_sightings",
+    "read_traffic",
+]
 
 Partition = tuple[str, int]
 """Topic and partition number."""
@@ -218,12 +226,19 @@ def read_traffic(exchanges: pa.Table, topics: TopicSightings) -> GroupTraffic:
     times = [value for name in ("asked_ns", "answered_ns") for value in _bounds(placed[name])]
     groups = pc.drop_null(pc.unique(exchanges["group_id"]))
     return GroupTraffic(
-        group_id=groups[0].as_py() if len(groups) else "", requests=requests, heartbeats=Heartbeats(placed, quiet),
+        group_id=groups[0].as_py() if len(groups) else "",
+        requests=requests,
+        heartbeats=Heartbeats(placed, quiet),
         commits=placed.select(_COMMIT_COLUMNS).filter(pc.equal(placed["api"], "OffsetCommit")).sort_by(_ORDER),
-        sightings=topics.sizes, closed=topics.closed, first_ns=min(times, default=0), last_ns=max(times, default=0),
-        horizon_ns=max([*times, topics.last_ns]), count=len(exchanges), unplaced=len(exchanges) - len(placed),
+        sightings=topics.sizes,
+        closed=topics.closed,
+        first_ns=min(times, default=0),
+        last_ns=max(times, default=0),
+        horizon_ns=max([*times, topics.last_ns]),
+        count=len(exchanges),
+        unplaced=len(exchanges) - len(placed),
         answered_ns=_answer_spans(placed),
-    )  # fmt: skip
+    )
 
 
 def _is_quiet(table: pa.Table) -> pa.Array:
@@ -246,22 +261,38 @@ def _request(item: dict[str, Any]) -> GroupRequest:
     asked = Moment(item["asked_ns"], item["source"], item["seq"])
     answered = _answered(item, asked)
     return GroupRequest(
-        api=item["api"], version=item["api_version"] or 0, asked=asked, due=asked, answered=answered,
-        connection=item["connection"], client_id=item["client_id"], host=item["client_host"] or "",
-        error=None if answered is None else item["error_code"], member_id=item["member_id"],
-        instance_id=item["instance_id"], generation=item["generation_id"], session_ms=item["session_timeout_ms"],
-        rebalance_ms=item["rebalance_timeout_ms"], reason=item["reason"] or None, protocol_type=item["protocol_type"],
-        offers=tuple(_offer(offered) for offered in _present(item["offered"])), given_id=item["given_member_id"] or "",
-        new_generation=item["new_generation_id"], assignor=item["assignor"], leader_id=item["leader_id"],
+        api=item["api"],
+        version=item["api_version"] or 0,
+        asked=asked,
+        due=asked,
+        answered=answered,
+        connection=item["connection"],
+        client_id=item["client_id"],
+        host=item["client_host"] or "",
+        error=None if answered is None else item["error_code"],
+        member_id=item["member_id"],
+        instance_id=item["instance_id"],
+        generation=item["generation_id"],
+        session_ms=item["session_timeout_ms"],
+        rebalance_ms=item["rebalance_timeout_ms"],
+        reason=item["reason"] or None,
+        protocol_type=item["protocol_type"],
+        offers=tuple(_offer(offered) for offered in _present(item["offered"])),
+        given_id=item["given_member_id"] or "",
+        new_generation=item["new_generation_id"],
+        assignor=item["assignor"],
+        leader_id=item["leader_id"],
         members={listed["member_id"]: _listed(listed) for listed in _present(item["members"]) if listed["member_id"]},
-        assignments=_assignments(item["assignments"]), assignment=_partitions(item["assignment"]),
+        assignments=_assignments(item["assignments"]),
+        assignment=_partitions(item["assignment"]),
         leavers=tuple(
             Leaver(left["member_id"] or "", left["instance_id"], left["reason"] or None, left["error_code"])
             for left in _present(item["departures"])
         ),
         topics=_names(item["topics"]),
-        topic_regex=item["topic_regex"] or None, owned=_partitions(item["owned"]),
-    )  # fmt: skip
+        topic_regex=item["topic_regex"] or None,
+        owned=_partitions(item["owned"]),
+    )
 
 
 def _answered(item: dict[str, Any], asked: Moment) -> Moment | None:

@@ -18,12 +18,22 @@ __all__ = ["ABOUT", "COLOURS", "OTHER"]
 OTHER: Final = "#7d8590"  # a cause without an entry
 
 COLOURS: Final = {
-    Cause.POLL_TIMEOUT: "#d55e00", Cause.SESSION_EXPIRED: "#d1495b", Cause.SYNC_EXPIRED: "#b5526e",
-    Cause.REBALANCE_TIMEOUT: "#c0392b", Cause.GROUP_TOO_LARGE: "#a8552b", Cause.COORDINATOR_FAILOVER: "#8f5fd0",
-    Cause.NEW_MEMBER: "#2a7fc1", Cause.MEMBER_LEFT: "#3f8f9f", Cause.STATIC_REPLACED: "#5b7bd5",
-    Cause.TOPICS_CHANGED: "#2f8f5b", Cause.SUBSCRIPTION_CHANGED: "#6b8e23", Cause.ASSIGNORS_CHANGED: "#9a7b00",
-    Cause.LEADER_REJOINED: "#b07d2b", Cause.COOPERATIVE_FOLLOW_UP: "#7d8590", Cause.UNKNOWN: "#6e7781",
-}  # fmt: skip
+    Cause.POLL_TIMEOUT: "#d55e00",
+    Cause.SESSION_EXPIRED: "#d1495b",
+    Cause.SYNC_EXPIRED: "#b5526e",
+    Cause.REBALANCE_TIMEOUT: "#c0392b",
+    Cause.GROUP_TOO_LARGE: "#a8552b",
+    Cause.COORDINATOR_FAILOVER: "#8f5fd0",
+    Cause.NEW_MEMBER: "#2a7fc1",
+    Cause.MEMBER_LEFT: "#3f8f9f",
+    Cause.STATIC_REPLACED: "#5b7bd5",
+    Cause.TOPICS_CHANGED: "#2f8f5b",
+    Cause.SUBSCRIPTION_CHANGED: "#6b8e23",
+    Cause.ASSIGNORS_CHANGED: "#9a7b00",
+    Cause.LEADER_REJOINED: "#b07d2b",
+    Cause.COOPERATIVE_FOLLOW_UP: "#7d8590",
+    Cause.UNKNOWN: "#6e7781",
+}
 
 ABOUT: Final = {
     Cause.POLL_TIMEOUT: "The application took longer between two polls than max.poll.interval.ms; its client left.",

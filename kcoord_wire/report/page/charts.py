@@ -131,9 +131,17 @@ def _bands(axis: str | None) -> Any:
 def _time(field: str, axis: str | None) -> Any:
     alt = _altair()
     look = alt.Axis(
-        title=None, grid=True, ticks=axis is not None, labels=axis is not None, orient=axis or "bottom",
-        labelExpr=CLOCK, tickCount={"expr": "ticks"}, labelOverlap="greedy", labelSeparation=10, labelFlush=True,
-    )  # fmt: skip
+        title=None,
+        grid=True,
+        ticks=axis is not None,
+        labels=axis is not None,
+        orient=axis or "bottom",
+        labelExpr=CLOCK,
+        tickCount={"expr": "ticks"},
+        labelOverlap="greedy",
+        labelSeparation=10,
+        labelFlush=True,
+    )
     scale = alt.Scale(type="utc", domainRaw={"expr": "[t0, t1]"}, nice=False)
     return alt.X(f"{field}:T", scale=scale, axis=look)
 
@@ -142,9 +150,15 @@ def _row(field: str) -> Any:
     """Rows counted from the top; the page sets their names as the signal `labels`."""
     alt = _altair()
     axis = alt.Axis(
-        title=None, grid=False, ticks=False, values={"expr": "sequence(0.5, length(labels))"},
-        labelExpr="labels[floor(datum.value)]", labelLimit={"expr": "side - 12"}, labelPadding=6, labelOverlap=False,
-    )  # fmt: skip
+        title=None,
+        grid=False,
+        ticks=False,
+        values={"expr": "sequence(0.5, length(labels))"},
+        labelExpr="labels[floor(datum.value)]",
+        labelLimit={"expr": "side - 12"},
+        labelPadding=6,
+        labelOverlap=False,
+    )
     scale = alt.Scale(domain=[0, {"expr": "length(labels)"}], reverse=True, nice=False, zero=False)
     return alt.Y(f"{field}:Q", scale=scale, axis=axis)
 

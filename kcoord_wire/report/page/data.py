@@ -233,12 +233,17 @@ def _file(source: str) -> str:
 
 def _finding(row: Finding, clock: GroupClock) -> FindingKeys:
     return {
-        "detector": shown(row.detector, 60), "severity": shown(row.severity, 20), "start": clock.ms(row.from_ns),
-        "end": clock.end(row.to_ns), "text": shown(row.text, 600), "advice": shown(row.advice, 600),
+        "detector": shown(row.detector, 60),
+        "severity": shown(row.severity, 20),
+        "start": clock.ms(row.from_ns),
+        "end": clock.end(row.to_ns),
+        "text": shown(row.text, 600),
+        "advice": shown(row.advice, 600),
         "value": row.value if math.isfinite(row.value) else None,
         "threshold": row.threshold if math.isfinite(row.threshold) else None,
-        "rebalances": row.rebalances[:_OF_FINDING], "more": max(0, len(row.rebalances) - _OF_FINDING),
-    }  # fmt: skip
+        "rebalances": row.rebalances[:_OF_FINDING],
+        "more": max(0, len(row.rebalances) - _OF_FINDING),
+    }
 
 
 # ---- curves

@@ -74,9 +74,14 @@ def _page(data: PageKeys, title: str) -> str:
         )
     )
     slots = {
-        "policy": policy, "title": html.escape(shown(title)), "style": style, "library": library, "script": script,
-        "data": _json(data), "charts": _json(chart_specs()),
-    }  # fmt: skip
+        "policy": policy,
+        "title": html.escape(shown(title)),
+        "style": style,
+        "library": library,
+        "script": script,
+        "data": _json(data),
+        "charts": _json(chart_specs()),
+    }
     return _SLOT.sub(lambda slot: slots[slot[1]], (FOLDER / "page.html").read_text("utf-8"))
 
 

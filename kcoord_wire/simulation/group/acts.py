@@ -14,9 +14,20 @@ from kcoord_wire.simulation.group.members import MemberOptions, MemberProcess
 from kcoord_wire.simulation.script import Action
 
 __all__ = [
-    "AddPartitions", "Crash", "CrashCoordinator", "CutOff", "FailDisk", "Join", "LeaveGroup", "Lose", "Meddle",
-    "MemberAction", "Pause", "Resubscribe", "Stray",
-]  # fmt: skip
+    "AddPartitions",
+    "Crash",
+    "CrashCoordinator",
+    "CutOff",
+    "FailDisk",
+    "Join",
+    "LeaveGroup",
+    "Lose",
+    "Meddle",
+    "MemberAction",
+    "Pause",
+    "Resubscribe",
+    "Stray",
+]
 
 
 # ---- members

@@ -117,8 +117,12 @@ _ASSIGNOR_LISTS: Final = (
 _STRAYS: Final = ("heartbeat", "commit", "leave", "simple commit", "delete group", "delete offsets", "describe", "list")
 _APIS: Final = ("FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch")
 _MEDDLINGS: Final[tuple[Literal["delay", "drop", "duplicate", "error", "disconnect"], ...]] = (
-    "delay", "drop", "duplicate", "error", "disconnect",
-)  # fmt: skip
+    "delay",
+    "drop",
+    "duplicate",
+    "error",
+    "disconnect",
+)
 _SIDES: Final[tuple[Literal["request", "response"], ...]] = ("request", "response")
 _ERRORS: Final = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
 _LOSSES: Final = ((0.02, 0.0), (0.0, 0.05), (0.2, 0.05), (0.05, 0.2))
