@@ -85,7 +85,9 @@ def kafka_python(task: Task, value: bytes) -> int:
         task.topic, group_id=task.group, auto_offset_reset="earliest", enable_auto_commit=False, **settings
     )
     check = deadline()
-    while value not in [record.value for records in consumer.poll(200).values() for record in records]:
+    # A poll that ends during the join loses its result (kafka-python 3.0.12): the member is in the group and never
+    # fetches. On a busy machine 200 ms are over then, so one poll may take as long as the whole program.
+    while value not in [record.value for records in consumer.poll(PATIENCE * 1000).values() for record in records]:
         check()
     consumer.commit()
     committed: int = consumer.committed(kafka.TopicPartition(task.topic, 0))
