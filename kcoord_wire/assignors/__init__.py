@@ -16,30 +16,47 @@ from types import MappingProxyType
 from typing import Final
 
 from kcoord_wire.assignors.model import (
+    NO_RACKS,
     Assign,
     Assignment,
+    AssignmentUserData,
     Assignor,
+    MemberAssignment,
     MemberSubscription,
+    OnAssignment,
+    OnJoin,
+    Partitions,
+    Racks,
     RebalanceProtocol,
     TopicPartition,
+    group_partitions,
+    list_partitions,
 )
 from kcoord_wire.assignors.range import range_assign
 from kcoord_wire.assignors.round_robin import round_robin
-from kcoord_wire.assignors.sticky import cooperative_sticky, sticky, sticky_user_data
+from kcoord_wire.assignors.sticky import cooperative_sticky, generation_user_data, sticky, sticky_user_data
 
 __all__ = [
     "ASSIGNORS",
+    "NO_RACKS",
     "Assign",
     "Assignment",
+    "AssignmentUserData",
     "Assignor",
+    "MemberAssignment",
     "MemberSubscription",
+    "OnAssignment",
+    "OnJoin",
+    "Partitions",
+    "Racks",
     "RebalanceProtocol",
     "TopicPartition",
     "cooperative_sticky",
+    "group_partitions",
+    "list_partitions",
     "range_assign",
     "round_robin",
     "sticky",
-    "sticky_user_data",
 ]
 
 ASSIGNORS: Final[Mapping[str, Assignor]] = MappingProxyType(
@@ -48,8 +65,8 @@ ASSIGNORS: Final[Mapping[str, Assignor]] = MappingProxyType(
         for assignor in (
             Assignor("range", RebalanceProtocol.EAGER, range_assign),
             Assignor("roundrobin", RebalanceProtocol.EAGER, round_robin),
-            Assignor("sticky", RebalanceProtocol.EAGER, sticky),
-            Assignor("cooperative-sticky", RebalanceProtocol.COOPERATIVE, cooperative_sticky),
+            Assignor("sticky", RebalanceProtocol.EAGER, sticky, sticky_user_data),
+            Assignor("cooperative-sticky", RebalanceProtocol.COOPERATIVE, cooperative_sticky, generation_user_data),
         )
     }
 )

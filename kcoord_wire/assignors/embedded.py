@@ -3,16 +3,20 @@
 The coordinator passes both through without reading them, with one exception: `subscribed_topics`. The state machines
 import no codec, so a consumer's machine is given a `ConsumerProtocol`.
 
+What is read comes from other members, so it may be in any order and repeat itself: the partitions returned are
+ascending and without repetition all the same.
+
 Source: kafka/clients `ConsumerProtocol.java`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import Final
+from types import MappingProxyType
+from typing import Final, Protocol
 
-from kcoord_wire.assignors.model import MemberSubscription, TopicPartition
+from kcoord_wire.assignors.model import MemberAssignment, MemberSubscription, Partitions
 from kcoord_wire.codec.headers import decode_prefixed, encode_prefixed
 from kcoord_wire.codec.registry import registry
 from kcoord_wire.errors import DecodeError
@@ -26,66 +30,85 @@ from kcoord_wire.messages import (
 __all__ = ["ConsumerProtocol", "subscribed_topics"]
 
 _SUBSCRIPTION: Final = registry["ConsumerProtocolSubscription"]
+_NEWEST: Final = 3
 
 
 class ConsumerProtocol:
-    """The embedded protocol of consumers. It writes subscriptions in version 3 and assignments in version 1, and reads
-    every version: later versions only append fields.
+    """The embedded protocol of consumers. It reads every version: later versions only append fields.
 
     Both readers raise DecodeError for bytes that are not such a message.
+
+    :param version: what it writes; 1 adds owned partitions to subscriptions, 2 their generation, 3 the rack
+    :raises ValueError: no such version
     """
+
+    def __init__(self, version: int = _NEWEST) -> None:
+        if not 0 <= version <= _NEWEST:
+            raise ValueError(f"the embedded protocol has versions 0 to {_NEWEST}, not {version}")
+        self.version = version
 
     def encode_subscription(self, subscription: MemberSubscription) -> bytes:
         """Return a ConsumerProtocolSubscription with its version in front."""
-        owned: dict[str, list[int]] = {}
-        for topic, partition in subscription.owned:
-            owned.setdefault(topic, []).append(partition)
         message = ConsumerProtocolSubscription(
             topics=list(subscription.topics),
             user_data=subscription.user_data or None,
             owned_partitions=[
-                ConsumerProtocolSubscriptionTopicPartition(topic=topic, partitions=partitions)
-                for topic, partitions in owned.items()
+                ConsumerProtocolSubscriptionTopicPartition(topic=topic, partitions=list(partitions))
+                for topic, partitions in subscription.owned.items()
             ],
             generation_id=subscription.generation,
+            rack_id=subscription.rack,
         )
-        return encode_prefixed(message, 3)
+        return encode_prefixed(message, self.version)
 
     def decode_subscription(self, data: bytes, instance_id: str | None) -> MemberSubscription:
         """Read a subscription. The instance id is a field of JoinGroup, so the caller supplies it."""
         _, message = decode_prefixed(ConsumerProtocolSubscription, data)
         return MemberSubscription(
             topics=message.topics,
-            owned=[TopicPartition(item.topic, index) for item in message.owned_partitions for index in item.partitions],
+            owned=_by_topic(message.owned_partitions),
             generation=message.generation_id,
             instance_id=instance_id,
+            rack=message.rack_id,
             user_data=message.user_data or b"",
         )
 
-    def encode_assignment(self, partitions: Sequence[TopicPartition]) -> bytes:
+    def encode_assignment(self, assignment: MemberAssignment) -> bytes:
         """Return a ConsumerProtocolAssignment with its version in front."""
-        topics: dict[str, list[int]] = {}
-        for topic, partition in partitions:
-            topics.setdefault(topic, []).append(partition)
         message = ConsumerProtocolAssignment(
             assigned_partitions=[
-                ConsumerProtocolAssignmentTopicPartition(topic=topic, partitions=indexes)
-                for topic, indexes in topics.items()
-            ]
+                ConsumerProtocolAssignmentTopicPartition(topic=topic, partitions=list(partitions))
+                for topic, partitions in assignment.partitions.items()
+            ],
+            user_data=assignment.user_data or None,
         )
-        return encode_prefixed(message, 1)
+        return encode_prefixed(message, self.version)
 
-    def decode_assignment(self, data: bytes) -> Sequence[TopicPartition]:
+    def decode_assignment(self, data: bytes) -> MemberAssignment:
         """Read an assignment; no bytes are an empty assignment."""
         return _decode_assignment(bytes(data))
 
 
 @lru_cache(maxsize=4096)
-def _decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
+def _decode_assignment(data: bytes) -> MemberAssignment:
     if not data:
-        return ()
+        return MemberAssignment({})
     _, message = decode_prefixed(ConsumerProtocolAssignment, data)
-    return tuple(TopicPartition(item.topic, index) for item in message.assigned_partitions for index in item.partitions)
+    return MemberAssignment(MappingProxyType(_by_topic(message.assigned_partitions)), message.user_data or b"")
+
+
+class _Entry(Protocol):
+    topic: str
+    partitions: list[int]
+
+
+def _by_topic(entries: Iterable[_Entry]) -> Partitions:
+    """Return the partitions of all entries, whether or not they repeat a topic."""
+    topics: dict[str, list[int]] = {}
+    for entry in entries:
+        if entry.partitions:
+            topics.setdefault(entry.topic, []).extend(entry.partitions)
+    return {topic: sorted(set(numbers)) for topic, numbers in topics.items()}
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:

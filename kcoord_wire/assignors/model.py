@@ -1,13 +1,34 @@
-"""The input and output of every assignor."""
+"""The input and output of every assignor.
+
+Partitions are numbers under their topic, not an object each: 1,000,000 partitions are some thousand sequences.
+"""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, NamedTuple, Protocol
 
-__all__ = ["Assign", "Assignment", "Assignor", "MemberSubscription", "RebalanceProtocol", "TopicPartition", "in_order"]
+__all__ = [
+    "NO_RACKS",
+    "Assign",
+    "Assignment",
+    "AssignmentUserData",
+    "Assignor",
+    "MemberAssignment",
+    "MemberSubscription",
+    "OnAssignment",
+    "OnJoin",
+    "Partitions",
+    "Racks",
+    "RebalanceProtocol",
+    "TopicPartition",
+    "group_partitions",
+    "in_order",
+    "list_partitions",
+]
 
 
 class TopicPartition(NamedTuple):
@@ -15,6 +36,20 @@ class TopicPartition(NamedTuple):
 
     topic: str
     partition: int
+
+
+Partitions = Mapping[str, Sequence[int]]
+"""Topic to partition numbers: ascending, without repetition, and no topic without partitions.
+
+The numbers may be a `range`, and several topics or members may share one sequence or mapping: never change them."""
+
+Assignment = dict[str, Partitions]
+"""Member id to its partitions; every member has an entry."""
+
+Racks = Mapping[str, Sequence[Collection[str]]]
+"""Topic to the racks of the replicas, by partition. A topic, or the end of a list, that is missing is unknown."""
+
+NO_RACKS: Final[Racks] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,24 +60,58 @@ class MemberSubscription:
     :ivar owned: the partitions that it holds (subscription version 1 and later)
     :ivar generation: the generation in which they were assigned (version 2 and later); -1 for unknown
     :ivar instance_id: the group instance id of a static member (KIP-345)
+    :ivar rack: where it runs (version 3 and later, KIP-881)
     :ivar user_data: bytes of the assignor; the sticky assignors read the formats of Kafka's
     """
 
     topics: Sequence[str]
-    owned: Sequence[TopicPartition] = ()
+    owned: Partitions = field(default_factory=dict)
     generation: int = -1
     instance_id: str | None = None
+    rack: str | None = None
     user_data: bytes = b""
 
 
-Assignment = dict[str, list[TopicPartition]]
-"""Member id to its partitions; every member has an entry."""
+@dataclass(frozen=True, slots=True)
+class MemberAssignment:
+    """What the leader sends to one member: ConsumerProtocolAssignment.
 
-Assign = Callable[[Mapping[str, int], Mapping[str, MemberSubscription]], Assignment]
-"""Called with the number of partitions of each topic, and with the members' subscriptions by member id.
+    :ivar user_data: bytes of the assignor
+    """
 
-A subscribed topic that the first mapping lacks has no partitions. Racks are ignored. The order of either mapping does
-not change the result."""
+    partitions: Partitions
+    user_data: bytes = b""
+
+
+class Assign(Protocol):
+    """Assigns the partitions of a group, as a pure function."""
+
+    def __call__(
+        self,
+        partitions_per_topic: Mapping[str, int],
+        members: Mapping[str, MemberSubscription],
+        racks: Racks = NO_RACKS,
+        /,
+    ) -> Assignment:
+        """Return the assignment. The order of the mappings and of a member's topics does not change it.
+
+        :param partitions_per_topic: a subscribed topic that is missing here has no partitions
+        :param members: the subscriptions, by member id
+        :param racks: for assignors that look at racks
+        """
+
+
+OnJoin = Callable[[Sequence[str], Partitions, int], bytes]
+"""Called for each JoinGroup with the member's topics, the partitions of its last assignment (an eager member has given
+them up by then) and the generation of that assignment, -1 before the first. Returns the user data of the subscription.
+"""
+
+OnAssignment = Callable[[Partitions, bytes, int], None]
+"""Called when the member has its assignment, with its partitions, the assignor's user data, and the generation."""
+
+AssignmentUserData = Callable[[Mapping[str, int], Mapping[str, MemberSubscription], Assignment], Mapping[str, bytes]]
+"""Called by the leader after `assign`, with its arguments and result. Returns the user data of members' assignments; a
+member that is missing gets none."""
 
 
 class RebalanceProtocol(enum.StrEnum):
@@ -54,16 +123,36 @@ class RebalanceProtocol(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Assignor:
-    """An assignor by the name that members put into JoinGroup.
+    """An assignor by the name that members put into JoinGroup. Its functions do what Kafka's
+    ``ConsumerPartitionAssignor`` does (`subscriptionUserData`, `assign`, `onAssignment`).
 
     :ivar name: as in JoinGroup's ``protocols[].name``
     :ivar protocol: whether its members rebalance eagerly or cooperatively
     :ivar assign: the pure function
+    :ivar on_join: returns the user data of a member's subscription; None for no user data
+    :ivar on_assignment: takes in a member's assignment; None to ignore it
+    :ivar assignment_user_data: returns the user data of the assignments; None for no user data
     """
 
     name: str
     protocol: RebalanceProtocol
     assign: Assign
+    on_join: OnJoin | None = None
+    on_assignment: OnAssignment | None = None
+    assignment_user_data: AssignmentUserData | None = None
+
+
+def group_partitions(partitions: Iterable[TopicPartition]) -> Partitions:
+    """Return named partitions by topic."""
+    topics: dict[str, set[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, set()).add(partition)
+    return {topic: sorted(numbers) for topic, numbers in topics.items()}
+
+
+def list_partitions(partitions: Partitions) -> list[TopicPartition]:
+    """Return each partition by name, in order of topic and number."""
+    return [TopicPartition(topic, number) for topic in sorted(partitions) for number in partitions[topic]]
 
 
 def in_order(members: Mapping[str, MemberSubscription]) -> list[str]:

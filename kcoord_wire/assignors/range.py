@@ -8,17 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kcoord_wire.assignors.model import Assignment, MemberSubscription, TopicPartition, in_order
+from kcoord_wire.assignors.model import NO_RACKS, Assignment, MemberSubscription, Racks, in_order
 
 __all__ = ["range_assign"]
 
 
-def range_assign(partitions_per_topic: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> Assignment:
+def range_assign(
+    partitions_per_topic: Mapping[str, int],
+    members: Mapping[str, MemberSubscription],
+    _racks: Racks = NO_RACKS,
+    /,
+) -> Assignment:
     """Split each topic among its subscribers in order; the first p % m of m subscribers get one of p partitions more.
 
     See `model.Assign`.
     """
-    assignment: Assignment = {member_id: [] for member_id in members}
+    assignment: dict[str, dict[str, range]] = {member_id: {} for member_id in members}
     subscribers: dict[str, list[str]] = {}
     for member_id in in_order(members):
         for topic in dict.fromkeys(members[member_id].topics):
@@ -28,6 +33,7 @@ def range_assign(partitions_per_topic: Mapping[str, int], members: Mapping[str, 
         start = 0
         for place, member_id in enumerate(subscribers[topic]):
             end = start + each + (place < extra)
-            assignment[member_id] += [TopicPartition(topic, partition) for partition in range(start, end)]
+            if start < end:
+                assignment[member_id][topic] = range(start, end)
             start = end
-    return assignment
+    return {**assignment}

@@ -5,14 +5,19 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 
-from kcoord_wire.assignors.model import Assignment, MemberSubscription, TopicPartition, in_order
+from kcoord_wire.assignors.model import NO_RACKS, Assignment, MemberSubscription, Racks, in_order
 
 __all__ = ["round_robin"]
 
 
-def round_robin(partitions_per_topic: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> Assignment:
+def round_robin(
+    partitions_per_topic: Mapping[str, int],
+    members: Mapping[str, MemberSubscription],
+    _racks: Racks = NO_RACKS,
+    /,
+) -> Assignment:
     """Assign each partition to the next member in order that subscribes to its topic; see `model.Assign`."""
-    assignment: Assignment = {member_id: [] for member_id in members}
+    assignment: dict[str, dict[str, list[int]]] = {member_id: {} for member_id in members}
     order = in_order(members)
     places: dict[str, list[int]] = {}
     for place, member_id in enumerate(order):
@@ -26,6 +31,6 @@ def round_robin(partitions_per_topic: Mapping[str, int], members: Mapping[str, M
         at = bisect_left(subscribers, turn) % len(subscribers)
         for partition in range(partitions_per_topic.get(topic, 0)):
             turn = subscribers[at] + 1
-            assignment[order[subscribers[at]]].append(TopicPartition(topic, partition))
+            assignment[order[subscribers[at]]].setdefault(topic, []).append(partition)
             at = (at + 1) % len(subscribers)
-    return assignment
+    return {**assignment}

@@ -14,16 +14,31 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 from itertools import pairwise
 
-from kcoord_wire.assignors.model import Assignment, MemberSubscription, TopicPartition, in_order
+from kcoord_wire.assignors.model import (
+    NO_RACKS,
+    Assignment,
+    MemberSubscription,
+    Partitions,
+    Racks,
+    TopicPartition,
+    group_partitions,
+    in_order,
+    list_partitions,
+)
 
-__all__ = ["cooperative_sticky", "sticky", "sticky_user_data"]
+__all__ = ["cooperative_sticky", "generation_user_data", "sticky", "sticky_user_data"]
 
 
-def sticky(partitions_per_topic: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> Assignment:
+def sticky(
+    partitions_per_topic: Mapping[str, int],
+    members: Mapping[str, MemberSubscription],
+    _racks: Racks = NO_RACKS,
+    /,
+) -> Assignment:
     """Assign balanced, moving as few partitions as possible; see `model.Assign`.
 
     Holders are read from `owned` and `generation` or, if `owned` is empty, from the user data of Kafka's
@@ -35,7 +50,10 @@ def sticky(partitions_per_topic: Mapping[str, int], members: Mapping[str, Member
 
 
 def cooperative_sticky(
-    partitions_per_topic: Mapping[str, int], members: Mapping[str, MemberSubscription]
+    partitions_per_topic: Mapping[str, int],
+    members: Mapping[str, MemberSubscription],
+    _racks: Racks = NO_RACKS,
+    /,
 ) -> Assignment:
     """Assign as `sticky` does, but withhold partitions that another member still claims (KIP-429).
 
@@ -51,30 +69,39 @@ def cooperative_sticky(
     assignment = balance(partitions_per_topic, members, claims)
     claimants: dict[TopicPartition, set[str]] = {}
     for member_id, (owned, _) in claims.items():
-        for partition in owned:
+        for partition in list_partitions(owned):
             claimants.setdefault(partition, set()).add(member_id)
     return {
-        member_id: [each for each in given if claimants.get(each, set()) <= {member_id}]
+        member_id: group_partitions(
+            each for each in list_partitions(given) if claimants.get(each, set()) <= {member_id}
+        )
         for member_id, given in assignment.items()
     }
 
 
 # ---- what members hold
 
-Claim = tuple[Iterable[TopicPartition], int]  # the partitions that a member claims to hold, and since which generation
+Claim = tuple[Partitions, int]  # the partitions that a member claims to hold, and since which generation
 
 
-def sticky_user_data(owned: Iterable[TopicPartition], generation: int) -> bytes:
-    """Return the user data that Kafka's StickyAssignor puts into a subscription (StickyAssignorUserData version 1)."""
-    topics: dict[str, list[int]] = {}
-    for topic, partition in sorted(owned):
-        topics.setdefault(topic, []).append(partition)
-    parts = [struct.pack(">i", len(topics))]
-    for topic, partitions in topics.items():
-        name = topic.encode()
+def sticky_user_data(_topics: Sequence[str], assigned: Partitions, generation: int) -> bytes:
+    """Return the user data that Kafka's StickyAssignor puts into a subscription (StickyAssignorUserData version 1).
+
+    It has none before the first assignment. See `model.OnJoin`.
+    """
+    if generation < 0:
+        return b""
+    parts = [struct.pack(">i", len(assigned))]
+    for topic in sorted(assigned):
+        name, partitions = topic.encode(), assigned[topic]
         count = len(partitions)
         parts += [struct.pack(">h", len(name)), name, struct.pack(f">i{count}i", count, *partitions)]
     return b"".join([*parts, struct.pack(">i", generation)])
+
+
+def generation_user_data(_topics: Sequence[str], _assigned: Partitions, generation: int) -> bytes:
+    """Return the user data of Kafka's CooperativeStickyAssignor, for subscriptions without a `generation` field."""
+    return struct.pack(">i", generation)
 
 
 def from_user_data(member: MemberSubscription) -> Claim:
@@ -84,7 +111,7 @@ def from_user_data(member: MemberSubscription) -> Claim:
     try:
         return read_sticky_user_data(member.user_data)
     except (struct.error, UnicodeDecodeError):
-        return (), -1
+        return {}, -1
 
 
 def read_sticky_user_data(data: bytes) -> Claim:
@@ -103,14 +130,14 @@ def read_sticky_user_data(data: bytes) -> Claim:
             raise struct.error("more partitions than bytes")
         owned += [TopicPartition(name.decode(), each) for each in struct.unpack_from(f">{count}i", data, at + 4)]
         at += 4 + 4 * count
-    return owned, struct.unpack_from(">i", data, at)[0] if at < len(data) else -1
+    return group_partitions(owned), struct.unpack_from(">i", data, at)[0] if at < len(data) else -1
 
 
 def holders(claims: Mapping[str, Claim]) -> dict[TopicPartition, str | None]:
     """Return the holder of each claimed partition; None if two members of one generation claim it."""
     held: dict[TopicPartition, tuple[int, str | None]] = {}
     for member_id, (owned, generation) in claims.items():
-        for partition in dict.fromkeys(owned):
+        for partition in list_partitions(owned):
             since, holder = held.get(partition, (-2, None))
             if generation > since:
                 held[partition] = (generation, member_id)
@@ -142,10 +169,10 @@ def balance(
     loads.hand_out_the_rest()
     loads.level()
 
-    assignment: Assignment = {member_id: [] for member_id in members}
+    assignment: dict[str, dict[str, list[int]]] = {member_id: {} for member_id in members}
     for (topic, partition), member in sorted(loads.returned(before).items()):
-        assignment[order[member]].append(TopicPartition(names[topic], partition))
-    return assignment
+        assignment[order[member]].setdefault(names[topic], []).append(partition)
+    return {**assignment}
 
 
 def _assignable(partitions_per_topic: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> list[str]:

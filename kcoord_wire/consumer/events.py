@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
-from kcoord_wire.assignors import Assignor, MemberSubscription, TopicPartition
+from kcoord_wire.assignors import Assignor, MemberAssignment, MemberSubscription, Racks, TopicPartition
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.machines import Tick
 
@@ -86,10 +86,10 @@ class EmbeddedProtocol(Protocol):
     def decode_subscription(self, data: bytes, instance_id: str | None) -> MemberSubscription:
         """Read a subscription that JoinGroup's response has for the leader."""
 
-    def encode_assignment(self, partitions: Sequence[TopicPartition]) -> bytes:
+    def encode_assignment(self, assignment: MemberAssignment) -> bytes:
         """Return one member's assignment as it goes into SyncGroup."""
 
-    def decode_assignment(self, data: bytes) -> Sequence[TopicPartition]:
+    def decode_assignment(self, data: bytes) -> MemberAssignment:
         """Read an assignment of SyncGroup's response; no bytes are an empty assignment."""
 
 
@@ -98,12 +98,14 @@ class MemberSettings:
     """A consumer's configuration, by Kafka's names and with the Java consumer's defaults; times in milliseconds.
 
     :ivar group_instance_id: makes the member static if its JoinGroup version has the field (5 and later)
+    :ivar rack: ``client.rack``
     :ivar rebalance_timeout_ms: ``max.poll.interval.ms``
     """
 
     group_id: str
     client_id: str = ""
     group_instance_id: str | None = None
+    rack: str | None = None
     session_timeout_ms: int = 45_000
     rebalance_timeout_ms: int = 300_000
     heartbeat_interval_ms: int = 3_000
@@ -150,9 +152,10 @@ class Subscribe:
 
 @dataclass(slots=True)
 class TopicsKnown:
-    """The number of partitions of each topic, from Metadata."""
+    """The number of partitions of each topic and the racks of their replicas, from Metadata."""
 
     partitions: Mapping[str, int]
+    racks: Racks = field(default_factory=dict)
 
 
 @dataclass(slots=True)

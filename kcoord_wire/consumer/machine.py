@@ -17,11 +17,21 @@ Laws:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from kcoord_wire import messages as m
-from kcoord_wire.assignors import Assignor, MemberSubscription, RebalanceProtocol, TopicPartition, sticky_user_data
+from kcoord_wire.assignors import (
+    Assignor,
+    MemberAssignment,
+    MemberSubscription,
+    Partitions,
+    Racks,
+    RebalanceProtocol,
+    TopicPartition,
+    group_partitions,
+    list_partitions,
+)
 from kcoord_wire.consumer import events, requests
 from kcoord_wire.consumer.requests import NEVER, InFlight, Kind, is_static
 from kcoord_wire.error_codes import ErrorCode
@@ -71,6 +81,7 @@ class MemberMachine:
         "_partition_counts",
         "_poll_until",
         "_protocol",
+        "_racks",
         "_rejoin_for",
         "_releasing",
         "_retry_at",
@@ -124,10 +135,11 @@ class MemberMachine:
         self._protocol: str | None = None
         self._tickets = 0
         self._releasing = _NONE
-        self._last_assignment = _NONE  # the sticky assignor reports it in its user data
+        self._last_assignment: Partitions = {}  # an assignor may report it in its user data
         self._unfetched = _NONE
         # What a leader watches.
         self._partition_counts: Mapping[str, int] = {}
+        self._racks: Racks = {}
         self._watched: set[str] = set()
 
     # ---- what a host asks
@@ -334,16 +346,13 @@ class MemberMachine:
 
     def _subscriptions(self) -> list[m.JoinGroupRequestProtocol]:
         """The subscription as each assignor wants it."""
-        topics = sorted(self._topics)
-        encode = self._embedded.encode_subscription
-        plain = encode(MemberSubscription(topics, sorted(self.owned), self.owned_generation))
+        topics, owned, generation = sorted(self._topics), group_partitions(self.owned), self.owned_generation
         protocols = []
-        for name in self._assignors:
-            data = plain
-            if name == "sticky" and self._last_assignment:
-                user_data = sticky_user_data(self._last_assignment, self.owned_generation)
-                data = encode(MemberSubscription(topics, user_data=user_data))
-            protocols.append(m.JoinGroupRequestProtocol(name=name, metadata=data))
+        for assignor in self._assignors.values():
+            user_data = assignor.on_join(topics, self._last_assignment, generation) if assignor.on_join else b""
+            subscription = MemberSubscription(topics, owned, generation, rack=self.settings.rack, user_data=user_data)
+            data = self._embedded.encode_subscription(subscription)
+            protocols.append(m.JoinGroupRequestProtocol(name=assignor.name, metadata=data))
         return protocols
 
     def _joined(self, response: m.JoinGroupResponse, _context: Any) -> None:
@@ -395,9 +404,15 @@ class MemberMachine:
         self.assigned_for = self._watched_counts()
         if joined.skip_assignment:
             return []
-        assignment = self._all_assignors[self._protocol or ""].assign(self.assigned_for, subscriptions)
+        assignor = self._all_assignors[self._protocol or ""]
+        assignment = assignor.assign(self.assigned_for, subscriptions, self._racks)
+        user_data: Mapping[str, bytes] = {}
+        if assignor.assignment_user_data is not None:
+            user_data = assignor.assignment_user_data(self.assigned_for, subscriptions, assignment)
         return [
-            m.SyncGroupRequestAssignment(member_id=member_id, assignment=encode(partitions))
+            m.SyncGroupRequestAssignment(
+                member_id=member_id, assignment=encode(MemberAssignment(partitions, user_data.get(member_id, b"")))
+            )
             for member_id, partitions in assignment.items()
         ]
 
@@ -424,15 +439,18 @@ class MemberMachine:
         else:
             self._fail(error)
 
-    def _take_assignment(self, assignment: Iterable[TopicPartition]) -> None:
-        assigned = frozenset(assignment)
+    def _take_assignment(self, assignment: MemberAssignment) -> None:
+        assigned = frozenset(list_partitions(assignment.partitions))
         added = assigned - self.owned
         taken_away = self.owned - assigned  # empty for eager members, which own nothing when they join
         self.owned_generation = self.generation_id
-        self._last_assignment = assigned
+        self._last_assignment = assignment.partitions
         self.owned |= added
         self.state = events.MemberState.STABLE
         self._restart_session()
+        assignor = self._all_assignors[self._protocol or ""]
+        if assignor.on_assignment is not None:
+            assignor.on_assignment(assignment.partitions, assignment.user_data, self.generation_id)
         self._effects.append(events.Assigned(self.generation_id, added))
         self._unfetched |= added
         if taken_away:
@@ -442,7 +460,7 @@ class MemberMachine:
             self._compare_topics()
 
     def _topics_known(self, event: events.TopicsKnown) -> None:
-        self._partition_counts = event.partitions
+        self._partition_counts, self._racks = event.partitions, event.racks
         self._compare_topics()
 
     def _compare_topics(self) -> None:

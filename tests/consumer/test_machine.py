@@ -9,7 +9,20 @@ from typing import Any
 import pytest
 
 from kcoord_wire import messages as m
-from kcoord_wire.assignors import ASSIGNORS, MemberSubscription, TopicPartition
+from kcoord_wire.assignors import (
+    ASSIGNORS,
+    NO_RACKS,
+    Assignment,
+    Assignor,
+    MemberAssignment,
+    MemberSubscription,
+    Partitions,
+    Racks,
+    RebalanceProtocol,
+    TopicPartition,
+    group_partitions,
+    round_robin,
+)
 from kcoord_wire.consumer.events import (
     CLIENT_VERSIONS,
     Arrived,
@@ -28,6 +41,7 @@ from kcoord_wire.consumer.events import (
     MemberSettings,
     MemberState,
     NotCommitted,
+    Rejoin,
     Released,
     Revoking,
     Send,
@@ -47,32 +61,43 @@ class JsonEmbedded:
     """An embedded protocol that a test can read."""
 
     def encode_subscription(self, subscription: MemberSubscription) -> bytes:
-        return json.dumps([list(subscription.topics), sorted(subscription.owned), subscription.generation]).encode()
+        one = subscription
+        return json.dumps(
+            [list(one.topics), one.owned, one.generation, one.rack, one.user_data.decode("latin-1")]
+        ).encode()
 
     def decode_subscription(self, data: bytes, instance_id: str | None) -> MemberSubscription:
-        topics, owned, generation = json.loads(data)
-        return MemberSubscription(topics, [TopicPartition(*item) for item in owned], generation, instance_id)
+        topics, owned, generation, rack, user_data = json.loads(data)
+        return MemberSubscription(topics, owned, generation, instance_id, rack, user_data.encode("latin-1"))
 
-    def encode_assignment(self, partitions: Sequence[TopicPartition]) -> bytes:
-        return json.dumps(sorted(partitions)).encode()
+    def encode_assignment(self, assignment: MemberAssignment) -> bytes:
+        partitions = {topic: list(numbers) for topic, numbers in assignment.partitions.items()}
+        return json.dumps([partitions, assignment.user_data.decode("latin-1")]).encode()
 
-    def decode_assignment(self, data: bytes) -> Sequence[TopicPartition]:
-        return [TopicPartition(*item) for item in json.loads(data)]
+    def decode_assignment(self, data: bytes) -> MemberAssignment:
+        partitions, user_data = json.loads(data)
+        return MemberAssignment(partitions, user_data.encode("latin-1"))
 
 
 EMBEDDED = JsonEmbedded()
 
 
+def assigning(partitions: Sequence[TopicPartition]) -> bytes:
+    return EMBEDDED.encode_assignment(MemberAssignment(group_partitions(partitions)))
+
+
 class Script:
     """A member and its clock; its requests are kept, and answered by the test."""
 
-    def __init__(self, *assignors: str, **settings: Any) -> None:
+    def __init__(self, *assignors: str | Assignor, **settings: Any) -> None:
         self.now = 1_000
         self.sent: list[Send] = []
         self.effects: list[MemberEffect] = []
         options = {"group_id": "g", "client_id": "c", "session_timeout_ms": 10_000, **settings}
         self.member = MemberMachine(
-            MemberSettings(**options), [ASSIGNORS[name] for name in assignors or ("range",)], EMBEDDED
+            MemberSettings(**options),
+            [ASSIGNORS[each] if isinstance(each, str) else each for each in assignors or ("range",)],
+            EMBEDDED,
         )
         self.give(TopicsKnown(TOPICS))
         self.give(Subscribe(("orders",)))
@@ -105,8 +130,8 @@ class Script:
         coordinator = m.FindCoordinatorResponseCoordinator(key="g", node_id=1, host="h", port=1)
         self.answer(m.FindCoordinatorResponse(node_id=1, coordinators=[coordinator]))
 
-    def join(self, generation_id: int = 1, *, leader: str = "x", protocol: str = "range", **fields: Any) -> None:
-        self.request(m.JoinGroupRequest)
+    def join(self, generation_id: int = 1, *, leader: str = "x", protocol: str = "", **fields: Any) -> None:
+        protocol = protocol or self.request(m.JoinGroupRequest).protocols[0].name
         answer = m.JoinGroupResponse(
             generation_id=generation_id, protocol_name=protocol, leader=leader, member_id="x", **fields
         )
@@ -114,7 +139,7 @@ class Script:
 
     def sync(self, partitions: Sequence[TopicPartition] = tuple(PARTITIONS)) -> list[MemberEffect]:
         self.request(m.SyncGroupRequest)
-        return self.answer(m.SyncGroupResponse(assignment=EMBEDDED.encode_assignment(partitions)))
+        return self.answer(m.SyncGroupResponse(assignment=assigning(partitions)))
 
     def settle(self, generation_id: int = 1, partitions: Sequence[TopicPartition] = tuple(PARTITIONS)) -> None:
         """Join and become stable as a follower."""
@@ -156,9 +181,9 @@ def test_a_member_finds_joins_syncs_and_fetches() -> None:
     blob = EMBEDDED.encode_subscription(MemberSubscription(["orders"]))
     script.join(leader="x", members=[m.JoinGroupResponseMember(member_id=name, metadata=blob) for name in "xy"])
     sync = script.request(m.SyncGroupRequest)
-    assert {item.member_id: EMBEDDED.decode_assignment(item.assignment) for item in sync.assignments} == {
-        "x": PARTITIONS[:2],
-        "y": PARTITIONS[2:],
+    assert {item.member_id: EMBEDDED.decode_assignment(item.assignment).partitions for item in sync.assignments} == {
+        "x": {"orders": [0, 1]},
+        "y": {"orders": [2, 3]},
     }
     assert (sync.protocol_type, sync.protocol_name) == ("consumer", "range")
     effects = script.sync(PARTITIONS[:2])
@@ -292,7 +317,7 @@ def test_a_sync_response_of_a_past_generation_is_ignored() -> None:
     script.request(m.HeartbeatRequest)
     script.answer(m.HeartbeatResponse(error_code=ErrorCode.ILLEGAL_GENERATION))
     script.request(m.JoinGroupRequest)
-    assert script.answer(m.SyncGroupResponse(assignment=EMBEDDED.encode_assignment(PARTITIONS)), to=sync) == []
+    assert script.answer(m.SyncGroupResponse(assignment=assigning(PARTITIONS)), to=sync) == []
     assert script.member.owned == frozenset()
 
 
@@ -310,7 +335,7 @@ def test_an_eager_member_gives_up_all_before_it_joins() -> None:
     assert script.kinds()[-2:] == [m.OffsetCommitRequest, m.JoinGroupRequest]
     assert script.member.owned == frozenset()
     subscription = EMBEDDED.decode_subscription(script.request(m.JoinGroupRequest).protocols[0].metadata, None)
-    assert subscription.owned == []
+    assert subscription.owned == {}
 
 
 def test_a_cooperative_member_keeps_its_own_and_joins_twice() -> None:
@@ -319,7 +344,7 @@ def test_a_cooperative_member_keeps_its_own_and_joins_twice() -> None:
     script.wait(3_000)
     script.answer(m.HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
     subscription = EMBEDDED.decode_subscription(script.request(m.JoinGroupRequest).protocols[0].metadata, None)
-    assert (subscription.owned, subscription.generation) == (PARTITIONS, 1)
+    assert (subscription.owned, subscription.generation) == (group_partitions(PARTITIONS), 1)
     script.join(2, leader="other", protocol="cooperative-sticky")
     effects = script.sync(PARTITIONS[:3])
     assert effects[:2] == [Assigned(2, frozenset()), Revoking(1, frozenset(PARTITIONS[3:]))]
@@ -327,9 +352,54 @@ def test_a_cooperative_member_keeps_its_own_and_joins_twice() -> None:
     script.give(Released(1, {}))
     assert script.member.owned == frozenset(PARTITIONS[:3])
     subscription = EMBEDDED.decode_subscription(script.request(m.JoinGroupRequest).protocols[0].metadata, None)
-    assert (subscription.owned, subscription.generation) == (PARTITIONS[:3], 2)
+    assert (subscription.owned, subscription.generation) == (group_partitions(PARTITIONS[:3]), 2)
     script.join(3, leader="other", protocol="cooperative-sticky")
     assert script.sync(PARTITIONS[:3]) == [Assigned(3, frozenset())]
+
+
+def test_an_assignors_user_data_goes_both_ways() -> None:
+    """`on_join` -> the leader's `assign` -> `assignment_user_data` -> `on_assignment`."""
+    calls: list[tuple[Any, ...]] = []
+
+    def on_join(topics: Sequence[str], assigned: Partitions, generation: int) -> bytes:
+        calls.append((list(topics), dict(assigned), generation))
+        return b"from-%d" % generation
+
+    def assignment_user_data(_counts: Any, members: Any, _assignment: Any) -> dict[str, bytes]:
+        return {member_id: b"to-" + member.user_data for member_id, member in members.items()}
+
+    def on_assignment(partitions: Partitions, user_data: bytes, generation: int) -> None:
+        calls.append((dict(partitions), user_data, generation))
+
+    own = Assignor("own", RebalanceProtocol.EAGER, round_robin, on_join, on_assignment, assignment_user_data)
+    script = Script(own)
+    script.find()
+    metadata = script.request(m.JoinGroupRequest).protocols[0].metadata
+    script.join(leader="x", members=[m.JoinGroupResponseMember(member_id="x", metadata=metadata)])
+    script.answer(m.SyncGroupResponse(assignment=script.request(m.SyncGroupRequest).assignments[0].assignment))
+    script.fetched(dict.fromkeys(PARTITIONS, 5))
+    script.give(Rejoin())
+    script.give(Released(1, {}))
+    assert calls == [
+        (["orders"], {}, -1),
+        ({"orders": [0, 1, 2, 3]}, b"to-from--1", 1),
+        (["orders"], {"orders": [0, 1, 2, 3]}, 1),
+    ]
+
+
+def test_a_leader_passes_racks_to_its_assignor() -> None:
+    seen: list[Any] = []
+
+    def assign(counts: Any, members: Any, racks: Racks = NO_RACKS) -> Assignment:
+        seen.append((racks, [member.rack for member in members.values()]))
+        return round_robin(counts, members)
+
+    script = Script(Assignor("own", RebalanceProtocol.EAGER, assign), rack="r1")
+    script.find()
+    script.give(TopicsKnown(TOPICS, {"orders": [["r1"]] * 4}))
+    metadata = script.request(m.JoinGroupRequest).protocols[0].metadata
+    script.join(leader="x", members=[m.JoinGroupResponseMember(member_id="x", metadata=metadata)])
+    assert seen == [({"orders": [["r1"]] * 4}, ["r1"])]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,15 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from kcoord_wire.assignors import ASSIGNORS, Assignment, MemberSubscription, TopicPartition, cooperative_sticky
+from kcoord_wire.assignors import (
+    ASSIGNORS,
+    Assignment,
+    MemberSubscription,
+    TopicPartition,
+    cooperative_sticky,
+    group_partitions,
+    list_partitions,
+)
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas by importlib.resources.read_text
@@ -43,7 +51,7 @@ def groups(draw: st.DrawFn, *, equal: bool = False, claims: bool = True) -> Grou
     names = st.sampled_from(["a", "b", "c", "d"])
     partitions = draw(st.dictionaries(names, st.integers(0, 7)))
     ids = draw(st.lists(st.text(min_size=1, max_size=3), min_size=1, max_size=7, unique=True))
-    owned = st.lists(st.builds(TopicPartition, names, st.integers(0, 8)), max_size=9)
+    owned = st.lists(st.builds(TopicPartition, names, st.integers(0, 8)), max_size=9).map(group_partitions)
     instances = st.none() | st.text("xyz", min_size=1, max_size=2)
     shared = draw(st.lists(names, max_size=4))
     members = {}
@@ -51,7 +59,7 @@ def groups(draw: st.DrawFn, *, equal: bool = False, claims: bool = True) -> Grou
         instance_id = draw(instances)
         members[member_id] = MemberSubscription(
             shared if equal else draw(st.lists(names, max_size=4)),
-            draw(owned) if claims else (),
+            draw(owned) if claims else {},
             draw(st.integers(-1, 3)),
             None if instance_id is None else f"{instance_id}{number}",
         )
@@ -59,7 +67,7 @@ def groups(draw: st.DrawFn, *, equal: bool = False, claims: bool = True) -> Grou
 
 
 def partitions_of(assignment: Assignment) -> list[TopicPartition]:
-    return [each for given in assignment.values() for each in given]
+    return [each for given in assignment.values() for each in list_partitions(given)]
 
 
 def settle(partitions: dict[str, int], members: dict[str, MemberSubscription]) -> Assignment:
@@ -72,13 +80,14 @@ def settle(partitions: dict[str, int], members: dict[str, MemberSubscription]) -
 
 def loads_are_balanced(assignment: Assignment, members: dict[str, MemberSubscription]) -> bool:
     """Whether no chain of moves takes one partition from a member to another with two fewer; searched breadth first."""
-    for start, given_to in assignment.items():
+    load = {member_id: len(list_partitions(given)) for member_id, given in assignment.items()}
+    for start in assignment:
         reached, edge = {start}, [start]
         while edge:
-            topics = {each.topic for member in edge for each in assignment[member]}
+            topics = {topic for member in edge for topic in assignment[member]}
             edge = [other for other in members if other not in reached and topics & set(members[other].topics)]
             reached.update(edge)
-        if any(len(assignment[other]) <= len(given_to) - 2 for other in reached):
+        if any(load[other] <= load[start] - 2 for other in reached):
             return False
     return True
 
@@ -114,7 +123,7 @@ def _parse_case(counts: str, listed: str) -> tuple[dict[str, int], dict[str, Mem
 
 def _shown(assignment: Assignment) -> str:
     return " ".join(
-        f"{member_id}={','.join(f'{each.topic}-{each.partition}' for each in assignment[member_id])}"
+        f"{member_id}={','.join(f'{each.topic}-{each.partition}' for each in list_partitions(assignment[member_id]))}"
         for member_id in sorted(assignment)
     )
 
@@ -150,7 +159,10 @@ def differs_from_kafka_python(name: str, theirs: Any, count: int = 50) -> Iterat
             member_id: sorted((topic, number) for topic, numbers in given.assigned_partitions for number in numbers)
             for member_id, given in theirs.assign(_cluster(partitions), _asked(members)).items()
         }
-        ours = {member_id: sorted(given) for member_id, given in ASSIGNORS[name].assign(partitions, members).items()}
+        ours = {
+            member_id: list_partitions(given)
+            for member_id, given in ASSIGNORS[name].assign(partitions, members).items()
+        }
         if ours != expected:
             yield f"seed {seed}: {ours}, not {expected}"
 

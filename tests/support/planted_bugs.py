@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kcoord_wire import messages as m
-from kcoord_wire.assignors import ASSIGNORS, Assignment
+from kcoord_wire.assignors import ASSIGNORS, Assignment, group_partitions, list_partitions
 from kcoord_wire.coordinator.core import machine
 from kcoord_wire.coordinator.core.events import Append, Effect, Event, LogRecord, Reply, Request
 from kcoord_wire.coordinator.core.groups import EffectCollector, Group, Member, Move, State
@@ -129,10 +129,13 @@ def one_assignment_for_all(patch: Patch) -> None:
 
 
 def assignor_gives_twice(patch: Patch) -> None:
-    def planted(counts: Any, members: Any) -> Assignment:
+    def planted(counts: Any, members: Any, _racks: Any) -> Assignment:
         assignment = ASSIGNORS["roundrobin"].assign(counts, members)
-        everything = max(assignment.values(), key=len)
-        return {member_id: [*partitions, *everything[:1]] for member_id, partitions in assignment.items()}
+        first = min(each for partitions in assignment.values() for each in list_partitions(partitions))
+        return {
+            member_id: group_partitions([*list_partitions(partitions), first])
+            for member_id, partitions in assignment.items()
+        }
 
     patch.setattr(
         cluster, "ASSIGNORS", {name: replace(assignor, assign=planted) for name, assignor in ASSIGNORS.items()}

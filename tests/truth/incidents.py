@@ -17,7 +17,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from unittest.mock import patch
 
-from kcoord_wire.assignors import ASSIGNORS, Assignment, Assignor, MemberSubscription, RebalanceProtocol, round_robin
+from kcoord_wire.assignors import (
+    ASSIGNORS,
+    NO_RACKS,
+    Assignment,
+    Assignor,
+    MemberSubscription,
+    Racks,
+    RebalanceProtocol,
+    group_partitions,
+    list_partitions,
+    round_robin,
+)
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.simulation.group import cluster
 from kcoord_wire.simulation.group.cluster import Cluster
@@ -110,18 +121,21 @@ def disagreement() -> tuple[Cluster, Recorder]:
     recorder = Recorder()
     rounds = 0
 
-    def restless(counts: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> Assignment:
+    def restless(
+        counts: Mapping[str, int], members: Mapping[str, MemberSubscription], _racks: Racks = NO_RACKS
+    ) -> Assignment:
         nonlocal rounds
         rounds += 1
-        given = {member: list(told.owned) for member, told in sorted(members.items())}
+        given = {member: list_partitions(told.owned) for member, told in sorted(members.items())}
         taken = {partition for partitions in given.values() for partition in partitions}
-        for partition in round_robin(counts, {"": MemberSubscription(sorted(counts))})[""]:
+        for partition in list_partitions(round_robin(counts, {"": MemberSubscription(sorted(counts))})[""]):
             if partition not in taken:
                 min(given.values(), key=len).append(partition)
-        loser = max(given, key=lambda member: (len(set(members[member].owned)), member[-(rounds % 7) :]))
-        if members[loser].owned:
-            given[loser].remove(members[loser].owned[0])
-        return given
+        owned = {member: list_partitions(told.owned) for member, told in members.items()}
+        loser = max(given, key=lambda member: (len(owned[member]), member[-(rounds % 7) :]))
+        if owned[loser]:
+            given[loser].remove(owned[loser][0])
+        return {member: group_partitions(partitions) for member, partitions in given.items()}
 
     faulty = Assignor("cooperative-sticky", RebalanceProtocol.COOPERATIVE, restless)
     with patch.object(cluster, "ASSIGNORS", {**ASSIGNORS, faulty.name: faulty}):

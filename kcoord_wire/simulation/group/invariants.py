@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kcoord_wire import messages as m
-from kcoord_wire.assignors import TopicPartition
+from kcoord_wire.assignors import MemberAssignment, TopicPartition, list_partitions
 from kcoord_wire.coordinator.core import events
 from kcoord_wire.coordinator.core.groups import Group, State
 from kcoord_wire.coordinator.core.machine import GroupMachine
@@ -135,7 +135,7 @@ class Invariants:
     :ivar patience_ms: how long JoinGroup and SyncGroup may wait; the cluster raises it with its members' timeouts
     """
 
-    def __init__(self, decode_assignment: Callable[[bytes], Sequence[TopicPartition]]) -> None:
+    def __init__(self, decode_assignment: Callable[[bytes], MemberAssignment]) -> None:
         self.patience_ms = 0
         self._decode_assignment = decode_assignment
         self._views: dict[str, _View] = {}
@@ -356,7 +356,7 @@ class Invariants:
             text = f"an assignment of generation {request.generation_id} is answered, the log has {generation_id}"
             raise ViolationError("durable first", text)
         member = request.group_instance_id or request.member_id
-        for partition in self._decode_assignment(reply.message.assignment):
+        for partition in list_partitions(self._decode_assignment(reply.message.assignment).partitions):
             owner = view.owners.setdefault(partition, member)
             if owner != member:
                 text = (
