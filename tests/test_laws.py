@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "coordinator.topics": {"", "messages", "coordinator.core", "records"} | DATA,
     "coordinator": {"coordinator.core", "coordinator.log", "coordinator.topics", "background", "disk", "net"}
     | PROTOCOL,
-    "consumer": {"machines"} | PROTOCOL,
+    "consumer": {"machines", "net"} | PROTOCOL,
     "simulation": {"disk", "machines"} | DATA,
     "simulation.group": {"simulation", "machines", "coordinator", "coordinator.core", "coordinator.log", "consumer"}
     | PROTOCOL,
@@ -88,8 +88,9 @@ TESTED_IN = {
     "simulation.violation": "simulation/test_script.py",
     # One table, which the codec of each API applies.
     "coordinator.core.versions": "coordinator/test_api_codec.py",
-    # Error classes: these tests compare kind, path and text of every error that the codec raises.
+    # Error classes: these tests compare kind, path and text of every error that the codec raises, or a connection.
     "errors": "codec/test_python.py",
+    "consumer.errors": "consumer/test_connection.py",
     # One function that imports a library: here the library of an extra is missing.
     "extras": "coordinator/test_metrics.py",
     # A thread or a socket around the coordinator, which these tests start and stop as a whole.
