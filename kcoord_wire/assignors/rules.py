@@ -1,0 +1,192 @@
+"""What an assignment owes, and whether one keeps it: what a leader asks before it sends what a plug-in has returned.
+
+Laws:
+
+* `check_assignment` never raises, whatever a plug-in has returned.
+* It takes time linear in partitions and subscriptions: 1,000,000 partitions take a fraction of a second.
+"""
+
+from __future__ import annotations
+
+import enum
+from array import array
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final
+
+from kcoord_wire.assignors.histories import Case, Given
+from kcoord_wire.assignors.model import MemberSubscription, RebalanceProtocol
+
+__all__ = ["PROMISES", "Claims", "Rule", "Violation", "check_assignment", "claims_on"]
+
+
+class Rule(enum.StrEnum):
+    """What an assignment, or the assignor that made it, owes."""
+
+    NO_ERROR = "raises nothing"
+    FORM = "an assignment has the form that `model.Assignment` describes"
+    MEMBERS = "every member has an entry, and nobody else"
+    SUBSCRIBED = "a member gets only topics that it subscribes to"
+    EXISTING = "only partitions that exist are assigned"
+    ONCE = "no partition is assigned twice"
+    COMPLETE = "every partition of a topic with subscribers is assigned"
+    INPUTS = "the input is left as it was"
+    DETERMINISTIC = "the same input gives the same result"
+    ORDER = "the order of mappings and topics in the input does not change the result"
+    # of cooperative assignors (KIP-429)
+    GIVEN_UP = "a partition goes to a member only after its holder has given it up"
+    FOLLOW_UP = "one more rebalance at most"
+    # promised by some
+    EVEN = "with equal subscriptions, two members differ by at most one partition"
+    BALANCED = "no chain of moves takes a partition from a member to one with at least two fewer"
+    SPREAD = "with equal subscriptions, each topic is spread over the members to within one partition (KAFKA-16277)"
+    STICKY = "no partition moves without need"
+
+
+PROMISES: Final = frozenset({Rule.EVEN, Rule.BALANCED, Rule.SPREAD, Rule.STICKY})
+"""The rules that an assignor may promise and need not. SPREAD is judged in groups without claims and in those where one
+member holds everything; SPREAD and STICKY are judged in groups without racks, which may have their price in both."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A broken rule.
+
+    :ivar rule: which
+    :ivar text: what the assignment does, with names and numbers
+    :ivar case: the smallest group found in which it does; None where one assignment was judged
+    """
+
+    rule: Rule
+    text: str
+    case: Case | None = None
+
+    def __str__(self) -> str:
+        return f"{self.rule.name}: {self.text}" + ("" if self.case is None else f"\n{self.case}")
+
+
+def check_assignment(
+    assignment: object,
+    partitions_per_topic: Mapping[str, int],
+    members: Mapping[str, MemberSubscription],
+    protocol: RebalanceProtocol = RebalanceProtocol.EAGER,
+) -> list[Violation]:
+    """Return why an assignment must not be sent; nothing if it may.
+
+    :param assignment: what an assignor has returned for the other two; of any type
+    :param protocol: with COOPERATIVE, GIVEN_UP is judged too. COMPLETE is not: a partition without a consumer is bad,
+        but sent to two it is worse
+    """
+    if not isinstance(assignment, Mapping):
+        return [Violation(Rule.FORM, f"the result is of type {type(assignment).__name__}, no mapping")]
+    try:
+        found = [
+            *_check_members(assignment, members),
+            *_check_numbers(_by_topic(assignment), partitions_per_topic, assignment),
+        ]
+        if not found and protocol is RebalanceProtocol.COOPERATIVE:
+            found = list(_check_given_up(assignment, members))
+    except Exception as error:  # a mapping of a plug-in may raise anything
+        found = [Violation(Rule.FORM, f"the result cannot be read: {type(error).__name__}: {error}")]
+    return found
+
+
+def _check_members(assignment: Mapping[Any, Any], members: Mapping[str, MemberSubscription]) -> Iterator[Violation]:
+    for member_id in members.keys() - assignment.keys():
+        yield Violation(Rule.MEMBERS, f"member {member_id} has no entry")
+    for member_id, partitions in assignment.items():
+        if member_id not in members:
+            yield Violation(Rule.MEMBERS, f"{member_id!r} is no member")
+        elif not isinstance(partitions, Mapping):
+            yield Violation(Rule.FORM, f"member {member_id} gets a {type(partitions).__name__}, no mapping")
+        else:
+            for topic in partitions.keys() - members[member_id].topics:
+                yield Violation(Rule.SUBSCRIBED, f"member {member_id} gets {topic!r} and does not subscribe to it")
+
+
+def _by_topic(assignment: Mapping[Any, Any]) -> dict[Any, list[Sequence[int]]]:
+    """Return every sequence of numbers under its topic."""
+    given: dict[Any, list[Sequence[int]]] = {}
+    for partitions in assignment.values():
+        if isinstance(partitions, Mapping):
+            for topic, numbers in partitions.items():
+                given.setdefault(topic, []).append(numbers)
+    return given
+
+
+def _check_numbers(
+    given: Mapping[Any, list[Sequence[int]]], counts: Mapping[str, int], assignment: Mapping[Any, Any]
+) -> Iterator[Violation]:
+    """Judge each topic as one array: a million partitions in a fraction of a second."""
+    for topic, sequences in given.items():
+        try:
+            numbers = array("q", chain.from_iterable(sequences))
+        except (TypeError, OverflowError) as error:
+            yield Violation(Rule.FORM, f"the partitions of {topic!r} are no sequence of numbers: {error}")
+            continue
+        count = counts.get(topic, 0)
+        if numbers and not 0 <= min(numbers) <= max(numbers) < count:
+            wrong = next(each for each in numbers if not 0 <= each < count)
+            yield Violation(Rule.EXISTING, f"{topic}-{wrong} is assigned; {topic} has {count} partitions")
+        if len(set(numbers)) < len(numbers):
+            [(twice, _)] = Counter(numbers).most_common(1)
+            to = [member_id for member_id, has in assignment.items() for each in has.get(topic, ()) if each == twice]
+            yield Violation(Rule.ONCE, f"{topic}-{twice} goes to {' and to '.join(to)}")
+
+
+def _check_given_up(assignment: Given, members: Mapping[str, MemberSubscription]) -> Iterator[Violation]:
+    """Judge GIVEN_UP. A member may keep what it holds although another, with an older claim, claims it too."""
+    gained: dict[str, dict[int, str]] = {}
+    for member_id, partitions in assignment.items():
+        owned = members[member_id].owned
+        for topic, numbers in partitions.items():
+            before = owned.get(topic, ())
+            if numbers is not before:
+                gained.setdefault(topic, {}).update(dict.fromkeys(set(numbers).difference(before), member_id))
+    for member_id, member in members.items():
+        for topic in member.owned.keys() & gained.keys():
+            takers = gained[topic]
+            for number in takers.keys() & set(member.owned[topic]):
+                text = f"{topic}-{number} goes to {takers[number]} while {member_id} claims it"
+                yield Violation(Rule.GIVEN_UP, f"{text} (generation {member.generation})")
+    yield from _check_stale(assignment, members)
+
+
+def _check_stale(assignment: Given, members: Mapping[str, MemberSubscription]) -> Iterator[Violation]:
+    """Judge what several members claim: one whose claim is older than another's may not go on with it."""
+    for (topic, number), claims in _contested(members).items():
+        newest = max(generation for generation, _ in claims)
+        for generation, member_id in claims:
+            if generation < newest and number in assignment[member_id].get(topic, ()):
+                text = f"{topic}-{number} stays with {member_id}, whose claim is of generation {generation}"
+                yield Violation(Rule.GIVEN_UP, f"{text}: another claims it with {newest}")
+
+
+Claims = dict[tuple[str, int], list[tuple[int, str]]]
+"""Topic and partition to the claims on it: generation and member id."""
+
+
+def _contested(members: Mapping[str, MemberSubscription]) -> Claims:
+    """Return the claims on partitions that several members claim."""
+    owned: dict[str, list[Sequence[int]]] = {}
+    for member in members.values():
+        for topic, numbers in member.owned.items():
+            owned.setdefault(topic, []).append(numbers)
+    twice: dict[str, set[int]] = {}
+    for topic, sequences in owned.items():
+        if sum(map(len, sequences)) > len(set().union(*sequences)):
+            counted = Counter(chain.from_iterable(sequences))
+            twice[topic] = {number for number, count in counted.items() if count > 1}
+    return claims_on(members, twice)
+
+
+def claims_on(members: Mapping[str, MemberSubscription], among: Mapping[str, Collection[int]]) -> Claims:
+    """Return the claims on the given partitions."""
+    claims: Claims = {}
+    for member_id, member in members.items():
+        for topic in member.owned.keys() & among.keys():
+            for number in set(member.owned[topic]).intersection(among[topic]):
+                claims.setdefault((topic, number), []).append((member.generation, member_id))
+    return claims
