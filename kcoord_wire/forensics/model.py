@@ -264,6 +264,7 @@ class Exchange:
     :ivar topic_regex: ConsumerGroupHeartbeat: the subscribed pattern; None means unchanged
     :ivar owned: ConsumerGroupHeartbeat: what the member says it owns; None means unchanged
     :ivar coordinator: FindCoordinator: ``host:port``
+    :ivar software: name and version that the connection's ApiVersions stated before (KIP-511), ``librdkafka 2.6.0``
     """
 
     group_id: str
@@ -300,6 +301,7 @@ class Exchange:
     topic_regex: str | None = None
     owned: list[TopicPartitions] | None = None
     coordinator: str | None = None
+    software: str | None = None
 
 
 @dataclass(slots=True)
@@ -573,6 +575,7 @@ class MemberLife:
     :ivar topics: that it subscribes to
     :ivar protocol: ``classic`` or ``consumer`` (KIP-848)
     :ivar library: client library, inferred from the versions and blobs it sends; None where they leave several
+    :ivar software: its software and version as it states them (KIP-511), ``librdkafka 2.6.0``; None where it does not
     """
 
     group_id: str
@@ -592,6 +595,7 @@ class MemberLife:
     topics: list[str]
     protocol: str = "classic"
     library: str | None = None
+    software: str | None = None
 
 
 @dataclass(slots=True)

@@ -89,6 +89,7 @@ class Decoded:
     :ivar responses: rows of the responses in `frames`; -1 where there is none
     :ivar versions: of the requests
     :ivar hosts: addresses of the clients
+    :ivar software: of the clients, see `Exchange.software`
     :ivar client_ids: client ids in the requests
     :ivar asked: the requests, as a struct column
     :ivar answered: the responses, as a struct column; null where there is none, or it does not decode
@@ -101,6 +102,7 @@ class Decoded:
     responses: NDArray[np.int64]
     versions: NDArray[np.int16]
     hosts: pa.Array
+    software: pa.Array
     client_ids: pa.Array
     asked: pa.Array
     answered: pa.Array
@@ -154,10 +156,13 @@ def decode_pairs(
             kept = pa.array(good)
             asked, client_ids, hosts = asked.filter(kept), client_ids.filter(kept), hosts.filter(kept)
     whole = np.where(responses < 0, -1, np.where(cut[responses], -1, responses))
+    software = memory.software(requests)
     found = response.decode(take(bodies, whole), keys=key, versions=pa.array(versions))
     note_errors(found.column("error"), responses, api, "response", memory)
     answered = found.column(f"{api}Response")
-    return Decoded(api, frames, requests, responses, versions, hosts, client_ids, asked, answered, ~absent(answered))
+    return Decoded(
+        api, frames, requests, responses, versions, hosts, software, client_ids, asked, answered, ~absent(answered)
+    )
 
 
 def note_errors(errors: pa.Array, rows: NDArray[np.int64], api: str, side: str, memory: BatchMemory) -> None:
@@ -182,10 +187,10 @@ def assembled(pairs: Decoded, columns: dict[str, pa.Array], of: NDArray[np.int64
     :param of: per row, the number of its pair; None where each pair has one row
     """
     requests, responses = pairs.requests, pairs.responses
-    hosts, client_ids, versions = pairs.hosts, pairs.client_ids, pairs.versions
+    hosts, software, client_ids, versions = pairs.hosts, pairs.software, pairs.client_ids, pairs.versions
     if of is not None:
         requests, responses, versions = requests[of], responses[of], versions[of]
-        hosts, client_ids = take(hosts, of), take(client_ids, of)
+        hosts, software, client_ids = take(hosts, of), take(software, of), take(client_ids, of)
     frames = pairs.frames
     columns = columns | {
         "api": pa.repeat(pa.scalar(pairs.api), len(requests)),
@@ -196,6 +201,7 @@ def assembled(pairs: Decoded, columns: dict[str, pa.Array], of: NDArray[np.int64
         "connection": take(frames.column("connection"), requests),
         "client_id": client_ids,
         "client_host": hosts,
+        "software": software,
         "asked_ns": take(frames.column("time_ns"), requests),
         "answered_ns": take(frames.column("time_ns"), responses),
     }

@@ -11,7 +11,8 @@ Laws:
   of each connection are in order.
 * The content of a frame raises nothing. What cannot be read is in `Matcher.losses`, with its place; a request without
   response is an exchange all the same, a response without request is a loss.
-* Only frames of `APIS` are decoded. Of the others the first eight bytes are read, to pair their responses.
+* Only frames of `APIS` are decoded, and of ApiVersions the client's software (KIP-511). Of the others the first eight
+  bytes are read, to pair their responses.
 * State is bounded for each connection: its pending requests (pairing.MAX_PENDING, MAX_PENDING_BYTES), and the topics
   and groups it has named (memory.MAX_NAMES). A closed connection leaves nothing behind. All pending requests together
   are bounded as well (`MAX_HELD`); where that gives requests up, the cut into batches does make a difference.
@@ -34,7 +35,9 @@ import pyarrow.compute as pc
 from kcoord_wire.api_keys import API_NAMES, ApiKey
 from kcoord_wire.capture.plausible import has_header
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
+from kcoord_wire.codec.headers import decode_request
 from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.errors import DecodeError
 from kcoord_wire.forensics.exchanges.arrow import (
     absent,
     as_type,
@@ -71,6 +74,8 @@ _CORRELATION: Final = 4  # a response begins with its correlation id
 _PEEKED: Final = 8  # api key, version, correlation id
 _CLIENT_ID: Final = 10  # the two bytes of its length end here
 _SASL_HANDSHAKE_0: Final = ApiKey.SASL_HANDSHAKE << 16  # api key and version, 16 bits each
+_SOFTWARE_STATED: Final = ApiKey.API_VERSIONS << 16 | 3
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9.-]{0,99} [a-zA-Z0-9][a-zA-Z0-9.-]{0,99}")
 _NO_ID: Final = bytes(16)
 _NOT_NULL: Final = -2  # all columns of `Frame` but the last two, error and lost
 
@@ -116,6 +121,7 @@ class Matcher:
         carried = len(self._pending)
         batch = self._batch(joined([self._pending, frames], arrow_schema(Frame)), carried)
         batch.note_clients()
+        batch.note_software()
         batch.note_damage()
         found = pair(
             batch.codes, batch.kinds, batch.correlation, batch.costs, len(batch.connections), batch.sasl, batch.is_token
@@ -227,6 +233,15 @@ class _Batch:
             name = bodies[row].as_buffer().slice(_CLIENT_ID)[: int(sizes[row])].to_pybytes()
             self.connections[code].client_id = self.memory.place(row), name.decode(errors="replace")
 
+    def note_software(self) -> None:
+        """Read the software of connections that have stated none yet, each from its first new ApiVersions request."""
+        stated = (self.kinds == REQUEST) & (self.words >= _SOFTWARE_STATED) & (self.words >> 16 == ApiKey.API_VERSIONS)
+        stated[: self.carried] = False
+        for row in np.flatnonzero(stated).tolist():
+            connection = self.memory.of(row)
+            if connection.software is None and (found := _software(self.rows.column("frame")[row].as_py())) is not None:
+                connection.software = self.memory.place(row), found
+
     def is_token(self, row: int, answers: bool) -> bool:
         """Whether a frame is a bare SASL token, as follow a SaslHandshake of version 0 until a request comes."""
         if row < self.carried:
@@ -336,6 +351,16 @@ def _named(column: pa.Array, by_id: Callable[[], dict[str, str]]) -> pa.Array:
     parts = {kind.field(index).name: child(flat.values, kind.field(index).name) for index in range(kind.num_fields)}
     parts["topic"] = pa.array([by_id().get(topic, topic) for topic in topics.to_pylist()], pa.string())
     return as_type(lists(records(parts), flat.row, flat.rows, absent(column)), column.type)
+
+
+def _software(frame: bytes) -> str | None:
+    """Return what an ApiVersions request states, ``librdkafka 2.6.0``; None where brokers would refuse that."""
+    try:
+        request = decode_request(frame, strict=False)[1]
+    except DecodeError:
+        return None
+    stated = f"{request.client_software_name} {request.client_software_version}"
+    return stated if _SOFTWARE.fullmatch(stated) else None
 
 
 def _as_frames(frames: pa.RecordBatch) -> pa.RecordBatch:

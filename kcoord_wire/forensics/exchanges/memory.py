@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pyarrow as pa
 
+from kcoord_wire.forensics.exchanges.arrow import take
 from kcoord_wire.forensics.model import Loss
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 __all__ = ["MAX_LOSSES", "MAX_NAMES", "BatchMemory", "ConnectionMemory", "Losses", "Place"]
@@ -38,6 +39,7 @@ class ConnectionMemory:
 
     :ivar host: the client's address
     :ivar client_id: the client's name
+    :ivar software: its software and version, as its first ApiVersions request with them states
     :ivar sasl: a SaslHandshake of version 0 came last, so that bare tokens follow
     :ivar topics: number of partitions and topic id of each topic that Metadata has shown
     :ivar topic_ids: names of topics, by the bytes of their ids
@@ -46,6 +48,7 @@ class ConnectionMemory:
 
     host: str
     client_id: tuple[Place, str] | None = None
+    software: tuple[Place, str] | None = None
     sasl: bool = False
     topics: dict[str, tuple[int, bytes | None]] = field(default_factory=dict)
     topic_ids: dict[bytes, tuple[Place, str]] = field(default_factory=dict)
@@ -108,6 +111,17 @@ class BatchMemory:
     def client_id(self, row: int) -> str | None:
         """Return the client's name, as far as it was known before that row."""
         return self._known(self.of(row).client_id, row)
+
+    def software(self, rows: NDArray[np.int64]) -> pa.Array:
+        """Return, per row, the client's software, as far as it was known before that row."""
+        stated = [connection.software for connection in self.connections]
+        codes = self.codes[rows]
+        since = np.array([-1 if each is None else each[0][1] for each in stated], np.int64)
+        is_known = since[codes] >= 0
+        for index in np.flatnonzero(self._seqs[rows] <= since[codes]).tolist():  # before it, or in a later file
+            is_known[index] = self._known(stated[codes[index]], int(rows[index])) is not None
+        names = pa.array([None if each is None else each[1] for each in stated], pa.string())
+        return take(names, np.where(is_known, codes, -1))
 
     def topic_name(self, row: int, topic_id: bytes) -> str:
         """Return the topic's name as the connection had it before that row; else ``id:`` and the id in hex."""

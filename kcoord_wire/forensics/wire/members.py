@@ -63,7 +63,7 @@ def _life(traffic: GroupTraffic, member: MemberTrace, seen: _Seen) -> MemberLife
     row = member_row(traffic.group_id, member, max(seen.last_ns, beat_ns, member.since.time_ns))
     row.session_timeout_ms, row.rebalance_timeout_ms = member.session_ms, member.rebalance_ms
     if last is not None:
-        row.assignors, row.topics = last.assignors, list(last.subscribed)
+        row.assignors, row.topics, row.software = last.assignors, list(last.subscribed), last.software
     row.library = library_of(seen.versions, [request.reason for request in member.joins if request.reason])
     return row
 

@@ -87,6 +87,7 @@ class GroupRequest:
     :ivar members: the members that a JoinGroup response lists for the leader
     :ivar assignments: what a leader's SyncGroup request assigns, by member
     :ivar assignment: what the response assigns to the sender
+    :ivar software: of the client, as its connection states it (KIP-511)
     :ivar join: the completed join that a JoinGroup or SyncGroup request belongs to; `find_joins` sets it
     :ivar granted: what a successful SyncGroup brought its sender; `find_joins` sets it
     """
@@ -119,6 +120,7 @@ class GroupRequest:
     topics: tuple[str, ...] | None
     topic_regex: str | None
     owned: frozenset[Partition] | None
+    software: str | None
     join: Join | None = None
     granted: frozenset[Partition] | None = None
 
@@ -292,6 +294,7 @@ def _request(item: dict[str, Any]) -> GroupRequest:
         topics=_names(item["topics"]),
         topic_regex=item["topic_regex"] or None,
         owned=_partitions(item["owned"]),
+        software=item["software"],
     )
 
 

@@ -72,7 +72,7 @@ def lane_row(lane: Lane, clock: GroupClock, lives: int) -> LaneKeys:
     last = lane.lives[-1]
     about = [
         f"instance {shown(last.instance_id, 60)}" if last.instance_id else "",
-        f"library {shown(last.library, 60)}" if last.library else "",
+        f"library {shown(last.software or last.library, 80)}" if last.software or last.library else "",
         f"protocol {shown(last.protocol, 20)}",
         f"assignors {shown(', '.join(last.assignors))}" if last.assignors else "",
         f"topics {shown(', '.join(last.topics))}" if last.topics else "",

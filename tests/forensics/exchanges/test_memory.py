@@ -13,7 +13,7 @@ import kcoord_wire as kw
 from kcoord_wire.forensics.exchanges import memory
 from kcoord_wire.forensics.exchanges.matcher import name_topics
 from kcoord_wire.forensics.model import Exchange, Frame, TopicSighting, arrow_schema, table_of
-from tests.support.conversations import of
+from tests.support.conversations import heartbeat, of
 from tests.support.wire_samples import Talk, cut_anywhere, match_all, mixed
 
 TOPIC = UUID(int=77)
@@ -99,3 +99,28 @@ def test_names_beyond_the_limit_are_not_remembered(monkeypatch: pytest.MonkeyPat
     known.joins_as(1, "h", "connect")
     assert [known.protocol_type(row, "g") for row in (0, 1, 2)] == [None, "consumer", "consumer"]
     assert known.protocol_type(2, "h") is None
+
+
+def states(talk: Talk, name: str, version: str, api_version: int = 3) -> None:
+    request = kw.ApiVersionsRequest(client_software_name=name, client_software_version=version)
+    talk.ask(request if api_version >= 3 else kw.ApiVersionsRequest(), api_version, 1)
+    talk.answer(kw.ApiVersionsResponse(), api_version, 1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_software_counts_from_its_apiversions_on(seed: int) -> None:
+    early, first, silent, hostile = Talk(1), Talk(2), Talk(3), Talk(4)
+    heartbeat(early, 9)
+    states(early, "librdkafka", "2.6.0")
+    states(first, "apache-kafka-java", "3.9.0", 4)
+    states(silent, "", "", 2)
+    states(hostile, "<script>", "1.0")
+    for talk in (early, first, silent, hostile):
+        heartbeat(talk, 2)
+    states(first, "another", "1")
+    heartbeat(first, 3)
+    rng = random.Random(seed)
+    exchanges, _, _ = match_all(cut_anywhere(mixed([early, first, silent, hostile], rng), rng))
+    found = [[row["software"] for row in exchanges if row["connection"] == talk.name] for talk in (early, first)]
+    assert found == [[None, "librdkafka 2.6.0"], ["apache-kafka-java 3.9.0"] * 2]
+    assert {row["software"] for row in exchanges if row["connection"] in (silent.name, hostile.name)} == {None}

@@ -37,9 +37,21 @@ def expected_of_capture(path: Path) -> list[dict[str, Any]]:
         else:
             pairs.append((*waiting[key].popleft(), frame, row["seq"]))
     pairs += [(*asked, None, None) for queue in waiting.values() for asked in queue]
+    software = software_of(frames)
     return [
-        row for asked, seq, answer, answer_seq in pairs for row in pair_rows(asked, answer, seq, answer_seq, str(path))
+        row | {"software": software[asked.connection]}
+        for asked, seq, answer, answer_seq in pairs
+        for row in pair_rows(asked, answer, seq, answer_seq, str(path))
     ]
+
+
+def software_of(frames: list[CapturedFrame]) -> dict[str, str | None]:
+    """What each connection states in ApiVersions, which clients send first."""
+    stated: dict[str, str | None] = {frame.connection: None for frame in frames}
+    for frame in frames:
+        if isinstance(frame.message, kw.ApiVersionsRequest) and frame.message.client_software_name:
+            stated[frame.connection] = f"{frame.message.client_software_name} {frame.message.client_software_version}"
+    return stated
 
 
 @pytest.mark.parametrize("name", NAMES)
