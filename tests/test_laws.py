@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "coordinator.topics": {"", "messages", "coordinator.core", "records"} | DATA,
     "coordinator": {"coordinator.core", "coordinator.log", "coordinator.topics", "background", "disk", "net"}
     | PROTOCOL,
-    "consumer": {"machines", "net"} | PROTOCOL,
+    "consumer": {"machines", "net", "records"} | PROTOCOL,
     "simulation": {"disk", "machines"} | DATA,
     "simulation.group": {"simulation", "machines", "coordinator", "coordinator.core", "coordinator.log", "consumer"}
     | PROTOCOL,
@@ -91,6 +91,11 @@ TESTED_IN = {
     # Error classes: these tests compare kind, path and text of every error that the codec raises, or a connection.
     "errors": "codec/test_python.py",
     "consumer.errors": "consumer/test_connection.py",
+    # Error classes; and what runs the pure modules beside them on sockets: these tests do so as a whole.
+    "consumer.failures": "consumer/test_client.py",
+    "consumer.brokers": "consumer/test_client.py",
+    "consumer.fetcher": "consumer/test_client.py",
+    "consumer.membership": "consumer/test_client.py",
     # One function that imports a library: here the library of an extra is missing.
     "extras": "coordinator/test_metrics.py",
     # A thread or a socket around the coordinator, which these tests start and stop as a whole.

@@ -171,9 +171,13 @@ class Released:
 
 @dataclass(slots=True)
 class Commit:
-    """The application commits these offsets."""
+    """The application commits these offsets.
+
+    :ivar number: the host's, returned in `Committed` and `NotCommitted`
+    """
 
     offsets: Offsets
+    number: int = 0
 
 
 @dataclass(slots=True)
@@ -261,9 +265,10 @@ class Fetched:
 
 @dataclass(slots=True)
 class Committed:
-    """The coordinator has acknowledged these offsets."""
+    """The coordinator has acknowledged these offsets, of the `Commit` with this number."""
 
     offsets: Offsets
+    number: int = 0
 
 
 @dataclass(slots=True)
@@ -272,6 +277,7 @@ class NotCommitted:
 
     offsets: Offsets
     error: ErrorCode
+    number: int = 0
 
 
 @dataclass(slots=True)

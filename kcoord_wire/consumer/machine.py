@@ -250,8 +250,8 @@ class MemberMachine:
         self._back_off()
         for request in self._in_flight.take_all():
             if request.kind is Kind.COMMIT:
-                _, offsets = request.context
-                self._effects.append(events.NotCommitted(offsets, ErrorCode.NETWORK_EXCEPTION))
+                _, offsets, number = request.context
+                self._effects.append(events.NotCommitted(offsets, ErrorCode.NETWORK_EXCEPTION, number))
             elif request.kind is Kind.JOIN or (request.kind is Kind.SYNC and self.state is events.MemberState.SYNCING):
                 self._unjoin("the connection was lost while joining")
 
@@ -497,19 +497,19 @@ class MemberMachine:
     # ---- offsets
 
     def _commit_wanted(self, event: events.Commit) -> None:
-        self._commit(event.offsets)
+        self._commit(event.offsets, event.number)
 
-    def _commit(self, offsets: events.Offsets) -> None:
+    def _commit(self, offsets: events.Offsets, number: int = 0) -> None:
         if self.state not in (events.MemberState.STABLE, events.MemberState.REVOKING):
-            self._effects.append(events.NotCommitted(offsets, ErrorCode.REBALANCE_IN_PROGRESS))
+            self._effects.append(events.NotCommitted(offsets, ErrorCode.REBALANCE_IN_PROGRESS, number))
         elif not self._coordinator_known:
-            self._effects.append(events.NotCommitted(offsets, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            self._effects.append(events.NotCommitted(offsets, ErrorCode.COORDINATOR_NOT_AVAILABLE, number))
         else:
             request = requests.commit(self.settings, self.generation_id, self.member_id, offsets)
-            self._send(Kind.COMMIT, request, (self.generation_id, offsets))
+            self._send(Kind.COMMIT, request, (self.generation_id, offsets, number))
 
-    def _commit_answered(self, response: Any, context: tuple[int, events.Offsets]) -> None:
-        generation_id, offsets = context
+    def _commit_answered(self, response: Any, context: tuple[int, events.Offsets, int]) -> None:
+        generation_id, offsets, number = context
         refused: dict[TopicPartition, int] = {
             TopicPartition(topic.name, partition.partition_index): partition.error_code
             for topic in response.topics
@@ -517,15 +517,14 @@ class MemberMachine:
             if partition.error_code
         }
         if not refused:
-            self._effects.append(events.Committed(offsets))
+            self._effects.append(events.Committed(offsets, number))
             return
         error = next(iter(refused.values()))
         taken = {partition: offset for partition, offset in offsets.items() if partition not in refused}
         if taken:
-            self._effects.append(events.Committed(taken))
-        self._effects.append(
-            events.NotCommitted({partition: offsets[partition] for partition in refused}, ErrorCode(error))
-        )
+            self._effects.append(events.Committed(taken, number))
+        left = {partition: offsets[partition] for partition in refused}
+        self._effects.append(events.NotCommitted(left, ErrorCode(error), number))
         self._react(error, generation_id, "OffsetCommit")
 
     def _fetched(self, response: m.OffsetFetchResponse, _context: Any) -> None:
@@ -568,9 +567,8 @@ class MemberMachine:
             self._rejoin_for = event.reason or "rebalance enforced by user"
 
     def _stall(self, _event: events.Stalled) -> None:
-        if self.state is events.MemberState.STABLE:
-            self._is_stalled = True
-            self._poll_until = self._now + self.settings.rebalance_timeout_ms
+        self._is_stalled = True
+        self._poll_until = self._now + self.settings.rebalance_timeout_ms
 
     def _leave_until_polled(self) -> None:
         """Leave because the application has not polled within the rebalance timeout; rejoin when it polls again."""

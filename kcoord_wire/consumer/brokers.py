@@ -1,0 +1,187 @@
+"""The connections of one consumer, and the metadata that it keeps up to date through them.
+
+Laws:
+
+* One connection to each broker that is fetched from, one for Metadata and FindCoordinator, and one to the coordinator,
+  which its `Membership` owns: a fetch that the broker holds back delays no heartbeat.
+* A connection that has ended is opened again at its next use, and by no timer.
+* At most one Metadata request is in flight. It is repeated with a growing pause until its answer is complete, then
+  every ``metadata_max_age_ms``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from itertools import chain
+from typing import Final
+
+from kcoord_wire.api_keys import ApiKey
+from kcoord_wire.consumer.connection import Connection, ConnectionSettings
+from kcoord_wire.consumer.errors import BrokerError
+from kcoord_wire.consumer.failures import TopicError
+from kcoord_wire.consumer.metadata import Metadata, metadata_request
+from kcoord_wire.consumer.settings import ConsumerSettings
+
+__all__ = ["Brokers", "MetadataKeeper", "backoff_seconds"]
+
+_NEWEST_METADATA: Final = 12  # 13 adds an error for the whole request, which only topic ids need
+
+
+def backoff_seconds(settings: ConsumerSettings, failures: int) -> float:
+    """Return the pause before the next try (KIP-580).
+
+    :param failures: in a row, 1 or more
+    """
+    return min(settings.retry_backoff_ms << min(failures - 1, 20), settings.retry_backoff_max_ms) / 1000
+
+
+class Brokers:
+    """Opens and keeps connections.
+
+    :ivar metadata: what is known of the cluster
+    """
+
+    def __init__(self, settings: ConsumerSettings) -> None:
+        self.metadata = Metadata()
+        self._bootstrap = settings.addresses
+        self._options = ConnectionSettings(
+            client_id=settings.client_id,
+            tls=settings.tls,
+            sasl=settings.sasl,
+            request_timeout_ms=settings.request_timeout_ms,
+        )
+        self._by_node: dict[int, tuple[tuple[str, int], Connection]] = {}
+        self._any: Connection | None = None
+        self._finding = asyncio.Lock()
+        self._tries = 0
+
+    async def open(self, host: str, port: int) -> Connection:
+        """Open a connection that belongs to the caller.
+
+        :raises BrokerError: it cannot be made
+        """
+        return await Connection.open(host, port, self._options)
+
+    async def any(self) -> Connection:
+        """Return the connection for Metadata and FindCoordinator, to whichever broker answers.
+
+        :raises BrokerError: no broker can be reached: the error of the last one
+        """
+        async with self._finding:
+            if self._any is not None and not self._any.lost.done():
+                return self._any
+            addresses = list(dict.fromkeys(chain(self.metadata.addresses.values(), self._bootstrap)))
+            failure: BrokerError | None = None
+            for index in range(len(addresses)):
+                host, port = addresses[(self._tries + index) % len(addresses)]
+                try:
+                    self._any = await self.open(host, port)
+                except BrokerError as error:
+                    failure = error
+                else:
+                    return self._any
+            assert failure is not None  # there is a bootstrap server at least
+            raise failure
+
+    async def to(self, node_id: int) -> Connection:
+        """Return the connection for fetching from a broker. One caller at a time may ask for a broker's.
+
+        :raises BrokerError: it cannot be made
+        """
+        address = self.metadata.addresses[node_id]
+        known_address, connection = self._by_node.get(node_id, (None, None))
+        if connection is not None and (known_address != address or connection.lost.done()):
+            await connection.close()
+            connection = None
+        if connection is None:
+            connection = await self.open(*address)
+            self._by_node[node_id] = (address, connection)
+        return connection
+
+    async def drop_any(self) -> None:
+        """Close the connection for Metadata, and begin with another broker next time."""
+        self._tries += 1
+        connection, self._any = self._any, None
+        if connection is not None:
+            await connection.close()
+
+    async def close(self) -> None:
+        """Close all connections, except those that `open` has returned."""
+        connections = [connection for _, connection in self._by_node.values()]
+        if self._any is not None:
+            connections.append(self._any)
+        self._by_node.clear()
+        self._any = None
+        await asyncio.gather(*(connection.close() for connection in connections))
+
+
+class MetadataKeeper:
+    """Keeps `Brokers.metadata` up to date.
+
+    :param wanted: returns the topics to ask for; None for all
+    :param updated: called after each answer, with the topics that cannot be read
+    :ivar failure: why the last request had no answer; None if it had
+    """
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        brokers: Brokers,
+        wanted: Callable[[], Collection[str] | None],
+        updated: Callable[[list[TopicError]], None],
+    ) -> None:
+        self.failure: BrokerError | None = None
+        self._settings = settings
+        self._brokers = brokers
+        self._wanted = wanted
+        self._updated = updated
+        self._due = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def request(self) -> None:
+        """Ask for metadata soon."""
+        self._due.set()
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="consumer metadata")
+
+    async def close(self) -> None:
+        """End."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        failures = 0
+        while True:
+            self._due.clear()
+            complete = await self._refresh()
+            failures = 0 if complete else failures + 1
+            if failures:
+                await asyncio.sleep(backoff_seconds(self._settings, failures))
+                continue
+            try:
+                # A request that comes early waits: several failures often have one cause.
+                await asyncio.sleep(backoff_seconds(self._settings, 1))
+                async with asyncio.timeout(self._settings.metadata_max_age_ms / 1000):
+                    await self._due.wait()
+            except TimeoutError:
+                continue
+
+    async def _refresh(self) -> bool:
+        """Ask once; return whether the answer is complete."""
+        wanted = self._wanted()
+        request = metadata_request(wanted, may_create=self._settings.allow_auto_create_topics)
+        try:
+            connection = await self._brokers.any()
+            version = connection.highest_version(ApiKey.METADATA, _NEWEST_METADATA)
+            response = await connection.request(request, version)
+        except BrokerError as error:
+            self.failure = error
+            await self._brokers.drop_any()
+            self._updated([])
+            return False
+        self.failure = None
+        complete, failures = self._brokers.metadata.update(response, is_all=wanted is None)
+        self._updated(failures)
+        return complete

@@ -1,0 +1,439 @@
+"""A consumer of a group, for testing and study, not production.
+
+    async with Consumer(ConsumerSettings(bootstrap_servers="localhost:9092", group_id="billing")) as consumer:
+        consumer.subscribe(["orders"])
+        async for record in consumer:
+            print(record.offset, record.value)
+
+The member's part is `machine.MemberMachine`, the same that the virtual cluster of `simulation` runs; this package adds
+sockets (`connection`), metadata, fetching and the application's side.
+
+Laws:
+
+* The application's task does what Java's ``poll`` does: the listener runs in `poll`, joining waits for `poll`, and
+  without a `poll` for ``max_poll_interval_ms`` the member leaves, until the next one. Everything else goes on in the
+  background: heartbeats, fetching, the search for a coordinator.
+* A record is returned only for a partition that this member holds and that the listener knows of.
+* A position is committed automatically only after `poll` has returned the records before it, and was called again.
+* After `close`, or the end of ``async with``, no task, timer or connection is left, whatever went wrong.
+* Time is the event loop's, so that a loop with virtual time can run it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Final, Self
+
+from kcoord_wire.assignors import TopicPartition
+from kcoord_wire.consumer import events
+from kcoord_wire.consumer.brokers import Brokers, MetadataKeeper, backoff_seconds
+from kcoord_wire.consumer.failures import (
+    CommitFailedError,
+    ConcurrentPollError,
+    ConsumerClosedError,
+    ConsumerError,
+    ConsumerTimeoutError,
+    GroupError,
+    TopicError,
+)
+from kcoord_wire.consumer.fetched import ConsumerRecord
+from kcoord_wire.consumer.fetcher import Fetcher
+from kcoord_wire.consumer.listener import Callbacks, RebalanceListener
+from kcoord_wire.consumer.membership import Membership
+from kcoord_wire.consumer.positions import EARLIEST, LATEST, Positions
+from kcoord_wire.consumer.settings import ConsumerSettings
+from kcoord_wire.consumer.signals import Signal
+
+__all__ = ["Consumer"]
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class Consumer:
+    """A member of a consumer group. One task at a time may use it, on one event loop; other threads may not.
+
+    :param settings: see there
+    """
+
+    def __init__(self, settings: ConsumerSettings) -> None:
+        self.settings = settings
+        self._positions = Positions(settings.auto_offset_reset)
+        self._callbacks = Callbacks(self._positions, self._before_revocation, self._released)
+        self._signal = Signal()
+        self._topics: frozenset[str] = frozenset()
+        self._pattern: re.Pattern[str] | None = None
+        self._brokers = Brokers(settings)
+        self._metadata = MetadataKeeper(settings, self._brokers, self._wanted_topics, self._metadata_updated)
+        self._fetcher = Fetcher(settings, self._brokers, self._positions, self._metadata.request, self._signal.set)
+        self._membership: Membership | None = None
+        self._failure: Exception | None = None
+        self._is_polling = False
+        self._is_closed = False
+        self._next_commit = 0.0
+
+    # ---- life
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self, timeout_ms: float = 30_000) -> None:
+        """Commit if ``enable_auto_commit`` is set, let the listener give up the partitions, leave the group, and end.
+
+        Static members do not leave: they come back, or their session ends (KIP-345). A poll of another task is ended
+        first. A second call does nothing.
+
+        :param timeout_ms: for the coordinator's answers
+        :raises ListenerError: the listener has failed; the consumer is closed all the same
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._brokers.close)
+            stack.push_async_callback(self._metadata.close)
+            stack.push_async_callback(self._fetcher.close)
+            self._signal.set()
+            while self._is_polling:
+                await self._signal.wait()
+            await self._leave("the consumer is being closed", timeout_ms)
+
+    async def _leave(self, reason: str, timeout_ms: float) -> None:
+        """Give up the partitions and end the membership."""
+        membership = self._membership
+        if membership is None:
+            return
+        deadline = _now() + timeout_ms / 1000
+        async with AsyncExitStack() as stack:
+            stack.callback(setattr, self, "_membership", None)
+            stack.push_async_callback(membership.close)
+            stack.push_async_callback(membership.leave, reason, deadline)
+            if self.settings.enable_auto_commit:
+                await self._commit_at_the_end(deadline)
+            await self._callbacks.revoke_all()
+
+    async def _commit_at_the_end(self, deadline: float) -> None:
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self.commit()
+        except (ConsumerError, TimeoutError) as error:
+            _LOG.info("offsets were not committed at the end: %s", error)
+
+    # ---- subscription
+
+    def subscribe(self, topics: Collection[str] | re.Pattern[str], listener: RebalanceListener | None = None) -> None:
+        """Subscribe to these topics, and to no others from now on. The group is joined by the next `poll`.
+
+        :param topics: names; or a pattern for whole names, which is matched again whenever the metadata is refreshed
+        :param listener: is called about partitions; the one before stays if there is none
+        :raises TypeError: `topics` is a single string
+        :raises ValueError: there are no topics
+        :raises ConsumerClosedError: it is closed
+        """
+        self._check_open()
+        if isinstance(topics, str):
+            raise TypeError(f"topics are a list of names or a compiled pattern, not {topics!r}")
+        if isinstance(topics, re.Pattern):
+            self._pattern, self._topics = topics, frozenset()
+        elif not topics:
+            raise ValueError("a subscription needs a topic; `unsubscribe` ends one")
+        else:
+            self._pattern, self._topics = None, frozenset(topics)
+        if listener is not None:
+            self._callbacks.listener = listener
+        if self._membership is None:
+            self._membership = Membership(self.settings, self._brokers, self._notified)
+            self._membership.deliver(events.Stalled())
+            self._next_commit = _now() + self.settings.auto_commit_interval_ms / 1000
+        self._metadata.request()
+
+    async def unsubscribe(self) -> None:
+        """Give up the partitions, as `close` does, and leave the group. Subscribing again joins as a new member.
+
+        :raises ListenerError: the listener has failed; the group is left all the same
+        """
+        self._check_open()
+        self._pattern, self._topics = None, frozenset()
+        self._failure = None
+        await self._leave("the consumer unsubscribed from all topics", self.settings.default_api_timeout_ms)
+
+    @property
+    def subscription(self) -> frozenset[str]:
+        """The topics; of a pattern, those that match at present."""
+        return self._topics
+
+    def _wanted_topics(self) -> Collection[str] | None:
+        return None if self._pattern is not None else self._topics
+
+    def _metadata_updated(self, failures: list[TopicError]) -> None:
+        """Take in new metadata: subscribe to what the pattern matches, and let the leader compare the topics."""
+        metadata = self._brokers.metadata
+        failure = self._metadata.failure
+        if failure is not None and not failure.retriable:
+            self._failure = failure
+        self._positions.failures += [each for each in failures if each.topic in self._topics]
+        if self._pattern is not None:
+            matching = metadata.matching(self._pattern, exclude_internal=self.settings.exclude_internal_topics)
+            self._topics = frozenset(matching)
+        if self._membership is not None and metadata.addresses and self._topics:
+            self._membership.deliver(events.TopicsKnown(dict(metadata.counts)))
+            self._membership.deliver(events.Subscribe(tuple(sorted(self._topics))))
+        self._fetcher.start()
+        self._signal.set()
+
+    # ---- what the member reports
+
+    def _notified(self, effect: events.MemberEffect) -> None:
+        match effect:
+            case events.Assigned() | events.Revoking() | events.Lost():
+                self._callbacks.add(effect)
+            case events.Fetched():
+                self._positions.start(effect.offsets)
+                self._fetcher.start()
+            case events.Failed() if self._membership is not None:
+                self._failure = self._membership.failure or GroupError(effect.error)
+            case _:
+                pass
+        self._signal.set()
+
+    def _before_revocation(self, partitions: frozenset[TopicPartition]) -> None:
+        """Commit what is to be given up. JoinGroup follows it on the same connection, so nobody has to wait."""
+        if self.settings.enable_auto_commit:
+            self._commit_in_the_background(self._positions.consumed(partitions))
+
+    def _released(self, ticket: int) -> None:
+        if self._membership is not None:
+            self._membership.deliver(events.Released(ticket, {}))
+
+    # ---- records
+
+    async def poll(self, timeout_ms: float | None = 0, max_records: int | None = None) -> list[ConsumerRecord]:
+        """Return records as soon as there are some; none if there are none within the timeout.
+
+        Runs the listener and lets the member join; the timeout does not end a listener that takes longer. The records
+        of one partition come in order.
+
+        :param timeout_ms: None for no timeout
+        :param max_records: at most so many, and not more than ``max_poll_records``
+        :raises ListenerError: the listener has failed
+        :raises GroupError: the coordinator refuses this member for good
+        :raises BrokerError: the brokers refuse this client for good (`consumer.errors`)
+        :raises NoOffsetError, OffsetOutOfRangeError: with ``auto_offset_reset`` ``none``
+        :raises CorruptRecordsError, TopicError: a partition cannot be read
+        :raises ConcurrentPollError: another task polls
+        :raises ConsumerClosedError: it is closed
+        """
+        self._check_open()
+        if self._is_polling:
+            raise ConcurrentPollError("another task is polling")
+        if self._membership is None:
+            raise ConsumerError("there is no subscription")
+        most = min(max_records or self.settings.max_poll_records, self.settings.max_poll_records)
+        deadline = None if timeout_ms is None else _now() + timeout_ms / 1000
+        self._is_polling = True
+        try:
+            await asyncio.sleep(0)  # for the background, if the application polls without ever waiting
+            self._commit_at_intervals()
+            return await self._poll(most, deadline)
+        finally:
+            self._is_polling = False
+            self._tell(events.Stalled())
+            self._signal.set()
+
+    async def _poll(self, most: int, deadline: float | None) -> list[ConsumerRecord]:
+        while True:
+            self._tell(events.Polled())
+            await self._run_callbacks()
+            self._check_open()
+            self._raise_failure()
+            records = self._positions.take(most)
+            if records:
+                self._fetcher.start()
+                return records
+            self._raise_failure()
+            if not await self._signal.wait(deadline):
+                return []
+
+    async def _run_callbacks(self) -> None:
+        if self._callbacks.are_waiting:
+            self._tell(events.Stalled())  # the listener takes the application's time
+            try:
+                await self._callbacks.run()
+            finally:
+                self._tell(events.Polled())
+                self._fetcher.start()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._positions.failures:
+            raise self._positions.failures.pop(0)
+
+    def _tell(self, event: events.MemberEvent) -> None:
+        if self._membership is not None:
+            self._membership.deliver(event)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ConsumerRecord:
+        [record] = await self.poll(None, 1)
+        return record
+
+    # ---- commits
+
+    async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
+        """Commit offsets, and wait for the coordinator. What may succeed later is tried again.
+
+        :param offsets: by default the positions: the offsets after the last records that `poll` has returned
+        :raises CommitFailedError: they were refused
+        :raises ConsumerTimeoutError: there was no answer within ``default_api_timeout_ms``
+        """
+        left: Mapping[TopicPartition, int] = self._positions.consumed() if offsets is None else offsets
+        failures = 0
+        try:
+            async with asyncio.timeout(self.settings.default_api_timeout_ms / 1000):
+                while left:
+                    try:
+                        return await self._member().commit(left)
+                    except CommitFailedError as error:
+                        if not error.error.retriable:
+                            raise
+                        left = error.offsets
+                    failures += 1
+                    await asyncio.sleep(backoff_seconds(self.settings, failures))
+        except TimeoutError:
+            detail = f"{len(left)} offsets were not committed in {self.settings.default_api_timeout_ms} ms"
+            raise ConsumerTimeoutError(detail) from None
+
+    def commit_async(self, offsets: Mapping[TopicPartition, int] | None = None) -> asyncio.Future[None]:
+        """Commit offsets without waiting; the future raises `CommitFailedError`. Nothing is tried again.
+
+        :param offsets: as in `commit`
+        """
+        future = self._member().commit(self._positions.consumed() if offsets is None else offsets)
+        future.add_done_callback(_retrieve)
+        return future
+
+    def _commit_at_intervals(self) -> None:
+        if self.settings.enable_auto_commit and _now() >= self._next_commit:
+            self._next_commit = _now() + self.settings.auto_commit_interval_ms / 1000
+            self._commit_in_the_background(self._positions.consumed())
+
+    def _commit_in_the_background(self, offsets: Mapping[TopicPartition, int]) -> None:
+        if offsets:
+            self._member().commit(offsets).add_done_callback(_note_result)
+
+    def _member(self) -> Membership:
+        if self._membership is None:
+            raise ConsumerError("there is no subscription")
+        return self._membership
+
+    # ---- positions
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that this member holds and that the listener knows of."""
+        return self._positions.announced
+
+    async def position(self, partition: TopicPartition) -> int:
+        """Return the offset of the next record that `poll` will return; wait until it is known.
+
+        :raises NotAssignedError: the partition is not assigned
+        :raises ConsumerTimeoutError: it is not known within ``default_api_timeout_ms``
+        """
+        deadline = _now() + self.settings.default_api_timeout_ms / 1000
+        while (offset := self._positions.state(partition).offset) is None:
+            if not await self._signal.wait(deadline):
+                raise ConsumerTimeoutError(f"the position in {partition.topic}-{partition.partition} is not known")
+        return offset
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on at this offset.
+
+        :raises NotAssignedError: the partition is not assigned
+        :raises ValueError: the offset is negative
+        """
+        if offset < 0:
+            raise ValueError(f"an offset is not negative: {offset}")
+        self._positions.state(partition).move(offset)
+        self._fetcher.start()
+
+    def seek_to_beginning(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        """Go on at the first record that the brokers have, of all assigned partitions by default."""
+        self._look_up(EARLIEST, partitions)
+
+    def seek_to_end(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        """Go on after the last record, of all assigned partitions by default."""
+        self._look_up(LATEST, partitions)
+
+    def _look_up(self, timestamp: int, partitions: Iterable[TopicPartition] | None) -> None:
+        for partition in self._positions.announced if partitions is None else partitions:
+            self._positions.state(partition).look_up(timestamp)
+        self._fetcher.start()
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Return no records of these partitions until `resume`; what is buffered stays. A revocation ends the pause.
+
+        :raises NotAssignedError: one of them is not assigned
+        """
+        for partition in partitions:
+            self._positions.state(partition).is_paused = True
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """End a pause.
+
+        :raises NotAssignedError: one of them is not assigned
+        """
+        for partition in partitions:
+            self._positions.state(partition).is_paused = False
+        self._fetcher.start()
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        """The partitions that are paused."""
+        return frozenset(state.partition for state in self._positions if state.is_paused)
+
+    # ---- the group
+
+    def enforce_rebalance(self, reason: str | None = None) -> None:
+        """Rejoin with the next `poll`, so that the group rebalances (KIP-568). Nothing happens during a rebalance."""
+        self._member().deliver(events.Rejoin(reason))
+
+    @property
+    def member_id(self) -> str:
+        """As the coordinator gave it; empty outside the group."""
+        return self._membership.machine.member_id if self._membership is not None else ""
+
+    @property
+    def generation_id(self) -> int:
+        """Of the group; -1 outside of one."""
+        return self._membership.machine.generation_id if self._membership is not None else -1
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ConsumerClosedError("the consumer is closed")
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _retrieve(future: asyncio.Future[None]) -> None:
+    """Take note of the exception, which asyncio would log otherwise if the application does not want it."""
+    if not future.cancelled():
+        future.exception()
+
+
+def _note_result(future: asyncio.Future[None]) -> None:
+    if not future.cancelled() and (error := future.exception()) is not None:
+        _LOG.info("an automatic commit has failed: %s", error)

@@ -1,0 +1,178 @@
+"""The requests for records and for offsets, and what their responses mean for the positions.
+
+Laws:
+
+* No IO. A response changes only partitions that were asked for, and only where they still stand where they stood then:
+  what the application has sought or given up in the meantime stays as it is.
+* Fetch goes without a session (KIP-227): each request names every partition that it wants.
+* Each partition's leader epoch goes with it (KIP-320), so that a broker that has fallen behind, or a client that has,
+  is noticed; a log that was cut back moves the position back to where it diverges.
+
+Source: kafka/clients `AbstractFetch.java`, `FetchCollector.java`, `OffsetFetcher.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kcoord_wire import messages as m
+from kcoord_wire.assignors import TopicPartition
+from kcoord_wire.consumer.failures import CorruptRecordsError, TopicError
+from kcoord_wire.consumer.fetched import FetchedRecords
+from kcoord_wire.consumer.metadata import Metadata
+from kcoord_wire.consumer.positions import PartitionState, Positions
+from kcoord_wire.consumer.settings import ConsumerSettings
+from kcoord_wire.error_codes import ErrorCode
+
+__all__ = [
+    "NEWEST_FETCH",
+    "NEWEST_LIST_OFFSETS",
+    "Asked",
+    "ask_for_offsets",
+    "ask_for_records",
+    "newest_fetch",
+    "take_offsets",
+    "take_records",
+]
+
+NEWEST_FETCH: Final = 17
+_NEWEST_BY_NAME: Final = 12  # from the next version on topics go by their ids
+NEWEST_LIST_OFFSETS: Final = 7  # the later ones are about tiered storage
+
+_NO_SESSION: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request, and where its partitions stood.
+
+    :ivar message: the request
+    :ivar states: the partitions, each with the offset (of Fetch) or the timestamp (of ListOffsets) that was asked for
+    """
+
+    message: Any
+    states: Mapping[TopicPartition, tuple[PartitionState, int]]
+    names: Mapping[Any, str]
+
+
+def newest_fetch(states: Iterable[PartitionState], metadata: Metadata) -> int:
+    """Return the newest version of Fetch in which these partitions can be asked for."""
+    has_ids = all(state.partition.topic in metadata.topic_ids for state in states)
+    return NEWEST_FETCH if has_ids else _NEWEST_BY_NAME
+
+
+def ask_for_records(
+    states: Iterable[PartitionState], metadata: Metadata, settings: ConsumerSettings, version: int
+) -> Asked:
+    """Return a Fetch request for these partitions, whose positions are known."""
+    asked: dict[TopicPartition, tuple[PartitionState, int]] = {}
+    topics: dict[str, m.FetchRequestFetchTopic] = {}
+    for state in states:
+        name, index = state.partition
+        offset = state.offset
+        leader = metadata.leader(state.partition)
+        assert offset is not None  # the caller has chosen such partitions
+        assert leader is not None
+        asked[state.partition] = state, offset
+        topic = topics.get(name)
+        if topic is None:
+            topics[name] = topic = m.FetchRequestFetchTopic(topic=name)
+            if name in metadata.topic_ids:
+                topic.topic_id = metadata.topic_ids[name]
+        topic.partitions.append(
+            m.FetchRequestFetchPartition(
+                partition=index,
+                current_leader_epoch=leader.epoch,
+                fetch_offset=offset,
+                last_fetched_epoch=state.leader_epoch if version >= 12 else -1,
+                partition_max_bytes=settings.max_partition_fetch_bytes,
+            )
+        )
+    request = m.FetchRequest(
+        max_wait_ms=settings.fetch_max_wait_ms,
+        min_bytes=settings.fetch_min_bytes,
+        max_bytes=settings.fetch_max_bytes,
+        isolation_level=_isolation(settings),
+        session_epoch=_NO_SESSION,
+        topics=list(topics.values()),
+    )
+    by_id = {topic.topic_id: name for name, topic in topics.items()} if version > _NEWEST_BY_NAME else {}
+    return Asked(request, asked, by_id)
+
+
+def _isolation(settings: ConsumerSettings) -> int:
+    return 1 if settings.isolation_level == "read_committed" else 0
+
+
+def take_records(asked: Asked, response: m.FetchResponse, positions: Positions, settings: ConsumerSettings) -> bool:
+    """Take in the response to a Fetch; return whether the metadata is stale or something has to be tried again."""
+    stale = bool(response.error_code)
+    for topic in response.responses:
+        name = asked.names.get(topic.topic_id) if asked.names else topic.topic
+        for partition in topic.partitions:
+            state, offset = asked.states.get(TopicPartition(name or "", partition.partition_index), (None, -1))
+            if state is None or not positions.is_current(state) or state.offset != offset or state.fetched is not None:
+                continue
+            stale |= _take_partition(state, offset, partition, positions, settings)
+    return stale
+
+
+def _take_partition(
+    state: PartitionState, offset: int, answer: Any, positions: Positions, settings: ConsumerSettings
+) -> bool:
+    error = answer.error_code
+    if error == ErrorCode.OFFSET_OUT_OF_RANGE:
+        positions.out_of_range(state)
+    elif error == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        positions.failures.append(TopicError(state.partition.topic, ErrorCode(error)))
+    elif error == ErrorCode.CORRUPT_MESSAGE:
+        positions.failures.append(CorruptRecordsError(state.partition, offset, ErrorCode(error).meaning))
+    elif not error and answer.diverging_epoch.end_offset >= 0:
+        positions.diverges(state, answer.diverging_epoch.end_offset, answer.diverging_epoch.epoch)
+    elif not error and answer.records:
+        aborted = (answer.aborted_transactions or []) if settings.isolation_level == "read_committed" else None
+        state.fetched = FetchedRecords(
+            state.partition, offset, answer.records, aborted=aborted, check_crcs=settings.check_crcs
+        )
+    return bool(error) and error != ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def ask_for_offsets(states: Iterable[PartitionState], metadata: Metadata, settings: ConsumerSettings) -> Asked:
+    """Return a ListOffsets request for partitions with a ``reset_to``."""
+    asked: dict[TopicPartition, tuple[PartitionState, int]] = {}
+    topics: dict[str, m.ListOffsetsRequestListOffsetsTopic] = {}
+    for state in states:
+        name, index = state.partition
+        timestamp, leader = state.reset_to, metadata.leader(state.partition)
+        assert timestamp is not None  # the caller has chosen such partitions
+        assert leader is not None
+        asked[state.partition] = state, timestamp
+        topics.setdefault(name, m.ListOffsetsRequestListOffsetsTopic(name=name)).partitions.append(
+            m.ListOffsetsRequestListOffsetsPartition(
+                partition_index=index, current_leader_epoch=leader.epoch, timestamp=timestamp
+            )
+        )
+    request = m.ListOffsetsRequest(replica_id=-1, isolation_level=_isolation(settings), topics=list(topics.values()))
+    return Asked(request, asked, {})
+
+
+def take_offsets(asked: Asked, response: m.ListOffsetsResponse, positions: Positions) -> bool:
+    """Take in the response to ListOffsets; return whether some partitions have to be asked for again."""
+    left = dict(asked.states)
+    stale = False
+    for topic in response.topics:
+        for partition in topic.partitions:
+            key = TopicPartition(topic.name, partition.partition_index)
+            state, timestamp = left.pop(key, (None, 0))
+            if state is None or not positions.is_current(state) or state.reset_to != timestamp:
+                continue
+            if partition.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                positions.failures.append(TopicError(key.topic, ErrorCode(partition.error_code)))
+                stale = True
+            elif partition.error_code or partition.offset < 0:
+                stale = True
+            else:
+                state.move(partition.offset, partition.leader_epoch)
+    return stale or bool(left)

@@ -1,0 +1,257 @@
+"""The host of a member machine on an event loop: its requests go out, responses and time come in.
+
+Laws:
+
+* The machine is given events one at a time, never while it handles one, with times that never decrease.
+* The machine takes its coordinator for known once a connection to it is open and the versions of its requests are
+  agreed. Requests leave in the order in which the machine sends them: an offset commit before the JoinGroup after it.
+* A connection that ends is reported once, whatever waits on it.
+* Time is the event loop's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from kcoord_wire.api_keys import ApiKey
+from kcoord_wire.assignors.embedded import ConsumerProtocol
+from kcoord_wire.consumer import events, requests
+from kcoord_wire.consumer.brokers import Brokers
+from kcoord_wire.consumer.connection import Connection
+from kcoord_wire.consumer.errors import BrokerError
+from kcoord_wire.consumer.failures import CommitFailedError
+from kcoord_wire.consumer.machine import MemberMachine
+from kcoord_wire.consumer.settings import ConsumerSettings
+from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.machines import Tick
+
+__all__ = ["Membership"]
+
+_NEWEST: Final = events.Versions()
+_API_KEYS: Final = events.Versions(
+    find_coordinator=ApiKey.FIND_COORDINATOR,
+    join=ApiKey.JOIN_GROUP,
+    sync=ApiKey.SYNC_GROUP,
+    heartbeat=ApiKey.HEARTBEAT,
+    leave=ApiKey.LEAVE_GROUP,
+    commit=ApiKey.OFFSET_COMMIT,
+    fetch=ApiKey.OFFSET_FETCH,
+    metadata=ApiKey.METADATA,
+)
+_SPARE_MS: Final = 10_000
+"""By how much a connection waits longer for a response than the machine does: the machine decides what to do."""
+
+
+class Membership:
+    """One member of the group, from the subscription to its end.
+
+    :param notify: called with every effect that is not about the network
+    :ivar machine: the member
+    :ivar failure: an error that no retry removes, or a bug; None if there is none
+    """
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        brokers: Brokers,
+        notify: Callable[[events.MemberEffect], None],
+    ) -> None:
+        self.machine = MemberMachine(settings.of_member(_NEWEST), settings.assignors, ConsumerProtocol())
+        self.failure: Exception | None = None
+        self._loop = asyncio.get_running_loop()
+        self._brokers = brokers
+        self._notify = notify
+        self._timeout_ms = max(settings.request_timeout_ms, settings.max_poll_interval_ms) + _SPARE_MS
+        self._now = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._coordinator: Connection | None = None
+        self._finding: asyncio.Task[None] | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+        self._waiting: set[asyncio.Future[Any]] = set()
+        self._commits: dict[int, _Pending] = {}
+        self._last_commit = 0
+
+    # ---- events and effects
+
+    def deliver(self, event: events.MemberEvent) -> None:
+        """Give the machine an event and carry out the effects."""
+        self._now = max(self._now, int(self._loop.time() * 1000))
+        try:
+            effects = self.machine.handle(event, self._now)
+        except Exception as error:
+            self.failure = error
+            self._notify(events.Failed(ErrorCode.UNKNOWN_SERVER_ERROR))
+            return
+        for effect in effects:
+            self._carry_out(effect)
+        self._wind()
+
+    def _carry_out(self, effect: events.MemberEffect) -> None:
+        match effect:
+            case events.Send():
+                self._send(effect)
+            case events.Close():
+                self._drop_connection()
+            case events.Committed():
+                self._settle(effect.number, effect.offsets, None)
+            case events.NotCommitted():
+                self._settle(effect.number, effect.offsets, effect.error)
+            case _:
+                self._notify(effect)
+
+    def _wind(self) -> None:
+        """Set the timer to the machine's deadline."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = self.machine.deadline
+        if deadline is not None:
+            self._timer = self._loop.call_at(deadline / 1000, self._tick, deadline)
+
+    def _tick(self, deadline: int) -> None:
+        self._now = max(self._now, deadline)  # the loop may call a little early
+        self.deliver(Tick())
+
+    # ---- requests
+
+    def _send(self, effect: events.Send) -> None:
+        if requests.is_search(effect.message):
+            self._finding = self._loop.create_task(self._find(effect), name="consumer finds its coordinator")
+            return
+        connection = self._coordinator
+        assert connection is not None  # the machine sends nothing else while it knows no coordinator
+        try:
+            future = connection.request(effect.message, effect.version, timeout_ms=self._timeout_ms)
+        except BrokerError:
+            self._loop.call_soon(self._lost, connection)
+            return
+        self._waiting.add(future)
+        future.add_done_callback(partial(self._answered, connection, effect.request_id))
+
+    def _answered(self, connection: Connection, request_id: int, future: asyncio.Future[Any]) -> None:
+        self._waiting.discard(future)
+        if future.cancelled():
+            return
+        if future.exception() is not None:
+            self._lost(connection)
+        elif connection is self._coordinator:
+            self.deliver(events.Arrived(request_id, future.result()))
+
+    async def _find(self, effect: events.Send) -> None:
+        """Ask any broker for the coordinator, and connect to it."""
+        try:
+            response = await self._search(effect)
+        except BrokerError as error:
+            if not error.retriable:
+                self.failure = error
+                self._notify(events.Failed(ErrorCode.NETWORK_EXCEPTION))
+            response = None
+        self._finding = None
+        if response is None:
+            self.deliver(events.Disconnected())
+        else:
+            self.deliver(events.Arrived(effect.request_id, response))
+
+    async def _search(self, effect: events.Send) -> Any | None:
+        """Return the response once the coordinator that it names is connected; None to ask again."""
+        settings = self.machine.settings
+        broker = await self._brokers.any()
+        version = broker.highest_version(ApiKey.FIND_COORDINATOR, _NEWEST.find_coordinator)
+        if version != effect.version:
+            self.machine.settings = replace(settings, versions=settings.versions._replace(find_coordinator=version))
+            return None
+        response = await broker.request(effect.message, version)
+        found = requests.found_coordinator(settings, response)
+        if not found.error_code:
+            self._connect(await self._brokers.open(found.host, found.port))
+        return response
+
+    def _connect(self, connection: Connection) -> None:
+        settings = self.machine.settings
+        agreed = {
+            name: connection.highest_version(api_key, getattr(_NEWEST, name))
+            for name, api_key in _API_KEYS._asdict().items()
+            if name != "find_coordinator"
+        }
+        self.machine.settings = replace(settings, versions=settings.versions._replace(**agreed))
+        self._coordinator = connection
+        connection.lost.add_done_callback(lambda _: self._lost(connection))
+
+    def _lost(self, connection: Connection) -> None:
+        if connection is self._coordinator:
+            self._coordinator = None
+            self.deliver(events.Disconnected())
+
+    def _drop_connection(self) -> None:
+        if self._finding is not None:
+            self._finding.cancel()
+            self._finding = None
+        connection, self._coordinator = self._coordinator, None
+        if connection is not None:
+            closing = self._loop.create_task(connection.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+
+    # ---- commits
+
+    def commit(self, offsets: events.Offsets) -> asyncio.Future[None]:
+        """Commit offsets; the future raises `CommitFailedError`."""
+        self._last_commit += 1
+        pending = _Pending(dict(offsets), self._loop.create_future())
+        self._commits[self._last_commit] = pending
+        self.deliver(events.Commit(dict(offsets), self._last_commit))
+        return pending.future
+
+    def _settle(self, number: int, offsets: events.Offsets, error: ErrorCode | None) -> None:
+        pending = self._commits.get(number)
+        if pending is None:
+            return
+        if error is None:
+            for partition in offsets:
+                pending.left.pop(partition, None)
+            if pending.left:
+                return
+        del self._commits[number]
+        if pending.future.done():
+            return
+        if error is None:
+            pending.future.set_result(None)
+        else:
+            pending.future.set_exception(CommitFailedError(offsets, error))
+
+    # ---- the end
+
+    async def leave(self, reason: str, deadline: float) -> None:
+        """Leave the group, and wait until what was sent is answered.
+
+        :param deadline: of the loop's clock, in seconds
+        """
+        self.deliver(events.Leave(reason))
+        if self._waiting:
+            await asyncio.wait(self._waiting, timeout=max(deadline - self._loop.time(), 0))
+
+    async def close(self) -> None:
+        """Close the connection and end everything."""
+        if self._timer is not None:
+            self._timer.cancel()
+        finding = self._finding
+        self._drop_connection()
+        for number in list(self._commits):
+            self._settle(number, self._commits[number].left, ErrorCode.NETWORK_EXCEPTION)
+        tasks = [*self._closing, *([finding] if finding is not None else [])]
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+class _Pending:
+    """A commit that waits for its answer."""
+
+    __slots__ = ("future", "left")
+
+    def __init__(self, left: dict[Any, int], future: asyncio.Future[None]) -> None:
+        self.left = left
+        self.future = future

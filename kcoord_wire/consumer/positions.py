@@ -1,0 +1,194 @@
+"""Where a consumer stands in each of its partitions: its position, and what keeps it from being fetched.
+
+Laws:
+
+* No IO. A partition is here from its assignment until it is revoked or lost; nothing that arrives later for it changes
+  anything.
+* A position is, in this order: where the application has sought to, the committed offset, or where
+  ``auto_offset_reset`` says.
+* `consumed` holds positions after records that `poll` has returned, never after records that are only buffered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from kcoord_wire.assignors import TopicPartition
+from kcoord_wire.consumer.failures import ConsumerError, NoOffsetError, NotAssignedError, OffsetOutOfRangeError
+from kcoord_wire.consumer.fetched import ConsumerRecord, FetchedRecords
+
+__all__ = ["EARLIEST", "LATEST", "PartitionState", "Positions"]
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+_TIMESTAMPS: Final = {"earliest": EARLIEST, "latest": LATEST, "none": None}
+
+
+@dataclass(slots=True, eq=False)
+class PartitionState:
+    """One assigned partition.
+
+    :ivar partition: which
+    :ivar offset: of the next record for the application; None while it is not known
+    :ivar leader_epoch: of the last record; -1 for unknown
+    :ivar reset_to: the timestamp whose offset is to be looked up: `EARLIEST` or `LATEST`; None if nothing is
+    :ivar is_announced: whether the listener knows of it; nothing is fetched before
+    :ivar is_paused: whether the application has paused it
+    :ivar fetched: records that wait for the application
+    """
+
+    partition: TopicPartition
+    offset: int | None = None
+    leader_epoch: int = -1
+    reset_to: int | None = None
+    is_announced: bool = False
+    is_paused: bool = False
+    fetched: FetchedRecords | None = None
+
+    @property
+    def is_fetchable(self) -> bool:
+        """Whether records can be asked for: as for Java, not while some of them are buffered."""
+        return self.offset is not None and self.fetched is None and self.is_announced and not self.is_paused
+
+    def move(self, offset: int, leader_epoch: int = -1) -> None:
+        """Go on at this offset; what is buffered is dropped."""
+        self.offset = offset
+        self.leader_epoch = leader_epoch
+        self.reset_to = None
+        self.fetched = None
+
+    def look_up(self, timestamp: int | None) -> None:
+        """Go on at the offset of this timestamp, once it is known; nowhere for None."""
+        self.offset = None
+        self.leader_epoch = -1
+        self.reset_to = timestamp
+        self.fetched = None
+
+
+class Positions:
+    """The assigned partitions.
+
+    :param reset: ``auto_offset_reset``
+    :ivar failures: for the application, which `poll` raises one by one
+    """
+
+    def __init__(self, reset: Literal["earliest", "latest", "none"]) -> None:
+        self.failures: list[ConsumerError] = []
+        self._reset_to = _TIMESTAMPS[reset]
+        self._states: dict[TopicPartition, PartitionState] = {}
+
+    def __iter__(self) -> Iterator[PartitionState]:
+        return iter(self._states.values())
+
+    def __contains__(self, partition: TopicPartition) -> bool:
+        return partition in self._states
+
+    def state(self, partition: TopicPartition) -> PartitionState:
+        """Return an assigned partition.
+
+        :raises NotAssignedError: it is not
+        """
+        try:
+            return self._states[partition]
+        except KeyError:
+            raise NotAssignedError(partition) from None
+
+    @property
+    def announced(self) -> frozenset[TopicPartition]:
+        """The partitions that the listener knows of."""
+        return frozenset(partition for partition, state in self._states.items() if state.is_announced)
+
+    def is_current(self, state: PartitionState) -> bool:
+        """Whether this is still the partition's state: not so after it was revoked and assigned again."""
+        return self._states.get(state.partition) is state
+
+    # ---- assignment
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Add partitions; their committed offsets follow."""
+        for partition in partitions:
+            self._states[partition] = PartitionState(partition)
+
+    def announce(self, partitions: Iterable[TopicPartition]) -> None:
+        """The listener has been called for these."""
+        for partition in partitions:
+            if partition in self._states:
+                self._states[partition].is_announced = True
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """Remove partitions, with all that is known of them."""
+        for partition in partitions:
+            self._states.pop(partition, None)
+
+    def start(self, committed: Mapping[TopicPartition, int]) -> None:
+        """Begin at the committed offsets; negative ones are missing. A position that is known already stays."""
+        missing = []
+        for partition, offset in committed.items():
+            state = self._states.get(partition)
+            if state is None or state.offset is not None or state.reset_to is not None:
+                continue
+            if offset >= 0:
+                state.offset = offset
+            elif self._reset_to is not None:
+                state.reset_to = self._reset_to
+            else:
+                missing.append(partition)
+        if missing:
+            self.failures.append(NoOffsetError(missing))
+
+    def out_of_range(self, state: PartitionState) -> None:
+        """The leader does not have the position of this partition."""
+        offset = state.offset
+        assert offset is not None  # it was asked for
+        if self._reset_to is None:
+            self.failures.append(OffsetOutOfRangeError(state.partition, offset))
+        state.look_up(self._reset_to)
+
+    def diverges(self, state: PartitionState, end_offset: int, epoch: int) -> None:
+        """The leader's log, which was cut back, leaves the one that was read at this offset (KIP-320)."""
+        if self._reset_to is None:
+            self.out_of_range(state)
+        else:
+            state.move(end_offset, epoch)
+
+    # ---- records
+
+    def take(self, count: int) -> list[ConsumerRecord]:
+        """Return up to `count` buffered records, a partition after the other, and move the positions behind them.
+
+        A partition whose bytes are no valid records adds to `failures`.
+        """
+        records: list[ConsumerRecord] = []
+        for state in list(self._states.values()):
+            if len(records) >= count:
+                break
+            if state.fetched is not None and state.is_announced and not state.is_paused:
+                records += self._take_from(state, count - len(records))
+        return records
+
+    def _take_from(self, state: PartitionState, count: int) -> list[ConsumerRecord]:
+        fetched = state.fetched
+        assert fetched is not None
+        try:
+            taken = fetched.take(count)
+        except ConsumerError as error:
+            self.failures.append(error)
+            state.fetched = None
+            return []
+        state.offset = fetched.next_offset
+        state.leader_epoch = max(state.leader_epoch, fetched.leader_epoch)
+        if len(taken) < count:
+            state.fetched = None
+        # The next poll begins with another partition, so that a busy one does not hold up the others.
+        self._states[state.partition] = self._states.pop(state.partition)
+        return taken
+
+    def consumed(self, partitions: Collection[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+        """Return the positions, of those that have one; of all partitions for None."""
+        return {
+            partition: state.offset
+            for partition, state in self._states.items()
+            if state.offset is not None and state.is_announced and (partitions is None or partition in partitions)
+        }

@@ -1,0 +1,251 @@
+"""The consumer, on a real coordinator: joining, reading, committing, rebalancing, and the way out."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+
+from kcoord_wire.assignors import TopicPartition
+from kcoord_wire.consumer import Consumer
+from kcoord_wire.consumer.failures import (
+    ConcurrentPollError,
+    ConsumerClosedError,
+    ConsumerError,
+    ListenerError,
+    NoOffsetError,
+    NotAssignedError,
+)
+from tests.support.consumers import NotingListener, drive, partitions, produce, settings, take
+from tests.support.fixtures import StartCoordinator
+
+ORDERS = [TopicPartition("orders", index) for index in range(4)]
+ALL = frozenset(ORDERS)
+
+
+def values_of(records: list) -> list[str]:
+    return sorted(record.value.decode() for record in records)
+
+
+def test_it_joins_reads_and_commits(coordinator: StartCoordinator) -> None:
+    async def run() -> None:
+        address = coordinator(topics={"orders": 4}).address
+        await produce(address, {p: [f"{p.partition}.{n}" for n in range(3)] for p in ORDERS})
+        listener = NotingListener()
+        async with Consumer(settings(address)) as first:
+            first.subscribe(["orders"], listener)
+            records = await take(first, 12)
+            assert values_of(records) == sorted(f"{p.partition}.{n}" for p in ORDERS for n in range(3))
+            assert [r.offset for r in records if r.partition == 1] == [0, 1, 2]
+            assert (first.assignment, first.generation_id) == (ALL, 1)
+            await first.commit()
+            assert {p: await first.position(p) for p in ORDERS} == dict.fromkeys(ORDERS, 3)
+        assert listener.calls == [("assigned", (0, 1, 2, 3)), ("revoked", (0, 1, 2, 3))]
+        await produce(address, {ORDERS[2]: ["next"]})
+        async with Consumer(settings(address)) as second:
+            second.subscribe(["orders"])
+            assert values_of(await take(second, 1)) == ["next"], "it goes on where the first has committed"
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("assignor", ["range", "roundrobin", "sticky", "cooperative-sticky"])
+def test_two_members_share_the_partitions(coordinator: StartCoordinator, assignor: str) -> None:
+    async def run() -> None:
+        address = coordinator(topics={"orders": 4}).address
+        options = settings(address, partition_assignment_strategy=[assignor])
+        one, other = NotingListener(), NotingListener()
+        async with Consumer(options) as first:
+            first.subscribe(["orders"], one)
+            await drive(lambda: first.assignment == ALL, first)
+            async with Consumer(options) as second:
+                second.subscribe(["orders"], other)
+                await drive(lambda: len(first.assignment) == len(second.assignment) == 2, first, second)
+                assert first.assignment | second.assignment == ALL
+            await drive(lambda: first.assignment == ALL, first)
+        revoked = [numbers for method, numbers in one.calls if method == "revoked"]
+        if assignor == "cooperative-sticky":
+            assert [len(numbers) for numbers in revoked] == [2, 4], "only what the other one gets, and all at the end"
+        else:
+            assert revoked[0] == (0, 1, 2, 3)
+
+    asyncio.run(run())
+
+
+def test_closing_commits_and_leaves_nothing_behind(coordinator: StartCoordinator) -> None:
+    async def run() -> None:
+        server = coordinator(topics={"orders": 1})
+        await produce(server.address, {ORDERS[0]: ["a", "b"]})
+        consumer = Consumer(settings(server.address))
+        consumer.subscribe(["orders"])
+        assert len(await take(consumer, 2)) == 2
+        await consumer.close()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        await consumer.close()
+        with pytest.raises(ConsumerClosedError):
+            await consumer.poll()
+        assert server.rebalances[-1].trigger.value == "member left"
+        async with Consumer(settings(server.address, auto_offset_reset="none")) as again:
+            again.subscribe(["orders"])
+            await drive(lambda: again.assignment == partitions(0), again)
+            assert await again.position(ORDERS[0]) == 2, "what it had read was committed"
+
+    asyncio.run(run())
+
+
+def test_a_missing_offset_is_an_error_if_it_shall_be(coordinator: StartCoordinator) -> None:
+    async def run() -> None:
+        address = coordinator(topics={"orders": 4}).address
+        async with Consumer(settings(address, auto_offset_reset="none")) as consumer:
+            consumer.subscribe(["orders"])
+            with pytest.raises(NoOffsetError) as missing:
+                await take(consumer, 1)
+            assert missing.value.partitions == ALL
+            consumer.seek(ORDERS[0], 0)
+            await produce(address, {ORDERS[0]: ["a"]})
+            assert values_of(await take(consumer, 1)) == ["a"]
+
+    asyncio.run(run())
+
+
+def test_a_pattern_finds_topics_that_appear(coordinator: StartCoordinator) -> None:
+    async def run() -> None:
+        server = coordinator(topics={"orders-eu": 1, "payments": 1})
+        async with Consumer(settings(server.address, metadata_max_age_ms=100)) as consumer:
+            consumer.subscribe(re.compile("orders-.*"))
+            await drive(lambda: consumer.assignment == {TopicPartition("orders-eu", 0)}, consumer)
+            server.create_topic("orders-us", 2)
+            await drive(lambda: len(consumer.assignment) == 3, consumer)
+            assert consumer.subscription == {"orders-eu", "orders-us"}
+
+    asyncio.run(run())
+
+
+def test_partitions_that_are_added_are_assigned(coordinator: StartCoordinator) -> None:
+    async def run() -> None:
+        server = coordinator(topics={"orders": 1})
+        async with Consumer(settings(server.address, metadata_max_age_ms=100)) as consumer:
+            consumer.subscribe(["orders"])
+            await drive(lambda: len(consumer.assignment) == 1, consumer)
+            server.add_partitions("orders", 2)
+            await drive(lambda: len(consumer.assignment) == 3, consumer)
+
+    asyncio.run(run())
+
+
+def test_seek_pause_and_resume(coordinator: StartCoordinator) -> None:
+    async def run() -> None:
+        address = coordinator(topics={"orders": 2}).address
+        await produce(address, {ORDERS[0]: ["a", "b", "c"], ORDERS[1]: ["x"]})
+        async with Consumer(settings(address)) as consumer:
+            consumer.subscribe(["orders"])
+            await take(consumer, 4)
+            consumer.seek(ORDERS[0], 1)
+            consumer.pause([ORDERS[0]])
+            consumer.seek_to_beginning([ORDERS[1]])
+            assert values_of(await take(consumer, 1)) == ["x"]
+            assert consumer.paused == {ORDERS[0]}
+            assert await consumer.poll(200) == []
+            consumer.resume([ORDERS[0]])
+            assert values_of(await take(consumer, 2)) == ["b", "c"]
+            consumer.seek_to_end()
+            assert await consumer.position(ORDERS[0]) == 3
+            with pytest.raises(NotAssignedError):
+                consumer.seek(TopicPartition("orders", 9), 0)
+
+    asyncio.run(run())
+
+
+def test_iteration_has_one_record_at_a_time(coordinator: StartCoordinator) -> None:
+    async def run() -> None:
+        address = coordinator(topics={"orders": 1}).address
+        await produce(address, {ORDERS[0]: ["a", "b", "c"]})
+        async with Consumer(settings(address, enable_auto_commit=False)) as consumer:
+            consumer.subscribe(["orders"])
+            seen = []
+            async for record in consumer:
+                seen.append(record.value)
+                if len(seen) == 2:
+                    await consumer.commit()
+                    break
+            assert await consumer.position(ORDERS[0]) == 2, "what is buffered is not read yet"
+
+    asyncio.run(run())
+
+
+def test_the_group_goes_on_when_a_listener_raises(coordinator: StartCoordinator) -> None:
+    class Raising(NotingListener):
+        def on_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+            super().on_revoked(partitions)
+            raise OSError("the disk is full")
+
+    async def run() -> None:
+        address = coordinator(topics={"orders": 4}).address
+        listener = Raising()
+        async with Consumer(settings(address)) as first, Consumer(settings(address)) as second:
+            first.subscribe(["orders"], listener)
+            await drive(lambda: first.assignment == ALL, first)
+            second.subscribe(["orders"])
+            with pytest.raises(ListenerError, match="on_revoked") as raised:
+                await drive(lambda: False, first, second)
+            assert isinstance(raised.value.__cause__, OSError)
+            assert raised.value.partitions == ALL
+            await drive(lambda: len(first.assignment) == len(second.assignment) == 2, first, second)
+            assert not first.assignment & second.assignment
+            with pytest.raises(ListenerError):
+                await first.close()
+            await drive(lambda: second.assignment == ALL, second)
+
+    asyncio.run(run())
+
+
+def test_it_is_used_by_one_task_at_a_time(coordinator: StartCoordinator) -> None:
+    async def run() -> None:
+        address = coordinator(topics={"orders": 1}).address
+        consumer = Consumer(settings(address))
+        with pytest.raises(ConsumerError, match="no subscription"):
+            await consumer.poll()
+        with pytest.raises(TypeError, match="list of names"):
+            consumer.subscribe("orders")
+        consumer.subscribe(["orders"])
+        polling = asyncio.create_task(consumer.poll(None))
+        await asyncio.sleep(0)
+        with pytest.raises(ConcurrentPollError):
+            await consumer.poll()
+        await consumer.close()
+        with pytest.raises(ConsumerClosedError):
+            await polling
+
+    asyncio.run(run())
+
+
+def test_a_poll_that_is_cancelled_can_be_repeated(coordinator: StartCoordinator) -> None:
+    async def run() -> None:
+        address = coordinator(topics={"orders": 1}).address
+        async with Consumer(settings(address)) as consumer:
+            consumer.subscribe(["orders"])
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await consumer.poll(None)
+            await drive(lambda: consumer.assignment == partitions(0), consumer)
+
+    asyncio.run(run())
+
+
+def test_unsubscribing_leaves_and_subscribing_joins_again(coordinator: StartCoordinator) -> None:
+    async def run() -> None:
+        server = coordinator(topics={"orders": 1, "payments": 1})
+        listener = NotingListener()
+        async with Consumer(settings(server.address)) as consumer:
+            consumer.subscribe(["orders"], listener)
+            await drive(lambda: consumer.assignment == partitions(0), consumer)
+            before = consumer.member_id
+            await consumer.unsubscribe()
+            assert (consumer.assignment, consumer.member_id) == (frozenset(), "")
+            consumer.subscribe(["payments"])
+            await drive(lambda: consumer.assignment == partitions(0, topic="payments"), consumer)
+            assert consumer.member_id != before
+        assert listener.calls == [("assigned", (0,)), ("revoked", (0,)), ("assigned", (0,)), ("revoked", (0,))]
+
+    asyncio.run(run())

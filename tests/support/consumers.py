@@ -1,0 +1,91 @@
+"""What tests of the consumer need: settings that are in a hurry, records to read, a listener that notes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import kcoord_wire as kw
+from kcoord_wire.assignors import TopicPartition
+from kcoord_wire.consumer import Consumer, ConsumerRecord, ConsumerSettings, RebalanceListener
+from kcoord_wire.consumer.connection import Connection
+from kcoord_wire.net import parse_address
+from kcoord_wire.records import Record, encode_batch
+
+__all__ = ["PATIENCE", "NotingListener", "drive", "partitions", "produce", "settings", "take"]
+
+PATIENCE = 60.0
+"""Seconds until a test gives up on what should have happened; no test waits for it to pass."""
+
+
+def partitions(*indexes: int, topic: str = "orders") -> frozenset[TopicPartition]:
+    return frozenset(TopicPartition(topic, index) for index in indexes)
+
+
+def settings(address: str, **changes: Any) -> ConsumerSettings:
+    """Settings of a consumer that reads from the beginning and beats often."""
+    options: dict[str, Any] = {
+        "bootstrap_servers": address,
+        "group_id": "billing",
+        "auto_offset_reset": "earliest",
+        "heartbeat_interval_ms": 100,
+        "fetch_max_wait_ms": 100,
+    }
+    return ConsumerSettings(**{**options, **changes})
+
+
+async def produce(address: str, values: Mapping[TopicPartition, Sequence[str]]) -> None:
+    """Append a batch to each partition."""
+    connection = await Connection.open(*parse_address(address))
+    try:
+        for (topic, index), texts in values.items():
+            batch = encode_batch([Record(value=text.encode()) for text in texts])
+            part = kw.ProduceRequestPartitionProduceData(index=index, records=batch)
+            data = kw.ProduceRequestTopicProduceData(name=topic, partition_data=[part])
+            request = kw.ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[data])
+            response = await connection.request(request, 9)
+            assert response.responses[0].partition_responses[0].error_code == 0
+    finally:
+        await connection.close()
+
+
+class NotingListener(RebalanceListener):
+    """Notes its calls: method and partition numbers."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, tuple[int, ...]]] = []
+
+    def _note(self, method: str, of: frozenset[TopicPartition]) -> None:
+        self.calls.append((method, tuple(sorted(partition.partition for partition in of))))
+
+    def on_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+        self._note("revoked", partitions)
+
+    def on_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+        self._note("assigned", partitions)
+
+    def on_lost(self, partitions: frozenset[TopicPartition]) -> None:
+        self._note("lost", partitions)
+
+
+async def drive(holds: Callable[[], bool], *consumers: Consumer) -> list[ConsumerRecord]:
+    """Poll the consumers side by side until `holds` returns True; return what they have read."""
+    records: list[ConsumerRecord] = []
+    async with asyncio.timeout(PATIENCE):
+        while not holds():
+            polls = (consumer.poll(20) for consumer in consumers)
+            for some in await asyncio.gather(*polls, return_exceptions=True):  # all end, whichever fails
+                if isinstance(some, BaseException):
+                    raise some
+                records += some
+    return records
+
+
+async def take(consumer: Consumer, count: int) -> list[ConsumerRecord]:
+    """Poll until there are so many records."""
+    records: list[ConsumerRecord] = []
+    async with asyncio.timeout(PATIENCE):
+        while len(records) < count:
+            records += await consumer.poll(50)
+    return records
