@@ -31,7 +31,7 @@ from typing import Any, Final, Self
 
 from kcoord_wire.assignors import ASSIGNORS, TopicPartition
 from kcoord_wire.assignors.embedded import ConsumerProtocol
-from kcoord_wire.consumer.events import Leave, Offer, Polled, Rejoin, Stalled, Subscribe
+from kcoord_wire.consumer.events import Offer, Polled, Rejoin, Stalled, Subscribe
 from kcoord_wire.consumer.machine import MemberMachine
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import RebalanceAccount
@@ -234,11 +234,16 @@ class Cluster:
             self._members.kill(process)
 
     def leave(self, name: str, reason: str | None = None) -> None:
-        """Close a consumer, which leaves its group unless it is static."""
+        """Close a consumer at once, which leaves its group unless it is static."""
+        self._members.leave(self._process(name), reason)
+
+    def shut_down(self, name: str, reason: str | None = None) -> int:
+        """Let a consumer's application give up its partitions (`MemberOptions.release_ms` each), then `leave`.
+
+        :returns: how long that takes
+        """
         process = self._process(name)
-        if process.is_alive:
-            self._clock.record(name, "leaves", reason)
-            process.deliver(Leave(reason))
+        return self._members.shut_down(process, reason) if process.is_working else 0
 
     def pause(self, name: str, ms: int) -> None:
         """Pause a consumer's process; what reaches it waits until it resumes."""
@@ -405,6 +410,11 @@ class Cluster:
     def owners(self) -> dict[TopicPartition, str]:
         """Return which live process holds which partition."""
         return self._members.owners()
+
+    def is_busy(self, name: str) -> bool:
+        """Whether a consumer's application opens or closes partitions, or is about to."""
+        process = self._process(name)
+        return process.is_working and (bool(process.opening) or process.listeners > 0)
 
     def idle_ms(self) -> Idle:
         """Return how long partitions had no holder, summed over the partitions, since each first had one."""

@@ -9,9 +9,10 @@ Laws:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from kcoord_wire.assignors import ASSIGNORS, TopicPartition
 from kcoord_wire.consumer import events
@@ -19,6 +20,7 @@ from kcoord_wire.consumer.machine import MemberMachine
 from kcoord_wire.messages import JoinGroupRequest, SyncGroupRequest
 from kcoord_wire.simulation.clock import VirtualClock
 from kcoord_wire.simulation.group.invariants import Invariants
+from kcoord_wire.simulation.group.opening import Opening
 from kcoord_wire.simulation.group.ownership import Idle, Ownership
 from kcoord_wire.simulation.group.topics import VirtualTopics
 from kcoord_wire.simulation.group.wire import MemberConnection, Wire
@@ -27,6 +29,8 @@ from kcoord_wire.simulation.script import source_of
 from kcoord_wire.simulation.violation import ViolationError
 
 __all__ = ["MemberOptions", "MemberProcess", "Members", "check_known"]
+
+ListenedT = TypeVar("ListenedT")
 
 _OVER: Final = (events.MemberState.LEFT, events.MemberState.FAILED)
 
@@ -53,8 +57,11 @@ class MemberOptions:
     :ivar heartbeat_interval_ms: see `MemberSettings`
     :ivar request_timeout_ms: see `MemberSettings`
     :ivar commit_ms: between two commits; None for no commits
-    :ivar release_ms: how long the application takes to give up one partition
-    :ivar poll_ms: how long the application works between two polls, at most; it notices a revocation when it polls
+    :ivar release_ms: how long the application takes to give up one partition: to commit, flush and close a store
+    :ivar restore_ms: how long it takes to open one that it was assigned. It processes nothing during either, and does
+        not poll, so that it rejoins after that; heartbeats go on
+    :ivar restores_aside: whether it opens partitions beside its work instead, see `Opening`
+    :ivar poll_ms: how long the application works between two polls, at most; it notices a rebalance when it polls
     :ivar assign_ms: how long a leader computes the assignment
     :ivar assign_blocks: whether a leader sends no heartbeats meanwhile, like a client that has a single thread
     :raises ValueError: no such assignor or client
@@ -73,6 +80,8 @@ class MemberOptions:
     request_timeout_ms: int = 30_000
     commit_ms: int | None = 5_000
     release_ms: int = 0
+    restore_ms: int = 0
+    restores_aside: bool = False
     poll_ms: int = 0
     assign_ms: int = 0
     assign_blocks: bool = False
@@ -107,9 +116,22 @@ class MemberProcess(Process):
     :ivar options: how the consumer was set up; changes take effect at once where they concern the application
     :ivar bootstrap: name of the connection for Metadata; empty as long as there is none
     :ivar incarnation: of its group when it was last assigned partitions, see `Invariants.incarnation`
+    :ivar busy_until: until when its application is in a listener, and does not poll, in ms since the Unix epoch
+    :ivar listeners: how many are planned or running; one at a time
+    :ivar opening: the partitions that its application opens beside its work
     """
 
-    __slots__ = ("_members", "_seen", "bootstrap", "incarnation", "member", "options")
+    __slots__ = (
+        "_members",
+        "_seen",
+        "bootstrap",
+        "busy_until",
+        "incarnation",
+        "listeners",
+        "member",
+        "opening",
+        "options",
+    )
 
     connection: MemberConnection | None
 
@@ -128,6 +150,9 @@ class MemberProcess(Process):
         self.options = options
         self.bootstrap = ""
         self.incarnation = 0
+        self.busy_until = 0
+        self.listeners = 0
+        self.opening = Opening(clock, options.restore_ms, lambda partition: members.opened(self, {partition}))
         self._members = members
         self._seen = member.state  # the state after the last event
 
@@ -211,7 +236,8 @@ class Members:
             return
         self._clock.after(commit_ms, self.commit_regularly, process)
         member = process.member
-        if member.owned and member.state is events.MemberState.STABLE and not process.paused_until:
+        is_busy = process.paused_until or process.busy_until > self._clock.time_ms
+        if member.owned and member.state is events.MemberState.STABLE and not is_busy:
             process.deliver(events.Commit(self._progress(member.owned)))
 
     def _progress(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -221,6 +247,23 @@ class Members:
         """Return an offset that was not committed before."""
         self._offset += 1
         return self._offset
+
+    def shut_down(self, process: MemberProcess, reason: str | None) -> int:
+        """The application gives up its partitions, then closes the consumer; return how long that takes, in ms."""
+        partitions = process.member.owned
+        self._clock.record(process.name, "shuts down", partitions)
+        self.ownership.drop(process, partitions)
+        process.opening.drop(partitions)
+        process.deliver(events.Stalled())
+        process.busy_until = max(process.busy_until, self._clock.time_ms) + process.options.release_ms * len(partitions)
+        self._clock.at(process.busy_until, self.leave, process, reason)
+        return process.busy_until - self._clock.time_ms
+
+    def leave(self, process: MemberProcess, reason: str | None) -> None:
+        """The application closes the consumer."""
+        if process.is_alive:
+            self._clock.record(process.name, "leaves", reason)
+            process.deliver(events.Leave(reason))
 
     def kill(self, process: MemberProcess) -> None:
         """End a process; its connections close."""
@@ -235,22 +278,45 @@ class Members:
             self._wire.close(process.connection)
             process.connection = None
 
+    # ---- the application's thread
+
+    def _until_poll(self, process: MemberProcess) -> int:
+        """Draw how long the application works until it polls; it does not work while a listener of its runs."""
+        poll_ms = process.options.poll_ms
+        return process.random.randint(0, poll_ms) if poll_ms and process.busy_until != self._clock.time_ms else 0
+
+    def _listen(
+        self,
+        process: MemberProcess,
+        ms: int,
+        begin: Callable[[MemberProcess, int, ListenedT], None],
+        argument: ListenedT,
+    ) -> None:
+        """Call a listener when the application polls and no other listener runs; `begin` gets the time of its end."""
+        starts = max(process.busy_until, self._clock.time_ms + self._until_poll(process))
+        process.busy_until = starts + ms
+        process.listeners += 1
+        self._clock.at(starts, begin, process, starts + ms, argument)
+
     # ---- what members want
 
     def _do_send(self, process: MemberProcess, effect: events.Send) -> None:
         options = process.options
         if isinstance(effect.message, JoinGroupRequest):
             self._clock.record(process.name, "joins", process.member.joined_for)
+            if process.member.generation_id >= 0 and (wait := self._until_poll(process)):
+                self._clock.after(wait, self._send_late, process, process.connection, effect)
+                return
         if options.assign_ms and isinstance(effect.message, SyncGroupRequest) and effect.message.assignments:
             self._clock.record(process.name, "assigns", options.assign_ms)
-            self._clock.after(options.assign_ms, self._send_assigned, process, process.connection, effect)
+            self._clock.after(options.assign_ms, self._send_late, process, process.connection, effect)
             if options.assign_blocks:
                 process.pause(options.assign_ms)  # planned after the sending, so the request leaves before it resumes
         else:
             self._wire.send(process, effect)
 
-    def _send_assigned(self, process: MemberProcess, connection: MemberConnection | None, effect: events.Send) -> None:
-        """Send the computed assignment, unless the member no longer waits for the answer to it."""
+    def _send_late(self, process: MemberProcess, connection: MemberConnection | None, effect: events.Send) -> None:
+        """Send a request for which the application took its time, unless the member no longer waits for the answer."""
         if process.is_alive and process.connection is connection and process.member.waits_for(effect.request_id):
             self._wire.send(process, effect)
 
@@ -267,6 +333,26 @@ class Members:
                 text = f"{partition} is held by {holder.name} and {process.name} in {effect.generation_id}"
                 raise ViolationError("one owner", text)
             self.ownership.take(process, partition)
+        if process.options.restores_aside:
+            process.opening.add(effect.partitions)
+        elif effect.partitions and process.options.restore_ms:
+            self._listen(process, process.options.restore_ms * len(effect.partitions), self._open, effect.partitions)
+
+    def _open(self, process: MemberProcess, until: int, partitions: frozenset[TopicPartition]) -> None:
+        if process.is_working:
+            self._clock.record(process.name, "opens", partitions)
+            process.deliver(events.Stalled())
+            self._clock.at(until, self._opened_all, process, partitions)
+
+    def _opened_all(self, process: MemberProcess, partitions: frozenset[TopicPartition]) -> None:
+        process.listeners -= 1
+        self.opened(process, partitions)
+        process.deliver(events.Polled())
+
+    def opened(self, process: MemberProcess, partitions: AbstractSet[TopicPartition]) -> None:
+        """An application has opened partitions; it may have lost some of them in the meantime."""
+        if process.is_working:
+            self._clock.record(process.name, "opened", partitions & process.member.owned)
 
     @staticmethod
     def _are_rivals(holder: MemberProcess, process: MemberProcess, partition: TopicPartition) -> bool:
@@ -288,26 +374,30 @@ class Members:
     def _do_revoking(self, process: MemberProcess, effect: events.Revoking) -> None:
         self.revision += 1
         self._clock.record(process.name, "revoking", effect)
-        poll_ms = process.options.poll_ms
-        wait = process.random.randint(0, poll_ms) if poll_ms else 0
-        self._clock.after(wait, self._stop_work, process, effect)
+        self._listen(process, process.options.release_ms * len(effect.partitions), self._stop_work, effect)
 
-    def _stop_work(self, process: MemberProcess, effect: events.Revoking) -> None:
+    def _stop_work(self, process: MemberProcess, until: int, effect: events.Revoking) -> None:
         if not process.is_alive or not process.member.owned >= effect.partitions:
+            process.listeners -= 1
             return  # killed, or lost them in the meantime
+        self._clock.record(process.name, "closes", effect.partitions)
         self.ownership.drop(process, effect.partitions, revoked=True)
-        wait = process.options.release_ms * len(effect.partitions)
-        self._clock.after(wait, self._release, process, effect)
+        process.opening.drop(effect.partitions)
+        self._clock.at(until, self._release, process, effect)
 
     def _release(self, process: MemberProcess, effect: events.Revoking) -> None:
+        process.listeners -= 1
         offsets = {} if process.options.commit_ms is None else self._progress(effect.partitions)
         self.revision += 1
+        if process.is_alive:
+            self._clock.record(process.name, "closed", effect.partitions)
         process.deliver(events.Released(effect.ticket, offsets))
 
     def _do_lost(self, process: MemberProcess, effect: events.Lost) -> None:
         self.revision += 1
         self._clock.record(process.name, "lost", effect)
         self.ownership.drop(process, effect.partitions)
+        process.opening.drop(effect.partitions)
 
     def _do_record(self, process: MemberProcess, effect: events.MemberEffect) -> None:
         self._clock.record(process.name, type(effect).__name__.lower(), effect)
