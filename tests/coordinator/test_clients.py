@@ -1,4 +1,4 @@
-"""Unmodified client libraries live a group's life on the coordinator, alone and together, and log no complaint.
+"""Unmodified client libraries, and our consumer, live a group's life on the coordinator and log no complaint.
 
 The life itself is in clients/life_cycle.py; operators' tools have their own tests here.
 """
@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 
 from kcoord_wire.coordinator import Coordinator, Trigger
 from tests.support.clients.life_cycle import CONFIG, Figures, Place, at_once, expect_shares, life_cycle, mixed, static
-from tests.support.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, Client, Member
+from tests.support.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, KCOORD, Client, Member
 from tests.support.clients.served import Served
 
 RANGE = "range"
@@ -29,13 +29,15 @@ ALONE = {
     CONFLUENT: (RANGE, "roundrobin", COOPERATIVE),
     KAFKA_PYTHON: (RANGE, "roundrobin", "sticky", COOPERATIVE),
     AIOKAFKA: (RANGE, "roundrobin", "sticky"),
+    KCOORD: (RANGE, "roundrobin", "sticky", COOPERATIVE),
 }
 """The assignors that each library has."""
 
 LED_BY_EACH = (
     (CONFLUENT, KAFKA_PYTHON, AIOKAFKA),
-    (KAFKA_PYTHON, AIOKAFKA, CONFLUENT),
-    (AIOKAFKA, CONFLUENT, KAFKA_PYTHON),
+    (KAFKA_PYTHON, AIOKAFKA, KCOORD),
+    (AIOKAFKA, KCOORD, CONFLUENT),
+    (KCOORD, CONFLUENT, KAFKA_PYTHON),
 )
 
 
@@ -44,7 +46,8 @@ def named(clients: Sequence[Client]) -> str:
 
 
 TOGETHER = {named(clients): (clients, RANGE) for clients in LED_BY_EACH} | {
-    "cooperative": ((KAFKA_PYTHON, CONFLUENT, KAFKA_PYTHON), COOPERATIVE)
+    "cooperative": ((KAFKA_PYTHON, CONFLUENT, KCOORD), COOPERATIVE),
+    "cooperative-led": ((KCOORD, KAFKA_PYTHON, CONFLUENT), COOPERATIVE),
 }
 
 
@@ -112,9 +115,9 @@ def test_members_outlive_their_coordinator(tmp_path: Path) -> None:
     The topics' records are lost with the coordinator, so this is about the group and its offsets alone.
     """
     allowed = {"": "nobody answers for a while, and they may complain of that"}
-    clients = [replace(client, allowed=allowed) for client in (CONFLUENT, KAFKA_PYTHON, AIOKAFKA)]
+    clients = [replace(client, allowed=allowed) for client in (CONFLUENT, KAFKA_PYTHON, AIOKAFKA, KCOORD)]
     with ExitStack() as stack:
-        before = stack.enter_context(Served({"orders": 6}, tmp_path))
+        before = stack.enter_context(Served({"orders": 12}, tmp_path))
         here = replace(before.place("orders"), session_timeout_ms=30_000)  # they look for it at growing intervals
         members = [stack.enter_context(here.member(client, client.name, RANGE)) for client in clients]
         for number, member in enumerate(members, 1):
@@ -125,11 +128,11 @@ def test_members_outlive_their_coordinator(tmp_path: Path) -> None:
         owned = [list(member.owned) for member in members]
 
         before.kill()
-        after = stack.enter_context(Served({"orders": 6}, tmp_path, int(before.address.rpartition(":")[2])))
+        after = stack.enter_context(Served({"orders": 12}, tmp_path, int(before.address.rpartition(":")[2])))
         assert [member.commit() for member in members] == offsets
         assert [member.owned for member in members] == owned
-        members[1].leave()
-        here.share_out([members[0], members[2]])
+        members.pop(1).leave()
+        here.share_out(members)
         assert set(after.triggers(here)) == {Trigger.MEMBER_LEFT}
 
 

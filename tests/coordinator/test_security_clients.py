@@ -3,6 +3,7 @@ what no client sends ends its connection."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import ssl
 import subprocess
@@ -16,16 +17,21 @@ import pytest
 import trustme
 
 import kcoord_wire as kw
+from kcoord_wire.consumer import Consumer, ConsumerSettings
+from kcoord_wire.consumer.connection import Connection, ConnectionSettings
+from kcoord_wire.consumer.errors import BrokerError
+from kcoord_wire.consumer.security import tls_context
 from kcoord_wire.coordinator.coordinator import Coordinator
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.permissions import ANONYMOUS, Operation, Permissions, Rule
 from kcoord_wire.coordinator.security import FAILURE_DELAY_MS, MAX_TOKEN_BYTES, Credential, Users
 from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.net import parse_address
 from tests.support import secured_client
+from tests.support.clients.members import ROOT
 from tests.support.wire import Wire
 
-CLIENT = Path(secured_client.__file__)
-LIBRARIES = ("kafka-python", "librdkafka", "aiokafka")
+LIBRARIES = ("kafka-python", "librdkafka", "aiokafka", "kcoord-wire")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 ALL = frozenset(Operation)
 FAILED = ErrorCode.SASL_AUTHENTICATION_FAILED
@@ -64,8 +70,8 @@ class Secured(NamedTuple):
             "group": "billing",
             "topic": "orders",
         }
-        command = [sys.executable, str(CLIENT), json.dumps(task | changes)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True)
+        command = [sys.executable, "-m", secured_client.__name__, json.dumps(task | changes)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=90, check=True)
         outcome: dict[str, Any] = json.loads(done.stdout)
         return outcome
 
@@ -119,11 +125,13 @@ def test_clients_report_wrong_credentials(secured: Secured, library: str, mechan
 NOT_THE_GROUP = {
     "kafka-python": "GroupAuthorizationFailedError",
     "librdkafka": "GROUP_AUTHORIZATION_FAILED",
+    "kcoord-wire": "GROUP_AUTHORIZATION_FAILED",
     "aiokafka": "GroupAuthorizationFailedError",
 }
 NOT_THE_TOPIC = {
     "kafka-python": "TopicAuthorizationFailedError",
     "librdkafka": "TOPIC_AUTHORIZATION_FAILED",
+    "kcoord-wire": "TOPIC_AUTHORIZATION_FAILED",
     "aiokafka": "TopicAuthorizationFailedError",
 }
 
@@ -135,6 +143,32 @@ def test_clients_report_missing_permissions(secured: Secured, library: str) -> N
     # Bob may see the group, so he finds its coordinator, but may not join.
     bob = secured.use(library, mechanism="SCRAM-SHA-512", name="bob", password="hunter2")
     assert bob["error"] == NOT_THE_GROUP[library]
+
+
+def test_our_consumer_shows_its_certificate(tmp_path: Path) -> None:
+    authority, server = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(server)
+    authority.configure_trust(server)
+    server.verify_mode = ssl.CERT_REQUIRED
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    authority.issue_cert("client").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "own.pem"))
+
+    async def join(address: str) -> int:
+        tls = tls_context(tmp_path / "ca.pem", tmp_path / "own.pem")
+        async with Consumer(ConsumerSettings(bootstrap_servers=address, group_id="billing", tls=tls)) as consumer:
+            consumer.subscribe(["orders"])
+            while not consumer.assignment:
+                await consumer.poll(100)
+            return len(consumer.assignment)
+
+    async def connect(address: str) -> None:
+        settings = ConnectionSettings(tls=tls_context(tmp_path / "ca.pem"))
+        with pytest.raises(BrokerError):  # not why: asyncio and uvloop close without sending the alert
+            await Connection.open(*parse_address(address), settings)
+
+    with Coordinator({"orders": 2}, config=GroupConfig(initial_rebalance_delay_ms=0), tls=server) as coordinator:
+        assert asyncio.run(asyncio.wait_for(join(coordinator.address), 40)) == 2
+        asyncio.run(connect(coordinator.address))
 
 
 # ---- on the wire

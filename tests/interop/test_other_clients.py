@@ -13,20 +13,16 @@ import os
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-import kcoord_wire as kw
-from kcoord_wire.error_codes import ErrorCode
 from tests.support.clients.life_cycle import Figures, Place, at_once, life_cycle, mixed, static
 from tests.support.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, ROOT, Client
 from tests.support.clients.served import Served
-from tests.support.kafka_broker import KafkaBroker, create_topics, tool
-from tests.support.wire import Wire
+from tests.support.kafka_broker import KafkaBroker, create_topics, tool, wait_for_producer_ids
 
 HERE = Path(__file__).parent
 BUILD = ROOT / "build" / "interop"
@@ -219,13 +215,3 @@ def test_the_scripts_hold_on_kafka(franz_go: Client, sarama: Client, tmp_path: P
         places = {name: Place(broker.address, topic=name, group=f"{name}-readers") for name in scripts}
         figures = at_once({name: partial(script, places[name]) for name, script in scripts.items()})
     print(figures)
-
-
-def wait_for_producer_ids(address: str, seconds: float = 60) -> None:
-    """A broker that has just started refuses them for a while, of which producers would complain."""
-    request = kw.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-    end = time.monotonic() + seconds
-    with Wire(address) as wire:
-        while (error := wire.call(request, 0).error_code) != ErrorCode.NONE:
-            assert time.monotonic() < end, error
-            time.sleep(0.05)

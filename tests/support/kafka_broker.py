@@ -26,7 +26,18 @@ import kcoord_wire as kw
 from kcoord_wire.error_codes import ErrorCode
 from tests.support.wire import Wire
 
-__all__ = ["KAFKA", "LOGS", "KafkaBroker", "class_path", "compile_java", "create_topics", "java", "run_java", "tool"]
+__all__ = [
+    "KAFKA",
+    "LOGS",
+    "KafkaBroker",
+    "class_path",
+    "compile_java",
+    "create_topics",
+    "java",
+    "run_java",
+    "tool",
+    "wait_for_producer_ids",
+]
 
 KAFKA: Final = "3.9.2"
 """The version of the reference broker, and of its tools."""
@@ -122,14 +133,27 @@ class KafkaBroker:
 
     :param folder: for its data; made by the first start
     :param properties: of server.properties, over those above
+    :param secured: of one more listener, with TLS and SASL; without the prefix ``listener.name.secured.``
+    :param users: name -> password, of users of SCRAM
     :ivar address: ``127.0.0.1:PORT``
+    :ivar secured_address: of the listener with TLS and SASL, if there is one
     """
 
-    def __init__(self, folder: Path, properties: Mapping[str, str] | None = None, version: str = KAFKA) -> None:
-        self.address = ""
+    def __init__(
+        self,
+        folder: Path,
+        properties: Mapping[str, str] | None = None,
+        version: str = KAFKA,
+        *,
+        secured: Mapping[str, str] | None = None,
+        users: Mapping[str, str] | None = None,
+    ) -> None:
+        self.address = self.secured_address = ""
         self.folder = folder
         self._path = class_path(version=version)
         self._properties = {**_PROPERTIES, **(properties or {})}
+        self._secured = secured
+        self._users = users or {}
         self._process: subprocess.Popen[bytes] | None = None
         self._log = LOGS / f"{folder.name}.log"
         self._log.unlink(missing_ok=True)
@@ -153,7 +177,7 @@ class KafkaBroker:
         :raises RuntimeError: it does not start, with the end of its log
         """
         LOGS.mkdir(parents=True, exist_ok=True)
-        free, controller = free_ports(2)
+        free, controller, secured = free_ports(3)
         port = port or free
         self.address = f"127.0.0.1:{port}"
         listening = {
@@ -162,11 +186,21 @@ class KafkaBroker:
             "advertised.listeners": f"PLAINTEXT://{self.address}",
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
         }
+        if self._secured is not None:
+            self.secured_address = f"127.0.0.1:{secured}"
+            for name in "listeners", "advertised.listeners":
+                listening[name] += f",SECURED://{self.secured_address}"
+            listening["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURED:SASL_SSL"
+            listening |= {f"listener.name.secured.{name}": value for name, value in self._secured.items()}
         settings = self.folder.with_suffix(".properties")
         settings.write_text("".join(f"{name}={value}\n" for name, value in {**self._properties, **listening}.items()))
         if not self.folder.exists():
             self.folder.mkdir(parents=True)
-            run_java(self._path, "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(settings))
+            command = ["kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(settings)]
+            for name, password in self._users.items():
+                for mechanism in "SCRAM-SHA-256", "SCRAM-SHA-512":
+                    command += ["--add-scram", f"{mechanism}=[name={name},password={password}]"]
+            run_java(self._path, *command)
         with self._log.open("ab") as log:
             command = java(self._path, "kafka.Kafka", str(settings))
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -228,4 +262,14 @@ def create_topics(address: str, names: Sequence[str], *, seconds: float = 30) ->
             if all(t.error_code == ErrorCode.NONE and t.partitions for t in topics):
                 return
             assert time.monotonic() < end, topics
+            time.sleep(0.05)
+
+
+def wait_for_producer_ids(address: str, seconds: float = 60) -> None:
+    """A broker that has just started refuses them for a while, of which producers would complain."""
+    request = kw.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+    end = time.monotonic() + seconds
+    with Wire(address) as wire:
+        while (error := wire.call(request, 0).error_code) != ErrorCode.NONE:
+            assert time.monotonic() < end, error
             time.sleep(0.05)

@@ -15,6 +15,7 @@ import ssl
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple, NoReturn
 
 PATIENCE = 25.0  # seconds
@@ -166,9 +167,55 @@ async def _aiokafka(task: Task, value: bytes) -> int:
     return committed
 
 
+def kcoord(task: Task, value: bytes) -> int:
+    return asyncio.run(asyncio.wait_for(_kcoord(task, value), PATIENCE))
+
+
+async def _kcoord(task: Task, value: bytes) -> int:
+    import kcoord_wire as kw
+    from kcoord_wire.consumer import Consumer, ConsumerSettings
+    from kcoord_wire.consumer.connection import Connection, ConnectionSettings
+    from kcoord_wire.consumer.errors import AuthenticationError
+    from kcoord_wire.consumer.failures import GroupError, TopicError
+    from kcoord_wire.consumer.security import Sasl, tls_context
+    from kcoord_wire.net import parse_address
+    from tests.support.clients.producing import produce
+
+    tls, sasl = tls_context(task.ca_file), Sasl(task.mechanism, task.name, task.password)
+    secured = ConnectionSettings(tls=tls, sasl=sasl)
+    settings = ConsumerSettings(
+        bootstrap_servers=task.address,
+        group_id=task.group,
+        tls=tls,
+        sasl=sasl,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    )
+    try:
+        with suppress(RuntimeError):  # where it may not write the consumer, which may not read, has to say so
+            await produce(task.address, task.topic, [(0, value)], secured)
+        async with Consumer(settings) as consumer:
+            consumer.subscribe([task.topic])
+            async for record in consumer:
+                if record.value == value:
+                    break
+            await consumer.commit()
+        connection = await Connection.open(*parse_address(task.address), secured)
+        topic = kw.OffsetFetchRequestTopic(name=task.topic, partition_indexes=[0])
+        answer = await connection.request(kw.OffsetFetchRequest(group_id=task.group, topics=[topic]), 7)
+        await connection.close()
+        committed: int = answer.topics[0].partitions[0].committed_offset
+        return committed
+    except AuthenticationError as error:
+        raise RefusedError("SASL_AUTHENTICATION_FAILED", str(error)) from error
+    except (GroupError, TopicError) as error:
+        raise RefusedError(error.error.name, str(error)) from error
+
+
 def main() -> None:
     task = Task(**json.loads(sys.argv[1]))
-    use = {"kafka-python": kafka_python, "librdkafka": librdkafka, "aiokafka": aiokafka}[task.library]
+    libraries = {"kafka-python": kafka_python, "librdkafka": librdkafka, "aiokafka": aiokafka, "kcoord-wire": kcoord}
+    use = libraries[task.library]
     try:
         committed = use(task, f"{task.library} {task.mechanism} {task.group}".encode())
         answer({"committed": committed})

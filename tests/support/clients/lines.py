@@ -131,6 +131,10 @@ class Member(ABC):
         """Do not poll for so long; what the library does by itself goes on."""
         time.sleep(seconds)
 
+    def rebalance(self, reason: str) -> None:
+        """Ask for a rebalance."""
+        raise NotImplementedError("this library cannot be asked for a rebalance")
+
     def answer(self, do: str, command: dict[str, Any]) -> dict[str, Any]:
         """Do what a command says and give the fields of its answer."""
         match do:
@@ -149,7 +153,7 @@ class Member(ABC):
             case "stall":
                 self.stall(command["ms"] / 1000)
             case "rebalance":
-                raise NotImplementedError("this library cannot be asked for a rebalance")
+                self.rebalance(command["reason"])
             case "produce":
                 offsets = self.produce(command["records"])
                 pairs = zip(command["records"], offsets, strict=True)

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-__all__ = ["AIOKAFKA", "CONFLUENT", "KAFKA_PYTHON", "PATIENCE", "ROOT", "Client", "Member", "Record"]
+__all__ = ["AIOKAFKA", "CONFLUENT", "KAFKA_PYTHON", "KCOORD", "PATIENCE", "ROOT", "Client", "Member", "Record"]
 
 ROOT = Path(__file__).parents[3]
 PATIENCE = 40.0  # seconds: far more than anything takes, for a machine that is busy with other things
@@ -66,6 +66,7 @@ AIOKAFKA = _python(
     "aiokafka_member",
     {"Heartbeat failed for group .* because it is rebalancing": "it warns of each rebalance that others begin"},
 )
+KCOORD = _python("kcoord-wire", "kcoord_member")
 
 
 class Member:

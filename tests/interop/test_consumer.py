@@ -1,0 +1,158 @@
+"""Our consumer on Kafka's own brokers: the life that all client libraries live, beside Java's client, and security.
+
+The scripts are those of tests/support/clients/life_cycle.py. What our consumer does where something goes wrong, and how
+that is explained, is in test_explain_situations.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import pytest
+import trustme
+from cryptography.hazmat.primitives import serialization
+
+import kcoord_wire as kw
+from kcoord_wire.consumer.connection import Connection, ConnectionSettings
+from kcoord_wire.consumer.errors import AuthenticationError
+from kcoord_wire.consumer.security import MECHANISMS, Sasl, tls_context
+from kcoord_wire.net import parse_address
+from tests.support.clients.java import java_client
+from tests.support.clients.life_cycle import Figures, Place, at_once, life_cycle, mixed, static
+from tests.support.clients.members import CONFLUENT, KCOORD, Client
+from tests.support.kafka_broker import KAFKA, KafkaBroker, create_topics, wait_for_producer_ids
+
+VERSIONS: Final = (KAFKA, "4.1.0")
+RANGE: Final = "range"
+COOPERATIVE: Final = "cooperative-sticky"
+SESSION_MS: Final = 2_000  # of SASL
+LOGIN: Final = "org.apache.kafka.common.security"
+PROPERTIES: Final = {
+    "auto.create.topics.enable": "true",
+    "num.partitions": "6",
+    "group.min.session.timeout.ms": "1000",
+    "group.initial.rebalance.delay.ms": "200",
+}
+
+
+def pem(issued: trustme.LeafCert) -> bytes:
+    """Key and certificates; the key in the one form that Java reads."""
+    key = serialization.load_pem_private_key(issued.private_key_pem.bytes(), None)
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return key.private_bytes(*form) + b"".join(part.bytes() for part in issued.cert_chain_pems)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with ca.pem, broker.pem and client.pem."""
+    folder = tmp_path_factory.mktemp("certificates")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    for role, name in (("broker", "127.0.0.1"), ("client", "client")):
+        (folder / f"{role}.pem").write_bytes(pem(authority.issue_cert(name)))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def brokers(certificates: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, KafkaBroker]]:
+    """Brokers with one listener for everybody, and one that wants a certificate and a password."""
+    listener = {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(certificates / "broker.pem"),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(certificates / "ca.pem"),
+        "ssl.client.auth": "required",
+        "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+        "plain.sasl.jaas.config": f'{LOGIN}.plain.PlainLoginModule required user_alice="secret";',
+        "scram-sha-256.sasl.jaas.config": f"{LOGIN}.scram.ScramLoginModule required;",
+        "scram-sha-512.sasl.jaas.config": f"{LOGIN}.scram.ScramLoginModule required;",
+        "connections.max.reauth.ms": str(SESSION_MS),
+    }
+    folder = tmp_path_factory.mktemp("brokers")
+
+    def started(version: str) -> KafkaBroker:
+        path = folder / f"consumer-kafka-{version}"
+        broker = KafkaBroker(path, PROPERTIES, version, secured=listener, users={"alice": "secret"})
+        return stack.enter_context(broker)
+
+    with ExitStack() as stack:
+        with ThreadPoolExecutor(len(VERSIONS)) as threads:
+            running = dict(zip(VERSIONS, threads.map(started, VERSIONS), strict=True))
+        yield running
+
+
+@pytest.fixture(scope="module")
+def java(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Client]:
+    return {version: java_client(tmp_path_factory.mktemp("classes"), version) for version in VERSIONS}
+
+
+def test_life_on_kafka(brokers: dict[str, KafkaBroker], java: dict[str, Client]) -> None:
+    old, new = VERSIONS
+    scripts: dict[str, dict[str, Callable[[Place], Figures]]] = {
+        version: {
+            "eager": partial(life_cycle, client=KCOORD, assignor=RANGE),
+            "cooperative": partial(life_cycle, client=KCOORD, assignor=COOPERATIVE),
+            "mixed-eager": partial(mixed, clients=(KCOORD, java[version], CONFLUENT), assignor=RANGE),
+            "mixed-cooperative": partial(mixed, clients=(java[version], KCOORD, CONFLUENT), assignor=COOPERATIVE),
+        }
+        for version in VERSIONS
+    }
+    scripts[old]["static-leader"] = partial(static, client=KCOORD, assignor=COOPERATIVE, leads=True)
+    scripts[new]["static-follower"] = partial(static, client=KCOORD, assignor=RANGE, leads=False)
+    playing: dict[str, Callable[[], Figures]] = {}
+    for version, played in scripts.items():
+        address = brokers[version].address
+        create_topics(address, list(played))
+        wait_for_producer_ids(address)
+        for name, script in played.items():
+            playing[f"{name} on {version}"] = partial(script, Place(address, topic=name, group=f"{name}-readers"))
+    print(at_once(playing))
+
+
+# ---- security
+
+
+async def opened(broker: KafkaBroker, certificates: Path, sasl: Sasl, *, is_certified: bool = True) -> Connection:
+    tls = tls_context(certificates / "ca.pem", certificates / "client.pem" if is_certified else None)
+    return await Connection.open(*parse_address(broker.secured_address), ConnectionSettings(tls=tls, sasl=sasl))
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_kafka_admits_and_refuses(
+    version: str, mechanism: str, brokers: dict[str, KafkaBroker], certificates: Path
+) -> None:
+    broker = brokers[version]
+
+    async def use() -> None:
+        connection = await opened(broker, certificates, Sasl(mechanism, "alice", "secret"))
+        answer = await connection.request(kw.MetadataRequest(topics=[]), 12)
+        assert [known.node_id for known in answer.brokers] == [1]
+        await connection.close()
+        with pytest.raises(AuthenticationError, match="Authentication failed"):
+            await opened(broker, certificates, Sasl(mechanism, "alice", "wrong"))
+        with pytest.raises(AuthenticationError, match=r"(?i)certificate"):
+            await opened(broker, certificates, Sasl(mechanism, "alice", "secret"), is_certified=False)
+
+    asyncio.run(use())
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_sessions_on_kafka_are_renewed(version: str, brokers: dict[str, KafkaBroker], certificates: Path) -> None:
+    """The broker closes a connection whose session is over at its next request (connections.max.reauth.ms)."""
+
+    async def use() -> None:
+        connection = await opened(brokers[version], certificates, Sasl("SCRAM-SHA-256", "alice", "secret"))
+        for _ in range(2 * SESSION_MS // 100 + 5):
+            assert (await connection.request(kw.MetadataRequest(topics=[]), 12)).brokers
+            await asyncio.sleep(0.1)
+        assert not connection.lost.done()
+        await connection.close()
+
+    asyncio.run(use())
