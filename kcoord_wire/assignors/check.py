@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from kcoord_wire.assignors.histories import Case, Given, play, shown, smaller
+from kcoord_wire.assignors.histories import Case, Given, leaders_view, play, shown, smaller
 from kcoord_wire.assignors.model import Assignor, RebalanceProtocol
 from kcoord_wire.assignors.promises import PROMISED, members_of
 from kcoord_wire.assignors.rules import PROMISES, Rule, Violation, check_assignment
@@ -84,18 +84,6 @@ class _Judge:
         self.promises = promises
         self.is_cooperative = assignor.protocol is RebalanceProtocol.COOPERATIVE
 
-    def asked(self, case: Case) -> Case:
-        """Return the group as its leader sees it, with the members' user data."""
-        on_join = self.assignor.on_join
-        if on_join is None:
-            return case.copy()
-        members = {}
-        for member_id, member in case.copy().members.items():
-            data = on_join(member.topics, member.owned, member.generation)
-            owned = member.owned if self.is_cooperative else {}
-            members[member_id] = replace(member, owned=owned, user_data=data)
-        return replace(case, members=members).copy()
-
     def answer(self, asked: Case) -> Any:
         """Call the assignor's functions on a group of their own."""
         assignment: Any = self.assignor.assign(asked.partitions_per_topic, asked.members, asked.racks)
@@ -106,7 +94,7 @@ class _Judge:
     def given(self, case: Case) -> Given:
         """Return the assignment, or none at all if it is one that a leader would refuse."""
         try:
-            assignment = self.answer(self.asked(case))
+            assignment = self.answer(leaders_view(case, self.assignor))
         except Exception:
             return {}
         wrong = check_assignment(assignment, case.partitions_per_topic, case.members)
@@ -115,7 +103,7 @@ class _Judge:
     def violations(self, case: Case) -> list[Violation]:
         """Return the rules that the assignor breaks on this group."""
         try:
-            asked = self.asked(case)
+            asked = leaders_view(case, self.assignor)
             before = asked.copy()
             assignment = self.answer(asked)
         except Exception as error:  # whatever a plug-in raises is the finding

@@ -16,9 +16,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from kcoord_wire.assignors.model import MemberSubscription
+from kcoord_wire.assignors.model import Assignor, MemberSubscription, RebalanceProtocol
 
-__all__ = ["Case", "Given", "play", "shown", "smaller"]
+__all__ = ["Case", "Given", "leaders_view", "play", "shown", "smaller"]
 
 T = TypeVar("T")
 Given = Mapping[str, Mapping[str, Sequence[int]]]
@@ -93,6 +93,20 @@ class Case:
         return any(member.rack is not None for member in self.members.values()) and bool(self.racks)
 
 
+def leaders_view(case: Case, assignor: Assignor) -> Case:
+    """Return the group as JoinGroup shows it to the leader: with the members' user data, and without the partitions of
+    eager members, which have given them up, if the assignor has `on_join` to carry them.
+    """
+    if assignor.on_join is None:
+        return case.copy()
+    members = {}
+    for member_id, member in case.copy().members.items():
+        data = assignor.on_join(member.topics, member.owned, member.generation)
+        owned = member.owned if assignor.protocol is RebalanceProtocol.COOPERATIVE else {}
+        members[member_id] = replace(member, owned=owned, user_data=data)
+    return replace(case, members=members).copy()
+
+
 def _reversed(mapping: Mapping[str, T]) -> dict[str, T]:
     return dict(reversed(list(mapping.items())))
 
@@ -123,12 +137,13 @@ MOST_PARTITIONS = 9
 MOST_MEMBERS = 7
 
 
-def play(assign: Callable[[Case], Given], *, seed: int, rounds: int) -> Iterator[Case]:
+def play(assign: Callable[[Case], Given], *, seed: int, rounds: int, scale: int = 1) -> Iterator[Case]:
     """Yield what the leader gets in each rebalance of a generated history.
 
     :param assign: returns what members then own
+    :param scale: multiplies members, partitions and changes, from groups of up to 7 members and 9 partitions of a topic
     """
-    history = _History(random.Random(seed))
+    history = _History(random.Random(seed), scale)
     for _ in range(rounds):
         case = history.case()
         yield case
@@ -142,8 +157,9 @@ class _History:
     :ivar absent: members that miss the next rebalance and come back with what they had, which others have got
     """
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random, scale: int) -> None:
         self.chance = chance
+        self.scale = scale
         self.has_equal_subscriptions = chance.random() < 0.5
         self.has_racks = chance.random() < 0.5
         self.generation = 0
@@ -152,11 +168,11 @@ class _History:
         self.topics = {topic: self.partitions() for topic in chance.sample(TOPICS, chance.randint(1, 4))}
         self.racks: dict[str, list[list[str]]] = {}
         self.members: dict[str, MemberSubscription] = {}
-        for _ in range(chance.choice([1, 1, 2, 3, 5])):
+        for _ in range(scale * chance.choice([1, 1, 2, 3, 5])):
             self.join()
 
     def partitions(self) -> int:
-        return self.chance.choice([0, 1, 2, 3, 4, 6, MOST_PARTITIONS])
+        return self.scale * self.chance.choice([0, 1, 2, 3, 4, 6, MOST_PARTITIONS])
 
     def case(self) -> Case:
         self.locate()
@@ -183,7 +199,7 @@ class _History:
     def change(self) -> None:
         steps: list[Callable[[], None]] = [self.join, self.join, self.leave, self.resubscribe, self.miss, self.lose]
         steps += [self.grow, self.vanish, self.stay]
-        for step in self.chance.choices(steps, k=self.chance.choice([1, 1, 1, 2, 3])):
+        for step in self.chance.choices(steps, k=self.scale * self.chance.choice([1, 1, 1, 2, 3])):
             step()
 
     def stay(self) -> None:
@@ -195,7 +211,7 @@ class _History:
         return self.chance.sample(TOPICS, self.chance.randint(0, len(TOPICS)))
 
     def join(self) -> None:
-        if len(self.members) < MOST_MEMBERS:
+        if len(self.members) < self.scale * MOST_MEMBERS:
             self.joined += 1
             chance = self.chance
             member_id = f"{chance.choice('xyz')}{self.joined}"

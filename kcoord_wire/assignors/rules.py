@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import enum
 from array import array
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
@@ -84,7 +84,7 @@ def check_assignment(
     try:
         found = [
             *_check_members(assignment, members),
-            *_check_numbers(_by_topic(assignment), partitions_per_topic, assignment),
+            *_check_numbers(_by_topic(assignment.values()), partitions_per_topic, assignment),
         ]
         if not found and protocol is RebalanceProtocol.COOPERATIVE:
             found = list(_check_given_up(assignment, members))
@@ -106,13 +106,13 @@ def _check_members(assignment: Mapping[Any, Any], members: Mapping[str, MemberSu
                 yield Violation(Rule.SUBSCRIBED, f"member {member_id} gets {topic!r} and does not subscribe to it")
 
 
-def _by_topic(assignment: Mapping[Any, Any]) -> dict[Any, list[Sequence[int]]]:
+def _by_topic(all_partitions: Iterable[Any]) -> dict[Any, list[Sequence[int]]]:
     """Return every sequence of numbers under its topic."""
-    given: dict[Any, list[Sequence[int]]] = {}
-    for partitions in assignment.values():
+    given: defaultdict[Any, list[Sequence[int]]] = defaultdict(list)
+    for partitions in all_partitions:
         if isinstance(partitions, Mapping):
             for topic, numbers in partitions.items():
-                given.setdefault(topic, []).append(numbers)
+                given[topic].append(numbers)
     return given
 
 
@@ -142,8 +142,7 @@ def _check_given_up(assignment: Given, members: Mapping[str, MemberSubscription]
     for member_id, partitions in assignment.items():
         owned = members[member_id].owned
         for topic, numbers in partitions.items():
-            before = owned.get(topic, ())
-            if numbers is not before:
+            if list(numbers) != list(before := owned.get(topic, ())):  # most stay where they were
                 gained.setdefault(topic, {}).update(dict.fromkeys(set(numbers).difference(before), member_id))
     for member_id, member in members.items():
         for topic in member.owned.keys() & gained.keys():
@@ -170,15 +169,11 @@ Claims = dict[tuple[str, int], list[tuple[int, str]]]
 
 def _contested(members: Mapping[str, MemberSubscription]) -> Claims:
     """Return the claims on partitions that several members claim."""
-    owned: dict[str, list[Sequence[int]]] = {}
-    for member in members.values():
-        for topic, numbers in member.owned.items():
-            owned.setdefault(topic, []).append(numbers)
     twice: dict[str, set[int]] = {}
-    for topic, sequences in owned.items():
-        if sum(map(len, sequences)) > len(set().union(*sequences)):
-            counted = Counter(chain.from_iterable(sequences))
-            twice[topic] = {number for number, count in counted.items() if count > 1}
+    for topic, sequences in _by_topic(member.owned for member in members.values()).items():
+        numbers = list(chain.from_iterable(sequences))
+        if len(numbers) > len(set(numbers)):
+            twice[topic] = {number for number, count in Counter(numbers).items() if count > 1}
     return claims_on(members, twice)
 
 
