@@ -44,7 +44,7 @@ PURE += tests/consumer tests/forensics/test_analysis.py tests/cli/test_decode.py
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native run check test proof lint simulate truth bench bench-scale bench-size fuzz interop sanitize regen clean
+.PHONY: help setup native run check test proof lint simulate truth bench bench-assignors bench-scale bench-size fuzz interop peers sanitize regen clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -107,6 +107,10 @@ bench-scale: setup ## the coordinator with thousands of members, next to Kafka's
 	$(PY) -m tests.bench.scale
 	$(PY) -m tests.bench.page
 
+bench-assignors: setup peers ## the assignors next to kafka-clients and franz-go, processor time
+	$(PY) -m tests.bench.assignors
+	$(PY) -m tests.bench.page
+
 $(RIVALS)/.installed: tests/bench/requirements.txt | $(PY)
 	$(PY) -m venv $(RIVALS)
 	$(RIVALS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
@@ -120,12 +124,14 @@ $(FUZZER)/.installed: fuzz/requirements.txt | $(PY)
 	$(FUZZER)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
-interop: setup ## compare with other implementations: brokers, clients, dissectors; installs what is missing
+interop: setup peers ## compare with other implementations: brokers, clients, dissectors; installs what is missing
+	$(PY) -m pytest tests/interop
+
+peers: # installs what is missing of them
 	@missing=; for pair in $(PEERS); do command -v $${pair%%:*} >/dev/null || missing="$$missing $$(echo $${pair##*:} | tr + " ")"; done; \
 	if [ -n "$$missing" ]; then \
 		sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
 		$$sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -qq -y --no-install-recommends $$missing; fi
-	$(PY) -m pytest tests/interop
 
 sanitize: setup ## the codec's tests on a native module built with the address and undefined-behaviour sanitizers
 	KCOORD_WIRE_REQUIRE_NATIVE=1 KCOORD_WIRE_SANITIZE=address $(PY) setup.py --quiet build --build-base build/sanitize --build-lib build/sanitize/lib

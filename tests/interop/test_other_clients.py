@@ -1,19 +1,14 @@
 """Clients in other languages live the same life on the coordinator: kafkajs, franz-go and sarama, alone and mixed.
 
 Their programs are in node/ and go/, at the newest versions there were; the scripts are those of the Python clients
-(tests/support/clients). Needs ``node`` 14 or newer with ``npm``, and ``go``. Debian's packages do: where go is older
-than go.mod asks for, the one that it names is fetched as the Go module that it is (`go_command`). What is fetched and
-built lies under build/interop.
+(tests/support/clients). Needs ``node`` 14 or newer with ``npm``, and ``go``, as Debian's packages are. What is fetched
+and built lies under build/interop.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import re
 import shutil
-import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +17,7 @@ import pytest
 from tests.support.clients.life_cycle import Figures, Place, at_once, life_cycle, mixed, static
 from tests.support.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, ROOT, Client
 from tests.support.clients.served import Served
+from tests.support.go_programs import build_go_programs, run
 from tests.support.kafka_broker import KafkaBroker, create_topics, tool, wait_for_producer_ids
 
 HERE = Path(__file__).parent
@@ -53,62 +49,6 @@ SARAMA_ALLOWED = {
 }
 
 
-def run(command: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None) -> str:
-    """Run a build tool to its end and give its standard output."""
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env={**os.environ, **(environment or {})},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
-    return done.stdout
-
-
-def version(text: str) -> tuple[int, ...]:
-    """The first numbers with dots between them."""
-    found = re.search(r"\d+(\.\d+)+", text)
-    assert found is not None, text
-    return tuple(map(int, found[0].split(".")))
-
-
-def go_command() -> tuple[str, dict[str, str]]:
-    """A go that is as new as go.mod asks for, and what has to be in its environment.
-
-    Since 1.21 go fetches a newer one by itself, where it may. An older one can fetch the same module; then its files
-    named ``_go.mod`` have to be ``go.mod``, and its programs executable, as a newer go sees to by itself.
-    """
-    go = tool("go", "golang-go")
-    wanted = version((HERE / "go" / "go.mod").read_text())
-    found = version(run([go, "env", "GOVERSION"], HERE, {"GOTOOLCHAIN": "local"}))
-    if found >= wanted:
-        return go, {"GOTOOLCHAIN": "local"}
-    if found >= (1, 21):
-        return go, {"GOTOOLCHAIN": "auto"}
-    toolchain = BUILD / f"go{'.'.join(map(str, wanted))}"
-    if not toolchain.exists():
-        scratch = BUILD / "go-scratch"
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir(parents=True)
-        (scratch / "go.mod").write_text("module scratch\n")
-        platform = "-".join(run([go, "env", "GOHOSTOS", "GOHOSTARCH"], scratch).split())
-        module = f"golang.org/toolchain@v0.0.1-{toolchain.name}.{platform}"
-        source = json.loads(run([go, "mod", "download", "-json", module], scratch))["Dir"]
-        copy = scratch / toolchain.name
-        shutil.copytree(source, copy, copy_function=shutil.copyfile)
-        for folder in [copy, *filter(Path.is_dir, copy.rglob("*"))]:
-            folder.chmod(0o755)
-        for renamed in copy.rglob("_go.mod"):
-            renamed.rename(renamed.with_name("go.mod"))
-        for program in [*(copy / "bin").iterdir(), *(copy / "pkg" / "tool").rglob("*")]:
-            program.chmod(0o755)
-        copy.rename(toolchain)  # all of it or nothing, whatever breaks off before
-    return str(toolchain / "bin" / "go"), {"GOTOOLCHAIN": "local", "GOROOT": str(toolchain)}
-
-
 @pytest.fixture(scope="session")
 def kafkajs() -> Client:
     node, npm = tool("node", "nodejs"), tool("npm", "npm")
@@ -123,11 +63,7 @@ def kafkajs() -> Client:
 
 @pytest.fixture(scope="session")
 def go_programs() -> Path:
-    folder = BUILD / "go"
-    folder.mkdir(parents=True, exist_ok=True)
-    go, environment = go_command()
-    run([go, "build", "-mod=readonly", "-buildvcs=false", "-o", str(folder), "./..."], HERE / "go", environment)
-    return folder
+    return build_go_programs()
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,89 @@
+"""The Go programs of tests/interop/go, built under build/interop.
+
+Debian's go does: where it is older than go.mod asks for, the one that go.mod names is fetched as the Go module that it
+is (`go_command`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from tests.support.kafka_broker import tool
+
+__all__ = ["build_go_programs", "run"]
+
+_ROOT: Final = Path(__file__).resolve().parents[2]
+SOURCES: Final = _ROOT / "tests" / "interop" / "go"
+BUILD: Final = _ROOT / "build" / "interop"
+
+
+def build_go_programs() -> Path:
+    """Build them, and give the folder that has them under the names of their packages."""
+    folder = BUILD / "go"
+    folder.mkdir(parents=True, exist_ok=True)
+    go, environment = go_command()
+    run([go, "build", "-mod=readonly", "-buildvcs=false", "-o", str(folder), "./..."], SOURCES, environment)
+    return folder
+
+
+def run(command: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None) -> str:
+    """Run a build tool to its end and give its standard output."""
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, **(environment or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
+
+
+def version(text: str) -> tuple[int, ...]:
+    """The first numbers with dots between them."""
+    found = re.search(r"\d+(\.\d+)+", text)
+    assert found is not None, text
+    return tuple(map(int, found[0].split(".")))
+
+
+def go_command() -> tuple[str, dict[str, str]]:
+    """A go that is as new as go.mod asks for, and what has to be in its environment.
+
+    Since 1.21 go fetches a newer one by itself, where it may. An older one can fetch the same module; then its files
+    named ``_go.mod`` have to be ``go.mod``, and its programs executable, as a newer go sees to by itself.
+    """
+    go = tool("go", "golang-go")
+    wanted = version((SOURCES / "go.mod").read_text())
+    found = version(run([go, "env", "GOVERSION"], SOURCES, {"GOTOOLCHAIN": "local"}))
+    if found >= wanted:
+        return go, {"GOTOOLCHAIN": "local"}
+    if found >= (1, 21):
+        return go, {"GOTOOLCHAIN": "auto"}
+    toolchain = BUILD / f"go{'.'.join(map(str, wanted))}"
+    if not toolchain.exists():
+        scratch = BUILD / "go-scratch"
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(parents=True)
+        (scratch / "go.mod").write_text("module scratch\n")
+        platform = "-".join(run([go, "env", "GOHOSTOS", "GOHOSTARCH"], scratch).split())
+        module = f"golang.org/toolchain@v0.0.1-{toolchain.name}.{platform}"
+        source = json.loads(run([go, "mod", "download", "-json", module], scratch))["Dir"]
+        copy = scratch / toolchain.name
+        shutil.copytree(source, copy, copy_function=shutil.copyfile)
+        for folder in [copy, *filter(Path.is_dir, copy.rglob("*"))]:
+            folder.chmod(0o755)
+        for renamed in copy.rglob("_go.mod"):
+            renamed.rename(renamed.with_name("go.mod"))
+        for program in [*(copy / "bin").iterdir(), *(copy / "pkg" / "tool").rglob("*")]:
+            program.chmod(0o755)
+        copy.rename(toolchain)  # all of it or nothing, whatever breaks off before
+    return str(toolchain / "bin" / "go"), {"GOTOOLCHAIN": "local", "GOROOT": str(toolchain)}
