@@ -1,5 +1,7 @@
 """`kcoord simulate`: random runs of a virtual group, with the laws checked after every event.
 
+`kcoord simulate rolling-bounce` is in `cli.rolling_bounce`.
+
 Laws:
 
 * A seed has the same run on every machine and in every process.
@@ -19,6 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kcoord_wire.cli import rolling_bounce
 from kcoord_wire.cli.arguments import add_command, argument, parse_positive
 
 if TYPE_CHECKING:
@@ -32,6 +35,8 @@ examples:
       a thousand runs, on all cores
   kcoord simulate --seeds 77 --jobs 1
       one seed again
+  kcoord simulate rolling-bounce --members 10 --partitions 200
+      what a deploy would cost (see kcoord simulate rolling-bounce --help)
 """
 
 
@@ -52,6 +57,7 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     command.add_argument(
         "--jobs", type=argument(parse_positive), default=os.cpu_count() or 1, help="processes (default: one per core)"
     )
+    rolling_bounce.add_parser(command.add_subparsers(metavar="SCENARIO"))
 
 
 def _seeds(text: str) -> range:

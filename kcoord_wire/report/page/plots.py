@@ -26,6 +26,14 @@ COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e
 """Of Okabe and Ito: distinct with every kind of colour vision."""
 
 FONT: Final = "DejaVu Sans, Helvetica Neue, Arial, sans-serif"
+LEGEND: Final = {
+    "title": None,
+    "orient": "bottom",
+    "symbolType": "stroke",
+    "symbolOpacity": 1,
+    "symbolStrokeWidth": 3,
+    "labelLimit": 0,
+}
 PIXELS: Final = 2  # per unit of length, in PNG
 
 
@@ -118,7 +126,7 @@ def _spec(plot: LinePlot) -> dict[str, Any]:
         for x, low, high in series.band
     ]
     names = [series.name for series in plot.series]
-    legend = None if len(names) == 1 else alt.Legend(title=None, orient="bottom", symbolStrokeWidth=3, labelLimit=0)
+    legend = None if len(names) == 1 else alt.Legend(**LEGEND)
     colour = alt.Color("series:N", scale=alt.Scale(domain=names, range=COLOURS[: len(names)]), legend=legend)
     x = alt.X("x:Q", title=plot.x_title, **_axis(alt, is_log=plot.log_x, zero=False))
     y = alt.Y("y:Q", title=plot.y_title, **_axis(alt, is_log=plot.log_y, zero=True))

@@ -1,0 +1,243 @@
+"""`kcoord simulate rolling-bounce`: what a deploy that restarts one instance after the other would cost a group.
+
+Laws:
+
+* The same arguments give the same output on every machine.
+* The table and the JSON object have the same results; notes about what was assumed go to stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kcoord_wire.cli.arguments import UsageError, add_command, argument, parse_positive
+from kcoord_wire.cli.output import complain, print_json, print_table, styled, table
+
+if TYPE_CHECKING:
+    from kcoord_wire.report.page.plots import LinePlot
+    from kcoord_wire.simulation.group.bounce_account import BounceResult
+    from kcoord_wire.simulation.group.rolling_bounce import BounceWorkload
+
+__all__ = ["add_parser", "throughput_plot"]
+
+PROTOCOLS: Final = ("eager", "sticky", "cooperative", "static")
+TOPIC: Final = "events"
+
+EXAMPLES: Final = """\
+protocols:
+  eager        range: all give up all partitions in every rebalance
+  sticky       eager too, but partitions come back to where they were
+  cooperative  cooperative-sticky: only what moves is given up
+  static       range with group.instance.id: a restart within the session timeout is no rebalance
+
+examples:
+  kcoord simulate rolling-bounce --members 10 --partitions 200
+      all protocols beside each other
+  kcoord simulate rolling-bounce --partitions orders=120 --partitions clicks=60 --revoke-ms 100 --assign-ms 500 --aside
+      state stores of half a second each, restored beside the work as Kafka Streams does
+  kcoord simulate rolling-bounce --protocol cooperative --json --plot deploy.svg
+      one protocol, as JSON, and its throughput over time as a plot
+"""
+
+_NUMBERS: Final = (  # option, field of the workload, help; the defaults are the workload's
+    ("--revoke-ms", "revoke_ms", "time to give up one partition: commit, flush, close its store (default: 50)"),
+    (
+        "--assign-ms",
+        "assign_ms",
+        "time to open one that was assigned: open and restore its store (default: 150)",
+    ),
+    ("--down-ms", "down_ms", "how long an instance is down between its consumers (default: 5000)"),
+    ("--interval-ms", "interval_ms", "from one stop to the next (default: when the group has settled)"),
+    ("--poll-ms", "poll_ms", "longest time that the application works between two polls (default: 100)"),
+    ("--session-timeout-ms", "session_timeout_ms", "session.timeout.ms (default: 45000)"),
+    ("--heartbeat-interval-ms", "heartbeat_interval_ms", "heartbeat.interval.ms (default: 3000)"),
+    ("--max-poll-interval-ms", "rebalance_timeout_ms", "max.poll.interval.ms (default: 300000)"),
+)
+
+
+def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
+    """Add the scenario to those of `kcoord simulate`."""
+    about = "compute what a rolling restart would cost a group, with eager, cooperative and static members"
+    command = add_command(commands, "rolling-bounce", about, _run, examples=EXAMPLES)
+    command.add_argument("--members", type=argument(parse_positive), metavar="N", help="instances (default: 10)")
+    command.add_argument(
+        "--partitions",
+        type=argument(_topic),
+        action="append",
+        metavar="[TOPIC=]COUNT",
+        help="of a topic; may be repeated (default: 200)",
+    )
+    command.add_argument("--protocol", choices=(*PROTOCOLS, "all"), default="all", help="(default: all)")
+    for option, field, text in _NUMBERS:
+        command.add_argument(option, dest=field, type=argument(_ms), metavar="MS", help=text)
+    command.add_argument(
+        "--aside",
+        dest="opens_aside",
+        action="store_true",
+        default=None,
+        help="partitions are opened one by one beside the work; else in the listener, while nothing is processed",
+    )
+    command.add_argument(
+        "--rate", dest="rate_per_s", type=argument(_rate), metavar="N", help="records per second and partition"
+    )
+    command.add_argument(
+        "--capacity",
+        dest="capacity_per_s",
+        type=argument(_rate),
+        metavar="N",
+        help="records per second that an instance can process (default: twice its share)",
+    )
+    command.add_argument("--seed", type=argument(_ms), default=0, help="of latencies and of when instances stop")
+    command.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    command.add_argument(
+        "--plot", type=argument(_plot_path), metavar="FILE", help="write throughput over time as FILE.svg or FILE.png"
+    )
+
+
+# ---- arguments
+
+
+def _topic(text: str) -> tuple[str, int]:
+    topic, equals, count = text.rpartition("=")
+    if bool(equals) != bool(topic):
+        raise ValueError(f"{text!r} is neither COUNT nor TOPIC=COUNT")
+    return topic or TOPIC, parse_positive(count)
+
+
+def _ms(text: str) -> int:
+    if not text.isdecimal():
+        raise ValueError(f"{text!r} is not a whole number from 0 up")
+    return int(text)
+
+
+def _rate(text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate < 1e12:
+        raise ValueError(f"{text!r} is not a number above 0")
+    return rate
+
+
+def _plot_path(text: str) -> Path:
+    path = Path(text)
+    if path.suffix.lower() not in (".svg", ".png"):
+        raise ValueError(f"{text!r} ends neither in .svg nor in .png")
+    return path
+
+
+def _workload(args: argparse.Namespace, taken: Mapping[str, Any]) -> BounceWorkload:
+    """The workload of the arguments; what they leave open is as `taken`, or the default."""
+    from kcoord_wire.simulation.group.rolling_bounce import BounceWorkload
+
+    fields = dict(taken)
+    if args.partitions:
+        fields["topics"] = _topics(args.partitions)
+    names = ["members", "opens_aside", "rate_per_s", "capacity_per_s", *(field for _, field, _ in _NUMBERS)]
+    fields |= {name: value for name in names if (value := getattr(args, name)) is not None}
+    workload = BounceWorkload(**fields | {"capacity_per_s": 1.0})
+    share = workload.rate_per_s * workload.partition_count / workload.members
+    return BounceWorkload(**{"capacity_per_s": 2 * share} | fields)
+
+
+def _topics(pairs: Sequence[tuple[str, int]]) -> dict[str, int]:
+    topics = dict(pairs)
+    if len(topics) < len(pairs):
+        raise UsageError("--partitions names a topic twice")
+    return topics
+
+
+# ---- the run
+
+
+def _run(args: argparse.Namespace) -> None:
+    from kcoord_wire.simulation.group.rolling_bounce import simulate_bounce
+
+    workload = _workload(args, {})
+    names = PROTOCOLS if args.protocol == "all" else (args.protocol,)
+    results = [simulate_bounce(workload, name, args.seed) for name in names]
+    if args.plot is not None:
+        from kcoord_wire.report.page.plots import write_plot
+
+        write_plot(throughput_plot(results), args.plot)
+    if args.json:
+        print_json({"workload": asdict(workload), "seed": args.seed, "results": [asdict(each) for each in results]})
+    else:
+        _print(workload, results)
+    for note in _notes(workload, results):
+        complain(note)
+
+
+def _notes(workload: BounceWorkload, results: Sequence[BounceResult]) -> list[str]:
+    """What the user may not expect of the results."""
+    notes = []
+    share = -(-workload.partition_count // workload.members)
+    away = workload.down_ms + share * (workload.revoke_ms)
+    if any(result.label == "static" for result in results) and away >= workload.session_timeout_ms:
+        notes.append(
+            f"static members are away for {away} ms, longer than the session timeout of {workload.session_timeout_ms}: "
+            "the group removes them, and rebalances"
+        )
+    if any(result.caught_up_ms is None for result in results):
+        notes.append(f"{workload.capacity_per_s:g} records/s an instance do not suffice to work off the lag")
+    return notes
+
+
+# ---- what is shown
+
+
+_COLUMNS: Final[Sequence[tuple[str, Callable[[BounceResult], str]]]] = (
+    ("protocol", lambda result: result.label),
+    ("partitions paused", lambda result: f"{result.pause_partition_ms / 1_000:,.1f} s"),
+    ("longest", lambda result: f"{result.longest_pause_ms / 1_000:,.1f} s"),
+    ("instances idle", lambda result: f"{result.pause_instance_ms / 1_000:,.1f} s"),
+    ("rebalances", lambda result: f"{result.rebalances:,}"),
+    ("moves", lambda result: f"{result.moves:,}"),
+    ("opened", lambda result: f"{result.opened:,}"),
+    ("lowest throughput", lambda result: f"{min(result.throughput):,.0f}/s"),
+    ("lag at the end", lambda result: f"{result.lag_records:,.0f}"),
+    ("took", lambda result: f"{result.took_ms / 1_000:,.0f} s"),
+)
+
+
+def _print(workload: BounceWorkload, results: Sequence[BounceResult]) -> None:
+    topics = ", ".join(f"{topic} ({count})" for topic, count in workload.topics.items())
+    aside = "beside the work" if workload.opens_aside else "in the listener"
+    title = (
+        f"Restarting {workload.members} instances one after the other; partitions of {topics}, "
+        f"{workload.revoke_ms} ms to close one and {workload.assign_ms} ms to open one {aside}, "
+        f"{workload.down_ms / 1_000:g} s down"
+    )
+    made = table(title, *(name for name, _ in _COLUMNS), "against eager")
+    eager = next((each.pause_partition_ms for each in results if each.label == "eager"), None)
+    for result in results:
+        ratio = f"1 / {eager / result.pause_partition_ms:.1f}" if eager and result.pause_partition_ms else "-"
+        made.add_row(*(styled(text(result)) for _, text in _COLUMNS), styled(ratio))
+    print_table(made)
+
+
+def throughput_plot(results: Sequence[BounceResult]) -> LinePlot:
+    """Throughput per instance over time: mean of the instances; with a single result also minimum and maximum."""
+    from kcoord_wire.report.page.plots import LinePlot, Series
+
+    series = []
+    for result in results:
+        rates = list(zip(*(cost.throughput for cost in result.instances.values()), strict=True))
+        times = [at / 1_000 for at in result.times_ms]
+        band = [(at, min(each), max(each)) for at, each in zip(times, rates, strict=True)] if len(results) == 1 else []
+        mean = [(at, sum(each) / len(each)) for at, each in zip(times, rates, strict=True)]
+        series.append(Series(result.label, mean, band))
+    what = f" ({results[0].label}; mean, least and most of the instances)" if len(results) == 1 else ""
+    return LinePlot(
+        title=f"Throughput during a rolling bounce of {len(results[0].instances)} instances{what}",
+        x_title="time since the first stop (s)",
+        y_title="records/s per instance",
+        series=series,
+        steps=True,
+        width=760,
+    )
