@@ -22,6 +22,7 @@ from kcoord_wire.consumer.errors import BrokerError
 from kcoord_wire.consumer.failures import TopicError
 from kcoord_wire.consumer.metadata import Metadata, metadata_request
 from kcoord_wire.consumer.settings import ConsumerSettings
+from kcoord_wire.consumer.signals import Signal
 
 __all__ = ["Brokers", "MetadataKeeper", "backoff_seconds"]
 
@@ -122,6 +123,7 @@ class MetadataKeeper:
     :param wanted: returns the topics to ask for; None for all
     :param updated: called after each answer, with the topics that cannot be read
     :ivar failure: why the last request had no answer; None if it had
+    :ivar group_topics: asked for, too; a leader needs the topics of the whole group
     """
 
     def __init__(
@@ -132,6 +134,9 @@ class MetadataKeeper:
         updated: Callable[[list[TopicError]], None],
     ) -> None:
         self.failure: BrokerError | None = None
+        self.group_topics: Collection[str] = ()
+        self._signal = Signal()
+        self._asked_for = self._answered_for = 0
         self._settings = settings
         self._brokers = brokers
         self._wanted = wanted
@@ -144,6 +149,17 @@ class MetadataKeeper:
         self._due.set()
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="consumer metadata")
+
+    async def answer(self, deadline: float) -> None:
+        """Ask, and wait for an answer to a request that has not been sent yet.
+
+        :param deadline: of the loop's clock, in seconds; it passes without an error
+        """
+        self._asked_for += 1
+        number = self._asked_for
+        self.request()
+        while self._answered_for < number and await self._signal.wait(deadline):
+            pass
 
     async def close(self) -> None:
         """End."""
@@ -170,7 +186,10 @@ class MetadataKeeper:
 
     async def _refresh(self) -> bool:
         """Ask once; return whether the answer is complete."""
+        number = self._asked_for
         wanted = self._wanted()
+        if wanted is not None:
+            wanted = {*wanted, *self.group_topics}
         request = metadata_request(wanted, may_create=self._settings.allow_auto_create_topics)
         try:
             connection = await self._brokers.any()
@@ -184,4 +203,6 @@ class MetadataKeeper:
         self.failure = None
         complete, failures = self._brokers.metadata.update(response, is_all=wanted is None)
         self._updated(failures)
+        self._answered_for = number
+        self._signal.set()
         return complete

@@ -38,7 +38,6 @@ from kcoord_wire.consumer.failures import (
     ConsumerClosedError,
     ConsumerError,
     ConsumerTimeoutError,
-    GroupError,
     TopicError,
 )
 from kcoord_wire.consumer.fetched import ConsumerRecord
@@ -151,7 +150,7 @@ class Consumer:
         if listener is not None:
             self._callbacks.listener = listener
         if self._membership is None:
-            self._membership = Membership(self.settings, self._brokers, self._notified)
+            self._membership = Membership(self.settings, self._brokers, self._metadata, self._notified, self._reported)
             self._membership.deliver(events.Stalled())
             self._next_commit = _now() + self.settings.auto_commit_interval_ms / 1000
         self._metadata.request()
@@ -184,8 +183,8 @@ class Consumer:
         if self._pattern is not None:
             matching = metadata.matching(self._pattern, exclude_internal=self.settings.exclude_internal_topics)
             self._topics = frozenset(matching)
-        if self._membership is not None and metadata.addresses and self._topics:
-            self._membership.deliver(events.TopicsKnown(dict(metadata.counts)))
+        if self._membership is not None and metadata.addresses:
+            self._membership.deliver(events.TopicsKnown(dict(metadata.counts), metadata.racks_of(metadata.counts)))
             self._membership.deliver(events.Subscribe(tuple(sorted(self._topics))))
         self._fetcher.start()
         self._signal.set()
@@ -199,10 +198,14 @@ class Consumer:
             case events.Fetched():
                 self._positions.start(effect.offsets)
                 self._fetcher.start()
-            case events.Failed() if self._membership is not None:
-                self._failure = self._membership.failure or GroupError(effect.error)
+            case events.Failed():
+                self._failure = self._member().failure
             case _:
                 pass
+        self._signal.set()
+
+    def _reported(self, error: ConsumerError) -> None:
+        self._positions.failures.append(error)
         self._signal.set()
 
     def _before_revocation(self, partitions: frozenset[TopicPartition]) -> None:
@@ -251,16 +254,15 @@ class Consumer:
 
     async def _poll(self, most: int, deadline: float | None) -> list[ConsumerRecord]:
         while True:
+            self._raise_failure()  # first: a member that has left for one of them comes back with the next poll
             self._tell(events.Polled())
             await self._run_callbacks()
             self._check_open()
-            self._raise_failure()
             records = self._positions.take(most)
             if records:
                 self._fetcher.start()
                 return records
-            self._raise_failure()
-            if not await self._signal.wait(deadline):
+            if not self._positions.failures and not await self._signal.wait(deadline):
                 return []
 
     async def _run_callbacks(self) -> None:

@@ -19,10 +19,12 @@ __all__ = [
     "CLIENT_VERSIONS",
     "Arrived",
     "Assigned",
+    "Assigning",
     "Close",
     "Commit",
     "Committed",
     "Disconnected",
+    "Distribute",
     "EmbeddedProtocol",
     "Failed",
     "Fetched",
@@ -44,6 +46,7 @@ __all__ = [
     "Stalled",
     "Subscribe",
     "TopicsKnown",
+    "Unreadable",
     "Versions",
 ]
 
@@ -212,8 +215,22 @@ class Polled:
     """The application polls again."""
 
 
+@dataclass(slots=True)
+class Distribute:
+    """The host has done what `Assigning` asked for.
+
+    :ivar generation_id: of that `Assigning`
+    :ivar partitions: the number of partitions of each topic, for which the assignment was computed
+    :ivar assignments: by member id; None if there is none to send, and the member shall leave
+    """
+
+    generation_id: int
+    partitions: Mapping[str, int]
+    assignments: Mapping[str, MemberAssignment] | None
+
+
 _FromApplication = Subscribe | Released | Commit | Leave | Offer | Rejoin | Stalled | Polled
-MemberEvent = Arrived | Disconnected | TopicsKnown | Tick | _FromApplication
+MemberEvent = Arrived | Disconnected | TopicsKnown | Distribute | Tick | _FromApplication
 
 
 # ---- effects
@@ -239,6 +256,32 @@ class Assigned:
 
     generation_id: int
     partitions: frozenset[TopicPartition]
+
+
+@dataclass(slots=True)
+class Assigning:
+    """The member leads its generation. If its host assigns (see `MemberMachine`), it answers with `Distribute`.
+
+    :ivar assignor: the one that the group has chosen
+    :ivar subscriptions: by member id
+    :ivar partitions: the number of partitions of each topic that a member subscribes to, if it is known
+    :ivar racks: of their replicas
+    """
+
+    generation_id: int
+    assignor: Assignor
+    subscriptions: Mapping[str, MemberSubscription]
+    partitions: Mapping[str, int]
+    racks: Racks
+
+
+@dataclass(slots=True)
+class Unreadable:
+    """Another member's bytes cannot be read: a subscription, where this one leads, or its assignment. It has left the
+    group, and rejoins when the application polls again."""
+
+    protocol: str
+    detail: str
 
 
 @dataclass(slots=True)
@@ -292,4 +335,5 @@ class Failed:
     error: ErrorCode
 
 
-MemberEffect = Send | Close | Assigned | Revoking | Lost | Fetched | Committed | NotCommitted | Left | Failed
+_News = Assigned | Revoking | Lost | Fetched | Committed | NotCommitted | Unreadable | Left | Failed
+MemberEffect = Send | Close | Assigning | _News

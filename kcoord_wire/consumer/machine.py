@@ -33,8 +33,10 @@ from kcoord_wire.assignors import (
     list_partitions,
 )
 from kcoord_wire.consumer import events, requests
+from kcoord_wire.consumer.leading import assign
 from kcoord_wire.consumer.requests import NEVER, InFlight, Kind, is_static
 from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.errors import DecodeError
 from kcoord_wire.machines import Tick
 
 __all__ = ["MemberMachine"]
@@ -54,6 +56,8 @@ class MemberMachine:
     :param settings: its configuration
     :param assignors: offered in JoinGroup, most preferred first; it rebalances cooperatively if all of them do
     :param embedded: encodes and decodes subscriptions and assignments
+    :param host_assigns: as leader, emit `Assigning` and wait for `Distribute` instead of calling the assignor: the host
+        may need newer metadata first, or another thread
     :ivar settings: as given
     :ivar state: see `MemberState`
     :ivar member_id: as the coordinator gave it; empty before that
@@ -72,9 +76,11 @@ class MemberMachine:
         "_effects",
         "_embedded",
         "_failures",
+        "_host_assigns",
         "_in_flight",
         "_is_cooperative",
         "_is_stalled",
+        "_is_subscribed",
         "_last_assignment",
         "_next_heartbeat",
         "_now",
@@ -102,7 +108,12 @@ class MemberMachine:
     )
 
     def __init__(
-        self, settings: events.MemberSettings, assignors: Sequence[Assignor], embedded: events.EmbeddedProtocol
+        self,
+        settings: events.MemberSettings,
+        assignors: Sequence[Assignor],
+        embedded: events.EmbeddedProtocol,
+        *,
+        host_assigns: bool = False,
     ) -> None:
         self.settings = settings
         self.state = events.MemberState.UNJOINED
@@ -114,10 +125,12 @@ class MemberMachine:
         self.joined_for: str | None = None
         self.assigned_for: Mapping[str, int] | None = None
         self._embedded = embedded
+        self._host_assigns = host_assigns
         self._now = 0
         self._effects: list[events.MemberEffect] = []
         # What the application wants.
         self._topics: tuple[str, ...] = ()
+        self._is_subscribed = False  # it is with a pattern that matches nothing, too
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self._all_assignors = dict(self._assignors)  # and those offered before: a join under way may still choose one
         self._is_cooperative = _are_cooperative(assignors)
@@ -147,7 +160,7 @@ class MemberMachine:
     @property
     def deadline(self) -> int | None:
         """When the next `Tick` is wanted, in ms; None for never."""
-        if self.state in _OVER or not self._topics:
+        if self.state in _OVER or not self._is_subscribed:
             return None
         when = self._in_flight.deadline
         if self._wants_coordinator() or self._wants_join() or self._wants_offsets():
@@ -208,7 +221,7 @@ class MemberMachine:
 
     def _proceed(self) -> None:
         """Send what is due."""
-        if self.state in _OVER or not self._topics:
+        if self.state in _OVER or not self._is_subscribed:
             return
         may_retry = self._now >= self._retry_at
         if may_retry and self._wants_coordinator():
@@ -216,7 +229,7 @@ class MemberMachine:
         if may_retry and self._wants_join():
             self._prepare_join()
         if may_retry and self._wants_offsets():
-            self._send(Kind.FETCH, requests.fetch_offsets(self.settings, self._unfetched))
+            self._send(Kind.FETCH, requests.fetch_offsets(self.settings, self._unfetched), self._unfetched)
         if self.state in _IN_GENERATION and self._now >= self._next_heartbeat and self._wants_heartbeat():
             self._next_heartbeat = self._now + self.settings.heartbeat_interval_ms
             request = requests.heartbeat(self.settings, self.generation_id, self.member_id)
@@ -229,8 +242,8 @@ class MemberMachine:
 
     def _tick(self, _event: Tick) -> None:
         now = self._now
-        if self._poll_until <= now:
-            self._leave_until_polled()
+        if self._poll_until <= now and self.state in _IN_GENERATION:
+            self._leave_until_polled("consumer poll timeout has expired.")
         if self._in_flight.deadline <= now or (self.state in _IN_GENERATION and self._session_ends <= now):
             self._session_ends = now + self.settings.session_timeout_ms
             self._lose_coordinator()
@@ -239,8 +252,13 @@ class MemberMachine:
 
     def _arrived(self, event: events.Arrived) -> None:
         pending = self._in_flight.take(event.request_id)
-        if pending is not None:
+        if pending is None:
+            return
+        try:
             _ANSWERED[pending.kind](self, event.message, pending.context)
+        except DecodeError as error:  # of the bytes that other members have sent through the coordinator
+            self._effects.append(events.Unreadable(self._protocol or "", str(error)))
+            self._leave_until_polled("the embedded protocol cannot be read")
 
     def _disconnected(self, _event: events.Disconnected) -> None:
         self._lose_connection()
@@ -304,7 +322,7 @@ class MemberMachine:
         self._lose_owned()
         self.state = events.MemberState.FAILED
         self.generation_id = -1
-        self._effects.append(events.Failed(ErrorCode(error)))
+        self._effects.append(events.Failed(_named(error)))
 
     def _prepare_join(self) -> None:
         """Revoke what the member may not hold while it joins, then join."""
@@ -357,7 +375,9 @@ class MemberMachine:
 
     def _joined(self, response: m.JoinGroupResponse, _context: Any) -> None:
         error = response.error_code
-        if error == ErrorCode.NONE:
+        if error == ErrorCode.NONE and response.protocol_name not in self._all_assignors:
+            self._fail(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)  # nobody could have chosen it
+        elif error == ErrorCode.NONE:
             self.member_id = response.member_id
             self.generation_id = response.generation_id
             self._protocol = response.protocol_name
@@ -385,39 +405,61 @@ class MemberMachine:
     # ---- the assignment
 
     def _sync(self, joined: m.JoinGroupResponse) -> None:
-        settings = self.settings
         self.is_leader = joined.leader == self.member_id
         self.assigned_for = None
-        assignments = self._assign(joined) if self.is_leader else []
+        if self.is_leader and self._host_assigns and not joined.skip_assignment:
+            self.state = events.MemberState.SYNCING
+            self._effects.append(self._task(joined))
+        else:
+            self._send_sync(self._assign(joined) if self.is_leader else [])
+
+    def _send_sync(self, assignments: list[m.SyncGroupRequestAssignment]) -> None:
+        settings = self.settings
         request = requests.sync(settings, self.generation_id, self.member_id, self._protocol, assignments)
         self.state = events.MemberState.SYNCING
         timeout_ms = max(settings.request_timeout_ms, settings.rebalance_timeout_ms + _EXTRA_MS)
         self._send(Kind.SYNC, request, self.generation_id, timeout_ms)
 
-    def _assign(self, joined: m.JoinGroupResponse) -> list[m.SyncGroupRequestAssignment]:
-        """Compute the assignment as the leader. A static leader that rejoins only watches the topics (KIP-814)."""
-        decode, encode = self._embedded.decode_subscription, self._embedded.encode_assignment
+    def _task(self, joined: m.JoinGroupResponse) -> events.Assigning:
+        """Return what the leader has to assign, and watch those topics."""
+        decode = self._embedded.decode_subscription
         subscriptions = {
             member.member_id: decode(member.metadata, member.group_instance_id) for member in joined.members
         }
         self._watched = {topic for subscription in subscriptions.values() for topic in subscription.topics}
-        self.assigned_for = self._watched_counts()
-        if joined.skip_assignment:
-            return []
-        assignor = self._all_assignors[self._protocol or ""]
-        assignment = assignor.assign(self.assigned_for, subscriptions, self._racks)
-        user_data: Mapping[str, bytes] = {}
-        if assignor.assignment_user_data is not None:
-            user_data = assignor.assignment_user_data(self.assigned_for, subscriptions, assignment)
+        assignor = self._all_assignors[joined.protocol_name or ""]
+        return events.Assigning(
+            self.generation_id, assignor, subscriptions, self._watched_counts(self._partition_counts), self._racks
+        )
+
+    def _assign(self, joined: m.JoinGroupResponse) -> list[m.SyncGroupRequestAssignment]:
+        """Compute the assignment as the leader. A static leader that rejoins only watches the topics (KIP-814)."""
+        task = self._task(joined)
+        self.assigned_for = task.partitions
+        return [] if joined.skip_assignment else self._encoded(assign(task))
+
+    def _encoded(self, assignments: Mapping[str, MemberAssignment]) -> list[m.SyncGroupRequestAssignment]:
+        encode = self._embedded.encode_assignment
         return [
-            m.SyncGroupRequestAssignment(
-                member_id=member_id, assignment=encode(MemberAssignment(partitions, user_data.get(member_id, b"")))
-            )
-            for member_id, partitions in assignment.items()
+            m.SyncGroupRequestAssignment(member_id=member_id, assignment=encode(assignment))
+            for member_id, assignment in assignments.items()
         ]
 
-    def _watched_counts(self) -> dict[str, int]:
-        return {topic: count for topic, count in self._partition_counts.items() if topic in self._watched}
+    def _distribute(self, event: events.Distribute) -> None:
+        """Send what the host has assigned, unless the generation has ended for this member meanwhile."""
+        is_awaited = self.state is events.MemberState.SYNCING and not self._in_flight.has(Kind.SYNC)
+        if not is_awaited or event.generation_id != self.generation_id:
+            return
+        if event.assignments is None:
+            self._leave_until_polled("the leader has no assignment to send")
+        elif not self._coordinator_known:
+            self._unjoin("the connection was lost while assigning")
+        else:
+            self.assigned_for = self._watched_counts(event.partitions)
+            self._send_sync(self._encoded(event.assignments))
+
+    def _watched_counts(self, counts: Mapping[str, int]) -> dict[str, int]:
+        return {topic: count for topic, count in counts.items() if topic in self._watched}
 
     def _synced(self, response: Any, generation_id: int) -> None:
         if self.state is not events.MemberState.SYNCING or generation_id != self.generation_id:
@@ -465,7 +507,11 @@ class MemberMachine:
 
     def _compare_topics(self) -> None:
         """Rejoin if the topics are no longer those assigned; the leader watches them for the whole group."""
-        if self.is_leader and self.assigned_for is not None and self.assigned_for != self._watched_counts():
+        if (
+            self.is_leader
+            and self.assigned_for is not None
+            and self.assigned_for != self._watched_counts(self._partition_counts)
+        ):
             self.assigned_for = None
             self._rejoin_for = "the topics have changed"
 
@@ -510,12 +556,15 @@ class MemberMachine:
 
     def _commit_answered(self, response: Any, context: tuple[int, events.Offsets, int]) -> None:
         generation_id, offsets, number = context
-        refused: dict[TopicPartition, int] = {
-            TopicPartition(topic.name, partition.partition_index): partition.error_code
-            for topic in response.topics
-            for partition in topic.partitions
-            if partition.error_code
-        }
+        # A partition that the answer leaves out was not committed, as far as the member can know.
+        refused = dict.fromkeys(offsets, int(ErrorCode.UNKNOWN_SERVER_ERROR))
+        for topic in response.topics:
+            for partition in topic.partitions:
+                key = TopicPartition(topic.name, partition.partition_index)
+                if not partition.error_code:
+                    refused.pop(key, None)
+                elif key in refused:
+                    refused[key] = partition.error_code
         if not refused:
             self._effects.append(events.Committed(offsets, number))
             return
@@ -524,10 +573,10 @@ class MemberMachine:
         if taken:
             self._effects.append(events.Committed(taken, number))
         left = {partition: offsets[partition] for partition in refused}
-        self._effects.append(events.NotCommitted(left, ErrorCode(error), number))
+        self._effects.append(events.NotCommitted(left, _named(error), number))
         self._react(error, generation_id, "OffsetCommit")
 
-    def _fetched(self, response: m.OffsetFetchResponse, _context: Any) -> None:
+    def _fetched(self, response: m.OffsetFetchResponse, asked: frozenset[TopicPartition]) -> None:
         answer = requests.fetched_group(self.settings, response)
         error = answer.error_code
         offsets: dict[TopicPartition, int] = {}
@@ -547,11 +596,14 @@ class MemberMachine:
             self._back_off()
         elif error:
             self._fail(error)
+        elif self._unfetched & asked:
+            self._back_off()  # the answer leaves some out
 
     # ---- what the application wants
 
     def _subscribe(self, event: events.Subscribe) -> None:
-        if self._topics != tuple(event.topics):
+        if not self._is_subscribed or self._topics != tuple(event.topics):
+            self._is_subscribed = True
             self._topics = tuple(event.topics)
             self._rejoin_for = "the subscription has changed"
 
@@ -570,10 +622,10 @@ class MemberMachine:
         self._is_stalled = True
         self._poll_until = self._now + self.settings.rebalance_timeout_ms
 
-    def _leave_until_polled(self) -> None:
-        """Leave because the application has not polled within the rebalance timeout; rejoin when it polls again."""
+    def _leave_until_polled(self, reason: str) -> None:
+        """Leave the group; rejoin when the application polls again."""
         self._poll_until = NEVER
-        self._send_leave("consumer poll timeout has expired.")
+        self._send_leave(reason)
         self._reset("", keep_id=False)
         self._rejoin_for = None
 
@@ -599,6 +651,14 @@ class MemberMachine:
         """Ignore the answer to LeaveGroup: the member no longer depends on it."""
 
 
+def _named(error: int) -> ErrorCode:
+    """Return the error of this number; UNKNOWN_SERVER_ERROR for one that is newer than `ErrorCode`."""
+    try:
+        return ErrorCode(error)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
 def _are_cooperative(assignors: Sequence[Assignor]) -> bool:
     return all(assignor.protocol is RebalanceProtocol.COOPERATIVE for assignor in assignors)
 
@@ -608,6 +668,7 @@ _HANDLE: Final[Mapping[type, Callable[[MemberMachine, Any], None]]] = {
     events.Disconnected: MemberMachine._disconnected,
     Tick: MemberMachine._tick,
     events.TopicsKnown: MemberMachine._topics_known,
+    events.Distribute: MemberMachine._distribute,
     events.Subscribe: MemberMachine._subscribe,
     events.Offer: MemberMachine._offer,
     events.Released: MemberMachine._released,

@@ -6,24 +6,29 @@ Laws:
 * The machine takes its coordinator for known once a connection to it is open and the versions of its requests are
   agreed. Requests leave in the order in which the machine sends them: an offset commit before the JoinGroup after it.
 * A connection that ends is reported once, whatever waits on it.
+* A leader assigns with the metadata of all topics of the group, and sends only what `leading.assign_checked` lets
+  through. An assignor that is not this package's, or has much to do, runs in a thread: heartbeats go on.
+* An error that no retry removes ends the membership: what the member holds is lost, because nothing keeps it alive.
 * Time is the event loop's.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 from kcoord_wire.api_keys import ApiKey
+from kcoord_wire.assignors import ASSIGNORS
 from kcoord_wire.assignors.embedded import ConsumerProtocol
 from kcoord_wire.consumer import events, requests
-from kcoord_wire.consumer.brokers import Brokers
+from kcoord_wire.consumer.brokers import Brokers, MetadataKeeper
 from kcoord_wire.consumer.connection import Connection
 from kcoord_wire.consumer.errors import BrokerError
-from kcoord_wire.consumer.failures import CommitFailedError
+from kcoord_wire.consumer.failures import AssignmentError, CommitFailedError, ConsumerError, GroupError
+from kcoord_wire.consumer.leading import assign_checked
 from kcoord_wire.consumer.machine import MemberMachine
 from kcoord_wire.consumer.settings import ConsumerSettings
 from kcoord_wire.error_codes import ErrorCode
@@ -42,6 +47,9 @@ _API_KEYS: Final = events.Versions(
     fetch=ApiKey.OFFSET_FETCH,
     metadata=ApiKey.METADATA,
 )
+_LARGEST_PORT: Final = 0xFFFF
+_QUICK: Final = 10_000
+"""Partitions that this package's assignors assign in some hundredths of a second, without a thread."""
 _SPARE_MS: Final = 10_000
 """By how much a connection waits longer for a response than the machine does: the machine decides what to do."""
 
@@ -49,28 +57,37 @@ _SPARE_MS: Final = 10_000
 class Membership:
     """One member of the group, from the subscription to its end.
 
+    :param metadata: kept up to date
     :param notify: called with every effect that is not about the network
+    :param report: called with errors for the application that leave the member able to rejoin
     :ivar machine: the member
-    :ivar failure: an error that no retry removes, or a bug; None if there is none
+    :ivar failure: the error that has ended the membership; None if there is none
     """
 
     def __init__(
         self,
         settings: ConsumerSettings,
         brokers: Brokers,
+        metadata: MetadataKeeper,
         notify: Callable[[events.MemberEffect], None],
+        report: Callable[[ConsumerError], None],
     ) -> None:
-        self.machine = MemberMachine(settings.of_member(_NEWEST), settings.assignors, ConsumerProtocol())
+        self.machine = MemberMachine(
+            settings.of_member(_NEWEST), settings.assignors, ConsumerProtocol(), host_assigns=True
+        )
         self.failure: Exception | None = None
         self._loop = asyncio.get_running_loop()
+        self._settings = settings
         self._brokers = brokers
+        self._metadata = metadata
         self._notify = notify
+        self._report = report
         self._timeout_ms = max(settings.request_timeout_ms, settings.max_poll_interval_ms) + _SPARE_MS
         self._now = 0
         self._timer: asyncio.TimerHandle | None = None
         self._coordinator: Connection | None = None
         self._finding: asyncio.Task[None] | None = None
-        self._closing: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: set[asyncio.Future[Any]] = set()
         self._commits: dict[int, _Pending] = {}
         self._last_commit = 0
@@ -79,12 +96,13 @@ class Membership:
 
     def deliver(self, event: events.MemberEvent) -> None:
         """Give the machine an event and carry out the effects."""
+        if self.failure is not None:
+            return
         self._now = max(self._now, int(self._loop.time() * 1000))
         try:
             effects = self.machine.handle(event, self._now)
-        except Exception as error:
-            self.failure = error
-            self._notify(events.Failed(ErrorCode.UNKNOWN_SERVER_ERROR))
+        except Exception as error:  # a fault of ours, or an assignor's `on_join` or `on_assignment`
+            self._fail(error)
             return
         for effect in effects:
             self._carry_out(effect)
@@ -96,12 +114,32 @@ class Membership:
                 self._send(effect)
             case events.Close():
                 self._drop_connection()
+            case events.Assigning():
+                self._spawn(self._lead(effect))
             case events.Committed():
                 self._settle(effect.number, effect.offsets, None)
             case events.NotCommitted():
                 self._settle(effect.number, effect.offsets, effect.error)
+            case events.Unreadable():
+                self._report(AssignmentError(effect.protocol, effect.detail))
+            case events.Failed():
+                self._fail(GroupError(effect.error))
             case _:
                 self._notify(effect)
+
+    def _fail(self, error: Exception) -> None:
+        """End the membership for this reason."""
+        self.failure = error
+        if self.machine.owned:
+            self._notify(events.Lost(self.machine.owned))
+        self._drop_connection()
+        self._give_up_commits()
+        self._notify(events.Failed(error.error if isinstance(error, GroupError) else ErrorCode.UNKNOWN_SERVER_ERROR))
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _wind(self) -> None:
         """Set the timer to the machine's deadline."""
@@ -109,7 +147,7 @@ class Membership:
             self._timer.cancel()
             self._timer = None
         deadline = self.machine.deadline
-        if deadline is not None:
+        if deadline is not None and self.failure is None:
             self._timer = self._loop.call_at(deadline / 1000, self._tick, deadline)
 
     def _tick(self, deadline: int) -> None:
@@ -146,10 +184,9 @@ class Membership:
         try:
             response = await self._search(effect)
         except BrokerError as error:
-            if not error.retriable:
-                self.failure = error
-                self._notify(events.Failed(ErrorCode.NETWORK_EXCEPTION))
             response = None
+            if not error.retriable:
+                self._fail(error)
         self._finding = None
         if response is None:
             self.deliver(events.Disconnected())
@@ -167,6 +204,8 @@ class Membership:
         response = await broker.request(effect.message, version)
         found = requests.found_coordinator(settings, response)
         if not found.error_code:
+            if not 0 < found.port <= _LARGEST_PORT:
+                return None
             self._connect(await self._brokers.open(found.host, found.port))
         return response
 
@@ -192,9 +231,28 @@ class Membership:
             self._finding = None
         connection, self._coordinator = self._coordinator, None
         if connection is not None:
-            closing = self._loop.create_task(connection.close())
-            self._closing.add(closing)
-            closing.add_done_callback(self._closing.discard)
+            self._spawn(connection.close())
+
+    # ---- leading
+
+    async def _lead(self, task: events.Assigning) -> None:
+        """Compute the group's assignment, with topics that only other members subscribe to."""
+        topics = {topic for subscription in task.subscriptions.values() for topic in subscription.topics}
+        self._metadata.group_topics = topics
+        metadata = self._brokers.metadata
+        if topics - metadata.counts.keys():
+            await self._metadata.answer(self._loop.time() + self._settings.request_timeout_ms / 1000)
+        task = replace(task, partitions=metadata.counts_of(topics), racks=metadata.racks_of(topics))
+        assignments = None
+        try:
+            is_own = ASSIGNORS.get(task.assignor.name) is task.assignor
+            if is_own and sum(task.partitions.values()) <= _QUICK:
+                assignments = assign_checked(task)
+            else:
+                assignments = await asyncio.to_thread(assign_checked, task)
+        except AssignmentError as error:
+            self._report(error)
+        self.deliver(events.Distribute(task.generation_id, task.partitions, assignments))
 
     # ---- commits
 
@@ -203,6 +261,8 @@ class Membership:
         self._last_commit += 1
         pending = _Pending(dict(offsets), self._loop.create_future())
         self._commits[self._last_commit] = pending
+        if self.failure is not None:
+            self._settle(self._last_commit, offsets, ErrorCode.UNKNOWN_MEMBER_ID)
         self.deliver(events.Commit(dict(offsets), self._last_commit))
         return pending.future
 
@@ -238,13 +298,17 @@ class Membership:
         """Close the connection and end everything."""
         if self._timer is not None:
             self._timer.cancel()
-        finding = self._finding
+        leading = list(self._tasks)
         self._drop_connection()
+        self._give_up_commits()
+        for task in leading:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _give_up_commits(self) -> None:
         for number in list(self._commits):
             self._settle(number, self._commits[number].left, ErrorCode.NETWORK_EXCEPTION)
-        tasks = [*self._closing, *([finding] if finding is not None else [])]
-        if tasks:
-            await asyncio.wait(tasks)
 
 
 class _Pending:

@@ -15,13 +15,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kcoord_wire import messages as m
-from kcoord_wire.assignors import TopicPartition
+from kcoord_wire.assignors import Racks, TopicPartition
 from kcoord_wire.consumer.failures import TopicError
 from kcoord_wire.error_codes import ErrorCode
 
 __all__ = ["Leader", "Metadata", "metadata_request"]
 
 _FATAL: Final = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION)
+_UNKNOWN: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+_LARGEST_PORT: Final = 0xFFFF
 NO_ID: Final = uuid.UUID(int=0)
 
 
@@ -51,6 +53,8 @@ class Metadata:
     counts: dict[str, int] = field(default_factory=dict)
     topic_ids: dict[str, uuid.UUID] = field(default_factory=dict)
     internal: set[str] = field(default_factory=set)
+    _racks: dict[int, str] = field(default_factory=dict)
+    _replicas: dict[str, list[list[int]]] = field(default_factory=dict)
     _leaders: dict[TopicPartition, Leader] = field(default_factory=dict)
 
     def update(self, response: m.MetadataResponse, *, is_all: bool) -> tuple[bool, list[TopicError]]:
@@ -60,25 +64,29 @@ class Metadata:
         :returns: whether it is complete, so that it need not be asked for again soon; and what will not go away
         """
         if response.brokers:
-            self.addresses = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
+            self._take_brokers(response.brokers)
         complete = bool(response.brokers) and not response.error_code
-        failures: list[TopicError] = []
         if is_all and complete:
             for name in self.counts.keys() - {topic.name for topic in response.topics}:
                 self._forget(name)
+        failures: list[TopicError] = []
         for topic in response.topics:
             error = topic.error_code
             if topic.name is None:
                 continue
             if error in _FATAL:
                 failures.append(TopicError(topic.name, ErrorCode(error)))
-            elif error:
-                complete = False
-                if error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
-                    self._forget(topic.name)
-            else:
+            elif error in _UNKNOWN:
+                self._forget(topic.name)
+            elif not error:
                 complete &= self._take(topic.name, topic)
+            complete &= not error or error in _FATAL
         return complete, failures
+
+    def _take_brokers(self, brokers: Iterable[m.MetadataResponseBroker]) -> None:
+        usable = [broker for broker in brokers if 0 < broker.port <= _LARGEST_PORT]
+        self.addresses = {broker.node_id: (broker.host, broker.port) for broker in usable}
+        self._racks = {broker.node_id: broker.rack for broker in usable if broker.rack is not None}
 
     def _take(self, name: str, topic: m.MetadataResponseTopic) -> bool:
         if topic.topic_id != NO_ID:
@@ -88,6 +96,8 @@ class Metadata:
         if topic.is_internal:
             self.internal.add(name)
         self.counts[name] = len(topic.partitions)
+        parts = sorted(topic.partitions, key=lambda partition: partition.partition_index)
+        self._replicas[name] = [partition.replica_nodes for partition in parts]
         has_leaders = True
         for partition in topic.partitions:
             key = TopicPartition(name, partition.partition_index)
@@ -100,6 +110,7 @@ class Metadata:
     def _forget(self, name: str) -> None:
         self.counts.pop(name, None)
         self.topic_ids.pop(name, None)
+        self._replicas.pop(name, None)
         self.internal.discard(name)
         for key in [key for key in self._leaders if key.topic == name]:
             del self._leaders[key]
@@ -118,6 +129,16 @@ class Metadata:
     def counts_of(self, topics: Iterable[str]) -> Mapping[str, int]:
         """Return the number of partitions of those of the topics that are known."""
         return {topic: self.counts[topic] for topic in topics if topic in self.counts}
+
+    def racks_of(self, topics: Iterable[str]) -> Racks:
+        """Return the racks of the replicas of those of the topics that are known; none if brokers have none."""
+        if not self._racks:
+            return {}
+        return {
+            topic: [frozenset(self._racks[node] for node in nodes if node in self._racks) for nodes in replicas]
+            for topic in topics
+            if (replicas := self._replicas.get(topic)) is not None
+        }
 
 
 def metadata_request(topics: Iterable[str] | None, *, may_create: bool) -> m.MetadataRequest:

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from kcoord_wire import messages as m
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.consumer.events import MemberSettings, Offsets
+from kcoord_wire.error_codes import ErrorCode
 
 __all__ = [
     "NEVER",
@@ -142,8 +143,14 @@ def is_search(message: Any) -> bool:
 
 
 def found_coordinator(settings: MemberSettings, response: m.FindCoordinatorResponse) -> Any:
-    """Return the part of FindCoordinator's response that is about the group: its error_code, host and port."""
-    return response.coordinators[0] if settings.versions.find_coordinator >= 4 else response
+    """Return the part of FindCoordinator's response that is about the group: its error_code, host and port.
+
+    A response without one says that there is no coordinator.
+    """
+    if settings.versions.find_coordinator < 4:
+        return response
+    nothing = m.FindCoordinatorResponseCoordinator(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return next(iter(response.coordinators), nothing)
 
 
 def join(
@@ -227,8 +234,9 @@ def fetch_offsets(settings: MemberSettings, partitions: Iterable[TopicPartition]
 
 
 def fetched_group(settings: MemberSettings, response: m.OffsetFetchResponse) -> Any:
-    """Return the part of OffsetFetch's response that is about the group: its error_code and topics."""
-    return response.groups[0] if settings.versions.fetch >= 8 else response
+    """Return the part of OffsetFetch's response that is about the group: its error_code and topics; nothing of either
+    if the response has no such part."""
+    return next(iter(response.groups), m.OffsetFetchResponseGroup()) if settings.versions.fetch >= 8 else response
 
 
 def leave(settings: MemberSettings, member_id: str, reason: str | None) -> m.LeaveGroupRequest:

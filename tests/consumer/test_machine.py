@@ -27,10 +27,12 @@ from kcoord_wire.consumer.events import (
     CLIENT_VERSIONS,
     Arrived,
     Assigned,
+    Assigning,
     Close,
     Commit,
     Committed,
     Disconnected,
+    Distribute,
     Failed,
     Fetched,
     Leave,
@@ -41,17 +43,22 @@ from kcoord_wire.consumer.events import (
     MemberSettings,
     MemberState,
     NotCommitted,
+    Polled,
     Rejoin,
     Released,
     Revoking,
     Send,
+    Stalled,
     Subscribe,
     TopicsKnown,
+    Unreadable,
     Versions,
 )
+from kcoord_wire.consumer.leading import assign
 from kcoord_wire.consumer.machine import MemberMachine
 from kcoord_wire.coordinator.core.events import Tick
 from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.errors import DecodeError
 
 TOPICS = {"orders": 4}
 PARTITIONS = [TopicPartition("orders", index) for index in range(4)]
@@ -89,7 +96,9 @@ def assigning(partitions: Sequence[TopicPartition]) -> bytes:
 class Script:
     """A member and its clock; its requests are kept, and answered by the test."""
 
-    def __init__(self, *assignors: str | Assignor, **settings: Any) -> None:
+    def __init__(
+        self, *assignors: str | Assignor, host_assigns: bool = False, stalled: bool = False, **settings: Any
+    ) -> None:
         self.now = 1_000
         self.sent: list[Send] = []
         self.effects: list[MemberEffect] = []
@@ -98,7 +107,10 @@ class Script:
             MemberSettings(**options),
             [ASSIGNORS[each] if isinstance(each, str) else each for each in assignors or ("range",)],
             EMBEDDED,
+            host_assigns=host_assigns,
         )
+        if stalled:
+            self.give(Stalled())
         self.give(TopicsKnown(TOPICS))
         self.give(Subscribe(("orders",)))
 
@@ -660,3 +672,164 @@ def test_a_static_member_leaves_without_a_request() -> None:
     script = Script(group_instance_id="i")
     script.settle()
     assert script.give(Leave()) == [Left()]
+
+
+# ---- a host that assigns, an application that stalls, answers that are wrong
+
+
+def _asked_to_assign() -> tuple[Script, Assigning]:
+    script = Script(host_assigns=True)
+    _leads(script)
+    [task] = script.effects
+    assert isinstance(task, Assigning)
+    return script, task
+
+
+def test_a_host_that_assigns_is_given_the_task() -> None:
+    script, task = _asked_to_assign()
+    assert (task.generation_id, task.assignor, task.partitions) == (1, ASSIGNORS["range"], TOPICS)
+    assert [subscription.topics for subscription in task.subscriptions.values()] == [["orders"]]
+    script.wait(3_000)
+    assert script.request(m.HeartbeatRequest).generation_id == 1, "heartbeats go on while it assigns"
+    script.give(Distribute(1, {"orders": 6}, assign(task)))
+    [only] = script.request(m.SyncGroupRequest).assignments
+    assert EMBEDDED.decode_assignment(only.assignment).partitions == {"orders": [0, 1, 2, 3]}
+    assert script.give(Distribute(1, TOPICS, assign(task))) == [], "once"
+    script.sync()
+    assert Revoking(1, frozenset(PARTITIONS)) in script.effects, "it was assigned with counts that are not these"
+
+
+def test_an_assignment_of_a_past_generation_is_dropped() -> None:
+    script, task = _asked_to_assign()
+    script.wait(3_000)
+    script.answer(m.HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+    script.request(m.JoinGroupRequest)
+    assert script.give(Distribute(1, TOPICS, assign(task))) == []
+
+
+def test_a_connection_lost_while_assigning_means_a_new_join() -> None:
+    script, task = _asked_to_assign()
+    script.give(Disconnected())
+    assert script.give(Distribute(1, TOPICS, assign(task))) == []
+    script.wait(100)
+    script.find()
+    assert script.request(m.JoinGroupRequest).member_id == "x"
+
+
+def test_a_leader_without_an_assignment_leaves_until_polled() -> None:
+    script, _ = _asked_to_assign()
+    script.give(Distribute(1, TOPICS, None))
+    assert script.request(m.LeaveGroupRequest).members[0].reason == "the leader has no assignment to send"
+    script.answer(m.LeaveGroupResponse())
+    assert script.wait(600_000) == []
+    script.give(Polled())
+    assert script.request(m.JoinGroupRequest).member_id == ""
+
+
+def test_nothing_is_joined_before_the_application_polls() -> None:
+    script = Script(stalled=True)
+    script.find()
+    assert script.wait(600_000) == []
+    script.give(Polled())
+    script.request(m.JoinGroupRequest)
+
+
+@pytest.mark.parametrize("joining", [False, True])
+def test_a_member_that_is_not_polled_leaves(joining: bool) -> None:
+    script = Script(rebalance_timeout_ms=20_000, session_timeout_ms=60_000)
+    if joining:  # it stalls while JoinGroup is in flight
+        script.find()
+        script.give(Stalled())
+        script.wait(21_000)
+        script.join(leader="other")
+    else:
+        script.settle()
+        script.give(Stalled())
+        script.wait(19_999)
+        assert m.LeaveGroupRequest not in script.kinds()
+    script.wait(1)
+    assert script.request(m.LeaveGroupRequest).members[0].reason == "consumer poll timeout has expired."
+    assert (script.member.member_id, script.member.owned) == ("", frozenset())
+    script.give(Polled())
+    assert script.request(m.JoinGroupRequest).member_id == ""
+
+
+def test_an_application_may_stall_while_it_revokes() -> None:
+    script = Script(rebalance_timeout_ms=20_000, session_timeout_ms=60_000)
+    script.settle()
+    script.wait(3_000)
+    script.answer(m.HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+    script.give(Stalled())
+    assert Lost(frozenset(PARTITIONS)) in script.wait(20_000)
+
+
+def test_a_subscription_may_match_no_topic() -> None:
+    script = Script()
+    script.give(Subscribe(()))
+    script.find()
+    assert EMBEDDED.decode_subscription(script.request(m.JoinGroupRequest).protocols[0].metadata, None).topics == []
+
+
+class Garbled(JsonEmbedded):
+    def decode_subscription(self, data: bytes, instance_id: str | None) -> MemberSubscription:
+        raise DecodeError("truncated", 0, "ConsumerProtocolSubscription", "2 bytes of version are needed")
+
+    def decode_assignment(self, data: bytes) -> MemberAssignment:
+        raise DecodeError("truncated", 0, "ConsumerProtocolAssignment", "2 bytes of version are needed")
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_bytes_of_others_that_cannot_be_read_are_reported(leads: bool) -> None:
+    script = Script()
+    script.member._embedded = Garbled()
+    if leads:
+        _leads(script)
+    else:
+        script.find()
+        script.join(leader="other")
+        script.sync()
+    unreadable = script.effects[0]
+    assert isinstance(unreadable, Unreadable)
+    assert (unreadable.protocol, "2 bytes of version" in unreadable.detail) == ("range", True)
+    assert script.request(m.LeaveGroupRequest)
+    assert script.member.state is MemberState.UNJOINED
+
+
+def test_a_protocol_that_was_not_offered_fails_the_member() -> None:
+    script = Script()
+    script.find()
+    script.join(protocol="unheard-of")
+    assert script.effects == [Failed(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)]
+
+
+def test_an_unknown_error_fails_the_member() -> None:
+    script = Script()
+    script.find()
+    assert script.answer(m.JoinGroupResponse(error_code=999)) == [Failed(ErrorCode.UNKNOWN_SERVER_ERROR)]
+
+
+def test_an_empty_answer_to_find_coordinator_means_another_try() -> None:
+    script = Script()
+    assert script.answer(m.FindCoordinatorResponse(coordinators=[])) == []
+    script.wait(100)
+    script.find()
+
+
+def test_offsets_that_an_answer_leaves_out_are_asked_for_again() -> None:
+    script = Script()
+    script.find()
+    script.join(leader="other")
+    script.sync(PARTITIONS[:2])
+    assert script.fetched({PARTITIONS[0]: 5}) == [Fetched({PARTITIONS[0]: 5})]
+    assert script.answer(m.OffsetFetchResponse(groups=[])) == []
+    script.wait(100)
+    assert script.fetched({PARTITIONS[1]: 6}) == [Fetched({PARTITIONS[1]: 6})]
+
+
+def test_a_commit_that_the_answer_leaves_out_is_refused() -> None:
+    script = _joined()
+    script.give(Commit({PARTITIONS[0]: 3, PARTITIONS[1]: 4}, 17))
+    assert script.answer(_answer_to_commit(0)) == [
+        Committed({PARTITIONS[0]: 3}, 17),
+        NotCommitted({PARTITIONS[1]: 4}, ErrorCode.UNKNOWN_SERVER_ERROR, 17),
+    ]
