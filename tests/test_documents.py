@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,18 +14,23 @@ from kcoord_wire.cli.main import build_parser, main
 ROOT = Path(__file__).resolve().parent.parent
 FILES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 TEXTS = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in FILES}
-# Each of these is run as one script; docs/codec.md, docs/spark.md and docs/recording-format.md have tests of their own.
+# Each of these is run as one script, and the tests in it are called; docs/codec.md, docs/spark.md and
+# docs/recording-format.md have tests of their own.
 SCRIPTS = {
     "README.md": ("session_timeout_ms", "new member rdkafka /127.0.0.1 stable"),
     "docs/coordinator.md": ("127.0.0.1:",),
     "docs/simulation.md": ("session timeout",),
+    "docs/virtual-loop.md": (),
 }
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_examples_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     script = "\n".join(re.findall(r"```python\n(.*?)```", TEXTS[name], re.S))
-    exec(compile(script, name, "exec"), {})
+    names: dict[str, Any] = {}
+    exec(compile(script, name, "exec"), names)
+    for test in [value for each, value in names.items() if each.startswith("test_")]:
+        test()
     out = capsys.readouterr().out
     assert [expected for expected in SCRIPTS[name] if expected not in out] == []
 

@@ -45,7 +45,9 @@ MAY_IMPORT = {
     | PROTOCOL,
     "consumer": {"machines", "net", "records"} | PROTOCOL,
     "simulation": {"disk", "machines"} | DATA,
-    "simulation.group": {"simulation", "machines", "coordinator", "coordinator.core", "coordinator.log", "consumer"}
+    "simulation.virtual_loop": {"simulation"} | DATA,
+    "simulation.group": {"simulation", "simulation.virtual_loop", "disk", "machines", "consumer"}
+    | {"coordinator", "coordinator.core", "coordinator.log", "coordinator.topics"}
     | PROTOCOL,
     "forensics": {"forensics.sources", "forensics.exchanges", "forensics.wire", "forensics.log", "forensics.detectors"}
     | DATA,

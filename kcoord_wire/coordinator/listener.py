@@ -46,7 +46,7 @@ class Listener:
     :param make: makes a connection that this listener owns
     :ivar limits: of each connection, and of all together
     :ivar metrics: counts connections
-    :ivar connections: those that are open
+    :ivar connections: those that are open, oldest first; the values are None
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Listener:
     ) -> None:
         self.limits = limits
         self.metrics = metrics
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}  # in order, so that a simulation repeats
         self.new_connection = partial(make, self)
         self._users = users
         self._most = limits.max_connections
@@ -167,7 +167,7 @@ class Listener:
     def opened(self, connection: Connection) -> None:
         """Count a connection whose client has connected."""
         self._handshakes.pop(connection, None)
-        self.connections.add(connection)
+        self.connections[connection] = None
         self.metrics.connections += 1
         self.metrics.accepted += 1
         if len(self.connections) > self._most or self._is_closed:
@@ -177,7 +177,7 @@ class Listener:
 
     def lost(self, connection: Connection) -> None:
         """Forget a connection that has ended."""
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         self.metrics.connections -= 1
         self.hold(connection, 0)
 
