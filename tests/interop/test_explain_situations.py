@@ -28,7 +28,7 @@ from kcoord_wire.forensics.model import Cause, GroupHistory, Rebalance
 from kcoord_wire.recorder.proxy import Recorder
 from tests.support.clients.java import java_client
 from tests.support.clients.life_cycle import Figures, at_once
-from tests.support.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, PATIENCE, Client, Member
+from tests.support.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, KCOORD, PATIENCE, Client, Member
 from tests.support.kafka_broker import KAFKA, KafkaBroker, create_topics
 from tests.support.wire import Wire
 
@@ -258,7 +258,7 @@ def _remove(stage: Stage, instance_id: str) -> None:
 
 
 def changes(stage: Stage, library: str) -> Figures:
-    key = "metadata_max_age_ms" if library == "java" else "topic_metadata_refresh_interval_ms"
+    key = "topic_metadata_refresh_interval_ms" if library == "confluent" else "metadata_max_age_ms"
     first = stage.joins(library, "first", **{key: 1000})
     stage.settles(first=4)
     second = stage.joins(library, "second", **{key: 1000})
@@ -267,7 +267,7 @@ def changes(stage: Stage, library: str) -> Figures:
     stage.settles(first=2, second=6)
     _add_partitions(stage.broker, stage.topic, 6)
     stage.settles(first=3, second=7)
-    if library == "java":
+    if library in REASONS:
         stage.again(second, lambda: first.command("rebalance", reason="the leader wants it"))
         stage.again(first, lambda: second.command("rebalance", reason="the follower wants it"))
         stage.settles(first=3, second=7)
@@ -441,9 +441,20 @@ ANY = "whatever it is"
 """Where it depends on who comes back first."""
 
 
+REASONS: dict[str, dict[str, str]] = {
+    "java": {},
+    "kcoord": {
+        "need to re-join with the given member-id": "a member id was given",
+        "cached metadata has changed": "the topics have changed",
+        "need to revoke partitions and re-join": "partitions were given up",
+    },
+}
+"""The libraries that give reasons (KIP-800), and their words where they are not Java's."""
+
+
 def stated(library: str, text: str) -> str | None:
-    """The reason that a client gives, if its library gives any (KIP-800)."""
-    return text if library == "java" else None
+    """The reason that a client gives, if its library gives any."""
+    return REASONS[library].get(text, text) if library in REASONS else None
 
 
 def comes(library: str, client: str, **more: Any) -> Expected:
@@ -473,15 +484,16 @@ def standstill(library: str) -> list[Expected]:
     return [*start, *ends(library, "second", "first")]
 
 
-def statics() -> list[Expected]:
-    """A static member needs no second join for its id, so that even Java's states no reason."""
+def statics(library: str) -> list[Expected]:
+    """A static member needs no second join for its id, so that Java's states no reason."""
+    comes = partial(Expected, Cause.NEW_MEMBER, reason="subscription has changed" if library == "kcoord" else None)
     removed = partial(Expected, Cause.MEMBER_LEFT, why="left", reason="the host is taken out of service")
     return [
-        Expected(Cause.NEW_MEMBER, "other"),
-        Expected(Cause.NEW_MEMBER, "restarted"),
-        Expected(Cause.STATIC_REPLACED, "restarted"),
+        comes("other"),
+        comes("restarted"),
+        replace(comes("restarted"), cause=Cause.STATIC_REPLACED),
         Expected(Cause.SESSION_EXPIRED, "restarted", "session timeout"),
-        Expected(Cause.NEW_MEMBER, "restarted"),
+        comes("restarted"),
         removed("restarted"),
         removed("other", outcome="empty", cooperative=None),
     ]
@@ -494,7 +506,7 @@ def changed(library: str) -> list[Expected]:
         Expected(Cause.SUBSCRIPTION_CHANGED, "second", reason=stated(library, "subscription has changed")),
         Expected(Cause.TOPICS_CHANGED, "first", reason=stated(library, "cached metadata has changed")),
     ]
-    if library == "java":
+    if library in REASONS:
         found.append(Expected(Cause.LEADER_REJOINED, "first", reason="the leader wants it"))
         found.append(
             Expected(Cause.SUBSCRIPTION_CHANGED, "second", reason="the follower wants it")
@@ -552,14 +564,16 @@ def survived(library: str) -> list[Expected]:
     return [comes(library, "first"), comes(library, "second"), *ends(library, "second", "first")]
 
 
-LIBRARIES = ("java", "confluent", "kafka-python", "aiokafka")
+LIBRARIES = ("java", "confluent", "kafka-python", "aiokafka", "kcoord")
+EXACT = ("java", "confluent", "kcoord")
+"""The libraries that do all of what the situations ask for."""
 Situation = tuple[Callable[..., Figures], str, list[Expected]]
 PLAYED: dict[str, Situation] = {
     **{f"poll-{library}": (polls_too_late, library, late_poll(library)) for library in LIBRARIES},
     **{f"stop-{library}": (stands_still, library, standstill(library)) for library in LIBRARIES},
-    **{f"static-{library}": (static, library, statics()) for library in ("java", "confluent")},
-    **{f"changes-{library}": (changes, library, changed(library)) for library in ("java", "confluent")},
-    **{f"late-{library}": (commits_late, library, late_commit(library)) for library in ("java", "confluent")},
+    **{f"static-{library}": (static, library, statics(library)) for library in EXACT},
+    **{f"changes-{library}": (changes, library, changed(library)) for library in EXACT},
+    **{f"late-{library}": (commits_late, library, late_commit(library)) for library in EXACT},
     "unsubscribed": (unsubscribes, "confluent", [*RESUMED, *ends("confluent", "second", "first")]),
     "migration": (migrates, "java", MIGRATION),
     "full": (overflows, "confluent", [*THREE, *ends("confluent", "first", "second", "third")]),
@@ -570,7 +584,7 @@ NEWER = {"modern-confluent"}
 """Played on a newer broker: librdkafka speaks ConsumerGroupHeartbeat from version 1, which Kafka 3.9 does not have; it
 sends nothing at all there, and says nothing."""
 LOST: dict[str, Situation] = {
-    **{f"lost-stable-{x}": (loss_of_a_stable_group, x, survived(x)) for x in ("java", "confluent")},
+    **{f"lost-stable-{x}": (loss_of_a_stable_group, x, survived(x)) for x in EXACT},
     **{
         f"lost-join-{library}": (
             loss_of_a_join,
@@ -586,7 +600,7 @@ LOST: dict[str, Situation] = {
                 *ends(library, "second", "first"),
             ],
         )
-        for library in ("java", "confluent")
+        for library in EXACT
     },
     "lost-member": (
         loss_of_members,
@@ -626,6 +640,7 @@ def play(folder: Path, classes: Path, names: Sequence[str]) -> Explained:
         "confluent": CONFLUENT,
         "kafka-python": KAFKA_PYTHON,
         "aiokafka": AIOKAFKA,
+        "kcoord": KCOORD,
     }
     losing = [name for name in names if name in LOST]
     kept = [name for name in names if name in PLAYED and name not in NEWER]
@@ -712,6 +727,12 @@ def test_the_recording_shows_what_was_done(name: str, explained: Explained) -> N
     assert found == expected
 
 
+def test_members_are_named_by_their_software(explained: Explained) -> None:
+    for library, software in (("java", f"apache-kafka-java {KAFKA}"), ("kcoord", f"kcoord-wire {kw.__version__}")):
+        for name in (f"poll-{library}", f"lost-stable-{library}"):
+            assert {member.software for member in explained.wire[name].members} == {software}
+
+
 @pytest.mark.parametrize("name", [*PLAYED, *LOST])
 def test_the_log_shows_the_same_generations(name: str, explained: Explained) -> None:
     wire = {
@@ -743,4 +764,5 @@ def test_findings(explained: Explained) -> None:
         ("migration", "mixed_assignors", "outsider"),
         ("late-java", "commit_after_revoke", "first"),
         ("late-confluent", "commit_after_revoke", "first"),
+        ("late-kcoord", "commit_after_revoke", "first"),
     }
