@@ -256,18 +256,26 @@ class _History:
 
 def smaller(case: Case) -> Iterator[Case]:
     """Yield smaller groups: a member, a topic, a partition, a claim, a name fewer; the largest steps first."""
-    for member_id in case.members if len(case.members) > 1 else ():
-        yield replace(case, members={each: has for each, has in case.members.items() if each != member_id})
+    for members in _without_one(case.members):
+        if members:
+            yield replace(case, members=members)
+    for counts in _without_one(case.partitions_per_topic):
+        yield replace(case, partitions_per_topic=counts)
     for topic, count in case.partitions_per_topic.items():
-        without = {each: size for each, size in case.partitions_per_topic.items() if each != topic}
-        yield replace(case, partitions_per_topic=without)
-        for fewer in {count // 2, count - 1} - {0, count, -1}:
+        for fewer in {count // 2, max(count - 1, 0)} - {0, count}:
             yield replace(case, partitions_per_topic={**case.partitions_per_topic, topic: fewer})
     if case.racks:
         yield replace(case, racks={})
+    for racks in _without_one(case.racks):
+        yield replace(case, racks=racks)
     for member_id, member in case.members.items():
         for less in _simpler(member):
             yield replace(case, members={**case.members, member_id: less})
+
+
+def _without_one(mapping: Mapping[str, T]) -> Iterator[dict[str, T]]:
+    for name in mapping:
+        yield {each: value for each, value in mapping.items() if each != name}
 
 
 def _simpler(member: MemberSubscription) -> Iterator[MemberSubscription]:
@@ -279,8 +287,9 @@ def _simpler(member: MemberSubscription) -> Iterator[MemberSubscription]:
         yield replace(member, topics=[each for each in member.topics if each != topic])
     if not member.owned and member.generation >= 0:
         yield replace(member, generation=-1)
+    for owned in _without_one(member.owned):
+        yield replace(member, owned=owned)
     for topic, numbers in member.owned.items():
-        yield replace(member, owned={each: has for each, has in member.owned.items() if each != topic})
         if len(numbers) > 1:
             for number in numbers:
                 fewer: Collection[int] = [each for each in numbers if each != number]
