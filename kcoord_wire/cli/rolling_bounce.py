@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any, Final
 
 from kcoord_wire.cli.arguments import UsageError, add_command, argument, parse_positive
+from kcoord_wire.cli.captured_group import CapturedGroup, Origin, captured_group, print_origins
 from kcoord_wire.cli.output import complain, print_json, print_table, styled, table
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ examples:
       state stores of half a second each, restored beside the work as Kafka Streams does
   kcoord simulate rolling-bounce --protocol cooperative --json --plot deploy.svg
       one protocol, as JSON, and its throughput over time as a plot
+  kcoord simulate rolling-bounce --from trace.pcap --group billing --down-ms 8000
+      a group as a capture shows it, and what its deploy would cost with each protocol
 """
 
 _NUMBERS: Final = (  # option, field of the workload, help; the defaults are the workload's
@@ -71,6 +75,16 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
         metavar="[TOPIC=]COUNT",
         help="of a topic; may be repeated (default: 200)",
     )
+    command.add_argument(
+        "--from",
+        dest="sources",
+        action="append",
+        metavar="FILE",
+        help="a capture, a recording or a folder of them: members, partitions, timeouts and times of revocations are "
+        "those of the group in it, as far as no option says otherwise; may be repeated",
+    )
+    command.add_argument("--group", metavar="ID", help="which group of --from, if there are several")
+    command.add_argument("--port", type=int, action="append", help="only this port of a broker in --from")
     command.add_argument("--protocol", choices=(*PROTOCOLS, "all"), default="all", help="(default: all)")
     for option, field, text in _NUMBERS:
         command.add_argument(option, dest=field, type=argument(_ms), metavar="MS", help=text)
@@ -131,18 +145,21 @@ def _plot_path(text: str) -> Path:
     return path
 
 
-def _workload(args: argparse.Namespace, taken: Mapping[str, Any]) -> BounceWorkload:
-    """The workload of the arguments; what they leave open is as `taken`, or the default."""
+def _given(args: argparse.Namespace) -> dict[str, Any]:
+    """The fields of the workload that the arguments set."""
+    names = ["members", "opens_aside", "rate_per_s", "capacity_per_s", *(field for _, field, _ in _NUMBERS)]
+    given = {name: value for name in names if (value := getattr(args, name)) is not None}
+    return given | ({"topics": _topics(args.partitions)} if args.partitions else {})
+
+
+def _workload(fields: Mapping[str, Any]) -> BounceWorkload:
+    """The workload with these fields; the capacity of an instance is twice its share if it is not given."""
     from kcoord_wire.simulation.group.rolling_bounce import BounceWorkload
 
-    fields = dict(taken)
-    if args.partitions:
-        fields["topics"] = _topics(args.partitions)
-    names = ["members", "opens_aside", "rate_per_s", "capacity_per_s", *(field for _, field, _ in _NUMBERS)]
-    fields |= {name: value for name in names if (value := getattr(args, name)) is not None}
-    workload = BounceWorkload(**fields | {"capacity_per_s": 1.0})
-    share = workload.rate_per_s * workload.partition_count / workload.members
-    return BounceWorkload(**{"capacity_per_s": 2 * share} | fields)
+    workload = BounceWorkload(**fields)
+    if "capacity_per_s" in fields:
+        return workload
+    return replace(workload, capacity_per_s=2 * workload.rate_per_s * workload.partition_count / workload.members)
 
 
 def _topics(pairs: Sequence[tuple[str, int]]) -> dict[str, int]:
@@ -158,19 +175,47 @@ def _topics(pairs: Sequence[tuple[str, int]]) -> dict[str, int]:
 def _run(args: argparse.Namespace) -> None:
     from kcoord_wire.simulation.group.rolling_bounce import simulate_bounce
 
-    workload = _workload(args, {})
+    given = _given(args)
+    if not args.sources and (args.group is not None or args.port is not None):
+        raise UsageError("--group and --port belong to --from")
+    group = captured_group(args.sources, args.group, args.port) if args.sources else None
+    workload = _workload((group.fields if group else {}) | given)
     names = PROTOCOLS if args.protocol == "all" else (args.protocol,)
     results = [simulate_bounce(workload, name, args.seed) for name in names]
     if args.plot is not None:
         from kcoord_wire.report.page.plots import write_plot
 
         write_plot(throughput_plot(results), args.plot)
-    if args.json:
-        print_json({"workload": asdict(workload), "seed": args.seed, "results": [asdict(each) for each in results]})
-    else:
-        _print(workload, results)
+    show = _print_as_json if args.json else _print_as_tables
+    show(args.seed, workload, results, group, group.origins(workload, given) if group else [])
     for note in _notes(workload, results):
         complain(note)
+
+
+def _print_as_json(
+    seed: int,
+    workload: BounceWorkload,
+    results: Sequence[BounceResult],
+    group: CapturedGroup | None,
+    origins: Sequence[Origin],
+) -> None:
+    found = {"workload": asdict(workload), "seed": seed, "results": [asdict(each) for each in results]}
+    if group is not None:
+        fields = [origin._asdict() for origin in origins]
+        found["from"] = {"group": group.group_id, "protocol": group.protocol, "fields": fields}
+    print_json(found)
+
+
+def _print_as_tables(
+    _seed: int,
+    workload: BounceWorkload,
+    results: Sequence[BounceResult],
+    group: CapturedGroup | None,
+    origins: Sequence[Origin],
+) -> None:
+    if group is not None:
+        print_origins(group, origins)
+    _print_results(workload, results, now=group.protocol if group else "")
 
 
 def _notes(workload: BounceWorkload, results: Sequence[BounceResult]) -> list[str]:
@@ -205,7 +250,7 @@ _COLUMNS: Final[Sequence[tuple[str, Callable[[BounceResult], str]]]] = (
 )
 
 
-def _print(workload: BounceWorkload, results: Sequence[BounceResult]) -> None:
+def _print_results(workload: BounceWorkload, results: Sequence[BounceResult], now: str) -> None:
     topics = ", ".join(f"{topic} ({count})" for topic, count in workload.topics.items())
     aside = "beside the work" if workload.opens_aside else "in the listener"
     title = (
@@ -217,22 +262,22 @@ def _print(workload: BounceWorkload, results: Sequence[BounceResult]) -> None:
     eager = next((each.pause_partition_ms for each in results if each.label == "eager"), None)
     for result in results:
         ratio = f"1 / {eager / result.pause_partition_ms:.1f}" if eager and result.pause_partition_ms else "-"
-        made.add_row(*(styled(text(result)) for _, text in _COLUMNS), styled(ratio))
+        label, *rest = (text(result) for _, text in _COLUMNS)
+        made.add_row(styled(f"{label} (now)" if label == now else label), *map(styled, rest), styled(ratio))
     print_table(made)
 
 
 def throughput_plot(results: Sequence[BounceResult]) -> LinePlot:
-    """Throughput per instance over time: mean of the instances; with a single result also minimum and maximum."""
+    """Throughput per instance over time: the mean of the instances; of one result also the standard deviation."""
     from kcoord_wire.report.page.plots import LinePlot, Series
 
     series = []
     for result in results:
         rates = list(zip(*(cost.throughput for cost in result.instances.values()), strict=True))
-        times = [at / 1_000 for at in result.times_ms]
-        band = [(at, min(each), max(each)) for at, each in zip(times, rates, strict=True)] if len(results) == 1 else []
-        mean = [(at, sum(each) / len(each)) for at, each in zip(times, rates, strict=True)]
-        series.append(Series(result.label, mean, band))
-    what = f" ({results[0].label}; mean, least and most of the instances)" if len(results) == 1 else ""
+        mean = [(at / 1_000, fmean(each)) for at, each in zip(result.times_ms, rates, strict=True)]
+        spread = [(x, max(y - pstdev(each), 0), y + pstdev(each)) for (x, y), each in zip(mean, rates, strict=True)]
+        series.append(Series(result.label, mean, spread if len(results) == 1 else []))
+    what = f", {results[0].label}: mean and standard deviation" if len(results) == 1 else ""
     return LinePlot(
         title=f"Throughput during a rolling bounce of {len(results[0].instances)} instances{what}",
         x_title="time since the first stop (s)",

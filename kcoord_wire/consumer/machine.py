@@ -190,6 +190,11 @@ class MemberMachine:
         """Whether it is in a generation with its assignment, and has no reason to rejoin."""
         return self.state is events.MemberState.STABLE and self._rejoin_for is None
 
+    @property
+    def has_offsets(self) -> bool:
+        """Whether the committed offsets of all its partitions are known."""
+        return not self._unfetched
+
     def handle(self, event: events.MemberEvent, now: int) -> list[events.MemberEffect]:
         """Take in one event, do what is due, and return the effects; see `machines.Machine`."""
         self._now = now

@@ -50,6 +50,9 @@ TABLES: Final[Mapping[str, type]] = {"groups": GroupSummary, **_LISTS}
 Progress = Callable[[str, int, int], None]
 """Called with the source, how many bytes of all sources are done, and how many there are."""
 
+Look = Callable[[GroupHistory, pa.Table], None]
+"""Called with the history of a group, and its rows of `Exchange`."""
+
 
 @dataclass(slots=True)
 class Analysis:
@@ -71,6 +74,7 @@ def analyze(
     ports: Collection[int] | None = None,
     groups: Collection[str] | None = None,
     progress: Progress | None = None,
+    look: Look | None = None,
 ) -> Analysis:
     """Return the histories of all groups in captures, recordings and log segments.
 
@@ -78,13 +82,14 @@ def analyze(
     :param ports: the brokers' ports, for captures; None to detect them
     :param groups: only these
     :param progress: called while the sources are read, and once at the end
+    :param look: called with the history of each group on the wire and its exchanges
     :raises SourceError: a path has nothing that can be read
     :raises OSError: a source cannot be read
     """
     sources = find_sources(paths)
     total = sum(source.path.stat().st_size for source in sources)
     matcher = Matcher()
-    collected = Collected(groups)
+    collected = Collected(groups, look)
     done = frames = 0
     for source in sources:
         size = source.path.stat().st_size
@@ -125,9 +130,11 @@ class Collected:
     """Keeps what is read until the sources end.
 
     :param groups: only these; None for all
+    :param look: see `analyze`
     """
 
-    def __init__(self, groups: Collection[str] | None) -> None:
+    def __init__(self, groups: Collection[str] | None, look: Look | None = None) -> None:
+        self._look = look
         self._groups = None if groups is None else pa.array(sorted(groups), pa.string())
         self._exchanges: list[pa.RecordBatch] = []
         self._topics: list[pa.RecordBatch] = []
@@ -162,6 +169,8 @@ class Collected:
         for rows in by_group(name_topics(exchanges, topics), exchanges["group_id"]):
             history = wire_history(rows, sightings)
             history.findings = detect(history, rows)
+            if self._look is not None:
+                self._look(history, rows)
             yield history
 
     def _of_log(self, records: pa.Table) -> Iterator[GroupHistory]:

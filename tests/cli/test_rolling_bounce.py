@@ -71,7 +71,7 @@ def test_the_plot_shows_throughput_over_time(kcoord: Run, tmp_path: Path) -> Non
     assert text.count('aria-roledescription="area mark"') == 0
     assert kcoord(*SMALL, "--protocol", "eager", "--plot", str(tmp_path / "one.svg"))[0] == 0
     one = (tmp_path / "one.svg").read_text("utf-8")
-    assert "(eager; mean, least and most of the instances)" in one
+    assert "of 3 instances, eager: mean and standard deviation" in one
     assert one.count('aria-roledescription="area mark"') == 1
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from kcoord_wire.forensics.model import NS_PER_MS
 from kcoord_wire.forensics.sources.frames import read_frames
 from kcoord_wire.recorder.recording import RecordingWriter
 
-__all__ = ["record_capture"]
+__all__ = ["record_capture", "recording_tap"]
 
 
 def record_capture(folder: Path, capture: Path, **options: Any) -> None:
@@ -27,3 +29,20 @@ def record_capture(folder: Path, capture: Path, **options: Any) -> None:
                 writer.closed(numbers[name], row["time_ns"])
             else:
                 writer.frame(numbers[name], row["direction"], row["frame"], row["time_ns"])
+
+
+def recording_tap(writer: RecordingWriter) -> Callable[[int, str, str, bytes], None]:
+    """Return the tap of a virtual cluster that writes what it sees into a recording."""
+    numbers: dict[str, int] = {}
+
+    def tap(time_ms: int, connection: str, direction: str, frame: bytes) -> None:
+        time_ns = time_ms * NS_PER_MS
+        if direction == "opened":
+            numbers[connection] = len(numbers)
+            writer.opened(numbers[connection], connection, time_ns)
+        elif direction == "closed":
+            writer.closed(numbers[connection], time_ns)
+        else:
+            writer.frame(numbers[connection], direction, frame, time_ns)
+
+    return tap

@@ -412,9 +412,10 @@ class Cluster:
         return self._members.owners()
 
     def is_busy(self, name: str) -> bool:
-        """Whether a consumer's application opens or closes partitions, or is about to."""
+        """Whether a consumer's application opens or closes partitions, is about to, or does not know where to begin."""
         process = self._process(name)
-        return process.is_working and (bool(process.opening) or process.listeners > 0)
+        is_waiting = process.listeners > 0 or bool(process.opening) or not process.member.has_offsets
+        return process.is_working and is_waiting
 
     def idle_ms(self) -> Idle:
         """Return how long partitions had no holder, summed over the partitions, since each first had one."""
