@@ -18,12 +18,12 @@ from itertools import chain, islice
 from kcoord_wire.assignors.model import Partitions
 from kcoord_wire.assignors.nearness import Nearness
 
-__all__ = ["assign_afresh", "share_out"]
+__all__ = ["deal_in_turn", "share_out"]
 
 _Given = dict[str, Sequence[int]]
 
 
-def assign_afresh(counts: Mapping[str, int], members: int) -> list[Partitions]:
+def deal_in_turn(counts: Mapping[str, int], members: int) -> list[_Given]:
     """Deal the partitions of all topics to the members in turn; return what each has.
 
     A member's partitions of a topic are a `range`, and members and topics share them: a million partitions are one
@@ -43,7 +43,7 @@ def assign_afresh(counts: Mapping[str, int], members: int) -> list[Partitions]:
                 mine.update(dict.fromkeys(topics, numbers))
             else:
                 mine[topic] = numbers
-    return [*given]
+    return given
 
 
 class _Slices:
@@ -127,6 +127,7 @@ def _give_up(
         most = max(excess.values())
         fullest = [topic for topic, amount in excess.items() if amount == most]
         if surplus < len(fullest):
+            fullest.sort()
             fullest.sort(key=lambda topic: len(given_up[topic]))
             del fullest[surplus:]
         # Down to the next topics' level at once: a member may hold 100,000 partitions of one topic.

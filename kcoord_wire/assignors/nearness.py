@@ -17,8 +17,9 @@ class Nearness:
     :ivar rack_of: by member: its rack; None if it has none
     """
 
-    def __init__(self, counts: Mapping[str, int], racks: Racks, rack_of: Sequence[str | None]) -> None:
-        self.rack_of = rack_of
+    def __init__(self, counts: Mapping[str, int], member_racks: Sequence[str | None], racks: Racks) -> None:
+        self.rack_of = [rack or None for rack in member_racks]
+        self._any_rack = any(self.rack_of)
         self._counts = counts
         self._racks = racks
         self._near: dict[tuple[str, str], frozenset[int]] = {}
@@ -30,13 +31,16 @@ class Nearness:
         """Return None if racks make no difference: no member is in a rack of a replica, or all partitions have replicas
         in the same racks. Source: kafka/clients `AbstractPartitionAssignor.useRackAwareAssignment`.
         """
-        rack_of = [rack or None for rack in member_racks]
-        if not racks or not any(rack_of):
-            return None
-        near = cls(counts, racks, rack_of)
-        sets = {near.replicas(topic, number) for topic, count in counts.items() for number in range(count)}
+        near = cls(counts, member_racks, racks)
+        return near if near.matter(counts, range(len(member_racks))) else None
+
+    def matter(self, topics: Iterable[str], members: Iterable[int]) -> bool:
+        """Whether racks make a difference when these topics are assigned to these members."""
+        if not self._racks or not self._any_rack:
+            return False
+        sets = {self.replicas(topic, number) for topic in topics for number in range(self._counts[topic])}
         everywhere = frozenset[str]().union(*sets)
-        return near if everywhere & set(rack_of) and sets != {everywhere} else None
+        return sets != {everywhere} and not everywhere.isdisjoint(self.rack_of[member] or "" for member in members)
 
     def replicas(self, topic: str, number: int) -> frozenset[str]:
         """Return the racks of a partition's replicas; none if they are unknown."""

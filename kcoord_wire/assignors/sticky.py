@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from kcoord_wire.assignors import claims
-from kcoord_wire.assignors.equal import assign_afresh, share_out
+from kcoord_wire.assignors.equal import deal_in_turn, share_out
 from kcoord_wire.assignors.leveling import level
 from kcoord_wire.assignors.model import NO_RACKS, Assignment, MemberSubscription, Partitions, Racks, in_order
 from kcoord_wire.assignors.nearness import Nearness
@@ -101,7 +101,7 @@ def _balance(
     elif any(holdings.held) or near is not None:
         given, in_use = share_out(counts, holdings.held, holdings.free, near)
     else:
-        given = assign_afresh(counts, len(order))
+        given = [*deal_in_turn(counts, len(order))]
     for topic, numbers in holdings.claimed.items():
         in_use.setdefault(topic, set()).update(numbers)
     by_member = dict(zip(order, given, strict=True))

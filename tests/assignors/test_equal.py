@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcoord_wire.assignors import Partitions
-from kcoord_wire.assignors.equal import assign_afresh, share_out
+from kcoord_wire.assignors.equal import deal_in_turn, share_out
 from kcoord_wire.assignors.nearness import Nearness
 
 COUNTS = st.lists(st.integers(1, 25), min_size=1, max_size=6).map(lambda each: {f"t{n}": c for n, c in enumerate(each)})
@@ -24,7 +24,7 @@ def all_of(given: list[Partitions]) -> list[tuple[str, int]]:
 
 @given(counts=COUNTS, members=st.integers(1, 12))
 def test_afresh_all_and_each_topic_are_even(counts: dict[str, int], members: int) -> None:
-    given = assign_afresh(counts, members)
+    given = deal_in_turn(counts, members)
     assert all_of(given) == sorted((topic, number) for topic, count in counts.items() for number in range(count))
     assert max(loads(given)) - min(loads(given)) <= 1
     for topic in counts:
@@ -34,14 +34,14 @@ def test_afresh_all_and_each_topic_are_even(counts: dict[str, int], members: int
 
 
 def test_a_million_partitions_share_their_numbers() -> None:
-    given = assign_afresh({f"t{number}": 2_000 for number in range(50)}, 200)
+    given = deal_in_turn({f"t{number}": 2_000 for number in range(50)}, 200)
     assert len({id(numbers) for mine in given for numbers in mine.values()}) == 200
 
 
 @given(counts=COUNTS, before=st.integers(1, 9), members=st.integers(1, 9), stay=st.integers(0, 9))
 def test_only_the_surplus_moves(counts: dict[str, int], before: int, members: int, stay: int) -> None:
     """Of the members of a balanced group some stay, and new ones join."""
-    held = [*assign_afresh(counts, before)[:stay], *[{}] * members]
+    held = [*deal_in_turn(counts, before)[:stay], *[{}] * members]
     mine = set(all_of(held))
     free = {topic: [n for n in range(count) if (topic, n) not in mine] for topic, count in counts.items()}
     given, given_up = share_out(counts, held, free, None)
@@ -58,14 +58,14 @@ def test_only_the_surplus_moves(counts: dict[str, int], before: int, members: in
 
 def test_a_newcomer_gets_some_of_each_topic() -> None:
     counts = {f"t{number}": 30 for number in range(10)}
-    given, _ = share_out(counts, [*assign_afresh(counts, 30), {}], {}, None)
+    given, _ = share_out(counts, [*deal_in_turn(counts, 30), {}], {}, None)
     assert {topic: len(numbers) for topic, numbers in given[-1].items()} == dict.fromkeys(list(given[-1]), 1)
     assert loads(given[-1:]) == [9]
 
 
 def test_the_partitions_of_a_leaver_are_spread() -> None:
     counts = {"a": 12, "b": 12}
-    held = assign_afresh(counts, 4)
+    held = deal_in_turn(counts, 4)
     left = held.pop()
     given, given_up = share_out(counts, held, left, None)
     assert given_up == {}
