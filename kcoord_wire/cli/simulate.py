@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kcoord_wire.cli import rolling_bounce
+from kcoord_wire.cli import rolling_bounce, simulate_bug
 from kcoord_wire.cli.arguments import add_command, argument, parse_positive
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ examples:
       one seed again
   kcoord simulate rolling-bounce --members 10 --partitions 200
       what a deploy would cost (see kcoord simulate rolling-bounce --help)
+  kcoord simulate bug --list
+      known bugs of client libraries, played (see kcoord simulate bug --help)
 """
 
 
@@ -57,7 +59,9 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     command.add_argument(
         "--jobs", type=argument(parse_positive), default=os.cpu_count() or 1, help="processes (default: one per core)"
     )
-    rolling_bounce.add_parser(command.add_subparsers(metavar="SCENARIO"))
+    scenarios = command.add_subparsers(metavar="SCENARIO")
+    rolling_bounce.add_parser(scenarios)
+    simulate_bug.add_parser(scenarios)
 
 
 def _seeds(text: str) -> range:

@@ -20,11 +20,27 @@ from kcoord_wire.extras import require
 from kcoord_wire.forensics.model import Cause, GroupHistory
 
 if TYPE_CHECKING:
-    from kcoord_wire.forensics.analysis import Analysis, analyze, analyze_records, tables_of, write_tables
+    from kcoord_wire.forensics.analysis import (
+        Analysis,
+        analyze,
+        analyze_frames,
+        analyze_records,
+        tables_of,
+        write_tables,
+    )
 
-__all__ = ["Analysis", "Cause", "GroupHistory", "analyze", "analyze_records", "tables_of", "write_tables"]
+__all__ = [
+    "Analysis",
+    "Cause",
+    "GroupHistory",
+    "analyze",
+    "analyze_frames",
+    "analyze_records",
+    "tables_of",
+    "write_tables",
+]
 
-_LAZY: Final = ("Analysis", "analyze", "analyze_records", "tables_of", "write_tables")
+_LAZY: Final = ("Analysis", "analyze", "analyze_frames", "analyze_records", "tables_of", "write_tables")
 
 
 def __getattr__(name: str) -> Any:

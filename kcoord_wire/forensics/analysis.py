@@ -41,7 +41,17 @@ from kcoord_wire.forensics.sources.frames import find_sources, read_frames, read
 from kcoord_wire.forensics.wire.history import wire_history
 from kcoord_wire.forensics.wire.traffic import read_sightings
 
-__all__ = ["TABLES", "Analysis", "Progress", "analyze", "analyze_records", "by_group", "tables_of", "write_tables"]
+__all__ = [
+    "TABLES",
+    "Analysis",
+    "Progress",
+    "analyze",
+    "analyze_frames",
+    "analyze_records",
+    "by_group",
+    "tables_of",
+    "write_tables",
+]
 
 _LISTS: Final = {name: get_args(hint)[0] for name, hint in get_type_hints(GroupHistory).items() if name != "group"}
 TABLES: Final[Mapping[str, type]] = {"groups": GroupSummary, **_LISTS}
@@ -111,6 +121,22 @@ def analyze(
     analysis = collected.analysis()
     analysis.losses = [*matcher.losses, *analysis.losses]
     analysis.counts |= {"sources": len(sources), "bytes": total, "frames": frames}
+    return analysis
+
+
+def analyze_frames(batches: Iterable[pa.RecordBatch], *, groups: Collection[str] | None = None) -> Analysis:
+    """Return the histories of all groups in frames that are at hand, such as those of a `simulation.group.wire.Tap`.
+
+    :param batches: rows of `Frame`, those of each connection in order
+    :param groups: only these
+    """
+    matcher = Matcher()
+    collected = Collected(groups)
+    for batch in batches:
+        collected.add_exchanges(*matcher.feed(batch))
+    collected.add_exchanges(*matcher.finish())
+    analysis = collected.analysis()
+    analysis.losses = [*matcher.losses, *analysis.losses]
     return analysis
 
 

@@ -675,6 +675,7 @@ class Finding:
     :ivar threshold: value from which on the detector reports
     :ivar rebalances: numbers of the rebalances concerned
     :ivar evidence: the facts behind it
+    :ivar known_bugs: bugs of the client's version that do this, ``KAFKA-14639``; see `kcoord_wire.client_bugs`
     """
 
     group_id: str
@@ -689,6 +690,7 @@ class Finding:
     threshold: float
     rebalances: list[int]
     evidence: list[Evidence]
+    known_bugs: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)

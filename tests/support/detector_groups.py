@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -15,13 +15,17 @@ from kcoord_wire.forensics.model import (
     Generation,
     GroupHistory,
     GroupSummary,
+    JoinedMember,
+    LeaderAssignment,
     MemberLife,
     Ownership,
     Rebalance,
+    Subscription,
+    TopicPartitions,
     table_of,
 )
 
-__all__ = ["SECOND", "exchange", "generation", "group", "held", "life", "of", "rebalance"]
+__all__ = ["SECOND", "exchange", "generation", "given", "group", "held", "life", "of", "rebalance", "told"]
 
 SECOND = 1_000_000_000
 
@@ -74,6 +78,40 @@ def exchange(api: str, at_s: float, **more: Any) -> Exchange:
         "answered_ns": at + 1000, "error_code": 0, "member_id": "c1-id", "generation_id": 1,
     }  # fmt: skip
     return Exchange(**{**values, **more})
+
+
+Numbers = Mapping[str, Sequence[int]]
+
+
+def told(
+    leader: str,
+    at_s: float,
+    number: int,
+    claims: Mapping[str, tuple[Numbers, int]],
+    assignor: str = "cooperative-sticky",
+    rack: str | None = None,
+) -> Exchange:
+    """A JoinGroup whose response lists the members for the leader, with what each claims and since which generation."""
+    members = [
+        JoinedMember(f"{name}-id", None, Subscription(["orders", "refunds"], _parts(owned), since, rack, b""))
+        for name, (owned, since) in claims.items()
+    ]
+    return exchange(
+        "JoinGroup", at_s, client_id=leader, member_id=f"{leader}-id", given_member_id=f"{leader}-id",
+        new_generation_id=number, assignor=assignor, leader_id=f"{leader}-id", members=members,
+    )  # fmt: skip
+
+
+def given(leader: str, at_s: float, number: int, assigned: Mapping[str, Numbers]) -> Exchange:
+    """The leader's SyncGroup."""
+    assignments = [LeaderAssignment(f"{name}-id", _parts(numbers)) for name, numbers in assigned.items()]
+    return exchange(
+        "SyncGroup", at_s, client_id=leader, member_id=f"{leader}-id", generation_id=number, assignments=assignments
+    )
+
+
+def _parts(numbers: Numbers) -> list[TopicPartitions]:
+    return [TopicPartitions(topic, list(partitions)) for topic, partitions in numbers.items()]
 
 
 def of(detector: str, history: GroupHistory, exchanges: Sequence[Exchange] | None = None) -> list[Finding]:

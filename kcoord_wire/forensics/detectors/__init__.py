@@ -14,16 +14,22 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from kcoord_wire.forensics.detectors import (
+    assigned_not_read,
+    claims,
+    clumped_topic,
     commit_after_revoke,
+    commits_instead_of_joining,
     cooperative_loop,
     flapping_member,
     generation_reset,
+    leader,
     mixed_assignors,
     storm,
     stuck,
     uneven_assignment,
 )
 from kcoord_wire.forensics.detectors.found import Detector
+from kcoord_wire.forensics.detectors.known_bugs import finding_of
 from kcoord_wire.forensics.model import Finding, GroupHistory
 
 if TYPE_CHECKING:
@@ -42,6 +48,13 @@ DETECTORS: Final[Mapping[str, Detector]] = MappingProxyType(
         "uneven_assignment": uneven_assignment.find,
         "mixed_assignors": mixed_assignors.find,
         "commit_after_revoke": commit_after_revoke.find,
+        "two_owners": claims.find_two_owners,
+        "stale_claim": claims.find_stale,
+        "handed_over_early": claims.find_early,
+        "leader_does_not_assign": leader.find,
+        "commits_instead_of_joining": commits_instead_of_joining.find,
+        "assigned_not_read": assigned_not_read.find,
+        "clumped_topic": clumped_topic.find,
     }
 )
 """The detectors, by the name that their findings carry."""
@@ -55,7 +68,7 @@ def findings_of(detector: str, history: GroupHistory, exchanges: pa.Table | None
     :param exchanges: rows of `Exchange` of the group; None where the source is a log
     :raises KeyError: there is no such detector
     """
-    return [Finding(history.group.group_id, detector, *found) for found in DETECTORS[detector](history, exchanges)]
+    return [finding_of(detector, found, history) for found in DETECTORS[detector](history, exchanges)]
 
 
 def detect(history: GroupHistory, exchanges: pa.Table | None = None) -> list[Finding]:

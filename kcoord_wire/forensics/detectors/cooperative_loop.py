@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from kcoord_wire.forensics.detectors.found import Found, first_evidence, only
+from kcoord_wire.forensics.detectors.found import Found, first_evidence, only, subscription_traits
 from kcoord_wire.forensics.detectors.windows import runs
 from kcoord_wire.forensics.model import Cause, GroupHistory
 
@@ -43,4 +43,6 @@ def find(history: GroupHistory, _exchanges: pa.Table | None = None) -> Iterator[
             threshold=float(THRESHOLD),
             rebalances=[rebalance.number for rebalance in run],
             evidence=first_evidence(run, 1),
+            suspects=tuple(sorted({rebalance.leader_id for rebalance in run if rebalance.leader_id})),
+            traits=subscription_traits(history.members),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcoord_wire.forensics.model import Evidence, GroupHistory, MemberLife, Rebalance
@@ -10,7 +10,17 @@ from kcoord_wire.forensics.model import Evidence, GroupHistory, MemberLife, Reba
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MAX_EVIDENCE", "Detector", "Found", "client_of", "first_evidence", "listed", "only"]
+__all__ = [
+    "MAX_EVIDENCE",
+    "Detector",
+    "Found",
+    "client_of",
+    "first_evidence",
+    "listed",
+    "only",
+    "plural",
+    "subscription_traits",
+]
 
 MAX_EVIDENCE: Final = 10
 """Facts that a finding carries at most."""
@@ -19,7 +29,11 @@ _LISTED: Final = 3
 
 
 class Found(NamedTuple):
-    """A `Finding` without its group and detector, which `kcoord_wire.forensics.detectors.detect` adds."""
+    """A `Finding` without its group and detector, which `kcoord_wire.forensics.detectors.detect` adds.
+
+    :ivar suspects: member ids of those whose client may have the bug; see `known_bugs`
+    :ivar traits: what else is known of the damage; see `ClientBug.requires`
+    """
 
     severity: str
     from_ns: int
@@ -31,6 +45,8 @@ class Found(NamedTuple):
     threshold: float
     rebalances: list[int]
     evidence: list[Evidence]
+    suspects: tuple[str, ...] = ()
+    traits: frozenset[str] = frozenset()
 
 
 Detector = Callable[["GroupHistory", "pa.Table | None"], Iterator[Found]]
@@ -46,9 +62,19 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_LISTED]) + (" ..." if len(names) > _LISTED else "")
 
 
+def plural(one: str, items: Sized, several: str | None = None) -> str:
+    """Return the word for one item or for several, which by default has an s at its end."""
+    return one if len(items) == 1 else several or f"{one}s"
+
+
 def only(names: Sequence[str]) -> str | None:
     """Return the one name there is: a finding about several members has no subject."""
     return names[0] if len(names) == 1 else None
+
+
+def subscription_traits(members: Sequence[MemberLife]) -> frozenset[str]:
+    """Return ``unequal subscriptions`` if the members want different topics."""
+    return frozenset({"unequal subscriptions"} if len({frozenset(life.topics) for life in members}) > 1 else ())
 
 
 def first_evidence(rebalances: Sequence[Rebalance], facts: int) -> list[Evidence]:

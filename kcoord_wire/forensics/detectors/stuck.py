@@ -14,7 +14,7 @@ another rebalance, when a sync timeout ended one, or when it has not ended.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcoord_wire.forensics.detectors.found import Found, client_of, first_evidence, only
@@ -54,8 +54,10 @@ class _Waits:
         self.worst = max(self.found, key=lambda wait: wait.ms, default=None)
         self.is_open = self.worst is not None and self.worst.interval.to_ns is None
 
-    def finding(self, severity: str, subject: str | None, text: str, details: str, advice: str) -> Found:
-        """Return one finding for all of them; `text` says what the group waits for."""
+    def finding(
+        self, severity: str, subject: str | None, text: str, details: str, advice: str, silent: Sequence[str] = ()
+    ) -> Found:
+        """Return one finding for all of them; `text` says what the group waits for, `silent` are leaders like that."""
         assert self.worst is not None
         still = ", still waiting" if self.is_open else ""
         return Found(
@@ -70,6 +72,8 @@ class _Waits:
             threshold=float(self._threshold_ms),
             rebalances=[rebalance.number for rebalance in self.rebalances],
             evidence=first_evidence(self.rebalances, 2),
+            suspects=tuple(silent),
+            traits=frozenset({"silent leader"} if silent else ()),
         )
 
 
@@ -122,4 +126,12 @@ def find_completing(history: GroupHistory, _exchanges: pa.Table | None = None) -
         + (f" with {', '.join(assignors)}" if assignors else ""),
         "Look at the leader: an assignor that is too slow for this many members and partitions (take another one, or "
         "equal subscriptions), or a leader that is gone. Until then larger session and rebalance timeouts let it end.",
+        _silent(history, waits.found),
     )
+
+
+def _silent(history: GroupHistory, waits: Sequence[_Wait]) -> list[str]:
+    """Return the leaders of which nothing was seen since they were told the members: not even a heartbeat."""
+    lives = {life.member_id: life for life in history.members}
+    led = {(wait.rebalance.leader_id or "", wait.interval.from_ns) for wait in waits if wait.rebalance is not None}
+    return sorted(who for who, since in led if who in lives and lives[who].last_seen_ns <= since)

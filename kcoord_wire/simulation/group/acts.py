@@ -163,6 +163,7 @@ class Meddle(Action[Cluster]):
     every: int = 1
     delay_ms: int = 0
     error: str | None = None
+    client_id: str | None = None
 
     def play(self, world: Cluster) -> None:
         """Add the fault to those in force."""

@@ -29,16 +29,16 @@ from random import Random
 from types import TracebackType
 from typing import Any, Final, Self
 
-from kcoord_wire.assignors import ASSIGNORS, TopicPartition
+from kcoord_wire.assignors import ASSIGNORS, Assignor, TopicPartition
 from kcoord_wire.assignors.embedded import ConsumerProtocol
 from kcoord_wire.consumer.events import Offer, Polled, Rejoin, Stalled, Subscribe
-from kcoord_wire.consumer.machine import MemberMachine
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import RebalanceAccount
 from kcoord_wire.coordinator.core.groups import Group, State
 from kcoord_wire.coordinator.fault_injection import Fault, Faults
 from kcoord_wire.simulation.clock import TraceLine, VirtualClock
 from kcoord_wire.simulation.disk import VirtualDisk
+from kcoord_wire.simulation.group.client_bugs import assignors_with, machine_with
 from kcoord_wire.simulation.group.coordinator import VirtualCoordinator
 from kcoord_wire.simulation.group.invariants import Invariants
 from kcoord_wire.simulation.group.members import MemberOptions, MemberProcess, Members, check_known
@@ -73,6 +73,8 @@ class Cluster:
     :param segment_bytes: of the coordinator's log, see `Store`; small, so that a short run has several segments
     :param min_compaction_bytes: of the coordinator's log, see `Store`
     :param tap: gets the frames on the wire
+    :param may_break_one_owner: keep what breaks the law ``one owner`` in `Invariants.broken` instead of raising it:
+        members with bugs break it
     :ivar seed: as given
     :ivar processes: by name; a restarted consumer has a new process
     :ivar config: the coordinator's settings
@@ -93,11 +95,12 @@ class Cluster:
         segment_bytes: int = 65_536,
         min_compaction_bytes: int = 65_536,
         tap: Tap | None = None,
+        may_break_one_owner: bool = False,
     ) -> None:
         self.seed = seed
         self.processes: dict[str, MemberProcess] = {}
         self.config = config or GroupConfig()
-        self.invariants = Invariants(_EMBEDDED.decode_assignment)
+        self.invariants = Invariants(_EMBEDDED.decode_assignment, may_break_one_owner=may_break_one_owner)
         self._clock = VirtualClock()
         self._topics = VirtualTopics(_DEFAULT_TOPICS if topics is None else topics)
         self._coordinator = VirtualCoordinator(
@@ -186,16 +189,15 @@ class Cluster:
 
         :param options: how it is set up
         :param changes: fields of `MemberOptions` that differ from `options`
-        :raises ValueError: a process of that name is running; no such assignor or client
-        :raises TypeError: topics or assignors are one string; no such field
+        :raises ValueError: a process of that name is running; no such assignor, client or bug
+        :raises TypeError: topics, assignors or bugs are one string; no such field
         """
         options = replace(options, **changes)
         former = self.processes.get(name)
         if former is not None and former.is_working:
             raise ValueError(f"a process called {name!r} is running")
         random = Random(f"{self.seed}/{name}") if former is None else former.random
-        assignors = [ASSIGNORS[assignor] for assignor in options.assignors]
-        member = MemberMachine(options.settings(name), assignors, _EMBEDDED)
+        member = machine_with(options.bugs)(options.settings(name), _offered(options), _EMBEDDED)
         process = MemberProcess(self._clock, self._members, name, self._wire.host_of(name), member, random, options)
         self.processes[name] = process
         # Two rebalances, a join that waits for a member that was killed while it was new, and some latency.
@@ -273,7 +275,7 @@ class Cluster:
         if process.is_alive:
             self._clock.record(name, "offers", tuple(assignors))
             process.options.assignors = tuple(assignors)
-            process.deliver(Offer([ASSIGNORS[assignor] for assignor in assignors]))
+            process.deliver(Offer(_offered(process.options)))
 
     def rejoin(self, name: str, reason: str | None = None) -> None:
         """Let a consumer's application enforce a rebalance (KIP-568)."""
@@ -455,3 +457,8 @@ class Cluster:
     def is_settled(self) -> bool:
         """Whether, in every group, all working members are in one generation and hold each partition exactly once."""
         return self._members.is_settled()
+
+
+def _offered(options: MemberOptions) -> list[Assignor]:
+    """Return the assignors of a member, with what its bugs do to them."""
+    return assignors_with(options.bugs, (ASSIGNORS[name] for name in options.assignors))

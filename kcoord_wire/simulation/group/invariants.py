@@ -132,10 +132,16 @@ class Invariants:
     """Checks the laws of one coordinator through all its boots.
 
     :param decode_assignment: decodes the assignment in SyncGroup's response
+    :param may_break_one_owner: keep what breaks ``one owner``, which members can break, instead of raising it
+    :ivar broken: what broke ``one owner`` so far
     :ivar patience_ms: how long JoinGroup and SyncGroup may wait; the cluster raises it with its members' timeouts
     """
 
-    def __init__(self, decode_assignment: Callable[[bytes], MemberAssignment]) -> None:
+    def __init__(
+        self, decode_assignment: Callable[[bytes], MemberAssignment], *, may_break_one_owner: bool = False
+    ) -> None:
+        self.broken: list[ViolationError] = []
+        self._may_break_one_owner = may_break_one_owner
         self.patience_ms = 0
         self._decode_assignment = decode_assignment
         self._views: dict[str, _View] = {}
@@ -156,6 +162,16 @@ class Invariants:
     def incarnation(self, group_id: str) -> int:
         """Return how often a group was deleted; after that its generations start again."""
         return self._view(group_id).incarnation
+
+    def break_one_owner(self, what: str) -> None:
+        """Two members own a partition.
+
+        :raises ViolationError: unless this is only to be kept
+        """
+        violation = ViolationError("one owner", what)
+        if not self._may_break_one_owner:
+            raise violation
+        self.broken.append(violation)
 
     # ---- what the coordinator's host reports
 
@@ -362,7 +378,7 @@ class Invariants:
                 text = (
                     f"{partition.topic}-{partition.partition} goes to {owner} and {member} in {request.generation_id}"
                 )
-                raise ViolationError("one owner", text)
+                self.break_one_owner(text)
 
     def _check_commit(self, request: m.OffsetCommitRequest, reply: events.Reply, before: int) -> None:
         view = self._view(request.group_id)

@@ -2,7 +2,7 @@
 
 Laws:
 
-* Two working members of one generation never hold the same partition; that would be a `ViolationError`.
+* Two working members of one generation never hold the same partition: that breaks ``one owner`` (`Invariants`).
 * A committed offset is committed once, so that it says which commit it comes from.
 """
 
@@ -19,6 +19,7 @@ from kcoord_wire.consumer import events
 from kcoord_wire.consumer.machine import MemberMachine
 from kcoord_wire.messages import JoinGroupRequest, SyncGroupRequest
 from kcoord_wire.simulation.clock import VirtualClock
+from kcoord_wire.simulation.group.client_bugs import SWITCHES
 from kcoord_wire.simulation.group.invariants import Invariants
 from kcoord_wire.simulation.group.opening import Opening
 from kcoord_wire.simulation.group.ownership import Idle, Ownership
@@ -26,7 +27,6 @@ from kcoord_wire.simulation.group.topics import VirtualTopics
 from kcoord_wire.simulation.group.wire import MemberConnection, Wire
 from kcoord_wire.simulation.processes import Process
 from kcoord_wire.simulation.script import source_of
-from kcoord_wire.simulation.violation import ViolationError
 
 __all__ = ["MemberOptions", "MemberProcess", "Members", "check_known"]
 
@@ -52,6 +52,9 @@ class MemberOptions:
     :ivar instance_id: the group instance id of a static member (KIP-345); None for a dynamic one
     :ivar client: the client library whose protocol versions it speaks: a key of `CLIENT_VERSIONS`
     :ivar client_id: in the headers of its requests; None for the name of its process
+    :ivar software: name and version that it states in ApiVersions (KIP-511), ``librdkafka 2.6.0``; None for none
+    :ivar bugs: what it does wrong: keys of `client_bugs.SWITCHES`
+    :ivar rack: see `MemberSettings`
     :ivar session_timeout_ms: see `MemberSettings`
     :ivar rebalance_timeout_ms: see `MemberSettings`
     :ivar heartbeat_interval_ms: see `MemberSettings`
@@ -64,8 +67,8 @@ class MemberOptions:
     :ivar poll_ms: how long the application works between two polls, at most; it notices a rebalance when it polls
     :ivar assign_ms: how long a leader computes the assignment
     :ivar assign_blocks: whether a leader sends no heartbeats meanwhile, like a client that has a single thread
-    :raises ValueError: no such assignor or client
-    :raises TypeError: topics or assignors are one string
+    :raises ValueError: no such assignor, client or bug
+    :raises TypeError: topics, assignors or bugs are one string
     """
 
     topics: Sequence[str] | None = None
@@ -74,6 +77,9 @@ class MemberOptions:
     instance_id: str | None = None
     client: str = "java"
     client_id: str | None = None
+    software: str | None = None
+    bugs: Sequence[str] = ()
+    rack: str | None = None
     session_timeout_ms: int = 45_000
     rebalance_timeout_ms: int = 300_000
     heartbeat_interval_ms: int = 3_000
@@ -87,11 +93,12 @@ class MemberOptions:
     assign_blocks: bool = False
 
     def __post_init__(self) -> None:
-        for key in ("topics", "assignors"):
+        for key in ("topics", "assignors", "bugs"):
             if isinstance(names := getattr(self, key), str):
                 raise TypeError(f"{key} must be a list of strings, not {names!r}")
         check_known("assignor", self.assignors, ASSIGNORS)
         check_known("client", [self.client], events.CLIENT_VERSIONS)
+        check_known("bug", self.bugs, SWITCHES)
 
     __repr__ = source_of
 
@@ -106,6 +113,7 @@ class MemberOptions:
             heartbeat_interval_ms=self.heartbeat_interval_ms,
             request_timeout_ms=self.request_timeout_ms,
             versions=events.CLIENT_VERSIONS[self.client],
+            rack=self.rack,
         )
 
 
@@ -331,7 +339,7 @@ class Members:
             holder = self.ownership.holder(partition)
             if holder is not None and self._are_rivals(holder, process, partition):
                 text = f"{partition} is held by {holder.name} and {process.name} in {effect.generation_id}"
-                raise ViolationError("one owner", text)
+                self._invariants.break_one_owner(text)
             self.ownership.take(process, partition)
         if process.options.restores_aside:
             process.opening.add(effect.partitions)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["MemberConnection", "Tap", "Wire"]
 
 _DISCONNECTED: Final = Disconnected()
+_STATES_SOFTWARE: Final = 3  # version of ApiVersions
 _BROKER_HOST: Final = "10.0.0.1"
 _BROKER_PORT: Final = 9_092
 _BROKER: Final = f"{_BROKER_HOST}:{_BROKER_PORT}"
@@ -46,7 +47,7 @@ class Tap(Protocol):
 
         So requests that the network loses are not seen, and responses that it loses are. Members learn about topics
         outside the wire; for each such update the tap sees the Metadata exchange that a real client would have made, on
-        the client's bootstrap connection.
+        the client's bootstrap connection. Likewise it sees ApiVersions where a member states its software.
 
         :param time_ms: ms since the Unix epoch
         :param connection: ``client_ip:port-broker_ip:port#n``
@@ -217,6 +218,17 @@ class Wire(Network[MemberConnection]):
         broker = m.MetadataResponseBroker(node_id=1, host=_BROKER_HOST, port=_BROKER_PORT)
         return m.MetadataResponse(brokers=[broker], topics=topics)
 
+    def _tap_software(self, connection: MemberConnection) -> None:
+        """Show the tap the ApiVersions exchange by which a client states its software on a new connection (KIP-511)."""
+        options = connection.process.options
+        if options.software is None:
+            return
+        name, _, version = options.software.partition(" ")
+        request = m.ApiVersionsRequest(client_software_name=name, client_software_version=version)
+        client_id = connection.process.member.settings.client_id
+        self.tap(connection.name, "request", encode_request(request, _STATES_SOFTWARE, client_id=client_id))
+        self.tap(connection.name, "response", encode_response(m.ApiVersionsResponse(), _STATES_SOFTWARE))
+
     def closing(self, connection: MemberConnection) -> None:
         """Show the tap the end of a connection."""
         if connection.is_tapped:
@@ -247,6 +259,7 @@ class Wire(Network[MemberConnection]):
             if not connection.is_tapped:
                 connection.is_tapped = True
                 self.tap(connection.name, "opened")
+                self._tap_software(connection)
             self.tap(connection.name, "request", data)
         connection.queue.append((request_id, data))
         self._serve(connection)

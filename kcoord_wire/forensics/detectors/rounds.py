@@ -1,0 +1,175 @@
+"""What a leader was told and what it assigned, generation by generation: the rounds that the detectors of claims read.
+
+A round is one JoinGroup response to the leader, with the SyncGroup request that followed it, if one did. Groups of the
+newer protocol (KIP-848) have none.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kcoord_wire.forensics.model import Evidence, GroupHistory
+
+__all__ = ["Claim", "Partition", "Round", "assigned_rounds", "label", "read_rounds"]
+
+Partition = tuple[str, int]
+"""Topic and partition number."""
+
+_JOIN_COLUMNS: Final = ["given_member_id", "client_id", "new_generation_id", "assignor", "members"]
+_SYNC_COLUMNS: Final = ["member_id", "generation_id", "assignments", "error_code"]
+_TIMES: Final = ["asked_ns", "answered_ns", "source", "seq", "answer_seq"]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a member says it owns.
+
+    :ivar partitions: its ownedPartitions (KIP-429)
+    :ivar generation: in which they were assigned to it (KIP-792); None if its subscription does not say
+    :ivar topics: that it subscribes to
+    :ivar has_rack: whether it states its rack (KIP-881)
+    """
+
+    partitions: frozenset[Partition]
+    generation: int | None
+    topics: frozenset[str]
+    has_rack: bool
+
+
+@dataclass(slots=True)
+class Round:
+    """One generation, as its leader saw it.
+
+    :ivar asked_ns: when the leader asked to join
+    :ivar told_ns: when it got the list of members
+    :ivar claims: by member id
+    :ivar given: by member id, what the leader assigned; None where it sent no SyncGroup that succeeded
+    :ivar is_synced: whether it sent a SyncGroup at all
+    """
+
+    generation: int
+    leader_id: str
+    leader: str
+    assignor: str
+    asked_ns: int
+    told_ns: int
+    source: str
+    seq: int
+    claims: Mapping[str, Claim]
+    given: Mapping[str, frozenset[Partition]] | None = None
+    is_synced: bool = False
+    owners: dict[Partition, list[str]] = field(default_factory=dict)
+
+    @property
+    def claimants(self) -> dict[Partition, list[str]]:
+        """Return which members claim each partition."""
+        found: dict[Partition, list[str]] = {}
+        for member_id in sorted(self.claims):
+            for partition in self.claims[member_id].partitions:
+                found.setdefault(partition, []).append(member_id)
+        return found
+
+    def evidence(self, text: str) -> Evidence:
+        """Return a fact that the list of members shows, or the SyncGroup that followed it."""
+        return Evidence(
+            self.told_ns, self.source, self.seq, f"generation {self.generation}, led by {self.leader}: {text}"
+        )
+
+    def rebalances_of(self, history: GroupHistory) -> list[int]:
+        """Return the numbers of the rebalances that led to it."""
+        return [row.number for row in history.rebalances if row.generation_id == self.generation]
+
+
+_last: dict[str, tuple[weakref.ref[pa.Table], list[Round]]] = {}
+
+
+def label(partitions: Iterable[Partition]) -> list[str]:
+    """Return ``topic-number`` of each, in order."""
+    return [f"{topic}-{number}" for topic, number in sorted(partitions)]
+
+
+def read_rounds(exchanges: pa.Table | None) -> list[Round]:
+    """Return the rounds of a group in order of time; do not change them.
+
+    Several detectors read the same table one after the other, so the rounds of the last one are kept as long as it is.
+
+    :param exchanges: rows of `Exchange`; None where the source is a log
+    """
+    if exchanges is None or not exchanges.num_rows:
+        return []
+    table, rounds = _last.get("read", (None, []))
+    if table is None or table() is not exchanges:
+        rounds = _read(exchanges)
+        _last["read"] = weakref.ref(exchanges, lambda _: _last.clear()), rounds
+    return rounds
+
+
+def assigned_rounds(history: GroupHistory, exchanges: pa.Table | None) -> list[tuple[Round, int]]:
+    """Return the rounds with an assignment, each with the time at which the next round began or the source ended."""
+    rounds = read_rounds(exchanges)
+    ends = [*(each.asked_ns for each in rounds[1:]), history.group.last_ns]
+    return [(each, end_ns) for each, end_ns in zip(rounds, ends, strict=False) if each.given is not None]
+
+
+def _read(exchanges: pa.Table) -> list[Round]:
+    joins = exchanges.filter(pc.and_(pc.equal(exchanges["api"], "JoinGroup"), pc.equal(exchanges["error_code"], 0)))
+    joins = joins.filter(pc.greater(pc.list_value_length(joins["members"]), 0)).select(_JOIN_COLUMNS + _TIMES)
+    rounds = [_round(row) for row in joins.to_pylist()]
+    rounds.sort(key=lambda each: (each.told_ns, each.source, each.seq))
+    syncs = exchanges.filter(pc.equal(exchanges["api"], "SyncGroup")).select(_SYNC_COLUMNS + _TIMES)
+    told: dict[tuple[str, int | None], list[Round]] = {}
+    for each in rounds:
+        told.setdefault((each.leader_id, each.generation), []).append(each)
+    for row in sorted(syncs.to_pylist(), key=lambda row: row["asked_ns"]):
+        before = [
+            each for each in told.get((row["member_id"], row["generation_id"]), []) if each.told_ns <= row["asked_ns"]
+        ]
+        if before:
+            _add_sync(before[-1], row)
+    return rounds
+
+
+def _round(row: dict[str, Any]) -> Round:
+    return Round(
+        generation=row["new_generation_id"] or 0,
+        leader_id=row["given_member_id"] or "",
+        leader=row["client_id"] or row["given_member_id"] or "",
+        assignor=row["assignor"] or "",
+        asked_ns=row["asked_ns"],
+        told_ns=row["answered_ns"] or row["asked_ns"],
+        source=row["source"],
+        seq=-1 if row["answer_seq"] is None else row["answer_seq"],
+        claims={each["member_id"]: _claim(each["subscription"] or {}) for each in row["members"] if each["member_id"]},
+    )
+
+
+def _claim(subscription: dict[str, Any]) -> Claim:
+    generation = subscription.get("generation_id")
+    return Claim(
+        partitions=_partitions(subscription.get("owned")),
+        generation=generation if generation is not None and generation >= 0 else None,
+        topics=frozenset(subscription.get("topics") or ()),
+        has_rack=bool(subscription.get("rack_id")),
+    )
+
+
+def _partitions(entries: list[dict[str, Any]] | None) -> frozenset[Partition]:
+    return frozenset((entry["topic"] or "", number) for entry in entries or () for number in entry["partitions"] or ())
+
+
+def _add_sync(each: Round, row: dict[str, Any]) -> None:
+    each.is_synced = True
+    if row["error_code"] or not row["assignments"]:
+        return
+    given = {item["member_id"]: _partitions(item["partitions"]) for item in row["assignments"]}
+    each.given = given
+    each.owners = {}
+    for member_id in sorted(given):
+        for partition in given[member_id]:
+            each.owners.setdefault(partition, []).append(member_id)
