@@ -24,6 +24,7 @@ SUITE := tests --ignore=tests/interop
 SLOW := tests/bench tests/fuzz tests/spark tests/truth tests/test_packaging.py tests/test_documents.py
 SLOW += tests/assignors/test_assignors.py tests/assignors/test_check.py tests/assignors/test_sticky.py tests/cli/test_serve.py tests/codec/test_columns_parity.py
 SLOW += tests/codec/test_hostile.py tests/codec/test_parity.py tests/consumer/test_client.py tests/consumer/test_membership.py
+SLOW += tests/consumer/test_virtual_time.py
 SLOW += tests/coordinator/test_clients.py tests/coordinator/test_crash.py tests/coordinator/test_security_clients.py
 SLOW += tests/coordinator/test_socket_hostile.py tests/forensics/test_incidents.py tests/forensics/log/test_scenarios.py
 SLOW += tests/records/test_compression.py tests/records/test_decoding.py tests/simulation
@@ -38,7 +39,7 @@ SLOW += tests/recorder/test_proxy.py tests/codec/test_columns_hostile.py tests/f
 PURE := tests/codec/test_backend.py tests/codec/test_columns.py tests/codec/test_explain.py tests/codec/test_headers.py
 PURE += tests/codec/test_registry.py tests/codec/test_text.py tests/records/test_offsets.py tests/capture/test_captures.py
 PURE += tests/recorder/test_recording.py tests/coordinator/test_api_codec.py tests/coordinator/test_connection.py tests/coordinator/test_store.py
-PURE += tests/consumer tests/forensics/test_analysis.py tests/cli/test_decode.py
+PURE += tests/consumer/test_client.py tests/consumer/test_connection.py tests/forensics/test_analysis.py tests/cli/test_decode.py
 
 # pytest rewrites the asserts of every test module; without its cache each worker does so at each start (10 s).
 unexport PYTHONDONTWRITEBYTECODE

@@ -6,12 +6,10 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import kcoord_wire as kw
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.consumer import Consumer, ConsumerRecord, ConsumerSettings, RebalanceListener
-from kcoord_wire.consumer.connection import Connection
-from kcoord_wire.net import parse_address
-from kcoord_wire.records import Record, encode_batch
+from kcoord_wire.consumer.connection import ConnectionSettings
+from tests.support.clients import producing
 
 __all__ = ["PATIENCE", "NotingListener", "drive", "partitions", "produce", "settings", "take"]
 
@@ -37,17 +35,14 @@ def settings(address: str, **changes: Any) -> ConsumerSettings:
 
 async def produce(address: str, values: Mapping[TopicPartition, Sequence[str]]) -> None:
     """Append a batch to each partition."""
-    connection = await Connection.open(*parse_address(address))
-    try:
-        for (topic, index), texts in values.items():
-            batch = encode_batch([Record(value=text.encode()) for text in texts])
-            part = kw.ProduceRequestPartitionProduceData(index=index, records=batch)
-            data = kw.ProduceRequestTopicProduceData(name=topic, partition_data=[part])
-            request = kw.ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[data])
-            response = await connection.request(request, 9)
-            assert response.responses[0].partition_responses[0].error_code == 0
-    finally:
-        await connection.close()
+    for topic in {topic for topic, _ in values}:
+        records = [
+            (partition.partition, text.encode())
+            for partition, texts in values.items()
+            if partition.topic == topic
+            for text in texts
+        ]
+        await producing.produce(address, topic, records, ConnectionSettings())
 
 
 class NotingListener(RebalanceListener):
