@@ -45,6 +45,7 @@ MAY_IMPORT = {
     | PROTOCOL,
     "consumer": {"machines", "net", "records"} | PROTOCOL,
     "simulation": {"disk", "machines"} | DATA,
+    "simulation.proposal": {"simulation", "simulation.group", "machines", "coordinator.core"} | PROTOCOL,
     "simulation.virtual_loop": {"simulation"} | DATA,
     "simulation.group": {"simulation", "simulation.virtual_loop", "disk", "machines", "consumer"}
     | {"coordinator", "coordinator.core", "coordinator.log", "coordinator.topics"}
@@ -70,6 +71,9 @@ STATE_MACHINES = (
     "coordinator.fault_injection",
     "coordinator.permissions",
     "consumer.machine",
+    "simulation.proposal.all_members",
+    "simulation.proposal.subscription_hash",
+    "simulation.proposal.single_assignor",
 )
 # A foreign library, and the room that alone may import it.
 ONLY_IN = {"pyspark": {"spark"}, "dpkt": {"capture"}, "construct": {"schema", "codec"}, "altair": {"report.page"}}
@@ -88,6 +92,7 @@ TESTED_IN = {
     "forensics.model": "forensics/test_analysis.py",
     "records.model": "records/test_batch.py",
     "simulation.violation": "simulation/test_script.py",
+    "simulation.proposal.events": "simulation/proposal/test_member.py",
     # One table, which the codec of each API applies.
     "coordinator.core.versions": "coordinator/test_api_codec.py",
     # Error classes: these tests compare kind, path and text of every error that the codec raises, or a connection.

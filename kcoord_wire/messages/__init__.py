@@ -9,6 +9,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from kcoord_wire.messages.all_members_join_group import (
+        AllMembersJoinGroupRequest,
+        AllMembersJoinGroupRequestGroupProtocol,
+        AllMembersJoinGroupResponse,
+        AllMembersJoinGroupResponseMember,
+    )
     from kcoord_wire.messages.api_versions import (
         ApiVersionsRequest,
         ApiVersionsResponse,
@@ -311,6 +317,10 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AllMembersJoinGroupRequest",
+    "AllMembersJoinGroupRequestGroupProtocol",
+    "AllMembersJoinGroupResponse",
+    "AllMembersJoinGroupResponseMember",
     "ApiVersionsRequest",
     "ApiVersionsResponse",
     "ApiVersionsResponseApiVersion",
@@ -502,6 +512,10 @@ __all__ = [
 ]
 
 _MODULES = {
+    "AllMembersJoinGroupRequest": "all_members_join_group",
+    "AllMembersJoinGroupRequestGroupProtocol": "all_members_join_group",
+    "AllMembersJoinGroupResponse": "all_members_join_group",
+    "AllMembersJoinGroupResponseMember": "all_members_join_group",
     "ApiVersionsRequest": "api_versions",
     "ApiVersionsResponse": "api_versions",
     "ApiVersionsResponseApiVersion": "api_versions",

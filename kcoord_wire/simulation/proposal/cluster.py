@@ -1,0 +1,442 @@
+"""A coordinator and its members under a variant of the proposal, on a virtual clock.
+
+    with ProposalCluster("single_assignor", seed=7, topics={"orders": 12}, members=3) as sim:
+        sim.run_until(sim.is_settled)
+        sim.crash_coordinator()
+        sim.run(60_000)
+        print(sim.owners(), sim.to_members)
+
+Laws, checked whenever a member's partitions have changed; a broken one raises `ViolationError`:
+
+* ``one owner``: no partition is held by two members of one generation, nor by two members that the coordinator counts
+  among the group.
+* The seed decides everything: the same calls in the same order give the same trace.
+
+An action that makes no sense (a crash of a process that does not run) does nothing, so that scripts can be reduced.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from types import TracebackType
+from typing import Any, Final, Self
+
+from kcoord_wire.assignors import TopicPartition
+from kcoord_wire.machines import Tick
+from kcoord_wire.simulation.clock import TraceLine, VirtualClock
+from kcoord_wire.simulation.network import Loss
+from kcoord_wire.simulation.processes import Process
+from kcoord_wire.simulation.proposal import events
+from kcoord_wire.simulation.proposal.all_members import topics_of
+from kcoord_wire.simulation.proposal.coordinator import Coordinator, Phase, boot_of
+from kcoord_wire.simulation.proposal.embedded import MemberCodec
+from kcoord_wire.simulation.proposal.events import MemberState, Strategy, Subscription
+from kcoord_wire.simulation.proposal.member import Member
+from kcoord_wire.simulation.proposal.variants import ROUND_ROBIN, VARIANTS
+from kcoord_wire.simulation.proposal.wire import Broker, Link, Wire
+from kcoord_wire.simulation.violation import ViolationError
+
+__all__ = ["MemberOptions", "MemberProcess", "ProposalCluster"]
+
+_OVER: Final = (MemberState.LEFT, MemberState.FAILED)
+_FETCH_MS: Final = (1, 20)  # that Metadata takes
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemberOptions:
+    """How a member is set up.
+
+    :ivar subscription: what it consumes; None for all topics there are when it starts
+    :ivar strategies: the preferred one first
+    :ivar asks_coordinator: whether it fetches metadata from the coordinator, which sees every change at once; other
+        brokers may be behind
+    :ivar settings: fields of `events.MemberSettings` that differ from the defaults
+    """
+
+    subscription: Subscription | None = None
+    strategies: Sequence[Strategy] = (ROUND_ROBIN,)
+    asks_coordinator: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+_DEFAULTS: Final = MemberOptions()
+_COORDINATOR_DEFAULTS: Final = events.CoordinatorSettings()
+
+
+class CoordinatorProcess(Process):
+    """The coordinator's process. Answers leave when the disk has what they depend on."""
+
+    __slots__ = ("_cluster", "_written_at", "machine")
+
+    machine: Coordinator
+
+    def __init__(self, cluster: ProposalCluster, clock: VirtualClock, machine: Coordinator, random: Random) -> None:
+        super().__init__(clock, "coordinator", "10.0.0.1", machine, random)
+        self._cluster = cluster
+        self._written_at = 0
+
+    def carry_out(self, effect: events.Answer | events.Save) -> None:
+        """Write to the disk, or answer after what was written."""
+        self._written_at = max(self._written_at, self._clock.time_ms)
+        if isinstance(effect, events.Answer):
+            self._clock.at(self._written_at, self._cluster.answer, self, effect)
+        elif self._cluster.is_persistent:
+            self._written_at += self.random.randint(*self._cluster.write_ms)
+            self._clock.at(self._written_at, self._cluster.written, self, effect)
+
+    def handled(self) -> None:
+        """Nothing."""
+
+    def changed(self) -> None:
+        """Nothing."""
+
+
+class MemberProcess(Process):
+    """A member's process.
+
+    :ivar options: how it was set up
+    """
+
+    __slots__ = ("_cluster", "_seen", "machine", "options")
+
+    connection: Link | None
+    machine: Member
+
+    def __init__(
+        self,
+        cluster: ProposalCluster,
+        clock: VirtualClock,
+        name: str,
+        host: str,
+        machine: Member,
+        options: MemberOptions,
+    ) -> None:
+        super().__init__(clock, name, host, machine, Random(f"{cluster.seed}/{name}"))
+        self.options = options
+        self._cluster = cluster
+        self._seen: frozenset[TopicPartition] = machine.owned
+
+    @property
+    def is_working(self) -> bool:
+        """Whether it is alive, and its member has neither left nor failed."""
+        return self.is_alive and self.machine.state not in _OVER
+
+    def carry_out(self, effect: Any) -> None:
+        """Do what the member wants."""
+        self._cluster.carry_out(self, effect)
+
+    def handled(self) -> None:
+        """Check the law of one owner."""
+        owned = self.machine.owned
+        if owned is not self._seen:
+            before, self._seen = self._seen, owned
+            self._cluster.owned_changed(self, before, owned)
+
+    def changed(self) -> None:
+        """A killed process owns nothing."""
+        if not self.is_alive:
+            self._cluster.owned_changed(self, self._seen, frozenset())
+
+
+class ProposalCluster:
+    """A group under a variant of the proposal.
+
+    Time passes only in `run` and `run_until`; all else happens at the present moment. Times are virtual milliseconds.
+
+    :param variant: a key of `variants.VARIANTS`
+    :param seed: decides everything that is random
+    :param topics: name to number of partitions
+    :param members: how many start at once: m1, m2 ...
+    :param options: of these, and the defaults of `member`
+    :param settings: the coordinator's
+    :param is_persistent: whether a coordinator that starts has what the one before has saved
+    :param compresses: whether members compress their metadata
+    :param latency_ms: least and most that a message takes
+    :param write_ms: least and most that the coordinator's disk takes to save a generation
+    :ivar processes: by name; a restarted member has a new process
+    :ivar saved: what is on the coordinator's disk
+    """
+
+    def __init__(
+        self,
+        variant: str,
+        seed: int = 0,
+        *,
+        topics: Mapping[str, int],
+        members: int = 0,
+        options: MemberOptions = _DEFAULTS,
+        settings: events.CoordinatorSettings = _COORDINATOR_DEFAULTS,
+        is_persistent: bool = True,
+        compresses: bool = False,
+        latency_ms: tuple[int, int] = (1, 5),
+        write_ms: tuple[int, int] = (0, 3),
+    ) -> None:
+        self.seed = seed
+        self.is_persistent = is_persistent
+        self.write_ms = write_ms
+        self.topics = dict(topics)
+        self.processes: dict[str, MemberProcess] = {}
+        self.saved: events.Save | None = None
+        self._variant = VARIANTS[variant]
+        self._options = options
+        self._settings = settings
+        self._codec = MemberCodec(compresses=compresses)
+        self._clock = VirtualClock()
+        self._broker = Broker()
+        self._wire = Wire(self._clock, self._broker, self._variant.family, latency_ms)
+        self._holders: dict[TopicPartition, set[MemberProcess]] = {}
+        self._views: dict[str, Mapping[str, int]] = {}  # of members whose broker is behind
+        self._start()
+        for number in range(1, members + 1):
+            self.member(f"m{number}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._clock.clear()
+
+    # ---- time, and what has happened
+
+    @property
+    def now(self) -> int:
+        """Virtual ms since the start."""
+        return self._clock.now
+
+    @property
+    def steps(self) -> int:
+        """Number of events delivered so far."""
+        return self._clock.steps
+
+    @property
+    def trace(self) -> Sequence[TraceLine]:
+        """What has happened, oldest first."""
+        return self._clock.trace
+
+    @property
+    def to_coordinator(self) -> Counter[str]:
+        """Bytes that have arrived at the coordinator, by message; grows."""
+        return self._wire.to_coordinator
+
+    @property
+    def to_members(self) -> Counter[str]:
+        """Bytes that have arrived at members, by message; grows."""
+        return self._wire.to_members
+
+    def run(self, ms: int) -> None:
+        """Let time pass."""
+        self._clock.run(ms)
+
+    def run_until(self, holds: Callable[[], bool], within_ms: int = 300_000) -> int:
+        """Let time pass until `holds` returns True; return the virtual ms that took. TimeoutError: it never did."""
+        return self._clock.run_until(holds, within_ms)
+
+    # ---- the coordinator
+
+    @property
+    def coordinator(self) -> Coordinator | None:
+        """The coordinator's machine; None while it is down."""
+        process = self._broker.process
+        return process.machine if isinstance(process, CoordinatorProcess) else None
+
+    def _start(self) -> None:
+        self._broker.boot += 1
+        saved = self.saved if self.is_persistent else None
+        machine = self._variant.coordinator(self._settings, self._broker.boot, saved, self._clock.time_ms)
+        random = Random(f"{self.seed}/coordinator/{self._broker.boot}")
+        self._broker.process = process = CoordinatorProcess(self, self._clock, machine, random)
+        self._clock.record("coordinator", "starts", machine.phase)
+        process.deliver(Tick())
+
+    def crash_coordinator(self, down_ms: int = 1_000) -> None:
+        """Kill the coordinator; another one starts after `down_ms`."""
+        if self._broker.process is not None:
+            self._clock.record("coordinator", "crashes", down_ms)
+            self._broker.process.kill()
+            self._broker.process = None
+            self._wire.crashed()
+            self._clock.after(down_ms, self._start)
+
+    def written(self, process: CoordinatorProcess, save: events.Save) -> None:
+        """The disk has a generation."""
+        if process.is_alive:
+            self.saved = save
+            self._clock.record("coordinator", "saved", save.generation)
+
+    def answer(self, process: CoordinatorProcess, effect: events.Answer) -> None:
+        """The coordinator answers."""
+        if process.is_alive:
+            self._wire.answer(effect)
+
+    # ---- members
+
+    def member(self, name: str, options: MemberOptions | None = None) -> MemberProcess:
+        """Start a member, after a process of that name was killed."""
+        self.crash(name)
+        options = options or self._options
+        settings = events.MemberSettings(**options.settings)
+        machine = self._variant.member(settings, self._codec, options.strategies)
+        process = MemberProcess(self, self._clock, name, self._wire.host_of(name), machine, options)
+        self.processes[name] = process
+        self._clock.record(name, "starts")
+        process.deliver(events.Subscribe(options.subscription or Subscription(tuple(self.topics))))
+        self._fetch(process)
+        return process
+
+    def restart(self, name: str, options: MemberOptions | None = None) -> None:
+        """Close a member and start it again at once, as in a rolling upgrade."""
+        self.leave(name)
+        self.member(name, options or self.processes[name].options)
+
+    def _working(self, name: str) -> MemberProcess | None:
+        process = self.processes.get(name)
+        return process if process is not None and process.is_working else None
+
+    def crash(self, name: str) -> None:
+        """Kill a member's process. The coordinator does not notice."""
+        process = self._working(name)
+        if process is not None:
+            self._clock.record(name, "crashes")
+            process.kill()
+            if process.connection is not None:
+                self._wire.close(process.connection)
+
+    def leave(self, name: str) -> None:
+        """Close a member."""
+        process = self._working(name)
+        if process is not None:
+            self._clock.record(name, "leaves")
+            process.deliver(events.Leave())
+
+    def pause(self, name: str, ms: int) -> None:
+        """Pause a member's process."""
+        process = self._working(name)
+        if process is not None:
+            process.pause(ms)
+
+    def partition(self, name: str, ms: int) -> None:
+        """Cut a member off from the coordinator."""
+        process = self._working(name)
+        if process is not None:
+            self._clock.record(name, "is cut off", ms)
+            process.cut_until = max(process.cut_until, self._clock.time_ms + ms)
+
+    def subscribe(self, name: str, *topics: str) -> None:
+        """Change what a member consumes."""
+        process = self._working(name)
+        if process is not None:
+            self._clock.record(name, "subscribes", topics)
+            process.deliver(events.Subscribe(Subscription(topics)))
+
+    def carry_out(self, process: MemberProcess, effect: Any) -> None:
+        """Do what a member wants."""
+        if isinstance(effect, events.Send):
+            self._wire.send(process, effect)
+        elif isinstance(effect, events.Close):
+            if process.connection is not None:
+                self._wire.close(process.connection)
+                process.connection = None
+        elif isinstance(effect, events.Refetch):
+            self._clock.after(process.random.randint(*_FETCH_MS), self._fetch, process)
+        else:
+            self._clock.record(process.name, "fails", effect)
+
+    # ---- topics and the network
+
+    def _fetch(self, process: MemberProcess) -> None:
+        view = self.topics if process.options.asks_coordinator else self._views.get(process.name, self.topics)
+        process.deliver(events.TopicsKnown(dict(view)))
+
+    def add_partitions(self, topic: str, count: int, refresh_ms: int = 2_000) -> None:
+        """Add partitions to a topic, or create it; members learn about it within `refresh_ms`."""
+        self.topics[topic] = self.topics.get(topic, 0) + count
+        self._clock.record("cluster", "has topics", dict(self.topics))
+        for process in self.processes.values():
+            self._clock.after(process.random.randint(0, refresh_ms), self._fetch, process)
+
+    def lag(self, name: str, ms: int) -> None:
+        """The broker from which a member fetches metadata keeps its present view for so long, then catches up."""
+        self._clock.record("cluster", "lags", (name, ms))
+        self._views[name] = dict(self.topics)
+        self._clock.after(ms, self._catch_up, name)
+
+    def _catch_up(self, name: str) -> None:
+        self._views.pop(name, None)
+        process = self._working(name)
+        if process is not None:
+            self._fetch(process)
+
+    def lose(self, ms: int, drop: float = 0.0, reset: float = 0.0) -> None:
+        """Make the network lossy for so long."""
+        self._clock.record("cluster", "loses", (ms, drop, reset))
+        self._wire.loss = Loss(self._clock.time_ms + ms, drop, reset)
+
+    def heal(self) -> None:
+        """End all faults and pauses. A coordinator that is down comes back in time."""
+        self._clock.record("cluster", "heals")
+        self._wire.loss = Loss()
+        for name in list(self._views):
+            self._catch_up(name)
+        for process in self.processes.values():
+            process.cut_until = 0
+            process.resume()
+
+    # ---- ownership
+
+    def owned_changed(
+        self, process: MemberProcess, before: Iterable[TopicPartition], after: Iterable[TopicPartition]
+    ) -> None:
+        """Note what a process holds.
+
+        :raises ViolationError: ``one owner``
+        """
+        for partition in before:
+            self._holders[partition].discard(process)
+        for partition in after:
+            holders = self._holders.setdefault(partition, set())
+            rival = next((other for other in holders if self._are_rivals(process, other)), None)
+            if rival is not None:
+                text = f"{partition} is held by {rival.name} and {process.name} in {process.machine.generation}"
+                raise ViolationError("one owner", text)
+            holders.add(process)
+
+    def _are_rivals(self, one: MemberProcess, other: MemberProcess) -> bool:
+        known = self.coordinator.members if self.coordinator is not None else {}
+        return self._era(one) == self._era(other) or {one.machine.member_id, other.machine.member_id} <= known.keys()
+
+    def _era(self, process: MemberProcess) -> tuple[int, str]:
+        """A process's generation, and who counts it: without persistence each coordinator counts anew."""
+        member = process.machine
+        return (member.generation, "" if self.is_persistent else boot_of(member.member_id))
+
+    def owners(self) -> dict[TopicPartition, str]:
+        """Return which live process holds which partition."""
+        return {
+            partition: process.name
+            for process in self.processes.values()
+            if process.is_alive
+            for partition in process.machine.owned
+        }
+
+    def is_settled(self) -> bool:
+        """Return whether all working members are in one generation and hold each partition that they want once."""
+        coordinator = self.coordinator
+        working = [process for process in self.processes.values() if process.is_working]
+        if coordinator is None or (coordinator.phase is not Phase.STABLE and working):
+            return False
+        members = [process.machine for process in working]
+        if any(process.is_paused or not process.machine.is_at_rest for process in working):
+            return False
+        if {member.member_id for member in members} != coordinator.members.keys():
+            return False
+        if {member.generation for member in members} - {coordinator.generation}:
+            return False
+        held = [partition for member in members for partition in member.owned]
+        active = [member.subscription or Subscription() for member in members if not member.is_dormant]
+        wanted = {topic for subscription in active for topic in topics_of(subscription, self.topics)}
+        return len(held) == len(set(held)) == sum(self.topics[topic] for topic in wanted)
