@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from kcoord_wire.simulation.proposal.cluster import MemberOptions, ProposalCluster
+from kcoord_wire.simulation.proposal import MemberOptions, ProposalCluster
 from kcoord_wire.simulation.proposal.coordinator import Coordinator, Phase
 from kcoord_wire.simulation.proposal.events import Strategy, Subscription
 from kcoord_wire.simulation.proposal.variants import ROUND_ROBIN

@@ -4,6 +4,7 @@ with ProposalCluster("all_members", seed=7, topics={"orders": 12}, members=3) as
     sim.run_until(sim.is_settled)
 """
 
-from kcoord_wire.simulation.proposal.cluster import MemberOptions, ProposalCluster
+from kcoord_wire.simulation.proposal.cluster import ProposalCluster
+from kcoord_wire.simulation.proposal.processes import MemberOptions
 
 __all__ = ["MemberOptions", "ProposalCluster"]

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from random import Random
 from types import TracebackType
 from typing import Any, Final, Self
@@ -28,117 +27,22 @@ from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.machines import Tick
 from kcoord_wire.simulation.clock import TraceLine, VirtualClock
 from kcoord_wire.simulation.network import Loss
-from kcoord_wire.simulation.processes import Process
 from kcoord_wire.simulation.proposal import events
 from kcoord_wire.simulation.proposal.all_members import topics_of
 from kcoord_wire.simulation.proposal.coordinator import Coordinator, Phase, boot_of
 from kcoord_wire.simulation.proposal.embedded import MemberCodec
-from kcoord_wire.simulation.proposal.events import MemberState, Strategy, Subscription
+from kcoord_wire.simulation.proposal.events import Subscription
 from kcoord_wire.simulation.proposal.member import Member
-from kcoord_wire.simulation.proposal.variants import ROUND_ROBIN, VARIANTS
-from kcoord_wire.simulation.proposal.wire import Broker, Link, Wire
+from kcoord_wire.simulation.proposal.processes import CoordinatorProcess, MemberOptions, MemberProcess
+from kcoord_wire.simulation.proposal.variants import VARIANTS
+from kcoord_wire.simulation.proposal.wire import Broker, Wire
 from kcoord_wire.simulation.violation import ViolationError
 
-__all__ = ["MemberOptions", "MemberProcess", "ProposalCluster"]
+__all__ = ["ProposalCluster"]
 
-_OVER: Final = (MemberState.LEFT, MemberState.FAILED)
 _FETCH_MS: Final = (1, 20)  # that Metadata takes
-
-
-@dataclass(frozen=True, kw_only=True)
-class MemberOptions:
-    """How a member is set up.
-
-    :ivar subscription: what it consumes; None for all topics there are when it starts
-    :ivar strategies: the preferred one first
-    :ivar asks_coordinator: whether it fetches metadata from the coordinator, which sees every change at once; other
-        brokers may be behind
-    :ivar settings: fields of `events.MemberSettings` that differ from the defaults
-    """
-
-    subscription: Subscription | None = None
-    strategies: Sequence[Strategy] = (ROUND_ROBIN,)
-    asks_coordinator: bool = False
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-
 _DEFAULTS: Final = MemberOptions()
 _COORDINATOR_DEFAULTS: Final = events.CoordinatorSettings()
-
-
-class CoordinatorProcess(Process):
-    """The coordinator's process. Answers leave when the disk has what they depend on."""
-
-    __slots__ = ("_cluster", "_written_at", "machine")
-
-    machine: Coordinator
-
-    def __init__(self, cluster: ProposalCluster, clock: VirtualClock, machine: Coordinator, random: Random) -> None:
-        super().__init__(clock, "coordinator", "10.0.0.1", machine, random)
-        self._cluster = cluster
-        self._written_at = 0
-
-    def carry_out(self, effect: events.Answer | events.Save) -> None:
-        """Write to the disk, or answer after what was written."""
-        self._written_at = max(self._written_at, self._clock.time_ms)
-        if isinstance(effect, events.Answer):
-            self._clock.at(self._written_at, self._cluster.answer, self, effect)
-        elif self._cluster.is_persistent:
-            self._written_at += self.random.randint(*self._cluster.write_ms)
-            self._clock.at(self._written_at, self._cluster.written, self, effect)
-
-    def handled(self) -> None:
-        """Nothing."""
-
-    def changed(self) -> None:
-        """Nothing."""
-
-
-class MemberProcess(Process):
-    """A member's process.
-
-    :ivar options: how it was set up
-    """
-
-    __slots__ = ("_cluster", "_seen", "machine", "options")
-
-    connection: Link | None
-    machine: Member
-
-    def __init__(
-        self,
-        cluster: ProposalCluster,
-        clock: VirtualClock,
-        name: str,
-        host: str,
-        machine: Member,
-        options: MemberOptions,
-    ) -> None:
-        super().__init__(clock, name, host, machine, Random(f"{cluster.seed}/{name}"))
-        self.options = options
-        self._cluster = cluster
-        self._seen: frozenset[TopicPartition] = machine.owned
-
-    @property
-    def is_working(self) -> bool:
-        """Whether it is alive, and its member has neither left nor failed."""
-        return self.is_alive and self.machine.state not in _OVER
-
-    def carry_out(self, effect: Any) -> None:
-        """Do what the member wants."""
-        self._cluster.carry_out(self, effect)
-
-    def handled(self) -> None:
-        """Check the law of one owner."""
-        owned = self.machine.owned
-        if owned is not self._seen:
-            before, self._seen = self._seen, owned
-            self._cluster.owned_changed(self, before, owned)
-
-    def changed(self) -> None:
-        """A killed process owns nothing."""
-        if not self.is_alive:
-            self._cluster.owned_changed(self, self._seen, frozenset())
 
 
 class ProposalCluster:
@@ -427,15 +331,15 @@ class ProposalCluster:
         """Return whether all working members are in one generation and hold each partition that they want once."""
         coordinator = self.coordinator
         working = [process for process in self.processes.values() if process.is_working]
-        if coordinator is None or (coordinator.phase is not Phase.STABLE and working):
-            return False
         members = [process.machine for process in working]
-        if any(process.is_paused or not process.machine.is_at_rest for process in working):
+        if coordinator is None or any(process.is_paused or not process.machine.is_at_rest for process in working):
             return False
         if {member.member_id for member in members} != coordinator.members.keys():
             return False
-        if {member.generation for member in members} - {coordinator.generation}:
-            return False
+        in_step = all(member.generation == coordinator.generation for member in members)
+        return not working or (coordinator.phase is Phase.STABLE and in_step and self._is_all_held(members))
+
+    def _is_all_held(self, members: Sequence[Member]) -> bool:
         held = [partition for member in members for partition in member.owned]
         active = [member.subscription or Subscription() for member in members if not member.is_dormant]
         wanted = {topic for subscription in active for topic in topics_of(subscription, self.topics)}

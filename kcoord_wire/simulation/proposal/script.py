@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
-from kcoord_wire.simulation.proposal.cluster import MemberOptions, ProposalCluster
+from kcoord_wire.simulation.proposal.cluster import ProposalCluster
 from kcoord_wire.simulation.proposal.events import CoordinatorSettings
+from kcoord_wire.simulation.proposal.processes import MemberOptions
 from kcoord_wire.simulation.script import Action, Script, choose
 from kcoord_wire.simulation.violation import ViolationError
 

@@ -10,6 +10,7 @@ import pytest
 
 from kcoord_wire.assignors import ASSIGNORS, MemberSubscription
 from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.simulation.proposal import MemberOptions, ProposalCluster
 from kcoord_wire.simulation.proposal.all_members import (
     AllMembersMember,
     AssignmentError,
@@ -18,7 +19,6 @@ from kcoord_wire.simulation.proposal.all_members import (
     hash_topics,
     topics_of,
 )
-from kcoord_wire.simulation.proposal.cluster import MemberOptions, ProposalCluster
 from kcoord_wire.simulation.proposal.events import MemberState, Strategy, Subscription
 from kcoord_wire.simulation.proposal.variants import RANGE, ROUND_ROBIN
 from kcoord_wire.simulation.violation import ViolationError

@@ -14,7 +14,7 @@ from kcoord_wire.messages import (
     SingleAssignorJoinGroupRequestSyncedMember,
     SingleAssignorJoinGroupRequestSynchronized,
 )
-from kcoord_wire.simulation.proposal.cluster import MemberOptions, ProposalCluster
+from kcoord_wire.simulation.proposal import MemberOptions, ProposalCluster
 from kcoord_wire.simulation.proposal.coordinator import Phase
 from kcoord_wire.simulation.proposal.events import Answer, Asked, Caller, CoordinatorSettings, MemberState, Strategy
 from kcoord_wire.simulation.proposal.single_assignor import SingleAssignorCoordinator
