@@ -170,7 +170,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _where(self) -> str:
         """Return the time, and the tasks that wait."""
         lines = []
-        self._sweep()
+        self.sweep()
         for task, process in self._unfinished.items():
             stack = task.get_stack(limit=1)
             place = f"{stack[-1].f_code.co_filename}:{stack[-1].f_lineno}" if stack else "nowhere"
@@ -233,10 +233,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         task = _Task(coro, self._created, loop=self, name=name or f"task-{self._created}", **options)
         self._unfinished[task] = (options.get("context") or contextvars.copy_context()).get(CURRENT)
         if len(self._unfinished) > self._swept_at:
-            self._sweep()
+            self.sweep()
         return task
 
-    def _sweep(self) -> None:
+    def sweep(self) -> None:
         """Forget the tasks that have ended. The others are kept, because a garbage collection would end a task that
         nothing refers to."""
         self._unfinished = {task: process for task, process in self._unfinished.items() if not task.done()}

@@ -156,6 +156,8 @@ class VirtualWorld:
             for transport in list(host.process.transports):
                 transport.abort()
         await asyncio.sleep(1)
+        tasks.clear()
+        self.loop.sweep()
         gc.collect()
 
     def ended(self, task: asyncio.Task[Any]) -> None:
