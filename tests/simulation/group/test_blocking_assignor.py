@@ -79,27 +79,27 @@ async def consume(broker: VirtualBroker, topic: str, client_id: str, assignor: t
 
 
 def outage() -> tuple[VirtualWorld, VirtualBroker, Recorder]:
-    """A minute of work, 45 minutes of outage, and the restart."""
+    """A group at work, 45 minutes of outage, and the restart."""
     recorder = Recorder()
     world = VirtualWorld(seed=1176)
     broker = VirtualBroker(world, dict.fromkeys(TOPICS, 24), tap=recorder)
 
     def start(name: str, *, sticky: bool) -> None:
         for topic in TOPICS:
-            assignor = sticky_without_end(world, since=50) if sticky else RoundRobinPartitionAssignor
+            assignor = sticky_without_end(world, since=15) if sticky else RoundRobinPartitionAssignor
             world.host(name).start(consume(broker, topic, name, assignor))
 
     async def main() -> None:
         for name in PROCESSES:
             start(name, sticky=True)
-        await asyncio.sleep(MINUTE)
+        await asyncio.sleep(20)
         world.host("app-05").kill()
         start("app-05", sticky=True)
         await asyncio.sleep(45 * MINUTE)
         for name in PROCESSES:
             world.host(name).kill()
             start(name, sticky=False)
-        await asyncio.sleep(20)
+        await asyncio.sleep(10)
 
     world.run(main())
     return world, broker, recorder
