@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
+from operator import sub
 
 from kcoord_wire.assignors.model import Partitions
 from kcoord_wire.assignors.nearness import Nearness
@@ -122,13 +123,13 @@ def _give_up(
     They come from the topics of which it exceeds its share most, and of these from those given up least so far.
     """
     left: dict[str, list[int]] = {}
-    excess = {topic: len(numbers) - shares[topic] for topic, numbers in held.items()}
+    excess = dict(zip(held, map(sub, map(len, held.values()), map(shares.__getitem__, held)), strict=True))
     while surplus:
         most = max(excess.values())
         fullest = [topic for topic, amount in excess.items() if amount == most]
         if surplus < len(fullest):
             fullest.sort()
-            fullest.sort(key=lambda topic: len(given_up[topic]))
+            fullest.sort(key=dict(zip(given_up, map(len, given_up.values()), strict=True)).__getitem__)
             del fullest[surplus:]
         # Down to the next topics' level at once: a member may hold 100,000 partitions of one topic.
         next_most = max((amount for amount in excess.values() if amount < most), default=most - surplus)

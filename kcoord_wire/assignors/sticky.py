@@ -49,20 +49,22 @@ def cooperative_sticky(
     balanced = _balance(partitions_per_topic, members, racks, claims.with_generation_from_user_data)
     if balanced.in_use:
         for member_id, partitions in balanced.assignment.items():
-            if not balanced.in_use.keys().isdisjoint(partitions):
-                balanced.assignment[member_id] = _without(partitions, balanced.in_use, balanced.held[member_id])
+            balanced.assignment[member_id] = _without(partitions, balanced.in_use, balanced.held[member_id])
     return balanced.assignment
 
 
 def _without(partitions: Partitions, in_use: Mapping[str, set[int]], held: Partitions) -> Partitions:
     """Return the partitions but those that are in use by others."""
-    left = {}
-    for topic, numbers in partitions.items():
-        others = in_use.get(topic, set()).difference(held.get(topic, ()))
-        free = numbers if others.isdisjoint(numbers) else [number for number in numbers if number not in others]
-        if free:
-            left[topic] = free
-    return left
+    changed = {}
+    for topic, numbers in partitions.items() if partitions is not held else ():
+        mine = held.get(topic, ())
+        if numbers is not mine and topic in in_use:
+            others = in_use[topic].difference(mine)
+            if not others.isdisjoint(numbers):
+                changed[topic] = [number for number in numbers if number not in others]
+    if not changed:
+        return partitions
+    return {topic: numbers for topic, numbers in {**partitions, **changed}.items() if numbers}
 
 
 class _Balanced(NamedTuple):
