@@ -10,9 +10,19 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
-__all__ = ["UsageError", "add_command", "argument", "parse_positive", "parse_seconds", "parse_setting", "parse_size"]
+__all__ = [
+    "UsageError",
+    "add_command",
+    "argument",
+    "parse_plot_path",
+    "parse_positive",
+    "parse_seconds",
+    "parse_setting",
+    "parse_size",
+]
 
 T = TypeVar("T")
 
@@ -61,6 +71,14 @@ def parse_setting(text: str) -> tuple[str, str]:
     if not equals or not name.strip():
         raise ValueError(f"{text!r} is not of the form NAME=VALUE")
     return name.strip(), value.strip()
+
+
+def parse_plot_path(text: str) -> Path:
+    """A file for a plot. ValueError: its suffix is neither .svg nor .png."""
+    path = Path(text)
+    if path.suffix.lower() not in (".svg", ".png"):
+        raise ValueError(f"{text!r} ends neither in .svg nor in .png")
+    return path
 
 
 def parse_positive(text: str) -> int:

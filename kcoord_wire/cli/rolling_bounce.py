@@ -11,11 +11,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any, Final
 
-from kcoord_wire.cli.arguments import UsageError, add_command, argument, parse_positive
+from kcoord_wire.cli.arguments import UsageError, add_command, argument, parse_plot_path, parse_positive
 from kcoord_wire.cli.captured_group import CapturedGroup, Origin, captured_group, print_origins
 from kcoord_wire.cli.output import complain, print_json, print_table, styled, table
 
@@ -108,7 +107,10 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     command.add_argument("--seed", type=argument(_ms), default=0, help="of latencies and of when instances stop")
     command.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     command.add_argument(
-        "--plot", type=argument(_plot_path), metavar="FILE", help="write throughput over time as FILE.svg or FILE.png"
+        "--plot",
+        type=argument(parse_plot_path),
+        metavar="FILE",
+        help="write throughput over time as FILE.svg or FILE.png",
     )
 
 
@@ -136,13 +138,6 @@ def _rate(text: str) -> float:
     if not 0 < rate < 1e12:
         raise ValueError(f"{text!r} is not a number above 0")
     return rate
-
-
-def _plot_path(text: str) -> Path:
-    path = Path(text)
-    if path.suffix.lower() not in (".svg", ".png"):
-        raise ValueError(f"{text!r} ends neither in .svg nor in .png")
-    return path
 
 
 def _given(args: argparse.Namespace) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kcoord_wire.cli import rolling_bounce, simulate_bug
+from kcoord_wire.cli import rolling_bounce, simulate_bug, variants
 from kcoord_wire.cli.arguments import add_command, argument, parse_positive
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ examples:
       what a deploy would cost (see kcoord simulate rolling-bounce --help)
   kcoord simulate bug --list
       known bugs of client libraries, played (see kcoord simulate bug --help)
+  kcoord simulate variants --members 10,100
+      what a rebalance moves, released and as proposed (see kcoord simulate variants --help)
 """
 
 
@@ -62,6 +64,7 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     scenarios = command.add_subparsers(metavar="SCENARIO")
     rolling_bounce.add_parser(scenarios)
     simulate_bug.add_parser(scenarios)
+    variants.add_parser(scenarios)
 
 
 def _seeds(text: str) -> range:

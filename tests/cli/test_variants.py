@@ -1,0 +1,65 @@
+"""`kcoord simulate variants`: the table, the JSON, the plot, and what it says about arguments."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kcoord_wire.simulation.proposal.traffic import MEASURED, measure
+
+Run = Callable[..., tuple[int, str, str]]
+SMALL = ("simulate", "variants", "--members", "3,6")
+
+
+def test_the_table_has_a_line_for_each_protocol_and_size(kcoord: Run) -> None:
+    status, out, err = kcoord(*SMALL)
+    assert (status, err) == (0, "")
+    lines = [line for line in out.splitlines() if line.split("  ")[0].strip() in MEASURED]
+    assert len(lines) == 2 * len(MEASURED)
+    released = measure(MEASURED["released"], 6, 340)
+    assert lines[-1].split() == [
+        "released", "6", f"{released.to_coordinator:,}", f"{released.to_members:,}", f"{released.total:,}",
+    ]  # fmt: skip
+
+
+def test_json_has_the_same_numbers(kcoord: Run) -> None:
+    status, out, _ = kcoord(*SMALL, "--protocol", "single-assignor", "--metadata", "1000", "--json")
+    assert status == 0
+    found = json.loads(out)
+    assert found["metadata_bytes"] == 1_000
+    names = ["single assignor", "single assignor, without GroupMembers"]
+    assert [(each["protocol"], each["members"]) for each in found["results"]] == [(n, m) for n in names for m in (3, 6)]
+    assert found["results"][0] == {
+        "protocol": names[0],
+        "members": 3,
+        **(traffic := measure(MEASURED[names[0]], 3, 1_000))._asdict(),
+        "total": traffic.total,
+    }
+
+
+def test_the_plot_has_a_line_for_each_protocol(kcoord: Run, tmp_path: Path) -> None:
+    svg, png = tmp_path / "traffic.svg", tmp_path / "traffic.png"
+    assert kcoord(*SMALL, "--plot", str(svg), "--plot", str(png))[0] == 0
+    text = svg.read_text("utf-8")
+    assert [name for name in MEASURED if name not in text] == []
+    assert png.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--members", "1"), "at least 2"),
+        (("--members", "10,x"), "'x' is not a whole number from 1 up"),
+        (("--metadata", "0"), "'0' is not a whole number from 1 up"),
+        (("--protocol", "unknown"), "invalid choice"),
+        (("--plot", "a.pdf"), "'a.pdf' ends neither in .svg nor in .png"),
+    ],
+)
+def test_wrong_arguments_are_one_line(kcoord: Run, arguments: tuple[str, str], sentence: str) -> None:
+    status, out, err = kcoord("simulate", "variants", *arguments)
+    assert (status, out) == (2, "")
+    assert sentence in err
+    assert err.count("\n") == 1
