@@ -51,6 +51,7 @@ from kcoord_wire.consumer.signals import Signal
 __all__ = ["Consumer"]
 
 _LOG: Final = logging.getLogger(__name__)
+_NO_OFFSET: Final = 1 << 63
 
 
 class Consumer:
@@ -298,9 +299,10 @@ class Consumer:
 
         :param offsets: by default the positions: the offsets after the last records that `poll` has returned
         :raises CommitFailedError: they were refused
+        :raises ValueError: an offset is negative, or does not fit into 64 bits
         :raises ConsumerTimeoutError: there was no answer within ``default_api_timeout_ms``
         """
-        left: Mapping[TopicPartition, int] = self._positions.consumed() if offsets is None else offsets
+        left = self._offsets(offsets)
         failures = 0
         try:
             async with asyncio.timeout(self.settings.default_api_timeout_ms / 1000):
@@ -322,9 +324,17 @@ class Consumer:
 
         :param offsets: as in `commit`
         """
-        future = self._member().commit(self._positions.consumed() if offsets is None else offsets)
+        future = self._member().commit(self._offsets(offsets))
         future.add_done_callback(_retrieve)
         return future
+
+    def _offsets(self, given: Mapping[TopicPartition, int] | None) -> Mapping[TopicPartition, int]:
+        if given is None:
+            return self._positions.consumed()
+        for partition, offset in given.items():
+            if not 0 <= offset < _NO_OFFSET:
+                raise ValueError(f"{partition} cannot be at offset {offset}")
+        return given
 
     def _commit_at_intervals(self) -> None:
         if self.settings.enable_auto_commit and _now() >= self._next_commit:
@@ -363,10 +373,9 @@ class Consumer:
         """Go on at this offset.
 
         :raises NotAssignedError: the partition is not assigned
-        :raises ValueError: the offset is negative
+        :raises ValueError: the offset is negative, or does not fit into 64 bits
         """
-        if offset < 0:
-            raise ValueError(f"an offset is not negative: {offset}")
+        self._offsets({partition: offset})
         self._positions.state(partition).move(offset)
         self._fetcher.start()
 

@@ -27,6 +27,7 @@ from kcoord_wire.consumer.fetching import (
 )
 from kcoord_wire.consumer.positions import PartitionState, Positions
 from kcoord_wire.consumer.settings import ConsumerSettings
+from kcoord_wire.errors import EncodeError
 
 __all__ = ["Fetcher"]
 
@@ -89,7 +90,7 @@ class Fetcher:
             while states := self._work().get(node_id):
                 try:
                     stale = await self._ask(await self._brokers.to(node_id), states)
-                except BrokerError:
+                except (BrokerError, EncodeError):  # of the latter: an offset that a broker has made up
                     stale = True
                 failures = failures + 1 if stale else 0
                 self._changed()

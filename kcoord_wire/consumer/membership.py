@@ -32,6 +32,7 @@ from kcoord_wire.consumer.leading import assign_checked
 from kcoord_wire.consumer.machine import MemberMachine
 from kcoord_wire.consumer.settings import ConsumerSettings
 from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.errors import EncodeError
 from kcoord_wire.machines import Tick
 
 __all__ = ["Membership"]
@@ -166,6 +167,9 @@ class Membership:
             future = connection.request(effect.message, effect.version, timeout_ms=self._timeout_ms)
         except BrokerError:
             self._loop.call_soon(self._lost, connection)
+            return
+        except EncodeError as error:  # a value of the broker's or the application's that does not fit
+            self._loop.call_soon(self._fail, error)
             return
         self._waiting.add(future)
         future.add_done_callback(partial(self._answered, connection, effect.request_id))
