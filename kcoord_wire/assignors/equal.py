@@ -4,8 +4,9 @@ Laws:
 
 * Every member gets the quotient of partitions and members, or one more.
 * A member gives up only what exceeds its quota, and nobody gets a partition that its holder could have kept.
-* Without holders, each topic too is spread evenly: its members differ by at most one partition (KAFKA-16277). With
-  holders this comes after the moves: a member gives up where it has most of a topic, and gets where it has least.
+* Without holders, and where one holds everything, each topic too is spread evenly: its members differ by at most one
+  partition (KAFKA-16277). With several holders this comes after the moves: a member gives up where it has most of a
+  topic, and gets where it has least.
 """
 
 from __future__ import annotations
@@ -79,6 +80,9 @@ def share_out(
     :param free: the partitions that nobody holds
     :param near: which partitions are near which member, where racks matter
     """
+    sole = _sole_holder(held, free)
+    if sole is not None and near is None:
+        return _deal_all_of(sole, counts, len(held))
     loads = [sum(map(len, mine.values())) for mine in held]
     quotas = _quotas(loads, sum(counts.values()))
     given = list(held)
@@ -98,6 +102,20 @@ def share_out(
             mine[topic] = sorted([*mine.get(topic, ()), *numbers])
         given[member] = mine
     return given, {topic: set(numbers) for topic, numbers in given_up.items() if numbers}
+
+
+def _sole_holder(held: Sequence[Partitions], free: Mapping[str, Sequence[int]]) -> int | None:
+    """Return the member that holds all partitions, if there is one."""
+    holders = [member for member, mine in enumerate(held) if mine]
+    return holders[0] if len(holders) == 1 and not free else None
+
+
+def _deal_all_of(holder: int, counts: Mapping[str, int], members: int) -> tuple[list[Partitions], dict[str, set[int]]]:
+    """Share out what one member holds alone. It has the first turn, so it keeps as many as its quota allows."""
+    given: list[Partitions] = [*deal_in_turn(counts, members)]
+    given = given[-holder:] + given[:-holder] if holder else given
+    given_up = {topic: set(range(count)).difference(given[holder].get(topic, ())) for topic, count in counts.items()}
+    return given, {topic: numbers for topic, numbers in given_up.items() if numbers}
 
 
 def _quotas(loads: Sequence[int], total: int) -> list[int]:
@@ -123,7 +141,9 @@ def _give_up(
     They come from the topics of which it exceeds its share most, and of these from those given up least so far.
     """
     left: dict[str, list[int]] = {}
-    excess = dict(zip(held, map(sub, map(len, held.values()), map(shares.__getitem__, held)), strict=True))
+    topics = sorted(held)
+    lengths = map(len, map(held.__getitem__, topics))
+    excess = dict(zip(topics, map(sub, lengths, map(shares.__getitem__, topics)), strict=True))
     while surplus:
         most = max(excess.values())
         fullest = [topic for topic, amount in excess.items() if amount == most]

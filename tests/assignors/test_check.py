@@ -174,8 +174,8 @@ def test_every_rule_has_a_planted_assignor() -> None:
 KEPT = {
     "range": frozenset[Rule](),
     "roundrobin": {Rule.EVEN, Rule.SPREAD},
-    "sticky": {Rule.EVEN, Rule.BALANCED},
-    "cooperative-sticky": {Rule.EVEN, Rule.BALANCED},
+    "sticky": PROMISES,
+    "cooperative-sticky": PROMISES,
 }
 
 

@@ -72,13 +72,22 @@ def test_the_partitions_of_a_leaver_are_spread() -> None:
     assert [{topic: len(numbers) for topic, numbers in mine.items()} for mine in given] == [{"a": 4, "b": 4}] * 3
 
 
+def test_what_one_member_holds_alone_is_spread() -> None:
+    counts = {"a": 6, "b": 1}
+    given, given_up = share_out(counts, [{}, {"a": range(6), "b": range(1)}], {}, None)
+    assert loads(given) == [3, 4]
+    assert [len(mine["a"]) for mine in given] == [3, 3], "KAFKA-16277"
+    assert {topic: len(numbers) for topic, numbers in given_up.items()} == {"a": 3}
+
+
 def test_a_large_surplus_leaves_by_whole_levels() -> None:
     """The first member holds 100,000 partitions of one topic and one each of others."""
-    counts = {"large": 100_000, **{f"t{number}": 1 for number in range(100)}}
-    given, given_up = share_out(counts, [{topic: range(count) for topic, count in counts.items()}, {}], {}, None)
-    assert loads(given) == [50_050, 50_050]
+    mine = {"large": 100_000, **{f"t{number}": 1 for number in range(100)}}
+    held = [{topic: range(count) for topic, count in mine.items()}, {"other": range(1)}]
+    given, given_up = share_out({**mine, "other": 1}, held, {}, None)
+    assert loads(given) == [50_051, 50_050]
     assert len(given_up.pop("large")) == 49_999, "down to the level of the others"
-    assert len(given_up) == 51
+    assert len(given_up) == 50
 
 
 def test_free_partitions_go_to_members_near_a_replica() -> None:
