@@ -2,8 +2,9 @@
 
 Laws:
 
-* The versions are those of the project's own changelog or release branches; what they do not show is None or empty.
-* A bug without a first fixed version is open. It is never named by a version alone.
+* The versions are those of the project's own changelog, or of the release tags that hold the fix and, for `since`, the
+  code that it fixes; what they do not show is None or empty.
+* A bug without a fixed version is open, and no version is known to be free of it: findings do not name it.
 * A version that cannot be placed (another project's numbers, an unknown suffix) counts as not affected: a finding that
   names a bug wrongly costs more than one that names none.
 
@@ -141,7 +142,7 @@ CLIENT_BUGS: Final[Mapping[str, ClientBug]] = MappingProxyType(
                 name="KAFKA-16277",
                 software=_JAVA,
                 shape="Partition counts are even, but whole topics are on single members.",
-                since=None,
+                since="2.5.1",
                 fixed=("3.7.1", "3.8.0"),
                 reference=f"{_JIRA}KAFKA-16277",
                 detectors=("clumped_topic",),
@@ -206,7 +207,7 @@ CLIENT_BUGS: Final[Mapping[str, ClientBug]] = MappingProxyType(
                 software="kgo",
                 shape="When a group turns from eager to cooperative, a member takes partitions that it has just "
                 "revoked for its own, and reads none of them.",
-                since=None,
+                since="1.13.1",
                 fixed=("1.17.0",),
                 reference=f"{_GITHUB}twmb/franz-go/issues/686",
                 detectors=("assigned_not_read",),
@@ -244,9 +245,7 @@ def is_affected(bug: ClientBug, software: str | None) -> bool:
     if bound is not None:
         name, version = "librdkafka", bound[1]
     placed = _parse(version)
-    if not bug.fixed or name != bug.software or placed is None:
-        return False
-    if bug.since is not None and placed < _of(bug.since):
+    if not bug.fixed or bug.since is None or name != bug.software or placed is None or placed < _of(bug.since):
         return False
     return not any(placed >= _of(fixed) for fixed in bug.fixed if fixed == bug.fixed[-1] or _is_line(placed, fixed))
 

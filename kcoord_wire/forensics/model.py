@@ -169,7 +169,8 @@ class Subscription:
 
     :ivar topics: None where the blob does not decode, or the protocol type is not ``consumer``
     :ivar owned: partitions the member claims to own (version 1 and newer)
-    :ivar generation_id: generation in which it owned them; -1 for none (version 2 and newer)
+    :ivar generation_id: generation in which it owned them; -1 for none (version 2 and newer, and before that where the
+        assignor is cooperative-sticky)
     :ivar rack_id: rack of the client (version 3 and newer)
     :ivar metadata: the blob itself
     """

@@ -167,8 +167,10 @@ def _decoded(cls: type, blob: bytes) -> Any:
         return None
 
 
-def _subscription(blob: bytes, consumer: bool) -> dict[str, Any]:
+def _subscription(blob: bytes, consumer: bool, assignor: str | None) -> dict[str, Any]:
     found = _decoded(kw.ConsumerProtocolSubscription, blob) if consumer else None
+    if found and found.generation_id < 0 and assignor == "cooperative-sticky" and len(found.user_data or b"") >= 4:
+        found.generation_id = int.from_bytes(found.user_data[-4:], "big", signed=True)
     return {
         "topics": list(found.topics) if found else None,
         "owned": _partitions(found.owned_partitions) if found else None,
@@ -208,7 +210,7 @@ def _of_JoinGroup(asked: Any, reply: Any, version: int) -> list[dict[str, Any]]:
         "reason": asked.reason,
         "protocol_type": asked.protocol_type,
         "offered": [
-            {"assignor": protocol.name, "subscription": _subscription(protocol.metadata, consumer)}
+            {"assignor": protocol.name, "subscription": _subscription(protocol.metadata, consumer, protocol.name)}
             for protocol in asked.protocols
         ],
     }
@@ -224,7 +226,7 @@ def _of_JoinGroup(asked: Any, reply: Any, version: int) -> list[dict[str, Any]]:
                 {
                     "member_id": member.member_id,
                     "instance_id": member.group_instance_id,
-                    "subscription": _subscription(member.metadata, consumer),
+                    "subscription": _subscription(member.metadata, consumer, reply.protocol_name),
                 }
                 for member in reply.members
             ],

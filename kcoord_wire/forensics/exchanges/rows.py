@@ -271,11 +271,15 @@ def _blob_decoder(message: str, columns: tuple[str, ...]) -> ColumnDecoder:
 
 
 def _subscriptions(
-    blobs: pa.Array, consumers: NDArray[np.bool_], rows: NDArray[np.int64], memory: BatchMemory
+    blobs: pa.Array, assignors: pa.Array, consumers: NDArray[np.bool_], rows: NDArray[np.int64], memory: BatchMemory
 ) -> pa.Array:
-    """Return the blobs as `Subscription`. `consumers` says which have the protocol type of consumers."""
+    """Return the blobs as `Subscription`.
+
+    :param assignors: what the user data is for
+    :param consumers: which have the protocol type of consumers
+    """
     name = "ConsumerProtocolSubscription"
-    decoder = _blob_decoder(name, ("topics", "owned_partitions", "generation_id", "rack_id"))
+    decoder = _blob_decoder(name, ("topics", "user_data", "owned_partitions", "generation_id", "rack_id"))
     found = decoder.decode(_where(consumers, blobs))
     note_errors(found.column("error"), rows, name, "blob", memory)
     read = found.column(name)
@@ -283,11 +287,27 @@ def _subscriptions(
         {
             "topics": child(read, "topics"),
             "owned": child(read, "owned_partitions"),
-            "generation_id": child(read, "generation_id"),
+            "generation_id": _generations(child(read, "generation_id"), child(read, "user_data"), assignors),
             "rack_id": child(read, "rack_id"),
             "metadata": blobs,
         }
     )
+
+
+def _generations(stated: pa.Array, user_data: pa.Array, assignors: pa.Array) -> pa.Array:
+    """Return the generations of the owned partitions.
+
+    Where a version has none (before KIP-792), cooperative-sticky has it at the end of its user data.
+    """
+    lacking = pc.and_(pc.less(stated, 0), pc.greater_equal(pc.binary_length(user_data), _GENERATION_BYTES))
+    lacking = pc.fill_null(pc.and_(lacking, pc.equal(assignors, _COOPERATIVE_STICKY)), False)
+    rows = np.flatnonzero(lacking.to_numpy(zero_copy_only=False))
+    if not len(rows):
+        return stated
+    found = stated.to_numpy(zero_copy_only=False).astype(np.float64)
+    tails = pc.binary_slice(take(user_data, rows), -_GENERATION_BYTES).to_pylist()
+    found[rows] = np.frombuffer(b"".join(tails), ">i4")
+    return pa.array(found, mask=np.isnan(found)).cast(pa.int32())
 
 
 def _assignments(
@@ -304,6 +324,8 @@ def _assignments(
 
 _NO_PARTITIONS: Final = bytes(10)  # version 0, no topics, no user data
 _CONSUMER: Final = "consumer"
+_COOPERATIVE_STICKY: Final = "cooperative-sticky"
+_GENERATION_BYTES: Final = 4
 
 
 def _joins(pairs: Decoded, memory: BatchMemory) -> pa.RecordBatch:
@@ -313,13 +335,13 @@ def _joins(pairs: Decoded, memory: BatchMemory) -> pa.RecordBatch:
         memory.joins_as(row, group_id, kind)
     consumers = pc.equal(kinds, _CONSUMER).to_numpy(zero_copy_only=False)
     protocols = flatten(child(asked, "protocols"))
-    metadata = child(protocols.values, "metadata")
-    subscriptions = _subscriptions(metadata, consumers[protocols.row], pairs.requests[protocols.row], memory)
-    offered = records({"assignor": child(protocols.values, "name"), "subscription": subscriptions})
+    metadata, names = child(protocols.values, "metadata"), child(protocols.values, "name")
+    subscriptions = _subscriptions(metadata, names, consumers[protocols.row], pairs.requests[protocols.row], memory)
+    offered = records({"assignor": names, "subscription": subscriptions})
     given = child(answered, "members")
     members = flatten(given)
-    metadata = child(members.values, "metadata")
-    subscriptions = _subscriptions(metadata, consumers[members.row], pairs.responses[members.row], memory)
+    metadata, chosen = child(members.values, "metadata"), take(child(answered, "protocol_name"), members.row)
+    subscriptions = _subscriptions(metadata, chosen, consumers[members.row], pairs.responses[members.row], memory)
     listed = records(
         {
             "member_id": child(members.values, "member_id"),

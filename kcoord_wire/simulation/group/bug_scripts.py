@@ -30,6 +30,10 @@ __all__ = ["BUG_SCRIPTS", "BugScript", "Damage", "play_bug"]
 
 _CONFIG: Final = GroupConfig(initial_rebalance_delay_ms=0)
 _COOPERATIVE: Final = ("cooperative-sticky",)
+_BEFORE_KIP_792: Final = (
+    *("apache-kafka-java 2.", "apache-kafka-java 3.0", "apache-kafka-java 3.2", "apache-kafka-java 3.3"),
+    *("librdkafka 1.", "librdkafka 2.1"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +149,7 @@ def _is_clumped(sim: Cluster, topic: str) -> bool:
 
 
 def _join(at: int, name: str, software: str | None, *bugs: str, **options: Any) -> Join:
-    """A member with short timeouts."""
+    """A member with short timeouts. Its subscription has no generation before KIP-792 (Java 3.4, librdkafka 2.2)."""
     given: dict[str, Any] = {
         "assignors": _COOPERATIVE,
         "session_timeout_ms": 6_000,
@@ -155,6 +159,7 @@ def _join(at: int, name: str, software: str | None, *bugs: str, **options: Any) 
         "commit_ms": 1_000,
         "software": software,
         "bugs": bugs,
+        "subscription_version": 1 if software is not None and software.startswith(_BEFORE_KIP_792) else 3,
     }
     return Join(at=at, name=name, options=MemberOptions(**{**given, **options}))
 

@@ -31,6 +31,7 @@ from kcoord_wire.assignors import (
     group_partitions,
     list_partitions,
 )
+from kcoord_wire.assignors.claims import with_generation_from_user_data
 from kcoord_wire.client_bugs import CLIENT_BUGS
 from kcoord_wire.consumer import events
 from kcoord_wire.consumer.machine import MemberMachine
@@ -151,10 +152,14 @@ def _owned(members: Members, member_id: str) -> list[TopicPartition]:
     return list_partitions(members[member_id].owned)
 
 
+def _generation(member: MemberSubscription) -> int:
+    return with_generation_from_user_data(member).generation
+
+
 def _claimants(members: Members) -> dict[TopicPartition, list[str]]:
     """Return the members that claim each partition, the oldest generation first."""
     claimants: dict[TopicPartition, list[str]] = {}
-    for member_id in sorted(members, key=lambda each: (members[each].generation, each)):
+    for member_id in sorted(members, key=lambda each: (_generation(members[each]), each)):
         for partition in _owned(members, member_id):
             claimants.setdefault(partition, []).append(member_id)
     return claimants
@@ -197,8 +202,8 @@ def _keep_both(assign: Assign, counts: Counts, members: Members, racks: Racks) -
 
 def _ignore_older(assign: Assign, counts: Counts, members: Members, racks: Racks) -> Assignment:
     """KAFKA-14639: only claims of the highest generation count; what the others hold is free."""
-    newest = max(member.generation for member in members.values())
-    return assign(counts, _with_claims(members, lambda who, _: members[who].generation == newest), racks)
+    newest = max(map(_generation, members.values()))
+    return assign(counts, _with_claims(members, lambda who, _: _generation(members[who]) == newest), racks)
 
 
 def _prefer_older(assign: Assign, counts: Counts, members: Members, racks: Racks) -> Assignment:

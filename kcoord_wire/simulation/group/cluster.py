@@ -197,7 +197,9 @@ class Cluster:
         if former is not None and former.is_working:
             raise ValueError(f"a process called {name!r} is running")
         random = Random(f"{self.seed}/{name}") if former is None else former.random
-        member = machine_with(options.bugs)(options.settings(name), _offered(options), _EMBEDDED)
+        member = machine_with(options.bugs)(
+            options.settings(name), _offered(options), ConsumerProtocol(options.subscription_version)
+        )
         process = MemberProcess(self._clock, self._members, name, self._wire.host_of(name), member, random, options)
         self.processes[name] = process
         # Two rebalances, a join that waits for a member that was killed while it was new, and some latency.

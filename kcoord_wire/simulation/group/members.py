@@ -55,6 +55,7 @@ class MemberOptions:
     :ivar software: name and version that it states in ApiVersions (KIP-511), ``librdkafka 2.6.0``; None for none
     :ivar bugs: what it does wrong: keys of `client_bugs.SWITCHES`
     :ivar rack: see `MemberSettings`
+    :ivar subscription_version: of the embedded protocol; clients before KIP-792 write 1, without a generation
     :ivar session_timeout_ms: see `MemberSettings`
     :ivar rebalance_timeout_ms: see `MemberSettings`
     :ivar heartbeat_interval_ms: see `MemberSettings`
@@ -80,6 +81,7 @@ class MemberOptions:
     software: str | None = None
     bugs: Sequence[str] = ()
     rack: str | None = None
+    subscription_version: int = 3
     session_timeout_ms: int = 45_000
     rebalance_timeout_ms: int = 300_000
     heartbeat_interval_ms: int = 3_000
