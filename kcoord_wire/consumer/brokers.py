@@ -17,6 +17,7 @@ from itertools import chain
 from typing import Final
 
 from kcoord_wire.api_keys import ApiKey
+from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
 from kcoord_wire.consumer.connection import Connection, ConnectionSettings
 from kcoord_wire.consumer.errors import BrokerError
 from kcoord_wire.consumer.failures import TopicError
@@ -51,6 +52,8 @@ class Brokers:
             tls=settings.tls,
             sasl=settings.sasl,
             request_timeout_ms=settings.request_timeout_ms,
+            # The first batch of a response may be larger than the limits of its request (KIP-74).
+            max_response_bytes=max(DEFAULT_MAX_FRAME_SIZE, 2 * settings.fetch_max_bytes),
         )
         self._by_node: dict[int, tuple[tuple[str, int], Connection]] = {}
         self._any: Connection | None = None
@@ -134,7 +137,7 @@ class MetadataKeeper:
         updated: Callable[[list[TopicError]], None],
     ) -> None:
         self.failure: BrokerError | None = None
-        self.group_topics: Collection[str] = ()
+        self.group_topics: frozenset[str] = frozenset()
         self._signal = Signal()
         self._asked_for = self._answered_for = 0
         self._settings = settings

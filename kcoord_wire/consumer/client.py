@@ -27,7 +27,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.consumer import events
@@ -72,7 +72,7 @@ class Consumer:
         self._fetcher = Fetcher(settings, self._brokers, self._positions, self._metadata.request, self._signal.set)
         self._membership: Membership | None = None
         self._failure: Exception | None = None
-        self._is_polling = False
+        self._poller: asyncio.Task[Any] | None = None
         self._is_closed = False
         self._next_commit = 0.0
 
@@ -89,21 +89,24 @@ class Consumer:
     async def close(self, timeout_ms: float = 30_000) -> None:
         """Commit if ``enable_auto_commit`` is set, let the listener give up the partitions, leave the group, and end.
 
-        Static members do not leave: they come back, or their session ends (KIP-345). A poll of another task is ended
-        first. A second call does nothing.
+        Static members do not leave: they come back, or their session ends (KIP-345). A poll of another task ends first,
+        when its listener has returned. A second call does nothing.
 
         :param timeout_ms: for the coordinator's answers
         :raises ListenerError: the listener has failed; the consumer is closed all the same
+        :raises ConcurrentPollError: it is called within the listener
         """
         if self._is_closed:
             return
+        if self._poller is not None and self._poller is asyncio.current_task():
+            raise ConcurrentPollError("a listener cannot close its consumer")
         self._is_closed = True
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._brokers.close)
             stack.push_async_callback(self._metadata.close)
             stack.push_async_callback(self._fetcher.close)
             self._signal.set()
-            while self._is_polling:
+            while self._poller is not None:
                 await self._signal.wait()
             await self._leave("the consumer is being closed", timeout_ms)
 
@@ -237,19 +240,19 @@ class Consumer:
         :raises ConsumerClosedError: it is closed
         """
         self._check_open()
-        if self._is_polling:
+        if self._poller is not None:
             raise ConcurrentPollError("another task is polling")
         if self._membership is None:
             raise ConsumerError("there is no subscription")
         most = min(max_records or self.settings.max_poll_records, self.settings.max_poll_records)
         deadline = None if timeout_ms is None else _now() + timeout_ms / 1000
-        self._is_polling = True
+        self._poller = asyncio.current_task()
         try:
             await asyncio.sleep(0)  # for the background, if the application polls without ever waiting
             self._commit_at_intervals()
             return await self._poll(most, deadline)
         finally:
-            self._is_polling = False
+            self._poller = None
             self._tell(events.Stalled())
             self._signal.set()
 

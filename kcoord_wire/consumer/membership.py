@@ -6,6 +6,8 @@ Laws:
 * The machine takes its coordinator for known once a connection to it is open and the versions of its requests are
   agreed. Requests leave in the order in which the machine sends them: an offset commit before the JoinGroup after it.
 * A connection that ends is reported once, whatever waits on it.
+* LeaveGroup overtakes a JoinGroup or SyncGroup that the coordinator has parked: it goes on a connection of its own,
+  because brokers read nothing behind a parked request.
 * A leader assigns with the metadata of all topics of the group, and sends only what `leading.assign_checked` lets
   through. An assignor that is not this package's, or has much to do, runs in a thread: heartbeats go on.
 * An error that no retry removes ends the membership: what the member holds is lost, because nothing keeps it alive.
@@ -16,10 +18,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+from kcoord_wire import messages as m
 from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.assignors import ASSIGNORS
 from kcoord_wire.assignors.embedded import ConsumerProtocol
@@ -87,6 +91,8 @@ class Membership:
         self._now = 0
         self._timer: asyncio.TimerHandle | None = None
         self._coordinator: Connection | None = None
+        self._address = ("", 0)  # the coordinator's
+        self._parked: asyncio.Future[Any] | None = None
         self._finding: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: set[asyncio.Future[Any]] = set()
@@ -121,6 +127,9 @@ class Membership:
                 self._settle(effect.number, effect.offsets, None)
             case events.NotCommitted():
                 self._settle(effect.number, effect.offsets, effect.error)
+            case events.Assigned() if not self.machine.is_leader:
+                self._metadata.group_topics = frozenset()
+                self._notify(effect)
             case events.Unreadable():
                 self._report(AssignmentError(effect.protocol, effect.detail))
             case events.Failed():
@@ -137,10 +146,11 @@ class Membership:
         self._give_up_commits()
         self._notify(events.Failed(error.error if isinstance(error, GroupError) else ErrorCode.UNKNOWN_SERVER_ERROR))
 
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def _wind(self) -> None:
         """Set the timer to the machine's deadline."""
@@ -158,8 +168,14 @@ class Membership:
     # ---- requests
 
     def _send(self, effect: events.Send) -> None:
-        if requests.is_search(effect.message):
-            self._finding = self._loop.create_task(self._find(effect), name="consumer finds its coordinator")
+        if isinstance(effect.message, m.FindCoordinatorRequest):
+            self._finding = self._spawn(self._find(effect))
+            return
+        is_parked = self._parked is not None and not self._parked.done()
+        if isinstance(effect.message, m.LeaveGroupRequest) and is_parked:
+            leaving = self._spawn(self._leave_beside(effect))
+            self._waiting.add(leaving)
+            leaving.add_done_callback(self._waiting.discard)
             return
         connection = self._coordinator
         assert connection is not None  # the machine sends nothing else while it knows no coordinator
@@ -171,6 +187,8 @@ class Membership:
         except EncodeError as error:  # a value of the broker's or the application's that does not fit
             self._loop.call_soon(self._fail, error)
             return
+        if isinstance(effect.message, m.JoinGroupRequest | m.SyncGroupRequest):
+            self._parked = future
         self._waiting.add(future)
         future.add_done_callback(partial(self._answered, connection, effect.request_id))
 
@@ -182,6 +200,14 @@ class Membership:
             self._lost(connection)
         elif connection is self._coordinator:
             self.deliver(events.Arrived(request_id, future.result()))
+
+    async def _leave_beside(self, effect: events.Send) -> None:
+        with suppress(BrokerError):  # then the session has to end
+            connection = await self._brokers.open(*self._address)
+            try:
+                await connection.request(effect.message, effect.version)
+            finally:
+                await connection.close()
 
     async def _find(self, effect: events.Send) -> None:
         """Ask any broker for the coordinator, and connect to it."""
@@ -210,10 +236,20 @@ class Membership:
         if not found.error_code:
             if not 0 < found.port <= _LARGEST_PORT:
                 return None
-            self._connect(await self._brokers.open(found.host, found.port))
+            self._address = found.host, found.port
+            connection = await self._brokers.open(*self._address)
+            try:
+                self._take_coordinator(connection)
+            except BrokerError:
+                await connection.close()
+                raise
         return response
 
-    def _connect(self, connection: Connection) -> None:
+    def _take_coordinator(self, connection: Connection) -> None:
+        """Agree on versions.
+
+        :raises UnsupportedVersionError: there is an API without a common one
+        """
         settings = self.machine.settings
         agreed = {
             name: connection.highest_version(api_key, getattr(_NEWEST, name))
@@ -241,7 +277,7 @@ class Membership:
 
     async def _lead(self, task: events.Assigning) -> None:
         """Compute the group's assignment, with topics that only other members subscribe to."""
-        topics = {topic for subscription in task.subscriptions.values() for topic in subscription.topics}
+        topics = frozenset(topic for subscription in task.subscriptions.values() for topic in subscription.topics)
         self._metadata.group_topics = topics
         metadata = self._brokers.metadata
         if topics - metadata.counts.keys():
@@ -295,8 +331,8 @@ class Membership:
         :param deadline: of the loop's clock, in seconds
         """
         self.deliver(events.Leave(reason))
-        if self._waiting:
-            await asyncio.wait(self._waiting, timeout=max(deadline - self._loop.time(), 0))
+        if left := self._waiting - {self._parked}:
+            await asyncio.wait(left, timeout=max(deadline - self._loop.time(), 0))
 
     async def close(self) -> None:
         """Close the connection and end everything."""

@@ -26,7 +26,6 @@ __all__ = [
     "find_coordinator",
     "found_coordinator",
     "heartbeat",
-    "is_search",
     "is_static",
     "join",
     "leave",
@@ -135,11 +134,6 @@ def find_coordinator(settings: MemberSettings) -> m.FindCoordinatorRequest:
     if settings.versions.find_coordinator >= 4:
         return m.FindCoordinatorRequest(coordinator_keys=[settings.group_id])
     return m.FindCoordinatorRequest(key=settings.group_id)
-
-
-def is_search(message: Any) -> bool:
-    """Whether a request is FindCoordinator, which goes to any broker."""
-    return isinstance(message, m.FindCoordinatorRequest)
 
 
 def found_coordinator(settings: MemberSettings, response: m.FindCoordinatorResponse) -> Any:

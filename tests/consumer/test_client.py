@@ -249,3 +249,88 @@ def test_unsubscribing_leaves_and_subscribing_joins_again(coordinator: StartCoor
         assert listener.calls == [("assigned", (0,)), ("revoked", (0,)), ("assigned", (0,)), ("revoked", (0,))]
 
     asyncio.run(run())
+
+
+def test_a_cancelled_application_leaves_nothing_behind(coordinator: StartCoordinator) -> None:
+    async def run() -> None:
+        server = coordinator(topics={"orders": 1})
+
+        async def work() -> None:
+            async with Consumer(settings(server.address)) as consumer:
+                consumer.subscribe(["orders"])
+                await drive(lambda: consumer.assignment == partitions(0), consumer)
+                ready.set()
+                await consumer.poll(None)
+
+        ready = asyncio.Event()
+        working = asyncio.create_task(work())
+        await ready.wait()
+        working.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await working
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert server.rebalances[-1].trigger.value == "member left"
+
+    asyncio.run(run())
+
+
+def test_a_member_leaves_while_its_join_is_parked(coordinator: StartCoordinator) -> None:
+    """Brokers read nothing behind a parked JoinGroup, so LeaveGroup has to overtake it."""
+
+    async def run() -> None:
+        server = coordinator(topics={"orders": 4})
+        async with Consumer(settings(server.address)) as first:
+            first.subscribe(["orders"])
+            await drive(lambda: first.assignment == ALL, first)
+            async with Consumer(settings(server.address)) as second:
+                second.subscribe(["orders"])
+                async with asyncio.timeout(60):
+                    while second.member_id == "" or not second._membership._parked:
+                        await second.poll(20)
+            await drive(lambda: first.assignment == ALL and first.generation_id == 2, first)
+        assert not any("session" in str(account) for account in server.rebalances)
+
+    asyncio.run(run())
+
+
+def test_a_subscription_can_be_changed(coordinator: StartCoordinator) -> None:
+    async def run() -> None:
+        server = coordinator(topics={"orders": 1, "payments": 1})
+        async with Consumer(settings(server.address)) as consumer:
+            consumer.subscribe(["orders"])
+            await drive(lambda: consumer.assignment == partitions(0), consumer)
+            before = consumer.member_id
+            consumer.subscribe(["payments"])
+            await drive(lambda: consumer.assignment == partitions(0, topic="payments"), consumer)
+            assert (consumer.member_id, consumer.generation_id) == (before, 2)
+
+    asyncio.run(run())
+
+
+def test_a_rebalance_can_be_enforced(coordinator: StartCoordinator) -> None:
+    async def run() -> None:
+        server = coordinator(topics={"orders": 1})
+        async with Consumer(settings(server.address)) as consumer:
+            consumer.subscribe(["orders"])
+            await drive(lambda: consumer.assignment == partitions(0), consumer)
+            consumer.enforce_rebalance("because")
+            await drive(lambda: consumer.generation_id == 2 and consumer.assignment == partitions(0), consumer)
+        assert any(account.reason == "because" for account in server.rebalances)
+
+    asyncio.run(run())
+
+
+def test_a_listener_cannot_close_its_consumer(coordinator: StartCoordinator) -> None:
+    class Closing(NotingListener):
+        async def on_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+            await consumer.close()
+
+    async def run() -> None:
+        async with consumer:
+            consumer.subscribe(["orders"], Closing())
+            with pytest.raises(ListenerError) as raised:
+                await drive(lambda: False, consumer)
+            assert isinstance(raised.value.__cause__, ConcurrentPollError)
+
+    consumer = Consumer(settings(coordinator(topics={"orders": 1}).address))
+    asyncio.run(run())
