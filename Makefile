@@ -24,7 +24,7 @@ SUITE := tests --ignore=tests/interop
 SLOW := tests/bench tests/fuzz tests/spark tests/truth tests/test_packaging.py tests/test_documents.py
 SLOW += tests/assignors/test_assignors.py tests/assignors/test_check.py tests/assignors/test_sticky.py tests/cli/test_serve.py tests/codec/test_columns_parity.py
 SLOW += tests/codec/test_hostile.py tests/codec/test_parity.py tests/consumer/test_client.py tests/consumer/test_membership.py
-SLOW += tests/consumer/test_virtual_time.py tests/consumer/test_hostile.py
+SLOW += tests/consumer/test_faults.py tests/consumer/test_virtual_time.py tests/consumer/test_hostile.py
 SLOW += tests/coordinator/test_clients.py tests/coordinator/test_crash.py tests/coordinator/test_security_clients.py
 SLOW += tests/coordinator/test_socket_hostile.py tests/forensics/test_incidents.py tests/forensics/log/test_scenarios.py
 SLOW += tests/records/test_compression.py tests/records/test_decoding.py tests/simulation

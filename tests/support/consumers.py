@@ -8,7 +8,6 @@ from typing import Any
 
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.consumer import Consumer, ConsumerRecord, ConsumerSettings, RebalanceListener
-from kcoord_wire.consumer.connection import ConnectionSettings
 from tests.support.clients import producing
 
 __all__ = ["PATIENCE", "NotingListener", "drive", "partitions", "produce", "settings", "take"]
@@ -35,14 +34,9 @@ def settings(address: str, **changes: Any) -> ConsumerSettings:
 
 async def produce(address: str, values: Mapping[TopicPartition, Sequence[str]]) -> None:
     """Append a batch to each partition."""
-    for topic in {topic for topic, _ in values}:
-        records = [
-            (partition.partition, text.encode())
-            for partition, texts in values.items()
-            if partition.topic == topic
-            for text in texts
-        ]
-        await producing.produce(address, topic, records, ConnectionSettings())
+    for topic in {partition.topic for partition in values}:
+        records = [(p.partition, text.encode()) for p, texts in values.items() if p.topic == topic for text in texts]
+        await producing.produce(address, topic, records)
 
 
 class NotingListener(RebalanceListener):

@@ -1,4 +1,4 @@
-"""Produces records for programs of our consumer, which has no producer beside it."""
+"""Produces records for tests and programs of our consumer, which has no producer beside it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,23 @@ from kcoord_wire.error_codes import describe_error
 from kcoord_wire.net import parse_address
 from kcoord_wire.records import Record, encode_batch
 
-__all__ = ["produce"]
+__all__ = ["append", "produce"]
 
 NEWEST = 12  # the last version with names of topics
 
 
 async def produce(
-    bootstrap: str, topic: str, records: Sequence[tuple[int, bytes]], settings: ConnectionSettings
+    bootstrap: str, topic: str, records: Sequence[tuple[int, bytes]], settings: ConnectionSettings | None = None
 ) -> list[int]:
+    """Append records over a connection of their own. See `append`."""
+    connection = await Connection.open(*parse_address(bootstrap), settings)
+    try:
+        return await append(connection, topic, records)
+    finally:
+        await connection.close()
+
+
+async def append(connection: Connection, topic: str, records: Sequence[tuple[int, bytes]]) -> list[int]:
     """Produce values, each with its partition before it, on a broker that leads all of these; give their offsets.
 
     :raises RuntimeError: the broker has refused some
@@ -32,12 +41,8 @@ async def produce(
         for partition, batch in values.items()
     ]
     named = kw.ProduceRequestTopicProduceData(name=topic, partition_data=data)
-    connection = await Connection.open(*parse_address(bootstrap), settings)
-    try:
-        version = connection.highest_version(ApiKey.PRODUCE, NEWEST)
-        answer = await connection.request(kw.ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[named]), version)
-    finally:
-        await connection.close()
+    version = connection.highest_version(ApiKey.PRODUCE, NEWEST)
+    answer = await connection.request(kw.ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[named]), version)
     following = {}
     for partition in answer.responses[0].partition_responses:
         if partition.error_code:
