@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
-from operator import sub
 
 from kcoord_wire.assignors.model import Partitions
 from kcoord_wire.assignors.nearness import Nearness
@@ -86,7 +85,9 @@ def share_out(
     loads = [sum(map(len, mine.values())) for mine in held]
     quotas = _quotas(loads, sum(counts.values()))
     given = list(held)
-    shares = {topic: count // len(held) for topic, count in counts.items()}
+    # A share that is no whole number counts as one and a half, say: a member with one of such a topic has less than its
+    # share, with two more than it. Twice the share is a whole number.
+    shares = {topic: 2 * (count // len(held)) + (count % len(held) > 0) for topic, count in counts.items()}
     given_up: dict[str, list[int]] = {topic: [] for topic in counts}
     for member, (load, quota) in enumerate(zip(loads, quotas, strict=True)):
         if load > quota:
@@ -139,28 +140,28 @@ def _give_up(
     """Add so many of a member's partitions to `given_up`, and return the rest.
 
     They come from the topics of which it exceeds its share most, and of these from those given up least so far.
+
+    :param shares: by topic: twice a member's share
     """
     left: dict[str, list[int]] = {}
-    topics = sorted(held)
-    lengths = map(len, map(held.__getitem__, topics))
-    excess = dict(zip(topics, map(sub, lengths, map(shares.__getitem__, topics)), strict=True))
+    excess = {topic: 2 * len(held[topic]) - shares[topic] for topic in sorted(held)}
     while surplus:
         most = max(excess.values())
         fullest = [topic for topic, amount in excess.items() if amount == most]
         if surplus < len(fullest):
-            fullest.sort()
             fullest.sort(key=dict(zip(given_up, map(len, given_up.values()), strict=True)).__getitem__)
             del fullest[surplus:]
         # Down to the next topics' level at once: a member may hold 100,000 partitions of one topic.
-        next_most = max((amount for amount in excess.values() if amount < most), default=most - surplus)
-        amount = min(most - next_most, surplus // len(fullest), most + min(shares[topic] for topic in fullest))
+        next_most = max((amount for amount in excess.values() if amount < most), default=most - 2 * surplus)
+        fewest = min((most + shares[topic]) // 2 for topic in fullest)
+        amount = min(max(1, (most - next_most) // 2), surplus // len(fullest), fewest)
         surplus -= amount * len(fullest)
         for topic in fullest:
             if topic not in left:
                 left[topic] = _nearest_first(held[topic], near(topic) if near else None)
             given_up[topic] += left[topic][-amount:]
             del left[topic][-amount:]
-            excess[topic] -= amount
+            excess[topic] -= 2 * amount
             if not left[topic]:
                 del excess[topic]
     rest = dict(held)
@@ -179,7 +180,7 @@ def _nearest_first(numbers: Sequence[int], near: Collection[int] | None) -> list
 class _Dealer:
     """Deals partitions to the members that want some.
 
-    :param shares: by topic: how many partitions of it a member has before others have their turn
+    :param shares: by topic: twice a member's share; those with a whole number less have their turn first
     :param held: by member: what it has
     :param wanted: by member: how many it is to get; zero or less for none
     :ivar gains: by member: what it has got
@@ -188,7 +189,7 @@ class _Dealer:
     def __init__(
         self, shares: Mapping[str, int], held: Sequence[Partitions], wanted: list[int], near: Nearness | None
     ) -> None:
-        self._limits = {topic: max(1, share) for topic, share in shares.items()}
+        self._limits = {topic: max(1, share // 2) for topic, share in shares.items()}
         self._held = held
         self._wanted = wanted
         self._near = near

@@ -23,7 +23,7 @@ from kcoord_wire.assignors.model import NO_RACKS, Assignment, MemberSubscription
 from kcoord_wire.assignors.nearness import Nearness
 from kcoord_wire.assignors.subscribers import kinds_of
 
-__all__ = ["cooperative_sticky", "sticky"]
+__all__ = ["balanced_target", "cooperative_sticky", "sticky"]
 
 
 def sticky(
@@ -51,6 +51,11 @@ def cooperative_sticky(
         for member_id, partitions in balanced.assignment.items():
             balanced.assignment[member_id] = _without(partitions, balanced.in_use, balanced.held[member_id])
     return balanced.assignment
+
+
+def balanced_target(partitions_per_topic: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> Assignment:
+    """Assign as `sticky` does where `owned` is what the coordinator assigned, and not what a member claims."""
+    return _balance(partitions_per_topic, members, NO_RACKS, lambda member: claims.Claim(member.owned, 0)).assignment
 
 
 def _without(partitions: Partitions, in_use: Mapping[str, set[int]], held: Partitions) -> Partitions:

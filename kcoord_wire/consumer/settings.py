@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from kcoord_wire.assignors import ASSIGNORS, Assignor
+from kcoord_wire.assignors import Assignor
+from kcoord_wire.assignors.plugins import find_assignor
 from kcoord_wire.consumer.events import MemberSettings, Versions
 from kcoord_wire.consumer.security import Sasl
 from kcoord_wire.net import parse_address
@@ -127,17 +128,14 @@ class ConsumerSettings:
     def assignors(self) -> list[Assignor]:
         """The assignors that the member offers, most preferred first.
 
-        :raises ValueError: no assignor has that name
+        :raises PluginError: no assignor has that name, or its plug-in is broken; a ValueError
         :raises TypeError: the strategy is a single string
         """
         if isinstance(self.partition_assignment_strategy, str):
             raise TypeError(f"partition_assignment_strategy is a list, not {self.partition_assignment_strategy!r}")
         found = []
         for item in self.partition_assignment_strategy:
-            assignor = ASSIGNORS.get(item) if isinstance(item, str) else item
-            if assignor is None:
-                raise ValueError(f"no assignor is called {item!r}; there are {', '.join(ASSIGNORS)}")
-            found.append(assignor)
+            found.append(find_assignor(item) if isinstance(item, str) else item)
         return found
 
     def of_member(self, versions: Versions) -> MemberSettings:
