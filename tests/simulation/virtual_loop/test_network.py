@@ -13,6 +13,7 @@ from kcoord_wire.simulation.virtual_loop import NotSimulatedError, VirtualWorld
 async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     writer.write(b"hello")
     await reader.read()
+    writer.close()
 
 
 async def serve(port: int = 80) -> None:

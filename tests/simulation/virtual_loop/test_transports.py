@@ -68,6 +68,7 @@ def test_a_reader_that_does_not_read_stops_the_writer() -> None:
         await asyncio.sleep(50)
         assert len(await reader.readexactly(written)) == written
         writer.write(b"thanks")
+        writer.close()
 
     async def client(world: VirtualWorld, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal written
