@@ -22,7 +22,7 @@ SCRIPTS = {
     "docs/consumer.md": ("a gets", "b gets", "member left", "failed for 1 partitions because the disk is full"),
     "docs/coordinator.md": ("127.0.0.1:",),
     "docs/simulation.md": ("session timeout",),
-    "docs/virtual-loop.md": (),
+    "docs/virtual-loop.md": ("session timeout",),
     "docs/known-bugs.md": ("False 1",),
 }
 

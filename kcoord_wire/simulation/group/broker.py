@@ -28,6 +28,7 @@ from kcoord_wire.coordinator.core.events import RebalanceAccount
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.fault_injection import Faults
 from kcoord_wire.coordinator.log.store import Store
+from kcoord_wire.coordinator.security import Users
 from kcoord_wire.coordinator.server import Server
 from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.disk import MemoryDisk
@@ -46,6 +47,7 @@ class VirtualBroker:
     :param topics: name to number of partitions
     :param config: the settings of a Kafka broker that concern groups; Kafka's defaults
     :param faults: what goes wrong with requests; see `kcoord_wire.coordinator.fault_injection`
+    :param users: who may connect, by SASL; without them everybody may
     :param tap: gets every frame
     :param name: of its host
     :ivar host: its host, for `Host.pause` and the faults of the network
@@ -59,6 +61,7 @@ class VirtualBroker:
         *,
         config: GroupConfig | None = None,
         faults: Faults | None = None,
+        users: Users | None = None,
         tap: Tap | None = None,
         name: str = "kafka",
     ) -> None:
@@ -66,7 +69,8 @@ class VirtualBroker:
         self.address = f"{name}:{PORT}"
         self._world = world
         self._endpoint = Endpoint(0, name, PORT)
-        self._topics = Topics(self._endpoint, topics, cluster_id=_CLUSTER_ID)
+        self._topics = Topics(self._endpoint, topics, cluster_id=_CLUSTER_ID, sasl=users is not None)
+        self._users = users
         self._config = config
         self._faults = faults
         self._disk = MemoryDisk()
@@ -101,7 +105,9 @@ class VirtualBroker:
 
     async def _serve(self) -> None:
         machine = GroupMachine(self._endpoint, self._topics, subscribed_topics, self._config)
-        self._server = server = Server(machine, Store(self._disk), self._topics, disk=self._disk, faults=self._faults)
+        self._server = server = Server(
+            machine, Store(self._disk), self._topics, disk=self._disk, users=self._users, faults=self._faults
+        )
         await server.listen(self.host.name, PORT)
         await server.load()
         self._world.record(self.host.name, "serves")

@@ -14,13 +14,16 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     from kcoord_wire.simulation.virtual_loop.transports import MemoryServer, MemoryTransport
     from kcoord_wire.simulation.virtual_loop.world import VirtualWorld
 
-__all__ = ["CURRENT", "Host", "Process"]
+__all__ = ["CURRENT", "MAIN", "Host", "Process"]
+
+MAIN: Final = "main"
+"""The host on which the main coroutine runs."""
 
 T = TypeVar("T")
 
@@ -109,7 +112,12 @@ class Host:
 
     def kill(self) -> None:
         """End the process at once; `start` begins the next one. Connections that the other side still believes in are
-        reset, unless a cut of the network swallows that."""
+        reset, unless a cut of the network swallows that.
+
+        :raises ValueError: it is the host of the main coroutine, without which the run has no end
+        """
+        if self.name == MAIN:
+            raise ValueError("the main coroutine cannot be killed")
         self.world.record(self.name, "is killed")
         process, self.process = self.process, Process(self)
         process.is_alive = False

@@ -185,6 +185,7 @@ class MemoryTransport(asyncio.Transport):
 
     def die(self) -> None:
         """The process was killed: the kernel resets the connection."""
+        self._closing = self._ended_writing = True
         self._forget()
         self._send_reset()
 

@@ -21,14 +21,13 @@ from random import Random
 from typing import Any, Final, TypeVar
 
 from kcoord_wire.simulation.clock import EPOCH_MS, TraceLine
-from kcoord_wire.simulation.virtual_loop.hosts import Host, Process
+from kcoord_wire.simulation.virtual_loop.hosts import MAIN, Host, Process
 from kcoord_wire.simulation.virtual_loop.loop import BOOTED_S, KERNEL, VirtualLoop
 from kcoord_wire.simulation.virtual_loop.network import VirtualNetwork
 from kcoord_wire.simulation.virtual_loop.patches import virtual_stdlib
 
 __all__ = ["VirtualWorld"]
 
-MAIN: Final = "main"
 END_S: Final = 600.0  # virtual; for programs that are cancelled, and close their connections first
 
 T = TypeVar("T")

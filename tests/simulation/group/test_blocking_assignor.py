@@ -1,10 +1,11 @@
 """aiokafka#1176 with aiokafka's own members: an outage that the event loop of each process spreads to the next.
 
 12 processes of 7 consumers, each of the 7 with a topic of its own: 84 members with unequal subscriptions. Their sticky
-assignor states generation -1 for ever, and once a member has come back it does not end. aiokafka computes an assignment
-in its event loop. So the process of the leader falls silent with all its seven members; after the session timeout they
-are removed, the leader of the next generation computes the same, and 11 minutes later all 12 processes compute. Nothing
-is consumed until somebody starts them anew with another assignor.
+assignor states generation -1 for ever; once a member has come back its computation does not end, which is set here, as
+the report does not say why. aiokafka computes an assignment in its event loop. So the process of the leader falls
+silent with all its seven members; after the session timeout they are removed, the leader of the next generation
+computes the same, and 12 minutes later all 12 processes compute. Nothing is consumed until somebody starts them anew
+with another assignor.
 """
 
 from __future__ import annotations

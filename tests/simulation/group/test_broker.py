@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.errors import KafkaConnectionError
 
 from kcoord_wire.codec.headers import decode_request
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import Trigger
 from kcoord_wire.coordinator.fault_injection import Fault, Faults
+from kcoord_wire.coordinator.security import Users
 from kcoord_wire.messages import ApiVersionsRequest, OffsetCommitRequest
 from kcoord_wire.simulation.group.broker import VirtualBroker
 from kcoord_wire.simulation.virtual_loop import VirtualWorld
@@ -29,8 +31,8 @@ async def consume(broker: VirtualBroker, process: Callable[[bytes], object], **o
     consumer = AIOKafkaConsumer(
         "orders", bootstrap_servers=broker.address, group_id="billing", auto_offset_reset="earliest", **options
     )
-    await consumer.start()
     try:
+        await consumer.start()
         async for record in consumer:
             process(record.value)
     finally:
@@ -121,9 +123,36 @@ def test_request_faults_and_the_tap_work_as_elsewhere() -> None:
     assert broker.rebalances[0].joined_at - broker.rebalances[0].started_at < 100
 
 
+def test_clients_authenticate_with_scram() -> None:
+    """aiokafka computes its part in an executor."""
+    world = VirtualWorld(seed=7)
+    broker = VirtualBroker(world, {"orders": 4}, users=Users({"alice": "secret"}))
+    seen: list[bytes] = []
+
+    def credentials(password: str) -> dict[str, str]:
+        return {
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "SCRAM-SHA-256",
+            "sasl_plain_username": "alice",
+            "sasl_plain_password": password,
+        }
+
+    async def main() -> None:
+        world.host("app").start(consume(broker, seen.append, **credentials("secret")))
+        async with AIOKafkaProducer(bootstrap_servers=broker.address, **credentials("secret")) as producer:
+            await producer.send_and_wait("orders", b"signed")
+        await asyncio.sleep(10)
+        with pytest.raises(KafkaConnectionError):
+            await consume(broker, seen.append, **credentials("wrong"))
+
+    world.run(main())
+    assert seen == [b"signed"]
+
+
 PROGRAM = """
 import asyncio, logging
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.errors import KafkaConnectionError
 from kcoord_wire.simulation.group.broker import VirtualBroker
 from kcoord_wire.simulation.virtual_loop import VirtualWorld
 
