@@ -106,6 +106,7 @@ def read_png(data: bytes) -> tuple[tuple[int, int], set[tuple[int, int, int]]]:
     while at < len(data):
         length, kind = struct.unpack_from(">I4s", data, at)
         body = data[at + 8 : at + 8 + length]
+        assert zlib.crc32(kind + body) == struct.unpack_from(">I", data, at + 8 + length)[0]
         if kind == b"IHDR":
             width, height, depth, colour, *_, interlaced = struct.unpack(">IIBBBBB", body)
             assert (depth, colour, interlaced) == (8, 6, 0)

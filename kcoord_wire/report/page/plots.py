@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import math
 import os
+import struct
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +36,7 @@ LEGEND: Final = {
     "symbolStrokeWidth": 3,
     "labelLimit": 0,
 }
+_PNG_HEAD: Final = 8  # bytes of the signature
 PIXELS: Final = 2  # per unit of length, in PNG
 
 
@@ -103,8 +106,27 @@ def plot_svg(plot: LinePlot) -> str:
 
 def plot_png(plot: LinePlot) -> bytes:
     """Return a plot as PNG, two pixels for one of SVG; errors as of `write_plot`."""
-    png: bytes = _converter().vegalite_to_png(_spec(plot), scale=PIXELS)
-    return png
+    return _compressed(_converter().vegalite_to_png(_spec(plot), scale=PIXELS))
+
+
+def _compressed(png: bytes) -> bytes:
+    """The same picture in about a ninth of the bytes: vl-convert compresses fast, not well."""
+    made, at, pixels = [png[:_PNG_HEAD]], _PNG_HEAD, b""
+    while at < len(png):
+        length, kind = struct.unpack_from(">I4s", png, at)
+        body = png[at + 8 : at + 8 + length]
+        at += 12 + length  # length, kind and CRC-32 are four bytes each
+        if kind == b"IDAT":
+            pixels += body
+            continue
+        if kind == b"IEND":
+            made.append(_chunk(b"IDAT", zlib.compress(zlib.decompress(pixels), 9)))
+        made.append(_chunk(kind, body))
+    return b"".join(made)
+
+
+def _chunk(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
 
 def _converter() -> Any:

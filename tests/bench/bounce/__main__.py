@@ -1,0 +1,115 @@
+"""Writes the tables and plots of docs/rolling-bounce.md: `python -m tests.bench.bounce`.
+
+Everything here is simulated, so that the same commit writes the same figures.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import fmean
+
+from kcoord_wire.cli.rolling_bounce import throughput_plot
+from kcoord_wire.report.page.plots import LinePlot, Series, write_plot
+from kcoord_wire.simulation.group.bounce_account import BounceResult
+from kcoord_wire.simulation.group.rolling_bounce import PROTOCOLS, BounceWorkload, simulate_bounce
+from tests.bench.bounce.workloads import LISTENER, STATE_STORES
+
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = DOCS / "rolling-bounce.md"
+SEEDS = range(5)
+SHARES = (5, 10, 30, 60)  # partitions of an instance
+OPENING_MS = (20, 200, 500, 1_000)
+DOWN_MS = (5_000, 15_000, 60_000)
+
+
+def headline(workload: BounceWorkload) -> Iterator[str]:
+    """A line for each protocol: the mean over the seeds, and the ratio of each seed to eager."""
+    yield "| protocol | partitions paused | instances idle | longest | rebalances | moves | opened | less than eager |"
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|"
+    eager = [simulate_bounce(workload, "eager", seed) for seed in SEEDS]
+    for name in PROTOCOLS:
+        results = eager if name == "eager" else [simulate_bounce(workload, name, seed) for seed in SEEDS]
+        ratios = [one.pause_partition_ms / two.pause_partition_ms for one, two in zip(eager, results, strict=True)]
+        ratio = "" if name == "eager" else f"{fmean(ratios):.1f} ({min(ratios):.1f} to {max(ratios):.1f})"
+        cells = [f"{mean(results, key) / 1_000:,.0f} s" for key in ("pause_partition_ms", "pause_instance_ms")]
+        cells += [f"{max(each.longest_pause_ms for each in results) / 1_000:,.1f} s"]
+        cells += [f"{mean(results, key):,.0f}" for key in ("rebalances", "moves", "opened")]
+        yield f"| {name} | {' | '.join(cells)} | {ratio} |"
+
+
+def mean(results: Sequence[BounceResult], name: str) -> float:
+    """The mean of one of the results' numbers."""
+    return fmean(getattr(each, name) for each in results)
+
+
+def ratios(workload: BounceWorkload, seed: int = 0) -> tuple[float, float]:
+    """How much less partitions pause than with eager members: with cooperative members, and with static ones."""
+    eager, cooperative, static = (
+        simulate_bounce(workload, name, seed).pause_partition_ms for name in ("eager", "cooperative", "static")
+    )
+    return eager / cooperative, eager / static
+
+
+def with_stores(share: int, opening_ms: int, down_ms: int) -> BounceWorkload:
+    """Ten instances with so many partitions each; closing takes a tenth of opening."""
+    return BounceWorkload(
+        topics={"events": 10 * share},
+        revoke_ms=opening_ms // 10,
+        assign_ms=opening_ms,
+        opens_aside=True,
+        down_ms=down_ms,
+    )
+
+
+def sensitivity() -> Iterator[str]:
+    """A line for each number of partitions and each time to open one: the ratios by down time."""
+    heads = [f"{down_ms // 1_000} s down: cooperative | static" for down_ms in DOWN_MS]
+    yield f"| partitions of an instance | to open one | {' | '.join(heads)} |"
+    yield f"|---:|---:{'|---:' * 2 * len(DOWN_MS)}|"
+    for share in SHARES:
+        for opening_ms in OPENING_MS:
+            found = [ratios(with_stores(share, opening_ms, down_ms)) for down_ms in DOWN_MS]
+            cells = [f"{ratio:.1f}" for pair in found for ratio in pair]
+            yield f"| {share} | {opening_ms} ms | {' | '.join(cells)} |"
+
+
+def write_plots() -> None:
+    """The throughput over time of eager and of cooperative members, and the ratio by partitions of an instance."""
+    for name in ("eager", "cooperative"):
+        save(throughput_plot([simulate_bounce(STATE_STORES, name)]), f"rolling-bounce-{name}")
+    lines = []
+    for opening_ms in OPENING_MS:
+        points = [(share, ratios(with_stores(share, opening_ms, 15_000))[0]) for share in SHARES]
+        lines.append(Series(f"{opening_ms} ms to open a partition", points))
+    title = "How much less cooperative members pause than eager ones"
+    plot = LinePlot(title=title, x_title="partitions of an instance", y_title="ratio", series=lines, marks=True)
+    save(plot, "rolling-bounce-ratio")
+
+
+def save(plot: LinePlot, name: str) -> None:
+    """Write a plot in both formats."""
+    for suffix in ("svg", "png"):
+        write_plot(plot, DOCS / f"{name}.{suffix}")
+
+
+def fill(text: str, name: str, lines: Iterator[str]) -> str:
+    """Replace what is between the marks of a table in the page."""
+    begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
+    body = begin + "\n".join(lines) + "\n" + end
+    return re.sub(f"{re.escape(begin)}.*?{re.escape(end)}", lambda _: body, text, flags=re.DOTALL)
+
+
+def main() -> None:
+    """Write all."""
+    write_plots()
+    text = PAGE.read_text("utf-8")
+    text = fill(text, "stores", headline(STATE_STORES))
+    text = fill(text, "listener", headline(LISTENER))
+    text = fill(text, "sensitivity", sensitivity())
+    PAGE.write_text(text, encoding="utf-8", newline="\n")
+
+
+if __name__ == "__main__":
+    main()
