@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kcoord_wire.simulation.group.rolling_bounce import BounceWorkload
 
 __all__ = ["LISTENER", "STATE_STORES"]
 
 STATE_STORES = BounceWorkload(
-    members=10, topics={"events": 300}, revoke_ms=50, assign_ms=500, opens_aside=True, down_ms=15_000
+    members=10,
+    topics={"events": 300},
+    revoke_ms=50,
+    assign_ms=500,
+    opens_aside=True,
+    down_ms=15_000,
+    rate_per_s=50.0,
+    capacity_per_s=3_000.0,  # twice the share of an instance
 )
 """Ten instances of a stateful application, 30 state stores each, that restores them beside its work."""
 
-LISTENER = BounceWorkload(members=10, topics={"events": 300}, revoke_ms=50, assign_ms=500, down_ms=15_000)
+LISTENER = replace(STATE_STORES, opens_aside=False)
 """The same stores, opened in the listener of the assignment."""
