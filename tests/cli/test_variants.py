@@ -20,9 +20,8 @@ def test_the_table_has_a_line_for_each_protocol_and_size(kcoord: Run) -> None:
     lines = [line for line in out.splitlines() if line.split("  ")[0].strip() in MEASURED]
     assert len(lines) == 2 * len(MEASURED)
     released = measure(MEASURED["released"], 6, 340)
-    assert lines[-1].split() == [
-        "released", "6", f"{released.to_coordinator:,}", f"{released.to_members:,}", f"{released.total:,}",
-    ]  # fmt: skip
+    numbers = (released.to_coordinator, released.to_members, released.total)
+    assert lines[-1].split() == ["released", "6", *(f"{number:,}" for number in numbers)]
 
 
 def test_json_has_the_same_numbers(kcoord: Run) -> None:

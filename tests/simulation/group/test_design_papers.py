@@ -238,6 +238,96 @@ def _syncs(process: MemberProcess) -> bool:
     return process.member.state is MemberState.SYNCING
 
 
+# ---- "Client-side Assignment Proposal", released: step 4, rolling upgrades, subscriptions and topics
+
+
+def test_step_4_members_without_their_assignment_get_it_at_once() -> None:
+    """The leader has synchronized, and that is on disk: the new coordinator answers the others in that generation."""
+    with Cluster(4, topics={"orders": 9}, config=QUICK, latency_ms=(5, 60)) as sim:
+        for name in ("m1", "m2", "m3", "m4"):
+            sim.member(name, **SHORT)
+        sim.run_until(sim.is_settled)
+        before = _generation(sim)
+        sim.rejoin(sim.leader().name)  # type: ignore[union-attr]  # a settled group has one
+
+        def leader_alone_has_its_assignment() -> bool:
+            leader = sim.leader()
+            has_it = leader is not None and leader.member.state is MemberState.STABLE
+            return has_it and _generation(sim) > before and _count_stable(sim) < 4
+
+        sim.run_until(leader_alone_has_its_assignment)
+        generation, ended = _generation(sim), len(sim.rebalances)
+        sim.crash_coordinator(1_000)
+        sim.run(20_000)
+        assert sim.is_settled()
+        assert (_generation(sim), len(sim.rebalances)) == (generation, ended)
+
+
+def _protocol(sim: Cluster) -> str:
+    [described] = sim.ask(m.DescribeGroupsRequest(groups=["group"]), 5).groups
+    name: str = described.protocol_data
+    return name
+
+
+def test_a_rolling_upgrade_changes_the_assignor_in_its_last_phase() -> None:
+    """Released, a version is part of the name. The table of four phases, with the names in place of the versions."""
+    with Cluster(1, topics={"orders": 9}, config=QUICK) as sim:
+        for name in "ABC":
+            sim.member(name, assignors=("range",), **SHORT)
+        sim.run_until(sim.is_settled)
+        phases = [_protocol(sim)]
+        for name in "ABC":
+            sim.leave(name)
+            sim.restart(name, assignors=("roundrobin", "range"))
+            sim.run(1)
+            sim.run_until(sim.is_settled)
+            phases.append(_protocol(sim))
+        assert phases == ["range", "range", "range", "roundrobin"]
+
+
+def test_an_assignor_that_the_group_lacks_is_rejected(three: Cluster) -> None:
+    stranger = three.member("m4", assignors=("roundrobin",), **SHORT)
+    three.run(20_000)
+    assert stranger.member.state is MemberState.FAILED
+    assert set(three.owners().values()) == {"m1", "m2", "m3"}
+
+
+def _refused_heartbeats(sim: Cluster, since: int) -> dict[str, int]:
+    """How often each member's heartbeat was answered with REBALANCE_IN_PROGRESS."""
+    return {
+        name: sum(
+            isinstance(each, m.HeartbeatResponse) and each.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+            for each in _messages(sim, name, "gets", since)
+        )
+        for name in sim.processes
+    }
+
+
+def test_a_subscription_change_reaches_the_others_by_heartbeat(three: Cluster) -> None:
+    three.run(3_000)
+    generation, since = _generation(three), three.now
+    three.add_partitions("bills", 2)
+    three.subscribe("m2", ["orders", "bills"])
+    three.run_until(lambda: three.is_settled() and len(three.owners()) == 11)
+    refused = _refused_heartbeats(three, since)
+    assert refused.pop("m2") == 0, "it has sent JoinGroup unasked"
+    assert min(refused.values()) >= 1
+    assert _generation(three) > generation
+
+
+def test_a_topic_change_is_the_leaders_to_notice(three: Cluster) -> None:
+    """The proposal lets the leader send another SyncGroup; released, it sends JoinGroup, and all rejoin."""
+    three.run(3_000)
+    leader, since, generation = three.leader(), three.now, _generation(three)
+    assert leader is not None
+    three.add_partitions("orders", 3)
+    three.run_until(lambda: three.is_settled() and len(three.owners()) == 12)
+    refused = _refused_heartbeats(three, since)
+    assert refused.pop(leader.name) == 0
+    assert set(refused.values()) == {1}
+    assert _generation(three) == generation + 1
+
+
 # ---- "From Eager to Smarter in Apache Kafka Consumer Rebalances": a rolling bounce of ten instances
 
 

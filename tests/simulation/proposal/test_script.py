@@ -14,7 +14,7 @@ from kcoord_wire.simulation.proposal.script import Do, ProposalScript, random_sc
 from kcoord_wire.simulation.script import SimulationFailure, run_script
 from tests.support.proposals import VARIANTS
 
-SEEDS = 60
+SEEDS = 40
 LOOKED_FOR = 300  # seeds within which a planted bug shows
 
 
