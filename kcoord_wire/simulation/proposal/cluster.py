@@ -6,7 +6,7 @@
         sim.run(60_000)
         print(sim.owners(), sim.to_members)
 
-Laws, checked whenever a member's partitions have changed; a broken one raises `ViolationError`:
+Laws, checked after every event that could break them; a broken one raises `ViolationError`:
 
 * ``one owner``: no partition is held by two members of one generation, nor by two members that the coordinator counts
   among the group.
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import combinations
 from random import Random
 from types import TracebackType
 from typing import Any, Final, Self
@@ -302,12 +303,22 @@ class ProposalCluster:
         for partition in before:
             self._holders[partition].discard(process)
         for partition in after:
-            holders = self._holders.setdefault(partition, set())
-            rival = next((other for other in holders if self._are_rivals(process, other)), None)
-            if rival is not None:
-                text = f"{partition} is held by {rival.name} and {process.name} in {process.machine.generation}"
-                raise ViolationError("one owner", text)
-            holders.add(process)
+            self._holders.setdefault(partition, set()).add(process)
+            self._check(partition)
+
+    def members_changed(self) -> None:
+        """The coordinator counts other members among the group.
+
+        :raises ViolationError: ``one owner``
+        """
+        for partition in self._holders:
+            self._check(partition)
+
+    def _check(self, partition: TopicPartition) -> None:
+        for one, other in combinations(self._holders[partition], 2):
+            if self._are_rivals(one, other):
+                names = " and ".join(sorted((one.name, other.name)))
+                raise ViolationError("one owner", f"{partition} is held by {names}")
 
     def _are_rivals(self, one: MemberProcess, other: MemberProcess) -> bool:
         known = self.coordinator.members if self.coordinator is not None else {}

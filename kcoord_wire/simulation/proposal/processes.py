@@ -3,7 +3,7 @@
 Laws:
 
 * An answer of the coordinator leaves after what was saved before it is on the disk.
-* The law of one owner is checked after every event that changes what a member owns.
+* The law of one owner is checked after every event that changes what a member owns, or who is a member.
 """
 
 from __future__ import annotations
@@ -51,13 +51,14 @@ class MemberOptions:
 class CoordinatorProcess(Process):
     """The coordinator's process. Answers leave when the disk has what they depend on."""
 
-    __slots__ = ("_cluster", "_written_at", "machine")
+    __slots__ = ("_cluster", "_seen", "_written_at", "machine")
 
     machine: Coordinator
 
     def __init__(self, cluster: ProposalCluster, clock: VirtualClock, machine: Coordinator, random: Random) -> None:
         super().__init__(clock, "coordinator", "10.0.0.1", machine, random)
         self._cluster = cluster
+        self._seen: set[str] = set()
         self._written_at = 0
 
     def carry_out(self, effect: events.Answer | events.Save) -> None:
@@ -70,10 +71,13 @@ class CoordinatorProcess(Process):
             self._clock.at(self._written_at, self._cluster.written, self, effect)
 
     def handled(self) -> None:
-        """Nothing."""
+        """Check the law of one owner."""
+        if self.machine.members.keys() != self._seen:
+            self._seen = set(self.machine.members)
+            self._cluster.members_changed()
 
     def changed(self) -> None:
-        """Nothing."""
+        """Nothing depends on it."""
 
 
 class MemberProcess(Process):

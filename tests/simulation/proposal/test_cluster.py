@@ -109,6 +109,19 @@ def test_a_member_that_was_removed_is_no_rival() -> None:
         assert TopicPartition("orders", 0) in sim.owners()
 
 
+def test_a_removed_member_that_is_known_again_is_a_violation() -> None:
+    """As it would be if a coordinator came back with members of a generation before the last."""
+    with settled("all_members") as sim:
+        m1, m2 = sim.processes["m1"], sim.processes["m2"]
+        m2.machine.generation -= 1
+        removed = group(sim).members.pop(m2.machine.member_id)
+        sim.owned_changed(m2, (), m1.machine.owned)
+        sim.members_changed()
+        group(sim).members[m2.machine.member_id] = removed
+        with pytest.raises(ViolationError, match="is held by m1 and m2"):
+            sim.members_changed()
+
+
 def test_a_dead_process_is_no_rival() -> None:
     with settled("all_members") as sim:
         owned = sim.processes["m1"].machine.owned
