@@ -23,6 +23,7 @@ SCRIPTS = {
     "docs/coordinator.md": ("127.0.0.1:",),
     "docs/simulation.md": ("session timeout",),
     "docs/virtual-loop.md": ("session timeout",),
+    "docs/proposal-variants.md": ("True 2 12", "settled after"),
     "docs/known-bugs.md": ("False 1",),
 }
 

@@ -141,4 +141,5 @@ def traffic_plot(rows: list[_Row], metadata_bytes: int) -> LinePlot:
         log_x=True,
         log_y=True,
         marks=True,
+        width=820,
     )

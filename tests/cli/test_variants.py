@@ -47,6 +47,14 @@ def test_the_plot_has_a_line_for_each_protocol(kcoord: Run, tmp_path: Path) -> N
     assert png.read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_document_has_the_numbers_of_the_command() -> None:
+    """The column of ten members, measured again; the sizes above take minutes."""
+    text = (Path(__file__).parents[2] / "docs" / "proposal-variants.md").read_text("utf-8")
+    rows = [[cell.strip() for cell in line.split("|")] for line in text.splitlines() if line.startswith("|")]
+    published = {row[1]: row[2] for row in rows if row[-2] in ("the square", "the members")}
+    assert published == {name: f"{measure(measured, 10, 340).total:,}" for name, measured in MEASURED.items()}
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
