@@ -269,7 +269,7 @@ def _protocol(sim: Cluster) -> str:
     return name
 
 
-def test_a_rolling_upgrade_changes_the_assignor_in_its_last_phase() -> None:
+def test_a_rolling_upgrade_ends_with_the_new_assignor() -> None:
     """Released, a version is part of the name. The table of four phases, with the names in place of the versions."""
     with Cluster(1, topics={"orders": 9}, config=QUICK) as sim:
         for name in "ABC":
