@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from kcoord_wire.forensics import analyze
 from kcoord_wire.forensics.exchanges.matcher import Matcher
 from kcoord_wire.forensics.model import Cause, Exchange, GroupHistory, Rebalance, TopicSighting, arrow_schema, table_of
 from kcoord_wire.forensics.sources.frames import read_frames
@@ -115,3 +116,11 @@ def test_topics_of_other_groups_raise_no_epoch() -> None:
 
     assert with_sizes("orders-of-others").cause != Cause.TOPICS_CHANGED
     assert with_sizes("orders-modern-confluent").cause == Cause.TOPICS_CHANGED
+
+
+def test_a_bug_of_the_real_library_is_named() -> None:
+    """librdkafka 2.6.0 has stated its version, and does not come out of its assignor."""
+    (found,) = analyze([RECORDINGS / "librdkafka-4783.kcrec"]).histories
+    (stuck,) = found.findings
+    assert (stuck.detector, stuck.known_bugs) == ("stuck_completing", ["librdkafka#4783"])
+    assert "confluent-kafka-python 2.6.0-rdkafka-2.6.0 has a known bug" in stuck.text
