@@ -79,7 +79,7 @@ test: lint ## the verdict on a change: lint, the whole suite, and again with the
 	KCOORD_WIRE_BACKEND=python $(PYTEST) $(PURE)
 
 proof: setup ## the long proofs at full size: kills, steps and members of simulations
-	KCOORD_WIRE_KILLS=200 KCOORD_WIRE_STEPS=1000000 KCOORD_WIRE_MEMBERS=10000 \
+	KCOORD_WIRE_KILLS=200 KCOORD_WIRE_STEPS=1000000 KCOORD_WIRE_MEMBERS=10000 KCOORD_WIRE_SEEDS=4000 \
 	$(PYTEST) tests/coordinator/test_crash.py tests/simulation tests/assignors
 
 lint: setup ## ruff, mypy, and whether the generated files are those that the schemas give

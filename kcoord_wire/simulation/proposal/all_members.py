@@ -65,10 +65,16 @@ def _common(offers: Sequence[Offer]) -> set[tuple[str, int]]:
 
 
 def topics_of(subscription: Subscription, counts: Mapping[str, int]) -> Sequence[str]:
-    """Return the topics that a subscription comes to, of those that there are."""
+    """Return the topics that a subscription comes to, of those that there are.
+
+    :raises ValueError: the pattern is not a regular expression
+    """
     if subscription.pattern is None:
         return [topic for topic in subscription.topics if topic in counts]
-    pattern = re.compile(subscription.pattern)
+    try:
+        pattern = re.compile(subscription.pattern)
+    except re.error as error:
+        raise ValueError(f"{subscription.pattern!r} is not a regular expression: {error}") from None
     return [topic for topic in counts if pattern.fullmatch(topic)]
 
 

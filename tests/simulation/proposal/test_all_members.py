@@ -147,6 +147,16 @@ def test_topics_and_hashes_of_subscriptions() -> None:
     assert hash_topics(by_name, counts) == hash_topics(by_name, {**counts, "bar": 3})
 
 
+def test_metadata_that_cannot_be_read_is_an_error_for_all() -> None:
+    """A pattern that is no regular expression; no member can say which partitions its sender gets."""
+    with settled("all_members") as sim:
+        sim.member("m4", MemberOptions(subscription=Subscription(pattern="(")))
+        sim.run(20_000)
+        assert {process.machine.error for process in sim.processes.values()} == {ErrorCode.INCONSISTENT_GROUP_PROTOCOL}
+        text = next(line.detail.text for line in sim.trace if line.what == "fails")
+        assert "'(' is not a regular expression" in text
+
+
 # ---- metadata hashes
 
 

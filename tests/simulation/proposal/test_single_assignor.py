@@ -13,11 +13,26 @@ from kcoord_wire.messages import (
     SingleAssignorJoinGroupRequestJoin,
     SingleAssignorJoinGroupRequestSyncedMember,
     SingleAssignorJoinGroupRequestSynchronized,
+    SingleAssignorJoinGroupResponse,
+    SingleAssignorJoinGroupResponseJoined,
 )
 from kcoord_wire.simulation.proposal import MemberOptions, ProposalCluster
 from kcoord_wire.simulation.proposal.coordinator import Phase
-from kcoord_wire.simulation.proposal.events import Answer, Asked, Caller, CoordinatorSettings, MemberState, Strategy
-from kcoord_wire.simulation.proposal.single_assignor import SingleAssignorCoordinator
+from kcoord_wire.simulation.proposal.embedded import MemberCodec
+from kcoord_wire.simulation.proposal.events import (
+    Answer,
+    Arrived,
+    Asked,
+    Caller,
+    CoordinatorSettings,
+    MemberSettings,
+    MemberState,
+    Strategy,
+    Subscribe,
+    Subscription,
+    TopicsKnown,
+)
+from kcoord_wire.simulation.proposal.single_assignor import SingleAssignorCoordinator, SingleAssignorMember
 from kcoord_wire.simulation.proposal.variants import RANGE
 from tests.support.proposals import consumes, count, group, in_phase, settle, settled
 
@@ -225,6 +240,17 @@ def _synchronized(connection: int, member_id: str, state: bytes) -> Asked:
     phase = SingleAssignorJoinGroupRequestSynchronized(member_states=states)
     request = SingleAssignorJoinGroupRequest(group_id="g", protocol_type="consumer", phase=phase)
     return Asked(Caller(connection, 2), "c", request)
+
+
+def test_an_assignment_that_cannot_be_read_is_an_error() -> None:
+    member = SingleAssignorMember(MemberSettings(), MemberCodec(), [RANGE])
+    member.handle(Subscribe(Subscription(("orders",))), 0)
+    [join] = member.handle(TopicsKnown({"orders": 3}), 0)
+    phase = SingleAssignorJoinGroupResponseJoined(synced_member_state=b"\xff")
+    response = SingleAssignorJoinGroupResponse(group_generation_id=1, member_id="m-1", phase=phase)
+    [failed] = member.handle(Arrived(join.request_id, response), 10)
+    assert (member.state, member.owned) == (MemberState.FAILED, frozenset())
+    assert failed.text.startswith("the assignment cannot be read")
 
 
 def _answers(effects: list[Any]) -> list[Any]:
