@@ -263,8 +263,8 @@ class Consumer:
             await self._run_callbacks()
             self._check_open()
             records = self._positions.take(most)
+            self._fetcher.start()
             if records:
-                self._fetcher.start()
                 return records
             if not self._positions.failures and not await self._signal.wait(deadline):
                 return []

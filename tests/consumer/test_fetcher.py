@@ -78,6 +78,19 @@ def test_one_poll_returns_no_more_than_asked(coordinator: StartCoordinator) -> N
     asyncio.run(run())
 
 
+def test_fetching_goes_on_after_a_poll_that_takes_exactly_all(coordinator: StartCoordinator) -> None:
+    async def run() -> None:
+        address = coordinator(topics={"orders": 1}).address
+        await produce(address, {ORDERS: ["a", "b"]})
+        async with Consumer(settings(address, max_poll_records=2)) as consumer:
+            consumer.subscribe(["orders"])
+            assert len(await take(consumer, 2)) == 2
+            await produce(address, {ORDERS: ["c"]})
+            assert [record.value for record in await take(consumer, 1)] == [b"c"]
+
+    asyncio.run(run())
+
+
 def test_a_position_out_of_range_is_reset(coordinator: StartCoordinator) -> None:
     async def run() -> None:
         address = coordinator(topics={"orders": 1}).address
