@@ -108,7 +108,7 @@ class Positions:
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Add partitions; their committed offsets follow."""
-        for partition in partitions:
+        for partition in sorted(partitions):  # in one order, whatever the hashes, so that a simulation repeats
             self._states[partition] = PartitionState(partition)
 
     def announce(self, partitions: Iterable[TopicPartition]) -> None:

@@ -17,7 +17,8 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
-    from kcoord_wire.simulation.virtual_loop.transports import MemoryServer, MemoryTransport
+    from kcoord_wire.simulation.virtual_loop.servers import MemoryServer
+    from kcoord_wire.simulation.virtual_loop.transports import MemoryTransport
     from kcoord_wire.simulation.virtual_loop.world import VirtualWorld
 
 __all__ = ["CURRENT", "MAIN", "Host", "Process"]

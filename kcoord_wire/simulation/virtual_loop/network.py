@@ -19,7 +19,8 @@ from typing import Any, Final, NamedTuple
 
 from kcoord_wire.simulation.virtual_loop.hosts import CURRENT, Host
 from kcoord_wire.simulation.virtual_loop.loop import NotSimulatedError, VirtualLoop
-from kcoord_wire.simulation.virtual_loop.transports import MemoryServer, MemoryTransport, wrap_tls
+from kcoord_wire.simulation.virtual_loop.servers import MemoryServer
+from kcoord_wire.simulation.virtual_loop.transports import MemoryTransport, begin_client
 
 __all__ = ["ANY", "VirtualNetwork"]
 
@@ -95,7 +96,7 @@ class VirtualNetwork:
         for host in list(self.hosts.values()):
             for transport in list(host.process.transports):
                 if _matches(a, b, host, transport.peer.host) or _matches(b, a, host, transport.peer.host):
-                    transport._was_reset()
+                    transport.was_reset()
 
     def heal(self) -> None:
         """End all faults."""
@@ -208,7 +209,13 @@ class VirtualNetwork:
         if server is None or not there.process.is_alive or any(fault.refuse for fault in self._on(here, there)):
             self.record(here, "is refused", connection)
             raise ConnectionRefusedError(ECONNREFUSED, f"{there.name}:{port} refuses the connection")
-        return await self._establish(here, there, server, connection, random, factory, name, options)
+        client = MemoryTransport(self, here, connection, random, is_client=True)
+        accepted = MemoryTransport(self, there, connection, random, is_client=False)
+        client.peer, accepted.peer = accepted, client
+        self.record(there, "accepts", connection)
+        accepted.plan(server.accept, accepted)
+        protocol = factory()
+        return await begin_client(client, protocol, {"server_hostname": name, **options}), protocol
 
     async def _reach(self, here: Host, there: Host, random: Random) -> None:
         """Let the handshake pass, or fail."""
@@ -218,40 +225,6 @@ class VirtualNetwork:
                 return
             await asyncio.sleep(2**attempt)
         raise TimeoutError(ETIMEDOUT, f"{there.name} does not answer")
-
-    async def _establish(
-        self,
-        here: Host,
-        there: Host,
-        server: MemoryServer,
-        name: str,
-        random: Random,
-        factory: Any,
-        host_name: Any,
-        options: dict[str, Any],
-    ) -> tuple[asyncio.Transport, Any]:
-        client = MemoryTransport(self, here, name, random, is_client=True)
-        accepted = MemoryTransport(self, there, name, random, is_client=False)
-        client.peer, accepted.peer = accepted, client
-        self.record(there, "accepts", name)
-        accepted.plan(server.accept, accepted)
-        protocol = factory()
-        tls = options.get("ssl")
-        if not tls:
-            client.begin(protocol)
-            return client, protocol
-        if tls is True:
-            raise NotSimulatedError("ssl=True: the virtual loop needs an SSLContext")
-        waiter = self.loop.create_future()
-        options = {"server_hostname": host_name, **{key: value for key, value in options.items() if value is not None}}
-        secured = wrap_tls(self.loop, protocol, tls, waiter, options, False)
-        client.begin(secured)
-        try:
-            await waiter
-        except BaseException:
-            client.abort()
-            raise
-        return secured._app_transport, protocol
 
 
 def _matches(a: str, b: str, source: Host, target: Host) -> bool:

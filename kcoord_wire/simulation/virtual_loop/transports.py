@@ -29,7 +29,7 @@ from kcoord_wire.simulation.virtual_loop.loop import KERNEL, NotSimulatedError, 
 if TYPE_CHECKING:
     from kcoord_wire.simulation.virtual_loop.network import VirtualNetwork
 
-__all__ = ["BoundSocket", "MemoryServer", "MemoryTransport", "wrap_tls"]
+__all__ = ["MemoryTransport", "begin_client", "secured"]
 
 FIRST_RETRY_S: Final = 0.2
 LONGEST_RETRY_S: Final = 120.0
@@ -55,7 +55,7 @@ class MemoryTransport(asyncio.Transport):
         self.host = host
         self.is_client = is_client
         self._network = network
-        self._loop: VirtualLoop = network.loop
+        self.loop: VirtualLoop = network.loop
         self._process = host.process
         self._context = host.new_context()
         self._random = random
@@ -82,7 +82,7 @@ class MemoryTransport(asyncio.Transport):
 
     def plan(self, callback: Callable[..., object], *args: Any) -> None:
         """Call back soon, as the process that has this end."""
-        self._loop.call_soon(callback, *args, context=self._context)
+        self.loop.call_soon(callback, *args, context=self._context)
 
     # ---- asyncio.Transport
 
@@ -159,7 +159,7 @@ class MemoryTransport(asyncio.Transport):
 
     def _transmit(self) -> None:
         self._retry = None
-        network, loop = self._network, self._loop
+        network, loop = self._network, self.loop
         if self._tries > RETRIES:
             self.plan(self._force_close, TimeoutError(ETIMEDOUT, "no acknowledgement from the other side"))
             return
@@ -178,10 +178,10 @@ class MemoryTransport(asyncio.Transport):
             loop.call_at(self._arrives_at, self.peer._arrived, piece, context=KERNEL)
 
     def _send_reset(self) -> None:
-        network, loop = self._network, self._loop
+        network, loop = self._network, self.loop
         if not network.drops(self.host, self.peer.host, self._random):
             wait = network.latency(self.host, self.peer.host, self._random)
-            loop.call_at(loop.time() + wait, self.peer._was_reset, context=KERNEL)
+            loop.call_at(loop.time() + wait, self.peer.was_reset, context=KERNEL)
 
     def die(self) -> None:
         """The process was killed: the kernel resets the connection."""
@@ -201,7 +201,8 @@ class MemoryTransport(asyncio.Transport):
         self._inbox.append(piece)
         self.plan(self._read)
 
-    def _was_reset(self) -> None:
+    def was_reset(self) -> None:
+        """A reset has arrived."""
         if not self._dead:
             self.plan(self._force_close, ConnectionResetError(ECONNRESET, "the other side has reset the connection"))
 
@@ -220,7 +221,7 @@ class MemoryTransport(asyncio.Transport):
                 _feed(self._protocol, piece)
             except Exception as error:  # as asyncio's transports
                 what = {"message": "the protocol has failed", "exception": error, "transport": self}
-                self._loop.call_exception_handler(what)
+                self.loop.call_exception_handler(what)
                 self._force_close(OSError(ECONNABORTED, f"the protocol has failed: {error!r}"))
 
     def _was_read(self, size: int) -> None:
@@ -280,88 +281,39 @@ def _split(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def wrap_tls(loop: VirtualLoop, protocol: Any, tls: Any, waiter: Any, options: dict[str, Any], server: bool) -> Any:
-    """Return a protocol that speaks TLS to the transport, and plain bytes to `protocol`."""
+def secured(loop: VirtualLoop, protocol: Any, waiter: Any, options: dict[str, Any], *, server: bool) -> Any:
+    """Return a protocol that speaks TLS to its transport, and plain bytes to `protocol`."""
     return sslproto.SSLProtocol(
-        loop, protocol, tls, waiter, server_side=server, server_hostname=options.get("server_hostname"),
+        loop,
+        protocol,
+        options["ssl"],
+        waiter,
+        server_side=server,
+        server_hostname=None if server else options["server_hostname"],
         ssl_handshake_timeout=options.get("ssl_handshake_timeout"),
         ssl_shutdown_timeout=options.get("ssl_shutdown_timeout"),
-    )  # fmt: skip
+    )
 
 
-class BoundSocket:
-    """What a program asks a listening socket for: its address."""
+async def begin_client(transport: MemoryTransport, protocol: Any, options: dict[str, Any]) -> asyncio.Transport:
+    """Give a client's protocol its connection, after the handshake of TLS if there is one; return its transport.
 
-    def __init__(self, address: str, port: int) -> None:
-        self._name = (address, port)
-
-    def getsockname(self) -> tuple[str, int]:
-        """Return address and port."""
-        return self._name
-
-    def fileno(self) -> int:
-        """There is no file.
-
-        :raises NotSimulatedError: always
-        """
-        raise NotSimulatedError("a socket of the virtual loop has no file descriptor")
-
-
-class MemoryServer(asyncio.AbstractServer):
-    """What `create_server` returns.
-
-    :ivar sockets: one `BoundSocket`; empty once it is closed
+    :param options: those of `create_connection`
+    :raises ssl.SSLError: the handshake has failed
     """
-
-    def __init__(self, loop: VirtualLoop, host: Host, port: int, factory: Any, options: dict[str, Any]) -> None:
-        self.sockets: tuple[BoundSocket, ...] = (BoundSocket(host.address, port),)
-        self._loop = loop
-        self._host = host
-        self._port = port
-        self._factory = factory
-        self._tls = options.get("ssl")
-        self._options = options
-        self._serving = False
-        self._closed = loop.create_future()
-        if options.get("start_serving", True):
-            self._listen()
-
-    def _listen(self) -> None:
-        self._serving = True
-        self._host.listeners[self._port] = self
-
-    def accept(self, transport: MemoryTransport) -> None:
-        """Take a connection; called as the server's process."""
-        protocol = self._factory()
-        if self._tls is not None:
-            protocol = wrap_tls(self._loop, protocol, self._tls, None, self._options, True)
+    if not options.get("ssl"):
         transport.begin(protocol)
-
-    def get_loop(self) -> VirtualLoop:
-        return self._loop
-
-    def is_serving(self) -> bool:
-        return self._serving
-
-    def close(self) -> None:
-        if self._host.listeners.get(self._port) is self:
-            del self._host.listeners[self._port]
-        self._serving = False
-        self.sockets = ()
-        if not self._closed.done():
-            self._closed.set_result(None)
-
-    async def start_serving(self) -> None:
-        if not self._serving:
-            self._listen()
-
-    async def serve_forever(self) -> None:
-        self._listen()
-        try:
-            await asyncio.shield(self._closed)
-        finally:
-            self.close()
-
-    async def wait_closed(self) -> None:
-        """Wait until the server listens no more; its connections may be open still, as in Python 3.11."""
-        await asyncio.shield(self._closed)
+        return transport
+    if options["ssl"] is True:
+        raise NotSimulatedError("ssl=True: the virtual loop needs an SSLContext")
+    loop = transport.loop
+    waiter = loop.create_future()
+    protected = secured(loop, protocol, waiter, options, server=False)
+    transport.begin(protected)
+    try:
+        await waiter
+    except BaseException:
+        transport.abort()
+        raise
+    plain: asyncio.Transport = protected._app_transport
+    return plain
