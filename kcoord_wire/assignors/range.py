@@ -32,7 +32,7 @@ def range_assign(
     given: list[dict[str, Sequence[int]]] = [{} for _ in order]
     groups = list(_co_partitioned(partitions_per_topic, members, order))
     near = Nearness(partitions_per_topic, [members[member_id].rack for member_id in order], racks)
-    by_racks = any(near.matter(topics, places) for topics, places in groups)
+    by_racks = any(near.matter([topic], places) for topics, places in groups for topic in topics)
     for topics, places in groups:
         count = partitions_per_topic[topics[0]]
         pieces = _ranges(count, len(places))

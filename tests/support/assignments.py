@@ -2,11 +2,17 @@
 
 ``python -m tests.support.assignments | java ... Record.java`` made `tests/assignors/kafka_3_9.txt`: 200 random groups,
 and the results of Kafka 3.9's own RangeAssignor and RoundRobinAssignor.
+
+``python -m tests.support.assignments racks`` prints groups with racks as questions to `tests/support/java/Assign.java`.
+`tests/assignors/kafka_3_9_racks.txt` has each with the answer of Kafka 3.9.2's RangeAssignor after a tab.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 import random
+import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,6 +31,7 @@ from kcoord_wire.assignors import (
     group_partitions,
     list_partitions,
 )
+from kcoord_wire.assignors.embedded import ConsumerProtocol
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas by importlib.resources.read_text
@@ -34,6 +41,7 @@ __all__ = [
     "Group",
     "differs_from_kafka",
     "differs_from_kafka_python",
+    "differs_from_kafka_with_racks",
     "groups",
     "loads_are_balanced",
     "partitions_of",
@@ -42,6 +50,7 @@ __all__ = [
 ]
 
 RECORDED = Path(__file__).parents[1] / "assignors" / "kafka_3_9.txt"
+RECORDED_WITH_RACKS = RECORDED.with_name("kafka_3_9_racks.txt")
 Group = tuple[dict[str, int], dict[str, MemberSubscription]]
 
 
@@ -182,5 +191,51 @@ def _asked(members: dict[str, MemberSubscription]) -> list[SimpleNamespace]:
     ]
 
 
+def rack_questions(count: int) -> list[str]:
+    """Groups with racks; half have equal subscriptions, half equal partition counts, some replicas unknown racks."""
+    questions = []
+    for seed in range(count):
+        chance = random.Random(seed)
+        racks = [f"r{number}" for number in range(chance.randint(1, 4))]
+        names = [f"t{number}" for number in range(chance.randint(1, 4))]
+        partitions, same = chance.randint(1, 6), chance.random() < 0.5
+        layout = [[chance.sample(racks, chance.randint(1, len(racks))) for _ in range(partitions)] for _ in range(2)]
+        topics = {
+            name: chance.choice(layout) if same else [chance.sample(racks, 1) for _ in range(chance.randint(0, 6))]
+            for name in names
+        }
+        members = {}
+        for number in chance.sample(range(100), chance.randint(1, 5)):
+            subscription = MemberSubscription(
+                names if chance.random() < 0.7 else chance.sample(names, chance.randint(0, len(names))),
+                rack=chance.choice([*racks, *racks, None, "elsewhere"]),
+            )
+            encoded = base64.b64encode(ConsumerProtocol().encode_subscription(subscription)).decode()
+            instance = f"i{100 - number}" if chance.random() < 0.3 else None
+            members[f"m{number}"] = {"subscription": encoded, "instance": instance}
+        assignor = "org.apache.kafka.clients.consumer.RangeAssignor"
+        questions.append(json.dumps({"assignor": assignor, "topics": topics, "members": members}))
+    return questions
+
+
+def differs_from_kafka_with_racks() -> Iterator[str]:
+    """Yield the recorded cases with racks in which the result of range is not Kafka's."""
+    for line in RECORDED_WITH_RACKS.read_text("utf-8").splitlines():
+        asked, answer = map(json.loads, line.split("\t"))
+        members = {
+            member_id: ConsumerProtocol().decode_subscription(base64.b64decode(each["subscription"]), each["instance"])
+            for member_id, each in asked["members"].items()
+        }
+        counts = {topic: len(racks) for topic, racks in asked["topics"].items()}
+        ours = ASSIGNORS["range"].assign(counts, members, asked["topics"])
+        expected = {
+            member_id: {topic: sorted(numbers) for topic, numbers in has.items()} for member_id, has in answer.items()
+        }
+        if {
+            member_id: {topic: list(numbers) for topic, numbers in has.items()} for member_id, has in ours.items()
+        } != expected:
+            yield f"{line}: {ours}"
+
+
 if __name__ == "__main__":
-    print("\n".join(random_cases(200)))
+    print("\n".join(rack_questions(120) if sys.argv[1:] == ["racks"] else random_cases(200)))
