@@ -4,7 +4,7 @@ Normal is that a member commits once, when it gives its partitions up, and rejoi
 never done commits again at each poll (KAFKA-14024); one that does not poll while its client commits in the background
 looks the same, and its application is too slow.
 
-Threshold: 1 member that committed 3 times or more between the start of a rebalance and its removal by it.
+Threshold: 1 member that committed 3 times or more between the heartbeat that told it to rejoin and its removal.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow.compute as pc
 
+from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.detectors.found import MAX_EVIDENCE, Found, listed, only, plural
 from kcoord_wire.forensics.model import Evidence, GroupHistory, Rebalance, RemovedMember
 
@@ -68,12 +69,15 @@ def _removals(history: GroupHistory, exchanges: pa.Table) -> Iterator[_Removal]:
 
 
 def _commits(exchanges: pa.Table, gone: RemovedMember, rebalance: Rebalance) -> list[Evidence]:
-    """Return the accepted commits of a member in the time in which a rebalance waited for it."""
+    """Return the accepted commits of a member between the heartbeat that told it to rejoin and the end of the join."""
     end_ns = rebalance.ended_ns if rebalance.joined_ns is None else rebalance.joined_ns
-    is_commit = pc.and_(pc.equal(exchanges["api"], "OffsetCommit"), pc.equal(exchanges["member_id"], gone.member_id))
-    rows = exchanges.filter(pc.and_(is_commit, pc.equal(exchanges["error_code"], 0)))
+    own = exchanges.filter(pc.equal(exchanges["member_id"], gone.member_id))
+    own = own.select(["api", "error_code", "asked_ns", "answered_ns", "source", "seq"])
+    rows = [row for row in own.sort_by("asked_ns").to_pylist() if rebalance.started_ns <= row["asked_ns"]]
+    told = [row["answered_ns"] for row in rows if row["error_code"] == ErrorCode.REBALANCE_IN_PROGRESS]
     return [
         Evidence(row["asked_ns"], row["source"], row["seq"], f"{gone.client_id or gone.member_id} commits")
-        for row in rows.select(["asked_ns", "source", "seq"]).sort_by("asked_ns").to_pylist()
-        if rebalance.started_ns <= row["asked_ns"] and (end_ns is None or row["asked_ns"] <= end_ns)
+        for row in rows
+        if row["api"] == "OffsetCommit" and row["error_code"] == ErrorCode.NONE
+        if told and told[0] <= row["asked_ns"] and (end_ns is None or row["asked_ns"] <= end_ns)
     ]

@@ -14,9 +14,12 @@ def history(why: str = "rebalance timeout") -> GroupHistory:
     return group(members=[life("c1", 0, 140)], rebalances=[row])
 
 
+TOLD = exchange("Heartbeat", 100.5, error_code=27)
+
+
 @pytest.mark.parametrize(("commits", "found"), [(2, 0), (3, 1), (9, 1)])
 def test_commits_while_the_group_waits_are_counted(commits: int, found: int) -> None:
-    rows = [exchange("OffsetCommit", 101 + n) for n in range(commits)]
+    rows = [TOLD, *(exchange("OffsetCommit", 101 + n) for n in range(commits))]
     rows += [exchange("OffsetCommit", at) for at in (1, 2, 3, 150)]  # before and after
     rows += [exchange("OffsetCommit", 101 + n, member_id="c2-id") for n in range(9)]
     findings = of("commits_instead_of_joining", history(), rows)
@@ -27,8 +30,13 @@ def test_commits_while_the_group_waits_are_counted(commits: int, found: int) -> 
 
 
 def test_other_removals_and_refused_commits_do_not_count() -> None:
-    rows = [exchange("OffsetCommit", 101 + n) for n in range(9)]
+    rows = [TOLD, *(exchange("OffsetCommit", 101 + n) for n in range(9))]
     assert of("commits_instead_of_joining", history("session timeout"), rows) == []
-    refused = [exchange("OffsetCommit", 101 + n, error_code=25) for n in range(9)]
+    refused = [TOLD, *(exchange("OffsetCommit", 101 + n, error_code=25) for n in range(9))]
     assert of("commits_instead_of_joining", history(), refused) == []
     assert of("commits_instead_of_joining", history()) == []
+
+
+def test_a_member_that_was_not_told_to_rejoin_did_nothing_wrong() -> None:
+    rows = [exchange("OffsetCommit", 101 + n) for n in range(9)]
+    assert of("commits_instead_of_joining", history(), rows) == []
