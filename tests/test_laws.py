@@ -100,7 +100,6 @@ TESTED_IN = {
     "consumer.errors": "consumer/test_connection.py",
     # Error classes; and what runs the pure modules beside them on sockets: these tests do so as a whole.
     "consumer.failures": "consumer/test_client.py",
-    "consumer.brokers": "consumer/test_client.py",
     # One function that imports a library: here the library of an extra is missing.
     "extras": "coordinator/test_metrics.py",
     # A thread or a socket around the coordinator, which these tests start and stop as a whole.

@@ -19,11 +19,12 @@ from typing import Final
 from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
 from kcoord_wire.consumer.connection import Connection, ConnectionSettings
-from kcoord_wire.consumer.errors import BrokerError
+from kcoord_wire.consumer.errors import BrokerError, ConnectionLostError
 from kcoord_wire.consumer.failures import TopicError
 from kcoord_wire.consumer.metadata import Metadata, metadata_request
 from kcoord_wire.consumer.settings import ConsumerSettings
 from kcoord_wire.consumer.signals import Signal
+from kcoord_wire.net import address_text
 
 __all__ = ["Brokers", "MetadataKeeper", "backoff_seconds"]
 
@@ -65,7 +66,10 @@ class Brokers:
 
         :raises BrokerError: it cannot be made
         """
-        return await Connection.open(host, port, self._options)
+        try:
+            return await Connection.open(host, port, self._options)
+        except UnicodeError as error:  # no host can have such a name, whatever the metadata says
+            raise ConnectionLostError(address_text(host, port), str(error)) from error
 
     async def any(self) -> Connection:
         """Return the connection for Metadata and FindCoordinator, to whichever broker answers.

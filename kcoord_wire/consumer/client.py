@@ -258,10 +258,12 @@ class Consumer:
 
     async def _poll(self, most: int, deadline: float | None) -> list[ConsumerRecord]:
         while True:
-            self._raise_failure()  # first: a member that has left for one of them comes back with the next poll
-            self._tell(events.Polled())
             await self._run_callbacks()
             self._check_open()
+            self._raise_failure()  # before `Polled`: a member that has left for one of them rejoins with the next poll
+            self._tell(events.Polled())
+            if self._callbacks.are_waiting:  # a rebalance that waited for this poll
+                continue
             records = self._positions.take(most)
             self._fetcher.start()
             if records:
@@ -272,11 +274,7 @@ class Consumer:
     async def _run_callbacks(self) -> None:
         if self._callbacks.are_waiting:
             self._tell(events.Stalled())  # the listener takes the application's time
-            try:
-                await self._callbacks.run()
-            finally:
-                self._tell(events.Polled())
-                self._fetcher.start()
+            await self._callbacks.run()
 
     def _raise_failure(self) -> None:
         if self._failure is not None:

@@ -87,9 +87,12 @@ class Fetcher:
         """Send one request after another to a broker, as long as there is work for it."""
         failures = 0
         try:
-            while states := self._work().get(node_id):
+            while node_id in self._work():
+                stale = False
                 try:
-                    stale = await self._ask(await self._brokers.to(node_id), states)
+                    connection = await self._brokers.to(node_id)
+                    if states := self._work().get(node_id):  # it may have changed while the connection was opened
+                        stale = await self._ask(connection, states)
                 except (BrokerError, EncodeError):  # of the latter: an offset that a broker has made up
                     stale = True
                 failures = failures + 1 if stale else 0

@@ -221,6 +221,7 @@ def test_the_older_of_two_with_one_instance_id_is_fenced(coordinator: StartCoord
             with pytest.raises(GroupError) as fenced:
                 await drive(lambda: False, older)
             assert fenced.value.error is ErrorCode.FENCED_INSTANCE_ID
+            assert listener.calls == [("assigned", (0, 1, 2, 3)), ("lost", (0, 1, 2, 3))]
             assert older.assignment == frozenset()
 
     asyncio.run(run())
