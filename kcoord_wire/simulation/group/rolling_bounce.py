@@ -150,6 +150,7 @@ class BounceWorkload:
         events: Sequence[WorkEvent],
         window_ms: tuple[float, float],
         rebalances: int,
+        around_ms: float = _AROUND_MS,
     ) -> BounceResult:
         """Compute the cost of a bounce under this workload from the events of its work; see `account`."""
         return account(
@@ -160,7 +161,7 @@ class BounceWorkload:
             capacity_per_s=self.capacity_per_s,
             window_ms=window_ms,
             rebalances=rebalances,
-            around_ms=_AROUND_MS,
+            around_ms=around_ms,
         )
 
 
