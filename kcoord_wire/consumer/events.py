@@ -103,6 +103,8 @@ class MemberSettings:
     :ivar group_instance_id: makes the member static if its JoinGroup version has the field (5 and later)
     :ivar rack: ``client.rack``
     :ivar rebalance_timeout_ms: ``max.poll.interval.ms``
+    :ivar heartbeat_restarts: whether the first heartbeat of a generation comes an interval after the assignment, as the
+        Java client's; librdkafka goes on from its last one, so that its members' heartbeats are not in step
     """
 
     group_id: str
@@ -112,6 +114,7 @@ class MemberSettings:
     session_timeout_ms: int = 45_000
     rebalance_timeout_ms: int = 300_000
     heartbeat_interval_ms: int = 3_000
+    heartbeat_restarts: bool = True
     request_timeout_ms: int = 30_000
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000

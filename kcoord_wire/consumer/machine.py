@@ -404,7 +404,10 @@ class MemberMachine:
             self._fail(error)
 
     def _restart_session(self) -> None:
-        self._next_heartbeat = self._now + self.settings.heartbeat_interval_ms
+        if self.settings.heartbeat_restarts:
+            self._next_heartbeat = self._now + self.settings.heartbeat_interval_ms
+        elif self._next_heartbeat == NEVER:
+            self._next_heartbeat = self._now
         self._session_ends = self._now + self.settings.session_timeout_ms
 
     # ---- the assignment

@@ -59,6 +59,7 @@ class MemberOptions:
     :ivar session_timeout_ms: see `MemberSettings`
     :ivar rebalance_timeout_ms: see `MemberSettings`
     :ivar heartbeat_interval_ms: see `MemberSettings`
+    :ivar heartbeat_restarts: see `MemberSettings`
     :ivar request_timeout_ms: see `MemberSettings`
     :ivar commit_ms: between two commits; None for no commits
     :ivar release_ms: how long the application takes to give up one partition: to commit, flush and close a store
@@ -85,6 +86,7 @@ class MemberOptions:
     session_timeout_ms: int = 45_000
     rebalance_timeout_ms: int = 300_000
     heartbeat_interval_ms: int = 3_000
+    heartbeat_restarts: bool = True
     request_timeout_ms: int = 30_000
     commit_ms: int | None = 5_000
     release_ms: int = 0
@@ -113,6 +115,7 @@ class MemberOptions:
             session_timeout_ms=self.session_timeout_ms,
             rebalance_timeout_ms=self.rebalance_timeout_ms,
             heartbeat_interval_ms=self.heartbeat_interval_ms,
+            heartbeat_restarts=self.heartbeat_restarts,
             request_timeout_ms=self.request_timeout_ms,
             versions=events.CLIENT_VERSIONS[self.client],
             rack=self.rack,

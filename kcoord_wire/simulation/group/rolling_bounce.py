@@ -136,6 +136,7 @@ class BounceWorkload:
             client=self.client,
             session_timeout_ms=self.session_timeout_ms,
             heartbeat_interval_ms=self.heartbeat_interval_ms,
+            heartbeat_restarts=self.client != "librdkafka",
             rebalance_timeout_ms=self.rebalance_timeout_ms,
             release_ms=self.revoke_ms,
             restore_ms=self.assign_ms,

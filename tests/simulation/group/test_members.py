@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kcoord_wire.messages import HeartbeatRequest
 from kcoord_wire.simulation.group.cluster import Cluster
 from kcoord_wire.simulation.group.members import MemberOptions
 from tests.support.clusters import QUICK, SHORT
@@ -113,3 +114,20 @@ def test_cooperative_members_rejoin_at_their_next_poll() -> None:
         waits = [line for line in sim.trace if line.who == "m1" and line.at < at]
         joins, sends = (max(each.at for each in waits if each.what == what) for what in ("joins", "sends"))
         assert sends - joins > 0
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+def test_heartbeats_may_go_on_in_their_rhythm(restarts: bool) -> None:
+    """As librdkafka's do: a rebalance does not bring those of all members into step."""
+    with Cluster(1, topics={"orders": 4}, config=QUICK, latency_ms=(1, 1)) as sim:
+        sim.member("m1", heartbeat_restarts=restarts, commit_ms=None, **SHORT)
+        sim.run(10_000)
+        sim.run_until(lambda: sim.trace[-1].what == "sends" and sim.trace[-1].who == "m1")
+        beat = sim.now
+        sim.rejoin("m1")
+        sim.run(1)
+        sim.run_until(sim.is_settled)
+        assigned = moment(sim, "m1", "assigned")
+        sim.run(SHORT["heartbeat_interval_ms"])
+        beats = [line.at for line in sim.trace if line.what == "sends" and isinstance(line.detail, HeartbeatRequest)]
+        assert beats[-1] - (assigned if restarts else beat) == SHORT["heartbeat_interval_ms"]
