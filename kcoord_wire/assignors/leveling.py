@@ -23,6 +23,7 @@ from collections.abc import Collection, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 from itertools import pairwise
 
+from kcoord_wire.assignors.exchanges import Exchanges
 from kcoord_wire.assignors.model import Partitions
 from kcoord_wire.assignors.nearness import Nearness
 from kcoord_wire.assignors.subscribers import Kind, topics_by_subscribers
@@ -210,10 +211,10 @@ class _Loads:
                 self._now[topic, number] = taker
 
     def take_back(self) -> None:
-        """Return lost partitions to their former holders where that leaves the loads as they are.
+        """Return lost partitions to their former holders where that leaves the loads as equal as they are.
 
-        A partition goes back if its present holder has more than the former one, or if the former one can give it a
-        partition that it has gained.
+        For a partition that comes back, its former holder passes on one that it has gained, and who gets that may do
+        the same, until the present holder gets one. The loads of two members may be exchanged by that.
         """
         if not self.lost:
             return
@@ -221,17 +222,18 @@ class _Loads:
         for topic, gained in enumerate(self._gained):
             for member in gained:
                 gained_by[member].add(topic)
+        search = Exchanges(self.load, self._subscribers, gained_by)
         for (topic, number), former in list(self.lost.items()):
             if (topic, number) in self.lost:  # otherwise it has come back in exchange for another
                 present = self._now[topic, number]
-                if self.load[present] > self.load[former]:
-                    self.load[present] -= 1
-                    self.load[former] += 1
+                chain = search.chain(former, present)
+                if chain is not None:
+                    first, moves, last = chain
+                    for other, giver, taker in moves:
+                        self._pass_on(other, self._gained[other][giver][-1], giver, taker, gained_by)
                     self._pass_on(topic, number, present, former, gained_by)
-                elif common := gained_by[former] & self._subscribed[present]:
-                    other = min(common)
-                    self._pass_on(other, self._gained[other][former][-1], former, present, gained_by)
-                    self._pass_on(topic, number, present, former, gained_by)
+                    for member, change in ((former, 1), (present, -1), (first, -1), (last, 1)):
+                        self.load[member] += change
 
     def _pass_on(self, topic: int, number: int, giver: int, taker: int, gained_by: list[set[int]]) -> None:
         """Move a gained partition without a change of the loads."""
