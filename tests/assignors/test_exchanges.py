@@ -26,7 +26,7 @@ def test_a_chain_leads_over_other_members() -> None:
     assert chain([2, 2, 2, 2], {0: 0, 1: 1, 2: 2}, former=0, present=3) == (0, [(2, 2, 3), (1, 1, 2), (0, 0, 1)], 3)
 
 
-def test_a_chain_ends_at_a_member_with_fewer_than_the_present_holder() -> None:
+def test_a_chain_ends_at_a_member_with_fewer() -> None:
     assert chain([2, 2, 1, 2], {0: 0, 1: 1}, former=0, present=3) == (0, [(1, 1, 2), (0, 0, 1)], 2)
 
 

@@ -1,0 +1,182 @@
+"""Our assignors against Kafka's own classes, on generated groups: the same result, or one that is no worse.
+
+Range and round-robin are determined, so every assignment is compared. The sticky ones choose among equals; there the
+loads and the number of moves are compared: ours are never less balanced and, where they are as balanced, never more.
+The figures of a run are in the properties of the tests (`--junit-xml`) and, with `-s`, on standard output.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pytest
+
+from kcoord_wire.assignors import ASSIGNORS, Assignor, RebalanceProtocol
+from kcoord_wire.assignors.check import PROMISES, Rule, check_assignment, check_assignor
+from kcoord_wire.assignors.histories import Case, Given, leaders_view, play, shown
+from kcoord_wire.assignors.promises import holders, members_of
+from tests.support.java_assignors import CLIENT_SIDE, JavaAssignors, RaisedInJava
+
+CASES = 2000
+ROUNDS = 8
+MOST_FOLLOW_UPS = 6
+Kafka = Mapping[str, JavaAssignors]
+Record = Callable[[str, object], None]
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """Each version in one JVM for all tests."""
+    versions = {"3.9.2": "kafka-clients", "4.4.0": "kafka-group-coordinator"}
+    with ExitStack() as running:
+        yield {
+            version: running.enter_context(JavaAssignors(tmp_path_factory.mktemp("classes"), version, artifact))
+            for version, artifact in versions.items()
+        }
+
+
+def ours(assignor: Assignor, case: Case) -> Given:
+    asked = leaders_view(case, assignor)
+    given = assignor.assign(asked.partitions_per_topic, asked.members, asked.racks)
+    return {each: {topic: list(numbers) for topic, numbers in has.items()} for each, has in given.items()}
+
+
+def kafkas(java: JavaAssignors, assignor: Assignor, case: Case) -> Given:
+    return java.assign(CLIENT_SIDE[assignor.name], leaders_view(case, assignor))
+
+
+def cases(assignor: Assignor) -> Iterator[Case]:
+    """Small groups, and in every eighth history groups of up to 56 members."""
+    for seed in range(CASES // ROUNDS):
+        scale = 1 if seed % 8 else 8
+        yield from play(partial(ours, assignor), seed=seed, rounds=ROUNDS, scale=scale)
+
+
+@pytest.mark.parametrize("name", ["range", "roundrobin"])
+def test_the_result_is_that_of_kafka(name: str, kafka: Kafka, record_property: Record) -> None:
+    assignor, compared, different = ASSIGNORS[name], Counter[str](), []
+    for case in cases(assignor):
+        result = ours(assignor, case)
+        compared["with racks" if case.has_racks() else "without racks"] += 1
+        for version, java in kafka.items():
+            theirs = kafkas(java, assignor, case)
+            if result != theirs:
+                different.append(f"{version}\n{case}\nours: {shown(result)}\nKafka: {shown(theirs)}")
+    report(name, compared, record_property)
+    assert compared.total() >= CASES
+    assert not different, f"{len(different)} differ, the smallest:\n{min(different, key=len)}"
+
+
+@dataclass
+class Outcome:
+    """What a group ends up with.
+
+    :ivar follow_ups: the rebalances after the first
+    :ivar unbalance: the sum of the squared loads
+    :ivar moves: the partitions that had a holder and end with another
+    """
+
+    final: Given
+    follow_ups: int
+    unbalance: int
+    moves: int
+
+
+def settle(case: Case, assign: Callable[[Case], Given], protocol: RebalanceProtocol) -> Outcome:
+    """Assign until no member has to give anything up.
+
+    :raises RaisedInJava: Kafka's class raises, or returns what a leader must not send
+    """
+    follow_ups, current = 0, case
+    while True:
+        given = assign(current)
+        if wrong := check_assignment(given, current.partitions_per_topic, current.members):
+            raise RaisedInJava(wrong[0].rule.name)
+        if protocol is RebalanceProtocol.EAGER or keeps_all(current, given) or follow_ups == MOST_FOLLOW_UPS:
+            break
+        follow_ups, current = follow_ups + 1, current.rejoined(given)
+    now = members_of(given)
+    loads = [sum(map(len, has.values())) for has in given.values()]
+    moves = sum(now.get(each) != member_id for each, member_id in holders(case).items())
+    return Outcome(given, follow_ups, sum(load * load for load in loads), moves)
+
+
+def keeps_all(case: Case, given: Given) -> bool:
+    return all(
+        set(numbers) <= set(given[member_id].get(topic, ()))
+        for member_id, member in case.members.items()
+        for topic, numbers in member.owned.items()
+    )
+
+
+@pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
+def test_no_less_balanced_and_no_more_moves(name: str, kafka: Kafka, record_property: Record) -> None:
+    assignor, seen, worse = ASSIGNORS[name], Counter[str](), []
+    for case in cases(assignor):
+        mine = settle(case, partial(ours, assignor), assignor.protocol)
+        for version, java in kafka.items():
+            try:
+                theirs = settle(case, partial(kafkas, java, assignor), assignor.protocol)
+            except RaisedInJava as error:
+                seen[f"{version}: Kafka's result is none ({error})"] += 1
+                continue
+            for text in compare(mine, theirs):
+                seen[f"{version}: {text}"] += 1
+            if is_worse(mine, theirs):
+                worse.append(f"{version}\n{case}\nours: {mine}\nKafka: {theirs}")
+    report(name, seen, record_property)
+    assert not worse, f"{len(worse)} are worse, the smallest:\n{min(worse, key=len)}"
+
+
+def is_worse(mine: Outcome, theirs: Outcome) -> bool:
+    if mine.unbalance != theirs.unbalance:
+        return mine.unbalance > theirs.unbalance
+    return mine.moves > theirs.moves
+
+
+def compare(mine: Outcome, theirs: Outcome) -> Iterator[str]:
+    balance = mine.unbalance - theirs.unbalance
+    moves = mine.moves - theirs.moves
+    yield "compared"
+    yield f"{comparison(balance, 'better', 'worse')} balance, {comparison(moves, 'fewer', 'more')} moves"
+    yield f"{mine.follow_ups} follow-ups of ours"
+    yield f"{theirs.follow_ups} follow-ups of Kafka's"
+
+
+def comparison(difference: int, less: str, more: str) -> str:
+    return less if difference < 0 else more if difference > 0 else "equal"
+
+
+BROKEN_BY_KAFKA = {
+    "range": set[Rule](),
+    "roundrobin": set[Rule](),
+    # A member that subscribes to nothing gets partitions, or the others get none, as the order of a hash map has it;
+    # claims on partitions that are gone make it raise; a topic that one member held whole goes to another whole.
+    "sticky": {Rule.SUBSCRIBED, Rule.ORDER, Rule.NO_ERROR, Rule.BALANCED, Rule.SPREAD, Rule.STICKY},
+    # An older claim wins; with racks, one rebalance undoes what the one before it did.
+    "cooperative-sticky": {Rule.SUBSCRIBED, Rule.ORDER, Rule.NO_ERROR, Rule.BALANCED, Rule.SPREAD, Rule.STICKY}
+    | {Rule.GIVEN_UP, Rule.FOLLOW_UP, Rule.COMPLETE},
+}
+
+
+@pytest.mark.parametrize("name", CLIENT_SIDE)
+def test_kafkas_own_assignors_are_judged(name: str, kafka: Kafka) -> None:
+    """What `check_assignor` finds in Kafka 4.4.0, on assignors that nobody wrote in order to be found out."""
+    java, own = kafka["4.4.0"], ASSIGNORS[name]
+    theirs = replace(
+        own, assign=lambda counts, members, racks: java.assign(CLIENT_SIDE[name], Case(counts, members, racks))
+    )
+    promises = PROMISES if "sticky" in name else ()
+    found = check_assignor(theirs, promises, histories=120)
+    print(*found, sep="\n")
+    assert {violation.rule for violation in found} == BROKEN_BY_KAFKA[name]
+
+
+def report(name: str, seen: Counter[str], record_property: Record) -> None:
+    for what, times in sorted(seen.items()):
+        record_property(f"{name}, {what}", times)
+        print(f"{name}, {what}: {times}")
