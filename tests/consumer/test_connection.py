@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import unittest.mock
 from collections.abc import Awaitable, Callable, Coroutine
+from itertools import pairwise
 from typing import Any
 
 import pytest
 import trustme
+from hypothesis import given
+from hypothesis import strategies as st
 
 import kcoord_wire as kw
 from kcoord_wire.consumer.connection import SOFTWARE_NAME, Connection, ConnectionSettings
@@ -324,6 +328,37 @@ def test_bytes_that_are_no_response_end_the_connection(name: str) -> None:
             raise error
 
     play(script, use)
+
+
+@given(
+    data=st.one_of(
+        st.binary(max_size=60),
+        st.builds(bytes.__add__, st.just(response(1) + response(2)), st.binary(max_size=40)),
+        st.builds(
+            lambda at, byte: response(1)[:at] + bytes([byte]) + response(1)[at + 1 :],
+            st.integers(0, len(response(1)) - 1),
+            st.integers(0, 255),
+        ),
+    ),
+    cuts=st.lists(st.integers(0, 100), max_size=4),
+)
+def test_any_bytes_end_in_responses_or_one_typed_error(data: bytes, cuts: list[int]) -> None:
+    async def run() -> None:
+        connection = Connection("broker:9092", ConnectionSettings(max_response_bytes=1_000))
+        transport = unittest.mock.create_autospec(asyncio.Transport, instance=True)
+        connection.connection_made(transport)
+        connection._broker_versions = {12: range(5)}
+        futures = [connection.request(HEARTBEAT) for _ in range(2)]
+        edges = sorted({0, *cuts, len(data)})
+        for start, end in pairwise(edges):
+            connection.data_received(data[start:end])
+        connection.connection_lost(None)
+        error = await connection.lost
+        assert isinstance(error, ForeignBytesError | ConnectionLostError)
+        for answer in await asyncio.gather(*futures, return_exceptions=True):
+            assert answer is error or isinstance(answer, kw.HeartbeatResponse)
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize(

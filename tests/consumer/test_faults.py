@@ -47,12 +47,14 @@ class Application(RebalanceListener):
         self.seen: list[tuple[float, int, int]] = []
         self.failed_commits: list[ErrorCode] = []
         self.error: Exception | None = None
+        self.owners = group.owners
+        self.starts_at = 0
         self.waits_for_commits = True
 
     def on_assigned(self, partitions: frozenset[TopicPartition]) -> None:
         self.note("assigned", partitions)
         for partition in partitions:
-            owner = self.group.owners.setdefault(partition, self.name)
+            owner = self.owners.setdefault(partition, self.name)
             assert owner == self.name, f"{partition} is given to {self.name} while {owner} holds it"
 
     def on_revoked(self, partitions: frozenset[TopicPartition]) -> None:
@@ -64,7 +66,7 @@ class Application(RebalanceListener):
     def give_up(self, method: str, partitions: frozenset[TopicPartition]) -> None:
         self.note(method, partitions)
         for partition in partitions:
-            assert self.group.owners.pop(partition) == self.name
+            assert self.owners.pop(partition) == self.name
 
     def note(self, method: str, partitions: frozenset[TopicPartition]) -> None:
         self.calls.append((self.group.world.now, method, tuple(sorted(p.partition for p in partitions))))
@@ -74,6 +76,7 @@ class Application(RebalanceListener):
         return [method for _, method, _ in self.calls]
 
     async def run(self) -> None:
+        await asyncio.sleep(self.starts_at)
         async with Consumer(self.settings) as consumer:
             consumer.subscribe(["orders"], self)
             try:
@@ -227,6 +230,19 @@ def test_a_fenced_member_ends(api: str) -> None:
     assert fenced.error.error is ErrorCode.FENCED_INSTANCE_ID
     assert fenced.methods[-1] == ("revoked" if api == "SyncGroup" else "lost")  # it had given them up to join
     assert other.calls[-2][2] == tuple(range(PARTITIONS))
+
+
+def test_a_second_process_of_an_instance_fences_the_first() -> None:
+    """Nothing is injected. Both own the partitions until the first one's next request: Kafka's static membership."""
+    group = Group()
+    first, second = (group.add(name, group_instance_id="a") for name in ("first", "second"))
+    second.starts_at = BEGIN
+    second.owners = {}
+    group.play()
+    assert isinstance(first.error, GroupError)
+    assert first.error.error is ErrorCode.FENCED_INSTANCE_ID
+    assert (first.methods, second.methods) == (["assigned", "lost"], ["assigned", "revoked"])
+    assert 0 < first.calls[1][0] - second.calls[0][0] < 3.1, "a heartbeat later at most"
 
 
 # ---- everything, one after the other

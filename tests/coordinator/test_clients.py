@@ -29,9 +29,9 @@ ALONE = {
     CONFLUENT: (RANGE, "roundrobin", COOPERATIVE),
     KAFKA_PYTHON: (RANGE, "roundrobin", "sticky", COOPERATIVE),
     AIOKAFKA: (RANGE, "roundrobin", "sticky"),
-    KCOORD: (RANGE, "roundrobin", "sticky", COOPERATIVE),
+    KCOORD: (RANGE, COOPERATIVE),
 }
-"""The assignors that each library has."""
+"""The assignors that each library has; of our consumer's, one for each way to rebalance."""
 
 LED_BY_EACH = (
     (CONFLUENT, KAFKA_PYTHON, AIOKAFKA),
