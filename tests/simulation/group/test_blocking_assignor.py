@@ -14,10 +14,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterator
+from random import Random
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
@@ -144,3 +145,48 @@ def test_each_leader_takes_its_process_with_it() -> None:
     assert stuck.value == pytest.approx(SESSION_MS, rel=0.05)
     assert stuck.text.startswith("12 x longer than 10 s waiting for the leader's assignment")
     assert "with sticky" in stuck.text
+
+
+class FewTopics:
+    """What an assignor asks of aiokafka's cluster metadata."""
+
+    def __init__(self, partitions: int) -> None:
+        self._partitions = set(range(partitions))
+
+    def topics(self) -> list[str]:
+        return list(TOPICS)
+
+    def partitions_for_topic(self, topic: str) -> set[int]:
+        return self._partitions
+
+
+def assigned(partitions: int, members: dict[str, str], claims: dict[str, list[TopicPartition]]) -> Any:
+    """Let aiokafka's sticky assignor compute, and return the partitions of each member."""
+    metadata = {
+        member: StickyPartitionAssignor._metadata([topic], claims.get(member)) for member, topic in members.items()
+    }
+    result = StickyPartitionAssignor.assign(FewTopics(partitions), metadata)
+    return {
+        member: [TopicPartition(topic, number) for topic, numbers in each.assignment for number in numbers]
+        for member, each in result.items()
+    }
+
+
+@pytest.mark.parametrize("partitions", [12, 24, 48, 100])
+def test_the_assignor_itself_comes_to_an_end(partitions: int) -> None:
+    """So what made it run on in the report is something else than these claims."""
+    random = Random(partitions)
+    members = {f"{name}-{topic}": topic for name in PROCESSES for topic in TOPICS}
+    names = list(members)
+    claims = assigned(partitions, members, {})
+    half = {name if number % 2 else f"{name}-new": topic for number, (name, topic) in enumerate(members.items())}
+    same_topic = {name: random.choice([each for each in names if members[each] == members[name]]) for name in names}
+    same_process = {name: random.choice([each for each in names if each[:6] == name[:6]]) for name in names}
+    for present, stated in (
+        (members, claims),
+        (half, claims),
+        (members, {name: claims[other] for name, other in same_topic.items()}),
+        (members, {name: claims[other] for name, other in same_process.items()}),
+    ):
+        result = assigned(partitions, present, stated)
+        assert sum(map(len, result.values())) == partitions * len(TOPICS)
