@@ -59,6 +59,7 @@ class ProposalCluster:
     :param settings: the coordinator's
     :param is_persistent: whether a coordinator that starts has what the one before has saved
     :param compresses: whether members compress their metadata
+    :param compresses_joins: whether the coordinator compresses responses to JoinGroup, each as a whole
     :param latency_ms: least and most that a message takes
     :param write_ms: least and most that the coordinator's disk takes to save a generation
     :ivar processes: by name; a restarted member has a new process
@@ -76,6 +77,7 @@ class ProposalCluster:
         settings: events.CoordinatorSettings = _COORDINATOR_DEFAULTS,
         is_persistent: bool = True,
         compresses: bool = False,
+        compresses_joins: bool = False,
         latency_ms: tuple[int, int] = (1, 5),
         write_ms: tuple[int, int] = (0, 3),
     ) -> None:
@@ -91,7 +93,9 @@ class ProposalCluster:
         self._codec = MemberCodec(compresses=compresses)
         self._clock = VirtualClock()
         self._broker = Broker()
-        self._wire = Wire(self._clock, self._broker, self._variant.family, latency_ms)
+        self._wire = Wire(
+            self._clock, self._broker, self._variant.family, latency_ms, compresses_joins=compresses_joins
+        )
         self._holders: dict[TopicPartition, set[MemberProcess]] = {}
         self._views: dict[str, Mapping[str, int]] = {}  # of members whose broker is behind
         self._start()

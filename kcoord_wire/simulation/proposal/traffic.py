@@ -35,17 +35,20 @@ class Measured(NamedTuple):
 
     :ivar variant: a key of `VARIANTS`; None for the released protocol
     :ivar compresses: whether members compress their metadata
+    :ivar compresses_joins: whether the coordinator compresses each response to JoinGroup as a whole
     :ivar lists_members: see `CoordinatorSettings`
     """
 
     variant: str | None
     compresses: bool = False
+    compresses_joins: bool = False
     lists_members: bool = True
 
 
 MEASURED: Final[Mapping[str, Measured]] = {
     "all members": Measured("all_members"),
     "all members, compressed": Measured("all_members", compresses=True),
+    "all members, responses compressed": Measured("all_members", compresses_joins=True),
     "subscription hash": Measured("subscription_hash"),
     "single assignor": Measured("single_assignor"),
     "single assignor, without GroupMembers": Measured("single_assignor", lists_members=False),
@@ -97,7 +100,12 @@ def measure(measured: Measured, members: int, metadata_bytes: int) -> Traffic:
         raise ValueError(f"no variant is called {measured.variant!r}")
     settings = CoordinatorSettings(initial_delay_ms=_START_MS, lists_members=measured.lists_members)
     sim = ProposalCluster(
-        measured.variant, topics=topics, members=members - 1, settings=settings, compresses=measured.compresses
+        measured.variant,
+        topics=topics,
+        members=members - 1,
+        settings=settings,
+        compresses=measured.compresses,
+        compresses_joins=measured.compresses_joins,
     )
     with sim:
         sim.run_until(sim.is_settled)

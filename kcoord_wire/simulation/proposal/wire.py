@@ -7,12 +7,14 @@ at one time, 1 GB in the proposal's example.
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.codec.headers import decode_request, decode_response, encode_request, encode_response, peek_request
+from kcoord_wire.messages import HeartbeatResponse, LeaveGroupResponse
 from kcoord_wire.simulation.clock import VirtualClock
 from kcoord_wire.simulation.network import Connection, Network
 from kcoord_wire.simulation.processes import Process
@@ -68,6 +70,7 @@ class Wire(Network[Link]):
     """Carries requests and responses.
 
     :param family: of the variant's JoinGroup; the other requests are Kafka's
+    :param compresses_joins: whether responses to JoinGroup are compressed whole, with zlib at level 6
     :ivar to_coordinator: bytes that have arrived there, by message
     :ivar to_members: likewise
     """
@@ -78,12 +81,15 @@ class Wire(Network[Link]):
         broker: Broker,
         family: str,
         latency_ms: tuple[int, int],
+        *,
+        compresses_joins: bool,
     ) -> None:
         super().__init__(clock, latency_ms)
         self.to_coordinator: Counter[str] = Counter()
         self.to_members: Counter[str] = Counter()
         self._broker = broker
         self._family = family
+        self._compresses_joins = compresses_joins
         self._links: dict[int, Link] = {}
 
     def send(self, process: Process, effect: Send) -> None:
@@ -117,10 +123,14 @@ class Wire(Network[Link]):
         """A response has reached the member."""
         request_id, response = message
         data = encode_response(response, 0, correlation_id=request_id)
+        is_compressed = self._compresses_joins and not isinstance(response, HeartbeatResponse | LeaveGroupResponse)
+        if is_compressed:
+            data = zlib.compress(data)
         self.to_members[type(response).__name__] += len(data) + _SIZE
-        header, response = decode_response(data, type(response), 0)
         moved = Moved(type(response).__name__, len(data) + _SIZE, response.error_code)
         self._clock.record(connection.process.name, "gets", moved)
+        plain = zlib.decompress(data) if is_compressed else data
+        header, response = decode_response(plain, type(response), 0)
         connection.process.deliver(Arrived(header.correlation_id, response))
 
     def disconnected(self, process: Process) -> None:

@@ -20,6 +20,7 @@ def _growth(name: str, metadata_bytes: int = SMALL) -> float:
     [
         ("all members", 70, 100),
         ("all members, compressed", 60, 100),
+        ("all members, responses compressed", 15, 100),
         ("subscription hash", 55, 100),
         ("single assignor, without GroupMembers", 8, 12),
         ("released", 8, 12),

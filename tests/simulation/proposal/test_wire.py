@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kcoord_wire.codec.headers import encode_request, encode_response
 from kcoord_wire.messages import HeartbeatRequest, HeartbeatResponse
 from kcoord_wire.simulation.proposal.wire import Broker, Moved
-from tests.support.proposals import settled
+from tests.support.proposals import VARIANTS, settled
 
 
 def test_each_byte_is_counted_with_size_and_header() -> None:
@@ -21,6 +23,15 @@ def test_each_byte_is_counted_with_size_and_header() -> None:
         assert after == (before[0] + beats * sizes[0], before[1] + beats * sizes[1])
         got = [line.detail for line in sim.trace if line.what == "gets"]
         assert got[-1] == Moved("HeartbeatResponse", sizes[1])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_compressed_responses_say_the_same(variant: str) -> None:
+    with settled(variant, 12) as plain, settled(variant, 12, compresses_joins=True) as compressed:
+        assert plain.owners() == compressed.owners()
+        assert plain.to_coordinator == compressed.to_coordinator
+        [join] = [name for name in plain.to_members if "JoinGroup" in name]
+        assert compressed.to_members[join] < plain.to_members[join] / 1.3
 
 
 def test_a_coordinator_that_is_down_takes_nothing() -> None:
