@@ -2,7 +2,7 @@
 
 Laws:
 
-* The same arguments give the same output on every machine.
+* The same arguments give the same output on every machine with the same zlib.
 * The table, the JSON object and the plot have the same numbers.
 """
 

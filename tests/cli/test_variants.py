@@ -52,7 +52,11 @@ def test_the_document_has_the_numbers_of_the_command() -> None:
     text = (Path(__file__).parents[2] / "docs" / "proposal-variants.md").read_text("utf-8")
     rows = [[cell.strip() for cell in line.split("|")] for line in text.splitlines() if line.startswith("|")]
     published = {row[1]: row[2] for row in rows if row[-2] in ("the square", "the members")}
-    assert published == {name: f"{measure(measured, 10, 340).total:,}" for name, measured in MEASURED.items()}
+    again = {name: measure(measured, 10, 340).total for name, measured in MEASURED.items()}
+    assert published.keys() == again.keys()
+    for name, total in again.items():
+        tolerance = 0.02 if "compressed" in name else 0  # another zlib compresses otherwise
+        assert int(published[name].replace(",", "")) == pytest.approx(total, rel=tolerance, abs=0)
 
 
 @pytest.mark.parametrize(
