@@ -18,7 +18,10 @@ TEXTS = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in 
 # docs/recording-format.md have tests of their own.
 SCRIPTS = {
     "README.md": ("session_timeout_ms", "new member rdkafka /127.0.0.1 stable"),
-    "docs/assignors.md": ("ORDER: {z2 b:0; z4 -}; then {z2 -; z4 b:0}",),
+    "docs/assignors.md": (
+        "ORDER: {z2 b:0; z4 -}; then {z2 -; z4 b:0}",
+        "{'small': {'orders': [3]}, 'large': {'orders': [0, 1, 2]}}",
+    ),
     "docs/consumer.md": ("a gets", "b gets", "member left", "failed for 1 partitions because the disk is full"),
     "docs/coordinator.md": ("127.0.0.1:",),
     "docs/simulation.md": ("session timeout",),
