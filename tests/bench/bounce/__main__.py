@@ -1,12 +1,15 @@
 """Writes the tables and plots of docs/rolling-bounce.md: `python -m tests.bench.bounce`.
 
-Everything here is simulated, so that the same commit writes the same figures.
+They are simulated, so that the same commit writes the same figures. `--real` writes the table of real clients instead,
+which takes five minutes of real time.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -14,7 +17,8 @@ from kcoord_wire.cli.rolling_bounce import throughput_plot
 from kcoord_wire.report.page.plots import LinePlot, Series, write_plot
 from kcoord_wire.simulation.group.bounce_account import BounceResult
 from kcoord_wire.simulation.group.rolling_bounce import PROTOCOLS, BounceWorkload, simulate_bounce
-from tests.bench.bounce.workloads import LISTENER, STATE_STORES
+from tests.bench.bounce.real import real_bounce
+from tests.bench.bounce.workloads import LISTENER, REAL, STATE_STORES
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = DOCS / "rolling-bounce.md"
@@ -94,6 +98,19 @@ def save(plot: LinePlot, name: str) -> None:
         write_plot(plot, DOCS / f"{name}.{suffix}")
 
 
+def real() -> Iterator[str]:
+    """A line for each library and protocol: pauses as measured, as simulated, and how far they are apart."""
+    yield "| library | protocol | partitions paused | simulated | difference | rebalances | simulated |"
+    yield "|---|---|---:|---:|---:|---:|---:|"
+    for library, client in (("confluent-kafka", "librdkafka"), ("kcoord-wire", "java"), ("kafka-python",) * 2):
+        for name in ("eager", "cooperative", "static"):
+            workload = replace(REAL, client=client)
+            measured, simulated = real_bounce(workload, name, library), simulate_bounce(workload, name)
+            paused = [each.pause_partition_ms for each in (measured, simulated)]
+            cells = [f"{ms / 1_000:,.1f} s" for ms in paused] + [f"{paused[0] / paused[1] - 1:+.1%}"]
+            yield f"| {library} | {name} | {' | '.join(cells)} | {measured.rebalances} | {simulated.rebalances} |"
+
+
 def fill(text: str, name: str, lines: Iterator[str]) -> str:
     """Replace what is between the marks of a table in the page."""
     begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
@@ -102,13 +119,15 @@ def fill(text: str, name: str, lines: Iterator[str]) -> str:
 
 
 def main() -> None:
-    """Write all."""
-    write_plots()
-    text = PAGE.read_text("utf-8")
-    text = fill(text, "stores", headline(STATE_STORES))
-    text = fill(text, "listener", headline(LISTENER))
-    text = fill(text, "sensitivity", sensitivity())
-    PAGE.write_text(text, encoding="utf-8", newline="\n")
+    """Write all that is simulated, or what is measured."""
+    if sys.argv[1:] == ["--real"]:
+        tables = {"real": real()}
+    else:
+        tables = {"stores": headline(STATE_STORES), "listener": headline(LISTENER), "sensitivity": sensitivity()}
+        write_plots()
+    for name, lines in tables.items():
+        made = list(lines)
+        PAGE.write_text(fill(PAGE.read_text("utf-8"), name, iter(made)), encoding="utf-8", newline="\n")
 
 
 if __name__ == "__main__":
