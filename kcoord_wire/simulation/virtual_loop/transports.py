@@ -121,10 +121,10 @@ class MemoryTransport(asyncio.Transport):
         return max(0, self._unread - SOCKET_BUFFER)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._closing or not data:  # as asyncio's transports: what is written after `close` is dropped
+            return
         if self._ended_writing:
             raise RuntimeError("Cannot call write() after write_eof()")
-        if self._closing or not data:
-            return
         self._network.record(self.host, "sends", f"{len(data)} B {self.name}")
         self._unread += len(data)
         self._send(bytes(data))

@@ -61,6 +61,17 @@ def test_streams_carry_bytes_and_their_end() -> None:
     assert [line.who for line in world.trace if line.what == "closes"] == ["server", "client"]
 
 
+def test_what_is_written_after_the_end_is_dropped_or_refused() -> None:
+    async def client(world: VirtualWorld, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write_eof()
+        with pytest.raises(RuntimeError, match="after write_eof"):
+            writer.write(b"more")
+        writer.close()
+        writer.write(b"more")  # asyncio drops it without an error
+
+    connected(client, echo)
+
+
 def test_a_reader_that_does_not_read_stops_the_writer() -> None:
     written = 0
 
