@@ -178,7 +178,7 @@ def _read_sticky_user_data(data: bytes) -> Claim:
 
     :raises struct.error: the data ends early; a count beyond the data is rejected before memory is allocated for it
     """
-    owned = []
+    owned: dict[str, Sequence[int]] = {}
     (topics,), at = struct.unpack_from(">i", data), 4
     for _ in range(topics):
         (length,) = struct.unpack_from(">h", data, at)
@@ -187,7 +187,9 @@ def _read_sticky_user_data(data: bytes) -> Claim:
         (count,) = struct.unpack_from(">i", data, at)
         if not 0 <= count <= (len(data) - at) // 4:
             raise struct.error("more partitions than bytes")
-        owned += [TopicPartition(name.decode(), each) for each in struct.unpack_from(f">{count}i", data, at + 4)]
+        numbers = {*struct.unpack_from(f">{count}i", data, at + 4), *owned.get(name.decode(), ())}
+        if numbers:
+            owned[name.decode()] = sorted(numbers)
         at += 4 + 4 * count
     generation = struct.unpack_from(">i", data, at)[0] if at < len(data) else -1
-    return Claim(group_partitions(owned), generation)
+    return Claim(owned, generation)

@@ -19,7 +19,8 @@ from kcoord_wire.assignors import ASSIGNORS, Assignor, RebalanceProtocol
 from kcoord_wire.assignors.check import PROMISES, Rule, check_assignment, check_assignor
 from kcoord_wire.assignors.histories import Case, Given, leaders_view, play, shown
 from kcoord_wire.assignors.promises import holders, members_of
-from tests.support.java_assignors import CLIENT_SIDE, JavaAssignors, RaisedInJava
+from kcoord_wire.assignors.server import SERVER_ASSIGNORS
+from tests.support.java_assignors import CLIENT_SIDE, SERVER_SIDE, JavaAssignors, RaisedInJava
 
 CASES = 2000
 ROUNDS = 8
@@ -130,6 +131,36 @@ def test_no_less_balanced_and_no_more_moves(name: str, kafka: Kafka, record_prop
                 worse.append(f"{version}\n{case}\nours: {mine}\nKafka: {theirs}")
     report(name, seen, record_property)
     assert not worse, f"{len(worse)} are worse, the smallest:\n{min(worse, key=len)}"
+
+
+@pytest.mark.parametrize("name", SERVER_ASSIGNORS)
+def test_the_coordinators_assignors(name: str, kafka: Kafka, record_property: Record) -> None:
+    """Range is determined. Uniform is so up to which member gets what: the loads and the moves are compared."""
+    assign = SERVER_ASSIGNORS[name]
+    assignor = Assignor(name, RebalanceProtocol.EAGER, assign)
+    seen, wrong = Counter[str](), []
+    for case in map(as_target, cases(assignor)):
+        mine = settle(case, partial(ours, assignor), assignor.protocol)
+        theirs = settle(case, partial(kafka["4.4.0"].assign, SERVER_SIDE[name]), assignor.protocol)
+        for text in compare(mine, theirs):
+            seen[text] += 1
+        if is_worse(mine, theirs) or (name == "range" and mine.final != theirs.final):
+            wrong.append(f"{case}\nours: {mine}\nKafka: {theirs}")
+    report(f"server-side {name}", seen, record_property)
+    assert seen["compared"] >= CASES
+    assert not wrong, f"{len(wrong)} are wrong, the smallest:\n{min(wrong, key=len)}"
+
+
+def as_target(case: Case) -> Case:
+    """What the coordinator has: a target assignment of partitions that exist, to one member each; racks are ignored."""
+    owned: dict[str, dict[str, list[int]]] = {member_id: {} for member_id in case.members}
+    for (topic, number), member_id in sorted(holders(case).items()):
+        owned[member_id].setdefault(topic, []).append(number)
+    return Case(
+        case.partitions_per_topic,
+        {each: replace(member, owned=owned[each], user_data=b"") for each, member in case.members.items()},
+        {},
+    )
 
 
 def is_worse(mine: Outcome, theirs: Outcome) -> bool:
