@@ -116,6 +116,7 @@ def test_no_schedule_makes_two_owners_or_loses_records(seed: int, assignor: str)
     held: dict[str, tuple[int, set[TopicPartition]]] = {}
     seen: set[tuple[int, int]] = set()
     owners: list[TopicPartition] = []
+    alive: set[str] = set()
     names = [f"app-{number}" for number in range(4)]
 
     def begin(name: str) -> None:
@@ -126,14 +127,16 @@ def test_no_schedule_makes_two_owners_or_loses_records(seed: int, assignor: str)
             max_poll_interval_ms=30_000,
             partition_assignment_strategy=[assignor],
         )
-        held.pop(name, None)
+        alive.add(name)
         worker = work(options, Ledger(name, held), lambda record: seen.add((record.partition, record.offset)))
         world.host(name).start(worker)
 
     def kill(name: str) -> None:
-        held.pop(name, None)
-        world.host(name).kill()
-        world.at(world.now + random.uniform(0, 30), begin, name)
+        if name in alive:  # else it is about to begin again
+            alive.remove(name)
+            held.pop(name, None)
+            world.host(name).kill()
+            world.at(world.now + random.uniform(0, 30), begin, name)
 
     async def main() -> None:
         for name in names:
