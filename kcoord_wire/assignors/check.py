@@ -56,7 +56,7 @@ def assert_assignor(
 
     :raises AssertionError: a rule is broken; the text has every one, with the group that shows it
     """
-    found = check_assignor(assignor, promises, histories=histories)
+    found = check_assignor(assignor, promises, histories=histories, seed=seed)
     if found:
         raise AssertionError(f"{assignor.name} breaks {len(found)} rules\n" + "\n".join(map(str, found)))
 

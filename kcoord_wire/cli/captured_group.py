@@ -86,7 +86,7 @@ def captured_group(sources: Sequence[str], group_id: str | None, ports: Sequence
     :raises ValueError: there is no such group, several, or none that a rebalance can be simulated for
     :raises OSError: a source cannot be read
     """
-    from kcoord_wire.forensics.analysis import analyze
+    from kcoord_wire.forensics import analyze
     from kcoord_wire.forensics.group_shape import shape_of
 
     shapes: dict[str, list[Fact]] = {}

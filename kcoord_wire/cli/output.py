@@ -43,7 +43,7 @@ def table(title: str, *columns: str) -> Table:
 
     :raises MissingLibraryError: rich is not installed
     """
-    require("rich", "cli", "a table (--format json is none)")
+    require("rich", "cli", "a table (JSON is none)")
     from rich.table import Table
 
     made = Table(title=styled(title, "bold") if title else None, title_justify="left", box=None, pad_edge=False)

@@ -205,6 +205,17 @@ def test_assert_assignor_names_every_broken_rule() -> None:
         assert_assignor(Assignor("planted", EAGER, plant(raises)), histories=20)
 
 
+def test_assert_assignor_plays_the_histories_of_its_seed() -> None:
+    planted, counts = Assignor("planted", EAGER, plant(forgets_the_last)), set[str]()
+    for seed in (1, 2, 3):
+        (first, *_) = check_assignor(planted, histories=3, seed=seed)
+        with pytest.raises(AssertionError) as raised:
+            assert_assignor(planted, histories=3, seed=seed)
+        assert str(first) in str(raised.value)
+        counts.add(str(raised.value))
+    assert len(counts) > 1, "seeds differ"
+
+
 def test_only_promises_can_be_promised() -> None:
     with pytest.raises(ValueError, match="no promises: no partition is assigned twice"):
         check_assignor(ASSIGNORS["range"], {Rule.ONCE})

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from collections.abc import Callable
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 
 import pytest
@@ -118,3 +120,28 @@ def test_wrong_arguments_are_explained(kcoord: Run, wrong: tuple[str, ...], stat
     found, out, err = kcoord(*SMALL, *wrong)
     assert (found, out) == (status, "")
     assert sentence in err
+
+
+@pytest.mark.parametrize(
+    ("library", "arguments", "extra"),
+    [
+        ("crc32c", (*SMALL, "--json"), "records"),
+        ("pyarrow", (*SMALL, "--from", "trace.pcap"), "analyze"),
+        ("rich", SMALL, "cli"),
+    ],
+)
+def test_a_missing_library_is_named_with_its_extra(
+    kcoord: Run, monkeypatch: pytest.MonkeyPatch, library: str, arguments: tuple[str, ...], extra: str
+) -> None:
+    class Missing(MetaPathFinder):
+        def find_spec(self, fullname: str, *rest: object) -> None:
+            if fullname == library:
+                raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
+
+    for name in [each for each in sys.modules if each == library or each.startswith("kcoord_wire.forensics")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [Missing(), *sys.meta_path])
+    status, out, err = kcoord(*arguments)
+    assert (status, out) == (1, "")
+    assert err.startswith("kcoord: ")
+    assert err.endswith(f"needs {library}: pip install 'kcoord_wire[{extra}]'\n")

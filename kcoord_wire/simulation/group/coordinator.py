@@ -24,6 +24,7 @@ from kcoord_wire.coordinator.core.groups import IllegalMoveError, TopicNames
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.log.store import Store, Sync
 from kcoord_wire.coordinator.runtime import Runtime
+from kcoord_wire.extras import MissingLibraryError
 from kcoord_wire.machines import Tick
 from kcoord_wire.simulation.clock import NEVER, VirtualClock
 from kcoord_wire.simulation.disk import PowerCutError, VirtualDisk
@@ -156,7 +157,7 @@ class VirtualCoordinator:
             step(*arguments)
         except PowerCutError:
             self._lose_power()
-        except (ViolationError, TimeoutError):
+        except (ViolationError, TimeoutError, MissingLibraryError):
             raise
         except IllegalMoveError as error:
             raise ViolationError("transitions", str(error)) from error
