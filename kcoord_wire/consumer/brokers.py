@@ -7,11 +7,14 @@ Laws:
 * A connection that has ended is opened again at its next use, and by no timer.
 * At most one Metadata request is in flight. It is repeated with a growing pause until its answer is complete, then
   every ``metadata_max_age_ms``.
+* That no broker answers is logged as a warning, once for each reason: `poll` goes on waiting, and raises only what is
+  not retriable.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection
 from itertools import chain
 from typing import Final
@@ -28,6 +31,7 @@ from kcoord_wire.net import address_text
 
 __all__ = ["Brokers", "MetadataKeeper", "backoff_seconds"]
 
+_LOG: Final = logging.getLogger(__name__)
 _NEWEST_METADATA: Final = 12  # 13 adds an error for the whole request, which only topic ids need
 
 
@@ -203,13 +207,20 @@ class MetadataKeeper:
             version = connection.highest_version(ApiKey.METADATA, _NEWEST_METADATA)
             response = await connection.request(request, version)
         except BrokerError as error:
-            self.failure = error
+            self._note(error)
             await self._brokers.drop_any()
             self._updated([])
             return False
-        self.failure = None
+        self._note(None)
         complete, failures = self._brokers.metadata.update(response, is_all=wanted is None)
         self._updated(failures)
         self._answered_for = number
         self._signal.set()
         return complete
+
+    def _note(self, failure: BrokerError | None) -> None:
+        if failure is None and self.failure is not None:
+            _LOG.warning("a broker answers again")
+        elif failure is not None and failure.retriable and str(failure) != str(self.failure):
+            _LOG.warning("no broker answers, trying again: %s", failure)
+        self.failure = failure

@@ -138,19 +138,20 @@ class Consumer:
 
         :param topics: names; or a pattern for whole names, which is matched again whenever the metadata is refreshed
         :param listener: is called about partitions; the one before stays if there is none
-        :raises TypeError: `topics` is a single string
+        :raises TypeError: `topics` is a single string, or has something else in it
         :raises ValueError: there are no topics
         :raises ConsumerClosedError: it is closed
         """
         self._check_open()
-        if isinstance(topics, str):
+        names = frozenset([topics.pattern] if isinstance(topics, re.Pattern) else topics)
+        if isinstance(topics, str) or not all(isinstance(name, str) for name in names):
             raise TypeError(f"topics are a list of names or a compiled pattern, not {topics!r}")
+        if not names:
+            raise ValueError("a subscription needs a topic; `unsubscribe` ends one")
         if isinstance(topics, re.Pattern):
             self._pattern, self._topics = topics, frozenset()
-        elif not topics:
-            raise ValueError("a subscription needs a topic; `unsubscribe` ends one")
         else:
-            self._pattern, self._topics = None, frozenset(topics)
+            self._pattern, self._topics = None, names
         if listener is not None:
             self._callbacks.listener = listener
         if self._membership is None:
@@ -230,7 +231,7 @@ class Consumer:
         of one partition come in order.
 
         :param timeout_ms: None for no timeout
-        :param max_records: at most so many, and not more than ``max_poll_records``
+        :param max_records: at most so many, 1 or more, and not more than ``max_poll_records``
         :raises ListenerError: the listener has failed
         :raises GroupError: the coordinator refuses this member for good
         :raises BrokerError: the brokers refuse this client for good (`consumer.errors`)
@@ -238,8 +239,11 @@ class Consumer:
         :raises CorruptRecordsError, TopicError: a partition cannot be read
         :raises ConcurrentPollError: another task polls
         :raises ConsumerClosedError: it is closed
+        :raises ValueError: `max_records` is below 1
         """
         self._check_open()
+        if max_records is not None and max_records < 1:
+            raise ValueError(f"max_records must be 1 or more, not {max_records}")
         if self._poller is not None:
             raise ConcurrentPollError("another task is polling")
         if self._membership is None:
@@ -301,6 +305,7 @@ class Consumer:
         :param offsets: by default the positions: the offsets after the last records that `poll` has returned
         :raises CommitFailedError: they were refused
         :raises ValueError: an offset is negative, or does not fit into 64 bits
+        :raises TypeError: an offset is no int
         :raises ConsumerTimeoutError: there was no answer within ``default_api_timeout_ms``
         """
         left = self._offsets(offsets)
@@ -333,6 +338,8 @@ class Consumer:
         if given is None:
             return self._positions.consumed()
         for partition, offset in given.items():
+            if not isinstance(offset, int):
+                raise TypeError(f"{partition} cannot be at offset {offset!r}: an offset is an int")
             if not 0 <= offset < _NO_OFFSET:
                 raise ValueError(f"{partition} cannot be at offset {offset}")
         return given

@@ -11,8 +11,9 @@ Source: kafka/clients `ConsumerConfig.java`; KIP-62, KIP-345, KIP-580, KIP-735.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import NoneType
 from typing import Final, Literal
 
 from kcoord_wire.assignors import Assignor
@@ -39,6 +40,16 @@ _POSITIVE: Final = (
     "retry_backoff_ms",
     "retry_backoff_max_ms",
 )
+_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
+    **dict.fromkeys((*_POSITIVE, "fetch_max_wait_ms"), (int,)),
+    **dict.fromkeys(("group_id", "client_id"), (str,)),
+    **dict.fromkeys(("group_instance_id", "client_rack"), (str, NoneType)),
+    **dict.fromkeys(
+        ("enable_auto_commit", "check_crcs", "allow_auto_create_topics", "exclude_internal_topics"), (bool,)
+    ),
+    "tls": (ssl.SSLContext, NoneType),
+    "sasl": (Sasl, NoneType),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +78,7 @@ class ConsumerSettings:
     :ivar tls: a client's context; None for plain text
     :ivar sasl: credentials; None for none
     :raises ValueError: a value is out of range, or two contradict each other
+    :raises TypeError: a value is of another type
     """
 
     bootstrap_servers: str | Sequence[str]
@@ -99,8 +111,15 @@ class ConsumerSettings:
     sasl: Sasl | None = None
 
     def __post_init__(self) -> None:
-        if not self.group_id:
-            raise ValueError("group_id must not be empty")
+        for name, types in _TYPES.items():
+            if not isinstance(getattr(self, name), types):
+                allowed = " or ".join("None" if each is NoneType else each.__name__ for each in types)
+                raise TypeError(f"{name} must be of type {allowed}, not {getattr(self, name)!r}")
+        self._check_values()
+
+    def _check_values(self) -> None:
+        if not self.group_id or self.group_instance_id == "":
+            raise ValueError(f"group_{'instance_' if self.group_id else ''}id must not be empty")
         for name in _POSITIVE:
             if not 0 < getattr(self, name) <= _MAX_INT32:
                 raise ValueError(f"{name} must be from 1 to {_MAX_INT32}, not {getattr(self, name)}")
@@ -129,12 +148,14 @@ class ConsumerSettings:
         """The assignors that the member offers, most preferred first.
 
         :raises PluginError: no assignor has that name, or its plug-in is broken; a ValueError
-        :raises TypeError: the strategy is a single string
+        :raises TypeError: the strategy is a single string, or has an item that is neither a name nor an `Assignor`
         """
         if isinstance(self.partition_assignment_strategy, str):
             raise TypeError(f"partition_assignment_strategy is a list, not {self.partition_assignment_strategy!r}")
         found = []
         for item in self.partition_assignment_strategy:
+            if not isinstance(item, str | Assignor):
+                raise TypeError(f"partition_assignment_strategy has {item!r}, neither a name nor an Assignor")
             found.append(find_assignor(item) if isinstance(item, str) else item)
         return found
 

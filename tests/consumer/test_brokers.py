@@ -98,3 +98,32 @@ def test_a_leader_that_goes_while_a_connection_opens(coordinator: StartCoordinat
         assert crashes == []
 
     asyncio.run(run())
+
+
+def test_that_no_broker_answers_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        async with Consumer(settings("127.0.0.1:1")) as consumer:
+            consumer.subscribe(["orders"])
+            assert await consumer.poll(timeout_ms=800) == []
+
+    asyncio.run(run())
+    [text] = [record.getMessage() for record in caplog.records if record.name == "kcoord_wire.consumer.brokers"]
+    assert text.startswith("no broker answers, trying again: 127.0.0.1:1: ")
+
+
+def test_a_broker_that_answers_again_is_logged(coordinator: StartCoordinator, caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        server = coordinator(topics={"orders": 1})
+        server.add_fault(Fault("disconnect", api="Metadata", count=2))
+        given = settings(server.address)
+        brokers = Brokers(given)
+        keeper = MetadataKeeper(given, brokers, lambda: ["orders"], lambda failures: None)
+        await keeper.answer(asyncio.get_running_loop().time() + 60)
+        assert keeper.failure is None
+        await keeper.close()
+        await brokers.close()
+
+    asyncio.run(run())
+    texts = [record.getMessage() for record in caplog.records if record.name == "kcoord_wire.consumer.brokers"]
+    assert texts[-1] == "a broker answers again"
+    assert len(texts) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from typing import Any
 
 import pytest
 
@@ -333,4 +334,30 @@ def test_a_listener_cannot_close_its_consumer(coordinator: StartCoordinator) -> 
             assert isinstance(raised.value.__cause__, ConcurrentPollError)
 
     consumer = Consumer(settings(coordinator(topics={"orders": 1}).address))
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("topics", ["orders", [3], [None], [b"orders"], re.compile(b"orders")])
+def test_topics_of_another_type_are_rejected(topics: Any) -> None:
+    async def run() -> None:
+        async with Consumer(settings("127.0.0.1:1")) as consumer:
+            with pytest.raises(TypeError, match="a list of names or a compiled pattern"):
+                consumer.subscribe(topics)
+            assert consumer.subscription == frozenset()
+
+    asyncio.run(run())
+
+
+def test_arguments_that_cannot_be_sent_are_rejected(coordinator: StartCoordinator) -> None:
+    async def run() -> None:
+        async with Consumer(settings(coordinator(topics={"orders": 4}).address)) as consumer:
+            consumer.subscribe(["orders"])
+            await drive(lambda: consumer.assignment == ALL, consumer)
+            with pytest.raises(TypeError, match="an offset is an int"):
+                await consumer.commit({ORDERS[0]: 3.5})  # type: ignore[dict-item]  # what a caller without mypy does
+            with pytest.raises(ValueError, match="max_records must be 1 or more"):
+                await consumer.poll(0, 0)
+            await consumer.commit({ORDERS[0]: 3})
+            assert consumer.generation_id == 1, "it is a member still"
+
     asyncio.run(run())

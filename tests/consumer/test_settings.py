@@ -41,6 +41,29 @@ def test_a_strategy_is_a_list() -> None:
         made(partition_assignment_strategy="range")
 
 
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"group_id": None}, "group_id must be of type str, not None"),
+        ({"session_timeout_ms": "5000"}, "session_timeout_ms must be of type int, not '5000'"),
+        ({"fetch_max_wait_ms": 0.5}, "fetch_max_wait_ms must be of type int"),
+        ({"enable_auto_commit": "false"}, "enable_auto_commit must be of type bool, not 'false'"),
+        ({"group_instance_id": 7}, "group_instance_id must be of type str or None"),
+        ({"tls": True}, "tls must be of type SSLContext or None"),
+        ({"sasl": ("PLAIN", "alice", "secret")}, "sasl must be of type Sasl or None"),
+        ({"partition_assignment_strategy": [3]}, "neither a name nor an Assignor"),
+    ],
+)
+def test_values_of_another_type_are_rejected(changes: dict[str, Any], text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        made(**changes)
+
+
+def test_an_empty_instance_id_is_rejected() -> None:
+    with pytest.raises(ValueError, match="group_instance_id must not be empty"):
+        made(group_instance_id="")
+
+
 def test_addresses_and_assignors() -> None:
     assert made().addresses == [("one", 9092), ("::1", 9093)]
     own = Assignor("own", RebalanceProtocol.EAGER, ASSIGNORS["range"].assign)
