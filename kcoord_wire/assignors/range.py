@@ -10,6 +10,7 @@ Laws:
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
@@ -75,24 +76,29 @@ class _NearFirst:
     """
 
     def __init__(self, count: int, near: Nearness, topics: Sequence[str], members: Sequence[int]) -> None:
-        self._near = [[near.of(member, topic) for topic in topics] for member in members]
-        self._has_racks = any(near.rack_of[member] for member in members)
+        self._racks = [near.rack_of[member] for member in members]
+        # By rack: the numbers of which the partition of each topic has a replica there.
+        self._near = {
+            rack: frozenset.intersection(*(near.partitions(rack, topic) for topic in topics))
+            for rack in set(filter(None, self._racks))
+        }
+        self._has_several_topics = len(topics) > 1
         self._left = dict.fromkeys(range(count))
         self._pieces: list[list[int]] = [[] for _ in members]
         self._each, self._extra = divmod(count, len(members))
 
     def pieces(self) -> list[Sequence[int]]:
         """Return the partitions of each member."""
-        if len(self._near[0]) > 1:
-            self._match_each_partition()
-        else:
+        if not self._has_several_topics:
             self._fill(near_only=True)
+        elif self._near:
+            self._match_each_partition()
         self._fill(near_only=False)
         return [sorted(piece) for piece in self._pieces]
 
-    def _matches(self, member: int, number: int) -> bool:
-        """Whether the partition of each topic has a replica in the member's rack; a member without a rack has all."""
-        return all(near is None or number in near for near in self._near[member])
+    def _matches(self, rack: str | None, number: int) -> bool:
+        """Whether a number suits a member in this rack; one without a rack takes all."""
+        return rack is None or number in self._near[rack]
 
     def _room(self, member: int) -> int:
         return max(0, self._each + (self._extra > 0) - len(self._pieces[member]))
@@ -106,19 +112,30 @@ class _NearFirst:
 
     def _match_each_partition(self) -> None:
         """Give each partition to the first member that it suits; Kafka's `assignCoPartitionedWithRackMatching`."""
-        if not self._has_racks:
-            return
-        remaining = list(range(len(self._pieces)))
+        queues: dict[str | None, deque[int]] = {}
+        for member, rack in enumerate(self._racks):
+            queues.setdefault(rack, deque()).append(member)
         for number in list(self._left):
-            member = next((each for each in remaining if self._room(each) and self._matches(each, number)), None)
-            if member is not None:
-                self._give(member, [number])
-                if not self._room(member):
-                    remaining.remove(member)
+            first = None
+            for rack, queue in queues.items():
+                while queue and not self._room(queue[0]):  # room never grows
+                    queue.popleft()
+                if queue and self._matches(rack, number) and (first is None or queue[0] < first):
+                    first = queue[0]
+            if first is not None:
+                self._give(first, [number])
 
     def _fill(self, *, near_only: bool) -> None:
         """Give each member in turn what it has room for; Kafka's `assignRanges`."""
-        for member in range(len(self._pieces)):
-            suitable = (number for number in self._left if not near_only or self._matches(member, number))
-            if numbers := list(islice(suitable, self._room(member))):
-                self._give(member, numbers)
+        exhausted: set[str | None] = set()  # racks without any that is left and near
+        for member, rack in enumerate(self._racks):
+            room = self._room(member)
+            if not self._left:
+                return
+            if room and rack not in exhausted:
+                suitable = (number for number in self._left if not near_only or self._matches(rack, number))
+                numbers = list(islice(suitable, room))
+                if len(numbers) < room:
+                    exhausted.add(rack)
+                if numbers:
+                    self._give(member, numbers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 
 from kcoord_wire.assignors import MemberSubscription, range_assign
@@ -78,3 +79,19 @@ def test_racks_that_differ_only_between_topics_do_not_matter() -> None:
 
 def test_balance_comes_before_racks() -> None:
     assert assign({"t": list("aaab")}, member("t", "a"), member("t", "b")) == [{"t": [0, 1]}, {"t": [2, 3]}]
+
+
+def cpu_seconds(count: int) -> float:
+    """Assign ten co-partitioned topics with as many partitions as members, of which half match in no topic."""
+    layout = [["abcdef"[number % 6]] for number in range(count)]
+    racks = {f"t{number}": layout for number in range(10)}
+    members = {f"m{n:05}": MemberSubscription(list(racks), rack="abcxyz"[n % 6]) for n in range(count)}
+    start = time.process_time()
+    range_assign(dict.fromkeys(racks, count), members, racks)
+    return time.process_time() - start
+
+
+def test_four_times_the_members_in_racks_take_no_quadratic_time() -> None:
+    """Compared with itself: linear is 4 times, quadratic 16 times."""
+    few = min(cpu_seconds(500) for _ in range(3))
+    assert min(cpu_seconds(2_000) for _ in range(2)) < 10 * few
