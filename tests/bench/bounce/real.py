@@ -110,6 +110,7 @@ def real_bounce(workload: BounceWorkload, protocol: str, library: str, seed: int
         for number, name in enumerate(workload.names):
             time.sleep(_phase(random, workload) if number else 0)
             following = stack.enter_context(_instance(group, workload, chosen, library, coordinator.address, name))
+            following.command("stall", ms=0)  # answered when the interpreter has started
             instances[name].leave()
             time.sleep(workload.down_ms / 1_000)
             following.join()
