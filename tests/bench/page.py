@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from . import report
+from .assignors import report as assignors
 from .columns import report as columns
 from .record import __main__ as record
 from .scale import report as scale
@@ -78,6 +79,13 @@ SECTIONS = (
         "thousands of members, next to Kafka's broker and to librdkafka's mock cluster.",
         scale.RESULTS,
         scale.summary,
+    ),
+    Section(
+        "The assignors",
+        "make bench-assignors",
+        "next to kafka-clients on the JVM and to franz-go.",
+        assignors.RESULTS,
+        assignors.summary,
     ),
 )
 

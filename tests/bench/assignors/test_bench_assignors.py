@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from .cases import measurements
-from .report import markdown
+from .cases import CURVE, PROGRAMS, SIZES, measurements
+from .report import RESULTS, markdown, summary
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -32,3 +32,15 @@ def test_it_runs_on_tiny_groups(tmp_path: Path) -> None:
     for name in ("range", "cooperative-sticky"):
         assert "members" in (tmp_path / f"assignors-{name}.svg").read_text("utf-8")
         assert (tmp_path / f"assignors-{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_committed_results_are_whole() -> None:
+    made = json.loads((RESULTS / "latest.json").read_text("utf-8"))
+    measured = set()
+    for each in made["measured"]:
+        assignor, size, state = each["measurement"]
+        measured.add((each["program"], assignor, tuple(size), state))
+    assert measured == {(program, *each) for program in PROGRAMS for each in measurements(quick=False)}
+    assert (RESULTS / "latest.md").read_text("utf-8") == markdown(made)
+    assert all(f"{members:,} members" in summary(made) for members, _, _ in SIZES)
+    assert CURVE[-1] == SIZES[0], "the curve ends where the table begins"
