@@ -3,7 +3,7 @@
 Laws:
 
 * A partition has at most one holder. Of several claimants it is the one with the highest generation; if two claim it in
-  that generation, it is nobody, because both may be working on it (Kafka's AbstractStickyAssignor,
+  that generation, it has no holder, because both may be working on it (Kafka's AbstractStickyAssignor,
   `allSubscriptionsEqual`).
 * A member holds only partitions that exist, of topics to which it subscribes.
 """
@@ -40,8 +40,8 @@ class Holdings:
     """What is held and what is not.
 
     :ivar held: by member: its partitions; the member's own mapping wherever all of it is valid
-    :ivar free: by topic: the partitions that nobody holds, ascending; no topic without
-    :ivar claimed: those of `free` that somebody claims, and may be working on
+    :ivar free: by topic: the partitions without a holder, ascending; no topic without
+    :ivar claimed: those of `free` that a member claims, and may be working on
     """
 
     held: list[Partitions]

@@ -3,7 +3,7 @@
 Laws:
 
 * Every member gets the quotient of partitions and members, or one more.
-* A member gives up only what exceeds its quota, and nobody gets a partition that its holder could have kept.
+* A member gives up only what exceeds its quota, and no member gets a partition that its holder could have kept.
 * Without holders, and where one holds everything, each topic too is spread evenly: its members differ by at most one
   partition (KAFKA-16277). With several holders this comes after the moves: a member gives up where it has most of a
   topic, and gets where it has least.
@@ -76,7 +76,7 @@ def share_out(
 
     :param counts: the number of partitions of each topic
     :param held: by member; valid and disjoint
-    :param free: the partitions that nobody holds
+    :param free: the partitions without a holder
     :param near: which partitions are near which member, where racks matter
     """
     sole = _sole_holder(held, free)

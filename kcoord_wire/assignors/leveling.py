@@ -43,7 +43,7 @@ def level(
     :param counts: the number of partitions of each topic
     :param kinds: the members with at least one topic
     :param held: by member; valid and disjoint
-    :param free: the partitions that nobody holds
+    :param free: the partitions without a holder
     :param near: which partitions are near which member, where racks matter
     """
     loads = _Loads(counts, kinds, held)

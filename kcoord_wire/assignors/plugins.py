@@ -12,7 +12,7 @@ Laws:
 
 * A name means one assignor. An entry point that has the name of another, or of an assignor of this package, is an error
   for every plug-in, and never used.
-* A plug-in is imported only when its name is asked for, so a broken one harms nobody else.
+* A plug-in is imported only when its name is asked for, so a broken one does no harm to the others.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class Rule(enum.StrEnum):
 
     NO_ERROR = "raises nothing"
     FORM = "an assignment has the form that `model.Assignment` describes"
-    MEMBERS = "every member has an entry, and nobody else"
+    MEMBERS = "every member has an entry, and there is no other entry"
     SUBSCRIBED = "a member gets only topics that it subscribes to"
     EXISTING = "only partitions that exist are assigned"
     ONCE = "no partition is assigned twice"

@@ -214,7 +214,7 @@ class Consumer:
         self._signal.set()
 
     def _before_revocation(self, partitions: frozenset[TopicPartition]) -> None:
-        """Commit what is to be given up. JoinGroup follows it on the same connection, so nobody has to wait."""
+        """Commit what is to be given up, without a wait: JoinGroup follows on the same connection."""
         if self.settings.enable_auto_commit:
             self._commit_in_the_background(self._positions.consumed(partitions))
 

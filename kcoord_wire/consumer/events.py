@@ -122,7 +122,7 @@ class MemberSettings:
 
 
 class MemberState(enum.StrEnum):
-    """Where the member stands in the protocol."""
+    """The state of the member in the protocol."""
 
     UNJOINED = "unjoined"  # outside any generation, or about to rejoin
     REVOKING = "revoking"  # in a generation; the application gives up partitions before the next JoinGroup

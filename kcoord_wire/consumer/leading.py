@@ -39,7 +39,7 @@ def assign_checked(task: Assigning) -> dict[str, MemberAssignment]:
     name = task.assignor.name
     try:
         assigned = assign(task)
-    except Exception as error:  # of somebody's plug-in
+    except Exception as error:  # a plug-in may raise anything
         raise AssignmentError(name, f"{type(error).__name__}: {error}") from error
     found = check_assignment(
         {member_id: each.partitions for member_id, each in assigned.items()},

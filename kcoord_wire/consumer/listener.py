@@ -1,4 +1,4 @@
-"""The rebalance listener, and the queue of what it has still to be told.
+"""The rebalance listener, and the queue of the changes that it has not been called for.
 
 Laws:
 

@@ -381,7 +381,7 @@ class MemberMachine:
     def _joined(self, response: m.JoinGroupResponse, _context: Any) -> None:
         error = response.error_code
         if error == ErrorCode.NONE and response.protocol_name not in self._all_assignors:
-            self._fail(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)  # nobody could have chosen it
+            self._fail(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)  # this member has not offered it
         elif error == ErrorCode.NONE:
             self.member_id = response.member_id
             self.generation_id = response.generation_id

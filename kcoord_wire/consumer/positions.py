@@ -1,4 +1,4 @@
-"""Where a consumer stands in each of its partitions: its position, and what keeps it from being fetched.
+"""A consumer's position in each of its partitions, and what keeps a partition from being fetched.
 
 Laws:
 

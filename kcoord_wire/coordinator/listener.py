@@ -42,7 +42,7 @@ _log = logging.getLogger("kcoord_wire.coordinator")
 class Listener:
     """All connections of a coordinator, in one event loop.
 
-    :param users: who may connect, by SASL; None lets everybody connect
+    :param users: who may connect, by SASL; None lets every client connect
     :param make: makes a connection that this listener owns
     :ivar limits: of each connection, and of all together
     :ivar metrics: counts connections

@@ -106,13 +106,13 @@ class _Watched:
     """What was measured, in ms.
 
     :ivar heartbeats: between two heartbeats of a member in one generation
-    :ivar told: from the news of a rebalance to the member's JoinGroup, and how many partitions it had
+    :ivar rejoined: from the news of a rebalance to the member's JoinGroup, and how many partitions it had
     :ivar gave_up: from an assignment that takes partitions away to the follow-up JoinGroup, and how many it took
     :ivar opened: from an assignment to the fetch of its offsets, and how many partitions are new in it
     """
 
     heartbeats: list[float] = field(default_factory=list)
-    told: list[tuple[float, int]] = field(default_factory=list)
+    rejoined: list[tuple[float, int]] = field(default_factory=list)
     gave_up: list[tuple[float, int]] = field(default_factory=list)
     opened: list[tuple[float, int]] = field(default_factory=list)
 
@@ -123,13 +123,13 @@ class _Member:
 
     :ivar owned: its partitions after the last SyncGroup
     :ivar heartbeat_at: when it sent its last heartbeat of the generation
-    :ivar told_at: when it heard of the rebalance that it has not joined yet
+    :ivar notified_at: when its heartbeat returned the rebalance that it has not joined yet
     :ivar lost: when the last assignment took partitions away, and how many
     """
 
     owned: set[tuple[str, int]] = field(default_factory=set)
     heartbeat_at: int | None = None
-    told_at: int | None = None
+    notified_at: int | None = None
     lost: tuple[int, int] | None = None
 
 
@@ -156,17 +156,17 @@ class _Watcher:
         if member.heartbeat_at is not None:
             self.found.heartbeats.append((row["asked_ns"] - member.heartbeat_at) / NS_PER_MS)
         member.heartbeat_at = row["asked_ns"]
-        if row["error_code"] == ErrorCode.REBALANCE_IN_PROGRESS and member.told_at is None:
-            member.told_at = row["answered_ns"]
+        if row["error_code"] == ErrorCode.REBALANCE_IN_PROGRESS and member.notified_at is None:
+            member.notified_at = row["answered_ns"]
 
     def _join(self, member: _Member, row: dict[str, Any]) -> None:
         self._assigned.pop(row["connection"], None)
-        if member.told_at is not None:
-            self.found.told.append(((row["asked_ns"] - member.told_at) / NS_PER_MS, len(member.owned)))
+        if member.notified_at is not None:
+            self.found.rejoined.append(((row["asked_ns"] - member.notified_at) / NS_PER_MS, len(member.owned)))
         elif member.lost is not None and self._is_cooperative:
             since, count = member.lost
             self.found.gave_up.append(((row["asked_ns"] - since) / NS_PER_MS, count))
-        member.heartbeat_at = member.told_at = member.lost = None
+        member.heartbeat_at = member.notified_at = member.lost = None
         if not self._is_cooperative:
             member.owned = set()
 
@@ -192,15 +192,15 @@ def _durations(watched: _Watched, *, is_cooperative: bool) -> Iterator[Fact]:
     if watched.heartbeats:
         text = f"between two heartbeats of a member, {_times(watched.heartbeats)}"
         yield Fact("heartbeat_interval_ms", round(median(watched.heartbeats)), text)
-    told, what = ("gave_up", "assignment that took partitions") if is_cooperative else ("told", "news of a rebalance")
-    if each := _per_partition(getattr(watched, told)):
+    what = "assignment that took partitions" if is_cooperative else "news of a rebalance"
+    if each := _per_partition(watched.gave_up if is_cooperative else watched.rejoined):
         text = f"{what} to the member's JoinGroup, divided by its partitions, {_times(each)}"
         yield Fact("revoke_ms", round(median(each)), text)
     each = _per_partition(watched.opened)
     if each and median(ms for ms, _ in watched.opened) >= _SHORT_MS:
         text = f"assignment to the fetch of its offsets, divided by its partitions, {_times(each)}"
         yield Fact("assign_ms", round(median(each)), text)
-    empty = [ms for ms, count in watched.told if ms >= 0 and (is_cooperative or count == 0)]
+    empty = [ms for ms, count in watched.rejoined if ms >= 0 and (is_cooperative or count == 0)]
     if empty:
         text = f"news of a rebalance to the JoinGroup of a member that gave up nothing, {_times(empty)}"
         yield Fact("poll_ms", round(median(empty)), text)

@@ -1,4 +1,4 @@
-"""Equal subscriptions: quotas, an even spread of each topic, and nobody gives up more than it has to."""
+"""Equal subscriptions: quotas, an even spread of each topic, and no member gives up more than it has to."""
 
 from __future__ import annotations
 

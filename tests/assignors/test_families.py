@@ -249,7 +249,7 @@ def test_poor_round_robin_assignment(assignor: Assignor) -> None:
 def test_claims_of_several_generations(
     claims: dict[str, tuple[int, list[int]]], expected: dict[str, list[int]]
 ) -> None:
-    """What stays where it is; nobody else gets what somebody still claims."""
+    """What stays where it is; no other member gets what a member still claims."""
     members = {
         name: MemberSubscription(["t"], {"t": owned}, generation) for name, (generation, owned) in claims.items()
     }

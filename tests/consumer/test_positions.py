@@ -1,4 +1,4 @@
-"""Where a consumer stands: from the assignment to the end."""
+"""A consumer's positions: from the assignment to the end."""
 
 from __future__ import annotations
 

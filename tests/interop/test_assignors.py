@@ -196,7 +196,7 @@ BROKEN_BY_KAFKA = {
 
 @pytest.mark.parametrize("name", CLIENT_SIDE)
 def test_kafkas_own_assignors_are_judged(name: str, kafka: Kafka) -> None:
-    """What `check_assignor` finds in Kafka 4.4.0, on assignors that nobody wrote in order to be found out."""
+    """What `check_assignor` finds in Kafka 4.4.0, on assignors that were not written for this test."""
     java, own = kafka["4.4.0"], ASSIGNORS[name]
     theirs = replace(
         own, assign=lambda counts, members, racks: java.assign(CLIENT_SIDE[name], Case(counts, members, racks))

@@ -61,7 +61,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def brokers(certificates: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, KafkaBroker]]:
-    """Brokers with one listener for everybody, and one that wants a certificate and a password."""
+    """Brokers with one listener for every client, and one that requires a certificate and a password."""
     listener = {
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(certificates / "broker.pem"),

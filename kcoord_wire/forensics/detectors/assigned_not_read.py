@@ -1,7 +1,7 @@
 """Assigned, not read: a member gets partitions, fetches the offsets of some of them, and never those of the others.
 
 Normal is that a consumer fetches the committed offsets of all partitions that it was assigned and does not claim to own
-already. One that leaves some out believes that it reads them (franz-go#686): nobody does, and only their lag shows it.
+already. One that leaves some out behaves as if it read them (franz-go#686): no member does; only their lag grows.
 
 Threshold: 1 partition that no OffsetFetch of the member's client names, and no commit, for 10 s after the assignment;
 the client has fetched or committed others of the same assignment in that time.

@@ -1,10 +1,10 @@
-"""Commits instead of joining: a member is told to rejoin, goes on committing, and is removed at the rebalance timeout.
+"""Commits instead of joining: a member goes on committing in a rebalance, and is removed at the rebalance timeout.
 
 Normal is that a member commits once, when it gives its partitions up, and rejoins. One whose commit before the join is
 never done commits again at each poll (KAFKA-14024); one that does not poll while its client commits in the background
 looks the same, and its application is too slow.
 
-Threshold: 1 member that committed 3 times or more between the heartbeat that told it to rejoin and its removal.
+Threshold: 1 member that committed 3 times or more between its heartbeat with REBALANCE_IN_PROGRESS and its removal.
 """
 
 from __future__ import annotations
@@ -69,15 +69,15 @@ def _removals(history: GroupHistory, exchanges: pa.Table) -> Iterator[_Removal]:
 
 
 def _commits(exchanges: pa.Table, gone: RemovedMember, rebalance: Rebalance) -> list[Evidence]:
-    """Return the accepted commits of a member between the heartbeat that told it to rejoin and the end of the join."""
+    """Return the accepted commits of a member from its first REBALANCE_IN_PROGRESS to the end of the join."""
     end_ns = rebalance.ended_ns if rebalance.joined_ns is None else rebalance.joined_ns
     own = exchanges.filter(pc.equal(exchanges["member_id"], gone.member_id))
     own = own.select(["api", "error_code", "asked_ns", "answered_ns", "source", "seq"])
     rows = [row for row in own.sort_by("asked_ns").to_pylist() if rebalance.started_ns <= row["asked_ns"]]
-    told = [row["answered_ns"] for row in rows if row["error_code"] == ErrorCode.REBALANCE_IN_PROGRESS]
+    notices = [row["answered_ns"] for row in rows if row["error_code"] == ErrorCode.REBALANCE_IN_PROGRESS]
     return [
         Evidence(row["asked_ns"], row["source"], row["seq"], f"{gone.client_id or gone.member_id} commits")
         for row in rows
         if row["api"] == "OffsetCommit" and row["error_code"] == ErrorCode.NONE
-        if told and told[0] <= row["asked_ns"] and (end_ns is None or row["asked_ns"] <= end_ns)
+        if notices and notices[0] <= row["asked_ns"] and (end_ns is None or row["asked_ns"] <= end_ns)
     ]

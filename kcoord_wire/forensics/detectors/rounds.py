@@ -1,4 +1,4 @@
-"""What a leader was told and what it assigned, generation by generation: the rounds that the detectors of claims read.
+"""What a leader received and assigned, generation by generation: the rounds that the detectors of claims read.
 
 A round is one JoinGroup response to the leader, with the SyncGroup request that followed it, if one did. Groups of the
 newer protocol (KIP-848) have none.
@@ -28,10 +28,10 @@ _TIMES: Final = ["asked_ns", "answered_ns", "source", "seq", "answer_seq"]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a member says it owns.
+    """What a member claims to own.
 
     :ivar partitions: its ownedPartitions (KIP-429)
-    :ivar generation: in which they were assigned to it (KIP-792); None if its subscription does not say
+    :ivar generation: in which they were assigned to it (KIP-792); None if its subscription has no generation
     :ivar topics: that it subscribes to
     :ivar has_rack: whether it states its rack (KIP-881)
     """
@@ -123,12 +123,12 @@ def _read(exchanges: pa.Table) -> list[Round]:
     rounds = [_round(row) for row in joins.to_pylist()]
     rounds.sort(key=lambda each: (each.told_ns, each.source, each.seq))
     syncs = exchanges.filter(pc.equal(exchanges["api"], "SyncGroup")).select(_SYNC_COLUMNS + _TIMES)
-    told: dict[tuple[str, int | None], list[Round]] = {}
+    led: dict[tuple[str, int | None], list[Round]] = {}
     for each in rounds:
-        told.setdefault((each.leader_id, each.generation), []).append(each)
+        led.setdefault((each.leader_id, each.generation), []).append(each)
     for row in sorted(syncs.to_pylist(), key=lambda row: row["asked_ns"]):
         before = [
-            each for each in told.get((row["member_id"], row["generation_id"]), []) if each.told_ns <= row["asked_ns"]
+            each for each in led.get((row["member_id"], row["generation_id"]), []) if each.told_ns <= row["asked_ns"]
         ]
         if before:
             _add_sync(before[-1], row)

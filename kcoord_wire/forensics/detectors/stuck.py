@@ -131,7 +131,7 @@ def find_completing(history: GroupHistory, _exchanges: pa.Table | None = None) -
 
 
 def _silent(history: GroupHistory, waits: Sequence[_Wait]) -> list[str]:
-    """Return the leaders of which nothing was seen since they were told the members: not even a heartbeat."""
+    """Return the leaders that have sent nothing, not even a heartbeat, since they received the list of members."""
     lives = {life.member_id: life for life in history.members}
     led = {(wait.rebalance.leader_id or "", wait.interval.from_ns) for wait in waits if wait.rebalance is not None}
     return sorted(who for who, since in led if who in lives and lives[who].last_seen_ns <= since)

@@ -99,13 +99,13 @@ def write_plot(plot: LinePlot, path: str | os.PathLike[str]) -> None:
 
 
 def plot_svg(plot: LinePlot) -> str:
-    """Return a plot as SVG; errors as of `write_plot`."""
+    """Return a plot as SVG; raises the errors of `write_plot`."""
     svg: str = _converter().vegalite_to_svg(_spec(plot))
     return svg + "\n"
 
 
 def plot_png(plot: LinePlot) -> bytes:
-    """Return a plot as PNG, two pixels for one of SVG; errors as of `write_plot`."""
+    """Return a plot as PNG, two pixels for one of SVG; raises the errors of `write_plot`."""
     return _compressed(_converter().vegalite_to_png(_spec(plot), scale=PIXELS))
 
 

@@ -47,7 +47,7 @@ class VirtualBroker:
     :param topics: name to number of partitions
     :param config: the settings of a Kafka broker that concern groups; Kafka's defaults
     :param faults: what goes wrong with requests; see `kcoord_wire.coordinator.fault_injection`
-    :param users: who may connect, by SASL; without them everybody may
+    :param users: who may connect, by SASL; without them any client may
     :param tap: gets every frame
     :param name: of its host
     :ivar host: its host, for `Host.pause` and the faults of the network

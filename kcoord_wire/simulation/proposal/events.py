@@ -134,7 +134,7 @@ class CoordinatorSettings:
 
 
 class MemberState(enum.StrEnum):
-    """Where a member stands."""
+    """The state of a member."""
 
     UNJOINED = "unjoined"  # outside any generation
     JOINING = "joining"  # JoinGroup is in flight

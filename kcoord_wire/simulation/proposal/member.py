@@ -8,7 +8,7 @@ Laws:
 * One request is in flight at a time, so that a connection keeps the order of a member's requests; only LeaveGroup, the
   last one, does not wait.
 * A member owns nothing from before it sends JoinGroup until it has its assignment.
-* A member that has heard nothing for its session timeout owns nothing: the coordinator may have removed it.
+* A member that has received nothing for its session timeout owns nothing: the coordinator may have removed it.
 * A member that wants a rebalance has first shown, by a heartbeat, that it has the answer to its last JoinGroup.
 
 Source: "Kafka Client-side Assignment Proposal", "Kafka 0.9 Consumer Rewrite Design".

@@ -172,7 +172,7 @@ class SingleAssignorCoordinator(Coordinator):
 class SingleAssignorMember(Member):
     """Sends its subscription; computes the assignment if it is asked to.
 
-    :param strategies: the first assigns; nobody else in the group needs to know it
+    :param strategies: the first assigns; no other member needs to know it
     :ivar assigned_for: as the synchronizer of the present generation, the counts for which it has assigned; it watches
         them for the group. No response says who the synchronizer was, so it remembers that across a failover
     """

@@ -60,7 +60,7 @@ class Broker:
 class Link(Connection):
     """A member's connection.
 
-    :ivar number: tells it from the others
+    :ivar number: different for each connection
     """
 
     number: int = 0

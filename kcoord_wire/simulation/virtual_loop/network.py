@@ -25,7 +25,7 @@ from kcoord_wire.simulation.virtual_loop.transports import MemoryTransport, begi
 __all__ = ["ANY", "VirtualNetwork"]
 
 ANY: Final = "*"
-"""Stands for every host in a fault."""
+"""In a fault: every host."""
 
 ATTEMPTS: Final = 7
 FIRST_PORT: Final = 32_768  # of the ephemeral ports of Linux
@@ -75,7 +75,7 @@ class VirtualNetwork:
     # ---- faults
 
     def cut(self, a: str, b: str, seconds: float, *, one_way: bool = False) -> None:
-        """Drop all packets between two hosts, or from `a` to `b` alone; `ANY` stands for all others."""
+        """Drop all packets between two hosts, or from `a` to `b` alone; `ANY` is all others."""
         self.lose(a, b, seconds, 1.0, one_way=one_way)
 
     def lose(self, a: str, b: str, seconds: float, drop: float, *, one_way: bool = False) -> None:

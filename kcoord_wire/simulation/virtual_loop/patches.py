@@ -8,7 +8,7 @@ metadata. In the thread of the loop these are replaced:
 
 Laws:
 
-* Other threads get the real ones, and everybody does after the run, whatever its end.
+* Other threads get the real ones, and after the run, however it ends, all threads do.
 * What the loop cannot see stays real: ``from time import monotonic`` executed before the run, ``datetime.now()``, C
   code (the randomness of TLS).
 """

@@ -4,7 +4,7 @@
 assignor states generation -1 for ever; once a member has come back its computation does not end, which is set here, as
 the report does not say why. aiokafka computes an assignment in its event loop. So the process of the leader falls
 silent with all its seven members; after the session timeout they are removed, the leader of the next generation
-computes the same, and 12 minutes later all 12 processes compute. Nothing is consumed until somebody starts them anew
+computes the same, and 12 minutes later all 12 processes compute. Nothing is consumed until they are restarted
 with another assignor.
 """
 

@@ -65,7 +65,7 @@ def test_step_1_before_the_generation_is_saved(variant: str) -> None:
 @pytest.mark.parametrize("variant", ["all_members", "subscription_hash"])
 @pytest.mark.parametrize("is_persistent", [True, False])
 def test_step_2_before_members_are_answered(variant: str, is_persistent: bool) -> None:
-    """There is no SyncGroup: with persistence each member gets its answer at once, and the generation stands."""
+    """There is no SyncGroup: with persistence each member gets its answer at once, and the generation remains valid."""
     with settled(variant, 4) as sim:
         generation = group(sim).generation + 1
         sim.leave("m4")

@@ -171,7 +171,7 @@ def test_a_changed_subscription_makes_all_members_rejoin() -> None:
 
 @pytest.mark.parametrize("fails_over", [False, True])
 def test_the_synchronizer_watches_the_topics(fails_over: bool) -> None:
-    """One member rejoins, the others are told to. After a failover it still knows that it has assigned."""
+    """One member rejoins, the others are asked to. After a failover it still knows that it has assigned."""
     with settled(VARIANT) as sim:
         generation = group(sim).generation
         watcher = _synchronizer(sim)
@@ -214,7 +214,7 @@ def test_a_synchronizer_that_dies_is_succeeded() -> None:
 
 
 def test_members_need_not_agree_on_the_strategy() -> None:
-    """Range and round-robin in one group: whoever is chosen assigns, and the configuration alone changes."""
+    """Range and round-robin in one group: the chosen one assigns, and the configuration alone changes."""
     with ProposalCluster(VARIANT, topics={"orders": 9}, members=3) as sim:
         for name in ("m1", "m2", "m3"):
             settle(sim)
