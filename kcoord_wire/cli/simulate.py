@@ -1,6 +1,6 @@
 """`kcoord simulate`: random runs of a virtual group, with the laws checked after every event.
 
-`kcoord simulate rolling-bounce` is in `cli.rolling_bounce`.
+Its scenarios are in `cli.rolling_bounce`, `cli.simulate_bug` and `cli.variants`.
 
 Laws:
 

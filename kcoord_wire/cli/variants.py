@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser", "traffic_plot"]
 
+PROTOCOLS: Final = ("all-members", "subscription-hash", "single-assignor", "released")
+
 EXAMPLES: Final = """\
 protocols:
   all-members        every member gets the metadata of all and computes the assignment itself
@@ -64,7 +66,7 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
         "--protocol",
         dest="protocols",
         action="append",
-        choices=("all-members", "subscription-hash", "single-assignor", "released"),
+        choices=PROTOCOLS,
         help="may be repeated (default: all)",
     )
     command.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
@@ -89,7 +91,7 @@ def _sizes(text: str) -> tuple[int, ...]:
 def _run(args: argparse.Namespace) -> None:
     from kcoord_wire.simulation.proposal.traffic import MEASURED, measure
 
-    wanted = tuple(args.protocols or ("all-members", "subscription-hash", "single-assignor", "released"))
+    wanted = tuple(args.protocols or PROTOCOLS)
     rows = [
         _Row(name, members, measure(measured, members, args.metadata))
         for name, measured in MEASURED.items()
