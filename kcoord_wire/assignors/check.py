@@ -35,8 +35,14 @@ def check_assignor(
     :param promises: of `PROMISES`, the rules that the assignor promises to keep
     :param histories: how many groups
     :param rounds: the rebalances of each
-    :raises ValueError: a promise that is not one
+    :raises ValueError: a promise that is not one; no history or no round
+    :raises TypeError: it is no `Assignor`
     """
+    given: Any = assignor  # a name, or the function alone
+    if not isinstance(given, Assignor):
+        raise TypeError(f"{given!r} is no Assignor")
+    if histories < 1 or rounds < 1:
+        raise ValueError(f"{histories} histories of {rounds} rounds show nothing")
     if not PROMISES.issuperset(promises):
         raise ValueError(f"no promises: {', '.join(sorted(set(promises) - PROMISES))}")
     judge = _Judge(assignor, frozenset(promises))

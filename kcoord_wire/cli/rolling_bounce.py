@@ -27,6 +27,7 @@ __all__ = ["add_parser", "throughput_plot"]
 
 PROTOCOLS: Final = ("eager", "sticky", "cooperative", "static")
 TOPIC: Final = "events"
+_MOST: Final = (1 << 31) - 1  # of Kafka's settings in ms
 
 EXAMPLES: Final = """\
 protocols:
@@ -125,8 +126,8 @@ def _topic(text: str) -> tuple[str, int]:
 
 
 def _ms(text: str) -> int:
-    if not text.isdecimal():
-        raise ValueError(f"{text!r} is not a whole number from 0 up")
+    if not text.isdecimal() or len(text) > 10 or int(text) > _MOST:
+        raise ValueError(f"{text!r} is not a whole number from 0 to {_MOST}")
     return int(text)
 
 

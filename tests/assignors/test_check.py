@@ -221,6 +221,18 @@ def test_only_promises_can_be_promised() -> None:
         check_assignor(ASSIGNORS["range"], {Rule.ONCE})
 
 
+@pytest.mark.parametrize("sizes", [{"histories": 0}, {"rounds": 0}, {"histories": -5}])
+def test_a_check_that_would_check_nothing_is_rejected(sizes: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="show nothing"):
+        check_assignor(ASSIGNORS["range"], **sizes)
+
+
+def test_only_an_assignor_can_be_checked() -> None:
+    given: Any = "range"
+    with pytest.raises(TypeError, match="'range' is no Assignor"):
+        check_assignor(given)
+
+
 def test_the_same_seed_gives_the_same_report() -> None:
     planted = Assignor("planted", EAGER, plant(forgets_the_last))
     assert check_assignor(planted, histories=5, seed=7) == check_assignor(planted, histories=5, seed=7) != []

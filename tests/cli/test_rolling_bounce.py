@@ -78,7 +78,8 @@ def test_the_plot_shows_throughput_over_time(kcoord: Run, tmp_path: Path) -> Non
 
 
 def test_what_limits_the_result_is_said(kcoord: Run) -> None:
-    status, _, err = kcoord(*SMALL, "--protocol", "static", "--session-timeout-ms", "2000")
+    timeouts = ("--session-timeout-ms", "2000", "--heartbeat-interval-ms", "700")
+    status, _, err = kcoord(*SMALL, "--protocol", "static", *timeouts)
     assert status == 0
     assert err == (
         "kcoord: static members are away for 2150 ms, longer than the session timeout of 2000: "
@@ -107,7 +108,7 @@ def test_the_help_names_the_defaults(
         (("--partitions", "=4"), 2, "'=4' is neither COUNT nor TOPIC=COUNT"),
         (("--partitions", "events=4"), 2, "--partitions names a topic twice"),
         (("--members", "0"), 2, "'0' is not a whole number from 1 up"),
-        (("--down-ms", "-5"), 2, "'-5' is not a whole number from 0 up"),
+        (("--down-ms", "-5"), 2, "'-5' is not a whole number from 0 to 2147483647"),
         (("--rate", "nan"), 2, "'nan' is not a number above 0"),
         (("--plot", "a.pdf"), 2, "'a.pdf' ends neither in .svg nor in .png"),
         (("--protocol", "lazy"), 2, "invalid choice: 'lazy'"),
@@ -145,3 +146,14 @@ def test_a_missing_library_is_named_with_its_extra(
     assert (status, out) == (1, "")
     assert err.startswith("kcoord: ")
     assert err.endswith(f"needs {library}: pip install 'kcoord_wire[{extra}]'\n")
+
+
+def test_times_have_the_range_of_kafkas_settings(kcoord: Run) -> None:
+    status, _, err = kcoord(*SMALL[:-1], "99999999999999999999")
+    assert (status, "is not a whole number from 0 to 2147483647" in err) == (2, True)
+
+
+def test_heartbeats_rarer_than_the_session_timeout(kcoord: Run) -> None:
+    status, _, err = kcoord(*SMALL, "--heartbeat-interval-ms", "45000")
+    assert status == 1
+    assert err == "kcoord: heartbeat_interval_ms (45000) must be less than session_timeout_ms (45000)\n"

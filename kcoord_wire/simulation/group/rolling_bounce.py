@@ -109,6 +109,11 @@ class BounceWorkload:
         for topic, count in self.topics.items():
             if count < 1:
                 raise ValueError(f"topic {topic!r} needs one partition or more, not {count}")
+        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise ValueError(
+                f"heartbeat_interval_ms ({self.heartbeat_interval_ms}) must be less than session_timeout_ms "
+                f"({self.session_timeout_ms})"
+            )
         if self.members > self.partition_count:
             raise ValueError(f"{self.members} members cannot share {self.partition_count} partitions: some are idle")
         check_known("client", [self.client], CLIENT_VERSIONS)
