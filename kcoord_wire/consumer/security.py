@@ -38,6 +38,7 @@ class Sasl:
 
     :ivar mechanism: one of `MECHANISMS`
     :raises ValueError: another mechanism, or a name or password that is empty or has a NUL
+    :raises MissingLibraryError: SCRAM without scramp; here, because a connection in the background would end by it
     """
 
     mechanism: str
@@ -50,6 +51,8 @@ class Sasl:
         for what, text in (("name", self.username), ("password", self.password)):
             if not text or "\0" in text:
                 raise ValueError(f"a {what} must not be empty and must not have a NUL")
+        if self.mechanism != "PLAIN":
+            require("scramp", "consumer", "SCRAM")
 
 
 def tls_context(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ssl
+import sys
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from kcoord_wire import SaslAuthenticateRequest, SaslHandshakeRequest
 from kcoord_wire.consumer.security import MAX_ITERATIONS, MECHANISMS, Sasl, SaslError, sasl_tokens, tls_context
 from kcoord_wire.coordinator.security import Session, Users
 from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.extras import MissingLibraryError
 
 USERS = Users({"alice": "secret", "bob,=": "p\u00e4ss"})
 SCRAMS = MECHANISMS[1:]
@@ -110,3 +113,16 @@ def test_a_context_of_files(tmp_path: Path) -> None:
         tls_context(tmp_path / "none.pem")
     with pytest.raises(ssl.SSLError):
         tls_context(certfile=tmp_path / "ca.pem")  # without its key
+
+
+def test_scram_without_its_library_fails_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Missing(MetaPathFinder):
+        def find_spec(self, fullname: str, *rest: object) -> None:
+            if fullname == "scramp":
+                raise ModuleNotFoundError("No module named 'scramp'", name="scramp")
+
+    monkeypatch.delitem(sys.modules, "scramp", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Missing(), *sys.meta_path])
+    assert Sasl("PLAIN", "alice", "secret").mechanism == "PLAIN"
+    with pytest.raises(MissingLibraryError, match=r"SCRAM needs scramp: pip install 'kcoord_wire\[consumer\]'"):
+        Sasl("SCRAM-SHA-256", "alice", "secret")

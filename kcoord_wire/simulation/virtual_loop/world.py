@@ -73,7 +73,7 @@ class VirtualWorld:
         self.network = VirtualNetwork(self.loop, seed, self.record, lambda: int(self.wall() * 1000), latency_ms)
         self.loop.network = self.network
         self._failed: asyncio.Future[Any] = self.loop.create_future()
-        self._has_ended = False
+        self._has_begun = self._has_ended = False
 
     # ---- what the script and the programs use
 
@@ -105,8 +105,13 @@ class VirtualWorld:
 
         :raises DeadlockError: nothing is left to do, and it waits
         :raises LimitError: it takes more than the world's limits allow
+        :raises RuntimeError: the world has run already, or another event loop runs in this thread
         :raises BaseException: what the coroutine, or a task of `Host.start`, has raised
         """
+        if self._has_begun:
+            main.close()
+            raise RuntimeError("a world runs once")
+        self._has_begun = True
         collects = gc.isenabled()
         gc.disable()  # finalizers would run after a number of allocations, which differs from process to process
         try:

@@ -26,6 +26,16 @@ def test_a_run_returns_its_result_or_raises_its_error() -> None:
         VirtualWorld().run(main(0))
 
 
+def test_a_world_runs_once() -> None:
+    async def main() -> str:
+        return "done"
+
+    world = VirtualWorld()
+    assert world.run(main()) == "done"
+    with pytest.raises(RuntimeError, match="a world runs once"):
+        world.run(main())
+
+
 def test_the_script_acts_at_its_times() -> None:
     world = VirtualWorld()
     for at in (7, 3, 5):
