@@ -21,6 +21,7 @@ from kcoord_wire.simulation.group.bounce_account import Work
 from tests.support.clients.lines import emit, serve
 
 LIBRARIES = {
+    "aiokafka": ("aiokafka_member", "AiokafkaMember"),
     "confluent-kafka": ("confluent_member", "ConfluentMember"),
     "kafka-python": ("kafka_python_member", "KafkaPythonMember"),
     "kcoord-wire": ("kcoord_member", "KcoordMember"),
@@ -44,6 +45,7 @@ def bouncing(library: str, revoke_ms: int, assign_ms: int) -> Any:
 
         def leave(self) -> None:
             report(Work.STOPS)
+            self.own(set())  # aiokafka calls no listener when it is closed
             super().leave()
 
         def own(self, partitions: set[int]) -> None:

@@ -1,7 +1,12 @@
-"""A rolling bounce of real client programs on our coordinator, measured by the rule of the simulation.
+"""A rolling bounce of real client programs, on our coordinator or on a broker, measured by the rule of the simulation.
 
-The processes of the instances are started ahead and wait for their command to join, so that the time in which an
-interpreter starts is not in the outage.
+Laws:
+
+* The process of an instance has started, and waits for its command to join, before its predecessor stops: the time in
+  which an interpreter starts is not in the outage. Where one process stays, it makes a new consumer, which is as new to
+  the group.
+* No partition has two owners at a time by the accounts of the processes, or the bounce fails. An instance owns a
+  partition from the beginning of the listener that takes it to the end of the one that gives it up.
 """
 
 from __future__ import annotations
@@ -10,18 +15,19 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.coordinator import Coordinator, GroupConfig
 from kcoord_wire.simulation.group.bounce_account import BounceResult, Work, WorkEvent
-from kcoord_wire.simulation.group.rolling_bounce import PROTOCOLS, BounceProtocol, BounceWorkload
+from kcoord_wire.simulation.group.rolling_bounce import PROTOCOLS, BounceWorkload
 from tests.support.clients.members import Client, Member
 
-__all__ = ["real_bounce"]
+__all__ = ["bounce_on", "double_owners", "real_bounce"]
 
 PATIENCE = 60.0  # seconds
 AROUND_MS = 2_000.0  # of steady state, before and after
@@ -89,38 +95,99 @@ class Instance(Member):
 
 
 def real_bounce(workload: BounceWorkload, protocol: str, library: str, seed: int = 0) -> BounceResult:
-    """Restart every instance once; the stops are at the moments that the simulation draws from the same seed.
+    """`bounce_on` our coordinator.
 
     :param library: a key of `member.LIBRARIES`
     """
+    client = Client(library, (sys.executable, "-m", "tests.bench.bounce.member"))
     config = GroupConfig(min_session_timeout_ms=1, initial_rebalance_delay_ms=1_000)
-    with Coordinator(topics=workload.topics, config=config) as coordinator, ExitStack() as stack:
+    with Coordinator(topics=workload.topics, config=config) as coordinator:
+        return bounce_on(coordinator.address, workload, protocol, client, lambda: len(coordinator.rebalances), seed)
+
+
+def bounce_on(
+    address: str,
+    workload: BounceWorkload,
+    protocol: str,
+    client: Client,
+    rebalances: Callable[[], int] = lambda: 0,
+    seed: int = 0,
+    *,
+    keeps_process: bool = False,
+) -> BounceResult:
+    """Restart every instance once; the stops are at the moments that the simulation draws from the same seed.
+
+    :param address: of a broker that has the topic of the workload
+    :param protocol: a key of `PROTOCOLS`; it names the group
+    :param client: its program takes the environment variable of member.py
+    :param rebalances: returns how many have begun so far, where that can be known
+    :param keeps_process: the processes stay: for JVMs, of which each start costs seconds of processor time
+    :raises AssertionError: the group does not settle, or a partition has two owners at a time
+    """
+    with ExitStack() as stack:
         group, random = Group(), Random(f"{seed}/bounce")
-        chosen = PROTOCOLS[protocol]
-        instances = {
-            name: stack.enter_context(_instance(group, workload, chosen, library, coordinator.address, name))
-            for name in workload.names
-        }
+
+        def start(name: str) -> Instance:
+            return stack.enter_context(_instance(group, workload, protocol, client, address, name))
+
+        instances = {name: start(name) for name in workload.names}
         for instance in instances.values():
             instance.join()
         group.settle(workload)
         time.sleep(AROUND_MS / 1_000 + _phase(random, workload))
-        began, first = time.monotonic() * 1_000, len(coordinator.rebalances)
+        began, first = time.monotonic() * 1_000, rebalances()
         ended = began
         for number, name in enumerate(workload.names):
+            stopping = instances[name]
+            starting = instances[name] = stopping if keeps_process else start(name)
+            starting.command("stall", ms=0)  # answered when the process has started
             time.sleep(_phase(random, workload) if number else 0)
-            following = stack.enter_context(_instance(group, workload, chosen, library, coordinator.address, name))
-            following.command("stall", ms=0)  # answered when the interpreter has started
-            instances[name].leave()
+            stopping.leave()
             time.sleep(workload.down_ms / 1_000)
-            following.join()
-            instances[name].kill()
-            instances[name] = following
+            starting.join()
+            if starting is not stopping:
+                stopping.kill()
             ended = group.settle(workload)
         time.sleep(0.1)  # the account of a rebalance is written when it has ended
         events = sorted(group.events, key=lambda event: event.at)
-        rebalances = len(coordinator.rebalances) - first
-        return workload.account(f"{library} {protocol}", events, (began, ended), rebalances, around_ms=AROUND_MS)
+    assert not (doubles := double_owners(events)), doubles
+    return workload.account(
+        f"{client.name} {protocol}", events, (began, ended), rebalances() - first, around_ms=AROUND_MS
+    )
+
+
+def double_owners(events: Iterable[WorkEvent]) -> list[str]:
+    """Say of each partition that an instance takes while another one owns it who they are.
+
+    :param events: in order of time
+    """
+    owners: dict[TopicPartition, set[str]] = {}
+    closing: dict[str, frozenset[TopicPartition]] = {}
+    doubles = []
+    for event in _as_owned(events):
+        if event.what is Work.TAKES:
+            for partition in event.partitions:
+                others = owners.setdefault(partition, set()) - {event.instance}
+                doubles += [f"{partition} at {event.at:.0f} ms: {event.instance} and {other}" for other in others]
+                owners[partition].add(event.instance)
+        elif event.what is Work.DROPS:
+            closing[event.instance] = event.partitions
+        elif event.what in (Work.RESUMES, Work.STARTS):
+            ended = owners if event.what is Work.STARTS else closing.pop(event.instance, frozenset())
+            for partition in ended:
+                owners[partition].discard(event.instance)
+    return doubles
+
+
+def _as_owned(events: Iterable[WorkEvent]) -> list[WorkEvent]:
+    """The same events; those of partitions that are taken at the time at which their listener began."""
+    blocked: dict[str, float] = {}
+    moved = []
+    for event in events:
+        if event.what is Work.BLOCKS:
+            blocked[event.instance] = event.at
+        moved.append(event._replace(at=blocked[event.instance]) if event.what is Work.TAKES else event)
+    return sorted(moved, key=lambda event: event.at)
 
 
 def _phase(random: Random, workload: BounceWorkload) -> float:
@@ -129,22 +196,20 @@ def _phase(random: Random, workload: BounceWorkload) -> float:
 
 
 def _instance(
-    group: Group, workload: BounceWorkload, protocol: BounceProtocol, library: str, address: str, name: str
+    group: Group, workload: BounceWorkload, protocol: str, client: Client, address: str, name: str
 ) -> Instance:
-    times = {"library": library, "revoke_ms": workload.revoke_ms, "assign_ms": workload.assign_ms}
-    client = Client(
-        library, (sys.executable, "-m", "tests.bench.bounce.member"), environment={"BOUNCE": json.dumps(times)}
-    )
+    times = {"library": client.name, "revoke_ms": workload.revoke_ms, "assign_ms": workload.assign_ms}
     (topic,) = workload.topics
+    chosen = PROTOCOLS[protocol]
     return Instance(
         group,
-        client,
+        replace(client, environment={"BOUNCE": json.dumps(times)}),
         topic=topic,
         bootstrap=address,
         client_id=name,
-        group="bounce",
-        assignor=protocol.assignor,
-        instance_id=f"i-{name}" if protocol.is_static else None,
+        group=f"bounce-{protocol}",
+        assignor=chosen.assignor,
+        instance_id=f"i-{name}" if chosen.is_static else None,
         session_timeout_ms=workload.session_timeout_ms,
         heartbeat_interval_ms=workload.heartbeat_interval_ms,
         rebalance_timeout_ms=workload.rebalance_timeout_ms,

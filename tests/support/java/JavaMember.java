@@ -40,13 +40,16 @@ public final class JavaMember implements ConsumerRebalanceListener {
     private static final PrintStream OUT = System.out;
 
     private final JsonNode settings;
+    private final JsonNode bounce; // of tests/bench/bounce/member.py; null: partitions take no time
     private final String topic;
     private final TreeSet<Integer> owned = new TreeSet<>();
     private final TreeMap<Integer, Long> next = new TreeMap<>(); // partition -> offset behind the last record told
     private KafkaConsumer<String, String> consumer;
 
-    private JavaMember(JsonNode settings) {
+    private JavaMember(JsonNode settings) throws IOException {
+        String times = System.getenv("BOUNCE");
         this.settings = settings;
+        this.bounce = times == null ? null : JSON.readTree(times);
         this.topic = settings.get("topic").asText();
     }
 
@@ -117,6 +120,7 @@ public final class JavaMember implements ConsumerRebalanceListener {
     }
 
     private Map<String, ?> join() {
+        work("starts", List.of());
         Properties options = options();
         options.put("group.id", settings.get("group").asText());
         if (!settings.get("instance_id").isNull()) {
@@ -193,6 +197,7 @@ public final class JavaMember implements ConsumerRebalanceListener {
     }
 
     private Map<String, ?> leave() {
+        work("stops", List.of());
         consumer.close();
         consumer = null;
         return Map.of();
@@ -211,15 +216,49 @@ public final class JavaMember implements ConsumerRebalanceListener {
 
     @Override
     public void onPartitionsAssigned(Collection<TopicPartition> partitions) {
-        partitions.forEach(partition -> owned.add(partition.partition()));
-        tell("owns", Map.of("partitions", owned));
+        own(List.of(), numbers(partitions));
     }
 
     @Override
     public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
-        partitions.forEach(partition -> owned.remove(partition.partition()));
+        own(numbers(partitions), List.of());
+    }
+
+    private static List<Integer> numbers(Collection<TopicPartition> partitions) {
+        return partitions.stream().map(TopicPartition::partition).sorted().toList();
+    }
+
+    /** Give up and take partitions, and report it; in a bounce each takes its time. */
+    private void own(List<Integer> closed, List<Integer> opened) {
+        boolean works = !closed.isEmpty() || !opened.isEmpty();
+        if (bounce != null && works) {
+            work("blocks", List.of());
+            work("drops", closed);
+            sleep(closed.size() * bounce.get("revoke_ms").asLong() + opened.size() * bounce.get("assign_ms").asLong());
+        }
+        owned.addAll(opened);
+        owned.removeAll(closed);
         next.keySet().retainAll(owned);
-        tell("owns", Map.of("partitions", owned));
+        if (bounce == null) {
+            tell("owns", Map.of("partitions", owned));
+        } else if (works) {
+            work("takes", opened);
+            work("resumes", List.of());
+        }
+    }
+
+    private void work(String what, List<Integer> partitions) {
+        if (bounce != null) { // nanoTime is CLOCK_MONOTONIC on Linux, as Python's
+            tell("work", Map.of("at", System.nanoTime() / 1e6, "what", what, "partitions", partitions));
+        }
+    }
+
+    private static void sleep(long milliseconds) {
+        try {
+            Thread.sleep(milliseconds);
+        } catch (InterruptedException error) {
+            throw new IllegalStateException(error);
+        }
     }
 
     /** Standard error, on which warnings and errors of the logger are told as events; the rest goes on to people. */
