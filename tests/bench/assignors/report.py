@@ -123,9 +123,9 @@ class Report:
     def conditions(self) -> str:
         made, machine = self.made, self.made["machine"]
         about = f"{made['date']}, {machine['processor']}, {machine['cores']} cores, {machine['system']}"
-        return (
-            f"{about}, CPython {machine['python']}; load {made['load'][0]} at the start, {made['load'][1]} at the end"
-        )
+        start, end = made["load"]
+        remark = f". {made['remark']}" if "remark" in made else ""
+        return f"{about}, CPython {machine['python']}; load {start} at the start, {end} at the end{remark}"
 
 
 BOUNDS = {
