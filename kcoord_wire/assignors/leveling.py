@@ -96,7 +96,7 @@ class _Loads:
         self.load = [sum(map(len, mine.values())) for mine in held]
         self.may_move_kept = False
         self.lost: dict[tuple[int, int], int] = {}
-        self._now: dict[tuple[int, int], int] = {}  # who has what is lost
+        self._now: dict[tuple[int, int], int] = {}  # the holders of what is lost
 
     # ---- the free partitions
 

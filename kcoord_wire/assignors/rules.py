@@ -1,4 +1,4 @@
-"""What an assignment owes, and whether one keeps it: what a leader asks before it sends what a plug-in has returned.
+"""The rules of an assignment, and the check of one: a leader checks what a plug-in has returned before it sends it.
 
 Laws:
 
@@ -23,7 +23,7 @@ __all__ = ["PROMISES", "Claims", "Rule", "Violation", "check_assignment", "claim
 
 
 class Rule(enum.StrEnum):
-    """What an assignment, or the assignor that made it, owes."""
+    """A rule of an assignment, or of the assignor that made it."""
 
     NO_ERROR = "raises nothing"
     FORM = "an assignment has the form that `model.Assignment` describes"

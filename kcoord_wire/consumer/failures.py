@@ -73,8 +73,8 @@ class GroupError(ConsumerError):
     :ivar error: the coordinator's answer
     """
 
-    def __init__(self, error: ErrorCode, detail: str = "") -> None:
-        super().__init__(f"{error.name}: {detail or error.meaning}")
+    def __init__(self, error: ErrorCode) -> None:
+        super().__init__(f"{error.name}: {error.meaning}")
         self.error = error
 
 

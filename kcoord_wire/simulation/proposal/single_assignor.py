@@ -7,7 +7,7 @@ Laws:
 
 * The coordinator asks one member to assign, the synchronizer: the last to join, because it is the one most likely to be
   alive, but not the one that failed to in the generation before unless it is alone.
-* Only the synchronizer of the present generation is listened to. Synchronized carries neither member id nor generation,
+* Only the synchronizer of the present generation is accepted. Synchronized carries neither member id nor generation,
   so the coordinator knows it by the connection on which it joined. A synchronizer that answers late is refused, and
   joins again.
 * Hard failure: if it has not answered in time, every waiting member gets an error and joins again. Soft failure: its
@@ -152,7 +152,7 @@ class SingleAssignorCoordinator(Coordinator):
         self.rebalance()
 
     def interrupted(self) -> None:
-        """The synchronizer is no longer listened to."""
+        """The synchronizer is no longer accepted."""
         self._times_out_at = NEVER
         self._connection = 0
 
