@@ -44,7 +44,8 @@ def _run(args: argparse.Namespace) -> None:
             print(f"{bug.name:<16} {_versions(bug)}\n    {bug.shape}")
         return
     if args.name not in CLIENT_BUGS:
-        raise UsageError("name one of the bugs of --list" if args.name is None else f"no bug is called {args.name!r}")
+        problem = "no bug is named" if args.name is None else f"no bug is called {args.name!r}"
+        raise UsageError(f"{problem}; there are {', '.join(CLIENT_BUGS)}")
     _play(CLIENT_BUGS[args.name], args.seed, explain=args.explain)
 
 

@@ -36,7 +36,10 @@ def test_explain_shows_what_the_frames_say(kcoord: Run) -> None:
     assert without.endswith("  no finding\n")
 
 
-@pytest.mark.parametrize(("wrong", "sentence"), [((), "name one of the bugs"), (("KAFKA-1",), "no bug is called")])
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [((), "no bug is named; there are KAFKA-12983, "), (("KAFKA-1",), "no bug is called 'KAFKA-1'; there are ")],
+)
 def test_an_unknown_bug_ends_with_status_2(kcoord: Run, wrong: tuple[str, ...], sentence: str) -> None:
     status, out, err = kcoord("simulate", "bug", *wrong)
     assert (status, out) == (2, "")
