@@ -166,7 +166,9 @@ class MemberMachine:
         if self._wants_coordinator() or self._wants_join() or self._wants_offsets():
             when = min(when, self._retry_at)
         if self.state in _IN_GENERATION:
-            when = min(when, self._session_ends, self._poll_until)
+            when = min(when, self._poll_until)
+            if not self._in_flight.has(Kind.SYNC):
+                when = min(when, self._session_ends)
             if self._wants_heartbeat():
                 when = min(when, self._next_heartbeat)
         return None if when == NEVER else when
@@ -238,7 +240,10 @@ class MemberMachine:
         if self.state in _IN_GENERATION and self._now >= self._next_heartbeat and self._wants_heartbeat():
             self._next_heartbeat = self._now + self.settings.heartbeat_interval_ms
             request = requests.heartbeat(self.settings, self.generation_id, self.member_id)
-            self._send(Kind.HEARTBEAT, request, self.generation_id)
+            # A parked SyncGroup keeps the member alive, and brokers read nothing behind it: a heartbeat that timed out
+            # there would end every rebalance whose leader takes longer than the request timeout.
+            timeout_ms = self._sync_timeout_ms if self._in_flight.has(Kind.SYNC) else None
+            self._send(Kind.HEARTBEAT, request, self.generation_id, timeout_ms)
 
     def _send(self, kind: Kind, message: Any, context: Any = None, timeout_ms: int | None = None) -> None:
         wait = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
@@ -249,7 +254,8 @@ class MemberMachine:
         now = self._now
         if self._poll_until <= now and self.state in _IN_GENERATION:
             self._leave_until_polled("consumer poll timeout has expired.")
-        if self._in_flight.deadline <= now or (self.state in _IN_GENERATION and self._session_ends <= now):
+        is_in_doubt = self.state in _IN_GENERATION and not self._in_flight.has(Kind.SYNC)
+        if self._in_flight.deadline <= now or (is_in_doubt and self._session_ends <= now):
             self._session_ends = now + self.settings.session_timeout_ms
             self._lose_coordinator()
 
@@ -425,8 +431,11 @@ class MemberMachine:
         settings = self.settings
         request = requests.sync(settings, self.generation_id, self.member_id, self._protocol, assignments)
         self.state = events.MemberState.SYNCING
-        timeout_ms = max(settings.request_timeout_ms, settings.rebalance_timeout_ms + _EXTRA_MS)
-        self._send(Kind.SYNC, request, self.generation_id, timeout_ms)
+        self._send(Kind.SYNC, request, self.generation_id, self._sync_timeout_ms)
+
+    @property
+    def _sync_timeout_ms(self) -> int:
+        return max(self.settings.request_timeout_ms, self.settings.rebalance_timeout_ms + _EXTRA_MS)
 
     def _task(self, joined: m.JoinGroupResponse) -> events.Assigning:
         """Return what the leader has to assign, and watch those topics."""
@@ -527,9 +536,9 @@ class MemberMachine:
 
     def _heartbeat_answered(self, response: Any, generation_id: int) -> None:
         error = response.error_code
-        if error == ErrorCode.NONE:
+        if error in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):  # both have renewed the session
             self._session_ends = self._now + self.settings.session_timeout_ms
-        else:
+        if error:
             self._react(error, generation_id, "Heartbeat")
 
     def _react(self, error: int, generation_id: int, request: str) -> None:

@@ -484,6 +484,30 @@ def test_a_request_that_times_out_closes_the_connection() -> None:
     assert Close() in script.wait(30_000)
 
 
+def test_a_sync_may_take_as_long_as_its_leader() -> None:
+    """Brokers read nothing behind a parked SyncGroup, so a heartbeat there is answered late."""
+    script = Script(rebalance_timeout_ms=60_000)
+    script.find()
+    script.join(leader="other")
+    sync = script.sent[-1]
+    assert Close() not in script.wait(64_999)
+    script.request(m.HeartbeatRequest)
+    beat = script.sent[-1]
+    script.answer(m.SyncGroupResponse(assignment=assigning(PARTITIONS)), to=sync)
+    assert Close() not in script.answer(m.HeartbeatResponse(), to=beat)
+    assert script.member.owned == frozenset(PARTITIONS)
+
+
+def test_a_rebalance_that_takes_long_renews_the_session() -> None:
+    """The coordinator counts a heartbeat that it answers with REBALANCE_IN_PROGRESS."""
+    script = _joined()
+    script.wait(3_000)
+    for _ in range(10):
+        script.answer(m.HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+        assert Close() not in script.wait(3_000)
+        assert script.member.state is MemberState.REVOKING
+
+
 def test_a_join_may_take_the_rebalance_timeout() -> None:
     script = Script(rebalance_timeout_ms=60_000)
     script.find()
