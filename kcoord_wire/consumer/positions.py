@@ -147,11 +147,15 @@ class Positions:
         state.look_up(self._reset_to)
 
     def diverges(self, state: PartitionState, end_offset: int, epoch: int) -> None:
-        """The leader's log, which was cut back, leaves the one that was read at this offset (KIP-320)."""
+        """The leader's log, which was cut back, leaves the one that was read at this offset (KIP-320).
+
+        The offset is where the leader's epoch ends, which may lie beyond the position: nothing is skipped.
+        """
         if self._reset_to is None:
             self.out_of_range(state)
         else:
-            state.move(end_offset, epoch)
+            assert state.offset is not None  # it was asked for
+            state.move(min(end_offset, state.offset), epoch)
 
     # ---- records
 

@@ -140,6 +140,8 @@ def test_a_log_that_was_cut_back_moves_the_position_back() -> None:
     positions.start({A: 5})
     positions.diverges(positions.state(A), 3, 1)
     assert (positions.state(A).offset, positions.state(A).leader_epoch) == (3, 1)
+    positions.diverges(positions.state(A), 9, 0)
+    assert (positions.state(A).offset, positions.state(A).leader_epoch) == (3, 0), "nothing is skipped"
     positions = assigned("none")
     positions.start({A: 5})
     positions.diverges(positions.state(A), 3, 1)
