@@ -104,14 +104,24 @@ class Fetcher:
             del self._tasks[node_id]
 
     async def _ask(self, connection: Connection, states: list[PartitionState]) -> bool:
-        """Send one request and take in its response; return whether to pause, and to ask for metadata."""
+        """Look up offsets or fetch, both if there is both to do, so that a partition whose offset cannot be looked up
+        does not hold up the others; return whether to pause, and to ask for metadata."""
         metadata = self._brokers.metadata
+        stale = False
         resets = [state for state in states if state.reset_to is not None]
         if resets:
             version = connection.highest_version(ApiKey.LIST_OFFSETS, NEWEST_LIST_OFFSETS)
-            asked = ask_for_offsets(resets, metadata, self._settings)
-            return take_offsets(asked, await connection.request(asked.message, version), self._positions)
-        version = connection.highest_version(ApiKey.FETCH, newest_fetch(states, metadata))
-        asked = ask_for_records(states, metadata, self._settings, version)
+            looked_up = ask_for_offsets(resets, metadata, self._settings)
+            stale = take_offsets(looked_up, await connection.request(looked_up.message, version), self._positions)
+        wanted = [state for state in states if self._may_fetch(state)]
+        if not wanted:
+            return stale
+        version = connection.highest_version(ApiKey.FETCH, newest_fetch(wanted, metadata))
+        asked = ask_for_records(wanted, metadata, self._settings, version)
         response = await connection.request(asked.message, version)
-        return take_records(asked, response, self._positions, self._settings)
+        return take_records(asked, response, self._positions, self._settings) or stale
+
+    def _may_fetch(self, state: PartitionState) -> bool:
+        """Whether the partition is still assigned, wants records and has a leader: it may have changed meanwhile."""
+        leader = self._brokers.metadata.leader(state.partition)
+        return state.is_fetchable and self._positions.is_current(state) and leader is not None

@@ -8,7 +8,7 @@ from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.consumer import Consumer
 from kcoord_wire.coordinator import Coordinator, Fault
 from kcoord_wire.error_codes import ErrorCode
-from tests.support.consumers import partitions, produce, settings, take
+from tests.support.consumers import drive, partitions, produce, settings, take
 from tests.support.fixtures import StartCoordinator
 
 ORDERS = TopicPartition("orders", 0)
@@ -115,5 +115,19 @@ def test_a_broker_that_refuses_fetches_is_asked_again(coordinator: StartCoordina
         async with Consumer(settings(server.address)) as consumer:
             consumer.subscribe(["orders"])
             assert len(await take(consumer, 1)) == 1
+
+    asyncio.run(run())
+
+
+def test_an_offset_that_cannot_be_looked_up_delays_no_other(coordinator: StartCoordinator) -> None:
+    async def run() -> None:
+        server = coordinator(topics={"orders": 2})
+        async with Consumer(settings(server.address)) as consumer:
+            consumer.subscribe(["orders"])
+            await drive(lambda: [state.offset for state in consumer._positions] == [0, 0], consumer)
+            server.add_fault(Fault("error", api="ListOffsets", error=ErrorCode.OFFSET_NOT_AVAILABLE))
+            consumer.seek_to_end([TopicPartition("orders", 1)])
+            await produce(server.address, {ORDERS: ["a"]})
+            assert [record.value for record in await take(consumer, 1)] == [b"a"]
 
     asyncio.run(run())
