@@ -105,10 +105,16 @@ class Consumer:
             stack.push_async_callback(self._brokers.close)
             stack.push_async_callback(self._metadata.close)
             stack.push_async_callback(self._fetcher.close)
+            stack.push_async_callback(self._drop_membership)  # if it is cancelled before the member has left
             self._signal.set()
             while self._poller is not None:
                 await self._signal.wait()
             await self._leave("the consumer is being closed", timeout_ms)
+
+    async def _drop_membership(self) -> None:
+        membership, self._membership = self._membership, None
+        if membership is not None:
+            await membership.close()
 
     async def _leave(self, reason: str, timeout_ms: float) -> None:
         """Give up the partitions and end the membership."""
@@ -117,8 +123,7 @@ class Consumer:
             return
         deadline = _now() + timeout_ms / 1000
         async with AsyncExitStack() as stack:
-            stack.callback(setattr, self, "_membership", None)
-            stack.push_async_callback(membership.close)
+            stack.push_async_callback(self._drop_membership)
             stack.push_async_callback(membership.leave, reason, deadline)
             if self.settings.enable_auto_commit:
                 await self._commit_at_the_end(deadline)

@@ -275,6 +275,30 @@ def test_a_cancelled_application_leaves_nothing_behind(coordinator: StartCoordin
     asyncio.run(run())
 
 
+def test_closing_that_is_cancelled_leaves_nothing_behind(coordinator: StartCoordinator) -> None:
+    class Hanging(NotingListener):
+        async def on_assigned(self, partitions: frozenset[TopicPartition]) -> None:  # type: ignore[override]  # may be async
+            called.set()
+            await asyncio.Event().wait()
+
+    async def run() -> None:
+        server = coordinator(topics={"orders": 1})
+        consumer = Consumer(settings(server.address))
+        consumer.subscribe(["orders"], Hanging())
+        polling = asyncio.create_task(consumer.poll(None))
+        await called.wait()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await consumer.close()
+        assert asyncio.all_tasks() == {asyncio.current_task(), polling}
+        assert consumer.member_id == ""
+        polling.cancel()
+        await asyncio.wait([polling])
+
+    called = asyncio.Event()
+    asyncio.run(run())
+
+
 def test_a_member_leaves_while_its_join_is_parked(coordinator: StartCoordinator) -> None:
     """Brokers read nothing behind a parked JoinGroup, so LeaveGroup has to overtake it."""
 
