@@ -127,6 +127,7 @@ def test_an_offset_that_cannot_be_looked_up_delays_no_other(coordinator: StartCo
             await drive(lambda: [state.offset for state in consumer._positions] == [0, 0], consumer)
             server.add_fault(Fault("error", api="ListOffsets", error=ErrorCode.OFFSET_NOT_AVAILABLE))
             consumer.seek_to_end([TopicPartition("orders", 1)])
+            await asyncio.sleep(0.5)  # what was asked for before is answered
             await produce(server.address, {ORDERS: ["a"]})
             assert [record.value for record in await take(consumer, 1)] == [b"a"]
 
