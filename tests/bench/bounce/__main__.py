@@ -1,7 +1,7 @@
 """Writes the tables and plots of docs/rolling-bounce.md: `python -m tests.bench.bounce`.
 
 They are simulated, so that the same commit writes the same figures. `--real` writes the table of real clients instead,
-which takes five minutes of real time.
+which takes seven minutes of real time, and `--ten` that of ten real instances, which takes three.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kcoord_wire.report.page.plots import LinePlot, Series, write_plot
 from kcoord_wire.simulation.group.bounce_account import BounceResult
 from kcoord_wire.simulation.group.rolling_bounce import PROTOCOLS, BounceWorkload, simulate_bounce
 from tests.bench.bounce.real import real_bounce
-from tests.bench.bounce.workloads import LISTENER, REAL, STATE_STORES
+from tests.bench.bounce.workloads import LISTENER, REAL, STATE_STORES, TEN
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = DOCS / "rolling-bounce.md"
@@ -26,6 +26,13 @@ SEEDS = range(5)
 SHARES = (5, 10, 30, 60)  # partitions of an instance
 OPENING_MS = (20, 200, 500, 1_000)
 DOWN_MS = (5_000, 15_000, 60_000)
+SIMULATED_AS = {
+    "confluent-kafka": "librdkafka",
+    "kcoord-wire": "java",
+    "kafka-python": "kafka-python",
+    "aiokafka": "aiokafka",
+}
+"""Libraries, and the client of the simulation that behaves so."""
 
 
 def headline(workload: BounceWorkload) -> Iterator[str]:
@@ -102,13 +109,25 @@ def real() -> Iterator[str]:
     """A line for each library and protocol: pauses as measured, as simulated, and how far they are apart."""
     yield "| library | protocol | partitions paused | simulated | difference | rebalances | simulated |"
     yield "|---|---|---:|---:|---:|---:|---:|"
-    for library, client in (("confluent-kafka", "librdkafka"), ("kcoord-wire", "java"), ("kafka-python",) * 2):
-        for name in ("eager", "cooperative", "static"):
+    for library, client in SIMULATED_AS.items():
+        for name in ("eager", "sticky" if library == "aiokafka" else "cooperative", "static"):
             workload = replace(REAL, client=client)
             measured, simulated = real_bounce(workload, name, library), simulate_bounce(workload, name)
             paused = [each.pause_partition_ms for each in (measured, simulated)]
             cells = [f"{ms / 1_000:,.1f} s" for ms in paused] + [f"{paused[0] / paused[1] - 1:+.1%}"]
             yield f"| {library} | {name} | {' | '.join(cells)} | {measured.rebalances} | {simulated.rebalances} |"
+
+
+def ten() -> Iterator[str]:
+    """A line for measured and one for simulated: the pauses of ten instances, and how much less cooperative ones."""
+    yield "| confluent-kafka | eager | cooperative | ratio | rebalances | moves |"
+    yield "|---|---:|---:|---:|---:|---:|"
+    names = ("eager", "cooperative")
+    measured = [real_bounce(TEN, name, "confluent-kafka") for name in names]
+    for label, results in ("measured", measured), ("simulated", [simulate_bounce(TEN, name) for name in names]):
+        eager, cooperative = (each.pause_partition_ms / 1_000 for each in results)
+        counts = [", ".join(str(getattr(each, key)) for each in results) for key in ("rebalances", "moves")]
+        yield f"| {label} | {eager:,.0f} s | {cooperative:,.0f} s | {eager / cooperative:.1f} | {' | '.join(counts)} |"
 
 
 def fill(text: str, name: str, lines: Iterator[str]) -> str:
@@ -122,6 +141,8 @@ def main() -> None:
     """Write all that is simulated, or what is measured."""
     if sys.argv[1:] == ["--real"]:
         tables = {"real": real()}
+    elif sys.argv[1:] == ["--ten"]:
+        tables = {"ten": ten()}
     else:
         tables = {"stores": headline(STATE_STORES), "listener": headline(LISTENER), "sensitivity": sensitivity()}
         write_plots()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kcoord_wire.simulation.group.rolling_bounce import BounceWorkload
 
-__all__ = ["LISTENER", "REAL", "STATE_STORES"]
+__all__ = ["LISTENER", "REAL", "STATE_STORES", "TEN"]
 
 STATE_STORES = BounceWorkload(
     members=10,
@@ -38,3 +38,6 @@ REAL = BounceWorkload(
     client="librdkafka",
 )
 """Small enough for five processes on two cores: 0.16 s to close the partitions of an instance, 0.8 s to open them."""
+
+TEN = replace(REAL, members=10, topics={"events": 100}, revoke_ms=10, capacity_per_s=400.0)
+"""Ten processes, ten partitions each: 0.1 s to close those of an instance, 1 s to open them."""
