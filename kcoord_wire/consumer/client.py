@@ -189,7 +189,9 @@ class Consumer:
         failure = self._metadata.failure
         if failure is not None and not failure.retriable:
             self._failure = failure
-        self._positions.failures += [each for each in failures if each.topic in self._topics]
+        for each in failures:
+            if each.topic in self._topics:
+                self._positions.fail(each)
         if self._pattern is not None:
             matching = metadata.matching(self._pattern, exclude_internal=self.settings.exclude_internal_topics)
             self._topics = frozenset(matching)
@@ -208,6 +210,8 @@ class Consumer:
             case events.Fetched():
                 self._positions.start(effect.offsets)
                 self._fetcher.start()
+            case events.NotFetched():
+                self._positions.refuse(effect.errors)
             case events.Failed():
                 self._failure = self._member().failure
             case _:
@@ -215,7 +219,7 @@ class Consumer:
         self._signal.set()
 
     def _reported(self, error: ConsumerError) -> None:
-        self._positions.failures.append(error)
+        self._positions.fail(error)
         self._signal.set()
 
     def _before_revocation(self, partitions: frozenset[TopicPartition]) -> None:
@@ -240,8 +244,10 @@ class Consumer:
         :raises ListenerError: the listener has failed
         :raises GroupError: the coordinator refuses this member for good
         :raises BrokerError: the brokers refuse this client for good (`consumer.errors`)
-        :raises NoOffsetError, OffsetOutOfRangeError: with ``auto_offset_reset`` ``none``
+        :raises NoOffsetError, OffsetOutOfRangeError: with ``auto_offset_reset`` ``none``; the first by each poll until
+            the application seeks
         :raises CorruptRecordsError, TopicError: a partition cannot be read
+        :raises AssignmentError: an assignor has failed
         :raises ConcurrentPollError: another task polls
         :raises ConsumerClosedError: it is closed
         :raises ValueError: `max_records` is below 1
@@ -273,6 +279,7 @@ class Consumer:
             self._tell(events.Polled())
             if self._callbacks.are_waiting:  # a rebalance that waited for this poll
                 continue
+            self._positions.check_offsets()  # after `Polled`: the member rejoins whatever its partitions lack
             records = self._positions.take(most)
             self._fetcher.start()
             if records:

@@ -36,6 +36,7 @@ __all__ = [
     "MemberSettings",
     "MemberState",
     "NotCommitted",
+    "NotFetched",
     "Offer",
     "Offsets",
     "Polled",
@@ -310,6 +311,13 @@ class Fetched:
 
 
 @dataclass(slots=True)
+class NotFetched:
+    """The committed offsets of these partitions were refused; they are asked for again when the application polls."""
+
+    errors: Mapping[TopicPartition, ErrorCode]
+
+
+@dataclass(slots=True)
 class Committed:
     """The coordinator has acknowledged these offsets, of the `Commit` with this number."""
 
@@ -338,5 +346,5 @@ class Failed:
     error: ErrorCode
 
 
-_News = Assigned | Revoking | Lost | Fetched | Committed | NotCommitted | Unreadable | Left | Failed
+_News = Assigned | Revoking | Lost | Fetched | NotFetched | Committed | NotCommitted | Unreadable | Left | Failed
 MemberEffect = Send | Close | Assigning | _News

@@ -18,6 +18,7 @@ from kcoord_wire.error_codes import ErrorCode
 
 __all__ = [
     "AssignmentError",
+    "AssignorHookError",
     "CommitFailedError",
     "ConcurrentPollError",
     "ConsumerClosedError",
@@ -122,6 +123,14 @@ class AssignmentError(ConsumerError):
         self.assignor = assignor
 
 
+class AssignorHookError(AssignmentError):
+    """An assignor's `on_join` or `on_assignment` has failed, which ends the membership: each poll raises this, until
+    `unsubscribe`. The cause is the assignor's error.
+    """
+
+    retriable = False
+
+
 class NoOffsetError(ConsumerError):
     """Partitions have no committed offset, and ``auto_offset_reset`` is ``none``: `seek` decides where to begin.
 
@@ -160,7 +169,7 @@ class CorruptRecordsError(ConsumerError):
 
 
 class TopicError(ConsumerError):
-    """A topic cannot be read: it is not allowed, or its name is not valid.
+    """A topic, or its committed offsets, cannot be read: it is not allowed, not known, or its name is not valid.
 
     :ivar topic: its name
     :ivar error: the broker's answer

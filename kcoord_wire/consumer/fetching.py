@@ -126,9 +126,9 @@ def _take_partition(
     if error == ErrorCode.OFFSET_OUT_OF_RANGE:
         positions.out_of_range(state)
     elif error == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-        positions.failures.append(TopicError(state.partition.topic, ErrorCode(error)))
+        positions.fail(TopicError(state.partition.topic, ErrorCode(error)))
     elif error == ErrorCode.CORRUPT_MESSAGE:
-        positions.failures.append(CorruptRecordsError(state.partition, offset, ErrorCode(error).meaning))
+        positions.fail(CorruptRecordsError(state.partition, offset, ErrorCode(error).meaning))
     elif not error and answer.diverging_epoch.end_offset >= 0:
         positions.diverges(state, answer.diverging_epoch.end_offset, answer.diverging_epoch.epoch)
     elif not error and answer.records:
@@ -169,7 +169,7 @@ def take_offsets(asked: Asked, response: m.ListOffsetsResponse, positions: Posit
             if state is None or not positions.is_current(state) or state.reset_to != timestamp:
                 continue
             if partition.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                positions.failures.append(TopicError(key.topic, ErrorCode(partition.error_code)))
+                positions.fail(TopicError(key.topic, ErrorCode(partition.error_code)))
                 stale = True
             elif partition.error_code or partition.offset < 0:
                 stale = True

@@ -13,12 +13,13 @@ Laws:
   until its `Lost`.
 * An eager member sends JoinGroup only when it owns no partition.
 * A commit carries the member's present generation; a commit outside a generation is refused here, not sent.
+* An error of an assignor's `on_join` or `on_assignment` leaves `handle` as `AssignorHookError` and ends the machine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from kcoord_wire import messages as m
 from kcoord_wire.assignors import (
@@ -33,6 +34,7 @@ from kcoord_wire.assignors import (
     list_partitions,
 )
 from kcoord_wire.consumer import events, requests
+from kcoord_wire.consumer.failures import AssignorHookError
 from kcoord_wire.consumer.leading import assign
 from kcoord_wire.consumer.requests import NEVER, InFlight, Kind, is_static
 from kcoord_wire.error_codes import ErrorCode
@@ -42,6 +44,7 @@ from kcoord_wire.machines import Tick
 __all__ = ["MemberMachine"]
 
 _NO_COORDINATOR: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
+_FETCH_AGAIN: Final = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.UNSTABLE_OFFSET_COMMIT)
 _MAY_JOIN: Final = (events.MemberState.UNJOINED, events.MemberState.STABLE)
 _IN_GENERATION: Final = (events.MemberState.STABLE, events.MemberState.REVOKING, events.MemberState.SYNCING)
 _OVER: Final = (events.MemberState.LEFT, events.MemberState.FAILED)
@@ -76,6 +79,7 @@ class MemberMachine:
         "_effects",
         "_embedded",
         "_failures",
+        "_fetches_with_poll",
         "_host_assigns",
         "_in_flight",
         "_is_cooperative",
@@ -150,6 +154,7 @@ class MemberMachine:
         self._releasing = _NONE
         self._last_assignment: Partitions = {}  # an assignor may report it in its user data
         self._unfetched = _NONE
+        self._fetches_with_poll = False  # the last OffsetFetch was refused: the application polls before the next
         # What a leader watches.
         self._partition_counts: Mapping[str, int] = {}
         self._racks: Racks = {}
@@ -221,7 +226,12 @@ class MemberMachine:
         )
 
     def _wants_offsets(self) -> bool:
-        return bool(self._unfetched) and self._coordinator_known and not self._in_flight.has(Kind.FETCH)
+        return (
+            bool(self._unfetched)
+            and self._coordinator_known
+            and not self._fetches_with_poll
+            and not self._in_flight.has(Kind.FETCH)
+        )
 
     def _wants_heartbeat(self) -> bool:
         return self._coordinator_known and not self._in_flight.has(Kind.HEARTBEAT)
@@ -378,7 +388,7 @@ class MemberMachine:
         topics, owned, generation = sorted(self._topics), group_partitions(self.owned), self.owned_generation
         protocols = []
         for assignor in self._assignors.values():
-            user_data = assignor.on_join(topics, self._last_assignment, generation) if assignor.on_join else b""
+            user_data = _run_hook(assignor, "on_join", topics, self._last_assignment, generation) or b""
             subscription = MemberSubscription(topics, owned, generation, rack=self.settings.rack, user_data=user_data)
             data = self._embedded.encode_subscription(subscription)
             protocols.append(m.JoinGroupRequestProtocol(name=assignor.name, metadata=data))
@@ -508,8 +518,7 @@ class MemberMachine:
         self.state = events.MemberState.STABLE
         self._restart_session()
         assignor = self._all_assignors[self._protocol or ""]
-        if assignor.on_assignment is not None:
-            assignor.on_assignment(assignment.partitions, assignment.user_data, self.generation_id)
+        _run_hook(assignor, "on_assignment", assignment.partitions, assignment.user_data, self.generation_id)
         self._effects.append(events.Assigned(self.generation_id, added))
         self._unfetched |= added
         if taken_away:
@@ -591,30 +600,45 @@ class MemberMachine:
             self._effects.append(events.Committed(taken, number))
         left = {partition: offsets[partition] for partition in refused}
         self._effects.append(events.NotCommitted(left, _named(error), number))
-        self._react(error, generation_id, "OffsetCommit")
+        if error == ErrorCode.REQUEST_TIMED_OUT:  # of the coordinator's replication: another may lead by now
+            self._lose_coordinator()
+        else:
+            self._react(error, generation_id, "OffsetCommit")
 
     def _fetched(self, response: m.OffsetFetchResponse, asked: frozenset[TopicPartition]) -> None:
         answer = requests.fetched_group(self.settings, response)
-        error = answer.error_code
         offsets: dict[TopicPartition, int] = {}
+        refused = dict.fromkeys(sorted(self._unfetched & asked), answer.error_code) if answer.error_code else {}
+        errors = {answer.error_code}
         for topic in answer.topics:
             for partition in topic.partitions:
+                key = TopicPartition(topic.name, partition.partition_index)
+                errors.add(partition.error_code)
+                if key not in self._unfetched:
+                    continue
                 if partition.error_code:
-                    error = partition.error_code
+                    refused[key] = partition.error_code
                 else:
-                    offsets[TopicPartition(topic.name, partition.partition_index)] = partition.committed_offset
-        offsets = {partition: offset for partition, offset in offsets.items() if partition in self._unfetched}
+                    offsets[key] = partition.committed_offset
         if offsets:
             self._unfetched -= offsets.keys()
             self._effects.append(events.Fetched(offsets))
-        if error in _NO_COORDINATOR:
+        self._react_to_fetch(errors, {key: _named(error) for key, error in refused.items()}, asked)
+
+    def _react_to_fetch(
+        self, errors: set[int], refused: Mapping[TopicPartition, ErrorCode], asked: frozenset[TopicPartition]
+    ) -> None:
+        """React to the errors of OffsetFetch, which have refused the offsets of these partitions."""
+        lasting = {partition: error for partition, error in refused.items() if error not in _FETCH_AGAIN}
+        if errors.intersection(_NO_COORDINATOR):
             self._lose_coordinator()
-        elif error in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.UNSTABLE_OFFSET_COMMIT):
-            self._back_off()
-        elif error:
-            self._fail(error)
+        elif ErrorCode.GROUP_AUTHORIZATION_FAILED in errors:
+            self._fail(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        elif lasting:
+            self._fetches_with_poll = True
+            self._effects.append(events.NotFetched(lasting))
         elif self._unfetched & asked:
-            self._back_off()  # the answer leaves some out
+            self._back_off()  # the errors pass, or the answer leaves some out
 
     # ---- what the application wants
 
@@ -647,7 +671,7 @@ class MemberMachine:
         self._rejoin_for = None
 
     def _polled(self, _event: events.Polled) -> None:
-        self._is_stalled = False
+        self._is_stalled = self._fetches_with_poll = False
         self._poll_until = NEVER
         if self.state is events.MemberState.UNJOINED and self._rejoin_for is None and not self.member_id:
             self._rejoin_for = "the application polls again"
@@ -674,6 +698,18 @@ def _named(error: int) -> ErrorCode:
         return ErrorCode(error)
     except ValueError:
         return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def _run_hook(assignor: Assignor, name: Literal["on_join", "on_assignment"], *arguments: Any) -> Any:
+    """Call a hook if the assignor has it.
+
+    :raises AssignorHookError: it has failed
+    """
+    hook = getattr(assignor, name)
+    try:
+        return hook(*arguments) if hook is not None else None
+    except Exception as error:
+        raise AssignorHookError(assignor.name, f"its {name} has failed") from error
 
 
 def _are_cooperative(assignors: Sequence[Assignor]) -> bool:

@@ -108,7 +108,7 @@ class Membership:
         self._now = max(self._now, int(self._loop.time() * 1000))
         try:
             effects = self.machine.handle(event, self._now)
-        except Exception as error:  # a fault of the machine, or of an assignor's `on_join` or `on_assignment`
+        except Exception as error:  # `AssignorHookError`, or a fault of the machine
             self._fail(error)
             return
         for effect in effects:

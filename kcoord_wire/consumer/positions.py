@@ -16,8 +16,15 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from kcoord_wire.assignors import TopicPartition
-from kcoord_wire.consumer.failures import ConsumerError, NoOffsetError, NotAssignedError, OffsetOutOfRangeError
+from kcoord_wire.consumer.failures import (
+    ConsumerError,
+    NoOffsetError,
+    NotAssignedError,
+    OffsetOutOfRangeError,
+    TopicError,
+)
 from kcoord_wire.consumer.fetched import ConsumerRecord, FetchedRecords
+from kcoord_wire.error_codes import ErrorCode
 
 __all__ = ["EARLIEST", "LATEST", "PartitionState", "Positions"]
 
@@ -34,6 +41,7 @@ class PartitionState:
     :ivar offset: of the next record for the application; None while it is not known
     :ivar leader_epoch: of the last record; -1 for unknown
     :ivar reset_to: the timestamp whose offset is to be looked up: `EARLIEST` or `LATEST`; None if nothing is
+    :ivar lacks_offset: whether there is none to begin at until the application seeks
     :ivar is_announced: whether the listener knows of it; nothing is fetched before
     :ivar is_paused: whether the application has paused it
     :ivar fetched: records that wait for the application
@@ -43,6 +51,7 @@ class PartitionState:
     offset: int | None = None
     leader_epoch: int = -1
     reset_to: int | None = None
+    lacks_offset: bool = False
     is_announced: bool = False
     is_paused: bool = False
     fetched: FetchedRecords | None = None
@@ -52,11 +61,17 @@ class PartitionState:
         """Whether records can be asked for: as for Java, not while some of them are buffered."""
         return self.offset is not None and self.fetched is None and self.is_announced and not self.is_paused
 
+    @property
+    def awaits_committed(self) -> bool:
+        """Whether the committed offset decides where to begin: the application has not sought."""
+        return self.offset is None and self.reset_to is None
+
     def move(self, offset: int, leader_epoch: int = -1) -> None:
         """Go on at this offset; what is buffered is dropped."""
         self.offset = offset
         self.leader_epoch = leader_epoch
         self.reset_to = None
+        self.lacks_offset = False
         self.fetched = None
 
     def look_up(self, timestamp: int | None) -> None:
@@ -64,6 +79,7 @@ class PartitionState:
         self.offset = None
         self.leader_epoch = -1
         self.reset_to = timestamp
+        self.lacks_offset = False
         self.fetched = None
 
 
@@ -104,6 +120,11 @@ class Positions:
         """Whether this is still the partition's state: not so after it was revoked and assigned again."""
         return self._states.get(state.partition) is state
 
+    def fail(self, error: ConsumerError) -> None:
+        """Add to `failures`, unless the same waits there: brokers repeat an error while nothing polls."""
+        if all((type(each), str(each)) != (type(error), str(error)) for each in self.failures):
+            self.failures.append(error)
+
     # ---- assignment
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
@@ -124,26 +145,39 @@ class Positions:
 
     def start(self, committed: Mapping[TopicPartition, int]) -> None:
         """Begin at the committed offsets; negative ones are missing. A position that is known already stays."""
-        missing = []
         for partition, offset in committed.items():
             state = self._states.get(partition)
-            if state is None or state.offset is not None or state.reset_to is not None:
+            if state is None or not state.awaits_committed:
                 continue
             if offset >= 0:
                 state.offset = offset
             elif self._reset_to is not None:
                 state.reset_to = self._reset_to
             else:
-                missing.append(partition)
+                state.lacks_offset = True
+
+    def refuse(self, errors: Mapping[TopicPartition, ErrorCode]) -> None:
+        """The committed offsets of these are refused. A position that is known already stays."""
+        for partition, error in errors.items():
+            state = self._states.get(partition)
+            if state is not None and state.awaits_committed:
+                self.fail(TopicError(partition.topic, error))
+
+    def check_offsets(self) -> None:
+        """Do nothing if each partition has an offset to begin at, or may get one.
+
+        :raises NoOffsetError: some lack one until the application seeks
+        """
+        missing = [state.partition for state in self if state.lacks_offset]
         if missing:
-            self.failures.append(NoOffsetError(missing))
+            raise NoOffsetError(missing)
 
     def out_of_range(self, state: PartitionState) -> None:
         """The leader does not have the position of this partition."""
         offset = state.offset
         assert offset is not None  # it was asked for
         if self._reset_to is None:
-            self.failures.append(OffsetOutOfRangeError(state.partition, offset))
+            self.fail(OffsetOutOfRangeError(state.partition, offset))
         state.look_up(self._reset_to)
 
     def diverges(self, state: PartitionState, end_offset: int, epoch: int) -> None:
@@ -178,7 +212,7 @@ class Positions:
         try:
             taken = fetched.take(count)
         except ConsumerError as error:
-            self.failures.append(error)
+            self.fail(error)
             state.fetched = None
             return []
         state.offset = fetched.next_offset

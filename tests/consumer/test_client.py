@@ -104,6 +104,10 @@ def test_a_missing_offset_is_an_error_if_it_shall_be(coordinator: StartCoordinat
                 await take(consumer, 1)
             assert missing.value.partitions == ALL
             consumer.seek(ORDERS[0], 0)
+            with pytest.raises(NoOffsetError) as missing:
+                await consumer.poll()
+            assert missing.value.partitions == ALL - {ORDERS[0]}
+            consumer.seek_to_beginning()
             await produce(address, {ORDERS[0]: ["a"]})
             assert values_of(await take(consumer, 1)) == ["a"]
 

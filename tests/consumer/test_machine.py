@@ -43,6 +43,7 @@ from kcoord_wire.consumer.events import (
     MemberSettings,
     MemberState,
     NotCommitted,
+    NotFetched,
     Polled,
     Rejoin,
     Released,
@@ -553,6 +554,7 @@ def test_a_commit_can_be_refused_in_part() -> None:
         (ErrorCode.FENCED_INSTANCE_ID, MemberState.FAILED),
         (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, MemberState.STABLE),
         (ErrorCode.NOT_COORDINATOR, MemberState.STABLE),
+        (ErrorCode.REQUEST_TIMED_OUT, MemberState.STABLE),
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, MemberState.STABLE),
     ],
 )
@@ -562,6 +564,15 @@ def test_a_refused_commit_makes_the_member_react(error: ErrorCode, then: MemberS
     script.give(Commit(offsets))
     assert NotCommitted(offsets, error) in script.answer(_answer_to_commit(error))
     assert script.member.state is then
+
+
+@pytest.mark.parametrize("error", [ErrorCode.NOT_COORDINATOR, ErrorCode.REQUEST_TIMED_OUT])
+def test_a_refused_commit_starts_a_search(error: ErrorCode) -> None:
+    script = _joined()
+    script.give(Commit({PARTITIONS[0]: 3}))
+    assert Close() in script.answer(_answer_to_commit(error))
+    script.wait(100)
+    script.request(m.FindCoordinatorRequest)
 
 
 def test_a_commit_outside_a_generation_is_not_sent() -> None:
@@ -617,6 +628,32 @@ def test_a_fetch_without_permission_fails_the_member() -> None:
     script.sync(PARTITIONS[:1])
     denied = m.OffsetFetchResponseGroup(group_id="g", error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     assert Failed(ErrorCode.GROUP_AUTHORIZATION_FAILED) in script.answer(m.OffsetFetchResponse(groups=[denied]))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_SERVER_ERROR],
+)
+def test_an_offset_that_is_refused_is_asked_for_by_the_next_poll(error: ErrorCode) -> None:
+    script = Script()
+    script.find()
+    script.join(leader="other")
+    script.sync(PARTITIONS[:2])
+    one, other = (
+        m.OffsetFetchResponsePartitions(partition_index=index, committed_offset=5 - 6 * bool(code), error_code=code)
+        for index, code in ((0, error), (1, 0))
+    )
+    topic = m.OffsetFetchResponseTopics(name="orders", partitions=[one, other])
+    group = m.OffsetFetchResponseGroup(group_id="g", topics=[topic])
+    assert script.answer(m.OffsetFetchResponse(groups=[group])) == [
+        Fetched({PARTITIONS[1]: 5}),
+        NotFetched({PARTITIONS[0]: error}),
+    ]
+    script.wait(2_000)
+    assert script.kinds().count(m.OffsetFetchRequest) == 1
+    assert script.member.state is MemberState.STABLE
+    script.give(Polled())
+    assert script.fetched({PARTITIONS[0]: 7}) == [Fetched({PARTITIONS[0]: 7})]
 
 
 # ---- the leader, static members, and the way out

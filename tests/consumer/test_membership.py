@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kcoord_wire.assignors import ASSIGNORS, Assignment, Assignor, MemberSubscription, Racks, TopicPartition
 from kcoord_wire.consumer import Consumer
-from kcoord_wire.consumer.failures import AssignmentError, CommitFailedError, GroupError
+from kcoord_wire.consumer.failures import AssignmentError, AssignorHookError, CommitFailedError, GroupError, TopicError
 from kcoord_wire.coordinator import Coordinator, Fault, Faults, GroupConfig
 from kcoord_wire.error_codes import ErrorCode
 from tests.support.consumers import NotingListener, drive, partitions, produce, settings, take
@@ -278,6 +279,42 @@ def test_a_group_recovers_from_an_assignor_of_nonsense(coordinator: StartCoordin
             await drive(lambda: len(first.assignment) == len(second.assignment) == 2, first, second)
             assert not first.assignment & second.assignment
 
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("hook", ["on_join", "on_assignment"])
+def test_an_assignor_whose_hook_fails_ends_the_membership(coordinator: StartCoordinator, hook: str) -> None:
+    def fail(*_: Any) -> bytes:
+        raise LookupError("no idea")
+
+    async def run() -> None:
+        address = coordinator(topics={"orders": 4}).address
+        failing = replace(own(ASSIGNORS["range"].assign), **{hook: fail})
+        async with Consumer(settings(address, partition_assignment_strategy=[failing])) as consumer:
+            consumer.subscribe(["orders"])
+            for _ in range(2):
+                with pytest.raises(AssignorHookError, match=f"own.*{hook}") as refused:
+                    await drive(lambda: False, consumer)
+                assert isinstance(refused.value.__cause__, LookupError)
+            assert consumer.assignment == frozenset()
+
+    asyncio.run(run())
+
+
+def test_an_offset_that_is_refused_leaves_the_member_in(coordinator: StartCoordinator) -> None:
+    async def run() -> None:
+        server = coordinator(topics={"orders": 4}, faults=Faults([denied]))
+        listener = NotingListener()
+        async with Consumer(settings(server.address)) as consumer:
+            consumer.subscribe(["orders"], listener)
+            for _ in range(2):
+                with pytest.raises(TopicError, match=r"orders.*TOPIC_AUTHORIZATION_FAILED"):
+                    await drive(lambda: False, consumer)
+            await produce(server.address, {p: ["a"] for p in ALL})
+            assert len(await take(consumer, 4)) == 4
+            assert (listener.calls, consumer.generation_id) == ([("assigned", (0, 1, 2, 3))], 1)
+
+    denied = error("OffsetFetch", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     asyncio.run(run())
 
 

@@ -10,9 +10,11 @@ from kcoord_wire.consumer.failures import (
     NoOffsetError,
     NotAssignedError,
     OffsetOutOfRangeError,
+    TopicError,
 )
 from kcoord_wire.consumer.fetched import FetchedRecords
 from kcoord_wire.consumer.positions import EARLIEST, LATEST, Positions
+from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.records import Record, encode_batch
 from tests.support.consumers import partitions
 
@@ -44,10 +46,29 @@ def test_a_position_is_committed_or_looked_up(reset: str, timestamp: int) -> Non
 def test_a_missing_offset_is_reported_without_a_reset() -> None:
     positions = assigned("none")
     positions.start({A: -1, B: 3})
-    [failure] = positions.failures
-    assert isinstance(failure, NoOffsetError)
-    assert failure.partitions == {A}
-    assert positions.state(A).reset_to is None
+    for _ in range(2):
+        with pytest.raises(NoOffsetError) as missing:
+            positions.check_offsets()
+        assert missing.value.partitions == {A}
+    positions.state(A).move(2)
+    positions.check_offsets()
+
+
+def test_a_refused_offset_is_a_failure_unless_sought() -> None:
+    positions = assigned()
+    positions.state(A).move(9)
+    positions.refuse(dict.fromkeys([A], ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    assert positions.failures == []
+    positions.refuse(dict.fromkeys([A, B], ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    assert [type(each) for each in positions.failures] == [TopicError]
+
+
+def test_a_failure_that_waits_is_not_repeated() -> None:
+    positions = assigned()
+    for topic in ("orders", "orders", "payments"):
+        positions.fail(TopicError(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    positions.fail(TopicError("orders", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    assert len(positions.failures) == 3
 
 
 def test_where_the_application_has_sought_to_stays() -> None:

@@ -474,6 +474,7 @@ _CARRY_OUT: Final[Mapping[type, Callable[[Members, MemberProcess, Any], None]]] 
     events.Revoking: Members._do_revoking,
     events.Lost: Members._do_lost,
     events.Fetched: Members._do_record,
+    events.NotFetched: Members._do_record,
     events.Committed: Members._do_record,
     events.NotCommitted: Members._do_record,
     events.Left: Members._do_left,

@@ -61,7 +61,8 @@ class Served:
         self._close()
         if error is None:
             assert self._process.returncode == 0
-            assert not [line for line in self.log if line["level"] not in ("info", "debug")]
+            complaints = [line for line in self.log if line["level"] not in ("info", "debug")]
+            assert not complaints, complaints
 
     def kill(self) -> None:
         """End the process by SIGKILL and reap it."""
