@@ -25,7 +25,7 @@ from kcoord_wire.forensics.model import (
     table_of,
 )
 
-__all__ = ["SECOND", "exchange", "generation", "given", "group", "held", "life", "of", "rebalance", "told"]
+__all__ = ["SECOND", "exchange", "generation", "given", "group", "held", "leader_join", "life", "of", "rebalance"]
 
 SECOND = 1_000_000_000
 
@@ -83,7 +83,7 @@ def exchange(api: str, at_s: float, **more: Any) -> Exchange:
 Numbers = Mapping[str, Sequence[int]]
 
 
-def told(
+def leader_join(
     leader: str,
     at_s: float,
     number: int,

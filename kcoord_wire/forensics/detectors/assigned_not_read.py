@@ -46,7 +46,7 @@ def find(history: GroupHistory, exchanges: pa.Table | None = None) -> Iterator[F
     is_assigned = plural("partition is assigned", concerned, "partitions are assigned")
     yield Found(
         severity="critical",
-        from_ns=left[0].round.told_ns,
+        from_ns=left[0].round.listed_ns,
         to_ns=None,
         subject=only(clients),
         text=f"{len(concerned)} {is_assigned} to {listed(clients)} and not read: {listed(label(concerned))}",
@@ -83,7 +83,7 @@ def _left(history: GroupHistory, rounds: list[tuple[Round, int]], reads: _Reads)
     """Yield what members leave out, in the generations that lasted long enough."""
     lives = {life.member_id: life for life in history.members}
     for each, end_ns in rounds:
-        if end_ns - each.told_ns < PATIENCE_NS:
+        if end_ns - each.listed_ns < PATIENCE_NS:
             continue
         for member_id in each.given or {}:
             life = lives.get(member_id)
@@ -96,5 +96,5 @@ def _missing(each: Round, end_ns: int, life: MemberLife, reads: _Reads) -> froze
     given = (each.given or {})[life.member_id]
     new = given - each.claims[life.member_id].partitions if life.member_id in each.claims else frozenset()
     times = reads.get((life.client_id, life.client_host or ""), [])
-    read = frozenset[Partition]().union(*(parts for at, parts in times if each.told_ns <= at <= end_ns))
+    read = frozenset[Partition]().union(*(parts for at, parts in times if each.listed_ns <= at <= end_ns))
     return new - read if read & given else frozenset()

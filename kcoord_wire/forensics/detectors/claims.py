@@ -146,8 +146,8 @@ def _found(
     )
     yield Found(
         severity=severity,
-        from_ns=wrong[0][0].told_ns,
-        to_ns=wrong[-1][0].told_ns,
+        from_ns=wrong[0][0].listed_ns,
+        to_ns=wrong[-1][0].listed_ns,
         subject=only(sorted({names.get(who, who) for who in suspected})),
         text=f"{text}in {len(wrong)} {plural('generation', wrong)} led by {led}",
         advice=advice,

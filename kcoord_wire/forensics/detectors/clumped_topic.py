@@ -32,14 +32,14 @@ def find(history: GroupHistory, exchanges: pa.Table | None = None) -> Iterator[F
     rounds = assigned_rounds(history, exchanges)
     if not rounds:
         return
-    longest, _ = max(rounds, key=lambda pair: pair[1] - pair[0].told_ns)
+    longest, _ = max(rounds, key=lambda pair: pair[1] - pair[0].listed_ns)
     clumped = _clumped(longest, longest.given or {})
     if len(clumped) < THRESHOLD:
         return
     names = {life.member_id: life.client_id or life.member_id for life in history.members}
     yield Found(
         severity="info",
-        from_ns=longest.told_ns,
+        from_ns=longest.listed_ns,
         to_ns=None,
         subject=None,
         text=f"{len(clumped)} topics are each on one member, though others subscribe to them: "

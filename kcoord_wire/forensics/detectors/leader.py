@@ -31,7 +31,7 @@ def find(history: GroupHistory, exchanges: pa.Table | None = None) -> Iterator[F
     last_join = {each.leader_id: each.asked_ns for each in rounds}
 
     def is_given_up(each: Round) -> bool:
-        return not each.is_synced and last_join[each.leader_id] > each.told_ns
+        return not each.is_synced and last_join[each.leader_id] > each.listed_ns
 
     stretches = [run for run in runs(rounds, is_given_up) if len(run) >= THRESHOLD]
     if not stretches:
@@ -41,8 +41,8 @@ def find(history: GroupHistory, exchanges: pa.Table | None = None) -> Iterator[F
     leaders = sorted({each.leader for each in lists})
     yield Found(
         severity="critical" if longest >= CRITICAL else "warning",
-        from_ns=lists[0].told_ns,
-        to_ns=lists[-1].told_ns,
+        from_ns=lists[0].listed_ns,
+        to_ns=lists[-1].listed_ns,
         subject=only(leaders),
         text=f"the leader ({listed(leaders)}) got the members {len(lists)} times and joined again instead of "
         f"assigning, {longest} times in a row ({listed(sorted({each.assignor for each in lists if each.assignor}))})",

@@ -47,7 +47,7 @@ class Round:
     """One generation, as its leader saw it.
 
     :ivar asked_ns: when the leader asked to join
-    :ivar told_ns: when it got the list of members
+    :ivar listed_ns: when it got the list of members
     :ivar claims: by member id
     :ivar given: by member id, what the leader assigned; None where it sent no SyncGroup that succeeded
     :ivar is_synced: whether it sent a SyncGroup at all
@@ -58,7 +58,7 @@ class Round:
     leader: str
     assignor: str
     asked_ns: int
-    told_ns: int
+    listed_ns: int
     source: str
     seq: int
     claims: Mapping[str, Claim]
@@ -78,7 +78,7 @@ class Round:
     def evidence(self, text: str) -> Evidence:
         """Return a fact that the list of members shows, or the SyncGroup that followed it."""
         return Evidence(
-            self.told_ns, self.source, self.seq, f"generation {self.generation}, led by {self.leader}: {text}"
+            self.listed_ns, self.source, self.seq, f"generation {self.generation}, led by {self.leader}: {text}"
         )
 
     def rebalances_of(self, history: GroupHistory) -> list[int]:
@@ -121,14 +121,14 @@ def _read(exchanges: pa.Table) -> list[Round]:
     joins = exchanges.filter(pc.and_(pc.equal(exchanges["api"], "JoinGroup"), pc.equal(exchanges["error_code"], 0)))
     joins = joins.filter(pc.greater(pc.list_value_length(joins["members"]), 0)).select(_JOIN_COLUMNS + _TIMES)
     rounds = [_round(row) for row in joins.to_pylist()]
-    rounds.sort(key=lambda each: (each.told_ns, each.source, each.seq))
+    rounds.sort(key=lambda each: (each.listed_ns, each.source, each.seq))
     syncs = exchanges.filter(pc.equal(exchanges["api"], "SyncGroup")).select(_SYNC_COLUMNS + _TIMES)
     led: dict[tuple[str, int | None], list[Round]] = {}
     for each in rounds:
         led.setdefault((each.leader_id, each.generation), []).append(each)
     for row in sorted(syncs.to_pylist(), key=lambda row: row["asked_ns"]):
         before = [
-            each for each in led.get((row["member_id"], row["generation_id"]), []) if each.told_ns <= row["asked_ns"]
+            each for each in led.get((row["member_id"], row["generation_id"]), []) if each.listed_ns <= row["asked_ns"]
         ]
         if before:
             _add_sync(before[-1], row)
@@ -142,7 +142,7 @@ def _round(row: dict[str, Any]) -> Round:
         leader=row["client_id"] or row["given_member_id"] or "",
         assignor=row["assignor"] or "",
         asked_ns=row["asked_ns"],
-        told_ns=row["answered_ns"] or row["asked_ns"],
+        listed_ns=row["answered_ns"] or row["asked_ns"],
         source=row["source"],
         seq=-1 if row["answer_seq"] is None else row["answer_seq"],
         claims={each["member_id"]: _claim(each["subscription"] or {}) for each in row["members"] if each["member_id"]},

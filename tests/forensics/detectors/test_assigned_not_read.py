@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire.forensics.model import Exchange, OffsetsCommitted
-from tests.support.detector_groups import exchange, given, group, life, of, told
+from tests.support.detector_groups import exchange, given, group, leader_join, life, of
 
 HISTORY = group(100, members=[life("c1"), life("c2")])
-ROUND = [told("c1", 10, 5, {"c1": ({"orders": [0]}, 4)}), given("c1", 11, 5, {"c1": {"orders": [0, 1, 2]}})]
+ROUND = [leader_join("c1", 10, 5, {"c1": ({"orders": [0]}, 4)}), given("c1", 11, 5, {"c1": {"orders": [0, 1, 2]}})]
 
 
 def fetch(at_s: float, *numbers: int, api: str = "OffsetFetch", **more: object) -> Exchange:
@@ -40,5 +40,5 @@ def test_partitions_that_are_left_out_are_found(rows: list[Exchange], missing: l
 
 
 def test_a_generation_that_is_over_soon_proves_nothing() -> None:
-    following = told("c1", 19, 6, {"c1": ({"orders": [0]}, 5)})
+    following = leader_join("c1", 19, 6, {"c1": ({"orders": [0]}, 5)})
     assert of("assigned_not_read", HISTORY, [*ROUND, fetch(12, 2), following]) == []

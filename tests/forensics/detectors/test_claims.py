@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.detector_groups import exchange, given, group, life, of, rebalance, told
+from tests.support.detector_groups import exchange, given, group, leader_join, life, of, rebalance
 
 HISTORY = group(members=[life("a"), life("b"), life("c")], rebalances=[rebalance(n, n) for n in range(1, 9)])
 
 
 def test_a_partition_of_two_members_has_two_owners() -> None:
-    lists = told("a", 1, 5, {"a": ({}, -1), "b": ({}, -1)})
+    lists = leader_join("a", 1, 5, {"a": ({}, -1), "b": ({}, -1)})
     sound = given("a", 2, 5, {"a": {"orders": [0]}, "b": {"orders": [1]}})
     assert of("two_owners", HISTORY, [lists, sound]) == []
     broken = given("a", 2, 5, {"a": {"orders": [0, 1]}, "b": {"orders": [1]}})
@@ -25,7 +25,7 @@ def test_a_partition_of_two_members_has_two_owners() -> None:
 def test_a_refused_assignment_has_no_owners() -> None:
     twice = {"a": {"orders": [1]}, "b": {"orders": [1]}}
     refused = exchange("SyncGroup", 2, **{**vars_of(given("a", 2, 5, twice)), "error_code": 22})
-    assert of("two_owners", HISTORY, [told("a", 1, 5, {"a": ({}, -1), "b": ({}, -1)}), refused]) == []
+    assert of("two_owners", HISTORY, [leader_join("a", 1, 5, {"a": ({}, -1), "b": ({}, -1)}), refused]) == []
 
 
 def vars_of(row: object) -> dict[str, object]:
@@ -35,9 +35,9 @@ def vars_of(row: object) -> dict[str, object]:
 
 def test_the_claim_of_a_member_that_lost_it_is_stale() -> None:
     rows = [
-        told("a", 1, 4, {"a": ({}, -1), "b": ({}, -1)}),
+        leader_join("a", 1, 4, {"a": ({}, -1), "b": ({}, -1)}),
         given("a", 2, 4, {"a": {"orders": [0]}, "b": {"orders": [1]}}),
-        told("a", 11, 5, {"a": ({"orders": [0]}, 4), "b": ({"orders": [1]}, 4), "c": ({"orders": [1]}, 2)}),
+        leader_join("a", 11, 5, {"a": ({"orders": [0]}, 4), "b": ({"orders": [1]}, 4), "c": ({"orders": [1]}, 2)}),
     ]
     (finding,) = of("stale_claim", HISTORY, rows)
     assert (finding.severity, finding.subject) == ("warning", "c")
@@ -65,7 +65,7 @@ def test_the_claim_of_a_member_that_lost_it_is_stale() -> None:
 def test_a_partition_is_handed_over_after_it_is_given_up(
     claims: dict[str, tuple[dict[str, list[int]], int]], assigned: dict[str, dict[str, list[int]]], found: int
 ) -> None:
-    findings = of("handed_over_early", HISTORY, [told("a", 1, 5, claims), given("a", 2, 5, assigned)])
+    findings = of("handed_over_early", HISTORY, [leader_join("a", 1, 5, claims), given("a", 2, 5, assigned)])
     assert len(findings) == found
     assert all(finding.subject == "a" for finding in findings), "the leader"
 

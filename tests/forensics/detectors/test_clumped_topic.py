@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.detector_groups import given, group, life, of, told
+from tests.support.detector_groups import given, group, leader_join, life, of
 
 HISTORY = group(members=[life("a"), life("b")])
-LISTED = told("a", 1, 5, {"a": ({}, -1), "b": ({}, -1)}, "sticky")
+LISTED = leader_join("a", 1, 5, {"a": ({}, -1), "b": ({}, -1)}, "sticky")
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,6 @@ def test_whole_topics_on_single_members_are_clumped(a: dict[str, range], b: dict
 
 def test_the_assignment_that_lasted_longest_counts() -> None:
     clumped = given("a", 2, 5, {"a": {"orders": range(4)}, "b": {"refunds": range(4)}})
-    later = told("a", 9, 6, {"a": ({}, -1), "b": ({}, -1)}, "sticky")
+    later = leader_join("a", 9, 6, {"a": ({}, -1), "b": ({}, -1)}, "sticky")
     spread = {"orders": [0, 1], "refunds": [0, 1]}
     assert of("clumped_topic", HISTORY, [LISTED, clumped, later, given("a", 10, 6, {"a": spread, "b": spread})]) == []

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire.forensics.model import Exchange
-from tests.support.detector_groups import given, group, life, of, told
+from tests.support.detector_groups import given, group, leader_join, life, of
 
 HISTORY = group(members=[life("a"), life("b")])
 MEMBERS = {"a": ({}, -1), "b": ({}, -1)}
 
 
 def lists(count: int) -> list[Exchange]:
-    return [told("a", 10 * n, n, MEMBERS, "sticky") for n in range(1, count + 1)]
+    return [leader_join("a", 10 * n, n, MEMBERS, "sticky") for n in range(1, count + 1)]
 
 
 @pytest.mark.parametrize(("count", "severity"), [(3, None), (4, "warning"), (11, "critical")])
@@ -31,5 +31,5 @@ def test_an_assignment_ends_the_stretch() -> None:
 
 
 def test_a_leader_that_is_gone_did_not_give_up() -> None:
-    rows = [told(name, 10 * n, n, MEMBERS) for n, name in enumerate(("a", "b", "c", "d", "e"), start=1)]
+    rows = [leader_join(name, 10 * n, n, MEMBERS) for n, name in enumerate(("a", "b", "c", "d", "e"), start=1)]
     assert of("leader_does_not_assign", HISTORY, rows) == []

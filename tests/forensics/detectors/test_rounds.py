@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kcoord_wire.forensics.detectors.rounds import label, read_rounds
 from kcoord_wire.forensics.model import Exchange, table_of
-from tests.support.detector_groups import exchange, given, told
+from tests.support.detector_groups import exchange, given, leader_join
 
 CLAIMS = {"a": ({"orders": [1]}, 3), "b": ({}, -1)}
 
@@ -12,9 +12,9 @@ CLAIMS = {"a": ({"orders": [1]}, 3), "b": ({}, -1)}
 def test_a_sync_belongs_to_the_last_list_before_it() -> None:
     rows = [
         given("a", 6, 4, {"a": {"orders": [0, 1]}}),
-        told("a", 1, 4, CLAIMS),
-        told("a", 5, 4, CLAIMS),  # the same generation again, after the coordinator had lost the first
-        told("b", 8, 5, CLAIMS),
+        leader_join("a", 1, 4, CLAIMS),
+        leader_join("a", 5, 4, CLAIMS),  # the same generation again, after the coordinator had lost the first
+        leader_join("b", 8, 5, CLAIMS),
         given("a", 9, 5, {"a": {"orders": [7]}}),  # not the leader of 5
     ]
     first, second, third = read_rounds(table_of(Exchange, rows))
@@ -25,7 +25,7 @@ def test_a_sync_belongs_to_the_last_list_before_it() -> None:
 
 
 def test_claims_say_what_subscriptions_say() -> None:
-    (round_,) = read_rounds(table_of(Exchange, [told("a", 1, 4, CLAIMS, rack="r1")]))
+    (round_,) = read_rounds(table_of(Exchange, [leader_join("a", 1, 4, CLAIMS, rack="r1")]))
     claim = round_.claims["a-id"]
     assert (claim.partitions, claim.generation, claim.has_rack) == ({("orders", 1)}, 3, True)
     assert (round_.claims["b-id"].generation, round_.claimants) == (None, {("orders", 1): ["a-id"]})
@@ -39,7 +39,7 @@ def test_answers_to_followers_and_refused_joins_are_no_rounds() -> None:
 
 
 def test_each_table_is_read_for_itself() -> None:
-    one, other = (table_of(Exchange, [told("a", 1, number, CLAIMS)]) for number in (4, 5))
+    one, other = (table_of(Exchange, [leader_join("a", 1, number, CLAIMS)]) for number in (4, 5))
     assert [round_.generation for table in (one, other, one) for round_ in read_rounds(table)] == [4, 5, 4]
 
 
