@@ -44,7 +44,11 @@ MAY_IMPORT = {
     "coordinator": {"coordinator.core", "coordinator.log", "coordinator.topics", "background", "disk", "net"}
     | PROTOCOL,
     "consumer": {"machines", "net", "records"} | PROTOCOL,
-    "simulation": {"disk", "machines"} | DATA,
+    "zookeeper": {"machines"} | DATA,
+    "central.draft": {"machines", "zookeeper"} | PROTOCOL,
+    "central.rewrite": {"machines", "zookeeper"} | PROTOCOL,
+    "central": {"central.draft", "central.rewrite", "machines", "zookeeper", "background", "net"} | PROTOCOL,
+    "simulation": {"disk", "machines", "zookeeper"} | DATA,
     "simulation.proposal": {"simulation", "simulation.group", "machines", "coordinator.core"} | PROTOCOL,
     "simulation.virtual_loop": {"simulation"} | DATA,
     "simulation.group": {"simulation", "simulation.virtual_loop", "disk", "machines", "consumer"}
@@ -78,6 +82,7 @@ STATE_MACHINES = (
 # A foreign library, and the room that alone may import it.
 ONLY_IN = {"pyspark": {"spark"}, "dpkt": {"capture"}, "construct": {"schema", "codec"}, "altair": {"report.page"}}
 ONLY_IN |= {name: set() for name in ("aiokafka", "kafka", "kio", "pykafka")}  # Kafka clients belong to the tests
+ONLY_IN |= {"kazoo": {"zookeeper"}}
 ONLY_IN |= {"confluent_kafka": {"forensics"}}  # the live topic: librdkafka brings TLS and SASL
 WORLD = {"asyncio", "os", "random", "secrets", "select", "selectors", "signal", "socket", "ssl", "subprocess"}
 WORLD |= {"tempfile", "threading", "time", "uvloop"}
@@ -91,6 +96,7 @@ TESTED_IN = {
     "forensics.detectors.found": "forensics/detectors/test_registry.py",
     "forensics.model": "forensics/test_analysis.py",
     "records.model": "records/test_batch.py",
+    "zookeeper.model": "zookeeper/test_procedures.py",
     "simulation.violation": "simulation/test_script.py",
     "simulation.proposal.events": "simulation/proposal/test_member.py",
     # One table, which the codec of each API applies.

@@ -10,6 +10,8 @@ __all__ = ["INDEX"]
 INDEX: tuple[tuple[str, str, str, int | None, str, str, tuple[int, int], tuple[int, int]], ...] = (
     ("AllMembersJoinGroupRequest", "proposal/AllMembersJoinGroupRequest.json", "request", 11, "all-members", "kafka", (0, 0), (1, 0)),
     ("AllMembersJoinGroupResponse", "proposal/AllMembersJoinGroupResponse.json", "response", 11, "all-members", "kafka", (0, 0), (1, 0)),
+    ("CentralFetchRequest", "central/CentralFetchRequest.json", "request", 1, "central", "typeId", (0, 0), (1, 0)),
+    ("CentralFetchResponse", "central/CentralFetchResponse.json", "response", 1, "central", "none", (0, 0), (1, 0)),
     ("ClusterMetadataRequest", "central/ClusterMetadataRequest.json", "request", 5, "central", "typeId", (0, 0), (1, 0)),
     ("ClusterMetadataResponse", "central/ClusterMetadataResponse.json", "response", 5, "central", "none", (0, 0), (1, 0)),
     ("RegisterConsumerRequest", "central/RegisterConsumerRequest.json", "request", 6, "central", "typeId", (0, 0), (1, 0)),

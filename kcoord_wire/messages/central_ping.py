@@ -10,15 +10,34 @@ from dataclasses import dataclass
 
 __all__ = [
     "PingRequest",
+    "PingRequestFence",
     "PingResponse",
     "PingResponseOffset",
 ]
 
 
 @dataclass(slots=True, kw_only=True)
+class PingRequestFence:
+    """An extension of this project, null in the draft: one entry, the epoch of the coordinator that sends this. Only
+    consumers that register with one get it.
+
+    Versions 0 of PingRequest.
+    """
+
+    epoch: int = 0
+    """The number of the election that made the coordinator."""
+
+    generation: int = 0
+    """The number of the group's assignment in that epoch, from 1; 0 before the first."""
+
+
+@dataclass(slots=True, kw_only=True)
 class PingRequest:
     """Sent by the coordinator to a registered consumer every third of its session timeout, to learn whether it is
     alive and, if it commits automatically, its position.
+
+    `Fence` is not in the draft: it makes messages of a coordinator that was replaced recognisable. Without it the
+    bytes are those of the draft.
 
     Source: the consumer coordinator draft for Kafka 0.8, section 11 "On Consumer Handling Coordinator Request",
     "PingRequest".
@@ -31,6 +50,11 @@ class PingRequest:
 
     num_retries: int = 0
     """How many times this ping has been tried before."""
+
+    fence: list[PingRequestFence] | None = None
+    """An extension of this project, null in the draft: one entry, the epoch of the coordinator that sends this. Only
+    consumers that register with one get it.
+    """
 
 
 @dataclass(slots=True, kw_only=True)

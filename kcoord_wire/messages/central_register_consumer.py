@@ -6,18 +6,39 @@ schemas/central/RegisterConsumerResponse.json; edit those.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 __all__ = [
     "RegisterConsumerRequest",
+    "RegisterConsumerRequestFence",
     "RegisterConsumerResponse",
+    "RegisterConsumerResponseOwnership",
+    "RegisterConsumerResponsePartition",
 ]
+
+
+@dataclass(slots=True, kw_only=True)
+class RegisterConsumerRequestFence:
+    """An extension of this project, null in the draft: an empty list or one entry, the highest epoch that the
+    consumer knows. It asks the coordinator to send its own.
+
+    Versions 0 of RegisterConsumerRequest.
+    """
+
+    epoch: int = 0
+    """The number of the election that made the coordinator."""
+
+    generation: int = 0
+    """The number of the group's assignment in that epoch, from 1; 0 before the first."""
 
 
 @dataclass(slots=True, kw_only=True)
 class RegisterConsumerRequest:
     """Opens a consumer's membership. From then on the roles are reversed: the coordinator sends requests down this
     connection and the consumer answers them.
+
+    `Fence` is not in the draft: it makes messages of a coordinator that was replaced recognisable. Without it the
+    bytes are those of the draft.
 
     Source: the consumer coordinator draft for Kafka 0.8, section 7 "On Consumer Startup",
     "RegisterConsumerRequest".
@@ -49,6 +70,43 @@ class RegisterConsumerRequest:
     two thirds.
     """
 
+    fence: list[RegisterConsumerRequestFence] | None = None
+    """An extension of this project, null in the draft: an empty list or one entry, the highest epoch that the
+    consumer knows. It asks the coordinator to send its own.
+    """
+
+
+@dataclass(slots=True, kw_only=True)
+class RegisterConsumerResponsePartition:
+    """The partitions that the thread owns.
+
+    Versions 0 of RegisterConsumerResponse.
+    """
+
+    topic: str = ""
+    """The topic."""
+
+    partition: str = ""
+    """The partition. The string names the broker."""
+
+    offset: int = 0
+    """The offset to start from."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RegisterConsumerResponseOwnership:
+    """What each thread of the consumer owns, where the coordinator rebalances by closing sockets (section 2); null
+    where it sends StartFetcher.
+
+    Versions 0 of RegisterConsumerResponse.
+    """
+
+    consumer_thread_id: str = ""
+    """The consumer thread."""
+
+    assigned_parts: list[RegisterConsumerResponsePartition] = field(default_factory=list)
+    """The partitions that the thread owns."""
+
 
 @dataclass(slots=True, kw_only=True)
 class RegisterConsumerResponse:
@@ -60,6 +118,9 @@ class RegisterConsumerResponse:
     - the consumer id is already taken in the group
     - the session timeout is below the coordinator's minimum
 
+    Section 2, an older passage, has the partitions here but draws no field for them. The field is this project's,
+    in the form that StartFetcherRequest draws.
+
     Source: the consumer coordinator draft for Kafka 0.8, section 7 "On Consumer Startup",
     "RegisterConsumerResponse".
 
@@ -69,4 +130,9 @@ class RegisterConsumerResponse:
     error_code: int = 0
     """0 if the consumer is registered; otherwise its id is a duplicate within the group or its session timeout is
     below the minimum.
+    """
+
+    ownership_info: list[RegisterConsumerResponseOwnership] | None = None
+    """What each thread of the consumer owns, where the coordinator rebalances by closing sockets (section 2); null
+    where it sends StartFetcher.
     """

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 __all__ = [
     "StartFetcherRequest",
     "StartFetcherRequestBroker",
+    "StartFetcherRequestFence",
     "StartFetcherRequestOwnership",
     "StartFetcherRequestPartition",
     "StartFetcherResponse",
@@ -66,9 +67,27 @@ class StartFetcherRequestBroker:
 
 
 @dataclass(slots=True, kw_only=True)
+class StartFetcherRequestFence:
+    """An extension of this project, null in the draft: one entry, the epoch of the coordinator that sends this. Only
+    consumers that register with one get it.
+
+    Versions 0 of StartFetcherRequest.
+    """
+
+    epoch: int = 0
+    """The number of the election that made the coordinator."""
+
+    generation: int = 0
+    """The number of the group's assignment in that epoch, from 1; 0 before the first."""
+
+
+@dataclass(slots=True, kw_only=True)
 class StartFetcherRequest:
     """The second half of a rebalance: what each of the consumer's threads owns from now on, where it starts, and
     which brokers to fetch from. Each num_ field and the list after it are one list with an int16 count.
+
+    `Fence` is not in the draft: it makes messages of a coordinator that was replaced recognisable. Without it the
+    bytes are those of the draft.
 
     Source: the consumer coordinator draft for Kafka 0.8, section 11 "On Consumer Handling Coordinator Request",
     "StartFetcherRequest".
@@ -84,6 +103,11 @@ class StartFetcherRequest:
 
     brokers_info: list[StartFetcherRequestBroker] = field(default_factory=list)
     """The brokers of the cluster, so that the consumer needs no further request for them."""
+
+    fence: list[StartFetcherRequestFence] | None = None
+    """An extension of this project, null in the draft: one entry, the epoch of the coordinator that sends this. Only
+    consumers that register with one get it.
+    """
 
 
 @dataclass(slots=True, kw_only=True)

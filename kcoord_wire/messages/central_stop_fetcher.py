@@ -10,15 +10,34 @@ from dataclasses import dataclass
 
 __all__ = [
     "StopFetcherRequest",
+    "StopFetcherRequestFence",
     "StopFetcherResponse",
     "StopFetcherResponseOffset",
 ]
 
 
 @dataclass(slots=True, kw_only=True)
+class StopFetcherRequestFence:
+    """An extension of this project, null in the draft: one entry, the epoch of the coordinator that sends this. Only
+    consumers that register with one get it.
+
+    Versions 0 of StopFetcherRequest.
+    """
+
+    epoch: int = 0
+    """The number of the election that made the coordinator."""
+
+    generation: int = 0
+    """The number of the group's assignment in that epoch, from 1; 0 before the first."""
+
+
+@dataclass(slots=True, kw_only=True)
 class StopFetcherRequest:
     """The first half of a rebalance: sent by the coordinator to every consumer of the group. The consumer stops
     fetching, empties its queues and answers.
+
+    `Fence` is not in the draft: it makes messages of a coordinator that was replaced recognisable. Without it the
+    bytes are those of the draft.
 
     Source: the consumer coordinator draft for Kafka 0.8, section 11 "On Consumer Handling Coordinator Request",
     "StopFetcherRequest".
@@ -28,6 +47,11 @@ class StopFetcherRequest:
 
     consumer_id: str = ""
     """The consumer that has to stop."""
+
+    fence: list[StopFetcherRequestFence] | None = None
+    """An extension of this project, null in the draft: one entry, the epoch of the coordinator that sends this. Only
+    consumers that register with one get it.
+    """
 
 
 @dataclass(slots=True, kw_only=True)

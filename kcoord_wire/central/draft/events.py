@@ -1,0 +1,292 @@
+"""What goes into the two machines of the 0.8 draft, the coordinator's and the consumer's, and what comes out.
+
+Sources: "the 0.8 consumer-coordinator draft", sections 5 to 11. The messages are those of `schemas/central`.
+
+Laws of both machines:
+
+* ``now`` is milliseconds and never decreases from one call of `handle` to the next.
+* A connection is named by an int that the host never uses twice. After `Disconnected`, or the machine's own `Close`,
+  nothing more comes from it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+from kcoord_wire.machines import Tick
+from kcoord_wire.zookeeper.model import Ask, RegistryEvent
+
+__all__ = [
+    "Assigned",
+    "BrokerAddress",
+    "CentralError",
+    "Close",
+    "Connect",
+    "Connected",
+    "ConsumerEffect",
+    "ConsumerEvent",
+    "ConsumerSettings",
+    "CoordinatorEffect",
+    "CoordinatorEvent",
+    "CoordinatorSettings",
+    "Disconnected",
+    "Ended",
+    "Fence",
+    "FetcherFailed",
+    "FetchersStopped",
+    "Noted",
+    "Partition",
+    "Progress",
+    "RebalanceBy",
+    "Received",
+    "Send",
+    "Shutdown",
+    "StartFetchers",
+    "StopFetchers",
+]
+
+
+class CentralError(enum.IntEnum):
+    """The error codes of the draft's responses. The draft names errors without numbers; where Kafka has an error of the
+    same meaning, it is Kafka's number."""
+
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    NOT_COORDINATOR = 16
+    INVALID_SESSION_TIMEOUT = 26
+    DUPLICATE_CONSUMER_ID = 100
+    INVALID_TOPIC_COUNT = 101
+    STALE_EPOCH = 102
+
+
+class Partition(NamedTuple):
+    """A partition as the draft writes it.
+
+    :ivar topic: its topic
+    :ivar name: ``BROKER-NUMBER``, the broker that has it and its number there, as in 0.7
+    """
+
+    topic: str
+    name: str
+
+
+class BrokerAddress(NamedTuple):
+    """A broker of the cluster."""
+
+    broker_id: int
+    host: str
+    port: int
+
+
+class Fence(NamedTuple):
+    """The extension that makes stale coordinators and fetchers recognisable: tokens are compared, the higher one wins.
+
+    :ivar epoch: of the coordinator; increases with every election
+    :ivar generation: of the group's assignment, counted from 1 by each coordinator
+    """
+
+    epoch: int
+    generation: int
+
+
+# ---- shared by both machines
+
+
+@dataclass(slots=True)
+class Received:
+    """A message has arrived: at the coordinator a request of a consumer or its answer; at the consumer likewise."""
+
+    connection: int
+    message: Any
+
+
+@dataclass(slots=True)
+class Disconnected:
+    """The connection is closed, by the other side or the network. At the consumer also: `Connect` failed."""
+
+    connection: int
+
+
+@dataclass(slots=True)
+class Send:
+    """Send a message on a connection."""
+
+    connection: int
+    message: Any
+
+
+@dataclass(slots=True)
+class Close:
+    """Close a connection; what was sent before is delivered first."""
+
+    connection: int
+
+
+@dataclass(slots=True)
+class Noted:
+    """Something to log: what, and the facts of it.
+
+    :ivar level: of the module `logging`: 20 info, 30 warning, 40 error
+    :ivar what: a short phrase in lower case: ``elected``, ``resigned``, ``consumer registered``, ``consumer failed``,
+        ``rebalance started``, ``rebalance completed``, ``rebalance failed`` ...
+    :ivar facts: names to values that print well: group, consumer, epoch, reason ...
+    """
+
+    level: int
+    what: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+# ---- the coordinator
+
+
+class RebalanceBy(enum.Enum):
+    """How a coordinator makes its consumers change partitions.
+
+    FETCHERS: by StopFetcher and StartFetcher (sections 9 and 11). SOCKETS: the older passage (section 2): it closes the
+    consumers' connections, and RegisterConsumerResponse has the partitions.
+    """
+
+    FETCHERS = "fetchers"
+    SOCKETS = "sockets"
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorSettings:
+    """The options that section 4 gives to brokers. Times are ms.
+
+    :ivar rebalance_handlers: "rebalancing threadpool size": that many groups rebalance at once
+    :ivar min_session_timeout_ms: of consumers
+    :ivar max_ping_retries: so many pings in a row may fail; one more, and the consumer has failed
+    :ivar offset_commit_interval_ms: of the committer
+    :ivar max_rebalance_retries: of one rebalance
+    :ivar rebalance_backoff_ms: before each retry
+    :ivar rebalance_by: see `RebalanceBy`
+    """
+
+    rebalance_handlers: int = 4
+    min_session_timeout_ms: int = 1_000
+    max_ping_retries: int = 1
+    offset_commit_interval_ms: int = 1_000
+    max_rebalance_retries: int = 4
+    rebalance_backoff_ms: int = 2_000
+    rebalance_by: RebalanceBy = RebalanceBy.FETCHERS
+
+
+CoordinatorEvent: TypeAlias = Received | Disconnected | Tick | RegistryEvent
+CoordinatorEffect: TypeAlias = Send | Close | Ask | Noted
+
+
+# ---- the consumer
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSettings:
+    """A consumer's configuration. Times are ms.
+
+    :ivar bootstrap: the brokers to begin with; their ids need not be right
+    :ivar topic_count: what it consumes, as RegisterConsumerRequest writes it (`draft.topic_count`)
+    :ivar auto_offset_reset: ``smallest`` or ``largest``
+    :ivar is_fenced: it sends and compares epochs, the extension; without it the bytes are those of the draft
+    """
+
+    group_id: str
+    consumer_id: str
+    topic_count: str
+    bootstrap: tuple[BrokerAddress, ...]
+    auto_commit: bool = True
+    auto_offset_reset: str = "smallest"
+    session_timeout_ms: int = 6_000
+    reconnect_backoff_ms: int = 500
+    is_fenced: bool = True
+
+
+@dataclass(slots=True)
+class Connected:
+    """`Connect` succeeded."""
+
+    connection: int
+
+
+@dataclass(slots=True)
+class FetchersStopped:
+    """The fetchers have stopped, as `StopFetchers` wanted, and nothing is delivered any more.
+
+    :ivar positions: the next offset to consume, of each partition that was fetched
+    """
+
+    positions: Mapping[Partition, int]
+
+
+@dataclass(slots=True)
+class Progress:
+    """The application has consumed records.
+
+    :ivar positions: the next offset to consume, of the partitions that moved
+    """
+
+    positions: Mapping[Partition, int]
+
+
+@dataclass(slots=True)
+class FetcherFailed:
+    """The fetcher of a partition has stopped by itself: its offset is out of range, or its fence is stale."""
+
+    partition: Partition
+    error: CentralError
+
+
+@dataclass(slots=True)
+class Shutdown:
+    """The application wants to end (section 11, handlePingRequest, step 1)."""
+
+
+@dataclass(slots=True)
+class Connect:
+    """Open a connection to a broker; `Connected` or `Disconnected` follows.
+
+    :ivar connection: the number that the machine has chosen for it
+    """
+
+    connection: int
+    broker: BrokerAddress
+
+
+@dataclass(slots=True)
+class StopFetchers:
+    """Stop all fetchers and empty their queues; `FetchersStopped` follows."""
+
+
+@dataclass(slots=True)
+class StartFetchers:
+    """Start a fetcher for each partition. None runs at that moment.
+
+    :ivar threads: of this consumer, each with its partitions and the offsets to begin with
+    :ivar brokers: of the cluster
+    :ivar fence: to send with each fetch; None without the extension
+    """
+
+    threads: Mapping[str, Mapping[Partition, int]]
+    brokers: Sequence[BrokerAddress]
+    fence: Fence | None = None
+
+
+@dataclass(slots=True)
+class Assigned:
+    """The assignment as the application sees it, after each change; empty when the fetchers have stopped."""
+
+    partitions: frozenset[Partition]
+
+
+@dataclass(slots=True)
+class Ended:
+    """The machine has ended: everything is closed, and no event is wanted any more."""
+
+
+ConsumerEvent: TypeAlias = (
+    Connected | Disconnected | Received | FetchersStopped | Progress | FetcherFailed | Shutdown | Tick
+)
+ConsumerEffect: TypeAlias = Connect | Send | Close | StopFetchers | StartFetchers | Assigned | Noted | Ended
