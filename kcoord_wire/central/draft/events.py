@@ -5,18 +5,28 @@ Sources: "the 0.8 consumer-coordinator draft", sections 5 to 11. The messages ar
 Laws of both machines:
 
 * ``now`` is milliseconds and never decreases from one call of `handle` to the next.
-* A connection is named by an int that the host never uses twice. After `Disconnected`, or the machine's own `Close`,
-  nothing more comes from it.
+* Connections are those of `kcoord_wire.machines`. On one, either side sends requests: RegisterConsumer is the
+  consumer's, all others are the coordinator's.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
-from kcoord_wire.machines import Tick
+from kcoord_wire.machines import (
+    BrokerAddress,
+    Close,
+    Connect,
+    Connected,
+    Disconnected,
+    Noted,
+    Received,
+    Send,
+    Tick,
+)
 from kcoord_wire.zookeeper.model import Ask, RegistryEvent
 
 __all__ = [
@@ -73,14 +83,6 @@ class Partition(NamedTuple):
     name: str
 
 
-class BrokerAddress(NamedTuple):
-    """A broker of the cluster."""
-
-    broker_id: int
-    host: str
-    port: int
-
-
 class Fence(NamedTuple):
     """The extension that makes stale coordinators and fetchers recognisable: tokens are compared, the higher one wins.
 
@@ -90,54 +92,6 @@ class Fence(NamedTuple):
 
     epoch: int
     generation: int
-
-
-# ---- shared by both machines
-
-
-@dataclass(slots=True)
-class Received:
-    """A message has arrived: at the coordinator a request of a consumer or its answer; at the consumer likewise."""
-
-    connection: int
-    message: Any
-
-
-@dataclass(slots=True)
-class Disconnected:
-    """The connection is closed, by the other side or the network. At the consumer also: `Connect` failed."""
-
-    connection: int
-
-
-@dataclass(slots=True)
-class Send:
-    """Send a message on a connection."""
-
-    connection: int
-    message: Any
-
-
-@dataclass(slots=True)
-class Close:
-    """Close a connection; what was sent before is delivered first."""
-
-    connection: int
-
-
-@dataclass(slots=True)
-class Noted:
-    """Something to log: what, and the facts of it.
-
-    :ivar level: of the module `logging`: 20 info, 30 warning, 40 error
-    :ivar what: a short phrase in lower case: ``elected``, ``resigned``, ``consumer registered``, ``consumer failed``,
-        ``rebalance started``, ``rebalance completed``, ``rebalance failed`` ...
-    :ivar facts: names to values that print well: group, consumer, epoch, reason ...
-    """
-
-    level: int
-    what: str
-    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 # ---- the coordinator
@@ -205,13 +159,6 @@ class ConsumerSettings:
 
 
 @dataclass(slots=True)
-class Connected:
-    """`Connect` succeeded."""
-
-    connection: int
-
-
-@dataclass(slots=True)
 class FetchersStopped:
     """The fetchers have stopped, as `StopFetchers` wanted, and nothing is delivered any more.
 
@@ -242,17 +189,6 @@ class FetcherFailed:
 @dataclass(slots=True)
 class Shutdown:
     """The application wants to end (section 11, handlePingRequest, step 1)."""
-
-
-@dataclass(slots=True)
-class Connect:
-    """Open a connection to a broker; `Connected` or `Disconnected` follows.
-
-    :ivar connection: the number that the machine has chosen for it
-    """
-
-    connection: int
-    broker: BrokerAddress
 
 
 @dataclass(slots=True)

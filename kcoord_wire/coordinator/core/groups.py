@@ -30,8 +30,8 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from kcoord_wire.coordinator.core import events
-from kcoord_wire.coordinator.core.timers import Timer
 from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.timers import Timer
 
 __all__ = [
     "CONSUMER",

@@ -46,8 +46,8 @@ from kcoord_wire.coordinator.core.groups import (
     TopicNames,
 )
 from kcoord_wire.coordinator.core.log_records import group_record, replay
-from kcoord_wire.coordinator.core.timers import Timers
 from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.timers import Timers
 
 __all__ = ["GroupMachine"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from kcoord_wire.coordinator.core.timers import Timers
+from kcoord_wire.timers import Timers
 
 
 def test_late_timers_run_in_the_order_of_their_deadlines() -> None:
