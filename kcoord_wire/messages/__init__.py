@@ -294,6 +294,11 @@ if TYPE_CHECKING:
     from kcoord_wire.messages.response_header import (
         ResponseHeader,
     )
+    from kcoord_wire.messages.rewrite_join_group import (
+        RewriteJoinGroupRequest,
+        RewriteJoinGroupResponse,
+        RewriteJoinGroupResponseAssignedTopic,
+    )
     from kcoord_wire.messages.sasl_authenticate import (
         SaslAuthenticateRequest,
         SaslAuthenticateResponse,
@@ -502,6 +507,9 @@ __all__ = [
     "ReleasingPartition",
     "RequestHeader",
     "ResponseHeader",
+    "RewriteJoinGroupRequest",
+    "RewriteJoinGroupResponse",
+    "RewriteJoinGroupResponseAssignedTopic",
     "SaslAuthenticateRequest",
     "SaslAuthenticateResponse",
     "SaslHandshakeRequest",
@@ -707,6 +715,9 @@ _MODULES = {
     "ReleasingPartition": "marshal_releasing_partition",
     "RequestHeader": "request_header",
     "ResponseHeader": "response_header",
+    "RewriteJoinGroupRequest": "rewrite_join_group",
+    "RewriteJoinGroupResponse": "rewrite_join_group",
+    "RewriteJoinGroupResponseAssignedTopic": "rewrite_join_group",
     "SaslAuthenticateRequest": "sasl_authenticate",
     "SaslAuthenticateResponse": "sasl_authenticate",
     "SaslHandshakeRequest": "sasl_handshake",

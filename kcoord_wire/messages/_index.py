@@ -103,6 +103,8 @@ INDEX: tuple[tuple[str, str, str, int | None, str, str, tuple[int, int], tuple[i
     ("ProposalConsumerState", "proposal/ProposalConsumerState.json", "data", None, "proposal", "kafka", (0, 0), (1, 0)),
     ("ProposalConsumerSubscription", "proposal/ProposalConsumerSubscription.json", "data", None, "proposal", "kafka", (0, 0), (1, 0)),
     ("ProposalSubscriptionHash", "proposal/ProposalSubscriptionHash.json", "data", None, "proposal", "kafka", (0, 0), (1, 0)),
+    ("RewriteJoinGroupRequest", "rewrite/RewriteJoinGroupRequest.json", "request", 11, "rewrite", "kafka", (0, 0), (1, 0)),
+    ("RewriteJoinGroupResponse", "rewrite/RewriteJoinGroupResponse.json", "response", 11, "rewrite", "kafka", (0, 0), (1, 0)),
     ("SingleAssignorJoinGroupRequest", "proposal/SingleAssignorJoinGroupRequest.json", "request", 11, "single-assignor", "kafka", (0, 0), (1, 0)),
     ("SingleAssignorJoinGroupResponse", "proposal/SingleAssignorJoinGroupResponse.json", "response", 11, "single-assignor", "kafka", (0, 0), (1, 0)),
     ("SingleAssignorAssignment", "proposal/SingleAssignorAssignment.json", "data", None, "single-assignor", "kafka", (0, 0), (1, 0)),
