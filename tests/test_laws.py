@@ -47,7 +47,7 @@ MAY_IMPORT = {
     "zookeeper": {"machines"} | DATA,
     "central.draft": {"machines", "timers", "zookeeper"} | PROTOCOL,
     "central.rewrite": {"machines", "timers", "zookeeper"} | PROTOCOL,
-    "central": {"central.draft", "central.rewrite", "machines", "zookeeper", "background", "net"} | PROTOCOL,
+    "central": {"central.draft", "central.rewrite", "machines", "zookeeper", "background", "fields", "net"} | PROTOCOL,
     "simulation": {"disk", "machines", "zookeeper"} | DATA,
     "simulation.proposal": {"simulation", "simulation.group", "machines", "coordinator.core"} | PROTOCOL,
     "simulation.virtual_loop": {"simulation"} | DATA,
@@ -111,6 +111,8 @@ TESTED_IN = {
     # A thread or a socket around the coordinator, which these tests start and stop as a whole.
     "background": "coordinator/test_coordinator.py",
     "coordinator.server": "coordinator/test_coordinator.py",
+    # The bytes and bounds of a connection, which its server's tests send over sockets.
+    "central.connection": "central/test_server.py",
     # What the relays of a proxy share; each relay test builds one and reads its counters.
     "recorder.context": "recorder/test_relay.py",
     # One side of a pair that is tested in both directions.

@@ -1,0 +1,296 @@
+"""A broker of the draft on sockets: one event loop, and the pure machines that it runs.
+
+The server cuts and decodes what peers send (`connection`, `wire`), passes it to the coordinator's machine, and executes
+the effects: messages, closed connections, requests to ZooKeeper, log lines. Fetches go to the topics directly.
+
+Laws:
+
+* A machine sees the events of one connection in their order, and after its own `Close` none. `now` is monotonic.
+* One timer runs at most, at the earliest deadline of any machine.
+* An answer that was not asked for, bytes that are no message, a peer that exceeds its `Limits`: that connection is
+  closed with a log line that says why, no other is disturbed, and a peer cannot fill the log (`LogLimiter`).
+* An error of a machine costs the peer whose message caused it its connection. One that no peer caused ends the server:
+  a coordinator that is out of order must not keep its node in ZooKeeper.
+
+Source: "the 0.8 consumer-coordinator draft", sections 5 to 11.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from kcoord_wire import messages as m
+from kcoord_wire.central.connection import Connection, Limits
+from kcoord_wire.central.draft.events import CentralError
+from kcoord_wire.central.wire import ASKED_BY_COORDINATOR, decode_to_broker, draft_frame
+from kcoord_wire.errors import DecodeError, EncodeError
+from kcoord_wire.fields import printable
+from kcoord_wire.machines import Close, Disconnected, Machine, Noted, Received, Send, Tick
+from kcoord_wire.net import LogLimiter
+from kcoord_wire.zookeeper.model import Ask, Registry, RegistryEvent, Replied
+
+__all__ = ["Fetch", "Server", "log_note", "monotonic_ms"]
+
+Fetch = Callable[[m.CentralFetchRequest], m.CentralFetchResponse]
+"""Answers a fetch; it returns at once."""
+
+BACKLOG: Final = 1024
+SPARE_FILES: Final = 64  # open files left for ZooKeeper and the log
+SWEEPS: Final = 8  # in the shortest of the time limits, so that it is exceeded by an eighth at most
+CLOSING_SECONDS: Final = 0.01  # between two looks at whether the connections have closed
+
+_ANSWERS: Final = (m.PingResponse, m.StopFetcherResponse, m.StartFetcherResponse)
+
+_log = logging.getLogger("kcoord_wire.central")
+_log.addHandler(logging.NullHandler())  # silent unless logging is configured
+
+
+def monotonic_ms() -> int:
+    """Return the milliseconds of a clock that never goes back."""
+    return time.monotonic_ns() // 1_000_000
+
+
+def log_note(note: Noted) -> None:
+    """Write what a machine has noted to the log: the phrase, then its facts as ``name=value``.
+
+    The record has them as attributes `what` and `facts`, for other forms.
+    """
+    facts = "".join(f" {name}={printable(str(value))}" for name, value in note.facts.items())
+    _log.log(note.level, "%s%s", note.what, facts, extra={"what": note.what, "facts": dict(note.facts)})
+
+
+class Server:
+    """The connections of one broker, in the event loop that runs where this is made.
+
+    :param machine: of the coordinator; gets what peers send, and ZooKeeper's events
+    :param others: machines that get ZooKeeper's events alone
+    :param fetch: see `Fetch`
+    :ivar registry: executes the machines' asks; to be set before an event is delivered
+    :ivar failed: done when a machine has raised an error that no peer caused, with that error
+    :ivar connections: those that are open, by number
+    :ivar dropped: number of connections that the server has closed for a fault of the peer
+    """
+
+    registry: Registry
+
+    def __init__(
+        self, machine: Machine, fetch: Fetch, *, others: Sequence[Machine] = (), limits: Limits | None = None
+    ) -> None:
+        self.limits = limits or Limits()
+        self.connections: dict[int, Connection] = {}
+        self.dropped = 0
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._machine = machine
+        self._machines = (*others, machine)
+        self._fetch = fetch
+        self._most = self.limits.max_connections
+        self._per_host: Counter[str] = Counter()
+        self._closing: set[Connection] = set()
+        self._last_number = self._last_token = 0
+        self._asked: dict[int, tuple[Machine, int]] = {}
+        self._loop = asyncio.get_running_loop()
+        self._listener: asyncio.Server | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0
+        self._settles = False
+        self._refusals = LogLimiter()
+        self._warnings = LogLimiter()
+
+    # ---- life
+
+    async def listen(self, host: str, port: int) -> int:
+        """Open the socket, and return the port.
+
+        :raises OSError: the port is taken, or the host is not an address of this machine
+        """
+        self._listener = await self._loop.create_server(self._accept, host, port, backlog=BACKLOG)
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._most = min(self.limits.max_connections, max(files - SPARE_FILES, SPARE_FILES))
+        limits = self.limits
+        self._sweep(min(limits.frame_ms, limits.unread_ms, limits.idle_ms) / 1000 / SWEEPS)
+        chosen: int = self._listener.sockets[0].getsockname()[1]
+        return chosen
+
+    async def close(self, grace_ms: int = 1_000) -> None:
+        """Close the connections, in order and after `grace_ms` at once; the machines see no further event."""
+        self._machines = ()
+        for timer in (self._sweeper, self._timer):
+            if timer is not None:
+                timer.cancel()
+        if self._listener is not None:
+            self._listener.close()
+        for connection in list(self.connections.values()):
+            self._end(connection)
+        until = time.monotonic() + grace_ms / 1000
+        while self._closing and time.monotonic() < until:
+            await asyncio.sleep(CLOSING_SECONDS)
+        for connection in list(self._closing):
+            connection.abort()
+        while self._closing:  # until their sockets are closed: a restart needs the port
+            await asyncio.sleep(CLOSING_SECONDS)
+
+    # ---- events from outside
+
+    def deliver(self, event: RegistryEvent) -> None:
+        """Pass an event of ZooKeeper to the machine that it is for; news of the session and of watches to all."""
+        if isinstance(event, Replied):
+            asked = self._asked.pop(event.token, None)
+            if asked is not None:
+                self._run(asked[0], replace(event, token=asked[1]))
+            return
+        for machine in self._machines:
+            self._run(machine, event)
+
+    def opened(self, connection: Connection) -> None:
+        """Count a connection whose peer has connected."""
+        self.connections[connection.number] = connection
+        self._per_host[connection.host] += 1
+        if len(self.connections) + len(self._closing) > self._most:
+            self._drop(connection, f"{len(self.connections)} connections are open")
+        elif self._per_host[connection.host] > self.limits.max_connections_per_host:
+            self._drop(connection, f"{self._per_host[connection.host]} connections of its host are open")
+
+    def lost(self, connection: Connection) -> None:
+        """Forget a connection that has ended."""
+        self._per_host[connection.host] -= 1
+        if not self._per_host[connection.host]:
+            del self._per_host[connection.host]
+        self._closing.discard(connection)
+        if self.connections.pop(connection.number, None) is not None and self._machines:
+            self._run(self._machine, Disconnected(connection.number))
+
+    def receive(self, connection: Connection, body: bytes) -> None:
+        """Decode a frame, and pass it on."""
+        try:
+            message = decode_to_broker(body)
+            if isinstance(message, m.CentralFetchRequest):
+                self._send(connection, self._fetch(message))
+                return
+        except DecodeError as error:
+            self.refuse(connection, error)
+            return
+        except Exception:
+            self._blame(connection)
+            return
+        if isinstance(message, _ANSWERS):
+            if not connection.unanswered:
+                self.refuse(connection, f"a {type(message).__name__} that was not asked for")
+                return
+            connection.unanswered -= 1
+        self._run(self._machine, Received(connection.number, message), connection)
+
+    def refuse(self, connection: Connection, error: object) -> None:
+        """Close a connection for a fault of its peer; the machine hears that it has ended."""
+        self._drop(connection, str(error))
+
+    # ---- the machines
+
+    def _run(self, machine: Machine, event: Any, cause: Connection | None = None) -> None:
+        if self.failed.done():
+            return
+        try:
+            effects = machine.handle(event, monotonic_ms())
+        except Exception as error:
+            if cause is None:
+                self.failed.set_exception(error)
+                return
+            self._blame(cause)
+            return
+        for effect in effects:
+            self._execute(machine, effect, cause)
+        if not self._settles:
+            self._settles = True
+            self._loop.call_soon(self._settle)
+
+    def _execute(self, machine: Machine, effect: Any, cause: Connection | None) -> None:
+        if isinstance(effect, Send):
+            connection = self.connections.get(effect.connection)
+            if connection is not None:
+                self._send(connection, effect.message)
+        elif isinstance(effect, Ask):
+            self._last_token += 1
+            self._asked[self._last_token] = machine, effect.token
+            self.registry.ask(Ask(self._last_token, effect.request))
+        elif isinstance(effect, Noted):
+            if cause is None or effect.level < logging.WARNING or self._warnings.allows_line():
+                log_note(effect)
+        elif isinstance(effect, Close):
+            connection = self.connections.get(effect.connection)
+            if connection is not None:
+                self._end(connection)
+
+    def _send(self, connection: Connection, message: Any) -> None:
+        try:
+            frame = draft_frame(message)
+        except EncodeError as error:
+            self._drop(connection, f"what it has to be sent does not fit into a message: {error}")
+            return
+        if isinstance(message, ASKED_BY_COORDINATOR):
+            connection.unanswered += 1
+        elif isinstance(message, m.RegisterConsumerResponse) and message.error_code == CentralError.NONE:
+            connection.is_registered = True
+        connection.send(frame)
+
+    def _settle(self) -> None:
+        """Set the timer, once for all events that the loop receives in one iteration."""
+        self._settles = False
+        deadlines = (machine.deadline for machine in self._machines)
+        due = min((deadline for deadline in deadlines if deadline is not None), default=None)
+        if due is None or (self._timer is not None and self._timer_at <= due):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = due
+        self._timer = self._loop.call_later(max(0, due - monotonic_ms()) / 1000, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        now = monotonic_ms()
+        for machine in self._machines:
+            if machine.deadline is not None and machine.deadline <= now:
+                self._run(machine, Tick())
+        if not self._settles:
+            self._settle()
+
+    def _blame(self, connection: Connection) -> None:
+        """Close the connection whose message has raised the exception that is being handled."""
+        _log.exception("a message of %s has failed", connection.host)
+        self._drop(connection, "its message has failed")
+
+    # ---- connections
+
+    def _accept(self) -> Connection:
+        self._last_number += 1
+        return Connection(self, self._last_number)
+
+    def _end(self, connection: Connection) -> None:
+        """Close a connection for the machine: it hears no more of it."""
+        if self.connections.pop(connection.number, None) is not None:
+            self._closing.add(connection)
+            connection.close()
+
+    def _drop(self, connection: Connection, reason: str) -> None:
+        """Close a connection for a fault of its peer."""
+        self.dropped += 1
+        if self._refusals.allows_line():
+            text = printable(reason)
+            facts = {"peer": connection.host, "reason": text}
+            _log.warning("connection closed peer=%s reason=%s", connection.host, text, extra={"facts": facts})
+        connection.abort()
+
+    def _sweep(self, interval: float) -> None:
+        now = time.monotonic()
+        for connection in [*self.connections.values(), *self._closing]:
+            why = connection.overdue(now)
+            if why is not None:
+                self._drop(connection, why)
+        self._sweeper = self._loop.call_later(interval, partial(self._sweep, interval))

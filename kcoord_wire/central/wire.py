@@ -1,0 +1,65 @@
+"""What the draft's two sides send each other, as frames.
+
+Laws:
+
+* A frame is an int32 size and a body. A body begins with its type id, but for the answers to ClusterMetadata,
+  RegisterConsumer and Fetch, which the draft draws without one: the side that asked has one such request outstanding.
+* The roles are reversed after RegisterConsumer, so one connection carries requests and answers in one direction. A type
+  id says which: no type is asked by both sides.
+
+Source: "the 0.8 consumer-coordinator draft", sections 7 and 11.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import kcoord_wire as kw
+from kcoord_wire import messages as m
+
+__all__ = ["ASKED_BY_COORDINATOR", "TO_BROKER", "decode_to_broker", "draft_frame"]
+
+TO_BROKER: Final[dict[int, type]] = {
+    1: m.CentralFetchRequest,
+    5: m.ClusterMetadataRequest,
+    6: m.RegisterConsumerRequest,
+    7: m.PingResponse,
+    8: m.StopFetcherResponse,
+    9: m.StartFetcherResponse,
+}
+"""What a broker receives, by type id."""
+
+ASKED_BY_COORDINATOR: Final = (m.PingRequest, m.StopFetcherRequest, m.StartFetcherRequest)
+"""The requests that a registered consumer answers."""
+
+_TYPE_ID_BYTES: Final = 2
+
+
+def decode_to_broker(body: bytes) -> Any:
+    """Return the request or the answer that a broker has received.
+
+    :param body: a frame without its size
+    :raises DecodeError: the type id is not one of `TO_BROKER`, or the bytes are not such a message
+    """
+    if len(body) < _TYPE_ID_BYTES:
+        raise kw.DecodeError("truncated", 0, "TypeIdHeader.request_type_id", "2 bytes of type id are needed")
+    type_id = int.from_bytes(body[:_TYPE_ID_BYTES], "big")
+    cls = TO_BROKER.get(type_id)
+    if cls is None:
+        raise kw.DecodeError("api", 0, "TypeIdHeader.request_type_id", f"{type_id} is no type id that a broker serves")
+    message, end = kw.registry.by_class(cls).decode_prefix(body, 0, offset=_TYPE_ID_BYTES)
+    if end != len(body):
+        raise kw.DecodeError("trailing", end, cls.__name__, f"{len(body) - end} bytes are left after the message")
+    return message
+
+
+def draft_frame(message: Any) -> bytes:
+    """Return the frame of any message of the draft.
+
+    :raises EncodeError: a value does not fit into its field
+    """
+    codec = kw.registry.by_class(type(message))
+    body = codec.encode(message, 0)
+    if codec.header == "typeId" and codec.api_key is not None:
+        body = codec.api_key.to_bytes(_TYPE_ID_BYTES, "big") + body
+    return kw.frame(body)
