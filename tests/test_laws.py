@@ -78,6 +78,8 @@ STATE_MACHINES = (
     "simulation.proposal.all_members",
     "simulation.proposal.subscription_hash",
     "simulation.proposal.single_assignor",
+    "zookeeper.memory",
+    "zookeeper.memory_registry",
 )
 # A foreign library, and the room that alone may import it.
 ONLY_IN = {"pyspark": {"spark"}, "dpkt": {"capture"}, "construct": {"schema", "codec"}, "altair": {"report.page"}}

@@ -29,6 +29,7 @@ __all__ = [
     "Check",
     "Create",
     "Delete",
+    "Deliver",
     "Fired",
     "Multi",
     "Node",

@@ -1,0 +1,115 @@
+"""The server in memory: the tree with its versions, sessions that expire, and watches of connections."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kcoord_wire.zookeeper.memory import Closed, MemoryConnection, MemoryZooKeeper, OpenSession, Ping, SessionOpened
+from kcoord_wire.zookeeper.model import (
+    Ask,
+    Check,
+    Create,
+    Delete,
+    Fired,
+    Multi,
+    Node,
+    Outcome,
+    Read,
+    ReadChildren,
+    Replied,
+    Request,
+    SetData,
+)
+
+
+class Client:
+    """A connection and what has come over it."""
+
+    def __init__(
+        self, zookeeper: MemoryZooKeeper, session_id: int = 0, *, now: int = 0, timeout_ms: int = 6_000
+    ) -> None:
+        self.seen: list[Any] = []
+        self.connection = MemoryConnection(zookeeper, self.seen.append)
+        self.connection.receive(OpenSession(session_id, timeout_ms), now)
+        self.session_id = self.seen.pop().session_id
+
+    def ask(self, request: Request, now: int = 0) -> Replied:
+        self.connection.receive(Ask(1, request), now)
+        return self.seen.pop()
+
+
+def test_a_multi_that_fails_changes_and_fires_nothing() -> None:
+    zookeeper = MemoryZooKeeper()
+    zookeeper.write(Create("/epoch", b"7"), Create("/old"))
+    watching, writing = Client(zookeeper), Client(zookeeper)
+    for path in ("/epoch", "/old", "/new"):
+        watching.ask(Read(path, watch=True))
+    watching.ask(ReadChildren("/", watch=True))
+    writes = (Create("/new"), Delete("/old"), SetData("/epoch", b"8"), Check("/epoch", 0))
+    assert writing.ask(Multi(writes)) == Replied(1, Outcome.BAD_VERSION, failed=3)
+    assert (zookeeper.names("/"), zookeeper.node("/epoch")) == (("epoch", "old"), Node(b"7", 0))
+    assert watching.seen == []
+    assert writing.ask(Multi(writes[:3])) == Replied(1)
+    assert (zookeeper.names("/"), zookeeper.node("/epoch")) == (("epoch", "new"), Node(b"8", 1))
+    assert set(watching.seen) == {Fired("/epoch"), Fired("/old"), Fired("/new"), Fired("/", of_children=True)}
+    assert len(watching.seen) == 4
+
+
+def test_a_multi_sees_its_own_writes() -> None:
+    zookeeper = MemoryZooKeeper()
+    client = Client(zookeeper)
+    assert client.ask(
+        Multi((Create("/a"), Create("/a/b"), Check("/a", 0), SetData("/a", b"x"), Check("/a", 1)))
+    ) == Replied(1)
+    assert client.ask(Multi((Delete("/a/b"), Delete("/a"), Create("/a/b")))) == Replied(1, Outcome.NO_NODE, failed=2)
+    assert (zookeeper.names("/a"), zookeeper.node("/a")) == (("b",), Node(b"x", 1))
+
+
+def test_a_silent_session_expires_with_its_ephemerals() -> None:
+    zookeeper = MemoryZooKeeper()
+    silent, pinging = Client(zookeeper, timeout_ms=3_000), Client(zookeeper, timeout_ms=3_000)
+    silent.ask(Create("/mine", is_ephemeral=True))
+    pinging.ask(Read("/mine", watch=True))
+    assert zookeeper.node("/mine") == Node(b"", 0, silent.session_id)
+    pinging.connection.receive(Ping(), 2_000)
+    assert (pinging.seen.pop(), zookeeper.deadline) == (Ping(), 3_000)
+    zookeeper.advance(2_999)
+    assert zookeeper.node("/mine") is not None
+    zookeeper.advance(3_000)
+    assert (zookeeper.node("/mine"), pinging.seen, silent.seen) == (None, [Fired("/mine")], [Closed()])
+    assert zookeeper.sessions == {pinging.session_id}
+    assert Client(zookeeper, silent.session_id, now=3_001).session_id == 0
+
+
+def test_a_session_goes_on_over_another_connection() -> None:
+    zookeeper = MemoryZooKeeper()
+    first = Client(zookeeper)
+    first.ask(Create("/mine", is_ephemeral=True))
+    first.ask(Read("/mine", watch=True))
+    second = Client(zookeeper, first.session_id, now=5_000)
+    assert (second.session_id, first.seen) == (first.session_id, [Closed()])
+    first.connection.receive(Ask(2, Delete("/mine")), 5_000)
+    assert (zookeeper.node("/mine"), first.seen) == (Node(b"", 0, first.session_id), [Closed()])
+    second.ask(SetData("/mine", b"x"), 5_000)
+    assert second.seen == [], "the watch was the first connection's"
+    assert zookeeper.deadline == 11_000
+
+
+def test_a_request_of_an_expired_session_closes_its_connection() -> None:
+    zookeeper = MemoryZooKeeper()
+    client = Client(zookeeper, timeout_ms=3_000)
+    client.connection.receive(Ask(1, Create("/late")), 3_000)
+    assert (client.seen, zookeeper.names("/")) == ([Closed()], ())
+
+
+def test_an_unknown_session_is_not_opened() -> None:
+    seen: list[Any] = []
+    connection = MemoryConnection(MemoryZooKeeper(), seen.append)
+    connection.receive(OpenSession(77, 6_000), 0)
+    assert seen == [SessionOpened(0, 0)]
+
+
+def test_an_ephemeral_has_no_children() -> None:
+    client = Client(MemoryZooKeeper())
+    client.ask(Create("/mine", is_ephemeral=True))
+    assert client.ask(Create("/mine/child")).outcome is Outcome.OTHER
