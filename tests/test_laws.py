@@ -44,7 +44,7 @@ MAY_IMPORT = {
     "coordinator": {"coordinator.core", "coordinator.log", "coordinator.topics", "background", "disk", "net"}
     | PROTOCOL,
     "consumer": {"machines", "net", "records"} | PROTOCOL,
-    "zookeeper": {"machines"} | DATA,
+    "zookeeper": {"machines", "timers"} | DATA,
     "central.draft": {"machines", "timers", "zookeeper"} | PROTOCOL,
     "central.rewrite": {"machines", "timers", "zookeeper"} | PROTOCOL,
     "central": {"central.draft", "central.rewrite", "machines", "zookeeper", "background", "fields", "net"} | PROTOCOL,
@@ -75,6 +75,8 @@ STATE_MACHINES = (
     "coordinator.fault_injection",
     "coordinator.permissions",
     "consumer.machine",
+    "zookeeper.leadership",
+    "zookeeper.brokers",
     "simulation.proposal.all_members",
     "simulation.proposal.subscription_hash",
     "simulation.proposal.single_assignor",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kcoord_wire.zookeeper.model import Ask, Outcome, Read, Replied
-from kcoord_wire.zookeeper.procedures import Procedure, Procedures, RegistryError, Sleep, Until
+from kcoord_wire.zookeeper.procedures import Gate, Opened, Procedure, Procedures, RegistryError, Sleep, Until
 
 
 class Machine:
@@ -15,6 +15,7 @@ class Machine:
         self.effects: list[Any] = []
         self.seen: list[Any] = []
         self.is_open = False
+        self.gate = Gate()
         self.procedures = Procedures(self.effects.append)
 
     def read(self) -> Procedure:
@@ -28,6 +29,16 @@ class Machine:
             self.seen.append((yield Until(lambda: self.is_open, within_ms)))
         finally:
             self.seen.append("ended")
+
+    def read_all(self, *paths: str) -> Procedure:
+        try:
+            self.seen.append((yield [Read(path) for path in paths]))
+        except RegistryError as error:
+            self.seen.append(error.request)
+
+    def pass_gate(self, within_ms: int | None) -> Procedure:
+        self.seen.append((yield Opened(self.gate, within_ms)))
+        yield Opened(Gate())
 
     def sleep_twice(self) -> Procedure:
         yield Sleep(100)
@@ -84,3 +95,42 @@ def test_a_cancelled_procedure_ends_where_it_waits() -> None:
     assert not machine.procedures.is_running(reading)
     machine.procedures.replied(Replied(1, value="late"), 5)
     assert machine.seen == ["ended"]
+
+
+def test_requests_of_a_list_are_under_way_together() -> None:
+    machine = Machine()
+    machine.procedures.start(machine.read_all("/a", "/b"), 0)
+    assert machine.effects == [Ask(1, Read("/a")), Ask(2, Read("/b"))]
+    machine.procedures.replied(Replied(2, value="b"), 1)
+    assert machine.seen == []
+    machine.procedures.replied(Replied(1, value="a"), 1)
+    assert machine.seen == [["a", "b"]]
+
+
+def test_the_first_failure_of_a_list_is_raised() -> None:
+    machine = Machine()
+    machine.procedures.start(machine.read_all("/a", "/b"), 0)
+    machine.procedures.replied(Replied(2, Outcome.NO_AUTH), 1)
+    machine.procedures.replied(Replied(1, value="a"), 1)
+    assert machine.seen == [Read("/b")]
+
+
+def test_an_empty_list_does_not_wait() -> None:
+    machine = Machine()
+    machine.procedures.start(machine.read_all(), 0)
+    assert machine.seen == [[]]
+
+
+@pytest.mark.parametrize("opens_at", [0, 10, 200, 300])
+def test_a_gate_is_waited_for_so_long(opens_at: int) -> None:
+    machine = Machine()
+    if opens_at == 0:
+        machine.gate.open()
+    procedure = machine.procedures.start(machine.pass_gate(200), 0)
+    for now in (0, 10, 200, 300):
+        if now == opens_at:
+            machine.gate.open()
+        machine.procedures.advance(now)
+        assert machine.seen == ([opens_at <= now] if now >= min(opens_at, 200) else [])
+    assert machine.procedures.is_running(procedure)
+    assert machine.procedures.deadline is None
