@@ -77,6 +77,7 @@ STATE_MACHINES = (
     "consumer.machine",
     "zookeeper.leadership",
     "zookeeper.brokers",
+    "central.draft.consumer",
     "simulation.proposal.all_members",
     "simulation.proposal.subscription_hash",
     "simulation.proposal.single_assignor",
