@@ -102,12 +102,22 @@ class Network(ABC, Generic[ConnectionT]):
         """A message has reached the process."""
 
     @abstractmethod
-    def disconnected(self, process: Process) -> None:
+    def disconnected(self, connection: ConnectionT) -> None:
         """The process has noticed that its connection was reset."""
 
     @abstractmethod
     def closing(self, connection: ConnectionT) -> None:
         """Called before an open connection is closed or reset."""
+
+    # ---- for protocols whose processes have several connections at a time
+
+    def is_held(self, connection: ConnectionT) -> bool:
+        """Return whether the process still has its end of a connection."""
+        return connection.process.connection is connection
+
+    def release(self, connection: ConnectionT) -> None:
+        """The process has its end of a connection no longer."""
+        connection.process.connection = None
 
     # ---- addresses
 
@@ -152,8 +162,7 @@ class Network(ABC, Generic[ConnectionT]):
         return True
 
     def _reach_process(self, connection: ConnectionT, *message: Any) -> None:
-        process = connection.process
-        if process.connection is connection and process.is_alive:
+        if self.is_held(connection) and connection.process.is_alive:
             self.returned(connection, *message)
 
     def _draw_latency(self, connection: ConnectionT) -> int:
@@ -191,10 +200,9 @@ class Network(ABC, Generic[ConnectionT]):
         self._clock.at(notices_at, self._notice_reset, connection)
 
     def _notice_reset(self, connection: ConnectionT) -> None:
-        process = connection.process
-        if process.connection is connection:
-            process.connection = None
-            self.disconnected(process)
+        if self.is_held(connection):
+            self.release(connection)
+            self.disconnected(connection)
 
     def server_crashed(self, connections: Iterable[ConnectionT]) -> None:
         """Reset the connections that led to a server; those of processes that are cut off turn out broken later."""

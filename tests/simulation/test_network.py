@@ -50,7 +50,7 @@ class RecordingNetwork(Network[Connection]):
     def returned(self, connection: Connection, *message: Any) -> None:
         self.seen.append((self._clock.now, "returned", *message))
 
-    def disconnected(self, process: Process) -> None:
+    def disconnected(self, connection: Connection) -> None:
         self.seen.append((self._clock.now, "disconnected"))
 
     def closing(self, connection: Connection) -> None:
@@ -150,3 +150,37 @@ def test_a_closed_connection_delivers_nothing() -> None:
     world.network.close(world.connection)
     world.clock.run(20)
     assert world.what() == [("closing",)]
+
+
+class ManyConnections(RecordingNetwork):
+    """Its processes keep each connection until it is reset."""
+
+    def __init__(self, clock: VirtualClock, latency_ms: tuple[int, int]) -> None:
+        super().__init__(clock, latency_ms)
+        self.released: set[str] = set()
+
+    def is_held(self, connection: Connection) -> bool:
+        return connection.name not in self.released
+
+    def release(self, connection: Connection) -> None:
+        self.released.add(connection.name)
+
+    def returned(self, connection: Connection, *message: Any) -> None:
+        self.seen.append((connection.name[-2:], *message))
+
+    def disconnected(self, connection: Connection) -> None:
+        self.seen.append((connection.name[-2:], "disconnected"))
+
+
+def test_a_process_may_have_several_connections() -> None:
+    world = World()
+    world.network = ManyConnections(world.clock, (10, 10))
+    one, other = world.connect(), world.connect()
+    for connection in (one, other):
+        world.network.send_to_process(connection, "a")
+    world.network.reset(one)
+    world.clock.run(20)
+    assert world.network.seen[1:] == [("#1", "a"), ("#2", "a"), ("#1", "disconnected")]
+    world.network.send_to_process(other, "b")
+    world.clock.run(20)
+    assert world.network.seen[-1] == ("#2", "b")

@@ -28,7 +28,6 @@ from kcoord_wire.simulation.network import Connection, Network
 
 if TYPE_CHECKING:
     from kcoord_wire.simulation.group.members import MemberProcess
-    from kcoord_wire.simulation.processes import Process
 
 __all__ = ["MemberConnection", "Tap", "Wire"]
 
@@ -324,9 +323,9 @@ class Wire(Network[MemberConnection]):
 
     # ---- the ends of connections
 
-    def disconnected(self, process: Process) -> None:
+    def disconnected(self, connection: MemberConnection) -> None:
         """The member's connection was reset."""
-        process.deliver(_DISCONNECTED)
+        connection.process.deliver(_DISCONNECTED)
 
     def _coordinator_crashed(self) -> None:
         connections = (process.connection for process in self._processes.values())

@@ -133,9 +133,9 @@ class Wire(Network[Link]):
         header, response = decode_response(plain, type(response), 0)
         connection.process.deliver(Arrived(header.correlation_id, response))
 
-    def disconnected(self, process: Process) -> None:
+    def disconnected(self, connection: Link) -> None:
         """The member's connection was reset."""
-        process.deliver(Disconnected())
+        connection.process.deliver(Disconnected())
 
     def closing(self, connection: Link) -> None:
         """Nothing depends on the end of a connection."""
