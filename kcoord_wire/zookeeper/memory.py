@@ -196,9 +196,14 @@ class _Session:
 
 
 class MemoryZooKeeper:
-    """The server, or an ensemble of them that never loses its majority: clients cannot tell the difference."""
+    """The server, or an ensemble of them that never loses its majority: clients cannot tell the difference.
 
-    def __init__(self) -> None:
+    :param on_write: called with the writes of each request that was executed, before its watches fire and its answer is
+        sent, and with the id of its session; 0 for none
+    """
+
+    def __init__(self, on_write: Callable[[tuple[Write, ...], int], None] = lambda writes, session_id: None) -> None:
+        self._on_write = on_write
         self._tree = _Tree()
         self._sessions: dict[int, _Session] = {}
         self._last_session = _FIRST_SESSION
@@ -215,9 +220,12 @@ class MemoryZooKeeper:
         children = self._tree.children.get(path)
         return None if children is None else tuple(sorted(child.rpartition("/")[2] for child in children))
 
-    def write(self, *writes: Write) -> Replied:
-        """Execute writes, all or none, as another client would that leaves at once; the answer has the token 0."""
-        return self._write(writes, 0)
+    def write(self, *writes: Write, session_id: int = 0) -> Replied:
+        """Execute writes, all or none, as another client would that leaves at once; the answer has the token 0.
+
+        :param session_id: the owner of the ephemeral nodes that this creates; a replica names those of its original
+        """
+        return self._write(writes, session_id)
 
     @property
     def sessions(self) -> frozenset[int]:
@@ -235,6 +243,11 @@ class MemoryZooKeeper:
         """Expire the sessions whose time has come."""
         for session in [session for session in self._sessions.values() if session.expires_at <= now]:
             self.expire(session.session_id)
+
+    def restart(self, now: int) -> None:
+        """Another leader begins: each session has its whole timeout again."""
+        for session in self._sessions.values():
+            session.heard_at = now
 
     def expire(self, session_id: int) -> None:
         """End a session as if it had timed out; one that has ended is left alone."""
@@ -296,7 +309,9 @@ class MemoryZooKeeper:
             except _RefusedError as refused:
                 self._tree.roll_back()
                 return Replied(0, refused.outcome, failed=index, detail=refused.detail)
-        for fired in self._tree.commit():
+        fires = self._tree.commit()
+        self._on_write(writes, session_id)
+        for fired in fires:
             watching = self._watches.pop(fired, set())
             for connection in sorted(watching, key=lambda connection: connection.session_id):
                 connection.send(fired)
@@ -308,18 +323,19 @@ class MemoryConnection:
 
     :param send: called with each message to the client, in order
     :ivar session_id: 0 before it is opened
+    :ivar is_open: False once either side has ended it
     """
 
     def __init__(self, zookeeper: MemoryZooKeeper, send: Callable[[ToClient], None]) -> None:
         self.session_id = 0
         self.send = send
         self._zookeeper = zookeeper
-        self._is_open = True
+        self.is_open = True
 
     def receive(self, message: ToServer, now: int) -> None:
         """Take in a message of the client; the answer is sent within this call."""
         self._zookeeper.advance(now)
-        if not self._is_open:
+        if not self.is_open:
             return
         if isinstance(message, OpenSession):
             opened = self._zookeeper.open_session(self, message, now)
@@ -334,11 +350,11 @@ class MemoryConnection:
 
     def close(self) -> None:
         """The client or the network has ended the connection; the session goes on."""
-        self._is_open = False
+        self.is_open = False
         self._zookeeper.drop_watches(self)
 
     def end(self) -> None:
         """The server ends the connection."""
-        if self._is_open:
+        if self.is_open:
             self.close()
             self.send(Closed())

@@ -113,3 +113,23 @@ def test_an_ephemeral_has_no_children() -> None:
     client = Client(MemoryZooKeeper())
     client.ask(Create("/mine", is_ephemeral=True))
     assert client.ask(Create("/mine/child")).outcome is Outcome.OTHER
+
+
+def test_a_replica_has_what_the_original_has() -> None:
+    replica = MemoryZooKeeper()
+    original = MemoryZooKeeper(lambda writes, session_id: replica.write(*writes, session_id=session_id) and None)
+    original.write(Create("/a", b"1", is_ephemeral=True), session_id=7)
+    assert original.write(Create("/b"), Delete("/c")).outcome is Outcome.NO_NODE
+    original.write(SetData("/a", b"2"))
+    assert replica.node("/a") == original.node("/a") == Node(b"2", 1, 7)
+    assert replica.names("/") == ("a",)
+
+
+def test_after_a_restart_sessions_have_their_timeout_again() -> None:
+    zookeeper = MemoryZooKeeper()
+    MemoryConnection(zookeeper, lambda message: None).receive(OpenSession(0, 1_000), 0)
+    zookeeper.restart(900)
+    zookeeper.advance(1_899)
+    assert len(zookeeper.sessions) == 1
+    zookeeper.advance(1_900)
+    assert not zookeeper.sessions
