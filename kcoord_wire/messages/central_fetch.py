@@ -44,7 +44,7 @@ class CentralFetchRequest:
     those of 0.7; `Fence` is an extension of this project, by which a broker refuses a fetcher whose assignment is
     out of date.
 
-    Errors: OFFSET_OUT_OF_RANGE, STALE_EPOCH
+    Errors: OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, STALE_EPOCH
 
     Source: the fetch request of Kafka 0.7; the consumer coordinator draft for Kafka 0.8, section 2 "Group
     management protocol", step 3 of "Consumer".
