@@ -17,11 +17,13 @@ import struct
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Literal
 
+from kcoord_wire.capture.central import assess_central, is_central
 from kcoord_wire.capture.pending import PendingRequests, RequestHead
-from kcoord_wire.capture.plausible import request_splitter, response_splitter
-from kcoord_wire.capture.splitter import FrameSplitter, Skipped, SplitFrame
+from kcoord_wire.capture.plausible import assess_request, assess_response, request_splitter, response_splitter
+from kcoord_wire.capture.splitter import FrameSplitter, Plausibility, Skipped, SplitFrame
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE, SIZE_BYTES
 
 __all__ = ["CaptureReport", "RawConversation", "RawFrame", "Side"]
@@ -41,8 +43,8 @@ class RawFrame:
     :ivar time_ns: nanoseconds since 1970, see the laws of this module
     :ivar position: number of the packet in the capture that completed it
     :ivar connection: as in `CapturedFrame`; empty for damage of the file itself
-    :ivar kind: ``request`` and ``response`` have a body; ``opened`` and ``closed`` have none; ``damage`` is bytes that
-        are in no frame
+    :ivar kind: ``request`` (sent by the client) and ``response`` (by the broker) have a body; ``opened`` and ``closed``
+        have none; ``damage`` is bytes that are in no frame
     :ivar body: header and message, or the part of them that was captured
     :ivar error: why the frame is cut, or why bytes are in no frame
     :ivar lost: bytes that `error` is about: the captured bytes of a cut frame and of its size, the bytes of the
@@ -151,7 +153,7 @@ class _Direction:
 
 
 class RawConversation:
-    """One connection between a client and a broker.
+    """One connection between a client and a broker, of Kafka's protocol or the 0.8 draft's (`central`).
 
     :param connection: its name, for `RawFrame.connection`
     :param report: counts go here
@@ -169,11 +171,12 @@ class RawConversation:
     ) -> None:
         self._connection = connection
         self._report = report
+        self._max_frame_size = max_frame_size
+        self._is_central: bool | None = None  # until the first whole frame
         self._pending: PendingRequests[RequestHead] = PendingRequests()
-        self._directions: dict[Side, _Direction] = {
-            "request": _Direction(request_splitter(max_frame_size, in_step=in_step[0])),
-            "response": _Direction(response_splitter(max_frame_size, self._pending, in_step=in_step[1])),
-        }
+        requests = request_splitter(max_frame_size, in_step=in_step[0], assess=partial(self._assess, "request"))
+        responses = response_splitter(max_frame_size, partial(self._assess, "response"), in_step=in_step[1])
+        self._directions: dict[Side, _Direction] = {"request": _Direction(requests), "response": _Direction(responses)}
         report.connections += 1
 
     def open(self, time_ns: int) -> list[RawFrame]:
@@ -212,6 +215,8 @@ class RawConversation:
                 yield RawFrame(time_ns, 0, self._connection, "damage", error=error, lost=piece.size)
                 continue
             body = piece.body
+            if self._is_central is None and len(body) == piece.size:
+                self._is_central = is_central(side, body)
             if side == "request":
                 self._note_request(body)
             else:
@@ -223,9 +228,22 @@ class RawConversation:
                 self._report.undecodable += 1
             yield found
 
+    def _assess(self, side: Side, buffer: bytearray, start: int) -> Plausibility:
+        """Whether a frame of the protocol spoken starts at a place; of either while that is not known."""
+        found = Plausibility.NO
+        if self._is_central is not False:
+            found = assess_central(side, buffer, start, self._max_frame_size)
+        if self._is_central or found is Plausibility.YES:
+            return found
+        if side == "request":
+            of_kafka = assess_request(buffer, start, self._max_frame_size)
+        else:
+            of_kafka = assess_response(buffer, start, self._max_frame_size, self._pending)
+        return found if of_kafka is Plausibility.NO else of_kafka
+
     def _note_request(self, body: bytes) -> None:
         self._report.requests += 1
-        if len(body) >= _REQUEST_HEAD.size:  # what an out-of-step response is recognised by
+        if len(body) >= _REQUEST_HEAD.size and not self._is_central:  # what an out-of-step response is recognised by
             api_key, api_version, correlation_id = _REQUEST_HEAD.unpack_from(body)
             self._pending.add(correlation_id, RequestHead(api_key, api_version, None))
 

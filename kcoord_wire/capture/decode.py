@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from kcoord_wire.api_keys import ApiKey, api_name
+from kcoord_wire.capture.central import CentralPending, CentralReader, is_central
 from kcoord_wire.capture.conversation import CaptureReport, RawFrame, Side
 from kcoord_wire.capture.pending import PendingRequests, RequestHead
 from kcoord_wire.capture.plausible import has_header, is_known
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
-from kcoord_wire.codec.headers import decode_request, decode_response, peek_request
+from kcoord_wire.codec.headers import TypeIdHeader, decode_request, decode_response, peek_request
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.messages.request_header import RequestHeader
 from kcoord_wire.messages.response_header import ResponseHeader
@@ -33,14 +34,15 @@ class CapturedFrame:
 
     :ivar time_ns: when the last of its bytes was captured, in nanoseconds since 1970; `time` is the same in seconds
     :ivar connection: ``client_ip:port-broker_ip:port#n``, n counting the connections of the capture
-    :ivar direction: ``request`` or ``response``
+    :ivar direction: ``request`` or ``response``. On a connection of the 0.8 draft the coordinator, which is the broker
+        of the connection, sends the requests Ping, StopFetcher and StartFetcher
     :ivar api_key: of the request; None where it is not known: a response without its request, a SASL token
     :ivar api: the name of the api key, also where the registry does not have it; None where the key is not known
     :ivar api_version: of the request. An ApiVersions response with error 35 has body version 0 whatever this says
     :ivar correlation_id: of the request and its response; None where it could not be read
     :ivar client_id: of the request, also in its response
     :ivar size: bytes of the frame with its header, without the four bytes of its size
-    :ivar header: RequestHeader or ResponseHeader; None where it could not be read
+    :ivar header: RequestHeader, ResponseHeader, or TypeIdHeader (the draft); None where it could not be read
     :ivar message: the decoded message; None if the registry does not have the api, or if it did not decode
     :ivar error: why it did not decode; None for an api that the registry does not have and for a SASL token
     :ivar irregularity: why strict decoding refuses it, if only lenient decoding accepts it
@@ -79,13 +81,21 @@ class FrameDecoder:
         self._report = report
         self._max_frame_size = max_frame_size
         self._pending: PendingRequests[RequestHead] = PendingRequests()
+        self._central: CentralReader | None = None  # of a connection of the draft
+        self._asked: CentralPending[bool] = CentralPending()
+        self._is_known = False  # whether the connection is the draft's
         self._sasl_tokens = False  # frames may be bare tokens, as they follow a SaslHandshake of version 0
 
     def decode(self, raw: RawFrame) -> CapturedFrame | None:
         """Return a request or response decoded; note damage in the report and return None for it and other events."""
         if raw.kind == "request" or raw.kind == "response":
             found = CapturedFrame(raw.time_ns, raw.connection, raw.kind, size=raw.size, raw=raw.body)
-            if raw.kind == "request":
+            if not self._is_known and raw.error is None:
+                self._is_known = True
+                self._central = CentralReader() if is_central(raw.kind, raw.body) else None
+            if self._central is not None:
+                self._of_central(found, self._central)
+            elif raw.kind == "request":
                 self._request(found)
             else:
                 self._response(found)
@@ -97,7 +107,7 @@ class FrameDecoder:
 
     def finish(self) -> None:
         """Count the requests without a response: no frames follow."""
-        self._report.unanswered_requests += len(self._pending.clear())
+        self._report.unanswered_requests += len(self._pending.clear()) + len(self._asked.clear())
 
     def _note_faults(self, found: CapturedFrame, raw: RawFrame) -> None:
         if raw.error is not None:  # it is cut
@@ -111,6 +121,21 @@ class FrameDecoder:
         if complaint := found.error or found.irregularity:
             what = f"{found.api} v{found.api_version}, id {found.correlation_id}"
             self._report.note(f"{found.connection} {found.direction}: {what}: {complaint}")
+
+    def _of_central(self, found: CapturedFrame, reader: CentralReader) -> None:
+        try:
+            what = reader.identify(found.direction, found.raw)
+        except DecodeError as error:
+            found.error = error.detail
+            self._report.unmatched_responses += found.direction == "response"
+            return
+        found.direction, found.api_key, found.api, found.api_version = what.direction, what.type_id, what.name, 0
+        found.header = TypeIdHeader(what.type_id) if what.start else None
+        self._decode_either_way(found, lambda strict: (found.header, what.decode(found.raw, strict=strict)))
+        if what.direction == "request":
+            self._report.unanswered_requests += len(self._asked.ask(what.type_id, found.message, True))
+        elif not self._asked.answer(what.type_id, found.message):
+            self._report.unmatched_responses += 1
 
     def _request(self, found: CapturedFrame) -> None:
         if self._sasl_tokens and not has_header(found.raw, self._max_frame_size):
@@ -153,7 +178,7 @@ class FrameDecoder:
         )
 
     def _decode(self, found: CapturedFrame, head: RequestHead, decode: Callable[[bool], tuple[Any, Any]]) -> None:
-        """Decode strictly, else leniently.
+        """Decode what the registry has, strictly, else leniently.
 
         :param decode: takes whether to be strict, returns header and message
         """
@@ -162,6 +187,10 @@ class FrameDecoder:
         if not is_known(head.api_key):
             self._report.unknown_apis += 1
             return
+        self._decode_either_way(found, decode)
+
+    @staticmethod
+    def _decode_either_way(found: CapturedFrame, decode: Callable[[bool], tuple[Any, Any]]) -> None:
         try:
             found.header, found.message = decode(True)
         except DecodeError as complaint:

@@ -1,4 +1,4 @@
-"""From a capture file to the Kafka frames in it.
+"""From a capture file to the frames in it, Kafka's and those of the 0.8 draft.
 
     for frame in read_capture("cooperative.pcap", ports=[43495]):
         print(frame.time, frame.direction, frame.api, frame.message)
@@ -12,6 +12,9 @@ connection is the broker. That is
 * else the side that did not send the SYN, if the other one starts with a request;
 * else, of a connection that was there before the capture, the side whose peer's bytes hold a request.
 
+Two protocols are recognised, each connection by itself: Kafka's, and that of the 0.8 draft (`central`), whose
+coordinator is the broker here although it sends requests, too.
+
 A connection without such a side is left out. That is reported as lost bytes with their place, because it may have been
 a client whose requests are encrypted or damaged.
 """
@@ -20,18 +23,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import nullcontext
+from functools import partial
 from mmap import ACCESS_READ, mmap
 from os import PathLike
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from kcoord_wire.capture.central import assess_central
 from kcoord_wire.capture.conversation import CaptureReport, RawConversation, RawFrame, Side
 from kcoord_wire.capture.decode import CapturedFrame, FrameDecoder
 from kcoord_wire.capture.packets import Endpoint, Segment, read_segment
 from kcoord_wire.capture.pcap import CaptureError, read_packets
 from kcoord_wire.capture.plausible import assess_request_header, request_splitter
 from kcoord_wire.capture.salvage import salvage_packets
-from kcoord_wire.capture.splitter import SEARCH_WINDOW, Plausibility, SplitFrame
+from kcoord_wire.capture.splitter import SEARCH_WINDOW, FrameSplitter, Plausibility, SplitFrame
 from kcoord_wire.capture.tcp import Closed, Connection, Hole, Reassembler, StreamEvent
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
 from kcoord_wire.net import address_text, looks_like
@@ -158,6 +163,13 @@ class _Introduction:
         self._client = connection.initiator
         self._opening = bytearray()
         self._probes = [request_splitter(max_frame_size, in_step=False) for _ in range(2)]
+        self._central_probes = [
+            [
+                request_splitter(max_frame_size, in_step=False, assess=partial(_assess_central, side, max_frame_size))
+                for side in _SIDES
+            ]
+            for _ in range(2)
+        ]
 
     def find_broker(self, event: StreamEvent) -> int | None:
         """Take in the next event; return the index of the broker once it is known."""
@@ -167,31 +179,53 @@ class _Introduction:
             return None
         if isinstance(event.piece, Hole):
             self._client = None  # the first bytes alone do not decide any more
-            for _ in self._probes[event.sender].hole(event.piece.size):
-                pass
+            for probe in (self._probes[event.sender], *self._central_probes[event.sender]):
+                for _ in probe.hole(event.piece.size):
+                    pass
             return None
         self.size += len(event.piece)
-        found = self._opens_with_request if self._client is not None else self._holds_request
-        if found(event.sender, event.piece):
-            return 1 - event.sender
+        found = self._opens_with_request if self._client is not None else self._finds_client
+        client = found(event.sender, event.piece)
+        if client is not None:
+            return 1 - client
         self.hopeless |= self.size > 2 * SEARCH_WINDOW
         return None
 
-    def _opens_with_request(self, sender: int, data: bytes) -> bool:
+    def _opens_with_request(self, sender: int, data: bytes) -> int | None:
         if sender != self._client:
-            return False
+            return None
         self._opening += data
-        plausibility = assess_request_header(self._opening, 0, self._max_frame_size)
-        self.hopeless = plausibility is Plausibility.NO
-        return plausibility is Plausibility.YES
+        either = {
+            assess_central("request", self._opening, 0, self._max_frame_size),
+            assess_request_header(self._opening, 0, self._max_frame_size),
+        }
+        self.hopeless = either == {Plausibility.NO}
+        return sender if Plausibility.YES in either else None
 
-    def _holds_request(self, sender: int, data: bytes) -> bool:
-        return any(isinstance(found, SplitFrame) for found in self._probes[sender].feed(data))
+    def _finds_client(self, sender: int, data: bytes) -> int | None:
+        """The side that is the client, if a frame among the bytes of this one shows that."""
+        consumer, coordinator = self._central_probes[sender]
+        if _holds_frame(coordinator, data):
+            return 1 - sender
+        if _holds_frame(consumer, data) or _holds_frame(self._probes[sender], data):
+            return sender
+        return None
 
     @property
     def first_bytes(self) -> bytes:
         """What the connection began with, as far as it was captured."""
         return next((event.piece for event in self.events if isinstance(event.piece, bytes)), b"")
+
+
+_SIDES: Final[tuple[Side, Side]] = ("request", "response")
+
+
+def _assess_central(side: Side, max_frame_size: int, buffer: bytearray, start: int) -> Plausibility:
+    return assess_central(side, buffer, start, max_frame_size)
+
+
+def _holds_frame(probe: FrameSplitter, data: bytes) -> bool:
+    return any(isinstance(found, SplitFrame) for found in probe.feed(data))
 
 
 class _Dialogue:

@@ -18,7 +18,7 @@ from typing import Final
 
 from kcoord_wire.api_keys import API_NAMES
 from kcoord_wire.capture.pending import PendingRequests, RequestHead
-from kcoord_wire.capture.splitter import ASSESSED_BYTES, FrameSplitter, Plausibility
+from kcoord_wire.capture.splitter import ASSESSED_BYTES, Assess, FrameSplitter, Plausibility
 from kcoord_wire.codec.framing import SIZE_BYTES, frame
 from kcoord_wire.codec.headers import decode_request, decode_response
 from kcoord_wire.codec.registry import registry
@@ -123,27 +123,21 @@ def assess_response(
     return Plausibility.YES
 
 
-def request_splitter(max_frame_size: int, *, in_step: bool) -> FrameSplitter:
-    """A splitter for what a client sends. The parameters are those of `FrameSplitter`."""
-    return FrameSplitter(
-        max_frame_size,
-        lambda buffer, start: assess_request(buffer, start, max_frame_size),
-        LIKELY_REQUEST,
-        in_step=in_step,
-    )
+def request_splitter(max_frame_size: int, *, in_step: bool, assess: Assess | None = None) -> FrameSplitter:
+    """A splitter for what a client sends. The parameters are those of `FrameSplitter`.
 
-
-def response_splitter(max_frame_size: int, pending: PendingRequests[RequestHead], *, in_step: bool) -> FrameSplitter:
-    """A splitter for what a broker sends. The parameters are those of `FrameSplitter`.
-
-    :param pending: the requests that it may answer; the caller keeps this up to date
+    :param assess: None recognises Kafka's requests
     """
-    return FrameSplitter(
-        max_frame_size,
-        lambda buffer, start: assess_response(buffer, start, max_frame_size, pending),
-        LIKELY_RESPONSE,
-        in_step=in_step,
-    )
+
+    def assess_kafka(buffer: bytearray, start: int) -> Plausibility:
+        return assess_request(buffer, start, max_frame_size)
+
+    return FrameSplitter(max_frame_size, assess or assess_kafka, LIKELY_REQUEST, in_step=in_step)
+
+
+def response_splitter(max_frame_size: int, assess: Assess, *, in_step: bool) -> FrameSplitter:
+    """A splitter for what a broker sends. The parameters are those of `FrameSplitter`."""
+    return FrameSplitter(max_frame_size, assess, LIKELY_RESPONSE, in_step=in_step)
 
 
 def _int(buffer: bytes | bytearray, start: int, size: int) -> int:

@@ -1,5 +1,7 @@
 """`kcoord capture`: the frames of a capture file, as a list, as JSON, counted, or as a story of its consumer groups.
 
+The frames are Kafka's and the 0.8 draft's (`kcoord_wire.capture.central`).
+
 Laws:
 
 * Frames are printed as they are read, so that a capture that is still being written can be followed.
@@ -56,14 +58,14 @@ def _run(args: argparse.Namespace) -> None:
     if args.story:
         _print_story(args)
         return
-    keys = {_api_key(name) for name in args.api or ()}
+    apis = {_api(name) for name in args.api or ()}
     report = CaptureReport()
     source = sys.stdin.buffer if str(args.file) == "-" else args.file
     if not args.file.is_file() and isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # a pipe may still be written to: print each frame when it comes
     try:
         captured = read_capture(source, ports=args.port, report=report)
-        frames = (frame for frame in captured if not keys or frame.api_key in keys)
+        frames = (frame for frame in captured if not apis or frame.api in apis)
         if args.summary:
             _print_summary(frames)
         elif args.format == "json":
@@ -95,16 +97,18 @@ def _report_losses(report: CaptureReport, file: Path) -> None:
         complain(f"{file}: " + ", ".join(f"{count} {what}" for what, count in lost.items() if count))
 
 
-def _api_key(name: str) -> int:
-    """The api key of a number or name; any of Kafka's, for a capture may hold apis without a schema here."""
+def _api(name: str) -> str:
+    """The api of a key (Kafka's), or of a name: Kafka's, or the 0.8 draft's."""
     if name.isdecimal():
-        return int(name)
+        return API_NAMES.get(int(name), name)
     stem = re.sub(r"(request|response)$", "", name.lower())
-    keys = {known.lower(): key for key, known in API_NAMES.items()}
-    if stem not in keys:
-        close = [API_NAMES[keys[found]] for found in difflib.get_close_matches(stem, keys)]
+    of_draft = [codec.name for codec in kw.registry.values() if (codec.family, codec.type) == ("central", "request")]
+    known = [*API_NAMES.values(), *(each.removesuffix("Request") for each in of_draft)]
+    apis = {each.lower(): each for each in known}
+    if stem not in apis:
+        close = [apis[found] for found in difflib.get_close_matches(stem, apis)]
         raise ValueError(f"Kafka has no api {name!r}" + (f"; it has {', '.join(close)}" if close else ""))
-    return keys[stem]
+    return apis[stem]
 
 
 # ---- frames

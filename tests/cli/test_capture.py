@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import kcoord_wire as kw
+from tests.support.central_script import CentralScript
 
 ROOT = Path(__file__).resolve().parents[2]
 CAPTURES = ROOT / "tests" / "data" / "captures"
@@ -62,6 +63,23 @@ def test_capture_and_decode_read_pipes() -> None:
                 env=os.environ | {"FIFO": f"{folder}/fifo"},
             )
         assert done.returncode == 0, done.stderr
+
+
+def test_capture_shows_frames_of_the_draft(kcoord, tmp_path) -> None:
+    script = CentralScript()
+    consumer = script.consumer("c-1")
+    script.register(consumer)
+    script.rebalance({"c-1": [("orders", "1-0")]}, [consumer])
+    file = tmp_path / "draft.pcap"
+    file.write_bytes(script.capture().getvalue())
+    status, out, err = kcoord("capture", str(file), "--api", "stopfetcher", "--format", "json")
+    assert (status, err) == (0, "")
+    found = [json.loads(line) for line in out.splitlines()]
+    assert [(each["direction"], each["message"]["ConsumerId"]) for each in found] == [
+        ("request", "c-1"),
+        ("response", "c-1"),
+    ]
+    assert "RegisterConsumer v0" in kcoord("capture", str(file))[1]
 
 
 def test_capture_rejects_an_unknown_api(kcoord) -> None:
