@@ -18,10 +18,12 @@ __all__ = [
     "Connect",
     "Connected",
     "Disconnected",
+    "Ended",
     "Machine",
     "Noted",
     "Received",
     "Send",
+    "Shutdown",
     "Tick",
 ]
 
@@ -104,7 +106,17 @@ class Close:
     connection: int
 
 
-# ---- the log of a machine
+# ---- the end, and the log, of a machine
+
+
+@dataclass(slots=True)
+class Shutdown:
+    """The application wants to end: the machine finishes what it has to, and `Ended` follows."""
+
+
+@dataclass(slots=True)
+class Ended:
+    """The machine has ended: everything is closed, and no event is wanted any more."""
 
 
 @dataclass(slots=True)

@@ -78,6 +78,8 @@ STATE_MACHINES = (
     "zookeeper.leadership",
     "zookeeper.brokers",
     "central.draft.consumer",
+    "central.rewrite.link",
+    "central.rewrite.member",
     "simulation.proposal.all_members",
     "simulation.proposal.subscription_hash",
     "simulation.proposal.single_assignor",
@@ -109,6 +111,8 @@ TESTED_IN = {
     # Error classes: these tests compare kind, path and text of every error that the codec raises, or a connection.
     "errors": "codec/test_python.py",
     "consumer.errors": "consumer/test_connection.py",
+    # A part of the member, which these tests drive through every error and timeout.
+    "central.rewrite.link": "central/rewrite/test_member.py",
     # Error classes; and what runs the pure modules beside them on sockets: these tests do so as a whole.
     "consumer.failures": "consumer/test_client.py",
     # One function that imports a library: here the library of an extra is missing.

@@ -22,9 +22,11 @@ from kcoord_wire.machines import (
     Connect,
     Connected,
     Disconnected,
+    Ended,
     Noted,
     Received,
     Send,
+    Shutdown,
     Tick,
 )
 from kcoord_wire.zookeeper.model import Ask, RegistryEvent
@@ -189,11 +191,6 @@ class FetcherFailed:
 
 
 @dataclass(slots=True)
-class Shutdown:
-    """The application wants to end (section 11, handlePingRequest, step 1)."""
-
-
-@dataclass(slots=True)
 class StopFetchers:
     """Stop all fetchers and empty their queues; `FetchersStopped` follows."""
 
@@ -217,11 +214,6 @@ class Assigned:
     """The assignment as the application sees it, after each change; empty when the fetchers have stopped."""
 
     partitions: frozenset[Partition]
-
-
-@dataclass(slots=True)
-class Ended:
-    """The machine has ended: everything is closed, and no event is wanted any more."""
 
 
 ConsumerEvent: TypeAlias = (

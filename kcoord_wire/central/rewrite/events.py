@@ -15,17 +15,39 @@ Laws of both machines:
 from __future__ import annotations
 
 import enum
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from kcoord_wire.machines import Close, Disconnected, Noted, Received, Send, Tick
+from kcoord_wire.assignors import TopicPartition
+from kcoord_wire.machines import (
+    BrokerAddress,
+    Close,
+    Connect,
+    Connected,
+    Disconnected,
+    Ended,
+    Noted,
+    Received,
+    Send,
+    Shutdown,
+    Tick,
+)
 from kcoord_wire.zookeeper.model import Ask, RegistryEvent
 
 __all__ = [
     "CoordinatorEffect",
     "CoordinatorEvent",
     "CoordinatorSettings",
+    "FetchingStopped",
+    "MemberEffect",
+    "MemberEvent",
+    "MemberSettings",
+    "Progress",
     "RewriteError",
+    "StartFetching",
+    "StopFetching",
 ]
 
 
@@ -81,3 +103,98 @@ class CoordinatorSettings:
 
 CoordinatorEvent: TypeAlias = Received | Disconnected | Tick | RegistryEvent
 CoordinatorEffect: TypeAlias = Send | Close | Ask | Noted
+
+
+# ---- the member
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSettings:
+    """A member's configuration. Times are ms.
+
+    :ivar bootstrap: the brokers that it asks for its coordinator; their ids need not be right
+    :ivar topics: what it consumes; empty for a wildcard subscription
+    :ivar whitelist: a regular expression: of a wildcard subscription, the topics whose whole name matches; None for all
+    :ivar blacklist: likewise those that it leaves out
+    :ivar strategy: by which the coordinator assigns, ``range`` or ``roundrobin``
+    :ivar commit_interval_ms: between the commits of a member that fetches
+    :ivar retry_backoff_ms: before the coordinator is looked for again, or a request repeated that it could not serve
+    :ivar request_timeout_ms: after which a connection whose broker does not answer is closed
+    :ivar join_timeout_ms: the same for JoinGroup, whose answer waits for all members
+    :ivar refresh_ms: between the requests of a wildcard subscription for all topics
+    :ivar stops_with_session: an addition to the document: the member fetches only while the coordinator cannot have
+        declared it dead, which is for a session timeout from its last heartbeat that was accepted
+    :raises ValueError: no broker; neither topics nor a wildcard, or both
+    """
+
+    group_id: str
+    bootstrap: tuple[BrokerAddress, ...]
+    topics: tuple[str, ...] = ()
+    whitelist: str | None = None
+    blacklist: str | None = None
+    strategy: str = "range"
+    session_timeout_ms: int = 6_000
+    commit_interval_ms: int = 5_000
+    retry_backoff_ms: int = 100
+    request_timeout_ms: int = 3_000
+    join_timeout_ms: int = 40_000
+    refresh_ms: int = 300_000
+    stops_with_session: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.bootstrap:
+            raise ValueError("a member needs a broker to ask for its coordinator")
+        if bool(self.topics) == self.is_wildcard:
+            raise ValueError("a member consumes either topics or those that match a whitelist or blacklist")
+
+    @property
+    def is_wildcard(self) -> bool:
+        """Whether topics are chosen by their names."""
+        return self.whitelist is not None or self.blacklist is not None
+
+    def matches(self, topic: str) -> bool:
+        """Return whether a wildcard subscription has this topic."""
+        if self.whitelist is not None and not re.fullmatch(self.whitelist, topic):
+            return False
+        return self.blacklist is None or not re.fullmatch(self.blacklist, topic)
+
+
+@dataclass(slots=True)
+class Progress:
+    """The application has consumed records.
+
+    :ivar positions: the next offset to consume, of the partitions that moved
+    """
+
+    positions: Mapping[TopicPartition, int]
+
+
+@dataclass(slots=True)
+class StopFetching:
+    """Stop fetching: from here on no record is delivered. `FetchingStopped` follows."""
+
+
+@dataclass(slots=True)
+class FetchingStopped:
+    """No record is delivered any more, as `StopFetching` wanted.
+
+    :ivar positions: the next offset to consume, of each partition that was fetched
+    """
+
+    positions: Mapping[TopicPartition, int]
+
+
+@dataclass(slots=True)
+class StartFetching:
+    """Fetch these partitions. Nothing is fetched at that moment.
+
+    :ivar generation: that assigned them
+    :ivar positions: the offset to begin with; -1 where none is committed
+    """
+
+    generation: int
+    positions: Mapping[TopicPartition, int]
+
+
+MemberEvent: TypeAlias = Connected | Disconnected | Received | Progress | FetchingStopped | Shutdown | Tick
+MemberEffect: TypeAlias = Connect | Send | Close | StopFetching | StartFetching | Noted | Ended
