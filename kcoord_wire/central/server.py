@@ -1,7 +1,7 @@
 """A broker of the draft on sockets: one event loop, and the pure machines that it runs.
 
 The server cuts and decodes what peers send (`connection`, `wire`), passes it to the coordinator's machine, and executes
-the effects: messages, closed connections, requests to ZooKeeper, log lines. Fetches go to the topics directly.
+the effects: messages, closed connections, requests to ZooKeeper, log lines. Fetches go past the machine.
 
 Laws:
 
@@ -22,7 +22,7 @@ import logging
 import resource
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -37,10 +37,10 @@ from kcoord_wire.machines import Close, Disconnected, Machine, Noted, Received, 
 from kcoord_wire.net import LogLimiter
 from kcoord_wire.zookeeper.model import Ask, Registry, RegistryEvent, Replied
 
-__all__ = ["Fetch", "Server", "log_note", "monotonic_ms"]
+__all__ = ["Answerers", "Server", "log_note", "monotonic_ms"]
 
-Fetch = Callable[[m.CentralFetchRequest], m.CentralFetchResponse]
-"""Answers a fetch; it returns at once."""
+Answerers = Mapping[type, Callable[[Any], Any]]
+"""What answers the requests that are not for the coordinator's machine, at once, by the class of the request."""
 
 BACKLOG: Final = 1024
 SPARE_FILES: Final = 64  # open files left for ZooKeeper and the log
@@ -70,27 +70,22 @@ def log_note(note: Noted) -> None:
 class Server:
     """The connections of one broker, in the event loop that runs where this is made.
 
-    :param machine: of the coordinator; gets what peers send, and ZooKeeper's events
-    :param others: machines that get ZooKeeper's events alone
-    :param fetch: see `Fetch`
-    :ivar registry: executes the machines' asks; to be set before an event is delivered
+    :param answerers: see `Answerers`
     :ivar failed: done when a machine has raised an error that no peer caused, with that error
     :ivar connections: those that are open, by number
     :ivar dropped: number of connections that the server has closed for a fault of the peer
     """
 
-    registry: Registry
+    _machine: Machine
+    _registry: Registry
 
-    def __init__(
-        self, machine: Machine, fetch: Fetch, *, others: Sequence[Machine] = (), limits: Limits | None = None
-    ) -> None:
+    def __init__(self, answerers: Answerers, *, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self.connections: dict[int, Connection] = {}
         self.dropped = 0
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._machine = machine
-        self._machines = (*others, machine)
-        self._fetch = fetch
+        self._machines: tuple[Machine, ...] = ()
+        self._answerers = answerers
         self._most = self.limits.max_connections
         self._per_host: Counter[str] = Counter()
         self._closing: set[Connection] = set()
@@ -108,17 +103,30 @@ class Server:
     # ---- life
 
     async def listen(self, host: str, port: int) -> int:
-        """Open the socket, and return the port.
+        """Open the socket, and return the port. Connections are accepted by `serve`.
 
         :raises OSError: the port is taken, or the host is not an address of this machine
         """
-        self._listener = await self._loop.create_server(self._accept, host, port, backlog=BACKLOG)
+        self._listener = await self._loop.create_server(self._accept, host, port, backlog=BACKLOG, start_serving=False)
+        chosen: int = self._listener.sockets[0].getsockname()[1]
+        return chosen
+
+    async def serve(self, machine: Machine, *others: Machine, registry: Registry) -> None:
+        """Accept connections.
+
+        :param machine: of the coordinator; gets what peers send, and ZooKeeper's events
+        :param others: machines that get ZooKeeper's events alone
+        :param registry: executes the machines' asks, and calls `deliver`
+        """
+        assert self._listener is not None
+        self._machine = machine
+        self._machines = (*others, machine)
+        self._registry = registry
+        await self._listener.start_serving()
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._most = min(self.limits.max_connections, max(files - SPARE_FILES, SPARE_FILES))
         limits = self.limits
         self._sweep(min(limits.frame_ms, limits.unread_ms, limits.idle_ms) / 1000 / SWEEPS)
-        chosen: int = self._listener.sockets[0].getsockname()[1]
-        return chosen
 
     async def close(self, grace_ms: int = 1_000) -> None:
         """Close the connections, in order and after `grace_ms` at once; the machines see no further event."""
@@ -172,8 +180,8 @@ class Server:
         """Decode a frame, and pass it on."""
         try:
             message = decode_to_broker(body)
-            if isinstance(message, m.CentralFetchRequest):
-                self._send(connection, self._fetch(message))
+            if (answerer := self._answerers.get(type(message))) is not None:
+                self._send(connection, answerer(message))
                 return
         except DecodeError as error:
             self.refuse(connection, error)
@@ -219,7 +227,7 @@ class Server:
         elif isinstance(effect, Ask):
             self._last_token += 1
             self._asked[self._last_token] = machine, effect.token
-            self.registry.ask(Ask(self._last_token, effect.request))
+            self._registry.ask(Ask(self._last_token, effect.request))
         elif isinstance(effect, Noted):
             if cause is None or effect.level < logging.WARNING or self._warnings.allows_line():
                 log_note(effect)
@@ -282,9 +290,7 @@ class Server:
         """Close a connection for a fault of its peer."""
         self.dropped += 1
         if self._refusals.allows_line():
-            text = printable(reason)
-            facts = {"peer": connection.host, "reason": text}
-            _log.warning("connection closed peer=%s reason=%s", connection.host, text, extra={"facts": facts})
+            log_note(Noted(logging.WARNING, "connection closed", {"peer": connection.host, "reason": reason}))
         connection.abort()
 
     def _sweep(self, interval: float) -> None:

@@ -2,8 +2,8 @@
 
 Laws:
 
-* A frame is an int32 size and a body. A body begins with its type id, but for the answers to ClusterMetadata,
-  RegisterConsumer and Fetch, which the draft draws without one: the side that asked has one such request outstanding.
+* A frame is an int32 size and a body. A body begins with its type id, but for what a broker answers, which the draft
+  draws without one: the side that asked has one such request outstanding.
 * The roles are reversed after RegisterConsumer, so one connection carries requests and answers in one direction. A type
   id says which: no type is asked by both sides.
 
@@ -26,6 +26,7 @@ TO_BROKER: Final[dict[int, type]] = {
     7: m.PingResponse,
     8: m.StopFetcherResponse,
     9: m.StartFetcherResponse,
+    10: m.CentralStatusRequest,
 }
 """What a broker receives, by type id."""
 

@@ -9,7 +9,7 @@ Laws:
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +22,8 @@ __all__ = [
     "parse_seconds",
     "parse_setting",
     "parse_size",
+    "parse_topics",
+    "topics_of",
 ]
 
 T = TypeVar("T")
@@ -105,3 +107,24 @@ def parse_seconds(text: str) -> float:
     if not 0 < seconds < 1e9:
         raise ValueError(f"{text!r} is not a number of seconds above 0")
     return seconds
+
+
+def parse_topics(text: str) -> list[tuple[str, int]]:
+    """Names and numbers of ``NAME:PARTITIONS,...``. ValueError: not of that form."""
+    topics = []
+    for part in text.split(","):
+        name, colon, count = part.strip().rpartition(":")
+        if not colon or not name or not count.isdecimal():
+            raise ValueError(f"{part!r} is not of the form NAME:PARTITIONS")
+        topics.append((name, int(count)))
+    return topics
+
+
+def topics_of(given: Iterable[list[tuple[str, int]]]) -> dict[str, int]:
+    """The topics of an option that may be repeated. ValueError: one is given twice."""
+    topics: dict[str, int] = {}
+    for name, count in (topic for each in given for topic in each):
+        if name in topics:
+            raise ValueError(f"--topics: {name!r} is given twice")
+        topics[name] = count
+    return topics

@@ -7,15 +7,16 @@ Laws:
 
 from __future__ import annotations
 
+import json
 import logging
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
-__all__ = ["allow_many_connections", "log_to_stderr", "until_terminated"]
+__all__ = ["JsonLines", "allow_many_connections", "log_to_stderr", "until_terminated"]
 
 
 class _Terminated(BaseException):
@@ -57,3 +58,18 @@ def log_to_stderr(form: logging.Formatter | None = None) -> None:
     log = logging.getLogger("kcoord_wire")
     log.addHandler(handler)
     log.setLevel(logging.INFO)
+
+
+class JsonLines(logging.Formatter):
+    """A log line as a JSON object: its time in milliseconds, its level, and `fields`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        what = {"time": round(record.created * 1000), "level": record.levelname.lower()}
+        return json.dumps(what | self.fields(record), default=str)
+
+    def fields(self, record: logging.LogRecord) -> dict[str, Any]:
+        """The event and the facts of a line that has them, else its text."""
+        facts = getattr(record, "facts", None)
+        if facts is None:
+            return {"event": "log", "text": super().format(record)}
+        return {"event": getattr(record, "what", record.getMessage()), **facts}

@@ -11,14 +11,13 @@ Laws:
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kcoord_wire.cli.arguments import add_command, argument, parse_positive, parse_setting
-from kcoord_wire.cli.process import allow_many_connections, log_to_stderr, until_terminated
+from kcoord_wire.cli.arguments import add_command, argument, parse_positive, parse_setting, parse_topics, topics_of
+from kcoord_wire.cli.process import JsonLines, allow_many_connections, log_to_stderr, until_terminated
 from kcoord_wire.net import parse_address, parse_port
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     command = add_command(commands, "serve", about, _run, examples=EXAMPLES)
     command.add_argument(
         "--topics",
-        type=argument(_topics),
+        type=argument(parse_topics),
         action="append",
         default=[],
         metavar="NAME:PARTITIONS,...",
@@ -137,16 +136,6 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     )
 
 
-def _topics(text: str) -> list[tuple[str, int]]:
-    topics = []
-    for part in text.split(","):
-        name, colon, count = part.strip().rpartition(":")
-        if not colon or not name or not count.isdecimal():
-            raise ValueError(f"{part!r} is not of the form NAME:PARTITIONS")
-        topics.append((name, int(count)))
-    return topics
-
-
 def _endpoint(text: str) -> tuple[str, int]:
     host, port = parse_address(text)
     if not host:
@@ -179,13 +168,8 @@ def _run(args: argparse.Namespace) -> None:
     from kcoord_wire.coordinator.permissions import Permissions
     from kcoord_wire.coordinator.security import Users
 
-    topics: dict[str, int] = {}
-    for name, count in (topic for given in args.topics for topic in given):
-        if name in topics:
-            raise ValueError(f"--topics: {name!r} is given twice")
-        topics[name] = count
     coordinator = Coordinator(
-        topics,
+        topics_of(args.topics),
         host=args.host,
         port=args.port,
         data_dir=args.data_dir,
@@ -198,7 +182,7 @@ def _run(args: argparse.Namespace) -> None:
         auto_create_partitions=args.auto_create,
         metrics_port=args.metrics_port,
     )
-    log_to_stderr(_JsonLines() if args.log_format == "json" else None)
+    log_to_stderr(_Lines() if args.log_format == "json" else None)
     allow_many_connections()
     try:
         with until_terminated():
@@ -237,15 +221,12 @@ def _tls(args: argparse.Namespace) -> ssl.SSLContext | None:
     return context
 
 
-class _JsonLines(logging.Formatter):
-    """A log line as a JSON object: a rebalance with all its fields, anything else with its text."""
+class _Lines(JsonLines):
+    """A rebalance with all its fields, anything else with its text."""
 
-    def format(self, record: logging.LogRecord) -> str:
+    def fields(self, record: logging.LogRecord) -> dict[str, Any]:
+        """Of a rebalance's report, or of another line."""
         from kcoord_wire.coordinator.rebalance_log import rebalance_to_json
 
         report = getattr(record, "rebalance_report", None)
-        if report is not None:
-            what = rebalance_to_json(report.rebalance, report.phase)
-        else:
-            what = {"event": "log", "text": super().format(record)}
-        return json.dumps({"time": round(record.created * 1000), "level": record.levelname.lower(), **what})
+        return super().fields(record) if report is None else rebalance_to_json(report.rebalance, report.phase)

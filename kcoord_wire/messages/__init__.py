@@ -54,6 +54,12 @@ if TYPE_CHECKING:
         StartFetcherRequestPartition,
         StartFetcherResponse,
     )
+    from kcoord_wire.messages.central_status import (
+        CentralStatusRequest,
+        CentralStatusResponse,
+        CentralStatusResponseConsumer,
+        CentralStatusResponseGroup,
+    )
     from kcoord_wire.messages.central_stop_fetcher import (
         StopFetcherRequest,
         StopFetcherRequestFence,
@@ -347,6 +353,10 @@ __all__ = [
     "CentralFetchRequestFence",
     "CentralFetchResponse",
     "CentralFetchResponseRecord",
+    "CentralStatusRequest",
+    "CentralStatusResponse",
+    "CentralStatusResponseConsumer",
+    "CentralStatusResponseGroup",
     "ClaimingMessages",
     "ClaimingPartition",
     "ClusterMetadataRequest",
@@ -555,6 +565,10 @@ _MODULES = {
     "CentralFetchRequestFence": "central_fetch",
     "CentralFetchResponse": "central_fetch",
     "CentralFetchResponseRecord": "central_fetch",
+    "CentralStatusRequest": "central_status",
+    "CentralStatusResponse": "central_status",
+    "CentralStatusResponseConsumer": "central_status",
+    "CentralStatusResponseGroup": "central_status",
     "ClaimingMessages": "marshal_claiming_messages",
     "ClaimingPartition": "marshal_claiming_partition",
     "ClusterMetadataRequest": "central_cluster_metadata",

@@ -22,6 +22,8 @@ INDEX: tuple[tuple[str, str, str, int | None, str, str, tuple[int, int], tuple[i
     ("StopFetcherResponse", "central/StopFetcherResponse.json", "response", 8, "central", "typeId", (0, 0), (1, 0)),
     ("StartFetcherRequest", "central/StartFetcherRequest.json", "request", 9, "central", "typeId", (0, 0), (1, 0)),
     ("StartFetcherResponse", "central/StartFetcherResponse.json", "response", 9, "central", "typeId", (0, 0), (1, 0)),
+    ("CentralStatusRequest", "central/CentralStatusRequest.json", "request", 10, "central", "typeId", (0, 0), (1, 0)),
+    ("CentralStatusResponse", "central/CentralStatusResponse.json", "response", 10, "central", "none", (0, 0), (1, 0)),
     ("ProduceRequest", "kafka/ProduceRequest.json", "request", 0, "kafka", "kafka", (0, 13), (9, 13)),
     ("ProduceResponse", "kafka/ProduceResponse.json", "response", 0, "kafka", "kafka", (0, 13), (9, 13)),
     ("LegacyOffsetCommitKey", "storage/LegacyOffsetCommitKey.json", "coordinator-key", 0, "kafka", "kafka", (0, 0), (1, 0)),

@@ -58,9 +58,9 @@ class Hosted:
         self.server: Server
 
     async def _serve(self, ready: Callable[[], None], stopping: asyncio.Event) -> None:
-        self.server = Server(self.machines[0], self._fetch, others=self.machines[1:], limits=self.limits)
-        self.server.registry = self.registry
+        self.server = Server({m.CentralFetchRequest: self._fetch}, limits=self.limits)
         self.port = await self.server.listen("127.0.0.1", 0)
+        await self.server.serve(*self.machines, registry=self.registry)
         ready()
         await stopping.wait()
         await self.server.close()

@@ -15,6 +15,7 @@ SAMPLES = [
     m.PingResponse(consumer_id="c", offset_info=[m.PingResponseOffset(topic="orders", partition="1-0", offset=5)]),
     m.StopFetcherResponse(consumer_id="c"),
     m.StartFetcherResponse(consumer_id="c"),
+    m.CentralStatusRequest(),
 ]
 
 

@@ -14,6 +14,8 @@ from kcoord_wire.cli.arguments import (
     parse_seconds,
     parse_setting,
     parse_size,
+    parse_topics,
+    topics_of,
 )
 
 
@@ -62,3 +64,13 @@ def test_a_command_has_help_examples_and_a_function() -> None:
     assert command.parse_args([]).run is run
     assert "Run it." in command.format_help()
     assert command.format_help().endswith("examples:\n  one\n  two\n")
+
+
+def test_topics_may_be_in_one_text_or_several() -> None:
+    given = [parse_topics("orders:12, payments:8"), parse_topics("a:b:1")]
+    assert topics_of(given) == {"orders": 12, "payments": 8, "a:b": 1}
+    with pytest.raises(ValueError, match="'orders' is given twice"):
+        topics_of([parse_topics("orders:1,orders:2")])
+    for text in ("", "orders", "orders:", ":1", "orders:x", "orders:1,"):
+        with pytest.raises(ValueError, match="NAME:PARTITIONS"):
+            parse_topics(text)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import resource
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from kcoord_wire.cli.process import allow_many_connections, log_to_stderr, until_terminated
+from kcoord_wire.cli.process import JsonLines, allow_many_connections, log_to_stderr, until_terminated
 
 
 @pytest.fixture(autouse=True)
@@ -56,3 +58,13 @@ def test_the_log_is_written_to_stderr(capsys: pytest.CaptureFixture[str]) -> Non
         log.removeHandler(log.handlers[-1])
         log.setLevel(before)
     assert capsys.readouterr() == ("", "INFO ready\n")
+
+
+def test_json_lines_have_the_facts_of_a_note_or_the_text() -> None:
+    record = logging.makeLogRecord(
+        {"levelno": 20, "levelname": "INFO", "created": 1.5, "msg": "elected epoch=%d", "args": (3,)}
+    )
+    line = {"time": 1500, "level": "info"}
+    assert json.loads(JsonLines().format(record)) == line | {"event": "log", "text": "elected epoch=3"}
+    record.what, record.facts = "elected", {"epoch": 3, "path": Path("x")}
+    assert json.loads(JsonLines().format(record)) == line | {"event": "elected", "epoch": 3, "path": "x"}

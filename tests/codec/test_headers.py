@@ -175,7 +175,12 @@ def test_messages_without_a_header_cannot_be_framed() -> None:
     assert caught.value.path == "RequestHeader.correlation_id"
 
 
-HEADERLESS = ("CentralFetchResponse", "ClusterMetadataResponse", "RegisterConsumerResponse")
+HEADERLESS = (
+    "CentralFetchResponse",
+    "CentralStatusResponse",
+    "ClusterMetadataResponse",
+    "RegisterConsumerResponse",
+)
 
 
 @pytest.mark.parametrize("codec", CENTRAL, ids=lambda codec: codec.name)

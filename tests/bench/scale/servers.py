@@ -15,7 +15,7 @@ from typing import Final
 
 import kcoord_wire as kw
 
-__all__ = ["SERVERS", "Memory", "Running", "cpu_seconds", "memory_of", "pinned", "settle"]
+__all__ = ["SERVERS", "Memory", "Running", "cpu_seconds", "memory_of", "pinned", "program", "settle"]
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 STOP_SECONDS = 30
@@ -59,7 +59,7 @@ def pinned(core: int | None) -> Iterator[None]:
 
 
 @contextmanager
-def _program(folder: Path, *arguments: str) -> Iterator[Running]:
+def program(folder: Path, *arguments: str) -> Iterator[Running]:
     """A Python program that says its address in its first line; what it logs goes into the folder."""
     command = [sys.executable, *arguments]
     log = folder / "log"
@@ -86,7 +86,7 @@ def _program(folder: Path, *arguments: str) -> Iterator[Running]:
 def _ours(folder: Path) -> Iterator[Running]:
     arguments = ["--topics", "orders:12", "--port", "0", "--data-dir", str(folder / "data")]
     arguments += ["--config", "group.initial.rebalance.delay.ms=0"]
-    with _program(folder, "-m", "kcoord_wire", "serve", *arguments) as running:
+    with program(folder, "-m", "kcoord_wire", "serve", *arguments) as running:
         yield running
 
 
@@ -110,7 +110,7 @@ def _kafka(folder: Path) -> Iterator[Running]:
 
 @contextmanager
 def _mock(folder: Path) -> Iterator[Running]:
-    with _program(folder, "-c", MOCK) as running:
+    with program(folder, "-c", MOCK) as running:
         yield running
 
 
