@@ -104,6 +104,8 @@ TESTED_IN = {
     "forensics.model": "forensics/test_analysis.py",
     "records.model": "records/test_batch.py",
     "zookeeper.model": "zookeeper/test_procedures.py",
+    # What the registry's client adds to kazoo's: the contract and these tests run it on a real server.
+    "zookeeper.strict_client": "zookeeper/test_client.py",
     "simulation.violation": "simulation/test_script.py",
     "simulation.proposal.events": "simulation/proposal/test_member.py",
     # One table, which the codec of each API applies.

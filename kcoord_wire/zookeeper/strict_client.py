@@ -1,0 +1,63 @@
+"""kazoo's client, with two promises that its own one does not make.
+
+* What comes from the server is handed on in the order of the connection, watches included: kazoo has a thread for
+  answers and another for watches, so that a watch could come after the answer with the new value.
+* It can be seen whether a connection is still the same (`changes`, while `order` is held): kazoo keeps a request that
+  is made without a connection and sends it over the next one, which may have another session.
+
+Only `client` uses it. It relies on internals of kazoo 2.11 (kazoo/client.py `_session_callback`, kazoo/protocol/
+connection.py `_invoke`); the contract's tests fail if they change.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.serialization import Connect
+
+__all__ = ["StrictClient"]
+
+
+class _Immediately(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+    """Calls back in the thread of the connection: a handler that does not run does so for answers."""
+
+    def start(self) -> None:
+        """Start no threads."""
+
+    def stop(self) -> None:
+        """There are no threads."""
+
+    def dispatch_callback(self, callback: Any) -> None:
+        """Call a watch."""
+        callback.func(*callback.args)
+
+
+class StrictClient(KazooClient):  # type: ignore[misc]  # kazoo has no types
+    """A client that calls back in order, in its own thread: what it calls must not block.
+
+    :ivar order: held by kazoo while the state of its connection changes
+    :ivar changes: how often the state has changed
+    :ivar granted_ms: session timeout, as the server granted it at the last connection
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        self.order = threading.RLock()
+        self.changes = 0
+        self.granted_ms = 0
+        super().__init__(handler=_Immediately(), **settings)
+        self._invoke = self._connection._invoke
+        self._connection._invoke = self._invoke_and_note
+
+    def _session_callback(self, state: Any) -> None:
+        with self.order:
+            self.changes += 1
+            super()._session_callback(state)
+
+    def _invoke_and_note(self, timeout: float, request: Any, xid: int | None = None) -> Any:
+        answer = self._invoke(timeout, request, xid)
+        if isinstance(request, Connect):
+            self.granted_ms = answer[0].time_out
+        return answer

@@ -1,0 +1,195 @@
+"""The client of real servers: what ZooKeeper's and kazoo's users were surprised by, one test each."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from kcoord_wire.extras import MissingLibraryError
+from kcoord_wire.zookeeper.client import ZooKeeperRegistry, ZooKeeperUnreachableError
+from kcoord_wire.zookeeper.ensemble import Ensemble
+from kcoord_wire.zookeeper.model import (
+    Ask,
+    Check,
+    Create,
+    Multi,
+    Outcome,
+    Read,
+    ReadChildren,
+    Replied,
+    SessionChanged,
+    SessionState,
+    SetData,
+)
+from tests.support.zookeeper import SECONDS, RealDriver, chroot_of_its_own
+
+SUSPENDED = SessionChanged(SessionState.SUSPENDED)
+EXPIRED = SessionChanged(SessionState.EXPIRED)
+
+
+@pytest.fixture
+def driver(zookeeper: Ensemble) -> Iterator[RealDriver]:
+    with ExitStack() as stack:
+        yield RealDriver(zookeeper, stack)
+
+
+def test_suspended_comes_in_time_and_expired_does_not(driver: RealDriver) -> None:
+    """kazoo has no timer for its session: without servers there is no word of its end, however long ago that is."""
+    client = driver.connect(session_timeout_ms=2_000)
+    client.ask(Create("/mine", is_ephemeral=True))
+    assert client.proxy is not None
+    client.proxy.hold()
+    held_at = time.monotonic()
+    client.wait_for(SessionState.SUSPENDED)
+    other = driver.connect()
+    while other.ask(Read("/mine")).value is not None:
+        assert time.monotonic() - held_at < SECONDS
+    driver.until(lambda: time.monotonic() - held_at > 5.0)
+    assert EXPIRED not in client.seen, "the session has ended at the server"
+    client.proxy.heal()
+    client.wait_for(SessionState.EXPIRED)
+    client.wait_for(SessionState.CONNECTED)
+
+
+def test_a_create_that_was_lost_but_landed_is_ones_own(driver: RealDriver) -> None:
+    """KAFKA-7165, ZOOKEEPER-2985: the retry is refused, and the node's owner tells whose it is."""
+    client = driver.connect()
+    assert client.proxy is not None
+    client.proxy.swallow_answers()
+    lost = client.start(Create("/coordinator", b"1", is_ephemeral=True))
+    other = driver.connect()
+    while other.ask(Read("/coordinator")).value is None:
+        pass
+    driver.cut(client)
+    assert client.reply(lost).outcome is Outcome.CONNECTION_LOSS
+    client.proxy.heal()
+    session = client.wait_for(SessionState.CONNECTED).session_id
+    assert client.ask(Create("/coordinator", b"1", is_ephemeral=True)).outcome is Outcome.NODE_EXISTS
+    assert client.ask(Read("/coordinator")).value.ephemeral_owner == session
+
+
+def test_an_ephemeral_of_the_former_session_outlives_its_client(driver: RealDriver) -> None:
+    """The client comes back with another session while the server still keeps the one before."""
+    former = driver.connect()
+    former.ask(Create("/coordinator", b"1", is_ephemeral=True))
+    owner = former.ask(Read("/coordinator")).value.ephemeral_owner
+    driver.cut(former)
+    again = driver.connect()
+    assert again.ask(Create("/coordinator", b"1", is_ephemeral=True)).outcome is Outcome.NODE_EXISTS
+    node = again.ask(Read("/coordinator", watch=True)).value
+    assert (node.data, node.ephemeral_owner) == (b"1", owner)
+    assert again.registry.session[0] != owner
+
+
+def test_a_leader_whose_epoch_is_over_cannot_write(driver: RealDriver) -> None:
+    """KAFKA-6082: each write checks the version of the epoch, in one transaction."""
+    old, new = driver.connect(), driver.connect()
+    old.ask(Create("/epoch", b"1"))
+    assert old.ask(Multi((Check("/epoch", 0), Create("/owner", b"old")))).outcome is Outcome.OK
+    assert new.ask(SetData("/epoch", b"2", 0)).value == 1
+    refused = old.ask(Multi((Check("/epoch", 0), SetData("/owner", b"late"))))
+    assert (refused.outcome, refused.failed) == (Outcome.BAD_VERSION, 0)
+    assert new.ask(Read("/owner")).value.data == b"old"
+
+
+def test_a_request_never_uses_a_later_connection(driver: RealDriver) -> None:
+    """The loop is busy, or the process was paused, while kazoo connects anew: the machine has not heard of it, so that
+    what it asks now was meant for the connection before."""
+    client = driver.connect()
+    first, changes = client.registry.session, client.registry._client.changes
+    driver.cut(client)
+    driver.heal(client)
+    until = time.monotonic() + SECONDS  # the loop does not run here
+    while client.registry.session is None or client.registry._client.changes == changes:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    token = client.start(Create("/late"))
+    client.reply(token)
+    again = SessionChanged(SessionState.CONNECTED, first[0], 6_000)
+    assert client.seen == [SUSPENDED, again, Replied(token, Outcome.CONNECTION_LOSS)]
+    assert client.ask(Read("/late")).value is None
+    assert client.seen.count(SUSPENDED) == 1
+
+
+def test_events_are_delivered_in_the_loop(zookeeper: Ensemble) -> None:
+    async def run() -> list[tuple[str, bool]]:
+        seen: list[tuple[str, bool]] = []
+        done = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def deliver(event: Any) -> None:
+            is_here = asyncio.get_running_loop() is loop and threading.current_thread() is threading.main_thread()
+            seen.append((type(event).__name__, is_here))
+            if len(seen) == 4:
+                done.set()
+
+        registry = ZooKeeperRegistry(zookeeper.connect + chroot_of_its_own(), deliver)
+        await registry.start()
+        registry.ask(Ask(1, ReadChildren("/", watch=True)))
+        registry.ask(Ask(2, Create("/a")))
+        assert len(seen) == 1, "never within the call"
+        await asyncio.wait_for(done.wait(), SECONDS)
+        await registry.close()
+        return seen
+
+    assert asyncio.run(run()) == [(name, True) for name in ("SessionChanged", "Replied", "Fired", "Replied")]
+
+
+def test_the_granted_timeout_is_the_servers(driver: RealDriver) -> None:
+    client = driver.connect(session_timeout_ms=100)
+    assert client.connected.timeout_ms == 1_000
+
+
+def test_a_closed_registry_ends_its_session_at_once(driver: RealDriver) -> None:
+    leaving, staying = driver.connect(session_timeout_ms=60_000), driver.connect()
+    leaving.ask(Create("/mine", is_ephemeral=True))
+    assert staying.ask(Read("/mine")).value is not None
+    driver.close(leaving)
+    assert staying.ask(Read("/mine")).value is None
+
+
+def test_nodes_of_a_digest_user_are_closed_to_others(driver: RealDriver) -> None:
+    owner = driver.connect(credentials=("kafka", "secret:with a colon"))
+    same = driver.connect(credentials=("kafka", "secret:with a colon"))
+    others = [driver.connect(), driver.connect(credentials=("kafka", "guessed"))]
+    owner.ask(Create("/a", b"1"))
+    owner.ask(Multi((Create("/b", b"1"), Create("/a/c"))))
+    for path in ("/a", "/b"):
+        assert same.ask(SetData(path, b"2")).outcome is Outcome.OK
+        for other in others:
+            for request in (Read(path), ReadChildren(path), SetData(path, b"3"), Create(f"{path}/x")):
+                assert other.ask(request).outcome is Outcome.NO_AUTH, request
+            assert other.ask(Multi((Create("/mine"), SetData(path, b"3")))).failed in (0, 1)
+    driver.cut(owner)
+    owner.wait_for(SessionState.SUSPENDED)
+    driver.heal(owner)
+    owner.wait_for(SessionState.CONNECTED)
+    assert owner.ask(Read("/a")).value.data == b"2", "it has said who it is on the new connection, too"
+
+
+@pytest.mark.parametrize("listens", [True, False], ids=["silent", "refusing"])
+def test_a_start_without_servers_ends_with_a_clear_error(listens: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        if not listens:
+            server.close()
+        registry = ZooKeeperRegistry(address, lambda event: None, session_timeout_ms=1_000)
+        with pytest.raises(ZooKeeperUnreachableError, match=f"^no ZooKeeper answers at {address} within 0.5 s$"):
+            asyncio.run(registry.start(0.5))
+
+
+def test_bad_addresses_and_a_missing_kazoo_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for hosts in ("127.0.0.1:port", ":2181", "h:1,", "h:99999"):
+        with pytest.raises(ValueError, match=f"'{hosts}' is not HOST:PORT"):
+            ZooKeeperRegistry(hosts, lambda event: None)
+    monkeypatch.setitem(sys.modules, "kazoo", None)
+    with pytest.raises(MissingLibraryError, match=r"needs kazoo: pip install 'kcoord_wire\[zookeeper\]'"):
+        ZooKeeperRegistry("127.0.0.1:2181", lambda event: None)
