@@ -7,6 +7,7 @@ it keeps: a broker's partitions of a topic are a node with their number, and a p
     /brokers/topics/[topic]/[broker]                  number of the topic's partitions at that broker
     /consumers/coordinator                            the coordinator's broker id, ephemeral
     /consumers/coordinator_epoch                      number of elections; every write checks its version
+    /consumers/[group]                                JSON of this project: what a new coordinator has to know (below)
     /consumers/[group]/owners/[topic]/[partition]     the consumer thread that owns it, persistent
     /consumers/[group]/offsets/[topic]/[partition]    the committed offset
 """
@@ -14,6 +15,7 @@ it keeps: a broker's partitions of a topic are a node with their number, and a p
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any, Final
 
 __all__ = [
@@ -23,11 +25,16 @@ __all__ = [
     "COORDINATOR",
     "COORDINATOR_EPOCH",
     "ROOTS",
+    "GroupRecord",
     "broker_path",
     "broker_record",
+    "format_group",
+    "group_path",
+    "is_node_name",
     "offset_path",
     "owner_path",
     "parse_broker",
+    "parse_group",
     "topic_path",
 ]
 
@@ -36,6 +43,7 @@ BROKER_TOPICS: Final = "/brokers/topics"
 CONSUMERS: Final = "/consumers"
 COORDINATOR: Final = "/consumers/coordinator"
 COORDINATOR_EPOCH: Final = "/consumers/coordinator_epoch"
+LONGEST_NAME: Final = 255
 ROOTS: Final = ("/brokers", BROKER_IDS, BROKER_TOPICS, CONSUMERS)
 """The nodes that have to exist before anything else, parents first; COORDINATOR_EPOCH is created with ``0``."""
 
@@ -50,6 +58,11 @@ def topic_path(topic: str) -> str:
     return f"{BROKER_TOPICS}/{topic}"
 
 
+def group_path(group: str) -> str:
+    """Return the path of a group."""
+    return f"{CONSUMERS}/{group}"
+
+
 def owner_path(group: str, topic: str, partition: str) -> str:
     """Return the path of a partition's owner."""
     return f"{CONSUMERS}/{group}/owners/{topic}/{partition}"
@@ -58,6 +71,48 @@ def owner_path(group: str, topic: str, partition: str) -> str:
 def offset_path(group: str, topic: str, partition: str) -> str:
     """Return the path of a partition's committed offset."""
     return f"{CONSUMERS}/{group}/offsets/{topic}/{partition}"
+
+
+def is_node_name(name: str) -> bool:
+    """Whether a group or a consumer can have this name in ZooKeeper: no path, no control character, not too long, and
+    not the name of another node of this layout.
+
+    Source: "ZooKeeper Programmer's Guide", section "The ZooKeeper Data Model".
+    """
+    if not 0 < len(name) <= LONGEST_NAME or name in (".", "..", "zookeeper", "coordinator", "coordinator_epoch"):
+        return False
+    return all(character.isprintable() and character != "/" for character in name)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRecord:
+    """What the draft's layout does not have, but a coordinator that takes over needs; the data of the group's node.
+
+    :ivar session_timeout_ms: the longest of the consumers that may have partitions: so long they may fetch without
+        hearing from a coordinator
+    :ivar is_starting: consumers may have been started with partitions that are not yet in ``owners``
+    """
+
+    session_timeout_ms: int = 0
+    is_starting: bool = False
+
+
+def format_group(record: GroupRecord) -> bytes:
+    """Return the data of a group's node."""
+    return json.dumps({"session_timeout_ms": record.session_timeout_ms, "is_starting": record.is_starting}).encode()
+
+
+def parse_group(data: bytes) -> GroupRecord:
+    """Return the record in a group's node; the default for a group of 0.7, which has none.
+
+    :raises ValueError: there is something else
+    """
+    if not data:
+        return GroupRecord()
+    value: Any = json.loads(data)
+    if not isinstance(value, dict) or not isinstance(value.get("session_timeout_ms"), int):
+        raise ValueError(f"not a group's record: {data!r}")
+    return GroupRecord(value["session_timeout_ms"], bool(value.get("is_starting")))
 
 
 def broker_record(host: str, port: int) -> bytes:

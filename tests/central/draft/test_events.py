@@ -14,10 +14,11 @@ def test_errors_that_kafka_has_too_have_its_numbers() -> None:
         "OFFSET_OUT_OF_RANGE",
         "UNKNOWN_TOPIC_OR_PARTITION",
         "NOT_COORDINATOR",
+        "INVALID_GROUP_ID",
         "INVALID_SESSION_TIMEOUT",
     }
 
 
 def test_other_errors_have_numbers_of_their_own() -> None:
     own = [error for error in CentralError if error.name not in ErrorCode.__members__]
-    assert [error.value for error in own] == [100, 101, 102, 103]
+    assert [error.value for error in own] == [100, 101, 102, 103, 104, 105]
