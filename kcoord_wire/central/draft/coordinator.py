@@ -8,8 +8,8 @@ Laws, besides those of `zookeeper.leadership`:
 
 * The lease is checked before an event has any effect. While a broker is not the coordinator it sends nothing but
   answers to ClusterMetadata, and NOT_COORDINATOR to RegisterConsumer.
-* What a coordinator knows ends with its term. Its consumers' connections are then closed, so that they look for the next
-  coordinator.
+* What a coordinator knows ends with its term. Its consumers' connections are then closed, so that they look for the
+  next coordinator.
 * The broker's own registration is made again after a new session (KAFKA-7165).
 
 Source: "the 0.8 consumer-coordinator draft", sections 5, 7 and 10.

@@ -19,7 +19,7 @@ from kcoord_wire.zookeeper.layout import GroupRecord, format_group, group_path, 
 from kcoord_wire.zookeeper.model import Create, Delete, Node, Read, ReadChildren, SetData, Write
 from kcoord_wire.zookeeper.procedures import Procedure
 
-__all__ = ["OWNERS", "OFFSETS", "GroupStore", "consumer_of"]
+__all__ = ["OFFSETS", "OWNERS", "GroupStore", "consumer_of"]
 
 OWNERS: Final = "owners"
 OFFSETS: Final = "offsets"
@@ -73,7 +73,9 @@ class GroupStore:
             return
         names: list[tuple[str, ...] | None] = yield [ReadChildren(f"{path}/{topic}") for topic in topics]
         self._parents |= {path, *(f"{path}/{topic}" for topic in topics)}
-        partitions = [Partition(topic, name) for topic, found in zip(topics, names, strict=True) for name in found or ()]
+        partitions = [
+            Partition(topic, name) for topic, found in zip(topics, names, strict=True) for name in found or ()
+        ]
         nodes: list[Node | None] = yield [Read(f"{path}/{topic}/{name}") for topic, name in partitions]
         for partition, node in zip(partitions, nodes, strict=True):
             if node is not None:
@@ -102,7 +104,7 @@ class GroupStore:
 
     def plan_offsets(self, offsets: Mapping[Partition, int]) -> list[Write]:
         """Return the writes after which these offsets are committed."""
-        writes = []
+        writes: list[Write] = []
         for partition, offset in offsets.items():
             if self.offsets.get(partition) != offset:
                 writes += self._put(OFFSETS, partition, b"%d" % offset, partition in self.offsets)

@@ -2,8 +2,8 @@
 
 Laws:
 
-* `Groups.interested_in` has a group exactly while a consumer of it subscribes to the topic, by name or by a wildcard that
-  has been compared with it (`topic_added`).
+* `Groups.interested_in` has a group exactly while a consumer of it subscribes to the topic, by name or by a wildcard
+  that has been compared with it (`topic_added`).
 * Adding or removing a consumer costs in proportion to its own subscription, not to the size of its group: equal
   subscriptions of a group are counted.
 """
@@ -20,7 +20,7 @@ from kcoord_wire.central.draft.topic_count import TopicCount
 from kcoord_wire.timers import Timer
 from kcoord_wire.zookeeper.procedures import Gate
 
-__all__ = ["Attempt", "Group", "Groups", "Member"]
+__all__ = ["Attempt", "AttemptFailedError", "Group", "Groups", "Member"]
 
 
 @dataclass(slots=True, eq=False)
@@ -49,6 +49,10 @@ class Member:
     owned: frozenset[Partition] = frozenset()
     is_started: bool = False
     is_parked: bool = False
+
+
+class AttemptFailedError(Exception):
+    """The present attempt to rebalance a group cannot go on; the text says why."""
 
 
 class Attempt:
@@ -88,6 +92,14 @@ class Attempt:
         """Let the attempt fail directly."""
         self.failed = self.failed or reason
         self.changed.open()
+
+    def check(self) -> None:
+        """Continue only if nothing has failed.
+
+        :raises AttemptFailedError: something has
+        """
+        if self.failed:
+            raise AttemptFailedError(self.failed)
 
 
 @dataclass(slots=True, eq=False)

@@ -1,10 +1,10 @@
-"""A request purgatory: requests to consumers that wait for their answer or for the end of their time (section 5, field 8).
+"""A request purgatory: requests to consumers that wait for an answer, or for the end of its time (section 5, field 8).
 
 Laws:
 
 * A consumer answers the requests of one kind in their order, on one connection. So an answer belongs to the oldest
-  request that has none, also if its time is over: a late answer is never taken for that of a later request, with which a
-  consumer that has started again in between would be taken for a stopped one.
+  request that has none, also if its time is over: a late answer is never taken for that of a later request, with which
+  a consumer that has started again in between would be taken for a stopped one.
 * `expired` is called once for each request whose time is over.
 """
 

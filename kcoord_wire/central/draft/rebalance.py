@@ -21,7 +21,7 @@ from kcoord_wire.central.draft.committer import Committer
 from kcoord_wire.central.draft.context import Context
 from kcoord_wire.central.draft.events import Partition
 from kcoord_wire.central.draft.group_store import consumer_of
-from kcoord_wire.central.draft.groups import Attempt, Group, Member
+from kcoord_wire.central.draft.groups import Attempt, AttemptFailedError, Group, Member
 from kcoord_wire.central.draft.purgatory import Answer, Purgatory
 from kcoord_wire.messages import (
     StartFetcherRequest,
@@ -103,7 +103,7 @@ class Rebalancer:
             attempt = group.attempt = Attempt(group.generation + 1)
             try:
                 yield from self._attempt(group, attempt)
-            except RegistryError as error:
+            except (AttemptFailedError, RegistryError) as error:
                 attempt.fail(str(error))
             if not attempt.failed or not group.members:
                 break
@@ -145,18 +145,14 @@ class Rebalancer:
         self._note(group, attempt, "rebalance started", reason=reason or "the former coordinator did not finish")
         group.generation = attempt.generation
         yield from self._stop(attempt, members)  # 4.1, 4.2
-        if attempt.failed:
-            return
         timeout_ms = max((member.session_timeout_ms for member in members), default=0)
         mark = group.store.plan_record(GroupRecord(timeout_ms, is_starting=True))
         attempt.phase = "committing"
         yield from self._committer.commit(group, mark)  # 4.3
-        if attempt.failed or not group.store.is_loaded:
+        if not group.store.is_loaded:  # the committer, which had taken some of the offsets, has failed
             attempt.fail("the offsets are not committed")
-            return
+        attempt.check()
         yield from self._start(attempt, members, owners)  # 4.4, 4.5
-        if attempt.failed:
-            return
         attempt.phase = "writing owners"
         yield from self._context.write(group, group.store.plan_owners(owners, timeout_ms))  # 4.6
         self._note(group, attempt, "rebalance completed", consumers=len(members), partitions=len(owners))
@@ -183,6 +179,7 @@ class Rebalancer:
             self._context.send(member, message)
             self.stops.watch(member, self._context.now + member.session_timeout_ms * 2 // 3)
         yield Opened(attempt.changed)
+        attempt.check()
 
     def _start(self, attempt: Attempt, members: list[Member], owners: Mapping[Partition, str]) -> Procedure:
         by_consumer: dict[str, dict[str, list[Partition]]] = {}
@@ -218,3 +215,4 @@ class Rebalancer:
             self._context.send(member, message)
             self.starts.watch(member, self._context.now + member.session_timeout_ms * 2 // 3)
         yield Opened(attempt.changed)
+        attempt.check()

@@ -6,9 +6,9 @@ have two owners.
 
 Laws:
 
-* No rebalance begins before all former owners have registered again, or the longest of their session timeouts has passed
-  since the election. The draft's nodes have neither: `GroupRecord` keeps the timeout, and a mark that the owners are not
-  the whole truth, with which the whole time is waited for.
+* No rebalance begins before all former owners have registered again, or the longest of their session timeouts has
+  passed since the election. The draft's nodes do not say it: `GroupRecord` keeps the timeout, and a mark that the
+  owners are not the whole truth, with which the whole time is waited for.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Any, Final
 
 from kcoord_wire.central.draft.topic_pattern import TopicPattern
@@ -46,7 +45,7 @@ class TopicCount:
     """
 
     text: str
-    streams: Mapping[str, int] = field(default=MappingProxyType({}), compare=False)
+    streams: Mapping[str, int] = field(default_factory=dict, compare=False)
     pattern: TopicPattern | None = field(default=None, compare=False)
     is_blacklist: bool = field(default=False, compare=False)
     wildcard_streams: int = field(default=0, compare=False)

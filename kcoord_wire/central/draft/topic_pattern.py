@@ -1,9 +1,9 @@
 r"""Patterns of topic names that cannot take long to match.
 
 The syntax is a subset of Java's regular expressions, in which wildcard subscriptions are written: characters, ``.``,
-``[a-z]``, ``[^a-z]``, ``\.``, ``( )``, ``|``, and ``*``, ``+``, ``?`` behind any of them. ``,`` is ``|``, as in 0.7. The
-whole name has to match; ``^`` in front and ``$`` at the end change nothing. Everything else is refused: counts ``{2,3}``,
-classes like ``\d``, look-around and references.
+``[a-z]``, ``[^a-z]``, ``\.``, ``( )``, ``|``, and ``*``, ``+``, ``?`` behind any of them. ``,`` is ``|``, as in 0.7.
+The whole name has to match; ``^`` in front and ``$`` at the end change nothing. Everything else is refused: counts
+``{2,3}``, classes like ``\d``, look-around and references.
 
 Laws:
 

@@ -70,9 +70,7 @@ class TopicWatches:
             for broker in found or ()
             if broker.isdecimal()
         ]
-        nodes: list[Node | None] = yield [
-            Read(f"{topic_path(topic)}/{broker}", watch=True) for topic, broker in places
-        ]
+        nodes: list[Node | None] = yield [Read(f"{topic_path(topic)}/{broker}", watch=True) for topic, broker in places]
         names: dict[str, list[str]] = {topic: [] for topic in topics}
         for (topic, broker), node in zip(places, nodes, strict=True):
             count = self._count(topic, broker, node)
