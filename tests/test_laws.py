@@ -81,6 +81,7 @@ STATE_MACHINES = (
     "central.draft.consumer",
     "central.rewrite.link",
     "central.rewrite.member",
+    "central.rewrite.coordinator",
     "simulation.proposal.all_members",
     "simulation.proposal.subscription_hash",
     "simulation.proposal.single_assignor",

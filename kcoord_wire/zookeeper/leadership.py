@@ -57,7 +57,7 @@ from kcoord_wire.zookeeper.procedures import (
     create_missing,
 )
 
-__all__ = ["LeaderRecord", "Leadership", "is_fenced_off", "parse_leader"]
+__all__ = ["LeaderRecord", "Leadership", "ancestors", "is_fenced_off", "parse_leader"]
 
 RETRY_MS: Final = 500
 LEASE_PARTS: Final = 3  # of the session timeout, and of the lease: a third until the next renewal
@@ -190,7 +190,7 @@ class Leadership:
         """Be elected, hold the lease, and again, as long as the session is connected."""
         while True:
             try:
-                yield from create_missing(*dict.fromkeys((*_ancestors(self.leader_path), *_ancestors(self.epoch_path))))
+                yield from create_missing(*dict.fromkeys((*ancestors(self.leader_path), *ancestors(self.epoch_path))))
                 yield from create_missing(self.epoch_path, data=b"0")
                 yield from self._elect()
                 yield from self._renew()
@@ -240,7 +240,7 @@ class Leadership:
             self.lease_until = asked_at + self._lease_ms
 
 
-def _ancestors(path: str) -> list[str]:
+def ancestors(path: str) -> list[str]:
     """Return the nodes above a node, the topmost first."""
     names = path.split("/")[1:-1]
     return ["/" + "/".join(names[: count + 1]) for count in range(len(names))]

@@ -61,6 +61,7 @@ class RewriteError(enum.IntEnum):
 
     NONE = 0
     UNKNOWN_TOPIC_OR_PARTITION = 3
+    LEADER_NOT_AVAILABLE = 5
     COORDINATOR_STARTUP_NOT_COMPLETE = 14
     """The coordinator is reading the groups from ZooKeeper: try again."""
     COORDINATOR_NOT_AVAILABLE = 15

@@ -1,0 +1,58 @@
+"""Which names and numbers a request may have.
+
+Laws:
+
+* A request that passes has nothing that cannot be a node of ZooKeeper, a partition, an offset or a session timeout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from kcoord_wire import messages as m
+from kcoord_wire.central.rewrite.answers import Request, group_of
+from kcoord_wire.central.rewrite.events import CoordinatorSettings, RewriteError
+from kcoord_wire.central.rewrite.layout import STRATEGIES, is_legal_name
+
+__all__ = ["fault_of"]
+
+
+def fault_of(request: Request, settings: CoordinatorSettings) -> tuple[RewriteError, str] | None:
+    """Return the error and the reason for which a request is refused; None for a correct one."""
+    if not is_legal_name(group_of(request)):
+        return RewriteError.INVALID_REQUEST, "a group id that is not allowed"
+    if isinstance(request, m.RewriteJoinGroupRequest):
+        return _names(request.topics) or _join(request, settings)
+    if isinstance(request, m.OffsetCommitRequest):
+        return _names(topic.name for topic in request.topics) or _numbers(_committed(request))
+    if isinstance(request, m.OffsetFetchRequest):
+        topics = request.topics or ()
+        indexes = (index for topic in topics for index in topic.partition_indexes)
+        return _names(topic.name for topic in topics) or _numbers(indexes)
+    return None
+
+
+def _committed(request: m.OffsetCommitRequest) -> Iterator[int]:
+    for topic in request.topics:
+        for partition in topic.partitions:
+            yield partition.partition_index
+            yield partition.committed_offset
+
+
+def _join(request: m.RewriteJoinGroupRequest, settings: CoordinatorSettings) -> tuple[RewriteError, str] | None:
+    if request.strategy not in STRATEGIES:
+        return RewriteError.UNKNOWN_STRATEGY, f"strategy {request.strategy[:100]!r}"
+    if not settings.min_session_timeout_ms <= request.session_timeout_ms <= settings.max_session_timeout_ms:
+        return RewriteError.INVALID_SESSION_TIMEOUT, f"session timeout {request.session_timeout_ms} ms"
+    return None
+
+
+def _names(topics: Iterable[str]) -> tuple[RewriteError, str] | None:
+    for topic in topics:
+        if not is_legal_name(topic):
+            return RewriteError.INVALID_REQUEST, f"topic {topic[:100]!r}"
+    return None
+
+
+def _numbers(numbers: Iterable[int]) -> tuple[RewriteError, str] | None:
+    return (RewriteError.INVALID_REQUEST, "a partition or an offset below 0") if min(numbers, default=0) < 0 else None

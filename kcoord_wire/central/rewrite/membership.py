@@ -1,0 +1,284 @@
+"""Who is in the groups: JoinGroup, Heartbeat, session timeouts, and the rebalance of a group.
+
+A rebalance: the group waits for the JoinGroup of every member (PREPARING); when it has them and the partition counts of
+its topics, it writes the new generation to ZooKeeper (COMPLETING), and answers all of them (STABLE).
+
+Laws:
+
+* The generation goes up when all members have joined, and ZooKeeper has it before any member does. (The code that stood
+  in Kafka's trunk until May 2015 increments it when the rebalance is prepared.)
+* From the start of a rebalance a member has its session timeout to send JoinGroup, and its heartbeats are answered
+  ILLEGAL_GENERATION without extending that. If the time ends, the member is dead, the JoinGroups received so far are
+  answered REBALANCE_FAILED, and their senders have their session timeout to join again.
+* A member whose JoinGroup is parked has no timer. It restarts with the response, whether that could be sent or not.
+* A member that was never sent its consumer id cannot come back, so it is forgotten with its failed or closed JoinGroup.
+* JoinGroup of a member of a stable group that changes nothing is answered with the current generation, and counts as a
+  heartbeat (as in trunk, 2015): its sender has lost the response.
+
+Source: "Kafka 0.9 Consumer Rewrite Design": "Partition changes for subscribed topics", "Offset commits during
+rebalance" point 4, "Heartbeats during rebalance".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from kcoord_wire import messages as m
+from kcoord_wire.central.rewrite.answers import joined
+from kcoord_wire.central.rewrite.events import RewriteError
+from kcoord_wire.central.rewrite.group import Group, GroupState, Member
+from kcoord_wire.central.rewrite.layout import group_path
+from kcoord_wire.central.rewrite.outbox import Outbox
+from kcoord_wire.central.rewrite.shards import Shard, is_fenced_off
+from kcoord_wire.central.rewrite.topics import Topics
+from kcoord_wire.zookeeper.model import Create, SetData
+from kcoord_wire.zookeeper.procedures import Procedure, RegistryError
+
+__all__ = ["Membership"]
+
+
+class Membership:
+    """The members of the groups that this broker coordinates.
+
+    :param fenced: called with a shard when a write for one of its groups was refused
+    """
+
+    def __init__(self, outbox: Outbox, fenced: Callable[[Shard], None]) -> None:
+        self.topics = Topics(outbox, self._topics_changed)
+        self._outbox = outbox
+        self._fenced = fenced
+        self._shards: dict[Group, Shard] = {}
+        self._parked: dict[int, Group] = {}
+        self._last_id = 0
+
+    # ---- groups come and go
+
+    def loaded(self, shard: Shard) -> None:
+        """Begin with the groups of a shard: their members have a session timeout from now to be heard."""
+        for group in shard.groups.values():
+            self._shards[group] = shard
+            for member in group.members.values():
+                self._restart_timer(group, member)
+            self.topics.subscribe(group, group.topics)
+
+    def lost(self, shard: Shard) -> None:
+        """End with the groups of a shard; who waits for an answer is refused."""
+        for group in shard.groups.values():
+            if group.procedure is not None:
+                self._outbox.procedures.cancel(group.procedure)
+            waiting = [member.connection for member in group.members.values() if member.has_joined]
+            for connection in (*waiting, *group.late):
+                self._outbox.refuse(connection, RewriteError.NOT_COORDINATOR_FOR_GROUP)
+                if connection is not None:
+                    self._parked.pop(connection, None)
+            for member in group.members.values():
+                self._stop_timer(member)
+            self.topics.subscribe(group, ())
+            self._shards.pop(group, None)
+        shard.groups.clear()
+
+    def disconnected(self, connection: int) -> None:
+        """Take in that a connection has ended."""
+        group = self._parked.pop(connection, None)
+        if group is None:
+            return
+        group.late.pop(connection, None)
+        for member in [member for member in group.members.values() if member.connection == connection]:
+            member.connection = None
+            if member.is_new and group.state is GroupState.PREPARING:
+                self._remove(group, member)
+                self._try_to_complete(group)
+
+    # ---- requests
+
+    def heartbeat(self, shard: Shard, connection: int, request: m.HeartbeatRequest) -> None:
+        """Answer a heartbeat."""
+        group = shard.groups.get(request.group_id)
+        member = None if group is None else group.members.get(request.member_id)
+        if group is None or member is None:
+            self._outbox.refuse(connection, RewriteError.UNKNOWN_CONSUMER_ID)
+            return
+        if not member.has_joined:
+            member.connection = connection
+        if group.state is not GroupState.STABLE or request.generation_id != group.generation:
+            self._outbox.refuse(connection, RewriteError.ILLEGAL_GENERATION)
+            return
+        self._restart_timer(group, member)
+        self._outbox.answer(connection, m.HeartbeatResponse())
+
+    def join(self, shard: Shard, connection: int, request: m.RewriteJoinGroupRequest) -> None:
+        """Park a JoinGroup, whose fields are valid, until its group has a new generation; or answer it."""
+        group = shard.groups.get(request.group_id)
+        if group is None and not request.consumer_id:
+            group = shard.groups[request.group_id] = Group(request.group_id, shard.number)
+            self._shards[group] = shard
+        if group is None or (request.consumer_id and request.consumer_id not in group.members):
+            self._outbox.refuse(connection, RewriteError.UNKNOWN_CONSUMER_ID)
+            return
+        if group.state is GroupState.COMPLETING:
+            group.late[connection] = request
+            self._parked[connection] = group
+            return
+        member = group.members.get(request.consumer_id)
+        if len(group.members) > (member is not None) and request.strategy != group.strategy:
+            why = f"strategy {request.strategy}, the group's is {group.strategy}"
+            self._outbox.refuse(connection, RewriteError.INCONSISTENT_STRATEGY, why)
+            return
+        topics = tuple(sorted(set(request.topics)))
+        if member is not None and group.state is GroupState.STABLE:
+            is_same = (request.strategy, topics) == (group.strategy, member.topics)
+            if is_same and request.session_timeout_ms == member.session_timeout_ms:
+                self._answer_again(group, member, connection)
+                return
+        group.strategy = request.strategy
+        self._park(group, member or self._new_member(group, shard), connection, topics, request.session_timeout_ms)
+
+    # ---- a rebalance
+
+    def _answer_again(self, group: Group, member: Member, connection: int) -> None:
+        member.connection = connection
+        self._answer(group, member)
+
+    def _new_member(self, group: Group, shard: Shard) -> Member:
+        """Return a member with an id that no other takeover of the shard gives."""
+        self._last_id += 1
+        member = Member(f"{group.name}-{shard.epoch}-{self._last_id}", (), 0)
+        group.members[member.consumer_id] = member
+        return member
+
+    def _park(
+        self, group: Group, member: Member, connection: int, topics: tuple[str, ...], session_timeout_ms: int
+    ) -> None:
+        if member.has_joined and member.connection is not None:
+            self._parked.pop(member.connection, None)
+            self._outbox.close(member.connection)  # its client has given that request up
+        self._stop_timer(member)
+        member.topics, member.session_timeout_ms = topics, session_timeout_ms
+        member.connection, member.has_joined = connection, True
+        self._parked[connection] = group
+        if group.state is not GroupState.PREPARING:
+            self._prepare(group, "JoinGroup", consumer=member.consumer_id)
+        self.topics.subscribe(group, group.topics)
+        self._try_to_complete(group)
+
+    def _prepare(self, group: Group, reason: str, consumer: str = "") -> None:
+        """Wait for the JoinGroup of every member."""
+        group.move(GroupState.PREPARING)
+        facts = {"generation": group.generation, "reason": reason} | ({"consumer": consumer} if consumer else {})
+        self._outbox.note("rebalance started", logging.INFO, group=group.name, **facts)
+        for member in group.members.values():
+            if not member.has_joined:
+                self._restart_timer(group, member)
+
+    def _try_to_complete(self, group: Group) -> None:
+        """Write the new generation if every member has joined and the partition counts are known."""
+        if group.state is not GroupState.PREPARING:
+            return
+        counts = self.topics.known(group)
+        if counts is not None and all(member.has_joined for member in group.members.values()):
+            group.move(GroupState.COMPLETING)
+            group.procedure = self._outbox.start(self._complete(group, self._shards[group], counts))
+
+    def _complete(self, group: Group, shard: Shard, counts: dict[str, int]) -> Procedure:
+        record = group.record(counts)
+        path, data = group_path(shard.number, group.name), record.to_bytes()
+        write = Create(path, data) if group.version is None else SetData(path, data, group.version)
+        try:
+            yield shard.guarded(write)
+        except RegistryError as error:
+            if not is_fenced_off(error):
+                raise
+            group.procedure = None
+            self._fenced(shard)
+            return
+        group.procedure = None
+        group.version = 0 if group.version is None else group.version + 1
+        group.begin(record)
+        self._begin_generation(group)
+
+    def _begin_generation(self, group: Group) -> None:
+        group.move(GroupState.STABLE if group.members else GroupState.EMPTY)
+        facts = {"generation": group.generation, "members": len(group.members)}
+        self._outbox.note("rebalance completed", group=group.name, **facts)
+        for member in group.members.values():
+            self._answer(group, member)
+        late, group.late = group.late, {}
+        shard = self._shards[group]
+        for connection, request in late.items():
+            self._parked.pop(connection, None)
+            self.join(shard, connection, request)
+        self._topics_changed(group)
+
+    def _answer(self, group: Group, member: Member) -> None:
+        """Send a member its place in the generation, and wait for its heartbeats."""
+        self._unpark(member)
+        member.is_new = False
+        self._restart_timer(group, member)
+        partitions = group.assignment()[member.consumer_id]
+        self._outbox.answer(member.connection, joined(group.generation, member.consumer_id, partitions))
+
+    def _fail(self, group: Group, dead: Member) -> None:
+        """End an attempt to rebalance: who has joined has to join again."""
+        waiting = [member for member in group.members.values() if member.has_joined]
+        facts = {"generation": group.generation, "dead": dead.consumer_id, "joined": len(waiting)}
+        self._outbox.note("rebalance failed", logging.WARNING, group=group.name, **facts)
+        for member in waiting:
+            self._unpark(member)
+            self._outbox.refuse(member.connection, RewriteError.REBALANCE_FAILED)
+            if member.is_new:
+                self._remove(group, member)
+            else:
+                self._restart_timer(group, member)
+
+    # ---- failures and changes
+
+    def _expired(self, group: Group, member: Member) -> None:
+        """Mark a member dead: its session timeout has passed without a heartbeat, or without its JoinGroup."""
+        member.timer = None
+        self._remove(group, member)
+        facts = {"consumer": member.consumer_id, "session_timeout_ms": member.session_timeout_ms}
+        self._outbox.note("consumer failed", logging.WARNING, group=group.name, **facts)
+        if group.state is GroupState.STABLE:
+            self._prepare(group, "session timeout", consumer=member.consumer_id)
+        else:
+            self._fail(group, member)
+        self._try_to_complete(group)
+
+    def _topics_changed(self, group: Group) -> None:
+        """Compare the partition counts with those of the assignment."""
+        counts = self.topics.known(group)
+        if group.state is GroupState.STABLE and counts is not None and counts != group.partitions:
+            connections = [member.connection for member in group.members.values()]
+            self._prepare(group, "partition change")
+            for connection in connections:
+                if connection is not None:
+                    self._outbox.close(connection)
+                    self.disconnected(connection)  # another group's JoinGroup may be parked on it
+        self._try_to_complete(group)
+
+    def _remove(self, group: Group, member: Member) -> None:
+        self._stop_timer(member)
+        self._unpark(member)
+        del group.members[member.consumer_id]
+        self.topics.subscribe(group, group.topics)
+
+    def _unpark(self, member: Member) -> None:
+        member.has_joined = False
+        if member.connection is not None:
+            self._parked.pop(member.connection, None)
+
+    # ---- session timeouts
+
+    def _restart_timer(self, group: Group, member: Member) -> None:
+        when = self._outbox.now + member.session_timeout_ms
+        if member.timer is not None and member.timer.live:
+            member.timer = self._outbox.timers.move(member.timer, when)
+        else:
+            member.timer = self._outbox.timers.start(when, partial(self._expired, group, member))
+
+    def _stop_timer(self, member: Member) -> None:
+        if member.timer is not None:
+            member.timer.cancel()
+            member.timer = None

@@ -1,0 +1,191 @@
+"""Members of the rewrite's groups.
+
+The numbered points are those of "Kafka 0.9 Consumer Rewrite Design", "Heartbeats during rebalance".
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from kcoord_wire.central.rewrite.events import RewriteError
+from tests.support.rewrite_brokers import (
+    ORDERS,
+    Consumer,
+    World,
+    assigned,
+    stable_group,
+    writes_a_generation,
+)
+
+
+def test_heartbeats_1_illegal_generation_gives_no_more_time() -> None:
+    world = World(1, topics=ORDERS)
+    members = stable_group(world, 2)
+    world.set_topic("orders", 4)
+    for member in members:
+        member.connect()
+    members[0].join()
+    for _ in range(3):
+        world.run(1_900)
+        assert members[1].heartbeat() == RewriteError.ILLEGAL_GENERATION
+    world.run(400)
+    assert members[0].take().error_code == RewriteError.REBALANCE_FAILED
+    assert members[1].heartbeat() == RewriteError.UNKNOWN_CONSUMER_ID
+
+
+def test_heartbeats_2_a_parked_consumer_is_not_marked_dead() -> None:
+    world = World(1, topics=ORDERS)
+    members = stable_group(world, 1, session_ms=30_000)
+    second = Consumer(world)
+    assert second.join() is None
+    world.run(20_000)
+    assert world.coordinator.noted("consumer failed") == [], "its session timeout is 6 s"
+    members[0].join(session_ms=30_000)
+    assert second.take().error_code == 0
+
+
+def test_heartbeats_2_the_timer_restarts_with_the_response() -> None:
+    world = World(1, topics=ORDERS)
+    members = stable_group(world, 2)
+    world.run(5_900)
+    assert world.coordinator.noted("consumer failed") == []
+    world.run(200)
+    (failed,) = world.coordinator.noted("consumer failed")
+    assert failed["consumer"] == members[0].consumer_id
+    world.run(5_700)
+    assert len(world.coordinator.noted("consumer failed")) == 1, "the other has its time to join"
+    world.run(300)
+    assert len(world.coordinator.noted("consumer failed")) == 2
+
+
+def test_heartbeats_2_a_short_pause_after_joining_costs_nothing() -> None:
+    world = World(1, topics=ORDERS)
+    members = stable_group(world, 2)
+    world.run(5_000)
+    assert [member.heartbeat() for member in members] == [0, 0]
+    assert len(world.coordinator.noted("rebalance completed")) == 2
+
+
+def test_heartbeats_2_a_long_pause_after_joining_rebalances() -> None:
+    world = World(1, topics=ORDERS)
+    members = stable_group(world, 2)
+    for _ in range(4):
+        world.run(1_800)
+        members[0].heartbeat()
+    assert world.coordinator.noted("consumer failed")[-1]["consumer"] == members[1].consumer_id
+    assert members[0].heartbeat() == RewriteError.ILLEGAL_GENERATION
+    assert len(assigned(members[0].join())) == 3
+
+
+def test_heartbeats_2_the_response_is_sent_although_nobody_reads() -> None:
+    """A member whose connection ended after its JoinGroup counts as joined, and gets its place when it asks again."""
+    world = World(1, topics=ORDERS)
+    members = stable_group(world, 2)
+    world.set_topic("orders", 4)
+    for member in members:
+        member.connect()
+    members[0].join()
+    members[0].disconnect()
+    answer = members[1].join()
+    assert answer.generation_id == 3
+    members[0].connect()
+    assert members[0].heartbeat() == RewriteError.ILLEGAL_GENERATION
+    again = members[0].join()
+    assert again.generation_id == 3, "no other rebalance"
+    assert len(assigned(answer, again)) == 4
+
+
+def test_heartbeats_3_only_the_new_generation_is_accepted() -> None:
+    world = World(1, topics=ORDERS)
+    members = stable_group(world, 2)
+    assert {members[0].generation, members[1].generation} == {2}
+    for generation, error in ((1, 22), (2, 0), (3, 22)):
+        assert members[0].heartbeat(generation) == error
+
+
+def test_rejoining_unchanged_is_answered_and_counts_as_heartbeat() -> None:
+    world = World(1, topics=ORDERS)
+    members = stable_group(world, 2)
+    world.run(5_000)
+    members[1].heartbeat()
+    assert members[0].join().generation_id == 2
+    world.run(5_000)
+    assert world.coordinator.noted("consumer failed") == []
+
+
+@pytest.mark.parametrize("change", [{"session_ms": 7_000}, {"strategy": "roundrobin"}])
+def test_rejoining_changed_rebalances(change: dict[str, object]) -> None:
+    world = World(1, topics=ORDERS)
+    (member,) = stable_group(world, 1)
+    assert member.join(**change).generation_id == 2  # type: ignore[arg-type]  # one keyword of join
+
+
+def test_a_join_while_a_generation_is_written_waits_for_the_next() -> None:
+    world = World(1, topics=ORDERS)
+    first, second = Consumer(world), Consumer(world)
+    world.coordinator.held = writes_a_generation
+    first.join()
+    assert second.join() is None
+    world.coordinator.release()
+    assert first.take().generation_id == 1
+    assert second.take() is None
+    assert first.join().generation_id == 2
+    assert second.take().generation_id == 2
+
+
+def test_a_new_consumer_that_leaves_while_it_waits_is_forgotten() -> None:
+    world = World(1, topics=ORDERS)
+    (member,) = stable_group(world, 1)
+    second = Consumer(world)
+    second.join()
+    second.disconnect()
+    assert member.join().generation_id == 2
+    assert len(world.group_record().consumers) == 1
+
+
+def test_a_new_consumer_joins_anew_after_a_failed_attempt() -> None:
+    world = World(1, topics=ORDERS)
+    (member,) = stable_group(world, 1)
+    second = Consumer(world)
+    second.join()
+    world.run(6_100)
+    failed = second.take()
+    assert (failed.error_code, failed.consumer_id) == (RewriteError.REBALANCE_FAILED, "")
+    assert second.join().error_code == 0
+    assert len(world.group_record().consumers) == 1
+    assert member.heartbeat() == RewriteError.UNKNOWN_CONSUMER_ID
+
+
+def test_a_group_without_consumers_keeps_its_generation() -> None:
+    world = World(1, 2, topics=ORDERS)
+    stable_group(world, 2)
+    world.run(13_000)
+    record = world.group_record()
+    assert (record.generation, dict(record.consumers)) == (2, {})
+    world.kill(world.coordinator.broker_id)
+    assert Consumer(world).join().generation_id == 3
+
+
+def test_strategies_assign_as_they_are_named() -> None:
+    world = World(1, topics={"orders": 3, "payments": 3})
+    for strategy, expected in (
+        ("range", [("orders", 0), ("orders", 1), ("payments", 0), ("payments", 1)]),
+        ("roundrobin", [("orders", 0), ("orders", 2), ("payments", 1)]),
+    ):
+        consumers = [Consumer(world), Consumer(world)]
+        consumers[0].join("orders", "payments", strategy=strategy)
+        consumers[1].join("orders", "payments", strategy=strategy)
+        answer = consumers[0].join("orders", "payments", strategy=strategy)
+        other = consumers[1].take()
+        by_id = {answer.consumer_id: answer, other.consumer_id: other}
+        assert assigned(by_id[min(by_id)]) == expected
+        assert len(assigned(answer, other)) == 6
+        world.run(13_000)
+
+
+def test_takeovers_never_give_a_consumer_id_twice() -> None:
+    world = World(1, 2, topics=ORDERS)
+    first = stable_group(world, 1)[0].consumer_id
+    world.kill(world.coordinator.broker_id)
+    world.run(7_000)
+    assert stable_group(world, 1)[0].consumer_id != first

@@ -1,0 +1,279 @@
+"""Brokers of the rewrite with a ZooKeeper in memory, on a virtual clock, and consumers that a test plays by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kcoord_wire import messages as m
+from kcoord_wire.central.rewrite.coordinator import RewriteCoordinator
+from kcoord_wire.central.rewrite.events import CoordinatorSettings
+from kcoord_wire.central.rewrite.layout import group_path, parse_group, shard_of, topic_record
+from kcoord_wire.machines import Close, Disconnected, Noted, Received, Send, Tick
+from kcoord_wire.zookeeper.layout import ROOTS, broker_path, broker_record, topic_path
+from kcoord_wire.zookeeper.memory import MemoryZooKeeper
+from kcoord_wire.zookeeper.memory_registry import MemoryLink
+from kcoord_wire.zookeeper.model import ANY_VERSION, Ask, Create, Delete, Multi, Read, SetData
+
+SETTINGS = CoordinatorSettings(shards=4)
+SESSION_MS = 9_000  # of ZooKeeper; the lease is 3,000
+GROUP = "billing"
+SHARD = shard_of(GROUP, SETTINGS.shards)
+ORDERS = {"orders": 3}
+
+
+def writes_a_generation(ask: Ask) -> bool:
+    """Whether it is the write that ends a rebalance of `GROUP`."""
+    request = ask.request
+    return isinstance(request, Multi) and any(write.path == group_path(SHARD, GROUP) for write in request.writes)
+
+
+def reads_a_group(ask: Ask) -> bool:
+    """Whether it reads `GROUP`, as a takeover does."""
+    return ask.request == Read(group_path(SHARD, GROUP))
+
+
+class Broker:
+    """A machine and its session.
+
+    :ivar sent: responses by connection
+    :ivar closed: connections that it has closed
+    """
+
+    def __init__(self, world: World, broker_id: int) -> None:
+        self.world = world
+        self.broker_id = broker_id
+        self.machine = RewriteCoordinator(broker_id, SETTINGS)
+        self.link = MemoryLink(world.zookeeper, self.handle, timeout_ms=SESSION_MS)
+        self.sent: dict[int, list[Any]] = {}
+        self.closed: list[int] = []
+        self.notes: list[Noted] = []
+        self.is_paused = False
+        self.held: Callable[[Ask], bool] = lambda ask: False
+        self.asks_held: list[Ask] = []
+
+    def handle(self, event: Any) -> None:
+        for effect in self.machine.handle(event, self.world.now):
+            match effect:
+                case Ask():
+                    if self.held(effect):
+                        self.asks_held.append(effect)
+                    else:
+                        self.link.ask(effect)
+                case Send():
+                    self.sent.setdefault(effect.connection, []).append(effect.message)
+                case Close():
+                    self.closed.append(effect.connection)
+                case Noted():
+                    self.notes.append(effect)
+
+    def release(self) -> None:
+        """Let the requests to ZooKeeper go that were held."""
+        self.held = lambda ask: False
+        for ask in self.asks_held:
+            self.link.ask(ask)
+        self.asks_held.clear()
+        self.world.settle()
+
+    def advance(self) -> None:
+        self.link.advance(self.world.now)
+        deadline = self.machine.deadline
+        if deadline is not None and deadline <= self.world.now:
+            self.handle(Tick())
+        self.link.advance(self.world.now)
+
+    def noted(self, what: str) -> list[dict[str, Any]]:
+        return [dict(note.facts) for note in self.notes if note.what == what]
+
+
+class World:
+    """Brokers, and the ZooKeeper that they share."""
+
+    def __init__(self, *broker_ids: int, topics: dict[str, int] | None = None) -> None:
+        self.now = 1_000
+        self.zookeeper = MemoryZooKeeper()
+        self.brokers: dict[int, Broker] = {}
+        self._last_connection = 0
+        for path in ROOTS:
+            self.zookeeper.write(Create(path))
+        for topic, count in (topics or {}).items():
+            self.set_topic(topic, count)
+        for broker_id in broker_ids:
+            self.add_broker(broker_id)
+
+    # ---- the cluster
+
+    def add_broker(self, broker_id: int) -> Broker:
+        self.zookeeper.write(Create(broker_path(broker_id), broker_record(f"host{broker_id}", 9092)))
+        broker = self.brokers[broker_id] = Broker(self, broker_id)
+        self.settle()
+        return broker
+
+    def kill(self, broker_id: int) -> Broker:
+        """End a broker and its session; the others hear of it."""
+        broker = self.brokers.pop(broker_id)
+        self.zookeeper.expire(broker.link.registry.session_id)
+        self.deregister(broker_id)
+        return broker
+
+    def deregister(self, broker_id: int) -> None:
+        self.zookeeper.write(Delete(broker_path(broker_id)))
+        self.settle()
+
+    def set_topic(self, topic: str, count: int) -> None:
+        data = topic_record([[1]] * count)
+        if self.zookeeper.node(topic_path(topic)) is None:
+            self.zookeeper.write(Create(topic_path(topic), data))
+        else:
+            self.zookeeper.write(SetData(topic_path(topic), data, ANY_VERSION))
+        self.settle()
+
+    def settle(self) -> None:
+        """Do what is due now, until nothing is under way."""
+        for _ in range(1_000):
+            for broker in self.brokers.values():
+                if not broker.is_paused:
+                    broker.advance()
+            if not any(broker.link.deadline == 0 for broker in self.brokers.values() if not broker.is_paused):
+                return
+        raise AssertionError("the brokers do not come to rest")
+
+    def run(self, ms: int, *, step: int = 100) -> None:
+        """Let time pass."""
+        until = self.now + ms
+        while self.now < until:
+            self.now = min(self.now + step, until)
+            self.settle()
+
+    @property
+    def coordinator(self) -> Broker:
+        """The broker that coordinates `GROUP`."""
+        (found,) = [broker for broker in self.brokers.values() if broker.machine.shards.find(GROUP) is not None]
+        return found
+
+    def group_record(self) -> Any:
+        """What ZooKeeper has of `GROUP`; None for nothing."""
+        node = self.zookeeper.node(group_path(SHARD, GROUP))
+        return None if node is None else parse_group(node.data)
+
+
+class Consumer:
+    """A consumer on one connection, which sends what the test wants.
+
+    :ivar consumer_id: and `generation`, of its last JoinGroupResponse without an error
+    """
+
+    def __init__(self, world: World, broker: Broker | None = None) -> None:
+        self.world = world
+        self.broker = broker or world.coordinator
+        self.consumer_id = ""
+        self.generation = -1
+        self.connect()
+
+    def connect(self, broker: Broker | None = None) -> None:
+        """Open a connection."""
+        self.broker = broker or self.broker
+        self.world._last_connection += 1
+        self.connection = self.world._last_connection
+
+    def disconnect(self) -> None:
+        self.broker.handle(Disconnected(self.connection))
+        self.world.settle()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the broker has closed the connection."""
+        return self.connection in self.broker.closed
+
+    def send(self, request: Any) -> None:
+        self.broker.handle(Received(self.connection, request))
+        self.world.settle()
+
+    def take(self) -> Any:
+        """Return the answer that has come, None for none."""
+        answers = self.broker.sent.get(self.connection)
+        answer = answers.pop(0) if answers else None
+        if isinstance(answer, m.RewriteJoinGroupResponse) and answer.error_code == 0:
+            self.consumer_id, self.generation = answer.consumer_id, answer.generation_id
+        return answer
+
+    def ask(self, request: Any) -> Any:
+        self.send(request)
+        return self.take()
+
+    def join(
+        self, *topics: str, strategy: str = "range", session_ms: int = 6_000, consumer_id: str | None = None
+    ) -> Any:
+        """Send JoinGroup and return the answer, None while it is parked."""
+        return self.ask(
+            m.RewriteJoinGroupRequest(
+                group_id=GROUP,
+                session_timeout_ms=session_ms,
+                topics=list(topics or ("orders",)),
+                consumer_id=self.consumer_id if consumer_id is None else consumer_id,
+                strategy=strategy,
+            )
+        )
+
+    def heartbeat(self, generation: int | None = None) -> int:
+        """Send a heartbeat and return the error."""
+        wanted = self.generation if generation is None else generation
+        answer = self.ask(m.HeartbeatRequest(group_id=GROUP, generation_id=wanted, member_id=self.consumer_id))
+        return int(answer.error_code)
+
+    def find(self, group: str = GROUP) -> Any:
+        """Send ConsumerMetadata and return the answer."""
+        return self.ask(m.FindCoordinatorRequest(key=group))
+
+    def commit_request(self, offsets: dict[tuple[str, int], int], generation: int | None = None) -> Any:
+        return m.OffsetCommitRequest(
+            group_id=GROUP,
+            generation_id_or_member_epoch=self.generation if generation is None else generation,
+            member_id=self.consumer_id,
+            topics=[
+                m.OffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=[m.OffsetCommitRequestPartition(partition_index=number, committed_offset=offset)],
+                )
+                for (topic, number), offset in offsets.items()
+            ],
+        )
+
+    def commit(self, offset: int, generation: int | None = None) -> int | None:
+        """Commit an offset of orders-0 and return the error, None while it is not answered."""
+        answer = self.ask(self.commit_request({("orders", 0): offset}, generation))
+        return None if answer is None else int(answer.topics[0].partitions[0].error_code)
+
+    def committed(self, *partitions: tuple[str, int]) -> list[int]:
+        """Fetch committed offsets, of orders-0 if none is named."""
+        wanted = partitions or (("orders", 0),)
+        topics = [m.OffsetFetchRequestTopic(name=topic, partition_indexes=[number]) for topic, number in wanted]
+        answer = self.ask(m.OffsetFetchRequest(group_id=GROUP, topics=topics))
+        return [topic.partitions[0].committed_offset for topic in answer.topics]
+
+
+def stable_group(world: World, count: int, **join: Any) -> list[Consumer]:
+    """Return consumers that are members of one generation of `GROUP`."""
+    consumers = [Consumer(world) for _ in range(count)]
+    for consumer in consumers:
+        consumer.join(**join)
+    if count > 1:
+        consumers[0].join(**join)
+        assert [consumer.take().error_code for consumer in consumers[1:]] == [0] * (count - 1)
+    return consumers
+
+
+def rejoin(consumers: Sequence[Consumer], **join: Any) -> list[Any]:
+    """Send JoinGroup of every consumer, and return the answers when the last has joined."""
+    answers = [consumer.join(**join) for consumer in consumers]
+    return [answer or consumer.take() for answer, consumer in zip(answers, consumers, strict=True)]
+
+
+def assigned(*answers: Any) -> list[tuple[str, int]]:
+    """Return the partitions that answers to JoinGroup assign, sorted."""
+    return sorted(
+        (topic.topic, number)
+        for answer in answers
+        for topic in answer.assigned_partitions
+        for number in topic.partitions
+    )
