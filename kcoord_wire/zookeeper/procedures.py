@@ -231,7 +231,7 @@ class Procedures:
             self._limit(running, wait.within_ms)
         elif isinstance(wait, Opened):
             running.gate = wait.gate
-            wait.gate.opened = partial(self._opened.append, running)
+            wait.gate.opened = partial(self._gate_opened, running)
             self._limit(running, wait.within_ms)
             if wait.gate.is_open:
                 self._opened.append(running)
@@ -240,6 +240,9 @@ class Procedures:
             self._ask(running, wait)
         else:
             self._ask(running, (wait,))
+
+    def _gate_opened(self, running: _Running) -> None:
+        self._opened.append(running)
 
     def _limit(self, running: _Running, within_ms: int | None) -> None:
         if within_ms is not None:

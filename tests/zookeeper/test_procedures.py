@@ -134,3 +134,18 @@ def test_a_gate_is_waited_for_so_long(opens_at: int) -> None:
         assert machine.seen == ([opens_at <= 200] if now >= min(opens_at, 200) else [])
     assert machine.procedures.is_running(procedure)
     assert machine.procedures.deadline is None
+
+
+def test_a_gate_wakes_who_waited_before_another_gate_opened() -> None:
+    machine, gates = Machine(), [Gate(), Gate()]
+
+    def passes(number: int) -> Procedure:
+        yield Opened(gates[number])
+        machine.seen.append(number)
+
+    for number in (0, 1):
+        machine.procedures.start(passes(number), 0)
+    for number in (1, 0):
+        gates[number].open()
+        machine.procedures.advance(0)
+    assert machine.seen == [1, 0]
