@@ -31,7 +31,7 @@ SLOW += tests/records/test_compression.py tests/records/test_decoding.py tests/s
 SLOW += tests/forensics/exchanges tests/forensics/log tests/forensics/wire/test_history.py
 SLOW += tests/records/test_properties.py tests/recorder/test_recording.py tests/report/test_charts.py
 SLOW += tests/report/test_data.py tests/report/test_document.py tests/report/test_json_form.py
-SLOW += tests/zookeeper/test_client.py tests/zookeeper/test_contract.py
+SLOW += tests/zookeeper/test_client.py tests/zookeeper/test_contract.py tests/zookeeper/test_elections.py
 SLOW += tests/recorder/test_proxy.py tests/codec/test_columns_hostile.py tests/forensics/sources/test_corrupt.py
 
 # What runs once more with the pure codec. `kw.encode`, `kw.decode` and the registry use one codec per process, so their

@@ -8,7 +8,7 @@ from hypothesis import settings
 
 import kcoord_wire as kw
 from tests.support.fixtures import coordinator, each_loop  # noqa: F401 - fixtures
-from tests.support.zookeeper import zookeeper  # noqa: F401 - a fixture
+from tests.support.zookeeper import each_driver, real_driver, zookeeper  # noqa: F401 - fixtures
 
 EXAMPLES = int(os.environ.get("KCOORD_WIRE_EXAMPLES", "100"))  # `make check` draws fewer
 settings.register_profile("kcoord", deadline=None, max_examples=EXAMPLES, print_blob=True)

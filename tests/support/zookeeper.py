@@ -32,6 +32,18 @@ def zookeeper() -> Iterator[Ensemble]:
         yield ensemble
 
 
+@pytest.fixture
+def real_driver(zookeeper: Ensemble) -> Iterator[RealDriver]:
+    with ExitStack() as stack:
+        yield RealDriver(zookeeper, stack)
+
+
+@pytest.fixture(params=["memory", "real"])
+def each_driver(request: pytest.FixtureRequest) -> Driver:
+    driver: Driver = MemoryDriver() if request.param == "memory" else request.getfixturevalue("real_driver")
+    return driver
+
+
 def chroot_of_its_own() -> str:
     return f"/test-{next(_CHROOTS)}"
 
@@ -93,7 +105,11 @@ class Client:
 class Driver(Protocol):
     """Lets time pass for the clients of one of the two registries."""
 
-    def connect(self) -> Client:
+    @property
+    def now(self) -> int:
+        """The time, in ms."""
+
+    def connect(self, *, session_timeout_ms: int = SESSION_MS) -> Client:
         """Return another client, connected."""
 
     def until(self, holds: Callable[[], object]) -> None:
@@ -103,7 +119,10 @@ class Driver(Protocol):
         """Cut a client off."""
 
     def heal(self, client: Client) -> None:
-        """End `cut`."""
+        """End `cut` or `hold`."""
+
+    def hold(self, client: Client) -> None:
+        """Let nothing through between a client and the server; both do not notice at once."""
 
     def expire(self, client: Client) -> None:
         """Let the server end a client's session."""
@@ -112,29 +131,32 @@ class Driver(Protocol):
 class MemoryDriver:
     def __init__(self) -> None:
         self.zookeeper = MemoryZooKeeper()
+        self.now = 0
         self._clients: list[Client] = []
-        self._now = 0
 
-    def connect(self) -> Client:
+    def connect(self, *, session_timeout_ms: int = SESSION_MS) -> Client:
         client = Client(self)
-        client.registry = MemoryLink(self.zookeeper, client.seen.append, timeout_ms=SESSION_MS)
+        client.registry = MemoryLink(self.zookeeper, client.seen.append, timeout_ms=session_timeout_ms)
         self._clients.append(client)
         client.connected = client.wait_for(SessionState.CONNECTED)
         return client
 
     def until(self, holds: Callable[[], object]) -> None:
-        until = self._now + int(SECONDS * 1_000)
+        until = self.now + int(SECONDS * 1_000)
         while not holds():
-            assert self._now < until
-            self._now += _STEP_MS
+            assert self.now < until
+            self.now += _STEP_MS
             for client in self._clients:
-                client.registry.advance(self._now)
+                client.registry.advance(self.now)
 
     def cut(self, client: Client) -> None:
-        client.registry.cut(self._now)
+        client.registry.cut(self.now)
 
     def heal(self, client: Client) -> None:
         client.registry.heal()
+
+    def hold(self, client: Client) -> None:
+        client.registry.is_cut = True
 
     def expire(self, client: Client) -> None:
         self.zookeeper.expire(client.registry.registry.session_id)
@@ -148,6 +170,10 @@ class RealDriver:
         self._stack = stack
         self._node = ensemble.nodes[0]
         self._chroot = chroot_of_its_own()
+
+    @property
+    def now(self) -> int:
+        return time.monotonic_ns() // 1_000_000
 
     def connect(self, *, session_timeout_ms: int = SESSION_MS, **settings: Any) -> Client:
         client = Client(self)
@@ -179,6 +205,10 @@ class RealDriver:
     def heal(self, client: Client) -> None:
         assert client.proxy is not None
         client.proxy.heal()
+
+    def hold(self, client: Client) -> None:
+        assert client.proxy is not None
+        client.proxy.hold()
 
     def expire(self, client: Client) -> None:
         end_session(self._node.address, client.registry.session)

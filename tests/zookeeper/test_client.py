@@ -7,8 +7,6 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -35,40 +33,34 @@ SUSPENDED = SessionChanged(SessionState.SUSPENDED)
 EXPIRED = SessionChanged(SessionState.EXPIRED)
 
 
-@pytest.fixture
-def driver(zookeeper: Ensemble) -> Iterator[RealDriver]:
-    with ExitStack() as stack:
-        yield RealDriver(zookeeper, stack)
-
-
-def test_suspended_comes_in_time_and_expired_does_not(driver: RealDriver) -> None:
+def test_suspended_comes_in_time_and_expired_does_not(real_driver: RealDriver) -> None:
     """kazoo has no timer for its session: without servers there is no word of its end, however long ago that is."""
-    client = driver.connect(session_timeout_ms=2_000)
+    client = real_driver.connect(session_timeout_ms=2_000)
     client.ask(Create("/mine", is_ephemeral=True))
     assert client.proxy is not None
     client.proxy.hold()
     held_at = time.monotonic()
     client.wait_for(SessionState.SUSPENDED)
-    other = driver.connect()
+    other = real_driver.connect()
     while other.ask(Read("/mine")).value is not None:
         assert time.monotonic() - held_at < SECONDS
-    driver.until(lambda: time.monotonic() - held_at > 5.0)
+    real_driver.until(lambda: time.monotonic() - held_at > 5.0)
     assert EXPIRED not in client.seen, "the session has ended at the server"
     client.proxy.heal()
     client.wait_for(SessionState.EXPIRED)
     client.wait_for(SessionState.CONNECTED)
 
 
-def test_a_create_that_was_lost_but_landed_is_ones_own(driver: RealDriver) -> None:
+def test_a_create_that_was_lost_but_landed_is_ones_own(real_driver: RealDriver) -> None:
     """KAFKA-7165, ZOOKEEPER-2985: the retry is refused, and the node's owner tells whose it is."""
-    client = driver.connect()
+    client = real_driver.connect()
     assert client.proxy is not None
     client.proxy.swallow_answers()
     lost = client.start(Create("/coordinator", b"1", is_ephemeral=True))
-    other = driver.connect()
+    other = real_driver.connect()
     while other.ask(Read("/coordinator")).value is None:
         pass
-    driver.cut(client)
+    real_driver.cut(client)
     assert client.reply(lost).outcome is Outcome.CONNECTION_LOSS
     client.proxy.heal()
     session = client.wait_for(SessionState.CONNECTED).session_id
@@ -76,22 +68,22 @@ def test_a_create_that_was_lost_but_landed_is_ones_own(driver: RealDriver) -> No
     assert client.ask(Read("/coordinator")).value.ephemeral_owner == session
 
 
-def test_an_ephemeral_of_the_former_session_outlives_its_client(driver: RealDriver) -> None:
+def test_an_ephemeral_of_the_former_session_outlives_its_client(real_driver: RealDriver) -> None:
     """The client comes back with another session while the server still keeps the one before."""
-    former = driver.connect()
+    former = real_driver.connect()
     former.ask(Create("/coordinator", b"1", is_ephemeral=True))
     owner = former.ask(Read("/coordinator")).value.ephemeral_owner
-    driver.cut(former)
-    again = driver.connect()
+    real_driver.cut(former)
+    again = real_driver.connect()
     assert again.ask(Create("/coordinator", b"1", is_ephemeral=True)).outcome is Outcome.NODE_EXISTS
     node = again.ask(Read("/coordinator", watch=True)).value
     assert (node.data, node.ephemeral_owner) == (b"1", owner)
     assert again.registry.session[0] != owner
 
 
-def test_a_leader_whose_epoch_is_over_cannot_write(driver: RealDriver) -> None:
+def test_a_leader_whose_epoch_is_over_cannot_write(real_driver: RealDriver) -> None:
     """KAFKA-6082: each write checks the version of the epoch, in one transaction."""
-    old, new = driver.connect(), driver.connect()
+    old, new = real_driver.connect(), real_driver.connect()
     old.ask(Create("/epoch", b"1"))
     assert old.ask(Multi((Check("/epoch", 0), Create("/owner", b"old")))).outcome is Outcome.OK
     assert new.ask(SetData("/epoch", b"2", 0)).value == 1
@@ -100,13 +92,13 @@ def test_a_leader_whose_epoch_is_over_cannot_write(driver: RealDriver) -> None:
     assert new.ask(Read("/owner")).value.data == b"old"
 
 
-def test_a_request_never_uses_a_later_connection(driver: RealDriver) -> None:
+def test_a_request_never_uses_a_later_connection(real_driver: RealDriver) -> None:
     """The loop is busy, or the process was paused, while kazoo connects anew: the machine has not heard of it, so that
     what it asks now was meant for the connection before."""
-    client = driver.connect()
+    client = real_driver.connect()
     first, changes = client.registry.session, client.registry._client.changes
-    driver.cut(client)
-    driver.heal(client)
+    real_driver.cut(client)
+    real_driver.heal(client)
     until = time.monotonic() + SECONDS  # the loop does not run here
     while client.registry.session is None or client.registry._client.changes == changes:
         assert time.monotonic() < until
@@ -143,23 +135,23 @@ def test_events_are_delivered_in_the_loop(zookeeper: Ensemble) -> None:
     assert asyncio.run(run()) == [(name, True) for name in ("SessionChanged", "Replied", "Fired", "Replied")]
 
 
-def test_the_granted_timeout_is_the_servers(driver: RealDriver) -> None:
-    client = driver.connect(session_timeout_ms=100)
+def test_the_granted_timeout_is_the_servers(real_driver: RealDriver) -> None:
+    client = real_driver.connect(session_timeout_ms=100)
     assert client.connected.timeout_ms == 1_000
 
 
-def test_a_closed_registry_ends_its_session_at_once(driver: RealDriver) -> None:
-    leaving, staying = driver.connect(session_timeout_ms=60_000), driver.connect()
+def test_a_closed_registry_ends_its_session_at_once(real_driver: RealDriver) -> None:
+    leaving, staying = real_driver.connect(session_timeout_ms=60_000), real_driver.connect()
     leaving.ask(Create("/mine", is_ephemeral=True))
     assert staying.ask(Read("/mine")).value is not None
-    driver.close(leaving)
+    real_driver.close(leaving)
     assert staying.ask(Read("/mine")).value is None
 
 
-def test_nodes_of_a_digest_user_are_closed_to_others(driver: RealDriver) -> None:
-    owner = driver.connect(credentials=("kafka", "secret:with a colon"))
-    same = driver.connect(credentials=("kafka", "secret:with a colon"))
-    others = [driver.connect(), driver.connect(credentials=("kafka", "guessed"))]
+def test_nodes_of_a_digest_user_are_closed_to_others(real_driver: RealDriver) -> None:
+    owner = real_driver.connect(credentials=("kafka", "secret:with a colon"))
+    same = real_driver.connect(credentials=("kafka", "secret:with a colon"))
+    others = [real_driver.connect(), real_driver.connect(credentials=("kafka", "guessed"))]
     owner.ask(Create("/a", b"1"))
     owner.ask(Multi((Create("/b", b"1"), Create("/a/c"))))
     for path in ("/a", "/b"):
@@ -168,9 +160,9 @@ def test_nodes_of_a_digest_user_are_closed_to_others(driver: RealDriver) -> None
             for request in (Read(path), ReadChildren(path), SetData(path, b"3"), Create(f"{path}/x")):
                 assert other.ask(request).outcome is Outcome.NO_AUTH, request
             assert other.ask(Multi((Create("/mine"), SetData(path, b"3")))).failed in (0, 1)
-    driver.cut(owner)
+    real_driver.cut(owner)
     owner.wait_for(SessionState.SUSPENDED)
-    driver.heal(owner)
+    real_driver.heal(owner)
     owner.wait_for(SessionState.CONNECTED)
     assert owner.ask(Read("/a")).value.data == b"2", "it has said who it is on the new connection, too"
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
-
 import pytest
 
-from kcoord_wire.zookeeper.ensemble import Ensemble
 from kcoord_wire.zookeeper.model import (
     Check,
     Create,
@@ -23,22 +19,12 @@ from kcoord_wire.zookeeper.model import (
     SessionState,
     SetData,
 )
-from tests.support.zookeeper import Client, Driver, MemoryDriver, RealDriver
-
-
-@pytest.fixture(params=["memory", "real"])
-def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
-    if request.param == "memory":
-        yield MemoryDriver()
-        return
-    ensemble: Ensemble = request.getfixturevalue("zookeeper")
-    with ExitStack() as stack:
-        yield RealDriver(ensemble, stack)
+from tests.support.zookeeper import Client, Driver
 
 
 @pytest.fixture
-def client(driver: Driver) -> Client:
-    return driver.connect()
+def client(each_driver: Driver) -> Client:
+    return each_driver.connect()
 
 
 def events_of(client: Client) -> list[object]:
@@ -107,8 +93,8 @@ def test_answers_come_in_the_order_of_the_asks(client: Client) -> None:
     assert values == [Node(b"%d" % number, number + 1) for number in range(200)], "each request sees those before it"
 
 
-def test_a_watch_fires_once_for_each_kind_of_change(driver: Driver, client: Client) -> None:
-    other = driver.connect()
+def test_a_watch_fires_once_for_each_kind_of_change(each_driver: Driver, client: Client) -> None:
+    other = each_driver.connect()
     for request, change in (
         (Read("/a", watch=True), Create("/a")),
         (Read("/a", watch=True), SetData("/a", b"x")),
@@ -122,7 +108,7 @@ def test_a_watch_fires_once_for_each_kind_of_change(driver: Driver, client: Clie
         client.ask(request)
         other.ask(change)
         fired = Fired(request.path, of_children=isinstance(request, ReadChildren))
-        driver.until(lambda fired=fired: fired in client.seen)
+        each_driver.until(lambda fired=fired: fired in client.seen)
         assert events_of(client) == [fired], change
         client.seen.clear()
     for change in (Create("/a"), SetData("/a", b"y"), Create("/a/b")):
@@ -131,8 +117,8 @@ def test_a_watch_fires_once_for_each_kind_of_change(driver: Driver, client: Clie
     assert events_of(client) == []
 
 
-def test_changes_that_a_watch_is_not_about_do_not_fire_it(driver: Driver, client: Client) -> None:
-    other = driver.connect()
+def test_changes_that_a_watch_is_not_about_do_not_fire_it(each_driver: Driver, client: Client) -> None:
+    other = each_driver.connect()
     other.ask(Create("/a"))
     other.ask(Create("/a/b"))
     client.ask(Read("/a", watch=True))
@@ -143,12 +129,12 @@ def test_changes_that_a_watch_is_not_about_do_not_fire_it(driver: Driver, client
     client.ask(Read("/a/b"))
     assert events_of(client) == []
     other.ask(Create("/z"))
-    driver.until(lambda: events_of(client))
+    each_driver.until(lambda: events_of(client))
     assert events_of(client) == [Fired("/", of_children=True)]
 
 
-def test_a_watch_fires_before_the_new_value_is_read(driver: Driver, client: Client) -> None:
-    other = driver.connect()
+def test_a_watch_fires_before_the_new_value_is_read(each_driver: Driver, client: Client) -> None:
+    other = each_driver.connect()
     other.ask(Create("/a", b"0"))
     for number in range(1, 20):
         client.seen.clear()
@@ -170,15 +156,15 @@ def test_ones_own_change_fires_before_its_answer(client: Client) -> None:
     assert client.seen == [Replied(1), Fired("/a"), Replied(2)]
 
 
-def test_without_a_connection_requests_are_lost(driver: Driver, client: Client) -> None:
+def test_without_a_connection_requests_are_lost(each_driver: Driver, client: Client) -> None:
     client.ask(Create("/a"))
     before = client.ask(Read("/a"))
     client.ask(Read("/a", watch=True))
-    driver.cut(client)
+    each_driver.cut(client)
     client.wait_for(SessionState.SUSPENDED)
     lost = [client.start(SetData("/a", b"x")), client.start(Read("/a"))]
     assert [client.reply(token).outcome for token in lost] == [Outcome.CONNECTION_LOSS] * 2
-    driver.heal(client)
+    each_driver.heal(client)
     client.wait_for(SessionState.CONNECTED)
     assert client.ask(Read("/a")).value == before.value, "a request made without a connection is not executed later"
     client.ask(SetData("/a", b"y"))
@@ -186,25 +172,25 @@ def test_without_a_connection_requests_are_lost(driver: Driver, client: Client) 
     assert events_of(client) == [], "the watch ended with the connection"
 
 
-def test_a_session_goes_on_after_a_short_cut(driver: Driver, client: Client) -> None:
+def test_a_session_goes_on_after_a_short_cut(each_driver: Driver, client: Client) -> None:
     client.ask(Create("/mine", is_ephemeral=True))
     owner = client.ask(Read("/mine")).value.ephemeral_owner
-    driver.cut(client)
+    each_driver.cut(client)
     client.wait_for(SessionState.SUSPENDED)
-    driver.heal(client)
+    each_driver.heal(client)
     again = client.wait_for(SessionState.CONNECTED)
     assert (again.session_id, again.timeout_ms) == (owner, 6_000)
     assert client.ask(Read("/mine")).value.ephemeral_owner == owner
 
 
-def test_an_expired_session_takes_its_ephemerals(driver: Driver, client: Client) -> None:
-    other = driver.connect()
+def test_an_expired_session_takes_its_ephemerals(each_driver: Driver, client: Client) -> None:
+    other = each_driver.connect()
     client.ask(Create("/mine", is_ephemeral=True))
     first = client.ask(Read("/mine")).value.ephemeral_owner
     other.ask(Read("/mine", watch=True))
     other.ask(ReadChildren("/", watch=True))
-    driver.expire(client)
-    driver.until(lambda: len(events_of(other)) == 2)
+    each_driver.expire(client)
+    each_driver.until(lambda: len(events_of(other)) == 2)
     assert set(events_of(other)) == {Fired("/mine"), Fired("/", of_children=True)}
     client.wait_for(SessionState.SUSPENDED)
     assert client.wait_for(SessionState.EXPIRED) == SessionChanged(SessionState.EXPIRED)
