@@ -29,6 +29,7 @@ LARGEST_FETCH: Final = 1 << 19
 """Bytes of records in one answer; at 19 bytes or more for each, their number fits its int16."""
 _RECORD_OVERHEAD: Final = 12  # offset and length
 _MOST_FENCES: Final = 100_000
+_SEGMENTS: Final = 10
 _MS: Final = 1000
 
 
@@ -43,7 +44,8 @@ class GeneratedTopics:
     :param partitions: number of partitions of each topic; it may grow
     :param since_ms: when the first record came, in ms since 1970
     :param rate: records a second, of each partition
-    :param kept: only so many of the newest records are there, so that a consumer can fall out of range; None for all
+    :param kept: of the newest records; older ones go in segments of a tenth of it, so that a consumer can fall out of
+        range. None for all
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class GeneratedTopics:
             return m.CentralFetchResponse(error_code=CentralError.STALE_EPOCH)
         end = self._end(now_ms)
         first = 0 if self._kept is None else max(0, end - self._kept)
+        first -= first % max(1, (self._kept or 0) // _SEGMENTS)
         response = m.CentralFetchResponse(first_offset=first, end_offset=end)
         if first <= request.offset <= end:
             response.records = self._records(request, end)

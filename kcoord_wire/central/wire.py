@@ -17,7 +17,7 @@ from typing import Any, Final
 import kcoord_wire as kw
 from kcoord_wire import messages as m
 
-__all__ = ["ASKED_BY_COORDINATOR", "TO_BROKER", "decode_to_broker", "draft_frame"]
+__all__ = ["ASKED_BY_COORDINATOR", "TO_BROKER", "decode_to_broker", "decode_to_consumer", "draft_frame"]
 
 TO_BROKER: Final[dict[int, type]] = {
     1: m.CentralFetchRequest,
@@ -51,6 +51,23 @@ def decode_to_broker(body: bytes) -> Any:
     message, end = kw.registry.by_class(cls).decode_prefix(body, 0, offset=_TYPE_ID_BYTES)
     if end != len(body):
         raise kw.DecodeError("trailing", end, cls.__name__, f"{len(body) - end} bytes are left after the message")
+    return message
+
+
+def decode_to_consumer(body: bytes, awaited: type | None) -> Any:
+    """Return the answer or the request that a consumer has received.
+
+    :param body: a frame without its size
+    :param awaited: the class of the answer without a type id that is outstanding; None if there is none
+    :raises DecodeError: the bytes are not such an answer, or not a request that a coordinator sends
+    """
+    if awaited is not None:
+        return kw.decode(awaited, body, 0)
+    message = kw.decode_request(body, family="central")[1]
+    if not isinstance(message, ASKED_BY_COORDINATOR):
+        raise kw.DecodeError(
+            "api", 0, "TypeIdHeader.request_type_id", f"a coordinator sends no {type(message).__name__}"
+        )
     return message
 
 

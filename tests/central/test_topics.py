@@ -56,6 +56,13 @@ def test_out_of_range_comes_with_both_ends() -> None:
         )
 
 
+def test_old_records_go_in_segments() -> None:
+    """If they went one by one, the offset that a consumer has just asked for would be gone when it fetches."""
+    served = topics(kept=100)
+    firsts = [served.fetch(ask(), SINCE + 100 * end).first_offset for end in (100, 109, 110, 119, 120)]
+    assert firsts == [0, 0, 10, 10, 20]
+
+
 def test_the_size_limits_the_records() -> None:
     size = len(b"orders-1-0@0") + 12
     assert len(topics().fetch(ask(max_size=2 * size), SINCE + 1000).records) == 2

@@ -174,7 +174,7 @@ class DraftConsumer:
             self._send(m.ClusterMetadataRequest())
         elif self.state is ConsumerState.CONNECTING_TO_COORDINATOR:
             self._go(ConsumerState.REGISTERING, _LONGEST_REGISTRATION)
-            self._send(self._registration())
+            self._send(self.registration())
 
     def _cluster_metadata(self, response: m.ClusterMetadataResponse) -> None:
         """Steps 3 and 4."""
@@ -195,7 +195,8 @@ class DraftConsumer:
         if found and found != self._brokers:
             self._brokers, self._next_broker = found, 0
 
-    def _registration(self) -> m.RegisterConsumerRequest:
+    def registration(self) -> m.RegisterConsumerRequest:
+        """Return the request of step 4, as it would be sent now."""
         settings = self.settings
         fence: list[m.RegisterConsumerRequestFence] | None = None
         if settings.is_fenced:
@@ -363,7 +364,7 @@ class DraftConsumer:
 
     def _advance(self, positions: Mapping[Partition, int]) -> None:
         for partition, offset in positions.items():
-            if partition in self.positions:
+            if self.positions.get(partition, offset) != offset:
                 self.positions[partition] = offset
                 self._out_of_range.pop(partition, None)
 

@@ -439,7 +439,7 @@ def test_handle_ping_request_2_the_same_offset_is_not_retried(reset: str, offset
     host = Host(auto_offset_reset=reset).own(p0=5)
     host.deliver(events.FetcherFailed(P0, CentralError.OFFSET_OUT_OF_RANGE))
     host.receive(PING)
-    host.stop()
+    host.stop(p0=5)
     host.register()
     (effect,) = [each for each in host.receive(start({P0: 5})) if isinstance(each, events.StartFetchers)]
     assert effect.threads == {"c-1-0": {P0: offset}}

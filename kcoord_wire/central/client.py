@@ -1,0 +1,370 @@
+"""A consumer of the draft on asyncio: the host of `draft.consumer.DraftConsumer`.
+
+    async with CentralConsumer(settings) as consumer:
+        async for record in consumer:
+            print(record.partition, record.offset, record.value)
+
+Laws:
+
+* A record is processed, and its position moves, when the application asks for the next one (`run`: when its function
+  has returned). A record that is in hand when the fetchers stop is delivered again to the partition's next owner.
+* The coordinator is answered whatever the application does, as long as the event loop runs: blocking code belongs into
+  the function that `run` calls in a thread. Between two records the loop is served at least every `YIELD_SECONDS`.
+* What a coordinator sends that is no message closes that connection, with a log line; the machine finds the next one.
+  A connection holds at most a frame of `LARGEST_FRAME` bytes.
+* After ``async with`` no task, timer or connection is left. It ends in the draft's order (section 11,
+  handlePingRequest, step 1), or without it when the coordinator has not let it go for two session timeouts.
+
+Source: "the 0.8 consumer-coordinator draft", sections 7, 8, 10 and 11.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, Self
+
+from kcoord_wire import messages as m
+from kcoord_wire.central.connection import Connection, Limits
+from kcoord_wire.central.draft import events
+from kcoord_wire.central.draft.consumer import DraftConsumer
+from kcoord_wire.central.draft.events import CentralError, Partition
+from kcoord_wire.central.fetcher import BrokerFetcher, Fetcher
+from kcoord_wire.central.inbox import Inbox, PartitionState, Record
+from kcoord_wire.central.server import log_note, monotonic_ms
+from kcoord_wire.central.wire import decode_to_consumer, draft_frame
+from kcoord_wire.errors import DecodeError, EncodeError
+from kcoord_wire.machines import Tick
+from kcoord_wire.net import address_text
+
+__all__ = ["LARGEST_FRAME", "YIELD_SECONDS", "CentralConsumer"]
+
+LARGEST_FRAME: Final = 1 << 20
+YIELD_SECONDS: Final = 0.005
+_FLUSH_SECONDS: Final = 2.0  # for the bytes still to be written to a coordinator that does not read
+_ANSWERED_WITHOUT_TYPE_ID: Final[dict[type, type]] = {
+    m.ClusterMetadataRequest: m.ClusterMetadataResponse,
+    m.RegisterConsumerRequest: m.RegisterConsumerResponse,
+}
+
+
+class _Link:
+    """A connection of the machine: first the attempt, then the connection."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.opening: asyncio.Task[None] | None = None
+        self.connection: Connection | None = None
+        self.awaited: type | None = None
+
+
+class CentralConsumer:
+    """One member of a group. One task at a time iterates over it, on one event loop.
+
+    :param settings: of the machine
+    :param fetcher: reads the partitions; `BrokerFetcher` if not given
+    :param on_assigned: called in the event loop after each change, with the partitions that it owns now; it must return
+        soon
+    :raises ValueError: the settings do not fit into a RegisterConsumerRequest
+    :ivar machine: the draft's part
+    """
+
+    def __init__(
+        self,
+        settings: events.ConsumerSettings,
+        *,
+        fetcher: Fetcher | None = None,
+        on_assigned: Callable[[frozenset[Partition]], None] | None = None,
+    ) -> None:
+        self.machine = DraftConsumer(settings)
+        self.limits = Limits(max_frame_size=LARGEST_FRAME, max_unregistered_frame_size=LARGEST_FRAME)
+        draft_frame(self.machine.registration())
+        self._fetcher = fetcher or BrokerFetcher(settings.group_id, settings.consumer_id)
+        self._on_assigned = on_assigned
+        self._loop: asyncio.AbstractEventLoop
+        self._now = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._events: deque[events.ConsumerEvent] = deque()
+        self._is_handling = False
+        self._moved: dict[Partition, int] = {}  # not yet passed to the machine
+        self._links: dict[int, _Link] = {}
+        self._closing: dict[Connection, asyncio.TimerHandle] = {}
+        self._inbox: Inbox | None = None
+        self._in_hand: tuple[Inbox, Record] | None = None
+        self._news = asyncio.Event()
+        self._yielded_at = 0.0
+        self._is_shutting_down = False
+        self._has_ended = False
+        self._failure: Exception | None = None
+
+    # ---- the application's side
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._deliver(Tick())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Record:
+        """Return the next record; the one before is processed.
+
+        :raises StopAsyncIteration: the consumer has ended, after `shutdown`
+        """
+        self._settle()
+        if self._loop.time() - self._yielded_at >= YIELD_SECONDS:
+            await asyncio.sleep(0)  # the loop sees what has arrived ...
+            await asyncio.sleep(0)  # ... and handles it before this task goes on
+            self._yielded_at = self._loop.time()
+        while not self._has_ended:
+            record = None if self._inbox is None or self._is_shutting_down else self._inbox.take()
+            if record is not None:
+                assert self._inbox is not None
+                self._in_hand = self._inbox, record
+                return record
+            self._news.clear()
+            await self._news.wait()
+            self._yielded_at = self._loop.time()
+        if self._failure is not None:
+            raise self._failure
+        raise StopAsyncIteration
+
+    async def run(self, process: Callable[[Record], None]) -> None:
+        """Call a function with each record, in a thread, until `shutdown`. It may block: the coordinator is answered
+        meanwhile. Its error ends this call, and the record counts as not processed."""
+        async for record in self:
+            try:
+                await asyncio.to_thread(process, record)
+            except BaseException:
+                self._in_hand = None
+                raise
+
+    def shutdown(self) -> None:
+        """Begin the draft's shutdown: no more records are handed over, and the iteration ends when the coordinator has
+        the positions. A second call ends it without waiting for the coordinator."""
+        self._is_shutting_down = True
+        self._deliver(events.Shutdown())
+
+    async def close(self) -> None:
+        """Shut down, wait at most two session timeouts for it, and close everything. A second call does nothing."""
+        self._in_hand = None
+        if not self._is_shutting_down:
+            self.shutdown()
+        try:
+            async with asyncio.timeout(2 * self.machine.settings.session_timeout_ms / 1000):
+                await self._wait_for_end()
+        except TimeoutError:
+            pass
+        finally:
+            if not self._has_ended:
+                self.shutdown()
+            await self._fetcher.close()
+            await self._close_connections()
+
+    @property
+    def partitions(self) -> Mapping[Partition, PartitionState]:
+        """What it owns, with the figures of each partition since its assignment. To be read in the event loop."""
+        return {} if self._inbox is None else self._inbox.partitions
+
+    async def _wait_for_end(self) -> None:
+        while not self._has_ended:
+            self._news.clear()
+            await self._news.wait()
+
+    def _settle(self) -> None:
+        """The record in hand, if any, is processed."""
+        if self._in_hand is not None:
+            inbox, record = self._in_hand
+            self._in_hand = None
+            inbox.processed(record)
+
+    # ---- the machine
+
+    def _deliver(self, event: events.ConsumerEvent) -> None:
+        """Pass an event to the machine; one at a time, although effects may cause events."""
+        if self._has_ended:
+            return
+        self._events.append(event)
+        if self._is_handling:
+            return
+        self._is_handling = True
+        try:
+            while self._events and not self._has_ended:
+                self._handle(self._events.popleft())
+        except Exception as error:  # a fault of the machine: the application gets it
+            self._failure = error
+            self._end()
+        finally:
+            self._is_handling = False
+        self._wind()
+
+    def _handle(self, event: events.ConsumerEvent) -> None:
+        self._now = max(self._now, monotonic_ms())
+        if self._moved:
+            moved, self._moved = self._moved, {}
+            self._execute_all(events.Progress(moved))
+        self._execute_all(event)
+
+    def _execute_all(self, event: events.ConsumerEvent) -> None:
+        for effect in self.machine.handle(event, self._now):
+            _EFFECTS[type(effect)](self, effect)
+
+    def _wind(self) -> None:
+        """Set the timer to the machine's deadline."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = self.machine.deadline
+        if deadline is not None and not self._has_ended:
+            delay = max(0, deadline - monotonic_ms()) / 1000
+            self._timer = self._loop.call_later(delay, self._tick)
+
+    def _tick(self) -> None:
+        self._deliver(Tick())
+
+    # ---- effects
+
+    def _connect(self, effect: events.Connect) -> None:
+        link = _Link(address_text(effect.broker.host, effect.broker.port))
+        self._links[effect.connection] = link
+        link.opening = self._loop.create_task(self._open(effect, link))
+
+    async def _open(self, effect: events.Connect, link: _Link) -> None:
+        number, broker = effect.connection, effect.broker
+        try:
+            await self._loop.create_connection(partial(Connection, self, number), broker.host, broker.port)
+        except (OSError, ValueError, OverflowError):  # the latter of a host or port that cannot be one
+            if self._links.pop(number, None) is not None:
+                self._deliver(events.Disconnected(number))
+
+    def _send(self, effect: events.Send) -> None:
+        link = self._links.get(effect.connection)
+        if link is None or link.connection is None:
+            return
+        link.awaited = _ANSWERED_WITHOUT_TYPE_ID.get(type(effect.message))
+        try:
+            link.connection.send(draft_frame(effect.message))
+        except EncodeError as error:
+            self.refuse(link.connection, f"what it has to be sent does not fit into a message: {error}")
+
+    def _close(self, effect: events.Close) -> None:
+        link = self._links.pop(effect.connection, None)
+        if link is None:
+            return
+        if link.connection is None:
+            assert link.opening is not None
+            link.opening.cancel()
+        else:
+            self._finish(link.connection)
+
+    def _finish(self, connection: Connection) -> None:
+        """Close a connection when its peer has what was sent, at once after `_FLUSH_SECONDS`."""
+        self._closing[connection] = self._loop.call_later(_FLUSH_SECONDS, connection.abort)
+        connection.close()
+
+    def _start_fetchers(self, effect: events.StartFetchers) -> None:
+        self._inbox = Inbox(effect, self._note_position, self._note_failure, self._news.set)
+        self._fetcher.start(effect, self._inbox)
+
+    def _stop_fetchers(self, _effect: events.StopFetchers) -> None:
+        positions = {} if self._inbox is None else self._inbox.close()
+        self._inbox = None
+        self._fetcher.stop()
+        self._deliver(events.FetchersStopped(positions))
+
+    def _assigned(self, effect: events.Assigned) -> None:
+        if self._on_assigned is not None:
+            self._on_assigned(effect.partitions)
+
+    def _note(self, effect: events.Noted) -> None:
+        log_note(effect)
+
+    def _ended(self, _effect: events.Ended) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        self._has_ended = True
+        self._fetcher.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._news.set()
+
+    def _note_position(self, partition: Partition, offset: int) -> None:
+        self._moved[partition] = offset
+
+    def _note_failure(self, partition: Partition, error: CentralError) -> None:
+        self._deliver(events.FetcherFailed(partition, error))
+
+    # ---- connections: `Owner`
+
+    def opened(self, connection: Connection) -> None:
+        """The connection is there, if the machine still wants it."""
+        link = self._links.get(connection.number)
+        if link is None:
+            connection.abort()
+        else:
+            link.connection = connection
+            self._deliver(events.Connected(connection.number))
+
+    def lost(self, connection: Connection) -> None:
+        """The connection has ended."""
+        timer = self._closing.pop(connection, None)
+        if timer is not None:
+            timer.cancel()
+            self._news.set()
+        if self._links.pop(connection.number, None) is not None:
+            self._deliver(events.Disconnected(connection.number))
+
+    def receive(self, connection: Connection, body: bytes) -> None:
+        """Decode a frame, and pass it to the machine."""
+        link = self._links.get(connection.number)
+        if link is None:
+            return
+        awaited, link.awaited = link.awaited, None
+        try:
+            message = decode_to_consumer(body, awaited)
+        except DecodeError as error:
+            self.refuse(connection, error)
+        else:
+            self._deliver(events.Received(connection.number, message))
+
+    def refuse(self, connection: Connection, error: object) -> None:
+        """Close a connection whose peer has sent what is no message."""
+        link = self._links.get(connection.number)
+        facts = {"peer": link.address if link is not None else connection.host, "reason": error}
+        log_note(events.Noted(logging.ERROR, "connection closed", facts))
+        connection.abort()
+
+    async def _close_connections(self) -> None:
+        """Close what is left: what was sent is delivered first, if the peers read it."""
+        links, self._links = list(self._links.values()), {}
+        for link in links:
+            if link.connection is not None:
+                self._finish(link.connection)
+            elif link.opening is not None:
+                link.opening.cancel()
+        while self._closing:
+            self._news.clear()
+            await self._news.wait()
+
+
+_EFFECTS: Final[dict[type, Callable[[CentralConsumer, Any], None]]] = {
+    events.Connect: CentralConsumer._connect,
+    events.Send: CentralConsumer._send,
+    events.Close: CentralConsumer._close,
+    events.StartFetchers: CentralConsumer._start_fetchers,
+    events.StopFetchers: CentralConsumer._stop_fetchers,
+    events.Assigned: CentralConsumer._assigned,
+    events.Noted: CentralConsumer._note,
+    events.Ended: CentralConsumer._ended,
+}
