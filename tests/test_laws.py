@@ -50,6 +50,7 @@ MAY_IMPORT = {
     "central": {"central.draft", "central.rewrite", "machines", "zookeeper", "background", "fields", "net"} | PROTOCOL,
     "simulation": {"disk", "machines", "zookeeper"} | DATA,
     "simulation.proposal": {"simulation", "simulation.group", "machines", "coordinator.core"} | PROTOCOL,
+    "simulation.central": {"simulation", "machines", "zookeeper", "central", "central.draft"} | PROTOCOL,
     "simulation.virtual_loop": {"simulation"} | DATA,
     "simulation.group": {"simulation", "simulation.virtual_loop", "disk", "machines", "consumer"}
     | {"coordinator", "coordinator.core", "coordinator.log", "coordinator.topics"}
@@ -109,6 +110,9 @@ TESTED_IN = {
     # What the registry's client adds to kazoo's: the contract and these tests run it on a real server.
     "zookeeper.strict_client": "zookeeper/test_client.py",
     "simulation.violation": "simulation/test_script.py",
+    # The processes of a virtual cluster, which these tests start, pause, cut off and kill.
+    "simulation.central.brokers": "simulation/central/test_cluster.py",
+    "simulation.central.consumers": "simulation/central/test_cluster.py",
     "simulation.proposal.events": "simulation/proposal/test_member.py",
     # One table, which the codec of each API applies.
     "coordinator.core.versions": "coordinator/test_api_codec.py",

@@ -138,9 +138,14 @@ class VirtualZooKeeper:
 
     # ---- for its clients
 
-    def accept(self, random: Random, send: Callable[[ToClient], None]) -> _Serving:
-        """Return the server's end of a new connection."""
-        return _Serving(self.leader, random.choice(self._followers), send)
+    def accept(self, random: Random, seen: int, send: Callable[[ToClient], None]) -> _Serving:
+        """Return the servers' end of a new connection.
+
+        :param seen: number of requests whose effects the client may have seen
+        """
+        follower = random.choice(self._followers)
+        follower.catch_up(seen)
+        return _Serving(self.leader, follower, send)
 
     def watch_expiry(self) -> None:
         """Expire sessions when their time has come."""
@@ -160,13 +165,19 @@ OnWrite: TypeAlias = Callable[[tuple[Write, ...], int], None]
 
 
 class _Follower:
-    """A server that has applied the writes up to some point."""
+    """A server that has applied the writes up to some point.
+
+    :ivar replica: what it has
+    :ivar behind_until: it applies nothing before, in ms since the Unix epoch
+    :ivar applied: number of requests that it has applied
+    """
 
     def __init__(self, clock: VirtualClock, random: Random, lag_ms: tuple[int, int]) -> None:
         self.replica = MemoryZooKeeper()
         self.behind_until = 0
         self._clock = clock
         self._random = random
+        self.applied = 0
         self._lag = lag_ms
         self._pending: deque[tuple[int, tuple[Write, ...], int]] = deque()
 
@@ -184,11 +195,12 @@ class _Follower:
 
     def _apply(self) -> None:
         _, writes, session_id = self._pending.popleft()
+        self.applied += 1
         self.replica.write(*writes, session_id=session_id)
 
-    def catch_up(self) -> None:
-        """Apply everything that the leader has executed."""
-        while self._pending:
+    def catch_up(self, least: int | None = None) -> None:
+        """Apply so many requests at least; None for all that the leader has executed."""
+        while self._pending and (least is None or self.applied < least):
             self._apply()
 
 
@@ -201,9 +213,14 @@ class _Serving:
         self._session = MemoryConnection(leader, self._send)
         self._reads = MemoryConnection(follower.replica, send)
 
+    @property
+    def applied(self) -> int:
+        """Number of requests whose effects the client may have seen."""
+        return self._follower.applied
+
     def _send(self, message: ToClient) -> None:
-        if isinstance(message, Replied | SessionOpened):
-            self._follower.catch_up()  # a write of this client, or a client that has seen more than this follower
+        if isinstance(message, Replied):  # to a write
+            self._follower.catch_up()
         elif isinstance(message, Closed):
             self._reads.close()
         self._to_client(message)
@@ -228,16 +245,17 @@ class _Link:
     """A connection of a client.
 
     :ivar serving: its other end; None before that has accepted it
-    :ivar loses: whether what is under way to the server is lost
+    :ivar is_reset: nothing more comes from the servers but the end of the connection
+    :ivar loses: whether what is under way to the servers is lost
     :ivar up_at: when the last message to the server arrives
     :ivar down_at: when the last message to the client arrives
     """
 
-    __slots__ = ("down_at", "loses", "serving", "up_at")
+    __slots__ = ("down_at", "is_reset", "loses", "serving", "up_at")
 
     def __init__(self) -> None:
         self.serving: _Serving | None = None
-        self.loses = False
+        self.is_reset = self.loses = False
         self.up_at = self.down_at = 0
 
 
@@ -255,6 +273,7 @@ class VirtualRegistry:
             self._send, deliver, timeout_ms=timeout_ms, announces_expiry=random.random() < 0.5
         )
         self._link = _Link()
+        self._seen = 0
         self._is_alive = True
         self._is_paused = False
         self._resumed = 0
@@ -311,6 +330,7 @@ class VirtualRegistry:
     def reset(self) -> None:
         """End the connection. What is under way from the servers is lost, and to them perhaps."""
         link = self._link
+        link.is_reset = True
         link.loses = self._random.random() < 0.5
         if link.serving is not None and not self._zookeeper.is_up:
             link.serving.close()
@@ -347,7 +367,7 @@ class VirtualRegistry:
             self._reach_client(link, Closed())
         elif not link.loses:
             if link.serving is None and link is self._link and self._is_alive:
-                link.serving = self._zookeeper.accept(self._random, partial(self._send_down, link))
+                link.serving = self._zookeeper.accept(self._random, self._seen, partial(self._send_down, link))
             if link.serving is not None:
                 link.serving.receive(message, self._clock.time_ms)
                 self._zookeeper.watch_expiry()
@@ -355,17 +375,21 @@ class VirtualRegistry:
     def _send_down(self, link: _Link, message: ToClient) -> None:
         if isinstance(message, SessionOpened):
             self._zookeeper.clients[message.session_id] = self.name
+        applied = 0 if link.serving is None else link.serving.applied
         link.down_at = max(link.down_at, self._arrival())
-        self._clock.at(link.down_at, self._reach_client, link, message)
+        self._clock.at(link.down_at, self._reach_client, link, message, applied)
 
-    def _reach_client(self, link: _Link, message: ToClient) -> None:
-        if link is not self._link or not self._is_alive:
+    def _reach_client(self, link: _Link, message: ToClient, applied: int = 0) -> None:
+        is_lost = link.is_reset and not isinstance(message, Closed)
+        if link is not self._link or is_lost or not self._is_alive:
             return
         if self._cut_until[1] > self._clock.time_ms:
-            self._stuck.append(partial(self._reach_client, link, message))
+            self._stuck.append(partial(self._reach_client, link, message, applied))
         elif self._is_paused:
+            self._seen = max(self._seen, applied)
             self._held.append((self._clock.time_ms, message))
         else:
+            self._seen = max(self._seen, applied)
             self._client.receive(message, self._clock.time_ms)
             self._plan()
 

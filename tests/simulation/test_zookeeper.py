@@ -217,3 +217,20 @@ def test_healing_ends_all_faults(world: World) -> None:
     world.zookeeper.heal()
     world.clock.run(3_000)
     assert world.a.states[-1] is world.b.states[-1] is CONNECTED
+
+
+def test_a_lost_write_may_be_missing_after_the_reconnect(world: World) -> None:
+    """The client has not seen it, so its next server may be one that does not have it yet."""
+    found = set()
+    for number in range(24):
+        world = World()
+        for follower in range(3):
+            world.zookeeper.lag(follower, 4_000)
+        client = Client(world, "c", 200 + number)
+        world.clock.run(100)
+        client.ask(Create("/x"))
+        client.registry.reset()
+        world.clock.run(500)
+        if world.zookeeper.leader.node("/x") is not None:
+            found.add(client.answer(Read("/x")) is not None)
+    assert False in found

@@ -1,0 +1,267 @@
+"""Random runs of a virtual cluster of the draft, replayed by seed and reduced by `simulation.script`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from kcoord_wire.central.draft.events import CoordinatorSettings, RebalanceBy
+from kcoord_wire.central.draft.topic_count import format_topics
+from kcoord_wire.simulation.central.cluster import CentralCluster
+from kcoord_wire.simulation.script import Action, Script, choose
+from kcoord_wire.simulation.violation import ViolationError
+
+__all__ = ["CentralScript", "Do", "Report", "random_script"]
+
+SESSION_MS: Final = 3_000
+ZOOKEEPER_MS: Final = 4_000
+SETTINGS: Final = CoordinatorSettings(offset_commit_interval_ms=500, rebalance_backoff_ms=500, max_rebalance_retries=3)
+SETTLE_MS: Final = 120_000
+HOLD_MS: Final = 10_000
+"""A settled cluster stays so for this, in which every partition is consumed and committed."""
+
+
+class Report(NamedTuple):
+    """The result of a script that broke no law.
+
+    :ivar steps: number of events delivered
+    :ivar settled_ms: how long after the last fault the cluster had settled
+    :ivar rebalances: number of rebalances that were completed
+    :ivar elections: number of coordinators that were elected
+    :ivar deposed_messages: see `Invariants`
+    :ivar two_owners: what broke ``one owner``, where it may be broken
+    """
+
+    steps: int
+    settled_ms: int
+    rebalances: int
+    elections: int
+    deposed_messages: int
+    two_owners: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Do(Action[CentralCluster]):
+    """A call of a method of the cluster.
+
+    :ivar call: its name
+    :ivar arguments: of the call
+    """
+
+    call: str
+    arguments: tuple[Any, ...] = ()
+
+    def play(self, world: CentralCluster) -> None:
+        """Call it."""
+        getattr(world, self.call)(*self.arguments)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class CentralScript(Script[CentralCluster, Report]):
+    """A run of a cluster; the fields that every script has are in `Script`.
+
+    :ivar topics: name to number of partitions at each broker
+    :ivar brokers: how many
+    :ivar rebalance_by: value of `RebalanceBy`
+    :ivar is_fenced: see `CentralCluster`
+    """
+
+    topics: Mapping[str, int]
+    brokers: int
+    rebalance_by: str = RebalanceBy.FETCHERS.value
+    is_fenced: bool = True
+
+    def world(self) -> CentralCluster:
+        """Return a cluster without consumers."""
+        return CentralCluster(
+            self.seed,
+            topics=self.topics,
+            brokers=self.brokers,
+            settings=replace(SETTINGS, rebalance_by=RebalanceBy(self.rebalance_by)),
+            zookeeper_timeout_ms=ZOOKEEPER_MS,
+            is_fenced=self.is_fenced,
+            kept=400,
+        )
+
+    def finish(self, world: CentralCluster) -> Report:
+        """End all faults, wait until the cluster has settled, and see that it goes on.
+
+        :raises ViolationError: ``settles``
+        """
+        world.heal()
+        settled_ms = _settle(world)
+        counted = Counter(line.what for line in world.trace)
+        return Report(
+            world.steps,
+            settled_ms,
+            counted["rebalance completed"],
+            counted["elected"],
+            world.invariants.deposed_messages.total(),
+            [str(broken) for broken in world.invariants.broken],
+        )
+
+
+def _settle(world: CentralCluster) -> int:
+    start = world.now
+    try:
+        world.run_until(world.is_settled, SETTLE_MS)
+    except TimeoutError:
+        states = {name: process.machine.state.value for name, process in world.consumers.items()}
+        missing = sorted(world.wanted() - world.owners().keys())
+        text = f"not {SETTLE_MS} ms after the last fault: {states}, not owned: {missing}"
+        raise ViolationError("settles", text) from None
+    return world.now - start
+
+
+# ---- random scripts
+
+_DURATIONS_MS: Final = (200, 1_000, 2_500, 4_000, 7_000, 12_000)
+
+
+def random_script(
+    seed: int, *, rebalance_by: str = RebalanceBy.FETCHERS.value, is_fenced: bool = True, actions: int = 40
+) -> CentralScript:
+    """Return a run of up to three groups on two or three brokers; the arguments alone decide what happens in it.
+
+    :param actions: at most so many, and at least half as many, besides the first consumers
+    """
+    return _Generator(seed, rebalance_by, is_fenced).script(actions)
+
+
+class _Generator:
+    """Draws a script. What all its actions have in common is drawn first: names, groups, topics, subscriptions."""
+
+    def __init__(self, seed: int, rebalance_by: str, is_fenced: bool) -> None:
+        self.seed = seed
+        self.rebalance_by = rebalance_by
+        self.is_fenced = is_fenced
+        self.random = random = Random(f"{seed}/central")
+        self.brokers = random.choice([2, 2, 3])
+        self.topics = {f"t{number}": random.randint(1, 2) for number in range(1, random.randint(1, 3) + 1)}
+        groups = [f"g{number}" for number in range(1, random.choice([1, 1, 2, 3]) + 1)]
+        self.groups = {f"c{number}": random.choice(groups) for number in range(1, random.randint(2, 6) + 1)}
+        self.names = list(self.groups)
+
+    def script(self, count: int) -> CentralScript:
+        """Draw the actions."""
+        random = self.random
+        actions: list[Action[CentralCluster]] = []
+        for name in self.names:
+            if random.random() < 0.8:
+                actions.append(self._do(random.choice([0, 0, 3_000]), self.consumer(name)))
+        at = random.choice([0, 5_000])
+        haste_ms = random.choice([100, 700, 3_000])  # so that in some runs actions meet in the middle of a rebalance
+        for _ in range(random.randint(count // 2, count)):
+            at += int(random.expovariate(1 / haste_ms))
+            actions.append(self._do(at, choose(random, _ODDS)(self, random.choice(self.names))))
+        return CentralScript(
+            seed=self.seed,
+            actions=actions,
+            topics=self.topics,
+            brokers=self.brokers,
+            rebalance_by=self.rebalance_by,
+            is_fenced=self.is_fenced,
+        )
+
+    def _do(self, at: int, drawn: _Call) -> Do:
+        call, *arguments = drawn
+        return Do(at=at, call=call, arguments=tuple(arguments))
+
+    def _ms(self) -> int:
+        return self.random.choice(_DURATIONS_MS)
+
+    def _broker(self) -> int:
+        return self.random.randint(1, self.brokers)
+
+    def _ways(self) -> tuple[bool, bool]:
+        return self.random.choice([(True, True), (True, True), (True, False), (False, True)])
+
+    # ---- one call each
+
+    def consumer(self, name: str) -> _Call:
+        random = self.random
+        topics = random.sample(sorted(self.topics), random.randint(1, len(self.topics)))
+        named = format_topics({topic: random.choice([1, 1, 2]) for topic in topics})
+        subscription = random.choice([None, None, named, "*1*t.*"])
+        auto_commit = random.random() < 0.9
+        return ("consumer", name, self.groups[name], subscription, auto_commit, random.choice([SESSION_MS, 4_500]))
+
+    def crash(self, name: str) -> _Call:
+        return ("crash", name)
+
+    def shut_down(self, name: str) -> _Call:
+        return ("shut_down", name)
+
+    def pause(self, name: str) -> _Call:
+        return ("pause", name, self._ms())
+
+    def cut(self, name: str) -> _Call:
+        random = self.random
+        return (
+            "cut",
+            random.choice([name, name, None]),
+            random.choice([None, self._broker()]),
+            self._ms(),
+            *self._ways(),
+        )
+
+    def delay(self, name: str) -> _Call:
+        random = self.random
+        who = random.choice([name, name, None])
+        where = random.choice([None, self._broker()])
+        return ("delay", who, where, self._ms(), *self._ways(), random.choice([200, 1_500, 5_000]))
+
+    def lose(self, _name: str) -> _Call:
+        return ("lose", self._ms(), *self.random.choice([(0.02, 0.0), (0.0, 0.05), (0.1, 0.05)]))
+
+    def crash_broker(self, _name: str) -> _Call:
+        return ("crash_broker", self._broker(), self.random.choice([0, 200, 3_000, 9_000]))
+
+    def pause_broker(self, _name: str) -> _Call:
+        return ("pause_broker", self._broker(), self._ms())
+
+    def cut_zookeeper(self, _name: str) -> _Call:
+        return ("cut_zookeeper", self._broker(), self._ms(), *self._ways())
+
+    def reset_zookeeper(self, _name: str) -> _Call:
+        return ("reset_zookeeper", self._broker())
+
+    def expire(self, _name: str) -> _Call:
+        return ("expire", self._broker())
+
+    def stop_zookeeper(self, _name: str) -> _Call:
+        return ("stop_zookeeper", self._ms())
+
+    def lag_zookeeper(self, _name: str) -> _Call:
+        return ("lag_zookeeper", self.random.randint(0, 2), self._ms())
+
+    def depose(self, _name: str) -> _Call:
+        return ("depose",)
+
+    def add_partitions(self, _name: str) -> _Call:
+        return ("add_partitions", self.random.choice([*sorted(self.topics), "t9"]), self._broker(), 1)
+
+
+_Call: TypeAlias = tuple[Any, ...]
+_ODDS: Final[Sequence[tuple[int, Callable[[_Generator, str], _Call]]]] = (
+    (14, _Generator.consumer),
+    (8, _Generator.crash),
+    (5, _Generator.shut_down),
+    (10, _Generator.pause),
+    (9, _Generator.cut),
+    (6, _Generator.delay),
+    (5, _Generator.lose),
+    (9, _Generator.crash_broker),
+    (9, _Generator.pause_broker),
+    (7, _Generator.cut_zookeeper),
+    (4, _Generator.reset_zookeeper),
+    (3, _Generator.expire),
+    (2, _Generator.stop_zookeeper),
+    (3, _Generator.lag_zookeeper),
+    (2, _Generator.depose),
+    (4, _Generator.add_partitions),
+)
+"""How often each action is drawn, in percent."""
