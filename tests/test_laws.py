@@ -47,7 +47,9 @@ MAY_IMPORT = {
     "zookeeper": {"java", "machines", "timers"} | DATA,
     "central.draft": {"machines", "timers", "zookeeper"} | PROTOCOL,
     "central.rewrite": {"machines", "timers", "zookeeper"} | PROTOCOL,
-    "central": {"central.draft", "central.rewrite", "machines", "zookeeper", "background", "fields", "net"} | PROTOCOL,
+    "central": {"central.draft", "central.rewrite", "machines", "zookeeper", "background", "fields", "net"}
+    | {"records"}
+    | PROTOCOL,
     "simulation": {"disk", "machines", "zookeeper"} | DATA,
     "simulation.proposal": {"simulation", "simulation.group", "machines", "coordinator.core"} | PROTOCOL,
     "simulation.central": {"simulation", "machines", "zookeeper", "central", "central.draft"} | PROTOCOL,

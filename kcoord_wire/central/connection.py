@@ -18,13 +18,13 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from kcoord_wire.codec.framing import SIZE_BYTES, Framer
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.net import looks_like
 
-__all__ = ["Connection", "Limits", "Owner"]
+__all__ = ["Connection", "Dialect", "Limits", "Owner"]
 
 BURST: Final = 64  # frames of one connection that are handled before another connection is
 
@@ -73,6 +73,22 @@ class Owner(Protocol):
         """Close a connection whose peer has sent something that is not a frame."""
 
 
+class Dialect(Protocol):
+    """The frames of a protocol. What it has to remember of a connection, it keeps there."""
+
+    def read(self, connection: Connection, body: bytes, /) -> Any:
+        """Return the message of a frame without its size.
+
+        :raises DecodeError: it is none, or the peer may not send it now
+        """
+
+    def frame(self, connection: Connection, message: Any, /) -> bytes:
+        """Return the frame, with its size, of a message that is sent now.
+
+        :raises EncodeError: a value does not fit into its field
+        """
+
+
 class Connection(asyncio.Protocol):
     """One peer. Idle, it holds a few hundred bytes: a framer exists only while bytes wait.
 
@@ -80,11 +96,12 @@ class Connection(asyncio.Protocol):
     :ivar host: the peer's address
     :ivar is_registered: its peer is a registered consumer
     :ivar unanswered: requests of the coordinator that the peer has not answered
+    :ivar in_hand: of a request of the peer, while the next ones wait for its answer; None for none
     """
 
     __slots__ = (
         "_active_at", "_bodies", "_choked", "_closed", "_framer", "_owner", "_paused", "_stuck_at", "_transport",
-        "host", "is_registered", "number", "unanswered",
+        "host", "in_hand", "is_registered", "number", "unanswered",
     )  # fmt: skip
 
     def __init__(self, owner: Owner, number: int) -> None:
@@ -99,6 +116,7 @@ class Connection(asyncio.Protocol):
         self.host = ""
         self.is_registered = False
         self.unanswered = 0
+        self.in_hand: Any = None
 
     # ---- what the loop calls
 
@@ -122,7 +140,7 @@ class Connection(asyncio.Protocol):
         if self._framer is None:
             limit = self._frame_limit
             size = int.from_bytes(data[:SIZE_BYTES], "big")
-            if size == len(data) - SIZE_BYTES and size <= limit and not self._choked:
+            if size == len(data) - SIZE_BYTES and size <= limit and not self._is_held:
                 self._owner.receive(self, data[SIZE_BYTES:])  # the whole of one frame: the common case
                 return
             if size > limit and len(data) >= SIZE_BYTES:
@@ -145,7 +163,7 @@ class Connection(asyncio.Protocol):
     def _pump(self) -> None:
         """Take frames until none is whole, the peer does not read, or others are due."""
         for _ in range(BURST):
-            if self._bodies is None or self._choked or self._closed:
+            if self._bodies is None or self._is_held or self._closed:
                 break
             try:
                 body = next(self._bodies, None)
@@ -166,6 +184,16 @@ class Connection(asyncio.Protocol):
     def _frame_limit(self) -> int:
         limits = self._owner.limits
         return limits.max_frame_size if self.is_registered else limits.max_unregistered_frame_size
+
+    @property
+    def _is_held(self) -> bool:
+        return self._choked or self.in_hand is not None
+
+    def answered(self) -> None:
+        """Go on with the frame behind the request in hand."""
+        self.in_hand = None
+        if self._bodies is not None:
+            asyncio.get_running_loop().call_soon(self._pump)
 
     # ---- frames out
 

@@ -1,7 +1,8 @@
-"""A broker of the draft on sockets: one event loop, and the pure machines that it runs.
+"""A broker on sockets: one event loop, and the pure machines that it runs.
 
-The server cuts and decodes what peers send (`connection`, `wire`), passes it to the coordinator's machine, and executes
-the effects: messages, closed connections, requests to ZooKeeper, log lines. Fetches go past the machine.
+The server cuts and decodes what peers send (`connection`, and a `Dialect`: that of the draft is in `wire`, that of the
+rewrite in `rewrite_wire`), passes it to the coordinator's machine, and executes the effects: messages, closed
+connections, requests to ZooKeeper, log lines. Fetches go past the machine.
 
 Laws:
 
@@ -11,8 +12,6 @@ Laws:
   closed with a log line that says why, no other is disturbed, and a peer cannot fill the log (`LogLimiter`).
 * An error of a machine costs the peer whose message caused it its connection. One that no peer caused ends the server:
   a coordinator that is out of order must not keep its node in ZooKeeper.
-
-Source: "the 0.8 consumer-coordinator draft", sections 5 to 11.
 """
 
 from __future__ import annotations
@@ -27,10 +26,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from kcoord_wire import messages as m
-from kcoord_wire.central.connection import Connection, Limits
-from kcoord_wire.central.draft.events import CentralError
-from kcoord_wire.central.wire import ASKED_BY_COORDINATOR, decode_to_broker, draft_frame
+from kcoord_wire.central.connection import Connection, Dialect, Limits
+from kcoord_wire.central.wire import DraftDialect
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.fields import printable
 from kcoord_wire.machines import Close, Disconnected, Machine, Noted, Received, Send, Tick
@@ -46,8 +43,6 @@ BACKLOG: Final = 1024
 SPARE_FILES: Final = 64  # open files left for ZooKeeper and the log
 SWEEPS: Final = 8  # in the shortest of the time limits, so that it is exceeded by an eighth at most
 CLOSING_SECONDS: Final = 0.01  # between two looks at whether the connections have closed
-
-_ANSWERS: Final = (m.PingResponse, m.StopFetcherResponse, m.StartFetcherResponse)
 
 _log = logging.getLogger("kcoord_wire.central")
 _log.addHandler(logging.NullHandler())  # silent unless logging is configured
@@ -71,6 +66,7 @@ class Server:
     """The connections of one broker, in the event loop that runs where this is made.
 
     :param answerers: see `Answerers`
+    :param dialect: the frames that peers exchange with this broker; the draft's if not given
     :ivar failed: done when a machine has raised an error that no peer caused, with that error
     :ivar connections: those that are open, by number
     :ivar dropped: number of connections that the server has closed for a fault of the peer
@@ -79,7 +75,8 @@ class Server:
     _machine: Machine
     _registry: Registry
 
-    def __init__(self, answerers: Answerers, *, limits: Limits | None = None) -> None:
+    def __init__(self, answerers: Answerers, *, dialect: Dialect | None = None, limits: Limits | None = None) -> None:
+        self._dialect = dialect or DraftDialect()
         self.limits = limits or Limits()
         self.connections: dict[int, Connection] = {}
         self.dropped = 0
@@ -179,7 +176,7 @@ class Server:
     def receive(self, connection: Connection, body: bytes) -> None:
         """Decode a frame, and pass it on."""
         try:
-            message = decode_to_broker(body)
+            message = self._dialect.read(connection, body)
             if (answerer := self._answerers.get(type(message))) is not None:
                 self._send(connection, answerer(message))
                 return
@@ -189,11 +186,6 @@ class Server:
         except Exception:
             self._blame(connection)
             return
-        if isinstance(message, _ANSWERS):
-            if not connection.unanswered:
-                self.refuse(connection, f"a {type(message).__name__} that was not asked for")
-                return
-            connection.unanswered -= 1
         self._run(self._machine, Received(connection.number, message), connection)
 
     def refuse(self, connection: Connection, error: object) -> None:
@@ -238,14 +230,10 @@ class Server:
 
     def _send(self, connection: Connection, message: Any) -> None:
         try:
-            frame = draft_frame(message)
+            frame = self._dialect.frame(connection, message)
         except EncodeError as error:
             self._drop(connection, f"what it has to be sent does not fit into a message: {error}")
             return
-        if isinstance(message, ASKED_BY_COORDINATOR):
-            connection.unanswered += 1
-        elif isinstance(message, m.RegisterConsumerResponse) and message.error_code == CentralError.NONE:
-            connection.is_registered = True
         connection.send(frame)
 
     def _settle(self) -> None:

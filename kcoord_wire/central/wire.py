@@ -16,8 +16,17 @@ from typing import Any, Final
 
 import kcoord_wire as kw
 from kcoord_wire import messages as m
+from kcoord_wire.central.connection import Connection
+from kcoord_wire.central.draft.events import CentralError
 
-__all__ = ["ASKED_BY_COORDINATOR", "TO_BROKER", "decode_to_broker", "decode_to_consumer", "draft_frame"]
+__all__ = [
+    "ASKED_BY_COORDINATOR",
+    "TO_BROKER",
+    "DraftDialect",
+    "decode_to_broker",
+    "decode_to_consumer",
+    "draft_frame",
+]
 
 TO_BROKER: Final[dict[int, type]] = {
     1: m.CentralFetchRequest,
@@ -33,6 +42,7 @@ TO_BROKER: Final[dict[int, type]] = {
 ASKED_BY_COORDINATOR: Final = (m.PingRequest, m.StopFetcherRequest, m.StartFetcherRequest)
 """The requests that a registered consumer answers."""
 
+_ANSWERS: Final = (m.PingResponse, m.StopFetcherResponse, m.StartFetcherResponse)
 _TYPE_ID_BYTES: Final = 2
 
 
@@ -81,3 +91,26 @@ def draft_frame(message: Any) -> bytes:
     if codec.header == "typeId" and codec.api_key is not None:
         body = codec.api_key.to_bytes(_TYPE_ID_BYTES, "big") + body
     return kw.frame(body)
+
+
+class DraftDialect:
+    """The frames of a broker of the draft; a `kcoord_wire.central.connection.Dialect`."""
+
+    def read(self, connection: Connection, body: bytes) -> Any:
+        """Return a request of the peer, or an answer that it owes."""
+        message = decode_to_broker(body)
+        if isinstance(message, _ANSWERS):
+            if not connection.unanswered:
+                detail = f"a {type(message).__name__} that was not asked for"
+                raise kw.DecodeError("api", 0, "TypeIdHeader.request_type_id", detail)
+            connection.unanswered -= 1
+        return message
+
+    def frame(self, connection: Connection, message: Any) -> bytes:
+        """Return the frame of an answer, or of a request whose answer the peer owes from now on."""
+        frame = draft_frame(message)
+        if isinstance(message, ASKED_BY_COORDINATOR):
+            connection.unanswered += 1
+        elif isinstance(message, m.RegisterConsumerResponse) and message.error_code == CentralError.NONE:
+            connection.is_registered = True
+        return frame

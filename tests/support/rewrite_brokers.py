@@ -9,11 +9,11 @@ from kcoord_wire import messages as m
 from kcoord_wire.central.rewrite.coordinator import RewriteCoordinator
 from kcoord_wire.central.rewrite.events import CoordinatorSettings
 from kcoord_wire.central.rewrite.layout import group_path, parse_group, shard_of, topic_record
-from kcoord_wire.machines import Close, Disconnected, Noted, Received, Send, Tick
-from kcoord_wire.zookeeper.layout import ROOTS, broker_path, broker_record, topic_path
+from kcoord_wire.machines import BrokerAddress, Close, Disconnected, Noted, Received, Send, Tick
+from kcoord_wire.zookeeper.layout import ROOTS, topic_path
 from kcoord_wire.zookeeper.memory import MemoryZooKeeper
 from kcoord_wire.zookeeper.memory_registry import MemoryLink
-from kcoord_wire.zookeeper.model import ANY_VERSION, Ask, Create, Delete, Multi, Read, SetData
+from kcoord_wire.zookeeper.model import ANY_VERSION, Ask, Create, Multi, Read, SetData
 
 SETTINGS = CoordinatorSettings(shards=4)
 SESSION_MS = 9_000  # of ZooKeeper; the lease is 3,000
@@ -43,7 +43,7 @@ class Broker:
     def __init__(self, world: World, broker_id: int) -> None:
         self.world = world
         self.broker_id = broker_id
-        self.machine = RewriteCoordinator(broker_id, SETTINGS)
+        self.machine = RewriteCoordinator(BrokerAddress(broker_id, f"host{broker_id}", 9_092), SETTINGS)
         self.link = MemoryLink(world.zookeeper, self.handle, timeout_ms=SESSION_MS)
         self.sent: dict[int, list[Any]] = {}
         self.closed: list[int] = []
@@ -104,7 +104,6 @@ class World:
     # ---- the cluster
 
     def add_broker(self, broker_id: int) -> Broker:
-        self.zookeeper.write(Create(broker_path(broker_id), broker_record(f"host{broker_id}", 9092)))
         broker = self.brokers[broker_id] = Broker(self, broker_id)
         self.settle()
         return broker
@@ -113,12 +112,8 @@ class World:
         """End a broker and its session; the others hear of it."""
         broker = self.brokers.pop(broker_id)
         self.zookeeper.expire(broker.link.registry.session_id)
-        self.deregister(broker_id)
-        return broker
-
-    def deregister(self, broker_id: int) -> None:
-        self.zookeeper.write(Delete(broker_path(broker_id)))
         self.settle()
+        return broker
 
     def set_topic(self, topic: str, count: int) -> None:
         data = topic_record([[1]] * count)

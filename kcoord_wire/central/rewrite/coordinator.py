@@ -34,7 +34,8 @@ from kcoord_wire.central.rewrite.membership import Membership
 from kcoord_wire.central.rewrite.offsets import Offsets
 from kcoord_wire.central.rewrite.outbox import Outbox
 from kcoord_wire.central.rewrite.shards import Shard, Shards
-from kcoord_wire.machines import Disconnected, Received
+from kcoord_wire.machines import BrokerAddress, Disconnected, Received
+from kcoord_wire.zookeeper.brokers import Brokers
 from kcoord_wire.zookeeper.leadership import Leadership
 from kcoord_wire.zookeeper.model import Fired, Replied
 
@@ -44,12 +45,13 @@ __all__ = ["RewriteCoordinator"]
 class RewriteCoordinator:
     """One broker; a `kcoord_wire.machines.Machine`.
 
-    :param broker_id: of the broker, whose registration in /brokers/ids its host makes (`zookeeper.brokers`)
+    :param own: this broker, and where it listens
+    :ivar brokers: the registration of this broker, and all that are registered
     :ivar shards: who coordinates what, and the groups of this broker
     """
 
-    def __init__(self, broker_id: int, settings: CoordinatorSettings | None = None) -> None:
-        self.broker_id = broker_id
+    def __init__(self, own: BrokerAddress, settings: CoordinatorSettings | None = None) -> None:
+        self.broker_id = broker_id = own.broker_id
         self.settings = settings or CoordinatorSettings()
         self._outbox = outbox = Outbox()
         self._presence = Leadership(
@@ -63,7 +65,8 @@ class RewriteCoordinator:
             partial(outbox.note_failure, "presence failed"),
         )
         self._controller = Controller(broker_id, self.settings.shards, outbox)
-        self._cluster = Cluster(outbox)
+        self.brokers = Brokers(own, outbox.emit, outbox.tokens, partial(outbox.note_failure, "broker not registered"))
+        self._cluster = Cluster(self.brokers, outbox)
         self._membership = Membership(outbox, self._fenced)
         self.shards = Shards(broker_id, outbox, self._membership.loaded, self._membership.lost)
         self._offsets = Offsets(outbox, self._fenced)
@@ -71,8 +74,8 @@ class RewriteCoordinator:
     @property
     def deadline(self) -> int | None:
         """When the machine wants the next `Tick`, in ms; None for never."""
-        ends = (self._presence.deadline, self._controller.deadline, self._outbox.timers.next)
-        return min((end for end in ends if end is not None), default=None)
+        ends = (self._presence.deadline, self.brokers.deadline, self._controller.deadline)
+        return min((end for end in (*ends, self._outbox.timers.next) if end is not None), default=None)
 
     def handle(self, event: CoordinatorEvent, now: int) -> Sequence[CoordinatorEffect]:
         """Take in one event and return the effects that the host carries out.
@@ -84,6 +87,7 @@ class RewriteCoordinator:
         if isinstance(event, Received):
             outbox.connections[event.connection] = event.message
         self._presence.handle(event, now)
+        self.brokers.handle(event, now)
         self._controller.handle(event, now)
         if isinstance(event, Received):
             if event.connection in outbox.connections:  # else the end of the term has closed it
@@ -105,7 +109,6 @@ class RewriteCoordinator:
 
     def _begin(self, term: int) -> None:
         self._outbox.note("broker joined", broker=self.broker_id, term=term)
-        self._outbox.start(self._cluster.follow())
         self._outbox.start(self.shards.follow())
 
     def _end(self, reason: str) -> None:
@@ -119,9 +122,7 @@ class RewriteCoordinator:
         self.shards.retake(shard)
 
     def _fired(self, event: Fired) -> None:
-        if event.of_children:
-            self._cluster.fired(event.path)
-        else:
+        if not event.of_children:
             self.shards.fired(event.path)
             self._membership.topics.fired(event.path)
 
@@ -144,14 +145,14 @@ class RewriteCoordinator:
         """Answer ConsumerMetadata."""
         shard = self.shards.find(request.key)
         owner = self.shards.owner(request.key)
-        address = None if owner is None else self._cluster.brokers.get(owner)
+        broker = None if owner is None else self.brokers.known.get(owner)
         if shard is not None and not shard.is_loaded:
             self._outbox.refuse(connection, RewriteError.COORDINATOR_STARTUP_NOT_COMPLETE)
-        elif owner is None or address is None:
+        elif broker is None:
             self._outbox.refuse(connection, RewriteError.COORDINATOR_NOT_AVAILABLE)
         else:
-            host, port = address
-            self._outbox.answer(connection, m.FindCoordinatorResponse(node_id=owner, host=host, port=port))
+            response = m.FindCoordinatorResponse(node_id=broker.broker_id, host=broker.host, port=broker.port)
+            self._outbox.answer(connection, response)
 
     def _serve(self, connection: int, request: Request) -> None:
         """Pass on a request that only the group's coordinator may answer."""

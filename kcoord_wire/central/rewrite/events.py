@@ -60,6 +60,7 @@ class RewriteError(enum.IntEnum):
     """
 
     NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
     UNKNOWN_TOPIC_OR_PARTITION = 3
     LEADER_NOT_AVAILABLE = 5
     COORDINATOR_STARTUP_NOT_COMPLETE = 14
