@@ -143,6 +143,11 @@ class Server:
         while self._closing:  # until their sockets are closed: a restart needs the port
             await asyncio.sleep(CLOSING_SECONDS)
 
+    def host_of(self, number: int) -> str:
+        """Return the address of a connection's peer; empty if it has ended."""
+        connection = self.connections.get(number)
+        return "" if connection is None else connection.host
+
     # ---- events from outside
 
     def deliver(self, event: RegistryEvent) -> None:
