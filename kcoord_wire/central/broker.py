@@ -32,16 +32,17 @@ from kcoord_wire.central.draft.events import CentralError, CoordinatorSettings
 from kcoord_wire.central.loop_memory import LoopMemory
 from kcoord_wire.central.own_topics import OwnTopics, RecordClock
 from kcoord_wire.central.server import Server, monotonic_ms
-from kcoord_wire.central.status import coordinator_status
+from kcoord_wire.central.status import StatusReader, coordinator_status
 from kcoord_wire.central.topics import GeneratedTopics
 from kcoord_wire.machines import BrokerAddress
 from kcoord_wire.net import WILDCARD_HOSTS, address_text, local_address
 from kcoord_wire.zookeeper.client import ZooKeeperRegistry
+from kcoord_wire.zookeeper.model import Deliver
 
 __all__ = ["BrokerStartError", "CentralBroker"]
 
-LOOK_SECONDS: Final = 0.02  # between two looks at whether the broker is registered
-REGISTER_SECONDS: Final = 10.0  # beyond the session timeout
+LOOK_SECONDS: Final = 0.05  # between two looks at whether the broker is registered
+ID_SECONDS: Final = 1.0  # beyond the session timeout
 
 
 class BrokerStartError(ValueError):
@@ -61,6 +62,8 @@ class CentralBroker:
     :param session_timeout_ms: of the session with ZooKeeper
     :param auth: user and password, for digest ACLs on the nodes
     :param limits: what peers may cost
+    :param connect_seconds: that ZooKeeper may take to answer at the start, and then for the broker's registration,
+        beyond the session timeout that the former registration of the same broker may last
     :ivar host: as given
     :ivar port: the chosen one, once it has started
     """
@@ -79,6 +82,7 @@ class CentralBroker:
         session_timeout_ms: int = 6_000,
         auth: tuple[str, str] | None = None,
         limits: Limits | None = None,
+        connect_seconds: float = 15.0,
     ) -> None:
         self.host, self.port = host, port
         self._zookeeper = zookeeper
@@ -89,10 +93,13 @@ class CentralBroker:
         self._session_timeout_ms = session_timeout_ms
         self._auth = auth
         self._limits = limits
+        self._connect_seconds = connect_seconds
         self._life = Background("broker", self._serve, thread=f"kcoord-central-{broker_id}")
         self._own: BrokerAddress
         self._machine: DraftCoordinator
         self._own_topics = OwnTopics(broker_id, self._topics, RecordClock(int(time.time() * 1000), rate))
+        self._server: Server
+        self._registry: ZooKeeperRegistry | LoopMemory | None = None
         self._generated: GeneratedTopics | None = None
 
     # ---- life
@@ -147,56 +154,69 @@ class CentralBroker:
         server = self._server = Server(
             {m.CentralFetchRequest: self._fetch, m.CentralStatusRequest: self._status}, limits=self._limits
         )
-        registry = self._make_registry(server)
         try:
             self.port = await server.listen(self.host, self.port)
             host, port = self._advertise or (WILDCARD_HOSTS.get(self.host, self.host), self.port)
             self._own = BrokerAddress(self._broker_id, host, port)
-            self._machine = DraftCoordinator(self._own, self._settings)
-            await server.serve(self._machine, self._own_topics, registry=registry)
             stopped = asyncio.ensure_future(stopping.wait())
-            await _first(stopped, server.failed, asyncio.ensure_future(self._register(registry)))
+            await _first(stopped, server.failed, asyncio.ensure_future(self._start(server)))
             if not stopped.done():
                 ready()
                 await _first(stopped, server.failed)
         finally:
             await server.close()
-            await registry.close()
+            if self._registry is not None:
+                await self._registry.close()
 
-    def _make_registry(self, server: Server) -> ZooKeeperRegistry | LoopMemory:
-        if self._zookeeper is None:
-            return LoopMemory(server.deliver, timeout_ms=self._session_timeout_ms)
-        return ZooKeeperRegistry(
-            self._zookeeper, server.deliver, session_timeout_ms=self._session_timeout_ms, credentials=self._auth
-        )
-
-    async def _register(self, registry: ZooKeeperRegistry | LoopMemory) -> None:
-        """Connect to ZooKeeper, and wait until it has this broker and its topics.
-
-        A registration of a process that has ended stays for its session timeout.
-        """
-        await registry.start()
-        until = time.monotonic() + self._session_timeout_ms / 1000 + REGISTER_SECONDS
+    async def _start(self, server: Server) -> None:
+        """Connect to ZooKeeper, and wait until it has this broker and its topics."""
+        if self._zookeeper is not None:
+            await self._wait_for_id()
+        self._machine = DraftCoordinator(self._own, self._settings)
+        self._registry = registry = self._make_registry(server.deliver)
+        await server.serve(self._machine, self._own_topics, registry=registry)
+        await registry.start(self._connect_seconds)
+        until = time.monotonic() + self._session_timeout_ms / 1000 + self._connect_seconds
         while not self._is_registered:
             if time.monotonic() > until:
-                raise BrokerStartError(self._obstacle())
+                raise BrokerStartError(f"{self._zookeeper} has not accepted broker {self._broker_id}; the log says why")
             await asyncio.sleep(LOOK_SECONDS)
+
+    async def _wait_for_id(self) -> None:
+        """Wait until the id is free, or registered with the own address.
+
+        Two brokers with one id would depose each other as the coordinator. The registration of a process that has ended
+        lasts for its session timeout.
+        """
+        reader = StatusReader()
+        reader.registry = registry = self._make_registry(reader.deliver)
+        await registry.start(self._connect_seconds)
+        try:
+            until = time.monotonic() + self._session_timeout_ms / 1000 + ID_SECONDS
+            while (other := await reader.broker(self._broker_id)) not in (None, self._own):
+                if time.monotonic() > until:
+                    address = address_text(other.host, other.port)
+                    raise BrokerStartError(f"broker id {self._broker_id} is taken by the broker at {address}")
+                await asyncio.sleep(LOOK_SECONDS)
+        finally:
+            await registry.close()
+
+    def _make_registry(self, deliver: Deliver) -> ZooKeeperRegistry | LoopMemory:
+        if self._zookeeper is None:
+            return LoopMemory(deliver, timeout_ms=self._session_timeout_ms)
+        return ZooKeeperRegistry(
+            self._zookeeper, deliver, session_timeout_ms=self._session_timeout_ms, credentials=self._auth
+        )
 
     @property
     def _is_registered(self) -> bool:
         has_topics = self._own_topics.announced.keys() == self._topics.keys()
         return has_topics and self._machine.brokers.known.get(self._broker_id) == self._own
 
-    def _obstacle(self) -> str:
-        other = self._machine.brokers.known.get(self._broker_id)
-        if other is not None and other != self._own:
-            return f"broker id {self._broker_id} is taken by the broker at {address_text(other.host, other.port)}"
-        return f"ZooKeeper at {self._zookeeper} has not accepted broker {self._broker_id} in time; its log says why"
-
     def _fetch(self, request: m.CentralFetchRequest) -> m.CentralFetchResponse:
         clock = self._own_topics.clock
         if clock is None:
-            return m.CentralFetchResponse(error_code=CentralError.UNKNOWN_PARTITION)
+            return m.CentralFetchResponse(error_code=CentralError.UNKNOWN_TOPIC_OR_PARTITION)
         if self._generated is None:
             partitions = self._own_topics.announced
             self._generated = GeneratedTopics(self._broker_id, partitions, clock.since_ms, clock.rate)

@@ -21,8 +21,8 @@ class LoopMemory:
         self._timer: asyncio.Handle | None = None
         self._is_closed = False
 
-    async def start(self) -> None:
-        """Connect; the first event is ``CONNECTED``."""
+    async def start(self, within: float = 0.0) -> None:
+        """Connect, which always succeeds; the first event is ``CONNECTED``."""
         self._wake(0)
 
     def ask(self, ask: Ask) -> None:

@@ -36,7 +36,17 @@ from kcoord_wire.zookeeper.layout import (
     topic_path,
 )
 from kcoord_wire.zookeeper.leadership import LeaderRecord, parse_leader
-from kcoord_wire.zookeeper.model import Ask, Node, Outcome, Read, ReadChildren, Registry, RegistryEvent, Replied, Request
+from kcoord_wire.zookeeper.model import (
+    Ask,
+    Node,
+    Outcome,
+    Read,
+    ReadChildren,
+    Registry,
+    RegistryEvent,
+    Replied,
+    Request,
+)
 
 __all__ = ["ClusterStatus", "GroupStatus", "StatusReader", "ask_coordinator", "coordinator_status"]
 
@@ -116,6 +126,11 @@ class StatusReader:
         await self._read_live(status)
         return status
 
+    async def broker(self, broker_id: int) -> BrokerAddress | None:
+        """Return the broker that is registered under an id; None if there is none."""
+        [node] = await self._ask([Read(broker_path(broker_id))])
+        return None if node is None else BrokerAddress(broker_id, *parse_broker(node.data))
+
     async def _ask(self, requests: Iterable[Request]) -> list[Any]:
         futures = []
         for request in requests:
@@ -126,10 +141,9 @@ class StatusReader:
         return await asyncio.gather(*futures)
 
     async def _read_brokers(self, status: ClusterStatus, ids: list[int]) -> None:
-        nodes: list[Node | None] = await self._ask(Read(broker_path(broker_id)) for broker_id in ids)
-        for broker_id, node in zip(ids, nodes, strict=True):
-            if node is not None:
-                status.brokers[broker_id] = BrokerAddress(broker_id, *parse_broker(node.data))
+        for broker in await asyncio.gather(*map(self.broker, ids)):
+            if broker is not None:
+                status.brokers[broker.broker_id] = broker
 
     async def _read_topics(self, status: ClusterStatus, topics: Iterable[str]) -> None:
         names = list(topics)
@@ -167,7 +181,7 @@ class StatusReader:
                 live = await asyncio.wait_for(ask_coordinator(broker.host, broker.port), ANSWER_SECONDS)
             except (OSError, EOFError, TimeoutError, kw.DecodeError) as error:
                 address = address_text(broker.host, broker.port)
-                status.silence = f"it does not answer at {address}: {error or 'no answer in time'}"
+                status.silence = f"it does not answer at {address}: {str(error) or 'no answer in time'}"
             else:
                 status.live = None if live.error_code else live
                 status.silence = ErrorCode(live.error_code).name if live.error_code else ""
@@ -191,9 +205,7 @@ async def ask_coordinator(host: str, port: int) -> m.CentralStatusResponse:
         writer.close()
 
 
-def coordinator_status(
-    machine: DraftCoordinator, host_of: Callable[[int], str], now: int
-) -> m.CentralStatusResponse:
+def coordinator_status(machine: DraftCoordinator, host_of: Callable[[int], str], now: int) -> m.CentralStatusResponse:
     """Return what a broker's machine knows.
 
     :param host_of: returns the address of a connection's peer; empty if it has ended

@@ -125,7 +125,7 @@ def _run(args: argparse.Namespace) -> None:
     with ExitStack() as stack, until_terminated():
         zookeeper = args.zookeeper
         if zookeeper == "embedded":
-            zookeeper = stack.enter_context(_embedded())
+            zookeeper = stack.enter_context(_embedded()).connect
         broker = CentralBroker(
             zookeeper,
             broker_id=args.broker_id,

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from kcoord_wire.cli.arguments import add_command, argument
+from kcoord_wire.cli.arguments import add_command, argument, parse_seconds
 from kcoord_wire.cli.central_serve import parse_auth
 from kcoord_wire.cli.output import print_json, print_table, styled, table
 from kcoord_wire.net import address_text
 
 if TYPE_CHECKING:
-    from kcoord_wire.central.status import ClusterStatus
+    from kcoord_wire import messages as m
+    from kcoord_wire.central.status import ClusterStatus, GroupStatus
 
 __all__ = ["add_parser", "status_to_json"]
 
@@ -38,6 +40,13 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     command.add_argument(
         "--zookeeper-auth", type=argument(parse_auth), metavar="USER:PASSWORD", help="digest, where nodes have an ACL"
     )
+    command.add_argument(
+        "--connect-seconds",
+        type=argument(parse_seconds),
+        default=15.0,
+        metavar="SECONDS",
+        help="that ZooKeeper may take to answer (default: %(default)s)",
+    )
     command.add_argument("--format", choices=("table", "json"), default="table", help="default: %(default)s")
 
 
@@ -46,23 +55,21 @@ def _run(args: argparse.Namespace) -> None:
 
     :raises ConnectionError: ZooKeeper cannot be reached, or refuses
     """
-    status = asyncio.run(_read(args.zookeeper, args.zookeeper_auth))
+    status = asyncio.run(_read(args.zookeeper, args.zookeeper_auth, args.connect_seconds))
     if args.format == "json":
         print_json(status_to_json(status))
     else:
         _print_tables(status)
 
 
-async def _read(zookeeper: str, auth: tuple[str, str] | None) -> ClusterStatus:
+async def _read(zookeeper: str, auth: tuple[str, str] | None, seconds: float) -> ClusterStatus:
     from kcoord_wire.central.status import StatusReader
     from kcoord_wire.zookeeper.client import ZooKeeperRegistry
 
     reader = StatusReader()
-    registry = ZooKeeperRegistry(
-        zookeeper, reader.deliver, session_timeout_ms=SESSION_TIMEOUT_MS, credentials=auth
-    )
+    registry = ZooKeeperRegistry(zookeeper, reader.deliver, session_timeout_ms=SESSION_TIMEOUT_MS, credentials=auth)
     reader.registry = registry
-    await registry.start()
+    await registry.start(seconds)
     try:
         return await reader.read()
     finally:
@@ -70,40 +77,45 @@ async def _read(zookeeper: str, auth: tuple[str, str] | None) -> ClusterStatus:
 
 
 def status_to_json(status: ClusterStatus) -> dict[str, Any]:
-    """Return a cluster's state as plain data; ``consumers`` of a group are null where the coordinator did not answer."""
-    live = status.live
-    by_group = {} if live is None else {group.group_id: group for group in live.groups}
-    groups = {}
-    for name in sorted({*status.groups, *by_group}):
-        known, described = status.groups.get(name), by_group.get(name)
-        groups[name] = {
-            "generation": described and described.generation,
-            "phase": described and (described.phase or "stable"),
-            "waits_for": described and described.waits_for,
-            "consumers": described
-            and {
-                consumer.consumer_id: {
-                    "host": consumer.host,
-                    "topic_count": consumer.topic_count,
-                    "session_timeout_ms": consumer.session_timeout_ms,
-                    "failed_pings": consumer.failed_pings,
-                    "partitions": consumer.partitions,
-                }
-                for consumer in described.consumers
-            },
-            "owners": {f"{each.topic}/{each.name}": owner for each, owner in sorted(known.owners.items())} if known else {},
-            "offsets": {f"{each.topic}/{each.name}": at for each, at in sorted(known.offsets.items())} if known else {},
-        }
+    """Return a cluster's state as plain data; what only the coordinator knows is null where it did not answer."""
+    live = {} if status.live is None else {group.group_id: group for group in status.live.groups}
+    names = sorted({*status.groups, *live})
+    leader = status.leader
     return {
-        "coordinator": status.leader and {
-            "broker": status.leader.broker_id,
-            "epoch": status.leader.epoch,
-            "elected_ms_ago": live and live.elected_ms,
+        "coordinator": leader
+        and {
+            "broker": leader.broker_id,
+            "epoch": leader.epoch,
+            "elected_ms_ago": status.live and status.live.elected_ms,
             "silence": status.silence or None,
         },
         "brokers": {str(each.broker_id): address_text(each.host, each.port) for each in status.brokers.values()},
         "topics": {topic: {str(each): number for each, number in at.items()} for topic, at in status.topics.items()},
-        "groups": groups,
+        "groups": {name: _live_part(live.get(name)) | _stored_part(status.groups.get(name)) for name in names},
+    }
+
+
+def _live_part(group: m.CentralStatusResponseGroup | None) -> dict[str, Any]:
+    if group is None:
+        return dict.fromkeys(("generation", "phase", "waits_for", "consumers"))
+    consumers = {}
+    for consumer in group.consumers:
+        consumers[consumer.consumer_id] = asdict(consumer)
+        del consumers[consumer.consumer_id]["consumer_id"]
+    return {
+        "generation": group.generation,
+        "phase": group.phase or "stable",
+        "waits_for": group.waits_for,
+        "consumers": consumers,
+    }
+
+
+def _stored_part(group: GroupStatus | None) -> dict[str, Any]:
+    if group is None:
+        return {"owners": {}, "offsets": {}}
+    return {
+        "owners": {f"{each.topic}/{each.name}": owner for each, owner in sorted(group.owners.items())},
+        "offsets": {f"{each.topic}/{each.name}": offset for each, offset in sorted(group.offsets.items())},
     }
 
 
@@ -124,7 +136,9 @@ def _print_tables(status: ClusterStatus) -> None:
         generation = "?" if group["generation"] is None else str(group["generation"])
         groups.add_row(styled(name), generation, styled(group["phase"] or "?"), styled(waits), *cells)
         for consumer_id, consumer in (group["consumers"] or {}).items():
-            facts = [consumer[key] for key in ("host", "topic_count", "session_timeout_ms", "failed_pings", "partitions")]
+            facts = [
+                consumer[key] for key in ("host", "topic_count", "session_timeout_ms", "failed_pings", "partitions")
+            ]
             consumers.add_row(styled(name), styled(consumer_id), *(styled(str(fact)) for fact in facts))
         for partition in sorted({*group["owners"], *group["offsets"]}):
             offset = group["offsets"].get(partition, "-")
