@@ -237,6 +237,8 @@ class Exchange:
 
     APIs: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, OffsetCommit, OffsetFetch, FindCoordinator (a row per group),
     ConsumerGroupHeartbeat. A request that names several groups (OffsetFetch 8, FindCoordinator 4) becomes several rows.
+    Of the 0.8 draft: RegisterConsumer; and Ping, StopFetcher and StartFetcher, which the coordinator sends, so that
+    `member_id` is the consumer asked, with its `client_host`.
 
     :ivar api: name of the API, ``JoinGroup``
     :ivar seq: of the request
@@ -258,14 +260,17 @@ class Exchange:
     :ivar skip_assignment: JoinGroup 9 and newer (KIP-814): the leader must not compute an assignment
     :ivar members: JoinGroup, to the leader: all members; empty for the others
     :ivar assignments: SyncGroup, from the leader: who gets what; empty for the others
-    :ivar assignment: partitions in the response to SyncGroup or ConsumerGroupHeartbeat; None where it has none
+    :ivar assignment: partitions in the response to SyncGroup, ConsumerGroupHeartbeat or RegisterConsumer, or in the
+        request StartFetcher; None where it has none
     :ivar departures: LeaveGroup: the members that leave
-    :ivar offsets: OffsetCommit, OffsetFetch
-    :ivar topics: ConsumerGroupHeartbeat: the subscription; None means unchanged
-    :ivar topic_regex: ConsumerGroupHeartbeat: the subscribed pattern; None means unchanged
+    :ivar offsets: OffsetCommit, OffsetFetch; the responses to Ping and StopFetcher
+    :ivar topics: ConsumerGroupHeartbeat, RegisterConsumer: the subscription; None means unchanged, or a pattern
+    :ivar topic_regex: ConsumerGroupHeartbeat, RegisterConsumer: the subscribed pattern; None means unchanged, or topics
     :ivar owned: ConsumerGroupHeartbeat: what the member says it owns; None means unchanged
     :ivar coordinator: FindCoordinator: ``host:port``
     :ivar software: name and version that the connection's ApiVersions stated before (KIP-511), ``librdkafka 2.6.0``
+    :ivar retries: Ping: how often it had been tried before
+    :ivar epoch: 0.8 draft: the election of the coordinator, as its request states it; None without that extension
     """
 
     group_id: str
@@ -303,6 +308,8 @@ class Exchange:
     owned: list[TopicPartitions] | None = None
     coordinator: str | None = None
     software: str | None = None
+    retries: int | None = None
+    epoch: int | None = None
 
 
 @dataclass(slots=True)

@@ -29,7 +29,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from kcoord_wire.forensics.analysis import TABLES
 from kcoord_wire.forensics.detectors import detect
-from kcoord_wire.forensics.exchanges.matcher import RECORDING_FILE, Matcher, name_topics
+from kcoord_wire.forensics.exchanges.matcher import Matcher, name_topics
+from kcoord_wire.forensics.exchanges.memory import RECORDING_FILE
 from kcoord_wire.forensics.log.history import group_of, log_history
 from kcoord_wire.forensics.model import Exchange, Frame, GroupHistory, LogRow, Loss, Rebalance, TopicSighting, table_of
 from kcoord_wire.forensics.wire.history import wire_history

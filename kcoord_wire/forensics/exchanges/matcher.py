@@ -11,6 +11,7 @@ Laws:
   of each connection are in order.
 * The content of a frame raises nothing. What cannot be read is in `Matcher.losses`, with its place; a request without
   response is an exchange all the same, a response without request is a loss.
+* Connections of the 0.8 draft are read by `central`, all others as Kafka's.
 * Only frames of `APIS` are decoded, and of ApiVersions the client's software (KIP-511). Of the others the first eight
   bytes are read, to pair their responses.
 * State is bounded for each connection: its pending requests (pairing.MAX_PENDING, MAX_PENDING_BYTES), and the topics
@@ -50,8 +51,16 @@ from kcoord_wire.forensics.exchanges.arrow import (
     records,
     take,
 )
+from kcoord_wire.forensics.exchanges.central import CentralFrames
 from kcoord_wire.forensics.exchanges.decode import APIS, Decoded, decode_pairs
-from kcoord_wire.forensics.exchanges.memory import MAX_NAMES, BatchMemory, ConnectionMemory, Losses
+from kcoord_wire.forensics.exchanges.memory import (
+    MAX_NAMES,
+    BatchMemory,
+    ConnectionMemory,
+    Losses,
+    client_host,
+    connection_codes,
+)
 from kcoord_wire.forensics.exchanges.pairing import CLOSED, DAMAGE, OPENED, REQUEST, RESPONSE, pair
 from kcoord_wire.forensics.exchanges.rows import exchange_rows
 from kcoord_wire.forensics.model import Exchange, Frame, Loss, TopicSighting, arrow_schema, table_of
@@ -59,13 +68,10 @@ from kcoord_wire.forensics.model import Exchange, Frame, Loss, TopicSighting, ar
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["MAX_HELD", "RECORDING_FILE", "Matcher", "client_host", "name_topics"]
+__all__ = ["MAX_HELD", "Matcher", "name_topics"]
 
 MAX_HELD: Final = 512 * 1024 * 1024
 """Bytes of pending requests on all connections; the oldest are given up."""
-
-RECORDING_FILE: Final = r"frames-\d{6,}\.kcrec$"
-"""End of the name of a source that is one file of a recording: its connections continue in the next file."""
 
 _MAX_BATCH_BYTES: Final = 256 * 1024 * 1024
 _KINDS: Final = {"request": REQUEST, "response": RESPONSE, "opened": OPENED, "closed": CLOSED}
@@ -80,11 +86,6 @@ _NO_ID: Final = bytes(16)
 _NOT_NULL: Final = -2  # all columns of `Frame` but the last two, error and lost
 
 
-def client_host(connection: str) -> str:
-    """Return the client's address from the name of a connection, as `Frame.connection` has it."""
-    return connection.partition("-")[0].rpartition(":")[0].strip("[]")
-
-
 class Matcher:
     """Takes in frames, batch by batch, and returns their exchanges.
 
@@ -97,6 +98,7 @@ class Matcher:
         self._pending: pa.RecordBatch = joined([], arrow_schema(Frame))
         self._connections: dict[tuple[str, str], ConnectionMemory] = {}
         self._losses = Losses()
+        self._central = CentralFrames(self._losses, self.counts)
 
     @property
     def losses(self) -> list[Loss]:
@@ -118,6 +120,13 @@ class Matcher:
         return joined(exchanges, arrow_schema(Exchange)), joined(topics, arrow_schema(TopicSighting))
 
     def _feed(self, frames: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        frames, exchanges, sightings = self._central.take(frames)
+        rows, topics = self._feed_kafka(frames)
+        return joined([rows, exchanges], arrow_schema(Exchange)), joined(
+            [topics, sightings], arrow_schema(TopicSighting)
+        )
+
+    def _feed_kafka(self, frames: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         carried = len(self._pending)
         batch = self._batch(joined([self._pending, frames], arrow_schema(Frame)), carried)
         batch.note_clients()
@@ -140,6 +149,7 @@ class Matcher:
         for row in np.flatnonzero(batch.kinds == CLOSED).tolist():
             batch.sightings.append(batch.sighting(row))
             self._connections.pop(batch.keys[batch.codes[row]], None)
+            self._central.forget(batch.keys[batch.codes[row]])
         return rows, only_batch(table_of(TopicSighting, batch.sightings))
 
     def finish(self) -> tuple[pa.RecordBatch, pa.RecordBatch]:
@@ -148,10 +158,11 @@ class Matcher:
         every = np.arange(len(self._pending))
         rows = batch.exchanges(every, np.full(len(every), -1))
         self._pending = joined([], arrow_schema(Frame))
+        rows = joined([rows, self._central.finish()], arrow_schema(Exchange))
         return rows, joined([], arrow_schema(TopicSighting))
 
     def _batch(self, rows: pa.RecordBatch, carried: int) -> _Batch:
-        codes, keys = _connection_codes(rows)
+        codes, keys = connection_codes(rows)
         for key in keys:
             if key not in self._connections:
                 self._connections[key] = ConnectionMemory(client_host(key[1]))
@@ -387,24 +398,6 @@ def _parts(frames: pa.RecordBatch) -> list[pa.RecordBatch]:
 def _numbers(column: pa.Array) -> NDArray[np.int64]:
     found: NDArray[np.int64] = column.to_numpy(zero_copy_only=False)
     return found
-
-
-_FILE_OF_RECORDING: Final = re.compile(RECORDING_FILE)
-
-
-def _connection_codes(rows: pa.RecordBatch) -> tuple[NDArray[np.int64], list[tuple[str, str]]]:
-    """Return a number for each row, and what the numbers stand for: source and connection."""
-    sources, connections = (rows.column(name).dictionary_encode() for name in ("source", "connection"))
-    of_source, of_connection = sources.dictionary.to_pylist(), connections.dictionary.to_pylist()
-    whole = [_FILE_OF_RECORDING.sub("", source) for source in of_source]
-    codes = _numbers(connections.indices).astype(np.int64)
-    if len(set(whole)) == 1:
-        return codes, [(whole[0], connection) for connection in of_connection]
-    same = np.array([whole.index(source) for source in whole], np.int64)
-    both = same[_numbers(sources.indices)] * max(1, len(of_connection)) + codes
-    distinct, codes = np.unique(both, return_inverse=True)
-    pairs = (divmod(number, len(of_connection)) for number in distinct.tolist())
-    return codes, [(whole[source], of_connection[connection]) for source, connection in pairs]
 
 
 def _heads(column: pa.Array, size: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

@@ -8,6 +8,7 @@ Laws:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -21,13 +22,26 @@ from kcoord_wire.forensics.model import Loss
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["MAX_LOSSES", "MAX_NAMES", "BatchMemory", "ConnectionMemory", "Losses", "Place"]
+__all__ = [
+    "MAX_LOSSES",
+    "MAX_NAMES",
+    "RECORDING_FILE",
+    "BatchMemory",
+    "ConnectionMemory",
+    "Losses",
+    "Place",
+    "client_host",
+    "connection_codes",
+]
 
 MAX_NAMES: Final = 10_000
 """Topics, and groups, that are remembered of a connection; later ones are reported each time they are seen."""
 
 MAX_LOSSES: Final = 100_000
 """Losses that are kept apart; the others are added to the first of their source and kind."""
+
+RECORDING_FILE: Final = r"frames-\d{6,}\.kcrec$"
+"""End of the name of a source that is one file of a recording: its connections continue in the next file."""
 
 Place = tuple[str, int]
 """Source and seq of the frame from which on something is known."""
@@ -144,3 +158,31 @@ class BatchMemory:
         (from_source, from_seq), name = known
         source, seq = self.place(row)
         return name if from_source != source or from_seq < seq else None
+
+
+def client_host(connection: str) -> str:
+    """Return the client's address from the name of a connection, as `Frame.connection` has it."""
+    return connection.partition("-")[0].rpartition(":")[0].strip("[]")
+
+
+_FILE_OF_RECORDING: Final = re.compile(RECORDING_FILE)
+
+
+def connection_codes(rows: pa.RecordBatch) -> tuple[NDArray[np.int64], list[tuple[str, str]]]:
+    """Return a number for each row, and what the numbers stand for: source and connection."""
+    sources, connections = (rows.column(name).dictionary_encode() for name in ("source", "connection"))
+    of_source, of_connection = sources.dictionary.to_pylist(), connections.dictionary.to_pylist()
+    whole = [_FILE_OF_RECORDING.sub("", source) for source in of_source]
+    codes = _numbers(connections.indices).astype(np.int64)
+    if len(set(whole)) == 1:
+        return codes, [(whole[0], connection) for connection in of_connection]
+    same = np.array([whole.index(source) for source in whole], np.int64)
+    both = same[_numbers(sources.indices)] * max(1, len(of_connection)) + codes
+    distinct, codes = np.unique(both, return_inverse=True)
+    pairs = (divmod(number, len(of_connection)) for number in distinct.tolist())
+    return codes, [(whole[source], of_connection[connection]) for source, connection in pairs]
+
+
+def _numbers(column: pa.Array) -> NDArray[np.int64]:
+    found: NDArray[np.int64] = column.to_numpy(zero_copy_only=False)
+    return found

@@ -17,7 +17,8 @@ from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.forensics.exchanges import matcher as matcher_module
 from kcoord_wire.forensics.exchanges import pairing
 from kcoord_wire.forensics.exchanges.decode import APIS
-from kcoord_wire.forensics.exchanges.matcher import Matcher, client_host
+from kcoord_wire.forensics.exchanges.matcher import Matcher
+from kcoord_wire.forensics.exchanges.memory import client_host
 from kcoord_wire.forensics.model import Frame, table_of
 from kcoord_wire.forensics.sources.frames import read_frames
 from tests.support.conversations import CAPTURES, NAMES, SUBSCRIPTION, heartbeat, of
