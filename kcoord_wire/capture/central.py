@@ -12,7 +12,8 @@ Laws:
   a frame of a Kafka api that the registry has. Where those names are, Kafka has a correlation id, an error code, a
   throttle time or the length of an array, whose first byte is no printable character.
 * A response answers the oldest request with its type id and consumer id that has none yet; one without a type id the
-  oldest request of the consumer.
+  oldest request of the consumer. After a request without an answer the answers are one behind, until one to
+  StartFetcher, or to StopFetcher, shows which requests before it have had none.
 * Nothing raises over the content of a frame but `DecodeError`; `MAX_PENDING` requests of a connection are remembered.
 
 Source: "the 0.8 consumer-coordinator draft", sections 7 and 11.
@@ -131,14 +132,18 @@ class CentralPending(Generic[T]):
         self._waiting.append((_key(type_id, message), kept))
         return [self._waiting.popleft()[1]] if len(self._waiting) > MAX_PENDING else []
 
-    def answer(self, type_id: int, message: Any) -> T | None:
-        """Remove and return the request that a response answers; None if there is none."""
+    def answer(self, type_id: int, message: Any) -> tuple[T, list[T]] | None:
+        """Remove and return the request that a response answers, and those that stay unanswered because of it: an
+        answer to StartFetcher ends every StopFetcher before it, and the other way round. None: it answers nothing."""
         key = _key(type_id, message)
-        found = next((entry for entry in self._waiting if entry[0] == key), None)
-        if found is None:
+        at = next((index for index, entry in enumerate(self._waiting) if entry[0] == key), None)
+        if at is None:
             return None
-        self._waiting.remove(found)
-        return found[1]
+        entries = list(self._waiting)
+        other = (_STOP_FETCHER + _START_FETCHER - type_id, key[1])
+        ended = [entry for entry in entries[:at] if entry[0] == other]
+        self._waiting = deque(entry for entry in entries if entry is not entries[at] and entry not in ended)
+        return entries[at][1], [entry[1] for entry in ended]
 
     def clear(self) -> list[T]:
         """Remove and return all requests, oldest first."""

@@ -134,7 +134,9 @@ class FrameDecoder:
         self._decode_either_way(found, lambda strict: (found.header, what.decode(found.raw, strict=strict)))
         if what.direction == "request":
             self._report.unanswered_requests += len(self._asked.ask(what.type_id, found.message, True))
-        elif not self._asked.answer(what.type_id, found.message):
+        elif (answered := self._asked.answer(what.type_id, found.message)) is not None:
+            self._report.unanswered_requests += len(answered[1])
+        else:
             self._report.unmatched_responses += 1
 
     def _request(self, found: CapturedFrame) -> None:

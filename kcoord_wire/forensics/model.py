@@ -24,7 +24,7 @@ Columns with one meaning in every table:
 ``instance_id``   the client's group.instance.id (KIP-345); None for a dynamic member
 ``client_id``     the client's client.id
 ``client_host``   address of the client, without port
-``generation_id`` generation of a classic group, epoch of a KIP-848 group
+``generation_id`` generation of a classic group, epoch of a KIP-848 group, number of an assignment (0.8 draft)
 ``topic``         name of the topic, or ``id:`` and the topic id in hex where the source never names it
 ``partition``     number of the partition
 ``error_code``    Kafka's error code, see `kcoord_wire.ErrorCode`; 0 is success
@@ -340,7 +340,9 @@ class Cause(enum.StrEnum):
     COORDINATOR_FAILOVER = "coordinator failover"  # the group was loaded by another broker, or again; members rejoined
     POLL_TIMEOUT = "max.poll.interval.ms exceeded"  # the client left by itself, because the application did not poll
     STATIC_REPLACED = "static member replaced"  # a new process with a known group.instance.id (KIP-345)
-    REBALANCE_TIMEOUT = "rebalance timeout"  # a member that missed the join of an earlier generation has rejoined
+    # A member that missed the join of an earlier generation has rejoined; in the 0.8 draft, the coordinator tries again
+    # because a consumer had not answered StopFetcher or StartFetcher in time.
+    REBALANCE_TIMEOUT = "rebalance timeout"
     NEW_MEMBER = "new member"
     MEMBER_LEFT = "member left"
     SESSION_EXPIRED = "session timeout"
@@ -385,7 +387,8 @@ class Rebalance:
     :ivar number: from 1, within the group
     :ivar generation_id: that it led to; None where it was cut short before
     :ivar started_ns: when the trigger was seen, or the first sign of it
-    :ivar joined_ns: when the joins were answered (KIP-848: when the target assignment was ready)
+    :ivar joined_ns: when the joins were answered (KIP-848: when the target assignment was ready; 0.8 draft: when the
+        fetchers of all consumers had stopped)
     :ivar ended_ns: when the last member had its assignment
     :ivar outcome: ``stable``, ``empty``, ``interrupted`` (another began before the leader's SyncGroup), ``open``
     :ivar cause: a value of `Cause`
@@ -401,7 +404,8 @@ class Rebalance:
     :ivar duration_ms: from `started_ns` to `ended_ns`
     :ivar joining_ms: from `started_ns` to `joined_ns`
     :ivar syncing_ms: from `joined_ns` to `ended_ns`, where all members got their assignment
-    :ivar last_member_id: member that joined last (KIP-848: reached the epoch last), with its client id and host
+    :ivar last_member_id: member that joined last (KIP-848: reached the epoch last; 0.8 draft: did not answer, else
+        stopped its fetchers last), with its client id and host
     :ivar late_ms: how long after the second-to-last member it joined
     :ivar members_before: members of the group when it began
     :ivar members_after: members of the group when it ended
@@ -528,7 +532,7 @@ def end_rebalance(rebalance: Rebalance, ended_ns: int, outcome: str) -> None:
 
 @dataclass(slots=True)
 class Generation:
-    """A generation of a group (KIP-848: an epoch).
+    """A generation of a group (KIP-848: an epoch; 0.8 draft: an assignment, counted from the source's beginning).
 
     :ivar joined_ns: when the joins were answered
     :ivar stable_ns: when all members had their assignment; None where that never happened
@@ -555,7 +559,7 @@ class StateInterval:
     """An interval in which the group was in one state.
 
     :ivar state: Empty, PreparingRebalance (joining), CompletingRebalance (awaiting the leader's SyncGroup), Stable; for
-        KIP-848 Empty, Assigning, Reconciling, Stable
+        KIP-848 Empty, Assigning, Reconciling, Stable; for the 0.8 draft Empty, Stopping, Starting, Stable
     """
 
     group_id: str
@@ -581,7 +585,7 @@ class MemberLife:
     :ivar rebalance_timeout_ms: how long it may take to rejoin, or to give up partitions
     :ivar assignors: that it offers, the preferred one first
     :ivar topics: that it subscribes to
-    :ivar protocol: ``classic`` or ``consumer`` (KIP-848)
+    :ivar protocol: ``classic``, ``consumer`` (KIP-848) or ``draft`` (0.8)
     :ivar library: client library, inferred from the versions and blobs it sends; None where they leave several
     :ivar software: its software and version as it states them (KIP-511), ``librdkafka 2.6.0``; None where it does not
     """

@@ -131,9 +131,18 @@ def test_a_response_answers_the_oldest_request_of_its_consumer() -> None:
         pending.ask(7, ping, number)
     pending.ask(8, kw.StopFetcherRequest(consumer_id="c-1"), 3)
     assert pending.answer(7, kw.PingResponse(consumer_id="c-2")) is None
-    assert pending.answer(8, kw.StopFetcherResponse(consumer_id="c-1")) == 3
-    assert pending.answer(7, kw.PingResponse(consumer_id="c-1")) == 0
+    assert pending.answer(8, kw.StopFetcherResponse(consumer_id="c-1")) == (3, [])
+    assert pending.answer(7, kw.PingResponse(consumer_id="c-1")) == (0, [])
     assert pending.clear() == [1, 2]
+
+
+def test_an_answer_to_start_ends_the_stops_before_it() -> None:
+    pending: CentralPending[str] = CentralPending()
+    for name, type_id in (("stop 1", 8), ("ping", 7), ("stop 2", 8), ("start", 9), ("stop 3", 8)):
+        pending.ask(type_id, kw.PingRequest(consumer_id="c-1"), name)
+    assert pending.answer(8, kw.StopFetcherResponse(consumer_id="c-1")) == ("stop 1", [])
+    assert pending.answer(9, kw.StartFetcherResponse(consumer_id="c-1")) == ("start", ["stop 2"])
+    assert pending.clear() == ["ping", "stop 3"]
 
 
 def test_pending_requests_are_bounded_and_the_oldest_given_up() -> None:

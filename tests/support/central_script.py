@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import dpkt
+import pyarrow as pa
 
 import kcoord_wire as kw
+from kcoord_wire.central.draft.events import CentralError
 from kcoord_wire.forensics.analysis import Analysis, analyze_frames
+from kcoord_wire.forensics.exchanges.matcher import Matcher
 from kcoord_wire.forensics.model import NS_PER_MS, Frame
 from kcoord_wire.messages import central_register_consumer, central_start_fetcher
 from kcoord_wire.messages.central_ping import PingRequestFence, PingResponseOffset
@@ -77,6 +80,11 @@ class CentralScript:
 
         :param owns: what the response assigns, in the older passage
         """
+        self.park(consumer)
+        self.assign([(consumer, owns)], error=error)
+
+    def park(self, consumer: ScriptedConsumer) -> None:
+        """The same, until the coordinator has the registration."""
         self._connections += 1
         consumer.connection = f"{consumer.host}:{40000 + self._connections}-{self.coordinator}#{self._connections}"
         self._say(consumer, "opened")
@@ -93,13 +101,18 @@ class CentralScript:
             fence=([fence] if self.epoch > 1 else []) if self._fenced else None,
         )
         self._ask(consumer, request)
-        response = kw.RegisterConsumerResponse(error_code=error)
-        if owns is not None:
-            part = central_register_consumer.RegisterConsumerResponsePartition
-            thread = central_register_consumer.RegisterConsumerResponseOwnership
-            parts = [part(topic=topic, partition=name, offset=0) for topic, name in owns]
-            response.ownership_info = [thread(consumer_thread_id=f"{consumer.consumer_id}-0", assigned_parts=parts)]
-        self._answer(consumer, response)
+
+    def assign(self, owners: Sequence[tuple[ScriptedConsumer, Parts | None]], *, error: int = 0) -> None:
+        """The coordinator answers registrations, in the older passage with partitions."""
+        part = central_register_consumer.RegisterConsumerResponsePartition
+        thread = central_register_consumer.RegisterConsumerResponseOwnership
+        for consumer, owns in owners:
+            response = kw.RegisterConsumerResponse(error_code=error)
+            if owns is not None:
+                parts = [part(topic=topic, partition=name, offset=0) for topic, name in owns]
+                name = f"{consumer.consumer_id}-0"
+                response.ownership_info = [thread(consumer_thread_id=name, assigned_parts=parts)]
+            self._answer(consumer, response)
 
     def ping(self, consumer: ScriptedConsumer, *, answered: bool = True, retries: int = 0) -> None:
         request = kw.PingRequest(consumer_id=consumer.consumer_id, num_retries=retries)
@@ -109,8 +122,14 @@ class CentralScript:
             offsets = [PingResponseOffset(topic=t, partition=p, offset=at) for (t, p), at in consumer.positions.items()]
             self._ask(consumer, kw.PingResponse(consumer_id=consumer.consumer_id, offset_info=offsets))
 
-    def stop(self, consumers: Sequence[ScriptedConsumer], *, silent: Collection[ScriptedConsumer] = ()) -> None:
-        """StopFetcher to all, then the answers of those that are not silent."""
+    def stop(
+        self,
+        consumers: Sequence[ScriptedConsumer],
+        *,
+        silent: Collection[ScriptedConsumer] = (),
+        refused: Collection[ScriptedConsumer] = (),
+    ) -> None:
+        """StopFetcher to all, then the answers of those that are not silent, of those that refuse with an error."""
         self.generation += 1
         for consumer in consumers:
             request = kw.StopFetcherRequest(consumer_id=consumer.consumer_id)
@@ -120,7 +139,10 @@ class CentralScript:
             if consumer not in silent:
                 held = consumer.positions.items()
                 offsets = [StopFetcherResponseOffset(topic=t, partition=p, offset=at) for (t, p), at in held]
-                self._ask(consumer, kw.StopFetcherResponse(consumer_id=consumer.consumer_id, offset_info=offsets))
+                error = CentralError.STALE_EPOCH if consumer in refused else 0
+                response = kw.StopFetcherResponse(consumer_id=consumer.consumer_id, offset_info=offsets)
+                response.error_code = int(error)
+                self._ask(consumer, response)
                 consumer.positions = {}
 
     def start(
@@ -153,6 +175,13 @@ class CentralScript:
 
     def analyze(self) -> Analysis:
         return analyze_frames([batch(self.frames)])
+
+    def exchanges(self) -> tuple[pa.Table, pa.Table]:
+        """The tables of `Exchange` and `TopicSighting`."""
+        matcher = Matcher()
+        made = [matcher.feed(batch(self.frames)), matcher.finish()]
+        exchanges, topics = (pa.Table.from_batches([each[side] for each in made]) for side in (0, 1))
+        return exchanges, topics
 
     def capture(self) -> io.BytesIO:
         """The frames as a capture file."""

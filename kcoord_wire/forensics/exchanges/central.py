@@ -153,7 +153,9 @@ class _Conversation:
             self._counts["stray"] += 1
             self._lose(row, "its request was not seen")
             return
-        for each in answered:
+        rows, unanswered = answered
+        yield from (each for given_up in unanswered for each in given_up)
+        for each in rows:
             each.answer_seq, each.answered_ns = row["seq"], row["time_ns"]
             _ANSWERED[what.name](each, message)
             yield each

@@ -4,7 +4,7 @@
 
 The way: `traffic` splits the exchanges, `failovers` and `joins` read the responses, `replay` plays the coordinator's
 part again and finds what started each rebalance, `causes` explains it with the first of the `rules` that holds, and
-`ownership` follows the partitions. `kip848` reads the groups of the newer protocol.
+`ownership` follows the partitions. `kip848` reads the groups of the newer protocol, `draft` those of the 0.8 draft.
 
 Laws:
 
@@ -21,6 +21,7 @@ from itertools import pairwise
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kcoord_wire.forensics.model import (
     Generation,
@@ -33,6 +34,7 @@ from kcoord_wire.forensics.model import (
 )
 from kcoord_wire.forensics.wire.causes import CauseFinder, Explanation
 from kcoord_wire.forensics.wire.commits import commit_rows
+from kcoord_wire.forensics.wire.draft import DRAFT_APIS, explain_draft
 from kcoord_wire.forensics.wire.facts import identity_of, removed_member
 from kcoord_wire.forensics.wire.failovers import find_failovers
 from kcoord_wire.forensics.wire.joins import Join, find_joins
@@ -62,8 +64,14 @@ def wire_history(exchanges: pa.Table, topics: pa.Table | TopicSightings) -> Grou
 
 
 def explain_group(exchanges: pa.Table, topics: pa.Table | TopicSightings) -> tuple[GroupHistory, dict[int, str]]:
-    """Return the same, and the rule that explained each rebalance of the classic protocol, by its number."""
+    """Return the same, and the rule that explained each rebalance, by its number; KIP-848 has none."""
     sightings = topics if isinstance(topics, TopicSightings) else read_sightings(topics)
+    of_draft = pc.is_in(exchanges["api"], value_set=pa.array(DRAFT_APIS, exchanges["api"].type))
+    if pc.any(of_draft).as_py():
+        history, rules = explain_draft(read_traffic(exchanges.filter(of_draft), sightings))
+        if others := len(exchanges) - history.group.exchanges:
+            history.group.blind.append(f"{others} exchanges of Kafka's protocol that name the group were left out.")
+        return history, rules
     group = _WireGroup(read_traffic(exchanges, sightings))
     return group.history(), group.rules()
 

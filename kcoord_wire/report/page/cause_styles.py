@@ -39,7 +39,7 @@ ABOUT: Final = {
     Cause.POLL_TIMEOUT: "The application took longer between two polls than max.poll.interval.ms; its client left.",
     Cause.SESSION_EXPIRED: "No heartbeat within session.timeout.ms: the process died, hung, or lost its network.",
     Cause.SYNC_EXPIRED: "A member joined but did not request its assignment in time, and was removed.",
-    Cause.REBALANCE_TIMEOUT: "A member that had missed an earlier join came back.",
+    Cause.REBALANCE_TIMEOUT: "A member that had missed an earlier join came back, or a coordinator tries again.",
     Cause.GROUP_TOO_LARGE: "The group has more members than group.max.size allows.",
     Cause.COORDINATOR_FAILOVER: "The group moved to another broker, or its broker restarted; its members joined anew.",
     Cause.NEW_MEMBER: "A consumer started, or came back with a new member id.",

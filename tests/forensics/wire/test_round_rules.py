@@ -1,0 +1,14 @@
+"""The rules of rounds as data: their confidence fits their cause, and their sentences can be filled in."""
+
+from __future__ import annotations
+
+from kcoord_wire.forensics.model import Cause
+from kcoord_wire.forensics.wire.round_rules import DRAFT_RULES
+
+
+def test_rules_of_rounds_have_a_confidence_that_fits() -> None:
+    for name, rule in DRAFT_RULES.items():
+        assert rule.name == name
+        assert 0 < rule.confidence <= 1
+        assert rule.cause is not Cause.UNKNOWN
+        assert rule.sentence.format(who="c-1", what="x")
