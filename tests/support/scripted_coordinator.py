@@ -14,6 +14,7 @@ from kcoord_wire.central.draft.events import BrokerAddress, ConsumerSettings, Pa
 from kcoord_wire.central.server import Server
 from kcoord_wire.central.topics import GeneratedTopics
 from kcoord_wire.machines import Close, Disconnected, Received, Send, Tick
+from kcoord_wire.zookeeper.model import Ask
 
 __all__ = ["ScriptedCoordinator", "consumer_settings", "eventually", "running_broker", "start_request"]
 
@@ -90,6 +91,9 @@ class ScriptedCoordinator:
         kind = getattr(m, f"{type(request).__name__}Fence")
         return replace(request, fence=[kind(epoch=self.fence[0], generation=self.fence[1])])
 
+    def ask(self, ask: Ask) -> None:
+        raise AssertionError("it asks nothing of ZooKeeper")
+
     def answers_of(self, kind: type[T]) -> list[T]:
         return [answer for answer in self.answers if isinstance(answer, kind)]
 
@@ -104,8 +108,9 @@ async def running_broker(
     """A broker 1 on a free port, with topic ``orders`` of four partitions, whose records began `age_ms` ago."""
     since = time.time_ns() // 1_000_000 - age_ms
     coordinator.topics = GeneratedTopics(1, {"orders": 4}, since, rate, kept=kept)
-    coordinator.server = Server(coordinator, coordinator.fetch)
+    coordinator.server = Server({m.CentralFetchRequest: coordinator.fetch})
     port = await coordinator.server.listen("127.0.0.1", 0)
+    await coordinator.server.serve(coordinator, registry=coordinator)
     coordinator.broker = BrokerAddress(1, "127.0.0.1", port)
     try:
         coordinator.server._settle()  # sets the timer of the first ping
