@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -42,20 +43,31 @@ class DraftBroker:
         self.notes: list[Noted] = []
         self.asks: list[Ask] = []
         self.is_paused = False
+        self._events: deque[Any] = deque()
 
     def take(self, event: Any) -> None:
-        """Give the machine an event, and carry out its effects."""
-        for effect in self.machine.handle(event, self.cluster.now):
-            match effect:
-                case Ask():
-                    self.asks.append(effect)
-                    self.link.ask(effect)
-                case Send():
-                    self.cluster.deliver(effect)
-                case Close():
-                    self.cluster.consumers.pop(effect.connection).is_open = False
-                case Noted():
-                    self.notes.append(effect)
+        """Give the machine an event, and carry out its effects before the next one."""
+        self._events.append(event)
+        if len(self._events) > 1:
+            return  # an effect has caused it
+        while self._events:
+            event = self._events[0]
+            if not isinstance(event, Received) or event.connection in self.cluster.consumers:
+                for effect in self.machine.handle(event, self.cluster.now):
+                    self._carry_out(effect)
+            self._events.popleft()
+
+    def _carry_out(self, effect: Any) -> None:
+        match effect:
+            case Ask():
+                self.asks.append(effect)
+                self.link.ask(effect)
+            case Send():
+                self.cluster.deliver(effect)
+            case Close():
+                self.cluster.consumers.pop(effect.connection).is_open = False
+            case Noted():
+                self.notes.append(effect)
 
     def advance(self) -> bool:
         """Do what is due; return whether there was anything."""
@@ -145,7 +157,8 @@ class Consumer:
     def _offsets(self, entry: Callable[..., Any]) -> list[Any] | None:
         if self.positions is None:
             return None
-        return [entry(topic=at.topic, partition=at.name, offset=offset) for at, offset in self.positions.items()]
+        known = {at: offset for at, offset in self.positions.items() if offset not in (-1, -2)}
+        return [entry(topic=at.topic, partition=at.name, offset=offset) for at, offset in known.items()]
 
     @staticmethod
     def owned(message: Any) -> dict[Partition, int]:

@@ -9,10 +9,11 @@ Laws:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from kcoord_wire.assignors import MemberSubscription, range_assign
 from kcoord_wire.central.draft.events import Partition
+from kcoord_wire.central.draft.group_store import consumer_of
 from kcoord_wire.central.draft.groups import Group, Member
 
 __all__ = ["assign", "partition_order", "why_rebalance"]
@@ -24,48 +25,49 @@ def partition_order(name: str) -> tuple[int, int]:
     return int(broker), int(number)
 
 
-def assign(group: Group, partitions: Mapping[str, Sequence[str]]) -> dict[Partition, str]:
+def assign(members: Sequence[Member], partitions: Mapping[str, Sequence[str]]) -> dict[Partition, str]:
     """Return the owner of each partition, as a thread id.
 
     :param partitions: names of the partitions of each topic, in order; a topic that does not exist has no entry
     """
-    threads: dict[str, list[str]] = {}
-    topics = sorted(topic for topic in group.interests if partitions.get(topic))
     wanted = {
-        subscription: [(topic, subscription.streams_of(topic)) for topic in topics]
-        for subscription in group.subscriptions
+        subscription: sorted(
+            (topic, streams)
+            for topic in (partitions if subscription.is_wildcard else subscription.streams)
+            if partitions.get(topic) and (streams := subscription.streams_of(topic))
+        )
+        for subscription in {member.topic_count for member in members}
     }
-    for member in group.members.values():
+    threads: dict[str, list[str]] = {}
+    for member in members:
         for topic, streams in wanted[member.topic_count]:
             for number in range(streams):
                 threads.setdefault(f"{member.consumer_id}-{number}", []).append(topic)
-    subscriptions = {thread_id: MemberSubscription(subscribed) for thread_id, subscribed in threads.items()}
-    assignment = range_assign({topic: len(partitions[topic]) for topic in topics}, subscriptions)
+    counts = {topic: len(partitions[topic]) for topics in wanted.values() for topic, _ in topics}
+    subscriptions = {thread_id: MemberSubscription(topics) for thread_id, topics in threads.items()}
     return {
         Partition(topic, partitions[topic][number]): thread_id
-        for thread_id, assigned in assignment.items()
+        for thread_id, assigned in range_assign(counts, subscriptions).items()
         for topic, numbers in assigned.items()
         for number in numbers
     }
 
 
-def why_rebalance(group: Group, computed: Mapping[Partition, str], starting: Iterable[Member]) -> str:
+def why_rebalance(group: Group, computed: Mapping[Partition, str]) -> str:
     """Return why a rebalance is necessary (3.1 to 3.4); empty if it is not (3.5).
 
     The draft compares what is in ZooKeeper. That misses consumers that registered again and wait for their fetchers to
-    be started, after a failover or an out-of-range error, although the owners are still the same.
-
-    :param starting: the members that are to own partitions
+    be started, after a failover or an out-of-range error, although the owners are still the same; and consumers that a
+    former coordinator may have started with other partitions.
     """
     owners = group.store.owners
-    if computed and not owners:
-        return "3.1 no owners are registered"
-    if any(partition not in owners for partition in computed):
-        return "3.2 some partitions have no owner"
-    if any(partition not in computed for partition in owners):
-        return "3.3 some owned partitions no longer exist"
-    if owners != computed:
-        return "3.4 the owners are not those of the new assignment"
-    if not all(member.is_started for member in starting):
-        return "a consumer has registered again"
-    return ""
+    starting = {group.members[consumer_of(thread_id)] for thread_id in computed.values()}
+    checks = (
+        ("3.1 no owners are registered", computed and not owners),
+        ("3.2 some partitions have no owner", computed.keys() - owners.keys()),
+        ("3.3 some owned partitions no longer exist", owners.keys() - computed.keys()),
+        ("3.4 the owners are not those of the new assignment", owners != computed),
+        ("the former coordinator did not finish", group.store.record.is_starting),
+        ("a consumer has registered again", not all(member.is_started for member in starting)),
+    )
+    return next((reason for reason, is_so in checks if is_so), "")

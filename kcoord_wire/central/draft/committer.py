@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from kcoord_wire.central.draft.context import Context
+from kcoord_wire.central.draft.context import MOST_WRITES, Context
 from kcoord_wire.central.draft.events import Partition
 from kcoord_wire.central.draft.groups import Group, Member
 from kcoord_wire.zookeeper.model import Write
@@ -36,6 +36,10 @@ class Committer:
         """Number of offsets that are not committed."""
         return sum(map(len, self._changed.values()))
 
+    def is_behind(self, group: Group) -> bool:
+        """Whether offsets of the group are not committed."""
+        return group in self._changed
+
     def record(self, member: Member, positions: Mapping[Partition, int]) -> list[Partition]:
         """handlePingResponse, step 1: take a consumer's positions; return the partitions that are not its own."""
         offsets, foreign = member.group.offsets, []
@@ -51,11 +55,14 @@ class Committer:
         """Commit what has changed, at the interval."""
         while True:
             yield Sleep(self._context.settings.offset_commit_interval_ms)
-            for group in [group for group in self._changed if group.store.is_loaded]:
+            waiting = [group for group in self._changed if group.store.is_loaded]
+            while waiting:
+                batch = _fill(waiting, self._changed)
                 try:
-                    yield from self.commit(group)
+                    yield from self._commit(batch, ())
                 except RegistryError:
-                    self._unsure(group)
+                    for group in batch:
+                        self._unsure(group)
 
     def load(self, group: Group) -> Procedure:
         """Read the group's nodes, and take over the offsets of which nothing newer is known; a part of others."""
@@ -71,10 +78,26 @@ class Committer:
 
         :raises RegistryError: it failed; the offsets stay among the changed ones
         """
-        changed = self._changed.pop(group, set())
-        writes = group.store.plan_offsets({partition: group.offsets[partition] for partition in changed})
+        yield from self._commit([group], first)
+
+    def _commit(self, groups: Sequence[Group], first: Sequence[Write]) -> Procedure:
+        changed = {group: self._changed.pop(group, set()) for group in groups}
+        writes = list(first)
+        for group, partitions in changed.items():
+            writes += group.store.plan_offsets({partition: group.offsets[partition] for partition in partitions})
         try:
-            yield from self._context.write(group, [*first, *writes])
+            yield from self._context.write(groups, writes)
         except RegistryError:
-            self._changed.setdefault(group, set()).update(changed)
+            for group, partitions in changed.items():
+                self._changed.setdefault(group, set()).update(partitions)
             raise
+
+
+def _fill(waiting: list[Group], changed: Mapping[Group, set[Partition]]) -> list[Group]:
+    """Take groups off the list, as many as a `Multi` has room for the offsets of, and at least one."""
+    batch = [waiting.pop()]
+    room = MOST_WRITES - len(changed.get(batch[0], ()))
+    while waiting and len(changed.get(waiting[-1], ())) <= room:
+        batch.append(waiting.pop())
+        room -= len(changed.get(batch[-1], ()))
+    return batch

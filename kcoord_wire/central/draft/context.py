@@ -21,7 +21,7 @@ from kcoord_wire.zookeeper.leadership import is_fenced_off
 from kcoord_wire.zookeeper.model import Multi, Write
 from kcoord_wire.zookeeper.procedures import Procedure, Procedures, RegistryError
 
-__all__ = ["Context"]
+__all__ = ["MOST_WRITES", "Context"]
 
 MOST_WRITES: Final = 200  # of a Multi: paths have at most 800 bytes
 
@@ -33,6 +33,7 @@ class Context:
     :param brokers: returns those of the cluster
     :ivar elected_at: ms
     :ivar now: of the present event, ms
+    :ivar least_generation: of groups that are new in memory; so a group that was dropped goes on counting
     :ivar is_fenced_off: another coordinator has been elected
     """
 
@@ -54,6 +55,7 @@ class Context:
         self.groups = Groups()
         self.timers = Timers()
         self.procedures = make_procedures(self.timers)
+        self.least_generation = 0
         self.is_fenced_off = False
         self._guarded = guarded
 
@@ -77,19 +79,20 @@ class Context:
         """Return the fence for a message to a consumer; None if it did not ask for one."""
         return Fence(self.epoch, generation) if member.is_fenced else None
 
-    def write(self, group: Group, writes: Iterable[Write]) -> Procedure:
-        """Execute writes to a group's nodes, in their order; a part of other procedures.
+    def write(self, groups: Sequence[Group], writes: Iterable[Write]) -> Procedure:
+        """Execute writes to the nodes of some groups, in their order; a part of other procedures.
 
-        :raises RegistryError: one failed; the group's store is then unknown
+        :raises RegistryError: one failed; the stores of these groups are then unknown
         """
         left = iter(writes)
         try:
             while batch := list(islice(left, MOST_WRITES)):
                 yield self._guarded(*batch)
         except RegistryError as error:
-            group.store.forget()
+            for group in groups:
+                group.store.forget()
             if is_fenced_off(error):
                 self.is_fenced_off = True
             else:
-                self.note(logging.WARNING, "write failed", group=group.group_id, reason=str(error))
+                self.note(logging.WARNING, "write failed", group=groups[0].group_id, reason=str(error))
             raise

@@ -23,6 +23,7 @@ from typing import Any
 
 from kcoord_wire import messages as m
 from kcoord_wire.central.draft.context import Context
+from kcoord_wire.central.draft.description import CoordinatorDescription, describe_group
 from kcoord_wire.central.draft.events import (
     BrokerAddress,
     CentralError,
@@ -94,6 +95,23 @@ class DraftCoordinator:
         """Return the epoch in which this broker may act at that time; None if it may not."""
         return self.leadership.epoch if now < self.leadership.lease_until else None
 
+    def describe(self) -> CoordinatorDescription:
+        """Return what it knows and what it waits for; plain data."""
+        if (term := self.term) is None:
+            return CoordinatorDescription(self.own.broker_id, self.coordinator_id)
+        return CoordinatorDescription(
+            self.own.broker_id,
+            self.own.broker_id,
+            term.context.epoch,
+            self.leadership.lease_until,
+            tuple(describe_group(group) for group in term.groups.by_id.values()),
+            tuple(map(tuple, term.handlers.waiting)),
+            len(term.pings.purgatory),
+            0 if term.fetchers is None else len(term.fetchers.stops),
+            0 if term.fetchers is None else len(term.fetchers.starts),
+            term.committer.waiting,
+        )
+
     def handle(self, event: CoordinatorEvent, now: int) -> list[CoordinatorEffect]:
         """Return the effects of an event at a time (ms)."""
         self._now = now
@@ -101,9 +119,12 @@ class DraftCoordinator:
             self.term.context.now = now
         if isinstance(event, SessionChanged) and event.state is SessionState.CONNECTED:
             self._connected(event)
+        former = self.term
         self.leadership.handle(event, now)
         self.brokers.handle(event, now)
-        if isinstance(event, Received):
+        if former is not self.term and former is not None and former.has_connection(event):
+            pass  # the end of the term has closed it
+        elif isinstance(event, Received):
             self._received(event)
         elif (term := self.term) is not None:
             if isinstance(event, Disconnected):

@@ -134,6 +134,11 @@ class Group:
     interests: Counter[str] = field(default_factory=Counter)
     reconnecting: set[str] = field(default_factory=set)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way for it."""
+        return self.is_restored and self.attempt is None and not self.needs_rebalance
+
 
 class Groups:
     """All groups of one coordinator.

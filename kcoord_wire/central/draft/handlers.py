@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from typing import Any
 
 from kcoord_wire.central.draft.context import Context
-from kcoord_wire.central.draft.groups import Group
+from kcoord_wire.central.draft.groups import Group, Member
 from kcoord_wire.zookeeper.procedures import Procedure
 
 __all__ = ["RebalanceHandlers"]
@@ -23,12 +24,19 @@ __all__ = ["RebalanceHandlers"]
 class RebalanceHandlers:
     """The handlers and their queues.
 
-    :param rebalance: the procedure for one group
+    :param rebalance: the procedure for one group; it returns the consumers to take for failed
+    :param failed: called with each of them, and why
     """
 
-    def __init__(self, context: Context, rebalance: Callable[[Group], Procedure]) -> None:
+    def __init__(
+        self,
+        context: Context,
+        rebalance: Callable[[Group], Generator[Any, Any, set[Member]]],
+        failed: Callable[[Member, str], None],
+    ) -> None:
         self._context = context
         self._rebalance = rebalance
+        self._failed = failed
         self._queues: list[deque[Group]] = [deque() for _ in range(context.settings.rebalance_handlers)]
         self._running: list[Procedure | None] = [None] * len(self._queues)
 
@@ -64,4 +72,7 @@ class RebalanceHandlers:
         while queue:
             group = queue.popleft()
             group.needs_rebalance = False
-            yield from self._rebalance(group)
+            late = yield from self._rebalance(group)
+            for member in late:
+                if group.members.get(member.consumer_id) is member:
+                    self._failed(member, "no answer to StopFetcher or StartFetcher")

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from kcoord_wire import messages as m
 from kcoord_wire.central.draft.committer import Committer
 from kcoord_wire.central.draft.context import Context
-from kcoord_wire.central.draft.events import Close, Partition, Send
+from kcoord_wire.central.draft.events import CentralError, Close, Disconnected, Partition, RebalanceBy, Received, Send
+from kcoord_wire.central.draft.fetcher_rebalance import FetcherRebalancer
 from kcoord_wire.central.draft.group_store import GroupStore
 from kcoord_wire.central.draft.groups import Group, Member
 from kcoord_wire.central.draft.handlers import RebalanceHandlers
@@ -28,8 +30,10 @@ from kcoord_wire.central.draft.purgatory import Answer
 from kcoord_wire.central.draft.rebalance import Rebalancer
 from kcoord_wire.central.draft.registration import RegistrationError, check_registration, new_member
 from kcoord_wire.central.draft.restoration import came_back, restore
+from kcoord_wire.central.draft.socket_rebalance import SocketRebalancer
 from kcoord_wire.central.draft.watches import TopicWatches
 from kcoord_wire.zookeeper.model import Fired, Replied
+from kcoord_wire.zookeeper.procedures import Procedure, Sleep
 
 __all__ = ["Term"]
 
@@ -40,22 +44,28 @@ class Term:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.groups = context.groups
+        self._empty: set[Group] = set()
         self.pings = PingSchedule(context, self.handle_consumer_failure)
         self.watches = TopicWatches(context, self._topics_added, self._topic_changed)
         self.committer = Committer(context, self._unsure)
-        self.rebalancer = Rebalancer(context, self.committer, self.watches.partitions, self.handle_consumer_failure)
-        self.handlers = RebalanceHandlers(context, self.rebalancer.rebalance)
-        self._answers: dict[type, Callable[[Member, Any], Answer]] = {
-            m.PingResponse: self._pinged,
-            m.StopFetcherResponse: self._stopped,
-            m.StartFetcherResponse: self._started,
-        }
+        self._answers: dict[type, Callable[[Member, Any], Answer]] = {m.PingResponse: self._pinged}
+        parts = (context, self.committer, self.pings, self.watches.partitions)
+        self.fetchers: FetcherRebalancer | None = None
+        self.rebalancer: Rebalancer
+        if context.settings.rebalance_by is RebalanceBy.SOCKETS:
+            self.rebalancer = SocketRebalancer(*parts)
+        else:
+            self.rebalancer = self.fetchers = fetchers = FetcherRebalancer(*parts)
+            self._answers[m.StopFetcherResponse] = partial(self._stopped, fetchers)
+            self._answers[m.StartFetcherResponse] = lambda member, _: fetchers.answered(fetchers.starts, member)
+        self.handlers = RebalanceHandlers(context, self.rebalancer.rebalance, self.handle_consumer_failure)
 
     def startup(self) -> None:
         """coordinatorStartup. Step 1 needs nothing: the session's end reaches the machine as an event. The handlers of
         step 5 run while there are tasks."""
         self.context.start(self.watches.startup())
         self.context.start(self.committer.run())
+        self.context.start(self._drop_empty_groups())
 
     def end(self) -> None:
         """Stop acting: what is under way ends where it is, and the consumers' connections are closed."""
@@ -63,6 +73,10 @@ class Term:
         self.context.timers.clear()
         for member in self.groups.by_connection.values():
             self.context.close(member)
+
+    def has_connection(self, event: object) -> bool:
+        """Whether an event is about the connection of a registered consumer."""
+        return isinstance(event, Received | Disconnected) and event.connection in self.groups.by_connection
 
     def replied(self, event: Replied) -> None:
         """ZooKeeper has answered."""
@@ -89,28 +103,33 @@ class Term:
         if (registered := self.groups.by_connection.get(connection)) is not None:
             self.handle_consumer_failure(registered, "a second RegisterConsumer on its connection")
             return
+        if request.fence and request.fence[0].epoch > self.context.epoch:
+            self._refuse(connection, request, CentralError.NOT_COORDINATOR, "it knows a later coordinator")
+            return
         try:
             check_registration(request, self.groups.by_id, self.context.settings.min_session_timeout_ms)
         except RegistrationError as refused:
-            self._note(
-                logging.WARNING, "registration refused", request.group_id, request.consumer_id, reason=str(refused)
-            )
-            self.context.emit(Send(connection, m.RegisterConsumerResponse(error_code=refused.error)))
+            self._refuse(connection, request, refused.error, str(refused))
             return
         group = self.groups.by_id.get(request.group_id) or self.handle_new_group(request.group_id)
         self.handle_added_consumer(new_member(request, group, connection))
 
+    def _refuse(self, connection: int, request: m.RegisterConsumerRequest, error: CentralError, reason: str) -> None:
+        facts = {"error": error.name, "reason": reason}
+        self._note(logging.WARNING, "registration refused", request.group_id[:255], request.consumer_id[:255], **facts)
+        self.context.emit(Send(connection, m.RegisterConsumerResponse(error_code=error)))
+
     def handle_new_group(self, group_id: str) -> Group:
         """handleNewGroup; and what a former coordinator knew of the group is read."""
         group = self.groups.by_id[group_id] = Group(group_id, GroupStore(group_id))
+        group.generation = self.context.least_generation
         self.context.start(restore(self.context, group, self.committer, self.handlers))
         return group
 
     def handle_added_consumer(self, member: Member) -> None:
         """handleAddedConsumer."""
         group = member.group
-        self.context.send(member, m.RegisterConsumerResponse())
-        self.pings.add(member)  # 1
+        self.rebalancer.added(member)  # 1
         self.groups.add_member(member)  # 2, 3
         self._note(logging.INFO, "consumer registered", group.group_id, member.consumer_id)
         came_back(group, member.consumer_id)
@@ -131,9 +150,23 @@ class Term:
         if is_open:
             self.context.close(member)  # 2
         self.groups.remove_member(member)  # 3
-        self.rebalancer.forget(member)  # 4
+        self.rebalancer.removed(member)  # 4
         if group.members:
             self.handlers.request(group)  # 5
+        else:
+            self._empty.add(group)
+
+    def _drop_empty_groups(self) -> Procedure:
+        """Forget groups without consumers and without anything to do: ids from outside must not fill the memory. What
+        is known of such a group is in ZooKeeper."""
+        while True:
+            yield Sleep(self.context.settings.offset_commit_interval_ms)
+            self._empty = {group for group in self._empty if not group.members}
+            idle = {group for group in self._empty if group.is_idle and not self.committer.is_behind(group)}
+            self._empty -= idle
+            for group in idle:
+                del self.groups.by_id[group.group_id]
+                self.context.least_generation = max(self.context.least_generation, group.generation)
 
     # ---- section 11
 
@@ -146,6 +179,8 @@ class Term:
             self.context.emit(Close(connection))
         elif handle is None:
             self.handle_consumer_failure(member, f"a {type(message).__name__}, which a consumer does not send")
+        elif message.error_code:
+            self.handle_consumer_failure(member, f"it answered with the error {message.error_code}")
         elif message.consumer_id != member.consumer_id:
             self.handle_consumer_failure(member, f"an answer in the name of {message.consumer_id[:255]!r}")
         elif (answer := handle(member, message)) is Answer.UNASKED:
@@ -157,12 +192,9 @@ class Term:
         self._record(member, message.offset_info)  # 1
         return self.pings.answered(member)  # 2
 
-    def _stopped(self, member: Member, message: m.StopFetcherResponse) -> Answer:
+    def _stopped(self, fetchers: FetcherRebalancer, member: Member, message: m.StopFetcherResponse) -> Answer:
         self._record(member, message.offset_info)
-        return self.rebalancer.answered(self.rebalancer.stops, member)
-
-    def _started(self, member: Member, message: m.StartFetcherResponse) -> Answer:
-        return self.rebalancer.answered(self.rebalancer.starts, member)
+        return fetchers.answered(fetchers.stops, member)
 
     def _record(self, member: Member, offsets: Sequence[Any] | None) -> None:
         if offsets and member.auto_commit:

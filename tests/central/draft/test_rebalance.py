@@ -1,0 +1,254 @@
+"""rebalance(group), section 9: each step of the document, with StopFetcher and StartFetcher."""
+
+from __future__ import annotations
+
+import pytest
+
+from kcoord_wire import messages as m
+from kcoord_wire.central.draft.events import Partition
+from kcoord_wire.central.draft.topic_count import format_topics
+from kcoord_wire.zookeeper.layout import GroupRecord, parse_group
+from kcoord_wire.zookeeper.model import Create, Delete, Multi, SetData
+from tests.support.draft_cluster import Consumer, DraftCluster
+
+OWNERS = "/consumers/g/owners/orders"
+
+
+@pytest.fixture
+def cluster() -> DraftCluster:
+    cluster = DraftCluster(rebalance_backoff_ms=1_000, max_rebalance_retries=2, offset_commit_interval_ms=60_000)
+    cluster.add_topic("orders", 4)
+    return cluster
+
+
+def reasons(cluster: DraftCluster) -> list[str]:
+    return [facts["reason"] for facts in cluster.brokers[1].noted("rebalance started")]
+
+
+def again(cluster: DraftCluster, consumer: Consumer) -> Consumer:
+    """The consumer's connection ends, and it registers again at once."""
+    consumer.disconnect()
+    return cluster.consumer(consumer.consumer_id)
+
+
+def test_rebalance_1_ranges_over_consumer_threads(cluster: DraftCluster) -> None:
+    cluster.add_topic("orders", 3, broker_id=2)
+    cluster.consumer("a", topics=format_topics({"orders": 2}))
+    cluster.consumer("b")
+    assert cluster.owners() == {
+        "1-0": "a-0", "1-1": "a-0", "1-2": "a-0", "1-3": "a-1", "2-0": "a-1", "2-1": "b-0", "2-2": "b-0",
+    }  # fmt: skip
+
+
+def test_rebalance_3_1_nothing_is_registered(cluster: DraftCluster) -> None:
+    cluster.consumer("a")
+    assert reasons(cluster) == ["3.1 no owners are registered"]
+
+
+def test_rebalance_3_2_a_partition_has_no_owner(cluster: DraftCluster) -> None:
+    cluster.consumer("a")
+    cluster.add_topic("orders", 5)
+    assert reasons(cluster)[1:] == ["3.2 some partitions have no owner"]
+    assert cluster.owners()["1-4"] == "a-0"
+
+
+def test_rebalance_3_3_an_owned_partition_is_gone(cluster: DraftCluster) -> None:
+    cluster.consumer("a")
+    cluster.add_topic("orders", 2)
+    assert reasons(cluster)[1:] == ["3.3 some owned partitions no longer exist"]
+    assert cluster.owners() == {"1-0": "a-0", "1-1": "a-0"}
+
+
+def test_rebalance_3_4_the_owners_are_others(cluster: DraftCluster) -> None:
+    cluster.consumer("a")
+    cluster.consumer("b")
+    assert reasons(cluster)[1:] == ["3.4 the owners are not those of the new assignment"]
+
+
+def test_rebalance_3_5_is_not_necessary(cluster: DraftCluster) -> None:
+    cluster.add_topic("single", 1)
+    first = cluster.consumer("a", topics=format_topics({"single": 1}))
+    second = cluster.consumer("b", topics=format_topics({"single": 1}))
+    assert (len(reasons(cluster)), len(first.got(m.StopFetcherRequest)), second.got(m.StopFetcherRequest)) == (1, 1, [])
+
+
+def test_rebalance_of_a_consumer_that_registers_again(cluster: DraftCluster) -> None:
+    """By 3.1 to 3.5 it would never be started: the owners are what they were."""
+    consumer = again(cluster, cluster.consumer("a"))
+    assert reasons(cluster)[1:] == ["a consumer has registered again"]
+    assert len(consumer.started_with) == 4
+
+
+def test_rebalance_4_1_stops_every_consumer_of_the_group(cluster: DraftCluster) -> None:
+    first = cluster.consumer("a")
+    first.answers.discard(m.StopFetcherRequest)
+    other = cluster.consumer("x", group="other")
+    second = cluster.consumer("b")
+    assert [len(each.got(m.StopFetcherRequest)) for each in (first, second, other)] == [2, 1, 1]
+    assert second.got(m.StopFetcherRequest) == [m.StopFetcherRequest(consumer_id="b")]
+
+
+def test_rebalance_4_2_waits_for_every_answer(cluster: DraftCluster) -> None:
+    first = cluster.consumer("a")
+    first.answers.discard(m.StopFetcherRequest)
+    second = cluster.consumer("b")
+    cluster.run(3_000)
+    assert second.got(m.StartFetcherRequest) == []
+    first.answer(
+        first.inbox[-1] if first.inbox[-1] == m.StopFetcherRequest(consumer_id="a") else m.StopFetcherRequest()
+    )
+    cluster.run(0)
+    assert len(second.started_with) == len(first.started_with) == 2
+
+
+def test_rebalance_4_3_commits_before_it_starts(cluster: DraftCluster) -> None:
+    first = cluster.consumer("a")
+    first.positions = {Partition("orders", f"1-{number}"): 10 + number for number in range(4)}
+    second = cluster.consumer("b")
+    assert cluster.committed() == {"1-0": 10, "1-1": 11, "1-2": 12, "1-3": 13}
+    assert second.started_with == {Partition("orders", "1-2"): 12, Partition("orders", "1-3"): 13}
+
+
+def test_rebalance_4_3_awaits_the_commit(cluster: DraftCluster) -> None:
+    first = cluster.consumer("a")
+    broker = cluster.brokers[1]
+    first.positions = {Partition("orders", "1-0"): 5}
+    first.answers.discard(m.StopFetcherRequest)
+    second = cluster.consumer("b")
+    asked = len(broker.asks)
+    first.answer(m.StopFetcherRequest())
+    (commit,) = [ask.request for ask in broker.asks[asked:]]
+    assert isinstance(commit, Multi)
+    assert second.got(m.StartFetcherRequest) == []
+    cluster.run(0)
+    assert len(second.started_with) == 2
+
+
+@pytest.mark.parametrize(("reset", "offset"), [("smallest", -2), ("largest", -1)])
+def test_rebalance_4_4_without_an_offset_sends_the_reset(cluster: DraftCluster, reset: str, offset: int) -> None:
+    consumer = cluster.consumer("a", auto_offset_rest=reset)
+    assert set(consumer.started_with.values()) == {offset}
+
+
+def test_rebalance_4_4_sends_threads_and_brokers(cluster: DraftCluster) -> None:
+    consumer = cluster.consumer("a", topics=format_topics({"orders": 2}))
+    (start,) = consumer.got(m.StartFetcherRequest)
+    threads = {
+        owned.consumer_thread_id: [part.partition for part in owned.assigned_parts] for owned in start.ownership_info
+    }
+    assert threads == {"a-0": ["1-0", "1-1"], "a-1": ["1-2", "1-3"]}
+    assert start.brokers_info == [m.StartFetcherRequestBroker(id=1, host="host", port=9_001)]
+
+
+def test_rebalance_4_5_a_start_without_answer_is_retried(cluster: DraftCluster) -> None:
+    consumer = Consumer(cluster, cluster.brokers[1], "a")
+    consumer.answers.discard(m.StartFetcherRequest)
+    consumer.register()
+    cluster.run(4_000)
+    assert cluster.brokers[1].noted("rebalance attempt failed")[0]["reason"] == "no answer in time from a"
+    assert cluster.owners() == {}
+    consumer.answers.add(m.StartFetcherRequest)
+    consumer.answer(consumer.got(m.StartFetcherRequest)[0])
+    cluster.run(1_000)
+    assert len(cluster.owners()) == 4
+    assert len(consumer.got(m.StopFetcherRequest)) == 2
+
+
+def test_rebalance_4_6_writes_the_owners_after_the_answers(cluster: DraftCluster) -> None:
+    """Until then a mark says that the owners are not the whole truth."""
+    consumer = Consumer(cluster, cluster.brokers[1], "a")
+    consumer.answers.discard(m.StartFetcherRequest)
+    consumer.register()
+    cluster.run(0)
+    node = cluster.zookeeper.node("/consumers/g")
+    assert node is not None
+    assert (cluster.owners(), parse_group(node.data)) == ({}, GroupRecord(6_000, is_starting=True))
+    consumer.answer(consumer.got(m.StartFetcherRequest)[0])
+    cluster.run(0)
+    node = cluster.zookeeper.node("/consumers/g")
+    assert node is not None
+    assert (len(cluster.owners()), parse_group(node.data)) == (4, GroupRecord(6_000))
+
+
+def test_rebalance_5_waits_before_each_retry(cluster: DraftCluster) -> None:
+    first = cluster.consumer("a")
+    first.answers.discard(m.StopFetcherRequest)
+    second = cluster.consumer("b")
+    cluster.run(4_999)
+    assert len(second.got(m.StopFetcherRequest)) == 1
+    cluster.run(1)
+    assert len(second.got(m.StopFetcherRequest)) == 2
+
+
+def test_rebalance_5_fails_after_its_retries(cluster: DraftCluster) -> None:
+    """The consumer that answers pings alone is then taken for failed, and the group goes on without it."""
+    first = cluster.consumer("a")
+    first.answers.discard(m.StopFetcherRequest)
+    second = cluster.consumer("b")
+    cluster.run(4_000 + 2 * 5_000)
+    (failed,) = cluster.brokers[1].noted("rebalance failed")
+    assert failed["error"] == "ConsumerRebalanceFailedException"
+    assert (failed["group"], first.is_open) == ("g", False)
+    assert len(second.got(m.StopFetcherRequest)) == 4
+    assert len(second.started_with) == 4
+
+
+def test_rebalance_a_late_stop_answers_no_later_request(cluster: DraftCluster) -> None:
+    first = cluster.consumer("a")
+    first.answers.discard(m.StopFetcherRequest)
+    second = cluster.consumer("b")
+    cluster.run(5_000)
+    assert len(first.got(m.StopFetcherRequest)) == 3
+    first.answer(m.StopFetcherRequest())
+    cluster.run(0)
+    assert second.got(m.StartFetcherRequest) == []
+    first.answer(m.StopFetcherRequest())
+    cluster.run(0)
+    assert len(second.started_with) == 2
+
+
+def test_rebalance_reads_again_after_a_write_that_failed(cluster: DraftCluster) -> None:
+    """Somebody has changed the owners by hand."""
+    cluster.consumer("a")
+    for name in ("1-2", "1-3"):
+        cluster.zookeeper.write(Delete(f"{OWNERS}/{name}"))
+    cluster.zookeeper.write(Create(f"{OWNERS}/1-9", b"z-0"))
+    cluster.consumer("b")
+    assert len(cluster.brokers[1].noted("write failed")) == 1
+    cluster.run(1_000)
+    assert cluster.owners() == {"1-0": "a-0", "1-1": "a-0", "1-2": "b-0", "1-3": "b-0"}
+
+
+def test_rebalance_of_a_change_during_a_rebalance_follows_it(cluster: DraftCluster) -> None:
+    first = cluster.consumer("a")
+    first.answers.discard(m.StopFetcherRequest)
+    cluster.consumer("b")
+    cluster.add_topic("orders", 6)
+    cluster.consumer("c")
+    first.answer(m.StopFetcherRequest())
+    cluster.run(0)
+    first.answer(m.StopFetcherRequest())
+    cluster.run(0)
+    owned = list(cluster.owners().values())
+    assert [owned.count(f"{name}-0") for name in "abc"] == [2, 2, 2]
+    assert len(reasons(cluster)) == 3
+
+
+def test_rebalance_without_a_topic_gives_nothing(cluster: DraftCluster) -> None:
+    consumer = cluster.consumer("a", topics=format_topics({"missing": 1}))
+    assert consumer.inbox == [m.RegisterConsumerResponse()]
+    cluster.add_topic("missing", 1)
+    assert consumer.started_with == {Partition("missing", "1-0"): -2}
+
+
+def test_rebalance_after_an_unreadable_offset_begins_anew(cluster: DraftCluster) -> None:
+    for path in ("/consumers/g", "/consumers/g/offsets", "/consumers/g/offsets/orders"):
+        cluster.zookeeper.write(Create(path))
+    for number, data in enumerate((b"17", b"x", b"-5", b"")):
+        cluster.zookeeper.write(Create(f"/consumers/g/offsets/orders/1-{number}", data))
+    consumer = cluster.consumer("a")
+    assert list(consumer.started_with.values()) == [17, -2, -2, -2]
+    consumer.positions = {Partition("orders", "1-1"): 3}
+    consumer.disconnect()
+    cluster.zookeeper.write(SetData("/consumers/g/offsets/orders/1-0", b"18"))
+    assert cluster.consumer("a").started_with[Partition("orders", "1-0")] == 17
