@@ -126,7 +126,7 @@ def test_handle_consumer_failure_ends_an_ongoing_rebalance(cluster: DraftCluster
     assert cluster.brokers[1].noted("rebalance attempt failed")[0]["reason"] == "consumer a failed"
 
 
-def test_handle_consumer_failure_of_the_last_one_changes_no_owner(cluster: DraftCluster) -> None:
+def test_handle_consumer_failure_of_the_last_keeps_its_owners(cluster: DraftCluster) -> None:
     cluster.consumer("a").disconnect()
     cluster.run(1_000)
     assert set(cluster.owners().values()) == {"a-0"}
