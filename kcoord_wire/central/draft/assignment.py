@@ -15,6 +15,7 @@ from kcoord_wire.assignors import MemberSubscription, range_assign
 from kcoord_wire.central.draft.events import Partition
 from kcoord_wire.central.draft.group_store import consumer_of
 from kcoord_wire.central.draft.groups import Group, Member
+from kcoord_wire.central.draft.topic_count import TopicCount
 
 __all__ = ["assign", "partition_order", "why_rebalance"]
 
@@ -31,12 +32,7 @@ def assign(members: Sequence[Member], partitions: Mapping[str, Sequence[str]]) -
     :param partitions: names of the partitions of each topic, in order; a topic that does not exist has no entry
     """
     wanted = {
-        subscription: sorted(
-            (topic, streams)
-            for topic in (partitions if subscription.is_wildcard else subscription.streams)
-            if partitions.get(topic) and (streams := subscription.streams_of(topic))
-        )
-        for subscription in {member.topic_count for member in members}
+        subscription: _wanted(subscription, partitions) for subscription in {each.topic_count for each in members}
     }
     threads: dict[str, list[str]] = {}
     for member in members:
@@ -51,6 +47,13 @@ def assign(members: Sequence[Member], partitions: Mapping[str, Sequence[str]]) -
         for topic, numbers in assigned.items()
         for number in numbers
     }
+
+
+def _wanted(subscription: TopicCount, partitions: Mapping[str, Sequence[str]]) -> list[tuple[str, int]]:
+    """Return the topics with partitions that a subscription has, and the streams of each."""
+    topics = partitions if subscription.is_wildcard else subscription.streams
+    streams = {topic: subscription.streams_of(topic) for topic in topics if partitions.get(topic)}
+    return sorted((topic, count) for topic, count in streams.items() if count)
 
 
 def why_rebalance(group: Group, computed: Mapping[Partition, str]) -> str:
