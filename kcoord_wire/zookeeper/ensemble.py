@@ -29,7 +29,7 @@ from typing import Final, Self
 from kcoord_wire.extras import MissingLibraryError
 from kcoord_wire.java import java_home
 
-__all__ = ["START_SECONDS", "Ensemble", "EnsembleError", "EnsembleNode"]
+__all__ = ["START_SECONDS", "Ensemble", "EnsembleError", "EnsembleNode", "free_ports"]
 
 START_SECONDS: Final = 60.0
 _ATTEMPTS: Final = 3  # each with other ports: another program can take one between the choice and the start
@@ -186,7 +186,7 @@ class Ensemble:
         atexit.register(self.stop)
         try:
             for attempt in range(1, _ATTEMPTS + 1):
-                self._start_on_free_ports(command)
+                self._start_onfree_ports(command)
                 if self._is_serving(until):
                     return
                 if attempt == _ATTEMPTS or time.monotonic() > until:
@@ -197,9 +197,9 @@ class Ensemble:
             self.stop()
             raise
 
-    def _start_on_free_ports(self, command: Sequence[str]) -> None:
+    def _start_onfree_ports(self, command: Sequence[str]) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="kcoord-zookeeper-"))
-        ports = _free_ports(3 * self._size)
+        ports = free_ports(3 * self._size)
         self.nodes = [
             EnsembleNode(number + 1, ports[3 * number : 3 * number + 3], self._folder / str(number + 1), command)
             for number in range(self._size)
@@ -242,7 +242,8 @@ def _class_path() -> str:
     return ":".join(found)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Return ports of 127.0.0.1 that are free, below those that the system gives out by itself."""
     sockets: list[socket.socket] = []
     choice = random.Random()
     try:

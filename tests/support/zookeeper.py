@@ -172,6 +172,11 @@ class RealDriver:
         self._chroot = chroot_of_its_own()
 
     @property
+    def address(self) -> str:
+        """Of the server, without a proxy, with the chroot of the driver's clients."""
+        return self._node.address + self._chroot
+
+    @property
     def now(self) -> int:
         return time.monotonic_ns() // 1_000_000
 

@@ -6,13 +6,16 @@ What a single candidate does at each event is in test_leadership.py.
 from __future__ import annotations
 
 import itertools
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from kcoord_wire.machines import Tick
 from kcoord_wire.zookeeper.layout import COORDINATOR, COORDINATOR_EPOCH
 from kcoord_wire.zookeeper.leadership import LeaderRecord, Leadership, parse_leader
-from kcoord_wire.zookeeper.model import Ask, Create, Multi, Outcome, Read, Replied
+from kcoord_wire.zookeeper.model import Ask, Create, Multi, Outcome, Read, Replied, SetData
 from tests.support.zookeeper import Driver, RealDriver
 
 SESSION_MS = 3_000
@@ -169,3 +172,37 @@ def test_an_election_whose_answer_is_lost_is_held_again(real_driver: RealDriver)
     assert [epoch for epoch, _, _ in candidate.terms] == [2], "epoch 1 landed, and nobody acted in it"
     node = other.ask(Read(COORDINATOR)).value
     assert (node.ephemeral_owner, parse_leader(node.data).epoch) == (candidate.client.connected.session_id, 2)
+
+
+def test_a_leader_stopped_for_longer_than_its_session_cannot_write(real_driver: RealDriver) -> None:
+    """Curator's Tech Note 10: after SIGCONT it acts before it reads its socket, and then with another session."""
+    witness = real_driver.connect()
+    witness.ask(Create("/owner", b"nobody"))
+    command = [
+        sys.executable,
+        "-m",
+        "tests.support.stubborn_leader",
+        real_driver.address,
+        "1",
+        str(SESSION_MS),
+        "/owner",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
+        try:
+            assert process.stdout is not None
+            lines = process.stdout
+            assert next(lines) == "elected 1\n"
+            assert next(lines) == "ok\n"
+            process.send_signal(signal.SIGSTOP)
+            second = Candidate(real_driver, 2)
+            run(real_driver, leads(second), second)
+            second.client.ask(second.leadership.guarded(SetData("/owner", b"the new leader's")))
+            process.send_signal(signal.SIGCONT)
+            outcomes: list[str] = []
+            while outcomes.count("bad version") < 20:
+                outcomes.append(next(lines).strip())
+        finally:
+            process.kill()
+    answered_before = outcomes.index(next(outcome for outcome in outcomes if outcome != "ok"))
+    assert "ok" not in outcomes[answered_before:]
+    assert witness.ask(Read("/owner")).value.data == b"the new leader's"
