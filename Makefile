@@ -31,7 +31,7 @@ SLOW += tests/records/test_compression.py tests/records/test_decoding.py tests/s
 SLOW += tests/forensics/exchanges tests/forensics/log tests/forensics/wire/test_history.py
 SLOW += tests/records/test_properties.py tests/recorder/test_recording.py tests/report/test_charts.py
 SLOW += tests/report/test_data.py tests/report/test_document.py tests/report/test_json_form.py
-SLOW += tests/zookeeper/test_client.py tests/zookeeper/test_contract.py tests/zookeeper/test_elections.py
+SLOW += tests/central/test_ensemble.py tests/zookeeper/test_client.py tests/zookeeper/test_contract.py tests/zookeeper/test_elections.py
 SLOW += tests/recorder/test_proxy.py tests/codec/test_columns_hostile.py tests/forensics/sources/test_corrupt.py
 
 # What runs once more with the pure codec. `kw.encode`, `kw.decode` and the registry use one codec per process, so their
@@ -80,8 +80,8 @@ test: lint ## the verdict on a change: lint, the whole suite, and again with the
 	KCOORD_WIRE_BACKEND=python $(PYTEST) $(PURE)
 
 proof: setup ## the long proofs at full size: kills, steps and members of simulations
-	KCOORD_WIRE_KILLS=200 KCOORD_WIRE_STEPS=1000000 KCOORD_WIRE_MEMBERS=10000 KCOORD_WIRE_SEEDS=4000 \
-	$(PYTEST) tests/coordinator/test_crash.py tests/simulation tests/assignors
+	KCOORD_WIRE_FAULT_ROUNDS=100 KCOORD_WIRE_KILLS=200 KCOORD_WIRE_STEPS=1000000 KCOORD_WIRE_MEMBERS=10000 KCOORD_WIRE_SEEDS=4000 \
+	$(PYTEST) tests/central/test_ensemble.py tests/coordinator/test_crash.py tests/simulation tests/assignors
 
 lint: setup ## ruff, mypy, and whether the generated files are those that the schemas give
 	$(PY) -m ruff check .

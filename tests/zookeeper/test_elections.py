@@ -174,7 +174,7 @@ def test_an_election_whose_answer_is_lost_is_held_again(real_driver: RealDriver)
     assert (node.ephemeral_owner, parse_leader(node.data).epoch) == (candidate.client.connected.session_id, 2)
 
 
-def test_a_leader_stopped_for_longer_than_its_session_cannot_write(real_driver: RealDriver) -> None:
+def test_a_leader_stopped_beyond_its_session_cannot_write(real_driver: RealDriver) -> None:
     """Curator's Tech Note 10: after SIGCONT it acts before it reads its socket, and then with another session."""
     witness = real_driver.connect()
     witness.ask(Create("/owner", b"nobody"))
