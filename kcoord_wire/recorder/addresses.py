@@ -5,7 +5,8 @@ Laws:
 * Only host and port change: header, version, correlation id, unknown tagged fields and the order of everything stay.
 * A response that does not decode, or whose new form cannot be encoded, is refused as a whole, never half changed.
 
-Clients learn addresses from Metadata (the brokers), FindCoordinator (a group's coordinator) and DescribeCluster.
+Clients learn addresses from Metadata (the brokers), FindCoordinator (a group's coordinator) and DescribeCluster, and
+those of the 0.8 draft from ClusterMetadata and StartFetcher.
 Produce and Fetch name a partition's new leader from versions 10 and 16 on (KIP-951); these are left alone, because
 they would have to be decoded with all their records, for a client that will ask for the metadata anyway.
 """
@@ -15,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kcoord_wire.codec.registry import registry
+from kcoord_wire.codec.registry import MessageCodec, registry
 from kcoord_wire.errors import DecodeError, EncodeError
 
-__all__ = ["AddressError", "rewrite_addresses"]
+__all__ = ["AddressError", "rewrite_addresses", "rewrite_message"]
 
 _RESPONSE_HEADER = registry["ResponseHeader"]
 
@@ -46,6 +47,19 @@ def rewrite_addresses(
         raise AddressError(f"version {version} is not known")
     try:
         _, at = _RESPONSE_HEADER.decode_prefix(body, codec.header_version(version), strict=False)
+    except DecodeError as error:
+        raise AddressError(str(error)) from None
+    return rewrite_message(body, codec, version, at, replace)
+
+
+def rewrite_message(
+    body: bytes, codec: MessageCodec, version: int, at: int, replace: Callable[[str, int], tuple[str, int] | None]
+) -> bytes | None:
+    """The same for a message that is known.
+
+    :param at: where it begins in the body
+    """
+    try:
         message, _ = codec.decode_prefix(body, version, offset=at, strict=False)
     except DecodeError as error:
         raise AddressError(str(error)) from None
@@ -66,5 +80,5 @@ def _places(message: Any) -> Iterator[Any]:
     """Everything in the message with a host and a port."""
     if hasattr(message, "host"):
         yield message
-    for name in ("brokers", "coordinators"):
+    for name in ("brokers", "coordinators", "brokers_info"):
         yield from getattr(message, name, None) or ()

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kcoord_wire.api_keys import api_name
 from kcoord_wire.net import LogLimiter
 from kcoord_wire.recorder.policy import plan_of
 from kcoord_wire.recorder.recording_thread import RecordingThread
@@ -112,7 +111,7 @@ class RelayContext:
         self.held = 0
         self.relays: set[Relay] = set()
         self._number = 0
-        self._reasons: set[tuple[int, str]] = set()
+        self._reasons: set[tuple[str, str]] = set()
         self._limiter = LogLimiter()
 
     def next_number(self) -> int:
@@ -132,12 +131,12 @@ class RelayContext:
             self.relays.discard(relay)
             self.counters.open -= 1
 
-    def cannot_rewrite(self, api_key: int, version: int, why: str) -> None:
-        """Count a response that keeps the brokers' own addresses; log each api and reason once."""
+    def cannot_rewrite(self, what: str, why: str) -> None:
+        """Count a message that keeps the brokers' own addresses; log each kind and reason once."""
         self.counters.not_rewritten += 1
-        if (api_key, why) not in self._reasons and len(self._reasons) < _MAX_REASONS:
-            self._reasons.add((api_key, why))
-            self.warn(f"addresses in a {api_name(api_key)} v{version} response are left as they are: {why}")
+        if (what, why) not in self._reasons and len(self._reasons) < _MAX_REASONS:
+            self._reasons.add((what, why))
+            self.warn(f"addresses in a {what} are left as they are: {why}")
 
     def warn(self, text: str) -> None:
         """Log a warning, unless there were too many."""

@@ -4,6 +4,7 @@ Laws:
 
 * Requests reach the broker as the client sent them. Responses reach the client as the broker sent them, except those
   with replaced addresses: only these are held until they are whole.
+* Kafka's protocol and the 0.8 draft's (`central`) are recorded; the first frame of a client decides.
 * A frame is recognised by its size and the first bytes of its header; only responses to rewrite are decoded.
 * Memory is bounded: `HELD_FOR_REWRITING` bytes of a response, `RelayLimits.max_frame` of a frame that is recorded,
   `RelayLimits.max_held` over all connections, `MAX_WAITING` requests without a response. If one peer does not read,
@@ -18,12 +19,14 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
-from kcoord_wire.api_keys import API_NAMES, ApiKey
+from kcoord_wire.api_keys import API_NAMES, ApiKey, api_name
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE, frame
+from kcoord_wire.codec.registry import MessageCodec
 from kcoord_wire.net import address_text, looks_like
-from kcoord_wire.recorder.addresses import AddressError, rewrite_addresses
+from kcoord_wire.recorder.addresses import AddressError, rewrite_addresses, rewrite_message
+from kcoord_wire.recorder.central import CentralTraffic
 from kcoord_wire.recorder.context import RelayContext
 from kcoord_wire.recorder.policy import RECORDED, REWRITTEN, TRACKED
 
@@ -52,11 +55,12 @@ class Relay:
     :ivar waiting: api key, version and plan of the requests without a response, by correlation id. A relay follows some
         apis only, so it cannot know which requests are passed over, as a reader of the recording does
     :ivar raw: bare SASL tokens may follow
+    :ivar central: of a connection of the 0.8 draft; None until the first frame of the client, False on one of Kafka
     """
 
     __slots__ = (
-        "_connecting", "_early", "_ended_early", "client", "context", "host", "name", "number", "raw", "target",
-        "upstream", "waiting",
+        "_connecting", "_early", "_ended_early", "central", "client", "context", "host", "name", "number", "raw",
+        "target", "upstream", "waiting",
     )  # fmt: skip
 
     def __init__(self, context: RelayContext, target: tuple[str, int]) -> None:
@@ -70,6 +74,7 @@ class Relay:
         self.client.other, self.upstream.other = self.upstream, self.client
         self.waiting: dict[int, tuple[int, int, int]] = {}
         self.raw = False
+        self.central: CentralTraffic | Literal[False] | None = None
         self._ended_early = False
         self._early: list[bytes] = []  # sent by the client before the broker was connected
         self._connecting: asyncio.Task[None] | None = None
@@ -400,6 +405,11 @@ class _Client(_End):
         relay = self.relay
         context = relay.context
         context.counters.requests += 1
+        if relay.central is None:
+            relay.central = CentralTraffic.opens(data[at + 4 : at + self.HEAD], size) and CentralTraffic()
+        if relay.central:
+            relay.central.from_consumer(data[at + 4 : at + 6])
+            return min(size, context.limits.max_frame), False
         if size < _SMALLEST_REQUEST:  # a bare SASL token can be as short, a request cannot
             return 0, False
         _, api_key, version, correlation_id, client_id = _REQUEST_HEAD.unpack_from(data, at)
@@ -426,7 +436,7 @@ class _Client(_End):
 class _Upstream(_End):
     """What the broker sends: passed on as it comes, except responses with addresses."""
 
-    __slots__ = ("_answered",)
+    __slots__ = ("_answered", "_named")
     HEAD = _RESPONSE_HEAD.size
     LIMIT = 0x7FFFFFFF
     SIDE = "response"
@@ -434,6 +444,7 @@ class _Upstream(_End):
     def __init__(self, relay: Relay) -> None:
         super().__init__(relay)
         self._answered: tuple[int, int, int] | None = None
+        self._named: tuple[MessageCodec, int] | None = None  # a message of the 0.8 draft that names brokers
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -462,7 +473,11 @@ class _Upstream(_End):
         relay = self.relay
         context = relay.context
         context.counters.responses += 1
-        self._answered = None
+        self._answered = self._named = None
+        if relay.central:
+            self._named = relay.central.from_coordinator(data[at + 4 : at + 6]) if context.rewrites else None
+            may_hold = size <= HELD_FOR_REWRITING and context.held + size <= context.limits.max_held
+            return min(size, context.limits.max_frame), self._named is not None and may_hold
         if size < 4:
             return 0, False
         answered = self._answered = relay.waiting.pop(_RESPONSE_HEAD.unpack_from(data, at)[1], None)
@@ -472,25 +487,37 @@ class _Upstream(_End):
             if size <= HELD_FOR_REWRITING and context.held + size <= context.limits.max_held:
                 return size, True
             if answered is not None:
-                context.cannot_rewrite(*answered[:2], f"{size} bytes are too many to hold")
+                context.cannot_rewrite(_described(answered, None), f"{size} bytes are too many to hold")
             self._answered = None
         return (min(size, context.limits.max_frame) if what & RECORDED else 0), False
 
     def end(self, body: bytes, size: int) -> bytes | None:
         context = self.relay.context
         self.record(body[: context.limits.max_frame], size)
-        answered = self._answered
-        if answered is None or not answered[2] & REWRITTEN:
+        answered, named = self._answered, self._named
+        if named is None and (answered is None or not answered[2] & REWRITTEN):
             return None
         client_sees = self.relay.host
+
+        def replace(host: str, port: int) -> tuple[str, int] | None:
+            return context.replacement(host, port, client_sees)
+
         try:
-            new = rewrite_addresses(
-                body, *answered[:2], lambda host, port: context.replacement(host, port, client_sees)
-            )
+            if named is not None:
+                new = rewrite_message(body, named[0], 0, named[1], replace)
+            elif answered is not None:
+                new = rewrite_addresses(body, *answered[:2], replace)
         except AddressError as error:
-            context.cannot_rewrite(*answered[:2], str(error))
+            context.cannot_rewrite(_described(answered, named), str(error))
             return None
         if new is None:
             return None
         context.counters.rewritten += 1
         return frame(new)
+
+
+def _described(answered: tuple[int, int, int] | None, named: tuple[MessageCodec, int] | None) -> str:
+    """The message whose addresses could not be replaced."""
+    if named is not None:
+        return named[0].name
+    return "response" if answered is None else f"{api_name(answered[0])} v{answered[1]} response"

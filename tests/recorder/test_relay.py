@@ -117,6 +117,44 @@ def test_however_bytes_are_cut(draw: st.DataObject) -> None:
     assert pair.context.held == 0
 
 
+@given(st.data())
+def test_frames_of_the_draft_are_recorded_and_rewritten(draw: st.DataObject) -> None:
+    pair, notes, client, broker = unconnected(rewrite=draw.draw(st.booleans()))
+    brokers = [kw.ClusterMetadataResponseBroker(id=1, host="kafka-1", port=9092)]
+    metadata = kw.ClusterMetadataResponse(coordinator_id=1, brokers_info=brokers)
+    start = kw.StartFetcherRequest(
+        consumer_id="c", brokers_info=[kw.StartFetcherRequestBroker(host="kafka-2", port=9092)]
+    )
+    sent = [
+        ("request", kw.ClusterMetadataRequest()),
+        ("response", metadata),
+        ("request", kw.RegisterConsumerRequest(group_id="g", consumer_id="c")),
+        ("response", kw.RegisterConsumerResponse()),
+        ("response", kw.PingRequest(consumer_id="c")),
+        ("response", start),
+        ("request", kw.PingResponse(consumer_id="c")),
+        ("request", kw.StartFetcherResponse(consumer_id="c")),
+    ]
+    bodies = []
+    for side, message in sent:
+        is_request = kw.registry.by_class(type(message)).type == "request"
+        body = (kw.encode_request if is_request else kw.encode_response)(message, 0)
+        bodies.append((side, body, len(body)))
+        stream = kw.frame(body)
+        cut = draw.draw(st.integers(0, len(stream)))
+        for part in filter(None, (stream[:cut], stream[cut:])):
+            (pair.client if side == "request" else pair.upstream).data_received(part)
+    assert notes.frames == bodies
+    assert broker.written == b"".join(kw.frame(body) for side, body, _ in bodies if side == "request")
+    if pair.context.rewrites:
+        for place, port in ((metadata.brokers_info[0], 19092), (start.brokers_info[0], 19093)):
+            place.host, place.port = "127.0.0.1", port
+    codecs = ((kw.registry.by_class(type(message)), message) for side, message in sent if side == "response")
+    encoders = {"request": kw.encode_request, "response": kw.encode_response}
+    assert client.written == b"".join(kw.frame(encoders[codec.type](message, 0)) for codec, message in codecs)
+    assert pair.context.held == 0
+
+
 def test_the_bytes_of_all_open_frames_are_bounded() -> None:
     pair, notes, _, broker = unconnected(limits=RelayLimits(max_held=100))
     body = kw.encode_request(HEARTBEAT, 4) + bytes(500)

@@ -224,8 +224,8 @@ class _Draft:
 
     def _gone(self, life: Life, round_: Round) -> tuple[Why, Trigger]:
         """Why a consumer is not in a round, by what it left unanswered."""
-        is_closed = life.left is not None and life.left <= round_.began
-        at = life.left if life.left is not None and is_closed else round_.began
+        is_closed = life.left is not None and life.left.time_ns <= round_.began.time_ns + _AT_ONCE_NS
+        at = round_.began if life.left is None else min(life.left, round_.began)
         session_ns = (life.session_ms or _DEFAULT_SESSION_MS) * NS_PER_MS
         waiting = [each for each in self._to[life] if each.asked < at and (each.answered is None or each.answered > at)]
         is_silent = bool(waiting) and at.time_ns - waiting[0].asked.time_ns >= session_ns // 2

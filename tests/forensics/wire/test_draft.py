@@ -87,6 +87,14 @@ def test_a_ping_in_flight_at_the_close_is_no_silence() -> None:
     assert last_of(script).cause == Cause.MEMBER_LEFT
 
 
+def test_an_end_that_is_seen_after_the_first_stop_is_the_cause() -> None:
+    script, first, second = running()
+    script.stop([first])
+    script.close(second)
+    script.start([(first, PARTS)])
+    assert (last_of(script).cause, last_of(script).confidence) == (Cause.MEMBER_LEFT, 0.9)
+
+
 def test_the_last_consumer_leaves_an_empty_group() -> None:
     script, first, second = running()
     script.close(second)
