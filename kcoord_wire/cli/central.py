@@ -1,6 +1,6 @@
 """`kcoord central`: the 0.8 consumer-coordinator draft on a real ZooKeeper.
 
-Its commands are modules of their own: `central_serve` and `central_status`.
+Its commands are modules of their own: `central_serve`, `central_consume` and `central_status`.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from kcoord_wire.cli import central_serve, central_status
+from kcoord_wire.cli import central_consume, central_serve, central_status
 
 __all__ = ["add_parser"]
 
-COMMANDS: Final = (central_serve, central_status)
+COMMANDS: Final = (central_serve, central_consume, central_status)
 
 
 def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
