@@ -23,7 +23,7 @@ ROUNDS = int(os.environ.get("KCOORD_WIRE_FAULT_ROUNDS", "5"))
 SEED = int(os.environ.get("KCOORD_WIRE_FAULT_SEED", "1"))
 ANY_TOPIC = "*1*.*"
 CONSUMERS = 3
-DOUBLE = 0.2  # of the random rounds have a second fault
+DOUBLE = 0.3  # of the random rounds have a second fault, which lasts longer
 
 pytestmark = pytest.mark.xdist_group("central-ensemble")
 
@@ -89,6 +89,14 @@ def of_coordinator(
     return fault
 
 
+def killed_other_broker(cluster: Cluster, choice: Random) -> Fault:
+    """A broker forgets the fences that it has seen."""
+    leader = cluster.until_led().broker_id
+    broker = cluster.brokers[choice.choice(sorted(cluster.brokers.keys() - {leader}))]
+    broker.kill()
+    return Fault(broker.start, unreachable=frozenset({broker.number}))
+
+
 def killed_node(cluster: Cluster, choice: Random) -> Fault:
     node = choice.choice(cluster.ensemble.nodes)
     node.kill()
@@ -133,6 +141,7 @@ FAULTS: dict[str, Begin] = {
     "ZooKeeper node killed": killed_node,
     "ZooKeeper leader killed": killed_leading_node,
     "ZooKeeper node paused": paused_node,
+    "broker killed that does not coordinate": killed_other_broker,
     "consumer killed": killed_consumer,
     "consumer paused": paused_consumer,
 }
@@ -203,7 +212,7 @@ def test_random_faults_leave_one_owner_and_all_commits(cluster: Cluster, capsys:
     for _ in range(ROUNDS):
         name = choice.choice(sorted(FAULTS))
         is_double = choice.random() < DOUBLE and not name.startswith("ZooKeeper")
-        beside = killed_node(cluster, choice) if is_double else None
+        beside = choice.choice([killed_node, paused_consumer])(cluster, choice) if is_double else None
         took.setdefault(name, []).append(play(cluster, name, choice))
         if beside is not None:
             beside.end()
