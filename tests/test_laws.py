@@ -126,18 +126,8 @@ TESTED_IN = {
     # Error classes; and what runs the pure modules beside them on sockets: these tests do so as a whole.
     "consumer.failures": "consumer/test_client.py",
     # Parts of the coordinator, which these tests run as a whole.
-    "central.draft.assignment": "central/draft/test_coordinator.py",
-    "central.draft.committer": "central/draft/test_coordinator.py",
     "central.draft.context": "central/draft/test_coordinator.py",
     "central.draft.fetcher_rebalance": "central/draft/test_rebalance.py",
-    "central.draft.group_store": "central/draft/test_coordinator.py",
-    "central.draft.groups": "central/draft/test_coordinator.py",
-    "central.draft.handlers": "central/draft/test_coordinator.py",
-    "central.draft.ping_schedule": "central/draft/test_coordinator.py",
-    "central.draft.purgatory": "central/draft/test_coordinator.py",
-    "central.draft.registration": "central/draft/test_coordinator.py",
-    "central.draft.restoration": "central/draft/test_coordinator.py",
-    "central.draft.watches": "central/draft/test_coordinator.py",
     # One function that imports a library: here the library of an extra is missing.
     "extras": "coordinator/test_metrics.py",
     # A thread or a socket around the coordinator, which these tests start and stop as a whole.

@@ -232,12 +232,19 @@ class Leadership:
             self._elected(epoch)
 
     def _renew(self) -> Procedure:
-        """Extend the lease until ZooKeeper refuses."""
+        """Extend the lease until ZooKeeper refuses. Renewals do not wait for each other, so a slow answer costs only
+        its own time."""
         while self.epoch is not None:
             yield Sleep(self._lease_ms // LEASE_PARTS)
-            asked_at = self._now
+            if self.epoch is not None:
+                self._procedures.start(self._extend(self._now), self._now)
+
+    def _extend(self, asked_at: int) -> Procedure:
+        try:
             yield self.guarded(Check(self.leader_path, 0))
             self.lease_until = asked_at + self._lease_ms
+        except RegistryError as error:
+            self._end_term(str(error))
 
 
 def ancestors(path: str) -> list[str]:

@@ -127,6 +127,16 @@ def test_the_lease_counts_from_when_the_renewal_was_sent() -> None:
     assert (candidate.heard, candidate.leadership.lease_until) == ([], 4_000)
 
 
+def test_slow_answers_keep_the_lease() -> None:
+    candidate = Candidate()
+    candidate.win(now=0)
+    for now in range(100, 20_000, 100):
+        candidate.leadership.handle(None, now)
+        if now >= 2_900 and now % 1_000 == 900:
+            candidate.answer(candidate.leadership.guarded(Check(COORDINATOR, 0)), now)
+    assert (candidate.heard, candidate.leadership.lease_until) == ([], 21_000)
+
+
 def test_a_paused_leader_resigns_before_it_acts() -> None:
     candidate = Candidate()
     candidate.win(now=0)

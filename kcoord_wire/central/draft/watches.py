@@ -16,6 +16,7 @@ from typing import Final
 
 from kcoord_wire.central.draft.assignment import partition_order
 from kcoord_wire.central.draft.context import Context
+from kcoord_wire.central.draft.topic_count import is_topic_name
 from kcoord_wire.zookeeper.layout import BROKER_TOPICS, topic_path
 from kcoord_wire.zookeeper.model import Fired, Node, Read, ReadChildren
 from kcoord_wire.zookeeper.procedures import Procedure, RegistryError, Sleep
@@ -57,7 +58,8 @@ class TopicWatches:
     def handle_topic_change(self) -> Procedure:
         """TopicChangeListener.handleChildChange."""
         topics: tuple[str, ...] = (yield ReadChildren(BROKER_TOPICS, watch=True)) or ()
-        added = [topic for topic in topics if topic not in self._context.groups.topics]
+        known = self._context.groups.topics
+        added = [topic for topic in topics if topic not in known and is_topic_name(topic)]
         self._topics_added(added)
         yield from self.handle_partition_change(added)
 

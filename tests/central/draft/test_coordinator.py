@@ -88,7 +88,9 @@ def test_the_coordinators_end_elects_another() -> None:
     cluster.brokers[1].is_paused = True
     cluster.run(7_000)
     assert cluster.brokers[2].machine.epoch_at(cluster.now) == 2
-    assert cluster.zookeeper.node(COORDINATOR_EPOCH).data == b"2"  # type: ignore[union-attr]  # it exists
+    node = cluster.zookeeper.node(COORDINATOR_EPOCH)
+    assert node is not None
+    assert node.data == b"2"
     assert metadata(cluster, 2).coordinator_id == 2
     assert [broker.id for broker in metadata(cluster, 2).brokers_info] == [2]
 
@@ -135,7 +137,9 @@ def test_handle_new_session_resets_and_elects_again() -> None:
     assert len(broker.noted("new session")) == 1
     assert broker.machine.term is not None
     assert broker.machine.term.groups.by_id == {}
-    assert cluster.zookeeper.node("/brokers/ids/1").ephemeral_owner == broker.link.registry.session_id  # type: ignore[union-attr]  # it exists
+    registration = cluster.zookeeper.node("/brokers/ids/1")
+    assert registration is not None
+    assert registration.ephemeral_owner == broker.link.registry.session_id
 
 
 def test_handle_new_session_without_a_word_of_the_old_ones_end() -> None:
