@@ -19,11 +19,13 @@ from kcoord_wire.capture.central import CentralPending, CentralReader, is_centra
 from kcoord_wire.capture.conversation import CaptureReport, RawFrame, Side
 from kcoord_wire.capture.pending import PendingRequests, RequestHead
 from kcoord_wire.capture.plausible import has_header, is_known
+from kcoord_wire.capture.rewrite import REWRITE, is_rewrite_join
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
 from kcoord_wire.codec.headers import TypeIdHeader, decode_request, decode_response, peek_request
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.messages.request_header import RequestHeader
 from kcoord_wire.messages.response_header import ResponseHeader
+from kcoord_wire.messages.rewrite_join_group import RewriteJoinGroupResponse
 
 __all__ = ["CapturedFrame", "FrameDecoder"]
 
@@ -152,7 +154,9 @@ class FrameDecoder:
         found.header = header
         found.correlation_id = header.correlation_id
         head = RequestHead(header.request_api_key, header.request_api_version, header.client_id)
-        self._decode(found, head, lambda strict: decode_request(found.raw, strict=strict))
+        if is_rewrite_join(found.raw):
+            head = head._replace(family=REWRITE)
+        self._decode(found, head, lambda strict: decode_request(found.raw, family=head.family, strict=strict))
         # A producer that asks for no acknowledgement gets no response at all.
         if head.api_key != ApiKey.PRODUCE or getattr(found.message, "acks", None) != 0:
             self._report.unanswered_requests += len(self._pending.add(header.correlation_id, head))
@@ -175,16 +179,15 @@ class FrameDecoder:
         head, unanswered = answered
         self._report.unanswered_requests += len(unanswered)
         found.header = ResponseHeader(correlation_id=correlation_id)
-        self._decode(
-            found, head, lambda strict: decode_response(found.raw, head.api_key, head.api_version, strict=strict)
-        )
+        api = head.api_key if head.family == "kafka" else RewriteJoinGroupResponse
+        self._decode(found, head, lambda strict: decode_response(found.raw, api, head.api_version, strict=strict))
 
     def _decode(self, found: CapturedFrame, head: RequestHead, decode: Callable[[bool], tuple[Any, Any]]) -> None:
         """Decode what the registry has, strictly, else leniently.
 
         :param decode: takes whether to be strict, returns header and message
         """
-        found.api_key, found.api_version, found.client_id = head
+        found.api_key, found.api_version, found.client_id, _ = head
         found.api = api_name(head.api_key)
         if not is_known(head.api_key):
             self._report.unknown_apis += 1

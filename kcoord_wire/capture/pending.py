@@ -24,11 +24,15 @@ T = TypeVar("T")
 
 
 class RequestHead(NamedTuple):
-    """The fields of a request that its response needs to be decoded."""
+    """The fields of a request that its response needs to be decoded.
+
+    :ivar family: ``rewrite`` of the consumer rewrite's JoinGroup
+    """
 
     api_key: int
     api_version: int
     client_id: str | None
+    family: str = "kafka"
 
 
 class PendingRequests(Generic[T]):

@@ -264,7 +264,8 @@ class Exchange:
         request StartFetcher; None where it has none
     :ivar departures: LeaveGroup: the members that leave
     :ivar offsets: OffsetCommit, OffsetFetch; the responses to Ping and StopFetcher
-    :ivar topics: ConsumerGroupHeartbeat, RegisterConsumer: the subscription; None means unchanged, or a pattern
+    :ivar topics: ConsumerGroupHeartbeat, RegisterConsumer, JoinGroup of the consumer rewrite: the subscription; None
+        means unchanged, or a pattern
     :ivar topic_regex: ConsumerGroupHeartbeat, RegisterConsumer: the subscribed pattern; None means unchanged, or topics
     :ivar owned: ConsumerGroupHeartbeat: what the member says it owns; None means unchanged
     :ivar coordinator: FindCoordinator: ``host:port``
@@ -585,7 +586,7 @@ class MemberLife:
     :ivar rebalance_timeout_ms: how long it may take to rejoin, or to give up partitions
     :ivar assignors: that it offers, the preferred one first
     :ivar topics: that it subscribes to
-    :ivar protocol: ``classic``, ``consumer`` (KIP-848) or ``draft`` (0.8)
+    :ivar protocol: ``classic``, ``consumer`` (KIP-848), ``draft`` (0.8) or ``rewrite`` (clients 0.8.2)
     :ivar library: client library, inferred from the versions and blobs it sends; None where they leave several
     :ivar software: its software and version as it states them (KIP-511), ``librdkafka 2.6.0``; None where it does not
     """

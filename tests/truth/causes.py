@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from kcoord_wire.forensics.model import Cause
-from kcoord_wire.forensics.wire.round_rules import DRAFT_RULES, RoundRule
+from kcoord_wire.forensics.wire.round_rules import DRAFT_RULES, REWRITE_RULES, RoundRule
 from kcoord_wire.forensics.wire.rules import EPOCH_RULES, RULES, UNKNOWN, CauseRule, EpochRule
 from kcoord_wire.forensics.wire.trace import StartKind
 from tests.truth import labels
@@ -64,6 +64,7 @@ _NOT_ON_THE_WIRE: Final = (
     "in KIP-848 groups, the epochs that no member was told, the session timeout, and the target assignment",
     "in groups of the 0.8 draft, changes of topics; the election of the coordinator, except by an epoch; whether "
     "a consumer that closed its connection was shut down or killed",
+    "in groups of the consumer rewrite, changes of partitions, and whether a member that is gone was closed or failed",
     "the group of a consumer of the 0.8 draft whose RegisterConsumer was not captured: its frames are losses",
 )
 
@@ -150,6 +151,13 @@ def _round_rules() -> Iterator[str]:
         "commits.\n"
     )
     yield from _table_of(DRAFT_RULES)
+    yield "## Rules for groups of the consumer rewrite\n"
+    yield (
+        "The coordinator answers the JoinGroup requests of all members together, with a generation and the assignment "
+        "(JoinGroup 0 of clients 0.8.2). The members of each round are compared with those of the round before, as for "
+        "the 0.8 draft.\n"
+    )
+    yield from _table_of(REWRITE_RULES)
 
 
 def _table_of(rules: Mapping[str, EpochRule | RoundRule]) -> Iterator[str]:

@@ -11,7 +11,8 @@ Laws:
   of each connection are in order.
 * The content of a frame raises nothing. What cannot be read is in `Matcher.losses`, with its place; a request without
   response is an exchange all the same, a response without request is a loss.
-* Connections of the 0.8 draft are read by `central`, all others as Kafka's.
+* Connections of the 0.8 draft are read by `central`, all others as Kafka's; JoinGroup of the consumer rewrite, which
+  Kafka's JoinGroup 0 is not, by `rewrite`.
 * Only frames of `APIS` are decoded, and of ApiVersions the client's software (KIP-511). Of the others the first eight
   bytes are read, to pair their responses.
 * State is bounded for each connection: its pending requests (pairing.MAX_PENDING, MAX_PENDING_BYTES), and the topics
@@ -35,6 +36,7 @@ import pyarrow.compute as pc
 
 from kcoord_wire.api_keys import API_NAMES, ApiKey
 from kcoord_wire.capture.plausible import has_header
+from kcoord_wire.capture.rewrite import is_rewrite_join
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
 from kcoord_wire.codec.headers import decode_request
 from kcoord_wire.error_codes import ErrorCode
@@ -62,6 +64,7 @@ from kcoord_wire.forensics.exchanges.memory import (
     connection_codes,
 )
 from kcoord_wire.forensics.exchanges.pairing import CLOSED, DAMAGE, OPENED, REQUEST, RESPONSE, pair
+from kcoord_wire.forensics.exchanges.rewrite import rewrite_joins
 from kcoord_wire.forensics.exchanges.rows import exchange_rows
 from kcoord_wire.forensics.model import Exchange, Frame, Loss, TopicSighting, arrow_schema, table_of
 
@@ -280,6 +283,11 @@ class _Batch:
             if not len(of_key):
                 continue
             asked, answered = requests[of_key], responses[of_key]
+            if key == ApiKey.JOIN_GROUP and (of_rewrite := self._of_rewrite(asked)).any():
+                made.append(rewrite_joins(self.rows, asked[of_rewrite], answered[of_rewrite], self.memory))
+                self._counts["unanswered"] += int((answered[of_rewrite] < 0).sum())
+                self._counts["exchanges"] += int(of_rewrite.sum())
+                asked, answered = asked[~of_rewrite], answered[~of_rewrite]
             versions = (self.words[asked] & 0xFFFF).astype(np.uint16).view(np.int16)
             pairs = decode_pairs(key, self.rows, asked, answered, versions, take(hosts, self.codes[asked]), self.memory)
             if key == ApiKey.METADATA:
@@ -289,6 +297,14 @@ class _Batch:
                 self._counts["unanswered"] += int((pairs.responses < 0).sum())
                 self._counts["exchanges"] += len(pairs)
         return joined(made, arrow_schema(Exchange))
+
+    def _of_rewrite(self, requests: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which JoinGroup requests are those of the consumer rewrite, which has the same api key and version."""
+        found = np.zeros(len(requests), np.bool_)
+        bodies = self.rows.column("frame")
+        for index in np.flatnonzero((self.words[requests] & 0xFFFF) == 0).tolist():
+            found[index] = is_rewrite_join(bodies[int(requests[index])].as_py())
+        return found
 
     def kept(self, pending: NDArray[np.int64]) -> pa.RecordBatch:
         """Return the pending requests; those that will not be decoded with what pairing needs, no more."""

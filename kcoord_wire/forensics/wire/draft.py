@@ -36,6 +36,9 @@ from kcoord_wire.forensics.wire.rounds import (
     Round,
     RoundHistory,
     Trigger,
+    address_of,
+    ended,
+    first_assigned,
     new_trigger,
     parked_together,
     seconds,
@@ -113,7 +116,7 @@ class _Draft:
             former.left = request.asked
         life = Life(request.member_id, None, None, request.host, request.asked, is_new=True, former=former)
         life.joins.append(request)
-        life.coordinator = _address(request.connection)
+        life.coordinator = address_of(request.connection)
         closed_ns = self._traffic.closed.get(request.connection)
         if closed_ns is not None and not self._by_sockets:
             life.left = Moment(closed_ns, request.asked.source, UNKNOWN_SEQ)
@@ -148,7 +151,7 @@ class _Draft:
     def _rounds_of_sockets(self, registered: list[GroupRequest]) -> list[Round]:
         rounds = []
         for together in parked_together(registered):
-            round_ = Round(_address(together[0].connection), None, together[0].asked)
+            round_ = Round(address_of(together[0].connection), None, together[0].asked)
             for request in together:
                 life = self._at[request.connection]
                 if life not in round_.lives:
@@ -252,11 +255,9 @@ class _Draft:
                 request, f"{request.api} of {life.member_id}, answered with {request.error}", answer=True
             )
             return new_trigger(DRAFT_RULES["refused"], round_.began, life, what, [fact])
-        new = sorted(set().union(*round_.assigned.values()) - known)
+        new = first_assigned(round_, known)
         if new and known:
-            names = ", ".join(f"{topic}-{number}" for topic, number in new[:_MAX_NAMED])
-            names += f" and {len(new) - _MAX_NAMED} more" if len(new) > _MAX_NAMED else ""
-            return new_trigger(DRAFT_RULES["topics"], round_.began, None, names)
+            return new_trigger(DRAFT_RULES["topics"], round_.began, None, new)
         return new_trigger(DRAFT_RULES["topics, by exclusion"], round_.began)
 
     def _emptied(self) -> Rebalance | None:
@@ -296,12 +297,12 @@ class _Draft:
         for at, request in sorted(moves, key=lambda move: move[0]):
             is_start = request.api == _START and not request.error
             if request.api in (_STOP, _START) or request.assignment is not None:
-                yield from _ended(held, at.time_ns)
+                yield from ended(held, at.time_ns)
                 held = []
             if is_start or (request.api == _REGISTER and request.assignment is not None):
                 number = next((each.generation for each in self._rounds if each.ready.get(life) == at), None)
                 held = [Holding(part, life, number, at.time_ns) for part in sorted(request.assignment or ())]
-        yield from _ended(held, None if life.left is None else life.left.time_ns)
+        yield from ended(held, None if life.left is None else life.left.time_ns)
 
     # ---- what the source cannot show
 
@@ -313,11 +314,6 @@ class _Draft:
         excluded = sum(each.triggers[0].rule is DRAFT_RULES["topics, by exclusion"] for each in self._rounds)
         if excluded:
             yield f"Nothing in the source started {excluded} of {len(self._rounds)} rebalances."
-
-
-def _address(connection: str) -> str:
-    """The coordinator's end of a connection."""
-    return connection.partition("#")[0].rpartition("-")[2]
 
 
 def _described(round_: Round) -> str:
@@ -384,9 +380,3 @@ def _unanswered(waiting: Sequence[GroupRequest], at: Moment) -> str:
 
 def _closed(life: Life, at: Moment) -> Evidence:
     return Evidence(at.time_ns, at.source, NO_FRAME, f"the connection of {life.member_id} was closed")
-
-
-def _ended(held: list[Holding], at_ns: int | None) -> list[Holding]:
-    for holding in held:
-        holding.to_ns = None if at_ns is None else max(at_ns, holding.from_ns)
-    return held

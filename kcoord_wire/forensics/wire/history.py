@@ -4,7 +4,8 @@
 
 The way: `traffic` splits the exchanges, `failovers` and `joins` read the responses, `replay` plays the coordinator's
 part again and finds what started each rebalance, `causes` explains it with the first of the `rules` that holds, and
-`ownership` follows the partitions. `kip848` reads the groups of the newer protocol, `draft` those of the 0.8 draft.
+`ownership` follows the partitions. `kip848` reads the groups of the newer protocol, `draft` those of the 0.8 draft,
+`rewrite` those of the consumer rewrite.
 
 Laws:
 
@@ -43,6 +44,7 @@ from kcoord_wire.forensics.wire.members import member_rows
 from kcoord_wire.forensics.wire.moments import NS_PER_MS, NS_PER_S, Moment
 from kcoord_wire.forensics.wire.ownership import Owners, find_holdings, find_pauses, ownership_rows
 from kcoord_wire.forensics.wire.replay import Replay
+from kcoord_wire.forensics.wire.rewrite import explain_rewrite
 from kcoord_wire.forensics.wire.trace import MemberTrace, RebalanceTrace, StartKind, Why
 from kcoord_wire.forensics.wire.traffic import GroupTraffic, TopicSightings, read_sightings, read_traffic
 
@@ -72,6 +74,9 @@ def explain_group(exchanges: pa.Table, topics: pa.Table | TopicSightings) -> tup
         if others := len(exchanges) - history.group.exchanges:
             history.group.blind.append(f"{others} exchanges of Kafka's protocol that name the group were left out.")
         return history, rules
+    # Only the rewrite's JoinGroup names topics in the request itself.
+    if pc.any(pc.and_(pc.equal(exchanges["api"], "JoinGroup"), pc.is_valid(exchanges["topics"]))).as_py():
+        return explain_rewrite(read_traffic(exchanges, sightings))
     group = _WireGroup(read_traffic(exchanges, sightings))
     return group.history(), group.rules()
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from kcoord_wire.forensics.model import Cause
 
-__all__ = ["DRAFT_RULES", "RoundRule"]
+__all__ = ["DRAFT_RULES", "REWRITE_RULES", "RoundRule"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,4 +87,47 @@ DRAFT_RULES: Final = _by_name(
         Cause.TOPICS_CHANGED, 0.6,
         "the consumers are the same and all had answered: most likely topics or partitions have changed",
     ),
+)  # fmt: skip
+
+REWRITE_RULES: Final = _by_name(
+    RoundRule(
+        "takeover", "the members joined at another address than in the round before", Cause.COORDINATOR_FAILOVER, 1.0,
+        "{what}",
+    ),
+    RoundRule(
+        "restarted", "since the round before, the coordinator answered that it starts up, or is not the coordinator "
+        "(14, 15, 16, 110)",
+        Cause.COORDINATOR_FAILOVER, 0.9, "{what}",
+    ),
+    RoundRule("new", "a JoinGroup without consumer id", Cause.NEW_MEMBER, 1.0, "{who} joined as a new member"),
+    RoundRule(
+        "returned", "a JoinGroup of a consumer id that was not in the round before", Cause.NEW_MEMBER, 0.9,
+        "{who} joined again after a round without it",
+    ),
+    RoundRule(
+        "subscription", "a JoinGroup with other topics than the member's last one", Cause.SUBSCRIPTION_CHANGED, 1.0,
+        "{who} subscribes to {what} now",
+    ),
+    RoundRule(
+        "session", "a member is not in the round: the design has no LeaveGroup, so its session was over",
+        Cause.SESSION_EXPIRED, 0.9, "{who} had sent nothing for {what}",
+    ),
+    RoundRule(
+        "vanished", "the same, and its session timeout is not in the source", Cause.SESSION_EXPIRED, 0.5,
+        "{who} had sent nothing for {what}; its session timeout is not in the source",
+    ),
+    RoundRule(
+        "failed", "the same members, after a round that was answered with RebalanceFailed", Cause.REBALANCE_TIMEOUT,
+        0.9, "a member had not joined in time, and the others join again after RebalanceFailed",
+    ),
+    RoundRule(
+        "topics", "the same members, and partitions are assigned that no member had before", Cause.TOPICS_CHANGED, 0.9,
+        "partitions were assigned that no member had before: {what}",
+    ),
+    RoundRule(
+        "sockets", "the same members, whose connections were closed within a second", Cause.TOPICS_CHANGED, 0.7,
+        "the connections of all {what} members were closed at once, as the coordinator does when partitions change",
+    ),
+    RoundRule("rejoined", "else: the same members", Cause.UNKNOWN, 0.2, "the same members joined again"),
+    RoundRule("unknown", "the first round of the source", Cause.UNKNOWN, 0.2, "nothing in the source started it"),
 )  # fmt: skip

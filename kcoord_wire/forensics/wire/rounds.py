@@ -46,12 +46,16 @@ __all__ = [
     "Round",
     "RoundHistory",
     "Trigger",
+    "address_of",
+    "ended",
+    "first_assigned",
     "new_trigger",
     "parked_together",
     "seconds",
 ]
 
 NO_FRAME: Final = -1
+_MAX_NAMED: Final = 3  # partitions in a sentence
 
 
 @dataclass(slots=True, eq=False)
@@ -146,6 +150,25 @@ def parked_together(requests: Sequence[GroupRequest]) -> list[list[GroupRequest]
         if request.answered is not None:
             first = request.answered if first is None else min(first, request.answered)
     return rounds
+
+
+def address_of(connection: str) -> str:
+    """The coordinator's end of a connection."""
+    return connection.partition("#")[0].rpartition("-")[2]
+
+
+def first_assigned(round_: Round, known: set[Partition]) -> str:
+    """The partitions of a round that no member had before, in words; empty if there are none."""
+    new = sorted(set().union(*round_.assigned.values()) - known)
+    names = ", ".join(f"{topic}-{number}" for topic, number in new[:_MAX_NAMED])
+    return names + (f" and {len(new) - _MAX_NAMED} more" if len(new) > _MAX_NAMED else "")
+
+
+def ended(held: list[Holding], at_ns: int | None) -> list[Holding]:
+    """End what a member has held."""
+    for holding in held:
+        holding.to_ns = None if at_ns is None else max(at_ns, holding.from_ns)
+    return held
 
 
 def seconds(ns: int) -> str:
