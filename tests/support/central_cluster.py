@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -284,9 +285,12 @@ class Cluster:
         """
         wanted = {name for name in self.partitions if int(name.partition("/")[2].partition("-")[0]) not in without}
         firsts: dict[str, int] = {}
+        seen = 0
 
         def all_are() -> bool:
-            for fetch in self.fetches:
+            nonlocal seen
+            news, seen = self.fetches[seen:], len(self.fetches)
+            for fetch in news:
                 if fetch.sent >= since and fetch.fence[0] >= epoch:
                     firsts[fetch.partition] = min(fetch.answered, firsts.get(fetch.partition, fetch.answered))
             return wanted <= firsts.keys()
@@ -307,30 +311,33 @@ class Cluster:
 
     def check(self) -> None:
         """No two owners, no commit that goes back, nothing skipped; what has been recorded so far."""
+        commits = list(self.commits)  # what is processed for later ones is not written yet
         self.read_accounts()
-        wrong = [*two_owners(self.fetches), *self._lost_commits(), *self._skipped()]
+        wrong = [*two_owners(self.fetches), *self._lost_commits(commits), *self._skipped(commits)]
         assert wrong == [], "\n".join([*wrong, self.report()])
 
-    def _lost_commits(self) -> Iterator[str]:
+    def _lost_commits(self, commits: list[tuple[int, str, int]]) -> Iterator[str]:
         """A commit below an earlier one, or an assignment that begins below what was committed before."""
-        commits = list(self.commits)
-        highest: dict[str, int] = {}
+        times: dict[str, list[int]] = {}
+        highest: dict[str, list[int]] = {}  # up to each of the times
         for at, partition, offset in commits:
-            if offset < highest.get(partition, -1):
-                yield f"{at}: committed offset of {partition} went from {highest[partition]} to {offset}"
-            highest[partition] = max(offset, highest.get(partition, -1))
+            before = highest.setdefault(partition, [-1])
+            if offset < before[-1]:
+                yield f"{at}: committed offset of {partition} went from {before[-1]} to {offset}"
+            before.append(max(offset, before[-1]))
+            times.setdefault(partition, []).append(at)
         begun: set[tuple[str, tuple[int, int]]] = set()
         for fetch in sorted(self.fetches, key=lambda fetch: fetch.sent):
-            if (fetch.partition, fetch.fence) not in begun:
+            if fetch.partition in times and (fetch.partition, fetch.fence) not in begun:
                 begun.add((fetch.partition, fetch.fence))
-                before = [offset for at, name, offset in commits if name == fetch.partition and at < fetch.sent]
-                if max(before, default=-1) > fetch.start:
-                    yield f"{fetch} begins below the committed offset {max(before)}"
+                committed = highest[fetch.partition][bisect_left(times[fetch.partition], fetch.sent)]
+                if committed > fetch.start:
+                    yield f"{fetch} begins below the committed offset {committed}"
 
-    def _skipped(self) -> Iterator[str]:
+    def _skipped(self, commits: list[tuple[int, str, int]]) -> Iterator[str]:
         """A committed offset with records before it that no application has had."""
-        for partition in {partition for _, partition, _ in self.commits}:
-            committed = max(offset for _, name, offset in self.commits if name == partition)
+        for partition in {partition for _, partition, _ in commits}:
+            committed = max(offset for _, name, offset in commits if name == partition)
             missing = set(range(committed)) - self.processed.get(partition, set())
             if missing:
                 yield f"{partition}: {committed} is committed, but {sorted(missing)[:10]} were not processed"
