@@ -22,7 +22,7 @@ SUITE := tests --ignore=tests/interop
 # What `make check` leaves out besides the tests marked `slow`: what starts processes, Spark or clients, and what draws
 # thousands of inputs. Whole files, so that they are not even collected.
 SLOW := tests/bench tests/fuzz tests/spark tests/truth tests/test_packaging.py tests/test_documents.py
-SLOW += tests/cli/test_central_serve.py tests/cli/test_central_consume.py tests/assignors/test_assignors.py tests/assignors/test_check.py tests/assignors/test_sticky.py tests/cli/test_serve.py tests/codec/test_columns_parity.py
+SLOW += tests/central/test_hostile.py tests/cli/test_central_serve.py tests/cli/test_central_consume.py tests/assignors/test_assignors.py tests/assignors/test_check.py tests/assignors/test_sticky.py tests/cli/test_serve.py tests/codec/test_columns_parity.py
 SLOW += tests/codec/test_hostile.py tests/codec/test_parity.py tests/consumer/test_client.py tests/consumer/test_membership.py
 SLOW += tests/consumer/test_faults.py tests/consumer/test_virtual_time.py tests/consumer/test_hostile.py
 SLOW += tests/coordinator/test_clients.py tests/coordinator/test_crash.py tests/coordinator/test_security_clients.py
@@ -46,7 +46,7 @@ PURE += tests/consumer/test_client.py tests/consumer/test_connection.py tests/fo
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native run check test proof lint simulate truth bench bench-assignors bench-scale bench-size fuzz interop peers sanitize regen clean
+.PHONY: help setup native run check test proof lint simulate truth bench bench-assignors bench-scale bench-size bench-central run-central fuzz interop peers sanitize regen clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -71,6 +71,9 @@ native: $(NATIVE) ## build the native module anew where its sources have changed
 
 run: setup ## two groups of real clients on our coordinator, recorded, and why they rebalanced: terminal and report
 	$(PY) -m tests.demo --out $(DEMO)
+
+run-central: setup ## a ZooKeeper of three nodes, two coordinators of the 0.8 draft and three consumers, and what fails among them
+	$(PY) -m tests.demo.central
 
 check: lint ## lint, types, freshness of generated files, and the fast tests: a minute
 	KCOORD_WIRE_EXAMPLES=10 $(PYTEST) --dist worksteal $(SUITE) $(addprefix --ignore=,$(SLOW)) -m 'not slow' --quiet
@@ -108,6 +111,9 @@ bench-size: setup ## ROWS frames (50 million) through Spark to Parquet, next to 
 bench-scale: setup ## the coordinator with thousands of members, next to Kafka's broker and librdkafka's mock cluster
 	$(PY) -m tests.bench.scale
 	$(PY) -m tests.bench.page
+
+bench-central: setup ## the 0.8 draft's coordinator with 500 to 20,000 consumers on sockets and a real ZooKeeper
+	$(PY) -m tests.bench.central --group-size 500
 
 bench-assignors: setup peers ## the assignors next to kafka-clients and franz-go, processor time
 	$(PY) -m tests.bench.assignors

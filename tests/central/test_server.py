@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -307,6 +308,18 @@ def test_a_flood_does_not_hold_up_others(host: Callable[..., Hosted]) -> None:
         assert other.ask(REGISTER, m.RegisterConsumerResponse) == OK
         until(lambda: len(machine.seen) >= 50_001)
         assert wire.ask(REGISTER, m.RegisterConsumerResponse) == OK
+
+
+def test_a_peer_whose_requests_wait_is_not_idle(host: Callable[..., Hosted]) -> None:
+    def slow(event: Any) -> Sequence[Any]:
+        time.sleep(0.005)
+        return [Send(event.connection, OK)] if len(machine.seen) == 300 else ()
+
+    machine = Scripted(ClusterMetadataRequest=slow)
+    hosted = host(machine, limits=Limits(idle_ms=300))
+    with DraftWire(hosted.port) as wire:
+        wire.send_raw(b"\0\0\0\x02\0\x05" * 300)
+        assert wire.answer(m.RegisterConsumerResponse) == OK
 
 
 def test_close_delivers_what_was_sent_and_frees_the_port(host: Callable[..., Hosted]) -> None:
