@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -130,6 +130,8 @@ class ZooKeeperRegistry:
         self._waiting: deque[Ask] = deque()
         self._under_way = 0
         self._watches: set[Fired] = set()
+        self._setting: Counter[Fired] = Counter()  # watches whose request is under way
+        self._early: set[Fired] = set()  # those of them that have fired
 
     @property
     def session(self) -> tuple[int, bytes] | None:
@@ -176,6 +178,7 @@ class ZooKeeperRegistry:
             ask = self._waiting.popleft()
             with self._client.order:
                 if self._is_connected and self._client.changes == self._changes:
+                    self._setting.update(_watches_of(ask))
                     self._send(ask).rawlink(partial(self._hand_over, self._answered, ask, self._changes))
                 else:
                     self._hand_over(self._answered, ask, self._changes, None)
@@ -249,6 +252,8 @@ class ZooKeeperRegistry:
         if self._is_connected:
             self._is_connected = False
             self._watches.clear()
+            self._setting.clear()
+            self._early.clear()
             self._deliver(SessionChanged(SessionState.SUSPENDED))
 
     def _expired(self) -> None:
@@ -259,17 +264,31 @@ class ZooKeeperRegistry:
         if fired in self._watches:
             self._watches.remove(fired)
             self._deliver(fired)
+        elif self._setting[fired] > 0:
+            # A watch is set by one request, and what it watches is read by the next: a change came between them.
+            self._early.add(fired)
 
     def _answered(self, ask: Ask, changes: int, result: Any) -> None:
         self._under_way -= 1
         reply = Replied(ask.token, Outcome.CONNECTION_LOSS) if result is None else _reply(ask, result)
-        if reply.outcome in (Outcome.CONNECTION_LOSS, Outcome.SESSION_EXPIRED):
-            if changes == self._changes:  # else there is another connection by now
-                self._suspended()
-        elif isinstance(ask.request, Read | ReadChildren) and ask.request.watch:
-            self._watches.add(Fired(ask.request.path, isinstance(ask.request, ReadChildren)))
+        is_of_this_connection = changes == self._changes
+        if reply.outcome in (Outcome.CONNECTION_LOSS, Outcome.SESSION_EXPIRED) and is_of_this_connection:
+            self._suspended()
+        watches = _watches_of(ask) if is_of_this_connection and self._is_connected else ()
+        self._setting -= Counter(watches)
+        self._watches.update(watches)
         self._deliver(reply)
+        for fired in self._early.intersection(watches):
+            self._early.discard(fired)
+            self._fired(fired)
         self._send_waiting()
+
+
+def _watches_of(ask: Ask) -> tuple[Fired, ...]:
+    request = ask.request
+    if isinstance(request, Read | ReadChildren) and request.watch:
+        return (Fired(request.path, isinstance(request, ReadChildren)),)
+    return ()
 
 
 def _reply(ask: Ask, result: Any) -> Replied:

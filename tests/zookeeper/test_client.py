@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 
 from kcoord_wire.extras import MissingLibraryError
 from kcoord_wire.zookeeper.client import ZooKeeperRegistry, ZooKeeperUnreachableError
@@ -18,6 +19,7 @@ from kcoord_wire.zookeeper.model import (
     Ask,
     Check,
     Create,
+    Fired,
     Multi,
     Outcome,
     Read,
@@ -185,3 +187,26 @@ def test_bad_addresses_and_a_missing_kazoo_are_named(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "kazoo", None)
     with pytest.raises(MissingLibraryError, match=r"needs kazoo: pip install 'kcoord_wire\[zookeeper\]'"):
         ZooKeeperRegistry("127.0.0.1:2181", lambda event: None)
+
+
+def test_a_change_while_a_watch_is_set_fires_it(real_driver: RealDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The watch is set by one request and the node read by the next; another client writes between them."""
+    client = real_driver.connect()
+    client.ask(Create("/n"))
+    other = KazooClient(client.registry._hosts)
+    other.start(SECONDS)
+    set_watch = client.registry._client.exists_async
+
+    def set_watch_and_change(*arguments: Any) -> Any:
+        result = set_watch(*arguments)
+        result.get(timeout=SECONDS)
+        other.set("/n", b"new")
+        return result
+
+    monkeypatch.setattr(client.registry._client, "exists_async", set_watch_and_change)
+    reply = client.ask(Read("/n", watch=True))
+    assert reply.value.data == b"new"
+    real_driver.until(lambda: Fired("/n") in client.seen)
+    assert client.seen.index(reply) < client.seen.index(Fired("/n"))
+    other.stop()
+    other.close()
