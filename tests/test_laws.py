@@ -131,6 +131,7 @@ TESTED_IN = {
     # One function that imports a library: here the library of an extra is missing.
     "extras": "coordinator/test_metrics.py",
     # A thread or a socket around the coordinator, which these tests start and stop as a whole.
+    "central.hosting": "central/test_broker.py",
     "background": "coordinator/test_coordinator.py",
     "coordinator.server": "coordinator/test_coordinator.py",
     # The bytes and bounds of a connection, which its server's tests send over sockets.

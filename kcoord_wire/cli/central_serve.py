@@ -1,4 +1,5 @@
-"""`kcoord central serve`: run a broker of the draft, which stands for election as the coordinator.
+"""`kcoord central serve`: run a broker of the draft, which stands for election as the coordinator, or of the rewrite,
+which coordinates its part of the groups.
 
 Laws:
 
@@ -29,6 +30,8 @@ examples:
       one of several brokers; the coordinator is the one that ZooKeeper elects
   kcoord central serve --zookeeper zk1:2181 --topics orders:12 --rebalance-by sockets
       the older passage of the draft: it rebalances by closing the consumers' connections
+  kcoord central serve --zookeeper zk1:2181 --design rewrite --topics orders:12
+      a broker of "Kafka 0.9 Consumer Rewrite Design": Kafka's frames, JoinGroup of clients 0.8.2
 
 records are generated: record n of a partition is the text TOPIC-PARTITION@n, and every partition grows by --rate since
 the first broker has started, so every broker serves the same records and keeps none
@@ -39,7 +42,7 @@ SIGTERM ends with status 0, Ctrl-C with 130; both end the session, so another br
 
 def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     """Add the command to those of `kcoord central`."""
-    about = "run a broker of the draft: elected by ZooKeeper, it coordinates all groups"
+    about = "run a broker of the draft, which coordinates all groups if it is elected, or of the rewrite"
     command = add_command(commands, "serve", about, _run, examples=EXAMPLES)
     command.add_argument(
         "--zookeeper",
@@ -79,15 +82,17 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     command.add_argument(
         "--zookeeper-auth", type=argument(parse_auth), metavar="USER:PASSWORD", help="digest: nodes get an ACL for it"
     )
-    for name, default, about in SETTINGS:
-        command.add_argument(
-            name, type=argument(_count), default=default, metavar="N", help=f"{about} (default: %(default)s)"
-        )
+    command.add_argument(
+        "--design", choices=("draft", "rewrite"), default="draft", help="what it speaks (default: %(default)s)"
+    )
+    for name, defaults, about in SETTINGS:
+        design = "" if len(defaults) > 1 else f"{next(iter(defaults))}: "
+        text = " or ".join(map(str, defaults.values()))
+        command.add_argument(name, type=argument(_count), metavar="N", help=f"{design}{about} (default: {text})")
     command.add_argument(
         "--rebalance-by",
         choices=("fetchers", "sockets"),
-        default="fetchers",
-        help="fetchers: StopFetcher and StartFetcher; sockets: section 2 of the draft (default: %(default)s)",
+        help="draft: fetchers, by StopFetcher and StartFetcher; sockets, as in section 2 (default: fetchers)",
     )
     command.add_argument(
         "--log-format", choices=("text", "json"), default="text", help="of the log on stderr (default: %(default)s)"
@@ -95,14 +100,16 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
 
 
 SETTINGS: Final = (
-    ("--min-session-timeout-ms", 1_000, "the shortest session timeout of consumers"),
-    ("--max-ping-retries", 1, "so many pings in a row may fail"),
-    ("--offset-commit-interval-ms", 1_000, "between two commits of consumed offsets to ZooKeeper"),
-    ("--max-rebalance-retries", 4, "of one rebalance"),
-    ("--rebalance-backoff-ms", 2_000, "before each retry"),
-    ("--rebalance-handlers", 4, "so many groups rebalance at once"),
+    ("--min-session-timeout-ms", {"draft": 1_000, "rewrite": 6_000}, "the shortest session timeout of consumers"),
+    ("--max-ping-retries", {"draft": 1}, "so many pings in a row may fail"),
+    ("--offset-commit-interval-ms", {"draft": 1_000}, "between two commits of consumed offsets to ZooKeeper"),
+    ("--max-rebalance-retries", {"draft": 4}, "of one rebalance"),
+    ("--rebalance-backoff-ms", {"draft": 2_000}, "before each retry"),
+    ("--rebalance-handlers", {"draft": 4}, "so many groups rebalance at once"),
+    ("--max-session-timeout-ms", {"rewrite": 30_000}, "the longest session timeout of members"),
+    ("--shards", {"rewrite": 50}, "into so many the groups are divided, if this is the first broker"),
 )
-"""Options that are settings of the coordinator: name, default, what it is."""
+"""Options that are settings of the coordinator: name, default by design, what it is."""
 
 
 def _run(args: argparse.Namespace) -> None:
@@ -112,21 +119,15 @@ def _run(args: argparse.Namespace) -> None:
     :raises ValueError: ZooKeeper cannot be reached, or another broker has the id
     :raises KeyboardInterrupt: after Ctrl-C, when the broker has stopped
     """
-    from kcoord_wire.central.broker import CentralBroker
-    from kcoord_wire.central.draft.events import CoordinatorSettings, RebalanceBy
-
+    broker_class, settings = _rewrite(args) if args.design == "rewrite" else _draft(args)
     topics = topics_of(args.topics)
-    names = [option.removeprefix("--").replace("-", "_") for option, _, _ in SETTINGS]
-    settings = CoordinatorSettings(
-        **{name: getattr(args, name) for name in names}, rebalance_by=RebalanceBy(args.rebalance_by)
-    )
     log_to_stderr(JsonLines() if args.log_format == "json" else None)
     allow_many_connections()
     with ExitStack() as stack, until_terminated():
         zookeeper = args.zookeeper
         if zookeeper == "embedded":
             zookeeper = stack.enter_context(_embedded()).connect
-        broker = CentralBroker(
+        broker = broker_class(
             zookeeper,
             broker_id=args.broker_id,
             topics=topics,
@@ -145,6 +146,36 @@ def _run(args: argparse.Namespace) -> None:
             raise ValueError(f"--host {args.host}: {error.strerror}") from error
         print(f"kcoord central serves on {broker.address}, ZooKeeper at {zookeeper}", flush=True)
         broker.wait()
+
+
+def _draft(args: argparse.Namespace) -> tuple[type[Any], Any]:
+    from kcoord_wire.central.broker import CentralBroker
+    from kcoord_wire.central.draft.events import CoordinatorSettings, RebalanceBy
+
+    rebalance_by = RebalanceBy(args.rebalance_by or "fetchers")
+    return CentralBroker, CoordinatorSettings(**_settings(args), rebalance_by=rebalance_by)
+
+
+def _rewrite(args: argparse.Namespace) -> tuple[type[Any], Any]:
+    from kcoord_wire.central.rewrite.events import CoordinatorSettings
+    from kcoord_wire.central.rewrite_broker import RewriteBroker
+
+    if args.rebalance_by is not None:
+        raise ValueError("--rebalance-by is not an option of --design rewrite")
+    return RewriteBroker, CoordinatorSettings(**_settings(args))
+
+
+def _settings(args: argparse.Namespace) -> dict[str, int]:
+    """Return the options that were given. ValueError: one of the other design."""
+    given = {}
+    for option, defaults, _ in SETTINGS:
+        name = option.removeprefix("--").replace("-", "_")
+        value = getattr(args, name)
+        if value is not None and args.design not in defaults:
+            raise ValueError(f"{option} is not an option of --design {args.design}")
+        if value is not None:
+            given[name] = value
+    return given
 
 
 def _embedded() -> Any:

@@ -15,10 +15,12 @@ from contextlib import ExitStack
 
 import pytest
 
+from kcoord_wire import messages as m
 from kcoord_wire.cli.central_serve import EXAMPLES
 from kcoord_wire.cli.main import build_parser, main
 from kcoord_wire.zookeeper.ensemble import Ensemble
 from tests.support.central_processes import BrokerProcess
+from tests.support.rewrite_wire import RewriteWire
 from tests.support.zookeeper import chroot_of_its_own
 
 
@@ -63,6 +65,20 @@ def test_an_embedded_zookeeper_ends_with_it() -> None:
         socket.create_connection((host, int(port)), 10)
 
 
+def test_a_broker_of_the_rewrite_serves_members(zookeeper: Ensemble, stack: ExitStack) -> None:
+    connect = zookeeper.connect + chroot_of_its_own()
+    options = ("--design", "rewrite", "--shards", "2", "--topics", "orders:3")
+    broker = stack.enter_context(BrokerProcess(connect, 1, *options))
+    broker.wait_for("coordination started shard=1")
+    with RewriteWire(broker.address) as wire:
+        request = m.RewriteJoinGroupRequest(
+            group_id="g", session_timeout_ms=6_000, topics=["orders"], strategy="roundrobin"
+        )
+        joined = wire.ask(request)
+        assert [(topic.topic, topic.partitions) for topic in joined.assigned_partitions] == [("orders", [0, 1, 2])]
+    assert broker.end(signal.SIGTERM) == 0
+
+
 def test_what_prevents_the_start_is_one_line(zookeeper: Ensemble) -> None:
     connect = zookeeper.connect + chroot_of_its_own()
     with BrokerProcess(connect, 1, "--session-timeout-ms", "1000") as broker:
@@ -94,6 +110,13 @@ def test_what_prevents_the_start_is_one_line(zookeeper: Ensemble) -> None:
         (["--zookeeper", "x:1", "--zookeeper-auth", "user"], 2, "not of the form USER:PASSWORD"),
         (["--zookeeper", "x:1", "--rebalance-by", "magic"], 2, "invalid choice: 'magic'"),
         (["--zookeeper", "x:1", "--max-ping-retries", "x"], 2, "'x' is not a whole number"),
+        (["--zookeeper", "x:1", "--shards", "8"], 1, "--shards is not an option of --design draft"),
+        (
+            ["--zookeeper", "x:1", "--design", "rewrite", "--max-ping-retries", "1"],
+            1,
+            "not an option of --design rewrite",
+        ),
+        (["--zookeeper", "x:1", "--design", "rewrite", "--rebalance-by", "sockets"], 1, "not an option of --design"),
         (["--zookeeper", "x:1", "--host", "nowhere.invalid"], 1, "--host nowhere.invalid: "),
     ],
 )
@@ -108,6 +131,6 @@ def test_bad_usage_is_one_line(
 
 def test_examples_parse() -> None:
     lines = [line.strip() for line in EXAMPLES.splitlines() if line.startswith("  kcoord ")]
-    assert len(lines) == 3
+    assert len(lines) == 4
     for line in lines:
         assert build_parser().parse_args(shlex.split(line)[1:]).run is not None
