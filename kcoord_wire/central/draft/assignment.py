@@ -50,9 +50,11 @@ def assign(members: Sequence[Member], partitions: Mapping[str, Sequence[str]]) -
 
 
 def _wanted(subscription: TopicCount, partitions: Mapping[str, Sequence[str]]) -> list[tuple[str, int]]:
-    """Return the topics with partitions that a subscription has, and the streams of each."""
+    """Return the topics with partitions that a subscription has, and the threads of each.
+
+    There are at most as many as partitions: more would get nothing, and streams are numbers from outside."""
     topics = partitions if subscription.is_wildcard else subscription.streams
-    streams = {topic: subscription.streams_of(topic) for topic in topics if partitions.get(topic)}
+    streams = {topic: min(subscription.streams_of(topic), len(partitions.get(topic, ()))) for topic in topics}
     return sorted((topic, count) for topic, count in streams.items() if count)
 
 

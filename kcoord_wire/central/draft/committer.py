@@ -37,8 +37,12 @@ class Committer:
         return sum(map(len, self._changed.values()))
 
     def is_behind(self, group: Group) -> bool:
-        """Whether offsets of the group are not committed."""
-        return group in self._changed
+        """Whether offsets of the group are going to be committed."""
+        return group.store.is_loaded and group in self._changed
+
+    def forget(self, group: Group) -> None:
+        """The group is dropped."""
+        self._changed.pop(group, None)
 
     def record(self, member: Member, positions: Mapping[Partition, int]) -> list[Partition]:
         """handlePingResponse, step 1: take a consumer's positions; return the partitions that are not its own."""

@@ -119,8 +119,10 @@ class RebalanceBy(enum.Enum):
 class CoordinatorSettings:
     """The options that section 4 gives to brokers. Times are ms.
 
-    :ivar rebalance_handlers: "rebalancing threadpool size": that many groups rebalance at once
+    :ivar rebalance_handlers: "rebalancing threadpool size": that many groups rebalance at once; none is a thread
     :ivar min_session_timeout_ms: of consumers
+    :ivar max_session_timeout_ms: of consumers; not in the draft. A consumer that answers nothing keeps its group's
+        handler for two thirds of its session timeout, and other groups wait for the same handler
     :ivar max_ping_retries: so many pings in a row may fail; one more, and the consumer has failed
     :ivar offset_commit_interval_ms: of the committer
     :ivar max_rebalance_retries: of one rebalance
@@ -128,8 +130,9 @@ class CoordinatorSettings:
     :ivar rebalance_by: see `RebalanceBy`
     """
 
-    rebalance_handlers: int = 4
+    rebalance_handlers: int = 32
     min_session_timeout_ms: int = 1_000
+    max_session_timeout_ms: int = 300_000
     max_ping_retries: int = 1
     offset_commit_interval_ms: int = 1_000
     max_rebalance_retries: int = 4

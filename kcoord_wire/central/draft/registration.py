@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kcoord_wire.central.draft.events import CentralError
+from kcoord_wire.central.draft.events import CentralError, CoordinatorSettings
 from kcoord_wire.central.draft.groups import Group, Member
 from kcoord_wire.central.draft.topic_count import parse_topic_count
 from kcoord_wire.messages import RegisterConsumerRequest
@@ -19,7 +19,6 @@ from kcoord_wire.zookeeper.layout import is_node_name
 
 __all__ = ["RegistrationError", "check_registration", "new_member"]
 
-LONGEST_SESSION_MS: Final = 24 * 3_600_000
 _OFFSET_RESETS: Final = ("smallest", "largest")
 
 
@@ -35,7 +34,7 @@ class RegistrationError(Exception):
 
 
 def check_registration(
-    request: RegisterConsumerRequest, groups: Mapping[str, Group], min_session_timeout_ms: int
+    request: RegisterConsumerRequest, groups: Mapping[str, Group], settings: CoordinatorSettings
 ) -> None:
     """Check a request.
 
@@ -48,9 +47,9 @@ def check_registration(
     group = groups.get(request.group_id)
     if group is not None and request.consumer_id in group.members:
         raise RegistrationError(CentralError.DUPLICATE_CONSUMER_ID, "the consumer id is taken")
-    if not min_session_timeout_ms <= request.session_timeout_ms <= LONGEST_SESSION_MS:
-        limits = f"{min_session_timeout_ms} to {LONGEST_SESSION_MS} ms"
-        raise RegistrationError(CentralError.INVALID_SESSION_TIMEOUT, f"a session timeout is {limits}")
+    least, most = settings.min_session_timeout_ms, settings.max_session_timeout_ms
+    if not least <= request.session_timeout_ms <= most:
+        raise RegistrationError(CentralError.INVALID_SESSION_TIMEOUT, f"a session timeout is {least} to {most} ms")
     if request.auto_offset_rest not in _OFFSET_RESETS:
         raise RegistrationError(CentralError.INVALID_OFFSET_RESET, "auto_offset_reset is smallest or largest")
     try:

@@ -107,7 +107,7 @@ class Term:
             self._refuse(connection, request, CentralError.NOT_COORDINATOR, "it knows a later coordinator")
             return
         try:
-            check_registration(request, self.groups.by_id, self.context.settings.min_session_timeout_ms)
+            check_registration(request, self.groups.by_id, self.context.settings)
         except RegistrationError as refused:
             self._refuse(connection, request, refused.error, str(refused))
             return
@@ -166,6 +166,7 @@ class Term:
             self._empty -= idle
             for group in idle:
                 del self.groups.by_id[group.group_id]
+                self.committer.forget(group)
                 self.context.least_generation = max(self.context.least_generation, group.generation)
 
     # ---- section 11

@@ -41,6 +41,11 @@ def test_streams_of_topics_differ() -> None:
     assert assigned(group, t=2, u=2) == {"a-0": ["t 1-0", "t 1-1", "u 1-0"], "a-1": ["u 1-1"]}
 
 
+def test_more_streams_than_partitions_cost_nothing() -> None:
+    group = make_group(a=format_wildcard(".*", 1_000), b=format_wildcard("t", 1_000))
+    assert assigned(group, t=3) == {"a-0": ["t 1-0"], "a-1": ["t 1-1"], "a-2": ["t 1-2"]}
+
+
 def test_wildcards_have_the_topics_that_exist() -> None:
     group = make_group(a=format_wildcard("t|missing"), b=format_wildcard("t", is_blacklist=True))
     assert assigned(group, t=1, u=1) == {"a-0": ["t 1-0"], "b-0": ["u 1-0"]}

@@ -40,6 +40,14 @@ def test_every_queued_group_has_its_turn() -> None:
     assert all(len(cluster.owners(f"g{number}")) == 1 for number in range(20))
 
 
+def test_no_answers_delay_no_group_of_another_handler() -> None:
+    cluster = DraftCluster(rebalance_handlers=4)
+    cluster.add_topic("orders", 1)
+    hold(cluster, 1)  # g0, at the last handler
+    for number in (1, 4, 5):
+        assert len(cluster.consumer("a", group=f"g{number}").started_with) == 1
+
+
 def test_a_group_that_waits_is_queued_once() -> None:
     cluster = DraftCluster(rebalance_handlers=1)
     cluster.add_topic("orders", 1)
