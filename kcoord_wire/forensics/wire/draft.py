@@ -127,17 +127,17 @@ class _Draft:
 
     def _rounds_of_fetchers(self) -> list[Round]:
         rounds: list[Round] = []
-        current: dict[tuple[str, int | None], Round] = {}
+        current: dict[str, Round] = {}  # by coordinator
         asked: dict[Round, list[tuple[Life, GroupRequest]]] = defaultdict(list)
         for request in self._traffic.requests:
             life = self._at.get(request.connection)
             if life is None or request.api not in (_STOP, _START):
                 continue
-            where = (life.coordinator, request.epoch)
-            round_ = current.get(where)
+            round_ = current.get(life.coordinator)
             if round_ is None or _begins_another(round_, life, request):
-                round_ = current[where] = Round(*where, request.asked)
+                round_ = current[life.coordinator] = Round(life.coordinator, request.epoch, request.asked)
                 rounds.append(round_)
+            round_.epoch = request.epoch if round_.epoch is None else round_.epoch  # consumers may have none
             if life not in round_.lives:
                 round_.lives.append(life)
             if request.api == _START:
@@ -339,6 +339,8 @@ def _known_before(round_: Round, count: str, facts: list[Evidence]) -> Trigger |
 
 def _begins_another(round_: Round, life: Life, request: GroupRequest) -> bool:
     """Whether a request begins another round: in each, a consumer is asked once to stop and once to start."""
+    if _is_newer(request.epoch, round_.epoch):
+        return True
     if request.api == _STOP:
         return life in round_.lives or bool(round_.assigned)
     return life in round_.assigned
