@@ -39,7 +39,7 @@ from kcoord_wire.central.server import log_note, monotonic_ms
 from kcoord_wire.central.wire import decode_to_consumer, draft_frame
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.machines import Tick
-from kcoord_wire.net import address_text
+from kcoord_wire.net import LogLimiter, address_text
 
 __all__ = ["LARGEST_FRAME", "YIELD_SECONDS", "CentralConsumer"]
 
@@ -100,6 +100,7 @@ class CentralConsumer:
         self._is_shutting_down = False
         self._has_ended = False
         self._failure: Exception | None = None
+        self._warnings = LogLimiter()
 
     # ---- the application's side
 
@@ -287,7 +288,8 @@ class CentralConsumer:
             self._on_assigned(effect.partitions)
 
     def _note(self, effect: events.Noted) -> None:
-        log_note(effect)
+        if effect.level < logging.WARNING or self._warnings.allows_line():
+            log_note(effect)
 
     def _ended(self, _effect: events.Ended) -> None:
         self._end()
@@ -342,7 +344,7 @@ class CentralConsumer:
         """Close a connection whose peer has sent what is no message."""
         link = self._links.get(connection.number)
         facts = {"peer": link.address if link is not None else connection.host, "reason": error}
-        log_note(events.Noted(logging.ERROR, "connection closed", facts))
+        self._note(events.Noted(logging.ERROR, "connection closed", facts))
         connection.abort()
 
     async def _close_connections(self) -> None:

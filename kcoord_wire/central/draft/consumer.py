@@ -31,7 +31,7 @@ from __future__ import annotations
 import enum
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from kcoord_wire import messages as m
@@ -44,6 +44,7 @@ __all__ = ["ConsumerState", "DraftConsumer"]
 _MOST_QUEUED: Final = 16
 """StopFetcher and StartFetcher requests that may wait for the fetchers to stop. A coordinator sends the next one after
 the answer, or after two thirds of the session timeout."""
+_MOST_BROKERS: Final = 1_000  # that are kept: a round over them has no pause
 _ERROR_CODES: Final = frozenset(CentralError)
 _RESET_OFFSET: Final = {"smallest": -2, "largest": -1}  # EarliestTime and LatestTime of Kafka's OffsetRequest
 _LONGEST_REGISTRATION: Final = 2
@@ -182,16 +183,16 @@ class DraftConsumer:
             self._leave(logging.WARNING, "cluster metadata refused", error=_error_text(response.error_code))
             return
         self._update_brokers(response.brokers_info)
-        found = [broker for broker in self._brokers if broker.broker_id == response.coordinator_id]
-        if not found:
-            self._leave(logging.INFO, "no coordinator", coordinator_id=response.coordinator_id)
-            return
-        self._close()
-        self.coordinator = found[0]
-        self._connect(found[0], ConsumerState.CONNECTING_TO_COORDINATOR)
+        for broker in response.brokers_info:
+            if broker.id == response.coordinator_id:
+                self._close()
+                self.coordinator = events.BrokerAddress(broker.id, broker.host, broker.port)
+                self._connect(self.coordinator, ConsumerState.CONNECTING_TO_COORDINATOR)
+                return
+        self._leave(logging.INFO, "no coordinator", coordinator_id=response.coordinator_id)
 
-    def _update_brokers(self, brokers: Iterable[m.ClusterMetadataResponseBroker | m.StartFetcherRequestBroker]) -> None:
-        found = tuple(events.BrokerAddress(broker.id, broker.host, broker.port) for broker in brokers)
+    def _update_brokers(self, brokers: Sequence[m.ClusterMetadataResponseBroker | m.StartFetcherRequestBroker]) -> None:
+        found = tuple(events.BrokerAddress(each.id, each.host, each.port) for each in brokers[:_MOST_BROKERS])
         if found and found != self._brokers:
             self._brokers, self._next_broker = found, 0
 

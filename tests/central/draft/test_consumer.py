@@ -184,6 +184,17 @@ def test_consumer_startup_3_replaces_its_list_of_brokers() -> None:
     assert host.tick() == [events.Connect(host.connection, C)]
 
 
+def test_consumer_startup_3_keeps_a_bounded_list_of_brokers() -> None:
+    host = Host()
+    host.tick()
+    host.connect()
+    host.receive(metadata(-1, [A] * 32_000))
+    host.tick()
+    for _ in range(999):
+        assert kinds(host.deliver(events.Disconnected(host.connection))) == ["Connect"]
+    assert host.deliver(events.Disconnected(host.connection)) == []
+
+
 def test_consumer_startup_3_begins_anew_if_no_broker_is_left() -> None:
     host = Host(bootstrap=(A,))
     host.tick()
