@@ -22,6 +22,7 @@ SCRIPTS = {
         "ORDER: {z2 b:0; z4 -}; then {z2 -; z4 b:0}",
         "{'small': {'orders': [3]}, 'large': {'orders': [0, 1, 2]}}",
     ),
+    "docs/central.md": ("partitions ['1-0', '1-1'] epoch 1",),
     "docs/consumer.md": ("a gets", "b gets", "member left", "failed for 1 partitions because the disk is full"),
     "docs/coordinator.md": ("127.0.0.1:",),
     "docs/simulation.md": ("session timeout",),

@@ -20,6 +20,7 @@ from typing import Any, Final
 import kcoord_wire as kw
 from kcoord_wire import messages as m
 from kcoord_wire.central.draft.coordinator import DraftCoordinator
+from kcoord_wire.central.draft.description import MemberDescription
 from kcoord_wire.central.draft.events import CentralError, Partition
 from kcoord_wire.central.wire import draft_frame
 from kcoord_wire.error_codes import ErrorCode
@@ -211,30 +212,31 @@ def coordinator_status(machine: DraftCoordinator, host_of: Callable[[int], str],
     :param host_of: returns the address of a connection's peer; empty if it has ended
     :param now: ms, of the machine's clock
     """
-    term = machine.term
+    term, described = machine.term, machine.describe()
     if term is None or machine.epoch_at(now) is None:
         return m.CentralStatusResponse(error_code=CentralError.NOT_COORDINATOR)
-    response = m.CentralStatusResponse(epoch=term.context.epoch, elected_ms=now - term.context.elected_at)
-    for group in term.groups.by_id.values():
-        described = m.CentralStatusResponseGroup(group_id=group.group_id, generation=group.generation)
-        if group.attempt is not None:
-            described.phase = group.attempt.phase
-            described.waits_for = sorted(member.consumer_id for member in group.attempt.waiting)
-        elif group.needs_rebalance:
-            described.phase = "waiting for its handler"
-        elif group.awaited:
-            described.phase = "waiting for consumers of the former coordinator"
-            described.waits_for = sorted(group.awaited)
-        described.consumers = [
-            m.CentralStatusResponseConsumer(
-                consumer_id=member.consumer_id,
-                host=host_of(member.connection),
-                topic_count=member.topic_count.text,
-                session_timeout_ms=member.session_timeout_ms,
-                failed_pings=member.failed_pings,
-                partitions=len(member.owned) if member.is_started else 0,
+    return m.CentralStatusResponse(
+        epoch=term.context.epoch,
+        elected_ms=now - term.context.elected_at,
+        groups=[
+            m.CentralStatusResponseGroup(
+                group_id=group.group_id,
+                generation=group.generation,
+                phase=group.phase,
+                waits_for=list(group.waits_for),
+                consumers=[_consumer_status(member, host_of(member.connection)) for member in group.members],
             )
-            for member in group.members.values()
-        ]
-        response.groups.append(described)
-    return response
+            for group in described.groups
+        ],
+    )
+
+
+def _consumer_status(member: MemberDescription, host: str) -> m.CentralStatusResponseConsumer:
+    return m.CentralStatusResponseConsumer(
+        consumer_id=member.consumer_id,
+        host=host,
+        topic_count=member.topic_count,
+        session_timeout_ms=member.session_timeout_ms,
+        failed_pings=member.failed_pings,
+        partitions=len(member.owned) if member.is_started else 0,
+    )

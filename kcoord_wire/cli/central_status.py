@@ -104,7 +104,7 @@ def _live_part(group: m.CentralStatusResponseGroup | None) -> dict[str, Any]:
         del consumers[consumer.consumer_id]["consumer_id"]
     return {
         "generation": group.generation,
-        "phase": group.phase or "stable",
+        "phase": group.phase,
         "waits_for": group.waits_for,
         "consumers": consumers,
     }

@@ -69,10 +69,10 @@ class CentralStatusResponseGroup:
     """The number of its assignment in this epoch; 0 before the first."""
 
     phase: str = ""
-    """What its rebalance does; empty if there is none."""
+    """What its rebalance does: computing, stopping, committing, starting and so on; stable if there is none."""
 
     waits_for: list[str] = field(default_factory=list)
-    """The consumers whose answer the rebalance waits for."""
+    """The consumers that have to answer, or to come back, before that ends."""
 
     consumers: list[CentralStatusResponseConsumer] = field(default_factory=list)
     """Its registered consumers."""

@@ -42,7 +42,7 @@ def test_a_rebalance_says_whom_it_waits_for() -> None:
             assert (consumer.topic_count, consumer.failed_pings, consumer.partitions) == ('{"orders":1}', 0, 0)
             start(wire)
             wire.send(m.StartFetcherResponse(consumer_id="c"))
-            until(lambda: other.ask(m.CentralStatusRequest(), m.CentralStatusResponse).groups[0].phase == "")
+            until(lambda: other.ask(m.CentralStatusRequest(), m.CentralStatusResponse).groups[0].phase == "stable")
             [group] = other.ask(m.CentralStatusRequest(), m.CentralStatusResponse).groups
             assert (group.waits_for, group.consumers[0].partitions) == ([], 4)
 

@@ -1,0 +1,179 @@
+"""The 0.8 draft on a real ZooKeeper, and what fails in it: ``make run-central``.
+
+Three ZooKeeper nodes, two brokers (`kcoord central serve`), three consumers (`kcoord central consume`). The elected
+coordinator is killed and started again; then the coordinator of that moment is cut off from ZooKeeper by the proxies
+between them. Each time the other broker is elected, and the consumers go on. The status is 0 if they have, and if no
+record is missing. Takes about half a minute; Ctrl-C stops everything.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections import Counter
+from contextlib import ExitStack
+
+from kcoord_wire.zookeeper.ensemble import Ensemble, free_ports
+from tests.support.central_processes import BrokerProcess
+from tests.support.tcp_proxy import TcpProxy
+
+from .account import Account, ConsumerProcess
+from .cluster_state import ClusterState
+
+SESSION_MS = 3_000
+TOPIC = "orders"
+PARTITIONS = 3  # at each broker
+RATE = 20
+SECONDS = 60.0  # that any step may take
+
+_began = time.monotonic()
+
+
+def say(text: str) -> None:
+    print(f"{time.monotonic() - _began:5.1f} s  {text}", flush=True)
+
+
+class Demo:
+    """The cluster, while it runs.
+
+    :ivar brokers: the processes, by id
+    :ivar proxies: between each broker and the ZooKeeper nodes, by broker id
+    """
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self.ensemble = stack.enter_context(Ensemble(3))
+        say(f"three ZooKeeper nodes run: {self.ensemble.connect}")
+        self.proxies = {
+            broker_id: [stack.enter_context(TcpProxy(node.port)) for node in self.ensemble.nodes]
+            for broker_id in (1, 2)
+        }
+        self.ports = dict(zip((1, 2), free_ports(2), strict=True))
+        self.brokers: dict[int, BrokerProcess] = {}
+        self.state = ClusterState(self.ensemble.connect)
+        for broker_id in self.ports:
+            self.start_broker(broker_id)
+        self.account = Account()
+
+    def start_broker(self, broker_id: int) -> None:
+        """Start a broker, for the first time or again."""
+        options = ["--port", str(self.ports[broker_id]), "--topics", f"{TOPIC}:{PARTITIONS}", "--rate", str(RATE)]
+        options += ["--session-timeout-ms", str(SESSION_MS), "--rebalance-backoff-ms", "500"]
+        zookeeper = ",".join(proxy.address for proxy in self.proxies[broker_id])
+        self.brokers[broker_id] = self._stack.enter_context(BrokerProcess(zookeeper, broker_id, *options))
+
+    def start_consumers(self) -> None:
+        bootstrap = ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
+        for name in ("a", "b", "c"):
+            consumer = ConsumerProcess(name, bootstrap, TOPIC, session_ms=SESSION_MS)
+            self.account.add(self._stack.enter_context(consumer))
+
+    def coordinator(self, beyond: int = 0) -> tuple[int, int]:
+        """Wait for a coordinator of a higher epoch, and return its broker id and its epoch."""
+        until = time.monotonic() + SECONDS
+        while True:
+            leader = self.state.read().leader
+            if leader is not None and leader.epoch > beyond:
+                return leader.broker_id, leader.epoch
+            if time.monotonic() > until:
+                raise TimeoutError(f"no coordinator beyond epoch {beyond} within {SECONDS:.0f} s")
+
+    def wait_for_records(self, brokers: tuple[int, ...] = (1, 2)) -> float:
+        """Wait until records of every partition of these brokers have come from now on; return the seconds."""
+        began = time.monotonic()
+        wanted = {f"{broker_id}-{number}" for broker_id in brokers for number in range(PARTITIONS)}
+        before = self.account.ends()
+        while not all(self.account.ends()[name] > before[name] for name in wanted):
+            if time.monotonic() - began > SECONDS:
+                raise TimeoutError(f"no records of all of {sorted(wanted)} within {SECONDS:.0f} s")
+            time.sleep(0.05)
+        return time.monotonic() - began
+
+    def show_owners(self) -> None:
+        """Who owns what, as ZooKeeper has it."""
+        group = self.state.read().groups[self.account.GROUP]
+        by_consumer: dict[str, list[str]] = {}
+        for partition, thread in sorted(group.owners.items()):
+            by_consumer.setdefault(thread.rpartition("-")[0], []).append(partition.name)
+        say("owners: " + "; ".join(f"{name}: {' '.join(owned)}" for name, owned in sorted(by_consumer.items())))
+
+    def take_over(self, what: str, before: tuple[int, int], began: float, brokers: tuple[int, ...]) -> None:
+        """Wait for the next coordinator, and until the consumers go on."""
+        broker_id, epoch = self.coordinator(before[1])
+        say(f"broker {broker_id} is elected, epoch {epoch}: {time.monotonic() - began:.1f} s after {what}")
+        self.brokers[broker_id].wait_for(rf"rebalance completed group=\w+ epoch={epoch} ", SECONDS)
+        say(f"the group is rebalanced by it: {time.monotonic() - began:.1f} s")
+        self.wait_for_records(brokers)
+        say(f"records of every partition that can be reached: {time.monotonic() - began:.1f} s")
+        self.show_owners()
+
+
+def play(demo: Demo) -> None:
+    """All that happens."""
+    first = demo.coordinator()
+    say(f"two brokers run, broker {first[0]} is elected, epoch {first[1]}")
+    demo.start_consumers()
+    demo.wait_for_records()
+    say("three consumers run, records of every partition have come")
+    demo.show_owners()
+    time.sleep(2.0)
+
+    other = 3 - first[0]
+    say(f"broker {first[0]} is killed; its partitions cannot be fetched until it is back")
+    began = time.monotonic()
+    demo.brokers[first[0]].kill()
+    demo.take_over("the kill", first, began, (other,))
+    demo.start_broker(first[0])
+    demo.wait_for_records()
+    say(f"broker {first[0]} is back, records of every partition have come")
+    time.sleep(2.0)
+
+    second = demo.coordinator()
+    say(f"broker {second[0]} is cut off from ZooKeeper; its connections to consumers stay")
+    began = time.monotonic()
+    for proxy in demo.proxies[second[0]]:
+        proxy.hold()
+    resigned = demo.brokers[second[0]].wait_for(rf"resigned broker=\d epoch={second[1]} reason=(.+)", SECONDS)
+    say(f"broker {second[0]} has resigned by itself ({resigned[1]}): {time.monotonic() - began:.1f} s")
+    demo.take_over("the cut", second, began, (1, 2))
+    for proxy in demo.proxies[second[0]]:
+        proxy.heal()
+    say("the cut is healed")
+    demo.wait_for_records()
+    time.sleep(2.0)
+
+
+def conclude(demo: Demo) -> bool:
+    """Stop the consumers in order, and return whether no record is missing."""
+    say("the consumers are stopped in the draft's order")
+    for consumer in demo.account.consumers:
+        consumer.send(signal.SIGTERM)
+    statuses = [consumer.end(signal.SIGCONT) for consumer in demo.account.consumers]
+    delivered: Counter[tuple[str, int]] = demo.account.delivered()
+    missing = demo.account.missing()
+    twice = sum(count > 1 for count in delivered.values())
+    say(f"records delivered: {len(delivered)}, delivered twice or more: {twice}, missing: {len(missing)}")
+    if missing:
+        say(f"missing: {', '.join(f'{name}@{offset}' for name, offset in missing[:10])}")
+    return not missing and statuses == [0, 0, 0]
+
+
+def main() -> int:
+    with ExitStack() as stack:
+        demo = Demo(stack)
+        play(demo)
+        went_well = conclude(demo)
+        epoch = demo.coordinator()[1]
+        say(f"{epoch - 1} takeovers; everything is stopped")
+    return 0 if went_well and epoch >= 3 else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except (TimeoutError, OSError) as error:
+        print(f"demo: {error}", file=sys.stderr)
+        sys.exit(1)
