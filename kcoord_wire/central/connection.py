@@ -233,8 +233,8 @@ class Connection(asyncio.Protocol):
             if self._choked or self._closed:
                 return "it does not read what it is sent" if stuck_ms > limits.unread_ms else None
             return "half a frame" if stuck_ms > limits.frame_ms else None
-        is_quiet = self._bodies is None and (now - self._active_at) * 1000 > limits.idle_ms
-        return "idle" if is_quiet and not self.is_registered else None
+        is_served = self.is_registered or self.in_hand is not None or self._bodies is not None
+        return "idle" if not is_served and (now - self._active_at) * 1000 > limits.idle_ms else None
 
     def _mark(self) -> None:
         """Note since when the peer makes no progress, and stop reading while frames wait."""

@@ -104,6 +104,8 @@ class DraftDialect:
                 detail = f"a {type(message).__name__} that was not asked for"
                 raise kw.DecodeError("api", 0, "TypeIdHeader.request_type_id", detail)
             connection.unanswered -= 1
+        elif isinstance(message, m.RegisterConsumerRequest):
+            connection.in_hand = message  # where sockets are closed to rebalance (section 2), its answer may take long
         return message
 
     def frame(self, connection: Connection, message: Any) -> bytes:
@@ -111,6 +113,7 @@ class DraftDialect:
         frame = draft_frame(message)
         if isinstance(message, ASKED_BY_COORDINATOR):
             connection.unanswered += 1
-        elif isinstance(message, m.RegisterConsumerResponse) and message.error_code == CentralError.NONE:
-            connection.is_registered = True
+        elif isinstance(message, m.RegisterConsumerResponse):
+            connection.is_registered |= message.error_code == CentralError.NONE
+            connection.answered()
         return frame

@@ -322,6 +322,19 @@ def test_a_peer_whose_requests_wait_is_not_idle(host: Callable[..., Hosted]) -> 
         assert wire.answer(m.RegisterConsumerResponse) == OK
 
 
+def test_a_registration_that_is_parked_is_not_idle(host: Callable[..., Hosted]) -> None:
+    """Section 2: it is answered when the group's other consumers have registered again."""
+    machine = Scripted(Fired=lambda _: [Send(machine.seen[0].connection, OK)])
+    hosted = host(machine, limits=Limits(idle_ms=200))
+    with DraftWire(hosted.port) as wire, DraftWire(hosted.port) as idle:
+        wire.send(REGISTER)
+        assert idle.is_closed()
+        until(lambda: hosted.server.dropped == 1)
+        time.sleep(0.3)
+        hosted.deliver(Fired("/x"))
+        assert wire.answer(m.RegisterConsumerResponse) == OK
+
+
 def test_close_delivers_what_was_sent_and_frees_the_port(host: Callable[..., Hosted]) -> None:
     hosted = host(registering())
     with DraftWire(hosted.port) as wire:
