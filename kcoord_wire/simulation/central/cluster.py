@@ -51,7 +51,7 @@ class CentralCluster:
     :param consumers: how many start at once: c1, c2 ..., in `group`, each with all topics
     :param settings: of the coordinator
     :param zookeeper_timeout_ms: of the brokers' sessions
-    :param is_fenced: whether consumers send and compare epochs; without it ``one owner`` may be broken
+    :param is_fenced: whether consumers send and compare epochs; without it ``one owner`` can be broken
     :param kept: so many of the newest records of a partition are there; None for all
     :ivar brokers: by id
     :ivar consumers: by name; a restarted consumer has a new process
@@ -76,7 +76,7 @@ class CentralCluster:
         self.zookeeper_timeout_ms = zookeeper_timeout_ms
         self.is_fenced = is_fenced
         self.clock = VirtualClock()
-        self.invariants = Invariants(may_break_one_owner=not is_fenced)
+        self.invariants = Invariants(self.clock, zookeeper_timeout_ms)
         self.zookeeper = self.invariants.zookeeper = VirtualZooKeeper(
             self.clock, Random(f"{seed}/zookeeper"), lag_ms=lag_ms, on_write=self.invariants.written
         )
@@ -202,6 +202,7 @@ class CentralCluster:
         """End a broker's session at the servers."""
         process = self._process(broker)
         if process is not None:
+            self.invariants.taken_away()
             self.zookeeper.expire(process.registry.session_id)
 
     # ---- ZooKeeper
@@ -217,6 +218,7 @@ class CentralCluster:
     def depose(self) -> None:
         """Delete the coordinator's node, as an operator does who wants another one."""
         self.clock.record("cluster", "deposes")
+        self.invariants.taken_away()
         self.zookeeper.write(Delete(COORDINATOR))
 
     # ---- consumers
@@ -277,7 +279,7 @@ class CentralCluster:
     # ---- the network between consumers and brokers
 
     def cut(self, consumer: str | None, broker: int | None, ms: int, up: bool = True, down: bool = True) -> None:
-        """Carry nothing between a consumer and a broker; None for all of them."""
+        """Deliver what is sent within `ms` between a consumer and a broker after that; None for all of them."""
         self.clock.record("cluster", "cuts", (consumer, broker, ms, up, down))
         self.wire.cuts.append(Cut(self.clock.time_ms + ms, consumer, broker, up, down))
 
@@ -343,6 +345,19 @@ class CentralCluster:
             return False
         owners = self.owners()
         return owners.keys() == self.wanted() and all(self._is_recorded(*each, owners[each]) for each in owners)
+
+    def waiting(self) -> list[str]:
+        """Return what the coordinator waits for, besides the answers to its last pings: nothing once it has settled."""
+        if self.leader is None or (term := self.leader.coordinator.term) is None:
+            return ["no coordinator"]
+        members = len(term.groups.by_connection)
+        found = {
+            "stops": len(term.rebalancer.stops),
+            "starts": len(term.rebalancer.starts),
+            "pings": max(len(term.pings.purgatory) - 2 * members, 0),  # two thirds of a session, a third apart
+            "tasks": sum(map(len, term.handlers.waiting)),
+        }
+        return [f"{count} {what}" for what, count in found.items() if count]
 
     def _is_recorded(self, group: str, partition: Partition, owner: str) -> bool:
         node = self.zookeeper.leader.node(owner_path(group, *partition))

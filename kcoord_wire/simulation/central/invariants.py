@@ -3,9 +3,11 @@
 The laws, by the name that a violation carries:
 
 ``one writer``      a write about groups is executed only for the session that was elected last
+``one coordinator`` a broker asks consumers for something only while ZooKeeper has it as the coordinator; where others
+                    have ended its session or deleted its node, also for its lease after that
 ``one owner``       once another consumer of its group was served a partition, a consumer that fetches it is refused
-``offsets``         a committed offset never goes back; none is committed that was not consumed; a consumer starts at an
-                    offset that is committed, and not before one that its coordinator got from the last owner
+``offsets``         a committed offset never goes back; none is committed that was not consumed; a consumer starts at
+                    the committed offset, which is not below what the last owner reported to the same coordinator
 ``no gap``          a consumer goes on where its group has consumed everything before, unless its offset was reset
 ``one handler``     a coordinator rebalances a group once at a time: what it sends belongs to the rebalance begun last
 ``settles``         (checked by the script) after the last fault every partition is owned, consumed and committed within
@@ -21,8 +23,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kcoord_wire import messages as m
 from kcoord_wire.central.draft.events import Partition
+from kcoord_wire.central.wire import ASKED_BY_COORDINATOR
+from kcoord_wire.simulation.clock import VirtualClock
 from kcoord_wire.simulation.violation import ViolationError
 from kcoord_wire.zookeeper.layout import CONSUMERS, COORDINATOR, COORDINATOR_EPOCH, offset_path
+from kcoord_wire.zookeeper.leadership import LEASE_PARTS
 from kcoord_wire.zookeeper.model import Create, SetData, Write
 
 if TYPE_CHECKING:
@@ -62,24 +67,23 @@ class _Term:
 class Invariants:
     """Checks the laws.
 
-    :param may_break_one_owner: keep what breaks ``one owner`` in `broken` instead of raising it: without epochs that is
-        possible
-    :ivar broken: what broke ``one owner`` so far
+    :param zookeeper_timeout_ms: of the brokers' sessions
     :ivar deposed_messages: number of requests to consumers that a broker has sent while another one, or none, was the
         coordinator, by the class of the message
     :ivar consumed_to: where each group has consumed everything before, by partition
     """
 
-    def __init__(self, *, may_break_one_owner: bool = False) -> None:
-        self.broken: list[ViolationError] = []
+    def __init__(self, clock: VirtualClock, zookeeper_timeout_ms: int) -> None:
         self.deposed_messages: Counter[str] = Counter()
         self.consumed_to: dict[Place, int] = {}
         self.zookeeper: VirtualZooKeeper
-        self._may_break_one_owner = may_break_one_owner
+        self._clock = clock
+        self._lease_ms = zookeeper_timeout_ms // LEASE_PARTS
+        self._taken_at = 0
         self._elected = 0
         self._committed: dict[str, int] = {}
         self._served: dict[Place, Tenure] = {}
-        self._ended: dict[Place, list[Tenure]] = {}
+        self._ended: dict[Place, set[Tenure]] = {}
         self._terms: dict[int, _Term] = {}
 
     # ---- ZooKeeper
@@ -128,8 +132,8 @@ class Invariants:
 
     def sends(self, broker_id: int, connection: int, group: str, message: Any, *, is_leader: bool) -> None:
         """A broker sends a message to a consumer."""
-        if not is_leader and isinstance(message, m.PingRequest | m.StopFetcherRequest | m.StartFetcherRequest):
-            self.deposed_messages[type(message).__name__] += 1
+        if not is_leader and isinstance(message, ASKED_BY_COORDINATOR):
+            self._note_deposed(broker_id, message)
         term = self._terms[broker_id]
         if isinstance(message, _REBALANCES) and message.fence:
             self._check_generation(term, group, message)
@@ -143,6 +147,16 @@ class Invariants:
                     term.given[place] = connection
                     term.reported.pop(place, None)
 
+    def _note_deposed(self, broker_id: int, message: Any) -> None:
+        self.deposed_messages[type(message).__name__] += 1
+        if self._clock.time_ms > self._taken_at + self._lease_ms:
+            text = f"broker {broker_id}, which is not the coordinator, sends {type(message).__name__}"
+            raise ViolationError("one coordinator", text)
+
+    def taken_away(self) -> None:
+        """Someone else has ended the coordinator's session, or deleted its node: it may not know for its lease."""
+        self._taken_at = self._clock.time_ms
+
     def _check_generation(self, term: _Term, group: str, message: Any) -> None:
         last, generation = term.generations.get(group, 0), message.fence[0].generation
         if generation != last:
@@ -150,13 +164,11 @@ class Invariants:
             raise ViolationError("one handler", text)
 
     def _check_start(self, term: _Term, place: Place, offset: int) -> None:
-        if offset < 0:
-            offset = 0
-        reported = term.reported.get(place, 0)
-        if offset < reported:
+        reported = term.reported.get(place)
+        if reported is not None and offset < reported:
             raise ViolationError("offsets", f"{_text(place)} starts at {offset}; its last owner reported {reported}")
-        committed = self._committed.get(offset_path(place.group, *place.partition), 0)
-        if offset > committed:
+        committed = self._committed.get(offset_path(place.group, *place.partition), -1)
+        if offset != committed and max(offset, committed) >= 0:
             raise ViolationError("offsets", f"{_text(place)} starts at {offset}; {committed} is committed")
 
     def noted(self, broker_id: int, what: str, group: str, generation: int) -> None:
@@ -177,18 +189,13 @@ class Invariants:
         last = self._served.get(place)
         if last is tenure or not tenure.is_running:
             return
-        ended = self._ended.setdefault(place, [])
+        ended = self._ended.setdefault(place, set())
         if tenure in ended:
-            self._break_one_owner(f"{_text(place)} is fetched by {tenure} after it was fetched by {last}")
+            text = f"{_text(place)} is fetched by {tenure} after it was fetched by {last}"
+            raise ViolationError("one owner", text)
         if last is not None:
-            ended.append(last)
+            ended.add(last)
         self._served[place] = tenure
-
-    def _break_one_owner(self, text: str) -> None:
-        violation = ViolationError("one owner", text)
-        if not self._may_break_one_owner:
-            raise violation
-        self.broken.append(violation)
 
     def consumed(self, tenure: Tenure, partition: Partition, start: int, end: int) -> None:
         """An application has consumed the records from `start` to before `end`."""

@@ -4,8 +4,8 @@ Laws, besides those of `simulation.network`:
 
 * Every message is encoded and decoded.
 * A consumer may have several connections, each with a broker of its choice: one with its coordinator, others to fetch.
-* A broker notices that a connection has ended, unless the network carries nothing from the consumer: then it is
-  half open, and only unanswered pings show it.
+* A cut or a delay changes when messages arrive, and when an end of a connection is noticed, in one direction or both;
+  nothing is lost by it, and each direction keeps its order. What a consumer sent before it closed a connection arrives.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ class Link(Connection):
 
 
 class Cut(NamedTuple):
-    """What the network does not carry, or carries late.
+    """What the network carries late: TCP sends it again until it arrives.
 
     :ivar until: in ms since the Unix epoch
     :ivar consumer: name; None for all
     :ivar broker_id: None for all
     :ivar up: whether messages to brokers are meant
     :ivar down: whether messages to consumers are meant
-    :ivar delay_ms: they arrive so much later; 0 for never
+    :ivar delay_ms: what is sent before `until` arrives so much later; 0: it arrives then
     """
 
     until: int
@@ -86,11 +86,15 @@ class Cut(NamedTuple):
     down: bool
     delay_ms: int = 0
 
-    def concerns(self, link: Link, now: int, *, up: bool) -> bool:
-        """Whether a message sent now on a connection is meant."""
+    def concerns(self, link: Link, *, up: bool) -> bool:
+        """Whether messages on a connection are meant."""
         is_way = self.up if up else self.down
         is_broker = self.broker_id in (None, link.broker.address.broker_id)
-        return self.until > now and is_way and is_broker and self.consumer in (None, link.process.name)
+        return is_way and is_broker and self.consumer in (None, link.process.name)
+
+    def arrival(self, now: int) -> int:
+        """Return when what is sent now arrives."""
+        return now + self.delay_ms if self.delay_ms else self.until
 
 
 _CONNECT: Final = b""
@@ -127,9 +131,10 @@ class Wire(Network[Link]):
         self.send_to_server(link, draft_frame(message))
 
     def hang_up(self, link: Link) -> None:
-        """The consumer closes a connection, or has crashed."""
+        """The consumer closes a connection, or has crashed: what it sent before arrives before the end."""
         link.is_held = False
-        self.close(link)
+        link.up_at = max(link.up_at, self._earliest(link, up=True), self._clock.time_ms + self._draw_latency(link))
+        self._clock.at(link.up_at, self.close, link)
 
     def is_held(self, connection: Link) -> bool:
         """Return whether the consumer has its end."""
@@ -179,16 +184,16 @@ class Wire(Network[Link]):
 
     def end(self, number: int) -> None:
         """The broker closes a connection."""
-        link = self._links[number]
+        self._end(self._links[number])
+
+    def _end(self, link: Link) -> None:
         link.is_ended_by_broker = True
-        if self._cut(link, up=False) is None:
-            self.reset(link)
-        else:
-            self.close(link)  # the consumer does not notice
+        link.down_at = max(link.down_at, self._earliest(link, up=False))
+        self.reset(link)
 
     def closing(self, connection: Link) -> None:
-        """The broker will notice, if anything of the consumer reaches it."""
-        if connection.boot and not connection.is_ended_by_broker and self._cut(connection, up=True) is None:
+        """The broker will notice."""
+        if connection.boot and not connection.is_ended_by_broker:
             at = max(connection.up_at, self._clock.time_ms + self._draw_latency(connection))
             self._clock.at(at, self._notice_close, connection)
 
@@ -198,43 +203,25 @@ class Wire(Network[Link]):
             broker.process.deliver(Disconnected(link.number))
 
     def crashed(self, broker: VirtualBroker) -> None:
-        """A broker's process has ended: its connections are reset, as far as packets reach the consumers."""
+        """A broker's process has ended: its connections are reset."""
         for link in self._links.values():
             if link.broker is broker and link.is_open and link.boot:
-                link.is_ended_by_broker = True
-                if self._cut(link, up=False) is None:
-                    self.reset(link)
-                else:
-                    link.is_broken = True
+                self._end(link)
 
     # ---- faults
-
-    def _cut(self, link: Link, *, up: bool) -> Cut | None:
-        now = self._clock.time_ms
-        found = (cut for cut in self.cuts if cut.concerns(link, now, up=up) and not cut.delay_ms)
-        return next(found, None)
-
-    def _is_lost(self, link: Link, *, up: bool) -> bool:
-        self.cuts = [cut for cut in self.cuts if cut.until > self._clock.time_ms]
-        if self._cut(link, up=up) is not None:
-            link.is_broken = True
-            return True
-        return False
 
     def _earliest(self, link: Link, *, up: bool) -> int:
         """Return when a message sent now may arrive at the earliest."""
         now = self._clock.time_ms
-        return max((now + cut.delay_ms for cut in self.cuts if cut.concerns(link, now, up=up)), default=0)
+        self.cuts = [cut for cut in self.cuts if cut.until > now]
+        return max((cut.arrival(now) for cut in self.cuts if cut.concerns(link, up=up)), default=0)
 
     def send_to_server(self, connection: Link, *message: Any) -> None:
         """Send a message of the consumer, unless the network loses it."""
-        if not self._is_lost(connection, up=True):
-            connection.up_at = max(connection.up_at, self._earliest(connection, up=True))
-            super().send_to_server(connection, *message)
+        connection.up_at = max(connection.up_at, self._earliest(connection, up=True))
+        super().send_to_server(connection, *message)
 
     def send_to_process(self, connection: Link, *message: Any) -> bool:
         """Send a message of the broker; return False if the network loses it."""
-        if self._is_lost(connection, up=False):
-            return False
         connection.down_at = max(connection.down_at, self._earliest(connection, up=False))
         return super().send_to_process(connection, *message)
