@@ -112,6 +112,7 @@ TESTED_IN = {
     # What the registry's client adds to kazoo's: the contract and these tests run it on a real server.
     "zookeeper.strict_client": "zookeeper/test_client.py",
     "simulation.violation": "simulation/test_script.py",
+    "cli.seeds": "cli/test_simulate.py",
     # The processes of a virtual cluster, which these tests start, pause, cut off and kill.
     "simulation.central.brokers": "simulation/central/test_cluster.py",
     "simulation.central.consumers": "simulation/central/test_cluster.py",

@@ -38,7 +38,10 @@ def add_parser(scenarios: argparse._SubParsersAction[Any]) -> None:
         "--no-epoch", action="store_true", help="messages without the extension, as the draft draws them"
     )
     command.add_argument(
-        "--rebalance-by", choices=REBALANCE_BY, default=REBALANCE_BY[0], help="section 9 or section 2 (default: fetchers)"
+        "--rebalance-by",
+        choices=REBALANCE_BY,
+        default=REBALANCE_BY[0],
+        help="section 9 or section 2 (default: fetchers)",
     )
 
 

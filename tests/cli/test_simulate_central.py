@@ -1,4 +1,4 @@
-"""`kcoord simulate central`: random faults on the draft's cluster; without epochs, the shortest script with two owners."""
+"""`kcoord simulate central`: random faults on the draft's cluster; without epochs, a script with two owners."""
 
 from __future__ import annotations
 

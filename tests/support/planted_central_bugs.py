@@ -10,16 +10,14 @@ from typing import Any, Final
 
 import pytest
 
-from kcoord_wire.central.draft import rebalance, restoration, term
+from kcoord_wire.central.draft import handlers, rebalance
 from kcoord_wire.central.draft.committer import Committer
-from kcoord_wire.central.draft.consumer import ConsumerState, DraftConsumer
-from kcoord_wire.central.draft.context import Context
+from kcoord_wire.central.draft.consumer import DraftConsumer
 from kcoord_wire.central.draft.events import Partition
-from kcoord_wire.central.draft.groups import Attempt, Group, Groups, Member
+from kcoord_wire.central.draft.groups import Group, Member
 from kcoord_wire.central.draft.handlers import RebalanceHandlers
 from kcoord_wire.central.draft.ping_schedule import PingSchedule
 from kcoord_wire.central.draft.purgatory import Answer, Purgatory
-from kcoord_wire.central.draft.rebalance import Rebalancer
 from kcoord_wire.central.draft.watches import TopicWatches
 from kcoord_wire.central.topics import GeneratedTopics
 from kcoord_wire.zookeeper.leadership import Leadership
@@ -46,15 +44,6 @@ def write_not_guarded(patch: Patch) -> None:
 
 def fence_not_compared(patch: Patch) -> None:
     patch.setattr(GeneratedTopics, "_is_owner", lambda self, request, sent: True)
-
-
-def given_before_the_silence_is_over(patch: Patch) -> None:
-    def restore(context: Context, group: Group, committer: Committer, handlers: RebalanceHandlers) -> Procedure:
-        context.elected_at -= FOREVER_MS
-        yield from correct(context, group, committer, handlers)
-
-    correct = restoration.restore
-    patch.setattr(term, "restore", restore)
 
 
 def offsets_not_committed_before_start(patch: Patch) -> None:
@@ -93,7 +82,7 @@ def late_answer_of_a_dead_consumer(patch: Patch) -> None:
     def planted(self: Committer, member: Member, positions: Mapping[Partition, int]) -> list[Partition]:
         key = (member.group.group_id, member.consumer_id)
         member.owned = owned[key] = owned.get(key, frozenset()) | member.owned
-        return record(self, member, {each: 3 for each in member.owned} | dict(positions))
+        return record(self, member, dict.fromkeys(member.owned, 3) | dict(positions))
 
     patch.setattr(Committer, "record", planted)
 
@@ -127,18 +116,16 @@ def rebalance_bit_not_reset(patch: Patch) -> None:
 
 
 def two_handlers_for_a_group(patch: Patch) -> None:
-    def submit(self: RebalanceHandlers, group: Group) -> None:
-        queue = type(self._queues[0])([group])
-        self._context.start(self._run(queue))
+    """Each task of a group has a handler of its own."""
+    submit = RebalanceHandlers._submit
 
-    patch.setattr(RebalanceHandlers, "_submit", submit)
+    def planted(self: RebalanceHandlers, group: Group) -> None:
+        self._queues.append(type(self._queues[0])())
+        self._running.append(None)
+        patch.setattr(handlers.zlib, "crc32", lambda _: len(self._queues) - 1)
+        submit(self, group)
 
-
-def started_without_being_stopped(patch: Patch) -> None:
-    def stop(self: Rebalancer, attempt: Attempt, members: list[Member]) -> Procedure:
-        yield from ()
-
-    patch.setattr(Rebalancer, "_stop", stop)
+    patch.setattr(RebalanceHandlers, "_submit", planted)
 
 
 def partition_left_out(patch: Patch) -> None:
@@ -148,16 +135,6 @@ def partition_left_out(patch: Patch) -> None:
         return dict(list(assign(*arguments).items())[1:])
 
     patch.setattr(rebalance, "assign", planted)
-
-
-def consumer_ignores_silence(patch: Patch) -> None:
-    expire = DraftConsumer._expire
-
-    def planted(self: DraftConsumer) -> None:
-        if self.state is not ConsumerState.REGISTERED:
-            expire(self)
-
-    patch.setattr(DraftConsumer, "_expire", planted)
 
 
 def consumer_reports_ahead(patch: Patch) -> None:
@@ -178,18 +155,10 @@ PLANTED = {
     offset_of_another_committed: "offsets",
     late_answer_of_a_dead_consumer: "offsets",
     consumer_reports_ahead: "offsets",
+    two_handlers_for_a_group: "one handler",
     watch_not_renewed: "settles",
     purgatory_leaks: "settles",
     ping_watcher_not_cleared: "settles",
     rebalance_bit_not_reset: "settles",
     partition_left_out: "settles",
-    consumer_ignores_silence: "settles",
-    two_handlers_for_a_group: "one handler",
 }
-"""With epochs."""
-
-PLANTED_WITHOUT_EPOCHS = {
-    given_before_the_silence_is_over: "one owner",
-    started_without_being_stopped: "one owner",
-}
-"""With them, the brokers refuse the fetches of the first owner."""

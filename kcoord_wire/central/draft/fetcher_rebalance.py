@@ -1,6 +1,7 @@
 """Rebalances by StopFetcher and StartFetcher (sections 9 and 11).
 
-Law: a request of one attempt is never taken for answered by an answer to an earlier one (see `Purgatory`).
+Law: a request of one attempt is never taken for answered by an answer to an earlier one (see `Purgatory`): when an
+attempt begins, the requests of the one before are given up.
 """
 
 from __future__ import annotations
@@ -77,6 +78,8 @@ class FetcherRebalancer(Rebalancer):
         members = list(group.members.values())
         attempt.wait_for("stopping", members)
         for member in members:
+            self.stops.give_up(member)
+            self.starts.give_up(member)
             fence = self.context.fence(member, attempt.generation)
             message = StopFetcherRequest(
                 consumer_id=member.consumer_id,

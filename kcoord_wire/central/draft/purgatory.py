@@ -59,6 +59,11 @@ class Purgatory:
         timer.cancel()
         return Answer.IN_TIME if in_time else Answer.LATE
 
+    def give_up(self, member: Member) -> None:
+        """The requests so far are void: their answers are late, whenever they come."""
+        for timer in self._watchers.get(member, ()):
+            timer.cancel()
+
     def forget(self, member: Member) -> None:
         """The consumer is gone: clear its watchers."""
         for timer in self._watchers.pop(member, ()):

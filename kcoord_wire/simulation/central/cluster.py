@@ -348,14 +348,15 @@ class CentralCluster:
 
     def waiting(self) -> list[str]:
         """Return what the coordinator waits for, besides the answers to its last pings: nothing once it has settled."""
-        if self.leader is None or (term := self.leader.coordinator.term) is None:
-            return ["no coordinator"]
-        members = len(term.groups.by_connection)
+        if self.leader is None:
+            return ["a coordinator"]
+        state = self.leader.coordinator.describe()
+        members = sum(process.is_working for process in self.consumers.values())
         found = {
-            "stops": len(term.rebalancer.stops),
-            "starts": len(term.rebalancer.starts),
-            "pings": max(len(term.pings.purgatory) - 2 * members, 0),  # two thirds of a session, a third apart
-            "tasks": sum(map(len, term.handlers.waiting)),
+            "answers to StopFetcher": state.stops,
+            "answers to StartFetcher": state.starts,
+            "answers to pings": max(state.pings - 2 * members, 0),  # two thirds of a session, a third apart
+            "rebalances": sum(map(len, state.queues)),
         }
         return [f"{count} {what}" for what, count in found.items() if count]
 

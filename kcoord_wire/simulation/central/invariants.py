@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kcoord_wire.simulation.central.consumers import Tenure
     from kcoord_wire.simulation.zookeeper import VirtualZooKeeper
 
-__all__ = ["Invariants"]
+__all__ = ["Invariants", "Place"]
 
 _ANSWERS: Final = (m.PingResponse, m.StopFetcherResponse)
 _REBALANCES: Final = (m.StopFetcherRequest, m.StartFetcherRequest)

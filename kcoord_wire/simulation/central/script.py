@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from kcoord_wire.central.draft.events import CoordinatorSettings, RebalanceBy
 from kcoord_wire.central.draft.topic_count import format_topics
 from kcoord_wire.simulation.central.cluster import CentralCluster
+from kcoord_wire.simulation.central.invariants import Place
 from kcoord_wire.simulation.script import Action, Script, choose
 from kcoord_wire.simulation.violation import ViolationError
 
@@ -20,6 +21,7 @@ SESSION_MS: Final = 3_000
 ZOOKEEPER_MS: Final = 4_000
 SETTINGS: Final = CoordinatorSettings(offset_commit_interval_ms=500, rebalance_backoff_ms=500, max_rebalance_retries=3)
 SETTLE_MS: Final = 120_000
+LOOK_MS: Final = 250  # between two looks at whether it has settled
 HOLD_MS: Final = 10_000
 """A settled cluster stays so for this, in which every partition is consumed and committed."""
 
@@ -105,17 +107,18 @@ def _settle(world: CentralCluster) -> int:
     """Wait until the cluster has settled, and goes on as it is; return how long that took, in ms."""
     start = world.now
     while True:
-        try:
-            world.run_until(world.is_settled, max(start + SETTLE_MS - world.now, 0))
-        except TimeoutError:
-            raise ViolationError("settles", f"not {SETTLE_MS} ms after the last fault: {_state(world)}") from None
+        while not world.is_settled():
+            if world.now - start > SETTLE_MS:
+                raise ViolationError("settles", f"not {SETTLE_MS} ms after the last fault: {_state(world)}")
+            world.run(LOOK_MS)
         settled_at, elections, owners = world.now, _count(world, "elected"), world.owners()
         consumed = dict(world.invariants.consumed_to)
         world.run(HOLD_MS)
         if world.is_settled() and (_count(world, "elected"), world.owners()) == (elections, owners):
             break
     waiting = world.waiting()
-    stuck = [place for place in owners if world.invariants.consumed_to.get(place, 0) <= consumed.get(place, 0)]
+    reached = world.invariants.consumed_to
+    stuck = [place for place in map(Place._make, owners) if reached.get(place, 0) <= consumed.get(place, 0)]
     if waiting or stuck:
         raise ViolationError("settles", f"{HOLD_MS} ms later it waits for {waiting}; not consumed: {stuck}")
     return settled_at - start

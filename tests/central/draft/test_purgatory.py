@@ -61,3 +61,13 @@ def test_nothing_is_expected_from_who_is_forgotten() -> None:
     purgatory.forget(member)
     timers.run_due(100)
     assert (expired, len(purgatory), purgatory.answered(member)) == ([], 0, Answer.UNASKED)
+
+
+def test_an_answer_to_a_request_that_was_given_up_is_late() -> None:
+    timers, purgatory, expired, member = make()
+    purgatory.watch(member, 100)
+    purgatory.give_up(member)
+    purgatory.watch(member, 200)
+    timers.run_due(150)
+    assert expired == []
+    assert (purgatory.answered(member), purgatory.answered(member)) == (Answer.LATE, Answer.IN_TIME)
