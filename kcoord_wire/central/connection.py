@@ -6,7 +6,7 @@ Laws:
 
 * Every byte held for a peer is bounded (`Limits`): a frame by its size, which is checked before its bytes are awaited;
   frames behind the one in hand by not reading the socket; what the peer does not read by closing its connection.
-* A peer that sends much at once does not hold up the others: after `BURST` frames they are served.
+* A peer that sends much at once does not hold up the others: after `BURST` frames, or `BURST_SECONDS`, they are served.
 * Bytes that are not a frame close their own connection, and no other. No exception leaves a callback.
 * After `close` nothing more is received; what was sent before is delivered, if the peer reads it.
 """
@@ -27,6 +27,7 @@ from kcoord_wire.net import looks_like
 __all__ = ["Connection", "Dialect", "Limits", "Owner"]
 
 BURST: Final = 64  # frames of one connection that are handled before another connection is
+BURST_SECONDS: Final = 0.005  # likewise, where they cost much
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +163,9 @@ class Connection(asyncio.Protocol):
 
     def _pump(self) -> None:
         """Take frames until none is whole, the peer does not read, or others are due."""
-        for _ in range(BURST):
+        left, until = BURST, time.monotonic() + BURST_SECONDS
+        while left and time.monotonic() < until:
+            left -= 1
             if self._bodies is None or self._is_held or self._closed:
                 break
             try:

@@ -25,8 +25,8 @@ from kcoord_wire.central.draft.events import CentralError, Fence
 
 __all__ = ["LARGEST_FETCH", "GeneratedTopics"]
 
-LARGEST_FETCH: Final = 1 << 19
-"""Bytes of records in one answer; at 19 bytes or more for each, their number fits its int16."""
+LARGEST_FETCH: Final = 1 << 16
+"""Bytes of records in one answer: 4 ms of work, for which the other connections wait."""
 _RECORD_OVERHEAD: Final = 12  # offset and length
 _MOST_FENCES: Final = 100_000
 _SEGMENTS: Final = 10

@@ -14,6 +14,7 @@ import os
 import resource
 import time
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
@@ -36,22 +37,20 @@ def main(arguments: list[str] | None = None) -> None:
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
     numbers = [min(number, files - SPARE_FILES) for number in options.consumers]
-    load = round(os.getloadavg()[0], 2)
-    rows = []
-    for number in numbers:
-        plan = Plan(number, options.group_size or number, options.session_ms, options.seconds)
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            rows.append(runner.run(measure(plan)))
-    made = {
+    made: dict[str, Any] = {
         "date": time.strftime("%Y-%m-%d"),
         "machine": machine(),
-        "load": load,
+        "load": round(os.getloadavg()[0], 2),
         "files": files,
         "session_ms": options.session_ms,
         "seconds": options.seconds,
-        "rows": rows,
+        "rows": [],
     }
-    write_results(options.out, made, report.markdown(made))
+    for number in numbers:
+        plan = Plan(number, options.group_size or number, options.session_ms, options.seconds)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            made["rows"].append(runner.run(measure(plan)))
+        write_results(options.out, made, report.markdown(made))
 
 
 if __name__ == "__main__":
