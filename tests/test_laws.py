@@ -53,6 +53,8 @@ MAY_IMPORT = {
     "simulation": {"disk", "machines", "zookeeper"} | DATA,
     "simulation.proposal": {"simulation", "simulation.group", "machines", "coordinator.core"} | PROTOCOL,
     "simulation.central": {"simulation", "machines", "zookeeper", "central", "central.draft"} | PROTOCOL,
+    "simulation.rewrite": {"simulation", "simulation.central", "machines", "zookeeper", "central", "central.rewrite"}
+    | PROTOCOL,
     "simulation.virtual_loop": {"simulation"} | DATA,
     "simulation.group": {"simulation", "simulation.virtual_loop", "disk", "machines", "consumer"}
     | {"coordinator", "coordinator.core", "coordinator.log", "coordinator.topics"}
@@ -116,6 +118,7 @@ TESTED_IN = {
     # The processes of a virtual cluster, which these tests start, pause, cut off and kill.
     "simulation.central.brokers": "simulation/central/test_cluster.py",
     "simulation.central.consumers": "simulation/central/test_cluster.py",
+    "simulation.rewrite.processes": "simulation/rewrite/test_cluster.py",
     "simulation.proposal.events": "simulation/proposal/test_member.py",
     # One table, which the codec of each API applies.
     "coordinator.core.versions": "coordinator/test_api_codec.py",

@@ -95,15 +95,18 @@ class Driven:
         return self.answers(HeartbeatResponse(error_code=error))
 
     def joined(self, generation: int, *partitions: int, error: int = RewriteError.NONE) -> list[Any]:
-        """Answer JoinGroup."""
+        """Answer JoinGroup, and the heartbeat that follows a success."""
         if error:
             return self.answers(RewriteJoinGroupResponse(error_code=error, generation_id=-1))
         assigned = RewriteJoinGroupResponseAssignedTopic(topic="orders", partitions=list(partitions))
-        return self.answers(
+        assigned_partitions = [assigned] if partitions else []
+        self.answers(
             RewriteJoinGroupResponse(
-                generation_id=generation, consumer_id="c-1", assigned_partitions=[assigned] if partitions else []
+                generation_id=generation, consumer_id="c-1", assigned_partitions=assigned_partitions
             )
         )
+        assert self.sent() == HeartbeatRequest(group_id="g", generation_id=generation, member_id="c-1")
+        return self.beat()
 
     def offsets(self, error: int = RewriteError.NONE, **committed: int) -> list[Any]:
         """Answer OffsetFetch; the keys are like ``p0``."""

@@ -261,9 +261,11 @@ class RewriteMember:
                 for partition in each.partitions
             )
             self._positions, self._committed = {}, {}
-            is_doubtful = self.settings.stops_with_session  # when the session began, only a heartbeat can say
-            self._session_ends = now if is_doubtful else _NEVER
-            self._next_heartbeat = now if is_doubtful else now + self._heartbeat_ms
+            # The coordinator's timer runs since it sent the response. With the first heartbeat at once "consumption
+            # starts normally" after any pause shorter than the session ("Heartbeats", 2); and only its answer says that
+            # the session has not ended.
+            self._next_heartbeat = now
+            self._session_ends = now if self.settings.stops_with_session else _NEVER
             self.phase = MemberPhase.LOADING
             self._note("joined")
             if not self.assigned:
@@ -304,7 +306,7 @@ class RewriteMember:
             for topic in response.topics
             for each in topic.partitions
         }
-        self._committed = {each: found.get(each, -1) for each in self.assigned}
+        self._committed = {each: found.get(each, -1) for each in sorted(self.assigned)}
         self._positions = dict(self._committed)
         if self._is_in_session:
             self._fetch(now)

@@ -6,7 +6,7 @@ import pytest
 
 from kcoord_wire.central.rewrite.events import MemberSettings, Progress, RewriteError, StartFetching, StopFetching
 from kcoord_wire.central.rewrite.member import MemberPhase
-from kcoord_wire.machines import Close, Connect, Disconnected, Ended, Received, Shutdown
+from kcoord_wire.machines import Close, Connect, Disconnected, Ended, Received, Send, Shutdown
 from kcoord_wire.messages import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -16,6 +16,7 @@ from kcoord_wire.messages import (
     OffsetCommitRequest,
     OffsetFetchRequest,
     RewriteJoinGroupRequest,
+    RewriteJoinGroupResponse,
 )
 from tests.support.rewrite_members import BOOTSTRAP, COORDINATOR, P0, P1, Driven
 
@@ -56,7 +57,8 @@ def test_the_coordinator_has_a_connection_of_its_own() -> None:
 def test_a_member_without_partitions_beats() -> None:
     driven = Driven()
     driven.finds()
-    assert driven.joined(1) == [StartFetching(1, {})]
+    driven.joined(1)
+    assert driven.member.is_fetching
     assert isinstance(driven.tick(BEAT)[0].message, HeartbeatRequest)
 
 
@@ -290,12 +292,15 @@ def test_heartbeats_1_none_between_join_and_its_response() -> None:
     assert seen == ["OffsetCommitRequest", "RewriteJoinGroupRequest"]
 
 
-def test_heartbeats_2_the_response_restarts_the_timer() -> None:
+def test_heartbeats_2_the_first_one_follows_the_response() -> None:
     driven = Driven()
     driven.finds()
     driven.tick(20_000)
-    driven.joined(1, 0)
-    driven.offsets(p0=0)
+    response = RewriteJoinGroupResponse(generation_id=1, consumer_id="c-1")
+    assert driven.answers(response)[1:] == [
+        Send(driven.connection, HeartbeatRequest(group_id="g", generation_id=1, member_id="c-1"))
+    ]
+    driven.beat()
     driven.wait()
     assert (driven.kinds(), driven.now) == (["HeartbeatRequest"], 20_000 + BEAT)
 
@@ -419,8 +424,6 @@ def test_stops_with_session_stops_before_others_may_start() -> None:
     driven = Driven(stops_with_session=True)
     driven.finds()
     driven.joined(1, 0)
-    assert driven.kinds() == ["HeartbeatRequest"], "only a heartbeat says when its session began"
-    driven.beat()
     driven.offsets(p0=5)
     assert driven.member.is_fetching
     driven.disconnects()
