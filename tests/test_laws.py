@@ -118,7 +118,6 @@ TESTED_IN = {
     # The processes of a virtual cluster, which these tests start, pause, cut off and kill.
     "simulation.central.brokers": "simulation/central/test_cluster.py",
     "simulation.central.consumers": "simulation/central/test_cluster.py",
-    "simulation.rewrite.processes": "simulation/rewrite/test_cluster.py",
     "simulation.proposal.events": "simulation/proposal/test_member.py",
     # One table, which the codec of each API applies.
     "coordinator.core.versions": "coordinator/test_api_codec.py",

@@ -12,12 +12,13 @@ from kcoord_wire.assignors import Assignment
 from kcoord_wire.central.rewrite import offsets
 from kcoord_wire.central.rewrite.events import RewriteError, StartFetching
 from kcoord_wire.central.rewrite.group import Group, GroupState
-from kcoord_wire.central.rewrite.layout import GroupRecord
+from kcoord_wire.central.rewrite.layout import GroupRecord, shard_path
 from kcoord_wire.central.rewrite.member import MemberPhase, RewriteMember
 from kcoord_wire.central.rewrite.membership import Membership
 from kcoord_wire.central.rewrite.shards import Shard
 from kcoord_wire.messages import OffsetCommitRequest
 from kcoord_wire.simulation.rewrite.script import ODDS
+from kcoord_wire.zookeeper.model import ANY_VERSION, Check, Multi, SetData, Write
 
 __all__ = ["PLANTED", "Planted"]
 
@@ -62,6 +63,19 @@ def keeps_the_generation(patch: Patch) -> None:
         return replace(record, generation=max(self.generation, 1))
 
     patch.setattr(Group, "record", planted)
+
+
+def writes_without_the_epoch(patch: Patch) -> None:
+    """A broker whose shard has moved to another writes until it has heard of that."""
+
+    def planted(self: Shard, *writes: Write) -> Multi:
+        return Multi((Check(shard_path(self.number), ANY_VERSION), *map(_unconditional, writes)))
+
+    patch.setattr(Shard, "guarded", planted)
+
+
+def _unconditional(write: Write) -> Write:
+    return SetData(write.path, write.data) if isinstance(write, SetData) else write
 
 
 def takes_commits_of_any_generation(patch: Patch) -> None:
@@ -167,6 +181,7 @@ PLANTED: Final = (
     Planted("one owner", assigns_a_partition_twice),
     Planted("members only", does_not_wait_for_all_members),
     Planted("generations", keeps_the_generation),
+    Planted("one coordinator", writes_without_the_epoch),
     Planted("offsets", takes_commits_of_any_generation, _MEMBERS_DIE),
     Planted("join", joins_while_it_fetches),
     Planted("settles", ignores_a_new_generation),
