@@ -46,6 +46,7 @@ class RewriteCluster:
     :param brokers: how many there are: 1, 2 ...
     :param members: how many start at once: m1, m2 ...
     :param stops_with_session: see `MemberSettings`; then the law is that nothing overlaps
+    :param allows_overlaps: False: an overlap is a broken law without that, too
     :param latency_ms: least and most that a message takes between members and brokers
     :ivar topics: as they are now
     :ivar processes: of members, by name; a restarted member has a new process
@@ -61,6 +62,7 @@ class RewriteCluster:
         brokers: int = 2,
         members: int = 0,
         stops_with_session: bool = False,
+        allows_overlaps: bool = True,
         latency_ms: tuple[int, int] = (1, 20),
     ) -> None:
         self.seed = seed
@@ -68,7 +70,8 @@ class RewriteCluster:
         self.processes: dict[str, MemberProcess] = {}
         self._stops_with_session = stops_with_session
         self._clock = VirtualClock()
-        self.invariants = Invariants(self._clock, GROUP, _SHARDS, allows_overlaps=not stops_with_session)
+        allows = allows_overlaps and not stops_with_session
+        self.invariants = Invariants(self._clock, GROUP, _SHARDS, allows_overlaps=allows)
         random = Random(f"{seed}/zookeeper")
         self.zookeeper = VirtualZooKeeper(self._clock, random, on_write=self.invariants.written)
         self._wire = RewriteWire(self._clock, latency_ms)

@@ -23,13 +23,13 @@ class Report(NamedTuple):
 
     :ivar steps: number of events delivered
     :ivar settled_ms: from the last fault until the group had settled
-    :ivar generations: of the group
+    :ivar rebalances: number of generations of the group
     :ivar overlaps: partitions that two members fetched at a time, see `Invariants.overlaps`
     """
 
     steps: int
     settled_ms: int
-    generations: int
+    rebalances: int
     overlaps: int
 
 
@@ -56,12 +56,14 @@ class RewriteScript(Script[RewriteCluster, Report]):
     :ivar topics: name to number of partitions
     :ivar brokers: how many there are
     :ivar stops_with_session: see `RewriteCluster`
+    :ivar allows_overlaps: likewise
     :ivar latency_ms: likewise
     """
 
     topics: Mapping[str, int]
     brokers: int = 2
     stops_with_session: bool = False
+    allows_overlaps: bool = True
     latency_ms: tuple[int, int] = (1, 20)
 
     def world(self) -> RewriteCluster:
@@ -71,6 +73,7 @@ class RewriteScript(Script[RewriteCluster, Report]):
             topics=self.topics,
             brokers=self.brokers,
             stops_with_session=self.stops_with_session,
+            allows_overlaps=self.allows_overlaps,
             latency_ms=self.latency_ms,
         )
 
@@ -107,10 +110,16 @@ ODDS: Final = (
 
 
 def random_script(
-    seed: int, actions: int = 40, *, stops_with_session: bool = False, odds: Sequence[tuple[int, str]] = ODDS
+    seed: int,
+    actions: int = 40,
+    *,
+    stops_with_session: bool = False,
+    allows_overlaps: bool = True,
+    odds: Sequence[tuple[int, str]] = ODDS,
 ) -> RewriteScript:
     """Return a run of a group with up to six members; the seed decides what happens in it.
 
+    :param stops_with_session: see `RewriteCluster`, like `allows_overlaps`
     :param odds: like `ODDS`
     """
     random = Random(f"{seed}/rewrite")
@@ -130,6 +139,7 @@ def random_script(
         topics=topics,
         brokers=brokers,
         stops_with_session=stops_with_session,
+        allows_overlaps=allows_overlaps,
         latency_ms=random.choice([(1, 20), (1, 20), (20, 400)]),
     )
 

@@ -22,14 +22,14 @@ LOOKED_FOR = 400  # seeds within which a planted bug shows
 
 @pytest.mark.parametrize("stops_with_session", [False, True], ids=["as written", "stops with session"])
 def test_random_runs_break_no_law(stops_with_session: bool) -> None:
-    steps = generations = seed = 0
+    steps = rebalances = seed = 0
     while steps < STEPS:
         script = random_script(seed, stops_with_session=stops_with_session)
         report = run_script(script)
         steps += report.steps
-        generations += report.generations
+        rebalances += report.rebalances
         seed += 1
-    assert generations > steps // 1_000, "too few rebalances for the runs to prove anything"
+    assert rebalances > steps // 1_000, "too few rebalances for the runs to prove anything"
 
 
 def run_seeds(bug: Planted) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from kcoord_wire.simulation.rewrite.script import ODDS, Do, RewriteScript, random_script
-from kcoord_wire.simulation.script import run_script
+from kcoord_wire.simulation.script import SimulationFailure, run_script
 
 # "The consumer does not stop fetching data during the co-ordinator failover and re-discovery process": m1 is cut off
 # from the brokers that could coordinate its group, not from those that it fetches from. It is declared dead after the
@@ -29,6 +29,13 @@ OVERLAP = RewriteScript(
 
 def test_the_shortest_script_with_two_readers() -> None:
     assert run_script(OVERLAP).overlaps == 1
+
+
+def test_an_overlap_is_a_broken_law_on_request() -> None:
+    with pytest.raises(SimulationFailure) as caught:
+        run_script(replace(OVERLAP, allows_overlaps=False))
+    assert caught.value.law == "no overlap"
+    assert len(caught.value.script.actions) == 3, "without the healing, which ends every run"
 
 
 @pytest.mark.parametrize("left_out", range(3))
