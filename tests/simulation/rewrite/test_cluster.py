@@ -70,7 +70,7 @@ def test_partitions_2_all_members_lose_their_connections(sim: RewriteCluster) ->
     assert len(sim.owners()) == 8
 
 
-def test_heartbeats_2_a_pause_before_the_join_fails_the_rebalance(sim: RewriteCluster) -> None:
+def test_heartbeats_2_a_pause_before_the_join_fails_it(sim: RewriteCluster) -> None:
     at, before = sim.now, generation(sim)
     sim.pause("m1", 2 * SESSION)
     sim.add_partitions("orders", 2)
@@ -83,7 +83,7 @@ def test_heartbeats_2_a_pause_before_the_join_fails_the_rebalance(sim: RewriteCl
     assert generation(sim) >= before + 2
 
 
-def test_heartbeats_2_a_short_pause_after_the_join_changes_nothing(sim: RewriteCluster) -> None:
+def test_heartbeats_2_after_a_short_pause_it_goes_on(sim: RewriteCluster) -> None:
     sim.add_partitions("orders", 2)
     before = generation(sim)
     sim.run_until(lambda: generation(sim) > before)
@@ -93,7 +93,7 @@ def test_heartbeats_2_a_short_pause_after_the_join_changes_nothing(sim: RewriteC
     assert generation(sim) == before + 1
 
 
-def test_heartbeats_2_a_long_pause_after_the_join_ends_in_another(sim: RewriteCluster) -> None:
+def test_heartbeats_2_after_a_long_pause_it_is_dead(sim: RewriteCluster) -> None:
     sim.add_partitions("orders", 2)
     before = generation(sim)
     sim.run_until(lambda: generation(sim) > before)
