@@ -267,14 +267,18 @@ class RewriteCluster:
 
     def is_settled(self) -> bool:
         """Return whether the group consists of the working members, which fetch all of their topics' partitions."""
-        working = [process for process in self.processes.values() if process.is_working]
-        record = self.invariants.record
-        if any(each.is_paused or each.machine.phase is not MemberPhase.FETCHING for each in working):
+        members = [process.machine for process in self.processes.values() if process.is_working]
+        if {member.consumer_id for member in members} != set(self.invariants.record.consumers):
             return False
-        if {each.machine.consumer_id for each in working} != set(record.consumers):
-            return False
-        wanted = {topic for each in working for topic in each.machine.topics}
-        held = [partition for each in working for partition in each.machine.assigned]
-        return all(each.machine.generation == record.generation for each in working) and sorted(held) == [
-            TopicPartition(topic, number) for topic in sorted(wanted) for number in range(self.topics[topic])
-        ]
+        return all(self._fetches(process) for process in self.processes.values() if process.is_working) and sorted(
+            partition for member in members for partition in member.assigned
+        ) == self._wanted({topic for member in members for topic in member.topics})
+
+    def _fetches(self, process: MemberProcess) -> bool:
+        """Whether a member fetches in the group's present generation."""
+        member = process.machine
+        is_current = member.generation == self.invariants.record.generation
+        return is_current and member.phase is MemberPhase.FETCHING and not process.is_paused
+
+    def _wanted(self, topics: set[str]) -> list[TopicPartition]:
+        return [TopicPartition(topic, number) for topic in sorted(topics) for number in range(self.topics[topic])]
