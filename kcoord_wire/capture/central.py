@@ -21,6 +21,7 @@ Source: "the 0.8 consumer-coordinator draft", sections 7 and 11.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
@@ -30,7 +31,16 @@ from kcoord_wire.codec.headers import decode_request
 from kcoord_wire.codec.registry import MessageCodec, registry
 from kcoord_wire.errors import DecodeError
 
-__all__ = ["FAMILY", "MAX_PENDING", "CentralPending", "CentralReader", "Identified", "assess_central", "is_central"]
+__all__ = [
+    "FAMILY",
+    "LIKELY_CENTRAL",
+    "MAX_PENDING",
+    "CentralPending",
+    "CentralReader",
+    "Identified",
+    "assess_central",
+    "is_central",
+]
 
 FAMILY: Final = "central"
 MAX_PENDING: Final = 1024
@@ -44,6 +54,8 @@ _OF_CONSUMER: Final = frozenset((_FETCH, _CLUSTER_METADATA, _REGISTER))
 _OF_COORDINATOR: Final = frozenset((_PING, _STOP_FETCHER, _START_FETCHER))
 _TYPE_ID: Final = 2  # bytes
 _NAMES: Final = {_FETCH: ("topic",), _REGISTER: ("group_id", "consumer_id")}  # of the consumer's requests
+LIKELY_CENTRAL: Final = re.compile(rb"(?=[\x00-\x7f]...\x00[\x01\x05-\x09])", re.DOTALL)
+"""A size that is not negative, and a type id: a cheap filter of the places to assess."""
 _LARGEST_ASSESSED: Final = 1 << 20  # bytes of a frame that may decide; a larger one is not the draft's first
 
 

@@ -23,13 +23,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import nullcontext
-from functools import partial
 from mmap import ACCESS_READ, mmap
 from os import PathLike
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from kcoord_wire.capture.central import assess_central
+from kcoord_wire.capture.central import LIKELY_CENTRAL, assess_central
 from kcoord_wire.capture.conversation import CaptureReport, RawConversation, RawFrame, Side
 from kcoord_wire.capture.decode import CapturedFrame, FrameDecoder
 from kcoord_wire.capture.packets import Endpoint, Segment, read_segment
@@ -163,13 +162,7 @@ class _Introduction:
         self._client = connection.initiator
         self._opening = bytearray()
         self._probes = [request_splitter(max_frame_size, in_step=False) for _ in range(2)]
-        self._central_probes = [
-            [
-                request_splitter(max_frame_size, in_step=False, assess=partial(_assess_central, side, max_frame_size))
-                for side in _SIDES
-            ]
-            for _ in range(2)
-        ]
+        self._central_probes = [[_central_probe(side, max_frame_size) for side in _SIDES] for _ in range(2)]
 
     def find_broker(self, event: StreamEvent) -> int | None:
         """Take in the next event; return the index of the broker once it is known."""
@@ -220,8 +213,13 @@ class _Introduction:
 _SIDES: Final[tuple[Side, Side]] = ("request", "response")
 
 
-def _assess_central(side: Side, max_frame_size: int, buffer: bytearray, start: int) -> Plausibility:
-    return assess_central(side, buffer, start, max_frame_size)
+def _central_probe(side: Side, max_frame_size: int) -> FrameSplitter:
+    """Finds the first frame of the 0.8 draft that shows who sent it."""
+
+    def assess(buffer: bytearray, start: int) -> Plausibility:
+        return assess_central(side, buffer, start, max_frame_size)
+
+    return request_splitter(max_frame_size, in_step=False, assess=assess, likely=LIKELY_CENTRAL)
 
 
 def _holds_frame(probe: FrameSplitter, data: bytes) -> bool:

@@ -123,7 +123,9 @@ def assess_response(
     return Plausibility.YES
 
 
-def request_splitter(max_frame_size: int, *, in_step: bool, assess: Assess | None = None) -> FrameSplitter:
+def request_splitter(
+    max_frame_size: int, *, in_step: bool, assess: Assess | None = None, likely: re.Pattern[bytes] = LIKELY_REQUEST
+) -> FrameSplitter:
     """A splitter for what a client sends. The parameters are those of `FrameSplitter`.
 
     :param assess: None recognises Kafka's requests
@@ -132,7 +134,7 @@ def request_splitter(max_frame_size: int, *, in_step: bool, assess: Assess | Non
     def assess_kafka(buffer: bytearray, start: int) -> Plausibility:
         return assess_request(buffer, start, max_frame_size)
 
-    return FrameSplitter(max_frame_size, assess or assess_kafka, LIKELY_REQUEST, in_step=in_step)
+    return FrameSplitter(max_frame_size, assess or assess_kafka, likely, in_step=in_step)
 
 
 def response_splitter(max_frame_size: int, assess: Assess, *, in_step: bool) -> FrameSplitter:

@@ -9,8 +9,16 @@ import pytest
 
 import kcoord_wire as kw
 from kcoord_wire.capture import CapturedFrame, CaptureReport, read_capture
-from kcoord_wire.capture.central import MAX_PENDING, CentralPending, CentralReader, is_central
+from kcoord_wire.capture.central import (
+    LIKELY_CENTRAL,
+    MAX_PENDING,
+    CentralPending,
+    CentralReader,
+    assess_central,
+    is_central,
+)
 from kcoord_wire.capture.plausible import is_known
+from kcoord_wire.capture.splitter import Plausibility
 from kcoord_wire.errors import DecodeError
 from tests.support.central_script import CentralScript
 from tests.support.packets import asked
@@ -158,6 +166,15 @@ def test_a_frame_of_no_message_is_an_error_and_the_next_is_read() -> None:
             reader.identify(side, body)  # type: ignore[arg-type]  # literals
     assert reader.identify("request", REGISTER).name == "RegisterConsumer"
     assert reader.identify("response", b"\x00\x00").direction == "response"
+
+
+def test_likely_places_are_all_that_are_assessed_as_a_frame() -> None:
+    for frame in one_rebalance().frames:
+        if frame.direction == "request" and frame.frame != b"\x00\x05":
+            framed = kw.frame(frame.frame)
+            assert assess_central("request", framed, 0, 1 << 20) is Plausibility.YES
+            assert LIKELY_CENTRAL.match(framed)
+    assert not LIKELY_CENTRAL.search(bytes(1000))
 
 
 def test_random_bytes_raise_nothing_and_are_all_accounted_for() -> None:

@@ -1,4 +1,4 @@
-"""Real consumers and coordinators of the draft on sockets, behind the recorder: what the recording explains."""
+"""Real coordinators of the draft and of the rewrite behind the recorder: what the recordings explain."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from kcoord_wire import messages as m
 from kcoord_wire.central.broker import CentralBroker
 from kcoord_wire.central.client import CentralConsumer
 from kcoord_wire.central.draft.events import ConsumerSettings, CoordinatorSettings
+from kcoord_wire.central.rewrite import events as rewrite
+from kcoord_wire.central.rewrite_broker import RewriteBroker
 from kcoord_wire.cli.main import main
 from kcoord_wire.forensics.analysis import analyze
 from kcoord_wire.forensics.model import Cause, GroupHistory
@@ -22,6 +24,7 @@ from kcoord_wire.recorder.proxy import Recorder
 from kcoord_wire.zookeeper.ensemble import Ensemble
 from tests.support.draft_wire import DraftWire
 from tests.support.group_client import until
+from tests.support.rewrite_wire import RewriteWire
 from tests.support.scripted_coordinator import eventually
 
 pytestmark = pytest.mark.slow
@@ -149,3 +152,39 @@ def test_a_takeover_on_a_real_zookeeper_is_explained(tmp_path: Path) -> None:
     assert len(takeovers) == 1
     assert "2 consumers registered" in takeovers[0].detail or "1 consumer registered" in takeovers[0].detail
     assert "(epoch 2); the coordinator before was" in takeovers[0].detail
+
+
+def test_a_recording_of_the_rewrite_is_explained(tmp_path: Path) -> None:
+    members = rewrite.CoordinatorSettings(shards=4, min_session_timeout_ms=1_000)
+
+    def join(consumer_id: str = "") -> m.RewriteJoinGroupRequest:
+        request = m.RewriteJoinGroupRequest(group_id="g", session_timeout_ms=SESSION_MS, consumer_id=consumer_id)
+        request.topics, request.strategy = ["orders"], "range"
+        return request
+
+    def is_rejected(wire: RewriteWire, joined: m.RewriteJoinGroupResponse) -> bool:
+        beat = m.HeartbeatRequest(group_id="g", generation_id=joined.generation_id, member_id=joined.consumer_id)
+        return bool(wire.ask(beat).error_code == rewrite.RewriteError.ILLEGAL_GENERATION)
+
+    with (
+        RewriteBroker(topics={"orders": 4}, settings=members) as broker,
+        Recorder(broker.address, folder=tmp_path) as recorder,
+    ):
+        until(lambda: len(broker.shards) == members.shards)
+        with RewriteWire(recorder.address) as first, RewriteWire(recorder.address) as second:
+            one = first.ask(join())
+            parked = second.send(join(), 0)
+            until(lambda: is_rejected(first, one))
+            one = first.ask(join(one.consumer_id))
+            two = second.answer_to(join(), parked)
+            second.close()  # its session ends later
+            until(lambda: is_rejected(first, one))
+            assert len(first.ask(join(one.consumer_id)).assigned_partitions[0].partitions) == 4
+    history = history_of(tmp_path)
+    assert [(row.cause, row.member_id, row.generation_id, row.outcome) for row in history.rebalances] == [
+        (Cause.NEW_MEMBER, one.consumer_id, 1, "stable"),
+        (Cause.NEW_MEMBER, two.consumer_id, 2, "stable"),
+        (Cause.SESSION_EXPIRED, two.consumer_id, 3, "stable"),
+    ]
+    assert [len([row for row in history.ownership if row.generation_id == number]) for number in (1, 2, 3)] == [4, 4, 4]
+    assert {life.protocol for life in history.members} == {"rewrite"}
