@@ -12,7 +12,6 @@ Laws:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final
 
 from kcoord_wire.machines import BrokerAddress
 from kcoord_wire.zookeeper.layout import BROKER_IDS, ROOTS, broker_path, broker_record, parse_broker
@@ -29,11 +28,18 @@ from kcoord_wire.zookeeper.model import (
     SessionChanged,
     SessionState,
 )
-from kcoord_wire.zookeeper.procedures import Gate, Opened, Procedure, Procedures, RegistryError, Sleep, create_missing
+from kcoord_wire.zookeeper.procedures import (
+    RETRY_MS,
+    Gate,
+    Opened,
+    Procedure,
+    Procedures,
+    RegistryError,
+    Sleep,
+    create_missing,
+)
 
 __all__ = ["Brokers"]
-
-RETRY_MS: Final = 500
 
 
 class Brokers:

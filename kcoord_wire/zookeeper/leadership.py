@@ -48,6 +48,7 @@ from kcoord_wire.zookeeper.model import (
     Write,
 )
 from kcoord_wire.zookeeper.procedures import (
+    RETRY_MS,
     Gate,
     Opened,
     Procedure,
@@ -59,7 +60,6 @@ from kcoord_wire.zookeeper.procedures import (
 
 __all__ = ["LeaderRecord", "Leadership", "ancestors", "is_fenced_off", "parse_leader"]
 
-RETRY_MS: Final = 500
 LEASE_PARTS: Final = 3  # of the session timeout, and of the lease: a third until the next renewal
 _LOST_RACE: Final = (Outcome.NODE_EXISTS, Outcome.NO_NODE, Outcome.BAD_VERSION)
 

@@ -25,12 +25,15 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from kcoord_wire.timers import Timer, Timers
 from kcoord_wire.zookeeper.model import Ask, Create, Outcome, Replied, Request
 
-__all__ = ["Gate", "Opened", "Procedure", "Procedures", "RegistryError", "Sleep", "Until", "create_missing"]
+__all__ = ["RETRY_MS", "Gate", "Opened", "Procedure", "Procedures", "RegistryError", "Sleep", "Until", "create_missing"]
+
+RETRY_MS: Final = 500
+"""How long a procedure waits before it repeats what ZooKeeper has refused."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -226,7 +226,7 @@ class DraftCluster:
             while sum(broker.advance() for broker in self.brokers.values()):
                 pass
             running = [broker.deadline for broker in self.brokers.values() if not broker.is_paused]
-            following = min(running, default=end)
+            following = min(running, default=end + 1)
             if following > end:
                 break
             self.now = max(self.now, following)

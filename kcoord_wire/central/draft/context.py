@@ -33,6 +33,7 @@ class Context:
     :param brokers: returns those of the cluster
     :ivar elected_at: ms
     :ivar now: of the present event, ms
+    :ivar has_topics: the topics and their partitions have been read; until then no rebalance begins
     :ivar least_generation: of groups that are new in memory; so a group that was dropped goes on counting
     :ivar is_fenced_off: another coordinator has been elected
     """
@@ -55,6 +56,7 @@ class Context:
         self.groups = Groups()
         self.timers = Timers()
         self.procedures = make_procedures(self.timers)
+        self.has_topics = False
         self.least_generation = 0
         self.is_fenced_off = False
         self._guarded = guarded

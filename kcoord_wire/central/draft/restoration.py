@@ -14,18 +14,15 @@ Laws:
 from __future__ import annotations
 
 import logging
-from typing import Final
 
 from kcoord_wire.central.draft.committer import Committer
 from kcoord_wire.central.draft.context import Context
 from kcoord_wire.central.draft.group_store import consumer_of
 from kcoord_wire.central.draft.groups import Group
 from kcoord_wire.central.draft.handlers import RebalanceHandlers
-from kcoord_wire.zookeeper.procedures import Opened, Procedure, RegistryError, Sleep
+from kcoord_wire.zookeeper.procedures import RETRY_MS, Opened, Procedure, RegistryError, Sleep
 
 __all__ = ["came_back", "restore"]
-
-RETRY_MS: Final = 500
 
 
 def restore(context: Context, group: Group, committer: Committer, handlers: RebalanceHandlers) -> Procedure:
@@ -45,6 +42,8 @@ def restore(context: Context, group: Group, committer: Committer, handlers: Reba
         )
         yield Opened(group.all_back, until - context.now)
     group.awaited.clear()
+    while not context.has_topics:  # else the group's partitions would seem to be gone (3.3)
+        yield Sleep(RETRY_MS)
     handlers.restored(group)
 
 

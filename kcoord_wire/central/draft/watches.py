@@ -19,11 +19,10 @@ from kcoord_wire.central.draft.context import Context
 from kcoord_wire.central.draft.topic_count import is_topic_name
 from kcoord_wire.zookeeper.layout import BROKER_TOPICS, topic_path
 from kcoord_wire.zookeeper.model import Fired, Node, Read, ReadChildren
-from kcoord_wire.zookeeper.procedures import Procedure, RegistryError, Sleep
+from kcoord_wire.zookeeper.procedures import RETRY_MS, Procedure, RegistryError, Sleep
 
 __all__ = ["TopicWatches"]
 
-RETRY_MS: Final = 500
 MOST_PARTITIONS: Final = 10_000  # of a topic at one broker
 
 
@@ -46,6 +45,7 @@ class TopicWatches:
     def startup(self) -> Procedure:
         """coordinatorStartup, steps 2 and 3: read the topics, and watch them and their partitions."""
         yield from self._again(self.handle_topic_change)
+        self._context.has_topics = True
 
     def fired(self, event: Fired) -> None:
         """A watch has fired: read what it watched."""

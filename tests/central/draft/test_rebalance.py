@@ -207,6 +207,21 @@ def test_rebalance_a_late_stop_answers_no_later_request(cluster: DraftCluster) -
     assert len(second.started_with) == 2
 
 
+def test_rebalance_ends_with_the_lease(cluster: DraftCluster) -> None:
+    """The coordinator was paused; the first thing that it reads is the answer that it waited for."""
+    first = cluster.consumer("a")
+    first.answers.discard(m.StopFetcherRequest)
+    second = cluster.consumer("b")
+    broker = cluster.brokers[1]
+    broker.is_paused = True
+    cluster.run(2_100)
+    asked = len(broker.asks)
+    first.answer(m.StopFetcherRequest())
+    assert broker.noted("resigned")[0]["reason"] == "lease expired"
+    assert second.got(m.StartFetcherRequest) == []
+    assert not any(isinstance(ask.request, Multi) for ask in broker.asks[asked:])
+
+
 def test_rebalance_reads_again_after_a_write_that_failed(cluster: DraftCluster) -> None:
     """Somebody has changed the owners by hand."""
     cluster.consumer("a")

@@ -61,6 +61,21 @@ def test_takeover_within_a_start_waits_the_whole_time(cluster: DraftCluster) -> 
     assert len(first.started_with) == 4
 
 
+def test_takeover_reads_the_topics_before_it_rebalances(cluster: DraftCluster) -> None:
+    """Without them the partitions that are owned would seem to be gone."""
+    cluster.consumer("a")
+    take_over(cluster)
+    term = cluster.brokers[2].machine.term
+    assert term is not None
+    term.context.has_topics = False
+    consumer = cluster.consumer("a", broker_id=2)
+    cluster.run(2_000)
+    assert (consumer.got(m.StopFetcherRequest), len(cluster.owners())) == ([], 4)
+    term.context.has_topics = True
+    cluster.run(500)
+    assert len(consumer.started_with) == 4
+
+
 def test_takeover_reads_the_offsets(cluster: DraftCluster) -> None:
     consumer = cluster.consumer("a")
     consumer.positions = {Partition("orders", f"1-{number}"): 40 + number for number in range(4)}
