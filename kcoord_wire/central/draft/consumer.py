@@ -337,8 +337,9 @@ class DraftConsumer:
         return True
 
     def _offset_to_start(self, partition: Partition, offset: int) -> int:
-        """A negative offset means that none is committed. One that has just been out of range is not tried again: the
-        coordinator, which has no other, would send it after each registration."""
+        """A negative offset means that none is committed. One that has been out of range is not tried again: the
+        coordinator sends it after each registration until a ping is answered, and while any partition is out of range
+        none is."""
         if offset < 0 or self._out_of_range.get(partition) == offset:
             return _RESET_OFFSET[self.settings.auto_offset_reset]
         return offset
@@ -367,7 +368,6 @@ class DraftConsumer:
         for partition, offset in positions.items():
             if self.positions.get(partition, offset) != offset:
                 self.positions[partition] = offset
-                self._out_of_range.pop(partition, None)
 
     def _fetcher_failed(self, event: events.FetcherFailed) -> None:
         if self._fetchers is not _Fetchers.RUNNING or event.partition not in self.positions:

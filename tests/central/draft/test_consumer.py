@@ -659,3 +659,20 @@ def test_late_reports_of_fetchers_are_ignored() -> None:
     assert host.deliver(events.FetcherFailed(P0, CentralError.STALE_EPOCH)) == []
     assert host.deliver(events.Progress({P0: 5})) == []
     assert host.machine.positions == {}
+
+
+def test_an_offset_that_was_out_of_range_stays_so() -> None:
+    """The coordinator sends it again while other partitions are out of range: no ping is answered meanwhile."""
+    host = Host().own(p0=5, p1=8)
+    host.deliver(events.FetcherFailed(P0, CentralError.OFFSET_OUT_OF_RANGE))
+    host.receive(PING)
+    host.stop(p0=5, p1=8)
+    host.register()
+    host.receive(start({P0: 5, P1: 8}))
+    host.deliver(events.Progress({P0: 100}))
+    host.deliver(events.FetcherFailed(P1, CentralError.OFFSET_OUT_OF_RANGE))
+    host.receive(PING)
+    host.stop(p0=100, p1=8)
+    host.register()
+    (effect,) = [each for each in host.receive(start({P0: 5, P1: 8})) if isinstance(each, events.StartFetchers)]
+    assert effect.threads == {"c-1-0": {P0: -2, P1: -2}}
