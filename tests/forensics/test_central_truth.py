@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kcoord_wire.central.draft.events import CoordinatorSettings, RebalanceBy
 from kcoord_wire.forensics.model import NS_PER_MS, Cause, GroupHistory
 from kcoord_wire.simulation.central.cluster import CentralCluster
 from tests.support.central_tap import CentralTap
@@ -34,9 +35,9 @@ ACTS: dict[str, tuple[Act, Cause, str | None]] = {
 """What is done to a settled cluster, the cause of the rebalance that follows, and the consumer behind it."""
 
 
-def played(act: Act, seed: int, *, is_fenced: bool) -> tuple[CentralCluster, GroupHistory, int]:
+def played(act: Act, seed: int, **options: Any) -> tuple[CentralCluster, GroupHistory, int]:
     """Play an act on a settled cluster; return its history, and when the act was, in ns."""
-    with CentralCluster(seed, topics={"orders": 3}, brokers=2, consumers=3, is_fenced=is_fenced) as sim:
+    with CentralCluster(seed, topics={"orders": 3}, brokers=2, consumers=3, **options) as sim:
         tap = CentralTap(sim)
         sim.run_until(sim.is_settled)
         sim.run(5_000)
@@ -56,11 +57,15 @@ def noted(sim: CentralCluster, what: str) -> list[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_fenced", [True, False])
+@pytest.mark.parametrize(
+    "options",
+    [{"is_fenced": True}, {"is_fenced": False}, {"settings": CoordinatorSettings(rebalance_by=RebalanceBy.SOCKETS)}],
+    ids=["epochs", "no epochs", "by sockets"],
+)
 @pytest.mark.parametrize("name", ACTS)
-def test_the_rebalance_after_an_act_has_its_cause(name: str, is_fenced: bool) -> None:
+def test_the_rebalance_after_an_act_has_its_cause(name: str, options: dict[str, Any]) -> None:
     act, cause, consumer = ACTS[name]
-    sim, history, at = played(act, 7, is_fenced=is_fenced)
+    sim, history, at = played(act, 7, **options)
     following = [row for row in history.rebalances if row.started_ns >= at]
     assert following
     assert (following[0].cause, following[0].member_id) == (cause, consumer), following[0].detail

@@ -117,11 +117,14 @@ class _Draft:
         life = Life(request.member_id, None, None, request.host, request.asked, is_new=True, former=former)
         life.joins.append(request)
         life.coordinator = address_of(request.connection)
-        closed_ns = self._traffic.closed.get(request.connection)
-        if closed_ns is not None and not self._by_sockets:
-            life.left = Moment(closed_ns, request.asked.source, UNKNOWN_SEQ)
+        life.left = None if self._by_sockets else self._closed_at(request)
         self._lives.append(life)
         self._at[request.connection] = life
+
+    def _closed_at(self, request: GroupRequest) -> Moment | None:
+        """When the connection of a registration was closed."""
+        closed_ns = self._traffic.closed.get(request.connection)
+        return None if closed_ns is None else Moment(closed_ns, request.asked.source, UNKNOWN_SEQ)
 
     # ---- rounds
 
@@ -227,8 +230,9 @@ class _Draft:
 
     def _gone(self, life: Life, round_: Round) -> tuple[Why, Trigger]:
         """Why a consumer is not in a round, by what it left unanswered."""
-        is_closed = life.left is not None and life.left.time_ns <= round_.began.time_ns + _AT_ONCE_NS
-        at = round_.began if life.left is None else min(life.left, round_.began)
+        end = life.left or self._closed_at(life.joins[-1])
+        is_closed = end is not None and end.time_ns <= round_.began.time_ns + _AT_ONCE_NS
+        at = round_.began if end is None else min(end, round_.began)
         session_ns = (life.session_ms or _DEFAULT_SESSION_MS) * NS_PER_MS
         waiting = [each for each in self._to[life] if each.asked < at and (each.answered is None or each.answered > at)]
         is_silent = bool(waiting) and at.time_ns - waiting[0].asked.time_ns >= session_ns // 2
