@@ -18,9 +18,18 @@ from kcoord_wire.simulation.violation import ViolationError
 __all__ = ["CentralScript", "Do", "Report", "random_script"]
 
 SESSION_MS: Final = 3_000
+LONGEST_SESSION_MS: Final = 4_500
 ZOOKEEPER_MS: Final = 4_000
 SETTINGS: Final = CoordinatorSettings(offset_commit_interval_ms=500, rebalance_backoff_ms=500, max_rebalance_retries=3)
-SETTLE_MS: Final = 120_000
+LATEST_MS: Final = 17_000  # a message that was sent in the longest cut, 12 s, and delayed by 5 s
+ATTEMPT_MS: Final = LONGEST_SESSION_MS * 2 // 3 * 2 + SETTINGS.rebalance_backoff_ms  # StopFetcher and StartFetcher
+SETTLE_MS: Final = (
+    LATEST_MS + 2 * ZOOKEEPER_MS + 3 * LONGEST_SESSION_MS + (SETTINGS.max_rebalance_retries + 1) * ATTEMPT_MS
+)
+"""So long after the last fault every partition is owned at the latest: the last late message has come, a session of
+ZooKeeper has expired and a coordinator was elected (two sessions), the consumers have suspected the former one (one
+session) and have registered (two), and one rebalance has used all its retries. That is 64.5 s."""
+
 LOOK_MS: Final = 250  # between two looks at whether it has settled
 HOLD_MS: Final = 10_000
 """A settled cluster stays so for this, in which every partition is consumed and committed."""
@@ -206,7 +215,14 @@ class _Generator:
         named = format_topics({topic: random.choice([1, 1, 2]) for topic in topics})
         subscription = random.choice([None, None, named, "*1*t.*"])
         auto_commit = random.random() < 0.9
-        return ("consumer", name, self.groups[name], subscription, auto_commit, random.choice([SESSION_MS, 4_500]))
+        return (
+            "consumer",
+            name,
+            self.groups[name],
+            subscription,
+            auto_commit,
+            random.choice([SESSION_MS, LONGEST_SESSION_MS]),
+        )
 
     def crash(self, name: str) -> _Call:
         return ("crash", name)
