@@ -79,7 +79,8 @@ class Hostile:
         if body[:2] == b"\0\6":
             self.registrations += 1
             return self.registered
-        self.answers.append(body)
+        if body[:2] != b"\0\1":  # a fetch: broker 1 has the partitions, too
+            self.answers.append(body)
         return b""
 
 

@@ -108,9 +108,9 @@ def test_signals_end_in_order(broker: CentralBroker, number: int, status: int) -
 
 
 def test_a_second_signal_kills_at_once(broker: CentralBroker) -> None:
-    with consume(broker, "--session-timeout-ms", "600000") as process:
+    with consume(broker, "--session-timeout-ms", "300000") as process:
         process.wait_for("orders 1-0 0 ")
-        process.send(signal.SIGINT)  # the next ping is minutes away
+        process.send(signal.SIGINT)  # the next ping is more than a minute away
         process.wait_for("waits for")
         assert process.end(signal.SIGINT) == -signal.SIGINT
 
