@@ -3,22 +3,31 @@
 Laws:
 
 * A request that passes has nothing that cannot be a node of ZooKeeper, a partition, an offset or a session timeout.
+* It names no more than `MOST_NAMES`, whatever fits into its frame.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from kcoord_wire import messages as m
 from kcoord_wire.central.rewrite.answers import Request, group_of
 from kcoord_wire.central.rewrite.events import CoordinatorSettings, RewriteError
 from kcoord_wire.central.rewrite.layout import STRATEGIES, is_legal_name
 
-__all__ = ["fault_of"]
+__all__ = ["MOST_NAMES", "fault_of"]
+
+
+MOST_NAMES: Final = 10_000
+"""Topics and partitions of one request: each costs a request to ZooKeeper."""
 
 
 def fault_of(request: Request, settings: CoordinatorSettings) -> tuple[RewriteError, str] | None:
     """Return the error and the reason for which a request is refused; None for a correct one."""
+    if isinstance(request, m.MetadataRequest):
+        topics = len(request.topics or ())
+        return (RewriteError.INVALID_REQUEST, f"{topics} topics") if topics > MOST_NAMES else None
     if not is_legal_name(group_of(request)):
         return RewriteError.INVALID_REQUEST, "a group id that is not allowed"
     if isinstance(request, m.RewriteJoinGroupRequest):
@@ -26,9 +35,8 @@ def fault_of(request: Request, settings: CoordinatorSettings) -> tuple[RewriteEr
     if isinstance(request, m.OffsetCommitRequest):
         return _names(topic.name for topic in request.topics) or _numbers(_committed(request))
     if isinstance(request, m.OffsetFetchRequest):
-        topics = request.topics or ()
-        indexes = (index for topic in topics for index in topic.partition_indexes)
-        return _names(topic.name for topic in topics) or _numbers(indexes)
+        indexes = (index for topic in request.topics or () for index in topic.partition_indexes)
+        return _names(topic.name for topic in request.topics or ()) or _numbers(indexes)
     return None
 
 
@@ -48,11 +56,18 @@ def _join(request: m.RewriteJoinGroupRequest, settings: CoordinatorSettings) -> 
 
 
 def _names(topics: Iterable[str]) -> tuple[RewriteError, str] | None:
-    for topic in topics:
+    for number, topic in enumerate(topics):
         if not is_legal_name(topic):
             return RewriteError.INVALID_REQUEST, f"topic {topic[:100]!r}"
+        if number == MOST_NAMES:
+            return RewriteError.INVALID_REQUEST, f"more than {MOST_NAMES} topics"
     return None
 
 
 def _numbers(numbers: Iterable[int]) -> tuple[RewriteError, str] | None:
-    return (RewriteError.INVALID_REQUEST, "a partition or an offset below 0") if min(numbers, default=0) < 0 else None
+    for count, number in enumerate(numbers):
+        if number < 0:
+            return RewriteError.INVALID_REQUEST, "a partition or an offset below 0"
+        if count == 2 * MOST_NAMES:  # a commit has two for each partition
+            return RewriteError.INVALID_REQUEST, f"more than {MOST_NAMES} partitions"
+    return None

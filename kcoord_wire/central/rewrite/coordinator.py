@@ -130,12 +130,11 @@ class RewriteCoordinator:
 
     def _received(self, event: Received) -> None:
         connection, request = event.connection, event.message
-        if isinstance(request, m.MetadataRequest):
-            self._outbox.start(self._cluster.metadata(connection, request))
-            return
         wrong = fault_of(request, self.settings)
         if wrong is not None:
             self._outbox.refuse(connection, *wrong)
+        elif isinstance(request, m.MetadataRequest):
+            self._outbox.start(self._cluster.metadata(connection, request))
         elif isinstance(request, m.FindCoordinatorRequest):
             self._find(connection, request)
         else:

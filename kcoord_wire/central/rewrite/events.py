@@ -77,6 +77,8 @@ class RewriteError(enum.IntEnum):
     INVALID_SESSION_TIMEOUT = 26
     INVALID_REQUEST = 42
     """A name or number that no client may send."""
+    GROUP_TOO_LARGE = 81
+    """The members' subscriptions would not fit into one node of ZooKeeper. Kafka's number of GROUP_MAX_SIZE_REACHED."""
     ILLEGAL_PROTOCOL_STATE = 110
     """JoinGroup to a coordinator that is reading the groups from ZooKeeper."""
     REBALANCE_FAILED = 111
@@ -94,13 +96,11 @@ class CoordinatorSettings:
         ZooKeeper. The default is that of ``offsets.topic.num.partitions``
     :ivar min_session_timeout_ms: of members; the limits are those of trunk in 2015
     :ivar max_session_timeout_ms: of members
-    :ivar retry_backoff_ms: before a request that ZooKeeper has refused is tried again
     """
 
     shards: int = 50
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 30_000
-    retry_backoff_ms: int = 500
 
 
 CoordinatorEvent: TypeAlias = Received | Disconnected | Tick | RegistryEvent

@@ -13,6 +13,7 @@ Source: "Kafka 0.9 Consumer Rewrite Design"; the states are those of Kafka's tru
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -50,6 +51,7 @@ class Member:
     :ivar has_joined: its JoinGroup is parked, or was when its connection ended
     :ivar is_new: it has not been sent its consumer id
     :ivar timer: at its end the member is dead; None while its JoinGroup is parked
+    :ivar size: at least its bytes in ZooKeeper; 0 while it is no member of a group
     """
 
     consumer_id: str
@@ -59,6 +61,12 @@ class Member:
     has_joined: bool = False
     is_new: bool = True
     timer: Timer | None = None
+    size: int = 0
+
+    @property
+    def record(self) -> ConsumerRecord:
+        """What ZooKeeper has of it."""
+        return ConsumerRecord(self.session_timeout_ms, self.topics)
 
 
 @dataclass(slots=True, eq=False)
@@ -69,6 +77,9 @@ class Group:
     :ivar version: of its node in ZooKeeper; None if there is none
     :ivar generation: as in ZooKeeper; 0 before the first
     :ivar partitions: the partition counts of this generation's assignment
+    :ivar topics: that its members subscribe to, each with their number
+    :ivar size: at least the bytes of its members in ZooKeeper
+    :ivar joined: number of members that have joined
     :ivar late: JoinGroups that came while the generation was being written, by connection
     :ivar procedure: writes the generation
     """
@@ -80,6 +91,9 @@ class Group:
     strategy: str = ""
     partitions: Mapping[str, int] = field(default_factory=dict)
     members: dict[str, Member] = field(default_factory=dict)
+    topics: Counter[str] = field(default_factory=Counter)
+    size: int = 0
+    joined: int = 0
     state: GroupState = GroupState.EMPTY
     late: dict[int, Any] = field(default_factory=dict)
     procedure: Procedure | None = None
@@ -90,17 +104,43 @@ class Group:
         assert state in MOVES[self.state], f"{self.name}: {self.state} to {state}"
         self.state = state
 
+    def add(self, member: Member) -> None:
+        """Add a member, which has not joined yet."""
+        self.members[member.consumer_id] = member
+        self.subscribe(member, member.record)
+
+    def subscribe(self, member: Member, wanted: ConsumerRecord) -> None:
+        """Replace what a member has asked for."""
+        self._forget(member)
+        member.topics, member.session_timeout_ms = wanted.topics, wanted.session_timeout_ms
+        member.size = wanted.size(member.consumer_id)
+        self.topics.update(member.topics)
+        self.size += member.size
+
+    def remove(self, member: Member) -> None:
+        """Take a member out."""
+        self.set_joined(member, False)
+        self._forget(member)
+        del self.members[member.consumer_id]
+
+    def _forget(self, member: Member) -> None:
+        if member.size:
+            self.topics -= Counter(member.topics)
+            self.size -= member.size
+
+    def set_joined(self, member: Member, has_joined: bool) -> None:
+        """Note whether a member has sent JoinGroup for the next generation."""
+        self.joined += has_joined - member.has_joined
+        member.has_joined = has_joined
+
     @property
-    def topics(self) -> set[str]:
-        """The topics that its members subscribe to."""
-        return {topic for member in self.members.values() for topic in member.topics}
+    def have_all_joined(self) -> bool:
+        """Whether no member is waited for."""
+        return self.joined == len(self.members)
 
     def record(self, partitions: Mapping[str, int]) -> GroupRecord:
         """Return the metadata of the next generation; of a group without members, of this one."""
-        consumers = {
-            member.consumer_id: ConsumerRecord(member.session_timeout_ms, member.topics)
-            for member in self.members.values()
-        }
+        consumers = {member.consumer_id: member.record for member in self.members.values()}
         return GroupRecord(self.generation + bool(consumers), self.strategy, consumers, partitions)
 
     def begin(self, record: GroupRecord) -> None:

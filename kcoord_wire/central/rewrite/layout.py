@@ -31,6 +31,7 @@ __all__ = [
     "BROKER_TERMS",
     "CONTROLLER",
     "CONTROLLER_EPOCH",
+    "LARGEST_GROUP",
     "SHARDS",
     "STRATEGIES",
     "ConsumerRecord",
@@ -50,11 +51,15 @@ CONTROLLER_EPOCH: Final = "/controller_epoch"
 SHARDS: Final = "/coordination/shards"
 BROKER_PRESENCE: Final = "/coordination/brokers"
 BROKER_TERMS: Final = "/coordination/terms"
+LARGEST_GROUP: Final = 800_000
+"""Bytes of a group's metadata: ZooKeeper closes the connection of a client that sends 1 MB (jute.maxbuffer)."""
 STRATEGIES: Final = ("range", "roundrobin")
 """By which a coordinator can assign."""
 
 _LEGAL: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}")
 _INT32: Final = 1 << 32
+_CONSUMER_BYTES: Final = 64  # quotes, braces, names of fields, the timeout
+_TOPIC_BYTES: Final = 20  # quotes, commas, the count
 
 
 def is_legal_name(name: str) -> bool:
@@ -124,6 +129,11 @@ class ConsumerRecord:
 
     session_timeout_ms: int
     topics: tuple[str, ...]
+
+    def size(self, consumer_id: str) -> int:
+        """Return at least the bytes that it adds to the group's metadata: names are ASCII, and each topic is in the
+        partition counts once more."""
+        return _CONSUMER_BYTES + len(consumer_id) + sum(2 * len(topic) + _TOPIC_BYTES for topic in self.topics)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from kcoord_wire import messages as m
 from kcoord_wire.central.rewrite.answers import joined
 from kcoord_wire.central.rewrite.events import RewriteError
 from kcoord_wire.central.rewrite.group import Group, GroupState, Member
-from kcoord_wire.central.rewrite.layout import group_path
+from kcoord_wire.central.rewrite.layout import LARGEST_GROUP, ConsumerRecord, group_path
 from kcoord_wire.central.rewrite.outbox import Outbox
 from kcoord_wire.central.rewrite.shards import Shard, is_fenced_off
 from kcoord_wire.central.rewrite.topics import Topics
@@ -126,37 +126,36 @@ class Membership:
             why = f"strategy {request.strategy}, the group's is {group.strategy}"
             self._outbox.refuse(connection, RewriteError.INCONSISTENT_STRATEGY, why)
             return
-        topics = tuple(sorted(set(request.topics)))
-        if member is not None and group.state is GroupState.STABLE:
-            is_same = (request.strategy, topics) == (group.strategy, member.topics)
-            if is_same and request.session_timeout_ms == member.session_timeout_ms:
-                self._answer_again(group, member, connection)
-                return
+        wanted = ConsumerRecord(request.session_timeout_ms, tuple(sorted(set(request.topics))))
+        is_same = member is not None and (request.strategy, wanted) == (group.strategy, member.record)
+        if member is not None and is_same and group.state is GroupState.STABLE:
+            member.connection = connection
+            self._answer(group, member)
+            return
+        if group.size + wanted.size(request.consumer_id) > LARGEST_GROUP:
+            why = f"{len(group.members)} members with {group.size} bytes of subscriptions"
+            self._outbox.refuse(connection, RewriteError.GROUP_TOO_LARGE, why)
+            return
         group.strategy = request.strategy
-        self._park(group, member or self._new_member(group, shard), connection, topics, request.session_timeout_ms)
+        self._park(group, member or self._new_member(group, shard), connection, wanted)
 
     # ---- a rebalance
-
-    def _answer_again(self, group: Group, member: Member, connection: int) -> None:
-        member.connection = connection
-        self._answer(group, member)
 
     def _new_member(self, group: Group, shard: Shard) -> Member:
         """Return a member with an id that no other takeover of the shard gives."""
         self._last_id += 1
         member = Member(f"{group.name}-{shard.epoch}-{self._last_id}", (), 0)
-        group.members[member.consumer_id] = member
+        group.add(member)
         return member
 
-    def _park(
-        self, group: Group, member: Member, connection: int, topics: tuple[str, ...], session_timeout_ms: int
-    ) -> None:
+    def _park(self, group: Group, member: Member, connection: int, wanted: ConsumerRecord) -> None:
         if member.has_joined and member.connection is not None:
             self._parked.pop(member.connection, None)
             self._outbox.close(member.connection)  # its client has given that request up
         self._stop_timer(member)
-        member.topics, member.session_timeout_ms = topics, session_timeout_ms
-        member.connection, member.has_joined = connection, True
+        group.subscribe(member, wanted)
+        group.set_joined(member, True)
+        member.connection = connection
         self._parked[connection] = group
         if group.state is not GroupState.PREPARING:
             self._prepare(group, "JoinGroup", consumer=member.consumer_id)
@@ -174,10 +173,10 @@ class Membership:
 
     def _try_to_complete(self, group: Group) -> None:
         """Write the new generation if every member has joined and the partition counts are known."""
-        if group.state is not GroupState.PREPARING:
+        if group.state is not GroupState.PREPARING or not group.have_all_joined:
             return
         counts = self.topics.known(group)
-        if counts is not None and all(member.has_joined for member in group.members.values()):
+        if counts is not None:
             group.move(GroupState.COMPLETING)
             group.procedure = self._outbox.start(self._complete(group, self._shards[group], counts))
 
@@ -213,7 +212,7 @@ class Membership:
 
     def _answer(self, group: Group, member: Member) -> None:
         """Send a member its place in the generation, and wait for its heartbeats."""
-        self._unpark(member)
+        self._unpark(group, member)
         member.is_new = False
         self._restart_timer(group, member)
         partitions = group.assignment()[member.consumer_id]
@@ -225,7 +224,7 @@ class Membership:
         facts = {"generation": group.generation, "dead": dead.consumer_id, "joined": len(waiting)}
         self._outbox.note("rebalance failed", logging.WARNING, group=group.name, **facts)
         for member in waiting:
-            self._unpark(member)
+            self._unpark(group, member)
             self._outbox.refuse(member.connection, RewriteError.REBALANCE_FAILED)
             if member.is_new:
                 self._remove(group, member)
@@ -260,12 +259,12 @@ class Membership:
 
     def _remove(self, group: Group, member: Member) -> None:
         self._stop_timer(member)
-        self._unpark(member)
-        del group.members[member.consumer_id]
+        self._unpark(group, member)
+        group.remove(member)
         self.topics.subscribe(group, group.topics)
 
-    def _unpark(self, member: Member) -> None:
-        member.has_joined = False
+    def _unpark(self, group: Group, member: Member) -> None:
+        group.set_joined(member, False)
         if member.connection is not None:
             self._parked.pop(member.connection, None)
 

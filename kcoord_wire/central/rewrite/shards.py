@@ -168,7 +168,7 @@ class Shards:
         group = Group(name, shard.number, node.version, strategy=record.strategy)
         for consumer_id, consumer in record.consumers.items():
             member = Member(consumer_id, consumer.topics, consumer.session_timeout_ms, is_new=False)
-            group.members[consumer_id] = member
+            group.add(member)
         group.begin(record)
         group.state = GroupState.STABLE if group.members else GroupState.EMPTY
         return group

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire import messages as m
+from kcoord_wire.central.rewrite.checks import MOST_NAMES
 from kcoord_wire.central.rewrite.events import RewriteError
 from tests.support.rewrite_brokers import (
     GROUP,
@@ -59,3 +60,18 @@ def test_commits_of_what_cannot_be_are_refused(partition: tuple[str, int], offse
     (member,) = stable_group(world, 1)
     answer = member.ask(member.commit_request({partition: offset}))
     assert answer.topics[0].partitions[0].error_code == RewriteError.INVALID_REQUEST
+
+
+def test_requests_of_too_many_names_are_refused() -> None:
+    world = World(1, topics=ORDERS)
+    consumer = Consumer(world)
+    many = [f"t{number}" for number in range(MOST_NAMES + 1)]
+    metadata = m.MetadataRequest(topics=[m.MetadataRequestTopic(name=name) for name in many])
+    assert {topic.error_code for topic in consumer.ask(metadata).topics} == {RewriteError.INVALID_REQUEST}
+    assert consumer.join(*many).error_code == RewriteError.INVALID_REQUEST
+    indexes = list(range(2 * MOST_NAMES + 1))
+    wanted = m.OffsetFetchRequest(
+        group_id=GROUP, topics=[m.OffsetFetchRequestTopic(name="orders", partition_indexes=indexes)]
+    )
+    [topic] = consumer.ask(wanted).topics
+    assert {partition.error_code for partition in topic.partitions} == {RewriteError.INVALID_REQUEST}

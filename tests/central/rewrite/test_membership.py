@@ -189,3 +189,12 @@ def test_takeovers_never_give_a_consumer_id_twice() -> None:
     world.kill(world.coordinator.broker_id)
     world.run(7_000)
     assert stable_group(world, 1)[0].consumer_id != first
+
+
+def test_a_group_that_fits_into_no_node_is_refused() -> None:
+    world = World(1, topics=ORDERS)
+    (member,) = stable_group(world, 1)
+    topics = [f"{number:04}-{'x' * 200}" for number in range(2_000)]
+    assert Consumer(world).join(*topics).error_code == RewriteError.GROUP_TOO_LARGE
+    assert world.coordinator.noted("request refused")[-1]["error"] == "GROUP_TOO_LARGE"
+    assert member.heartbeat() == 0, "the group is as it was"
