@@ -17,15 +17,18 @@ import json
 import logging
 from collections.abc import Collection, Sequence
 from functools import partial
+from typing import Final
 
 from kcoord_wire.central.rewrite.layout import CONTROLLER, CONTROLLER_EPOCH, SHARDS, parse_owners
 from kcoord_wire.central.rewrite.outbox import Outbox
 from kcoord_wire.zookeeper.layout import BROKER_IDS, ROOTS
 from kcoord_wire.zookeeper.leadership import Leadership, ancestors
 from kcoord_wire.zookeeper.model import Create, Fired, Node, Read, ReadChildren, Replied, SetData
-from kcoord_wire.zookeeper.procedures import Gate, Opened, Procedure, Procedures, RegistryError, create_missing
+from kcoord_wire.zookeeper.procedures import Gate, Opened, Procedure, Procedures, RegistryError, Sleep, create_missing
 
 __all__ = ["Controller", "spread"]
+
+RETRY_MS: Final = 500
 
 
 def spread(owners: Sequence[int | None], live: Collection[int]) -> list[int | None]:
@@ -109,6 +112,8 @@ class Controller:
         try:
             yield from self._assign()
         except (RegistryError, ValueError) as error:
+            self._outbox.note_failure("shards not assigned", str(error))
+            yield Sleep(RETRY_MS)
             self._broken = str(error)
 
     def _assign(self) -> Procedure:

@@ -141,7 +141,7 @@ class Shards:
         node: Node | None = yield Read(path)
         if node is None:
             return
-        epoch = int(node.data or b"0") + 1
+        epoch = node.version + 1  # only takeovers write the node
         try:
             yield Multi((Check(SHARDS, assignment_version), SetData(path, b"%d" % epoch, node.version)))
         except RegistryError as error:

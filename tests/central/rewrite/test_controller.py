@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcoord_wire.central.rewrite.controller import spread
+from kcoord_wire.central.rewrite.events import RewriteError
 from kcoord_wire.central.rewrite.layout import CONTROLLER_EPOCH, SHARDS, parse_owners
 from kcoord_wire.zookeeper.model import ANY_VERSION, SetData
-from tests.support.rewrite_brokers import SETTINGS, World
+from tests.support.rewrite_brokers import SETTINGS, Consumer, World
 
 OWNERS = st.lists(st.none() | st.integers(0, 6), min_size=1, max_size=30)
 LIVE = st.sets(st.integers(0, 6), max_size=6)
@@ -88,8 +89,19 @@ def test_a_controller_that_was_replaced_cannot_assign() -> None:
     controller.is_paused = True
     world.add_broker(2)
     controller.is_paused = False
-    world.settle()
+    world.run(1_000)
     assert controller.noted("controller resigned")
     assert set(before) == {1}
     assert set(owners_of(world)) == {1, 2}, "it has been elected again"
     assert len(controller.noted("controller elected")) == 2
+
+
+def test_an_assignment_that_cannot_be_read_is_reported_now_and_then() -> None:
+    world = World(1)
+    world.zookeeper.write(SetData(SHARDS, b"nonsense", ANY_VERSION))
+    world.add_broker(2)
+    world.run(5_000)
+    failures = [broker.noted("shards not assigned") for broker in world.brokers.values()]
+    assert 1 <= sum(map(len, failures)) <= 20
+    assert all(broker.machine.shards.own == {} for broker in world.brokers.values())
+    assert Consumer(world, world.brokers[1]).find().error_code == RewriteError.COORDINATOR_NOT_AVAILABLE
