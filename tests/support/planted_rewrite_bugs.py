@@ -48,7 +48,7 @@ def does_not_wait_for_all_members(patch: Patch) -> None:
         absent = [member for member in group.members.values() if not member.has_joined]
         if group.state is GroupState.PREPARING and len(absent) < len(group.members):
             for member in absent:
-                member.has_joined = True
+                group.set_joined(member, True)
         correct(self, group)
 
     patch.setattr(Membership, "_try_to_complete", planted)
