@@ -96,7 +96,7 @@ def test_a_controller_that_was_replaced_cannot_assign() -> None:
     assert len(controller.noted("controller elected")) == 2
 
 
-def test_an_assignment_that_cannot_be_read_is_reported_now_and_then() -> None:
+def test_an_unreadable_assignment_is_reported_now_and_then() -> None:
     world = World(1)
     world.zookeeper.write(SetData(SHARDS, b"nonsense", ANY_VERSION))
     world.add_broker(2)

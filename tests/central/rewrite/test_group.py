@@ -39,7 +39,7 @@ def test_a_group_without_members_has_no_new_generation() -> None:
     assert group.record({}).generation == 5
 
 
-def test_topics_sizes_and_joins_are_counted_as_members_come_and_go() -> None:
+def test_topics_sizes_and_joins_are_counted() -> None:
     group = Group("g", 0, strategy="range")
     members = [Member(f"c-{number}", ("orders", f"own-{number}"), 6_000) for number in range(3)]
     for member in members:
