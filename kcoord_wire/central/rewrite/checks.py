@@ -32,19 +32,20 @@ def fault_of(request: Request, settings: CoordinatorSettings) -> tuple[RewriteEr
         return RewriteError.INVALID_REQUEST, "a group id that is not allowed"
     if isinstance(request, m.RewriteJoinGroupRequest):
         return _names(request.topics) or _join(request, settings)
-    if isinstance(request, m.OffsetCommitRequest):
-        return _names(topic.name for topic in request.topics) or _numbers(_committed(request))
-    if isinstance(request, m.OffsetFetchRequest):
-        indexes = (index for topic in request.topics or () for index in topic.partition_indexes)
-        return _names(topic.name for topic in request.topics or ()) or _numbers(indexes)
+    if isinstance(request, m.OffsetCommitRequest | m.OffsetFetchRequest):
+        return _names(topic.name for topic in request.topics or ()) or _numbers(_numbers_of(request))
     return None
 
 
-def _committed(request: m.OffsetCommitRequest) -> Iterator[int]:
-    for topic in request.topics:
-        for partition in topic.partitions:
-            yield partition.partition_index
-            yield partition.committed_offset
+def _numbers_of(request: m.OffsetCommitRequest | m.OffsetFetchRequest) -> Iterator[int]:
+    if isinstance(request, m.OffsetFetchRequest):
+        for wanted in request.topics or ():
+            yield from wanted.partition_indexes
+    else:
+        for topic in request.topics:
+            for partition in topic.partitions:
+                yield partition.partition_index
+                yield partition.committed_offset
 
 
 def _join(request: m.RewriteJoinGroupRequest, settings: CoordinatorSettings) -> tuple[RewriteError, str] | None:

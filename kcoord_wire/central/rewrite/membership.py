@@ -122,22 +122,16 @@ class Membership:
             self._parked[connection] = group
             return
         member = group.members.get(request.consumer_id)
-        if len(group.members) > (member is not None) and request.strategy != group.strategy:
-            why = f"strategy {request.strategy}, the group's is {group.strategy}"
-            self._outbox.refuse(connection, RewriteError.INCONSISTENT_STRATEGY, why)
-            return
         wanted = ConsumerRecord(request.session_timeout_ms, tuple(sorted(set(request.topics))))
         is_same = member is not None and (request.strategy, wanted) == (group.strategy, member.record)
         if member is not None and is_same and group.state is GroupState.STABLE:
             member.connection = connection
             self._answer(group, member)
-            return
-        if group.size + wanted.size(request.consumer_id) > LARGEST_GROUP:
-            why = f"{len(group.members)} members with {group.size} bytes of subscriptions"
-            self._outbox.refuse(connection, RewriteError.GROUP_TOO_LARGE, why)
-            return
-        group.strategy = request.strategy
-        self._park(group, member or self._new_member(group, shard), connection, wanted)
+        elif (misfit := _misfit(group, member, wanted, request.strategy)) is not None:
+            self._outbox.refuse(connection, *misfit)
+        else:
+            group.strategy = request.strategy
+            self._park(group, member or self._new_member(group, shard), connection, wanted)
 
     # ---- a rebalance
 
@@ -281,3 +275,16 @@ class Membership:
         if member.timer is not None:
             member.timer.cancel()
             member.timer = None
+
+
+def _misfit(
+    group: Group, member: Member | None, wanted: ConsumerRecord, strategy: str
+) -> tuple[RewriteError, str] | None:
+    """Return why a subscription does not go with the group's other members; None if it does."""
+    if len(group.members) > (member is not None) and strategy != group.strategy:
+        return RewriteError.INCONSISTENT_STRATEGY, f"strategy {strategy}, the group's is {group.strategy}"
+    others = group.size - (0 if member is None else member.size)
+    if others + wanted.size("" if member is None else member.consumer_id) > LARGEST_GROUP:
+        why = f"{len(group.members)} members with {group.size} bytes of subscriptions"
+        return RewriteError.GROUP_TOO_LARGE, why
+    return None
