@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kcoord_wire.simulation.central.script import random_script
-from kcoord_wire.simulation.script import SimulationFailure, run_script
+from kcoord_wire.simulation.central import script
 from tests.support.planted_central_bugs import offsets_not_committed_before_start
 
 Run = Callable[..., tuple[int, str, str]]
@@ -28,15 +27,25 @@ def test_a_broken_law_is_a_failure(kcoord: Run, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_two_owners_without_epochs_are_printed(kcoord: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def find(seed: int) -> str:
-        try:
-            run_script(random_script(seed, is_fenced=False), shrink=False)
-        except SimulationFailure as failure:
-            return failure.law
-        return ""
+    """A random script has 20 actions or more, and takes long to shrink."""
 
-    seed = next(seed for seed in range(100) if find(seed) == "one owner")
-    status, out, err = kcoord("simulate", "central", "--no-epoch", "--seeds", str(seed), "--jobs", "1")
+    def late_messages(seed: int, *, rebalance_by: str, is_fenced: bool) -> script.CentralScript:
+        consumers = [
+            script.Do(at=0, call="consumer", arguments=(name, "g", None, True, 3_000)) for name in ("c1", "c2")
+        ]
+        late = script.Do(at=6_000, call="delay", arguments=("c2", 1, 12_000, True, True, 1_500))
+        last = script.Do(at=14_000, call="crash", arguments=("nobody",))
+        return script.CentralScript(
+            seed=seed,
+            topics={"t1": 1},
+            brokers=2,
+            rebalance_by=rebalance_by,
+            is_fenced=is_fenced,
+            actions=[*consumers, late, last],
+        )
+
+    monkeypatch.setattr(script, "random_script", late_messages)
+    status, out, err = kcoord("simulate", "central", "--no-epoch", "--seeds", "1", "--jobs", "1")
     assert (status, err) == (0, "")
     assert "1 of 1 runs have two owners of a partition; the shortest script:\none owner: " in out
     assert "is_fenced=False" in out
