@@ -149,7 +149,17 @@ def parked_together(requests: Sequence[GroupRequest]) -> list[list[GroupRequest]
         rounds[-1].append(request)
         if request.answered is not None:
             first = request.answered if first is None else min(first, request.answered)
-    return rounds
+    _move_late(rounds)
+    return [round_ for round_ in rounds if round_]
+
+
+def _move_late(rounds: list[list[GroupRequest]]) -> None:
+    """Move requests that came just before the answers of a round: they are answered with those of the next one."""
+    for round_, following in pairwise(rounds):
+        last = max(request.asked for request in following)
+        late = [request for request in round_ if request.answered is not None and request.answered > last]
+        following[:0] = late
+        round_[:] = [request for request in round_ if request not in late]
 
 
 def address_of(connection: str) -> str:

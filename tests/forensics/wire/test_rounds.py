@@ -22,6 +22,19 @@ def test_requests_answered_together_are_a_round() -> None:
     assert parked_together([]) == []
 
 
+def test_a_request_just_before_the_answers_is_in_the_next_round() -> None:
+    script = CentralScript()
+    first, second = script.consumer("a"), script.consumer("bb")
+    script.park(first)
+    script.park(second)
+    script.assign([(first, [])])
+    script.park(first)
+    script.assign([(second, []), (first, [])])
+    exchanges, topics = script.exchanges()
+    rounds = parked_together(read_traffic(exchanges, read_sightings(topics)).requests)
+    assert [[request.member_id for request in each] for each in rounds] == [["a"], ["bb", "a"]]
+
+
 def test_durations_are_written_in_the_unit_that_fits() -> None:
     assert seconds(40 * NS_PER_MS) == "40 ms"
     assert seconds(4_250 * NS_PER_MS) == "4.2 s"
