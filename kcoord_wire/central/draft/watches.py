@@ -61,7 +61,7 @@ class TopicWatches:
         known = self._context.groups.topics
         added = [topic for topic in topics if topic not in known and is_topic_name(topic)]
         self._topics_added(added)
-        yield from self.handle_partition_change(added)
+        yield from self._again(lambda: self.handle_partition_change(added))  # they are not new the next time
 
     def handle_partition_change(self, topics: Sequence[str]) -> Procedure:
         """TopicPartitionChangeListener.handleChildChange: read, with watches, the partitions of some topics."""

@@ -6,7 +6,7 @@ import pytest
 
 from kcoord_wire.central.draft.events import Partition
 from kcoord_wire.central.draft.topic_count import format_topics, format_wildcard
-from kcoord_wire.zookeeper.model import Create, Delete, SetData
+from kcoord_wire.zookeeper.model import Ask, Create, Delete, Outcome, Read, Replied, SetData
 from tests.support.draft_cluster import DraftCluster
 
 
@@ -99,3 +99,23 @@ def test_a_topic_whose_name_is_none_is_left_alone(cluster: DraftCluster) -> None
     consumer = cluster.consumer("a", topics=format_wildcard(".*"))
     cluster.add_topic("not a topic", 1)
     assert set(consumer.started_with) == {Partition("orders", "1-0")}
+
+
+def test_handle_topic_change_waits_for_a_topic_that_is_refused(cluster: DraftCluster) -> None:
+    broker = cluster.brokers[1]
+    ask, is_refused = broker.link.ask, True
+
+    def refuse(asked: Ask) -> None:
+        if is_refused and asked.request == Read("/brokers/topics/secret/1", watch=True):
+            broker.take(Replied(asked.token, Outcome.NO_AUTH))
+        else:
+            ask(asked)
+
+    broker.link.ask = refuse  # type: ignore[method-assign]  # ZooKeeper in memory has no access control
+    cluster.add_topic("secret", 2)
+    consumer = cluster.consumer("a", topics=format_topics({"secret": 1}))
+    cluster.run(2_000)
+    assert broker.noted("read failed")
+    is_refused = False
+    cluster.run(1_000)
+    assert set(consumer.started_with) == {Partition("secret", "1-0"), Partition("secret", "1-1")}
