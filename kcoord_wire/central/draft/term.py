@@ -44,7 +44,6 @@ class Term:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.groups = context.groups
-        self._empty: set[Group] = set()
         self.pings = PingSchedule(context, self.handle_consumer_failure)
         self.watches = TopicWatches(context, self._topics_added, self._topic_changed)
         self.committer = Committer(context, self._unsure)
@@ -153,18 +152,14 @@ class Term:
         self.rebalancer.removed(member)  # 4
         if group.members:
             self.handlers.request(group)  # 5
-        else:
-            self._empty.add(group)
 
     def _drop_empty_groups(self) -> Procedure:
         """Forget groups without consumers and without anything to do: ids from outside must not fill the memory. What
         is known of such a group is in ZooKeeper."""
         while True:
             yield Sleep(self.context.settings.offset_commit_interval_ms)
-            self._empty = {group for group in self._empty if not group.members}
-            idle = {group for group in self._empty if group.is_idle and not self.committer.is_behind(group)}
-            self._empty -= idle
-            for group in idle:
+            empty = [group for group in self.groups.by_id.values() if not group.members and group.is_idle]
+            for group in [group for group in empty if not self.committer.is_behind(group)]:
                 del self.groups.by_id[group.group_id]
                 self.committer.forget(group)
                 self.context.least_generation = max(self.context.least_generation, group.generation)

@@ -115,3 +115,12 @@ def test_answers_to_requests_of_the_later_passages_are_strange(cluster: DraftClu
     consumer.send(m.StopFetcherResponse(consumer_id="a"))
     cluster.run(0)
     assert not consumer.is_open
+
+
+def test_a_group_that_does_not_come_back_is_forgotten(cluster: DraftCluster) -> None:
+    cluster.consumer("a")
+    cluster.add_topic("orders", 5)
+    cluster.run(70_000)
+    term = cluster.brokers[1].machine.term
+    assert term is not None
+    assert term.groups.by_id == {}
