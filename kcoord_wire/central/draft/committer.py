@@ -59,8 +59,8 @@ class Committer:
         """Commit what has changed, at the interval."""
         while True:
             yield Sleep(self._context.settings.offset_commit_interval_ms)
-            waiting = [group for group in self._changed if group.store.is_loaded]
-            while waiting:
+            waiting = list(self._changed)
+            while waiting := [group for group in waiting if group.store.is_loaded]:
                 batch = _fill(waiting, self._changed)
                 try:
                     yield from self._commit(batch, ())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire.central.draft.events import Partition
-from kcoord_wire.zookeeper.model import Delete, Multi, SetData
+from kcoord_wire.zookeeper.model import Ask, Delete, Multi, SetData
 from tests.support.draft_cluster import Consumer, DraftCluster
 
 
@@ -79,3 +79,21 @@ def test_committer_reads_again_after_a_write_that_failed(cluster: DraftCluster) 
     assert cluster.committed() == {"1-0": 6, "1-1": 6}
     assert len(cluster.brokers[1].noted("write failed")) == 1
     assert cluster.brokers[1].machine.describe().uncommitted == 0
+
+
+def test_committer_leaves_out_a_group_whose_nodes_became_unknown(cluster: DraftCluster) -> None:
+    for group in ("g", "h"):
+        report(cluster.consumer("a", group=group), 5, partitions=200)
+    broker = cluster.brokers[1]
+    term, ask, begin = broker.machine.term, broker.link.ask, len(broker.asks)
+    assert term is not None
+
+    def forget(asked: Ask) -> None:
+        if isinstance(asked.request, Multi) and "/h/offsets" in asked.request.writes[-1].path:
+            term.groups.by_id["g"].store.forget()  # a write of its rebalance has failed meanwhile
+        ask(asked)
+
+    broker.link.ask = forget  # type: ignore[method-assign]  # between two batches
+    cluster.run(3_000)
+    assert set(cluster.committed("h").values()) == {5}
+    assert all("/h/" in commit.writes[-1].path for commit in commits(cluster, begin))
