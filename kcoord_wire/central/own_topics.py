@@ -23,12 +23,11 @@ from typing import Any, Final
 from kcoord_wire.machines import Noted
 from kcoord_wire.zookeeper.layout import ROOTS, topic_path
 from kcoord_wire.zookeeper.model import Create, Node, Outcome, Read, Replied, SessionChanged, SessionState, SetData
-from kcoord_wire.zookeeper.procedures import Procedure, Procedures, RegistryError, Sleep, create_missing
+from kcoord_wire.zookeeper.procedures import RETRY_MS, Procedure, Procedures, RegistryError, Sleep, create_missing
 
 __all__ = ["RECORDS", "OwnTopics", "RecordClock", "parse_record_clock"]
 
 RECORDS: Final = "/brokers/records"
-RETRY_MS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from kcoord_wire.net import parse_address
+
 __all__ = [
     "UsageError",
     "add_command",
     "argument",
+    "parse_endpoint",
     "parse_plot_path",
     "parse_positive",
     "parse_seconds",
@@ -73,6 +76,16 @@ def parse_setting(text: str) -> tuple[str, str]:
     if not equals or not name.strip():
         raise ValueError(f"{text!r} is not of the form NAME=VALUE")
     return name.strip(), value.strip()
+
+
+def parse_endpoint(text: str) -> tuple[str, int]:
+    """Host and port that clients connect to. ValueError: not of the form HOST:PORT, or port 0."""
+    host, port = parse_address(text)
+    if not host:
+        raise ValueError(f"{text!r} is not of the form HOST:PORT")
+    if port == 0:
+        raise ValueError("clients cannot connect to port 0")
+    return host, port
 
 
 def parse_plot_path(text: str) -> Path:

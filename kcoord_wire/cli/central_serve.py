@@ -16,9 +16,9 @@ import socket
 from contextlib import ExitStack
 from typing import Any, Final
 
-from kcoord_wire.cli.arguments import add_command, argument, parse_positive, parse_topics, topics_of
+from kcoord_wire.cli.arguments import add_command, argument, parse_endpoint, parse_positive, parse_topics, topics_of
 from kcoord_wire.cli.process import JsonLines, allow_many_connections, log_to_stderr, until_terminated
-from kcoord_wire.net import parse_address, parse_port
+from kcoord_wire.net import parse_port
 
 __all__ = ["add_parser", "parse_auth"]
 
@@ -65,7 +65,7 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     )
     command.add_argument(
         "--advertise",
-        type=argument(_endpoint),
+        type=argument(parse_endpoint),
         metavar="HOST:PORT",
         help="address in ZooKeeper, for consumers (default: --host and --port)",
     )
@@ -190,13 +190,6 @@ def parse_auth(text: str) -> tuple[str, str]:
     if not colon or not user or not password:
         raise ValueError("not of the form USER:PASSWORD")
     return user, password
-
-
-def _endpoint(text: str) -> tuple[str, int]:
-    host, port = parse_address(text)
-    if not host or not port:
-        raise ValueError(f"{text!r} is not of the form HOST:PORT")
-    return host, port
 
 
 def _rate(text: str) -> float:

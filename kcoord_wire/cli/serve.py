@@ -16,9 +16,17 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kcoord_wire.cli.arguments import add_command, argument, parse_positive, parse_setting, parse_topics, topics_of
+from kcoord_wire.cli.arguments import (
+    add_command,
+    argument,
+    parse_endpoint,
+    parse_positive,
+    parse_setting,
+    parse_topics,
+    topics_of,
+)
 from kcoord_wire.cli.process import JsonLines, allow_many_connections, log_to_stderr, until_terminated
-from kcoord_wire.net import parse_address, parse_port
+from kcoord_wire.net import parse_port
 
 if TYPE_CHECKING:
     import ssl
@@ -102,7 +110,7 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     )
     command.add_argument(
         "--advertise",
-        type=argument(_endpoint),
+        type=argument(parse_endpoint),
         metavar="HOST:PORT",
         help="address in responses (default: --host and --port; the machine's name if the host is 0.0.0.0 or ::)",
     )
@@ -134,15 +142,6 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
         default="text",
         help="form of the log on stderr (default: %(default)s)",
     )
-
-
-def _endpoint(text: str) -> tuple[str, int]:
-    host, port = parse_address(text)
-    if not host:
-        raise ValueError(f"{text!r} is not of the form HOST:PORT")
-    if port == 0:
-        raise ValueError("clients cannot connect to port 0")
-    return host, port
 
 
 def _setting(text: str) -> tuple[str, str]:

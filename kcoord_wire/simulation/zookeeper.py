@@ -27,6 +27,7 @@ from random import Random
 from typing import Final, TypeAlias
 
 from kcoord_wire.simulation.clock import NEVER, VirtualClock
+from kcoord_wire.simulation.processes import Process
 from kcoord_wire.zookeeper.memory import (
     Closed,
     MemoryConnection,
@@ -260,7 +261,7 @@ class _Link:
 
 
 class VirtualRegistry:
-    """A client of ZooKeeper, see `VirtualZooKeeper.client`. Its process says when it is paused, resumed or killed."""
+    """A client of ZooKeeper, see `VirtualZooKeeper.client`. It is paused, resumed and killed with its process."""
 
     def __init__(
         self, zookeeper: VirtualZooKeeper, name: str, deliver: Deliver, random: Random, timeout_ms: int
@@ -294,7 +295,16 @@ class VirtualRegistry:
             self._client.ask(ask)
             self._plan()
 
-    # ---- what its process says
+    # ---- its process
+
+    def follow(self, process: Process) -> None:
+        """Be paused, resumed or killed as the process was."""
+        if not process.is_alive:
+            self.kill()
+        elif process.is_paused:
+            self.pause()
+        else:
+            self.resume()
 
     def pause(self) -> None:
         """Take in nothing and send nothing until `resume`."""

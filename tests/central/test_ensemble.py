@@ -80,7 +80,7 @@ Begin = Callable[[Cluster, Random], Fault]
 
 
 def of_coordinator(
-    begin: Callable[[Broker], None], end: Callable[[Broker], None]
+    begin: Callable[[Broker], object], end: Callable[[Broker], object]
 ) -> Callable[[Cluster, Random], Fault]:
     def fault(cluster: Cluster, choice: Random) -> Fault:
         leader = cluster.until_led()
@@ -124,15 +124,15 @@ def killed_consumer(cluster: Cluster, choice: Random) -> Fault:
 
 def paused_consumer(cluster: Cluster, choice: Random) -> Fault:
     consumer = cluster.consumers[choice.choice(sorted(cluster.consumers))]
-    consumer.signal(signal.SIGSTOP)
-    return Fault(lambda: consumer.signal(signal.SIGCONT))
+    consumer.send(signal.SIGSTOP)
+    return Fault(lambda: consumer.send(signal.SIGCONT))
 
 
 FAULTS: dict[str, Begin] = {
     "coordinator killed": of_coordinator(Broker.kill, Broker.start),
-    "coordinator stopped in order": of_coordinator(Broker.terminate, Broker.start),
+    "coordinator stopped in order": of_coordinator(Broker.end, Broker.start),
     "coordinator paused": of_coordinator(
-        lambda broker: broker.signal(signal.SIGSTOP), lambda broker: broker.signal(signal.SIGCONT)
+        lambda broker: broker.send(signal.SIGSTOP), lambda broker: broker.send(signal.SIGCONT)
     ),
     "coordinator's connections to ZooKeeper reset": of_coordinator(
         lambda broker: broker.each_proxy(TcpProxy.cut), lambda broker: broker.each_proxy(TcpProxy.heal)
@@ -182,10 +182,10 @@ def test_a_coordinator_paused_too_long_resigns_when_it_resumes(cluster: Cluster)
 @pytest.mark.slow
 def test_a_consumer_paused_too_long_owns_nothing_when_it_resumes(cluster: Cluster) -> None:
     consumer = min(cluster.consumers.values(), key=lambda consumer: consumer.name)
-    consumer.signal(signal.SIGSTOP)
+    consumer.send(signal.SIGSTOP)
     paused_at = monotonic_ms()
     cluster.until_fetched(paused_at)
-    consumer.signal(signal.SIGCONT)
+    consumer.send(signal.SIGCONT)
     resumed_at = monotonic_ms()
 
     def its_fetches() -> list[Fetch]:
@@ -201,7 +201,7 @@ def test_added_partitions_and_topics_are_owned(cluster: Cluster) -> None:
     cluster.add_broker(4, "orders:1")
     cluster.until(lambda: "orders/4-0" in cluster.partitions, "a partition at another broker")
     cluster.until_fetched(monotonic_ms())
-    cluster.brokers[4].terminate()
+    cluster.brokers[4].end()
     cluster.add_broker(4, "orders:3,refunds:1")
     cluster.until(lambda: {"orders/4-2", "refunds/4-0"} <= cluster.partitions, "more partitions, and a topic")
     cluster.until_fetched(monotonic_ms())

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from kcoord_wire.cli.main import main
+
+
+@pytest.fixture(autouse=True)
+def log_handlers() -> Iterator[None]:
+    """Remove the handlers that the command has added in this process."""
+    log = logging.getLogger("kcoord_wire")
+    before, level = list(log.handlers), log.level
+    yield
+    log.handlers[:] = before
+    log.setLevel(level)
 
 
 @pytest.fixture

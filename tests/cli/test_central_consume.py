@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import shlex
 import signal
@@ -26,29 +25,15 @@ def broker() -> Iterator[CentralBroker]:
         yield started
 
 
-@pytest.fixture(autouse=True)
-def log_handlers() -> Iterator[None]:
-    """Remove the handlers that the command has added in this process."""
-    log = logging.getLogger("kcoord_wire")
-    before, level = list(log.handlers), log.level
-    yield
-    log.handlers[:] = before
-    log.setLevel(level)
-
-
 def consume(broker: CentralBroker, *options: str) -> Process:
     topics = () if any(option.endswith("list") for option in options) else ("--topics", "orders")
     common = ("--bootstrap", broker.address, "--group", "g", "--session-timeout-ms", "3000")
     return Process("central", "consume", *common, *topics, *options)
 
 
-def wait_for_end(process: Process) -> int:
-    return process._process.wait(60)
-
-
 def test_records_are_lines_with_their_offsets(broker: CentralBroker) -> None:
     with consume(broker, "--max-records", "20") as first:
-        assert wait_for_end(first) == 0
+        assert first.wait() == 0
         lines = first.out.splitlines()
         assert lines[0] == "# assigned: orders/1-0 orders/1-1 orders/1-2 orders/1-3"
         assert lines[-1] == "# assigned: none"
@@ -62,7 +47,7 @@ def test_the_next_consumer_begins_where_the_last_ended(broker: CentralBroker) ->
     seen: dict[str, int] = {}
     for _ in range(2):
         with consume(broker, "--format", "json", "--max-records", "30") as process:
-            assert wait_for_end(process) == 0
+            assert process.wait() == 0
             for line in map(json.loads, process.out.splitlines()):
                 if line["type"] == "record":
                     assert line["offset"] == seen.get(line["partition"], 0)
@@ -73,13 +58,13 @@ def test_the_next_consumer_begins_where_the_last_ended(broker: CentralBroker) ->
 def test_without_auto_commit_it_begins_at_the_start_again(broker: CentralBroker) -> None:
     for epochs in ([], ["--no-epoch"]):
         with consume(broker, "--no-auto-commit", "--max-records", "1", *epochs) as process:
-            assert wait_for_end(process) == 0
+            assert process.wait() == 0
             assert process.out.splitlines()[1] == "orders 1-0 0 orders-1-0@0"
 
 
 def test_from_largest_leaves_out_what_was_there(broker: CentralBroker) -> None:
     with consume(broker, "--from", "largest", "--max-records", "1") as process:
-        assert wait_for_end(process) == 0
+        assert process.wait() == 0
         assert int(process.out.splitlines()[1].split()[2]) > 0
 
 

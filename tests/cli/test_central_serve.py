@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 import shlex
 import signal
@@ -28,16 +27,6 @@ from tests.support.zookeeper import chroot_of_its_own
 def stack() -> Iterator[ExitStack]:
     with ExitStack() as stack:
         yield stack
-
-
-@pytest.fixture(autouse=True)
-def log_handlers() -> Iterator[None]:
-    """Remove the handlers that the command has added in this process."""
-    log = logging.getLogger("kcoord_wire")
-    before, level = list(log.handlers), log.level
-    yield
-    log.handlers[:] = before
-    log.setLevel(level)
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])

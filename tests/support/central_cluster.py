@@ -6,9 +6,6 @@ Every broker reaches each ZooKeeper node through a proxy of its own, so it can b
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
 import threading
 import time
 from bisect import bisect_left
@@ -25,6 +22,7 @@ from kcoord_wire.central.server import monotonic_ms
 from kcoord_wire.zookeeper.ensemble import Ensemble, free_ports
 from kcoord_wire.zookeeper.layout import BROKER_TOPICS, CONSUMERS, COORDINATOR
 from kcoord_wire.zookeeper.leadership import LeaderRecord, parse_leader
+from tests.support.central_processes import Program
 from tests.support.tcp_proxy import TcpProxy
 
 SECONDS = 90.0
@@ -45,49 +43,6 @@ class Fetch(NamedTuple):
     fence: tuple[int, int]
 
 
-class Program:
-    """A process of the cluster."""
-
-    def __init__(self, command: list[str], log: Path) -> None:
-        self._command = command
-        self._log = log
-        self._process: subprocess.Popen[bytes] | None = None
-        self._should_run = False
-
-    def start(self) -> None:
-        self._should_run = True
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", *self._command], stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
-
-    @property
-    def log(self) -> str:
-        return self._log.read_text("utf-8", "replace")
-
-    @property
-    def has_died(self) -> bool:
-        """Whether it has ended, and nobody has wanted that."""
-        return self._should_run and self._process is not None and self._process.poll() is not None
-
-    def signal(self, number: int) -> None:
-        assert self._process is not None
-        self._process.send_signal(number)
-
-    def kill(self) -> None:
-        self._should_run = False
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-    def terminate(self) -> None:
-        """End it in order."""
-        self._should_run = False
-        self.signal(signal.SIGTERM)
-        assert self._process is not None
-        self._process.wait(SECONDS)
-
-
 class Broker(Program):
     """A broker with one socket; it can be started again under its id and port."""
 
@@ -99,7 +54,8 @@ class Broker(Program):
         command = ["kcoord_wire", "central", "serve", "--zookeeper", ",".join(proxy.address for proxy in self.proxies)]
         command += ["--broker-id", str(number), "--port", str(self.port), "--topics", topics, "--rate", str(RATE)]
         command += ["--session-timeout-ms", str(SESSION_MS), "--rebalance-backoff-ms", "500"]
-        super().__init__([*command, "--offset-commit-interval-ms", "300"], folder / f"broker-{number}.log")
+        command += ["--offset-commit-interval-ms", "300"]
+        super().__init__(command, folder / f"broker-{number}.out", folder / f"broker-{number}.log")
 
     def each_proxy(self, do: Callable[[TcpProxy], None]) -> None:
         """Cut its connections to ZooKeeper, or heal them."""
@@ -116,7 +72,8 @@ class Consumer(Program):
         self._file: IO[str] | None = None
         self._rest = ""
         settings = [str(self.path), GROUP, name, topics, str(SESSION_MS)]
-        super().__init__(["tests.support.central_consumer", *settings, *brokers], folder / f"{name}.log")
+        command = ["tests.support.central_consumer", *settings, *brokers]
+        super().__init__(command, folder / f"{name}.out", folder / f"{name}.log")
 
     def read(self) -> Iterator[dict[str, Any]]:
         """Return the lines that are new."""
@@ -304,7 +261,7 @@ class Cluster:
         return found
 
     def report(self) -> str:
-        logs = "".join(f"--- {program._log.name}\n{program.log[-3_000:]}" for program in self._programs)
+        logs = "".join(f"--- {program.log_path.name}\n{program.log[-3_000:]}" for program in self._programs)
         return f"leader {self.leader}, last fetches {self.fetches[-8:]}\n{logs}"
 
     # ---- the laws

@@ -8,13 +8,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["BrokerProcess", "Process"]
+__all__ = ["BrokerProcess", "Process", "Program"]
 
-SECONDS = 60.0
+SECONDS = 90.0
 
 
 def heed_interrupts() -> None:
@@ -22,29 +23,45 @@ def heed_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-class Process:
-    """A `kcoord` command; its stdout and stderr go to files, so that it is never held up.
+class Program:
+    """A module that runs as a process; it can be started again when it has ended.
 
-    :param arguments: after ``kcoord``
-    :ivar pid: of the process
+    :param command: the module and its arguments
+    :param out: file for its stdout; what it prints is added
+    :param log: likewise, for its stderr
     """
 
-    def __init__(self, *arguments: str) -> None:
-        self._folder = tempfile.TemporaryDirectory()
-        self._out, self._log = (Path(self._folder.name) / name for name in ("out", "log"))
-        command = [sys.executable, "-m", "kcoord_wire", *arguments]
-        with self._out.open("wb") as out, self._log.open("wb") as log:
+    def __init__(self, command: Sequence[str], out: Path, log: Path) -> None:
+        self.log_path = log
+        self._command = [sys.executable, "-m", *command]
+        self._out = out
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_wanted = False
+
+    def start(self) -> None:
+        self._is_wanted = True
+        with self._out.open("ab") as out, self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=log, preexec_fn=heed_interrupts
+                self._command, stdin=subprocess.DEVNULL, stdout=out, stderr=log, preexec_fn=heed_interrupts
             )
-        self.pid = self._process.pid
 
-    def __enter__(self) -> Self:
-        return self
+    @property
+    def _started(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "it was never started"
+        return self._process
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.kill()
-        self._folder.cleanup()
+    @property
+    def pid(self) -> int:
+        return self._started.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def has_died(self) -> bool:
+        """Whether it has ended without `end` or `kill`."""
+        return self._is_wanted and not self.is_running
 
     @property
     def out(self) -> str:
@@ -54,11 +71,48 @@ class Process:
     @property
     def log(self) -> str:
         """What it has printed on stderr."""
-        return self._log.read_text(errors="replace")
+        return self.log_path.read_text(errors="replace")
 
-    @property
-    def is_running(self) -> bool:
-        return self._process.poll() is None
+    def send(self, number: int) -> None:
+        """Send it a signal."""
+        self._started.send_signal(number)
+
+    def wait(self) -> int:
+        """Wait until it has ended, and return its status."""
+        return self._started.wait(SECONDS)
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Send it a signal, wait until it has ended, and return its status."""
+        self._is_wanted = False
+        self.send(number)
+        return self.wait()
+
+    def kill(self) -> None:
+        """End it at once; a second call does nothing."""
+        self._is_wanted = False
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+class Process(Program):
+    """A `kcoord` command that runs while it is entered; its stdout and stderr go to files, so that it is never held up.
+
+    :param arguments: after ``kcoord``
+    """
+
+    def __init__(self, *arguments: str) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        out, log = (Path(self._folder.name) / name for name in ("out", "log"))
+        super().__init__(["kcoord_wire", *arguments], out, log)
+        self.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.kill()
+        self._folder.cleanup()
 
     def wait_for(self, pattern: str, seconds: float = SECONDS) -> re.Match[str]:
         """Wait until its output, stdout or stderr, has what the pattern finds.
@@ -74,20 +128,6 @@ class Process:
             if not is_running or time.monotonic() > until:
                 raise TimeoutError(f"no {pattern!r} in {self.out!r} and {self.log!r}")
             time.sleep(0.02)
-
-    def send(self, number: int) -> None:
-        """Send it a signal."""
-        self._process.send_signal(number)
-
-    def end(self, number: int = signal.SIGTERM) -> int:
-        """Send it a signal, wait until it has ended, and return its status."""
-        self.send(number)
-        return self._process.wait(SECONDS)
-
-    def kill(self) -> None:
-        """End it at once; a second call does nothing."""
-        self._process.kill()
-        self._process.wait()
 
 
 class BrokerProcess(Process):

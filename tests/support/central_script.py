@@ -13,13 +13,12 @@ import pyarrow as pa
 import kcoord_wire as kw
 from kcoord_wire.central.draft.events import CentralError
 from kcoord_wire.forensics.analysis import Analysis, analyze_frames
-from kcoord_wire.forensics.exchanges.matcher import Matcher
 from kcoord_wire.forensics.model import NS_PER_MS, Frame
 from kcoord_wire.messages import central_register_consumer, central_start_fetcher
 from kcoord_wire.messages.central_ping import PingRequestFence, PingResponseOffset
 from kcoord_wire.messages.central_stop_fetcher import StopFetcherRequestFence, StopFetcherResponseOffset
 from tests.support.packets import Line
-from tests.support.wire_samples import batch
+from tests.support.wire_samples import batch, exchange_tables
 
 __all__ = ["CentralScript", "ScriptedConsumer"]
 
@@ -178,10 +177,7 @@ class CentralScript:
 
     def exchanges(self) -> tuple[pa.Table, pa.Table]:
         """The tables of `Exchange` and `TopicSighting`."""
-        matcher = Matcher()
-        made = [matcher.feed(batch(self.frames)), matcher.finish()]
-        exchanges, topics = (pa.Table.from_batches([each[side] for each in made]) for side in (0, 1))
-        return exchanges, topics
+        return exchange_tables(self.frames)
 
     def capture(self) -> io.BytesIO:
         """The frames as a capture file."""

@@ -10,14 +10,13 @@ import pyarrow as pa
 
 import kcoord_wire as kw
 from kcoord_wire.forensics.analysis import Analysis, analyze_frames
-from kcoord_wire.forensics.exchanges.matcher import Matcher
 from kcoord_wire.forensics.model import NS_PER_MS, Frame
 from kcoord_wire.messages.rewrite_join_group import (
     RewriteJoinGroupRequest,
     RewriteJoinGroupResponse,
     RewriteJoinGroupResponseAssignedTopic,
 )
-from tests.support.wire_samples import batch
+from tests.support.wire_samples import batch, exchange_tables
 
 __all__ = ["RewriteScript", "ScriptedMember"]
 
@@ -106,10 +105,7 @@ class RewriteScript:
 
     def exchanges(self) -> tuple[pa.Table, pa.Table]:
         """The tables of `Exchange` and `TopicSighting`."""
-        matcher = Matcher()
-        made = [matcher.feed(batch(self.frames)), matcher.finish()]
-        exchanges, topics = (pa.Table.from_batches([each[side] for each in made]) for side in (0, 1))
-        return exchanges, topics
+        return exchange_tables(self.frames)
 
     def _say(self, member: ScriptedMember, direction: str, body: bytes = b"") -> None:
         self.now_ms += 1

@@ -131,10 +131,5 @@ class BrokerProcess(Process):
         """Nothing is checked here: the laws look at messages, fetches and writes."""
 
     def changed(self) -> None:
-        """It was paused, resumed or killed."""
-        if not self.is_alive:
-            self.registry.kill()
-        elif self.is_paused:
-            self.registry.pause()
-        else:
-            self.registry.resume()
+        """It was paused, resumed or killed, and its client of ZooKeeper with it."""
+        self.registry.follow(self)
