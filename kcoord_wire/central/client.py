@@ -8,9 +8,9 @@ Laws:
 
 * A record is processed, and its position moves, when the application asks for the next one (`run`: when its function
   has returned). A record that is in hand when the fetchers stop is delivered again to the partition's next owner.
-* The coordinator is answered whatever the application does, as long as the event loop runs: blocking code belongs into
+* The coordinator is answered whatever the application does, as long as the event loop runs: blocking code belongs in
   the function that `run` calls in a thread. Between two records the loop is served at least every `YIELD_SECONDS`.
-* What a coordinator sends that is no message closes that connection, with a log line; the machine finds the next one.
+* Bytes of a coordinator that do not decode close that connection, with a log line; the machine finds the next one.
   A connection holds at most a frame of `LARGEST_FRAME` bytes.
 * After ``async with`` no task, timer or connection is left. It ends in the draft's order (section 11,
   handlePingRequest, step 1), or without it when the coordinator has not let it go for two session timeouts.
@@ -341,7 +341,7 @@ class CentralConsumer:
             self._deliver(events.Received(connection.number, message))
 
     def refuse(self, connection: Connection, error: object) -> None:
-        """Close a connection whose peer has sent what is no message."""
+        """Close a connection whose peer has sent bytes that do not decode."""
         link = self._links.get(connection.number)
         facts = {"peer": link.address if link is not None else connection.host, "reason": error}
         self._note(events.Noted(logging.ERROR, "connection closed", facts))

@@ -4,8 +4,9 @@ Laws:
 
 * One connection to each broker that has an assigned partition, with one request in flight: what a broker can make this
   process hold is an answer for each partition, within the bounds of `Inbox`.
-* A broker that fails, is not known, or answers with what is no answer costs a pause and a log line; the partitions of
-  other brokers go on. Its address is asked for again, because it may have come back at another one.
+* A broker that fails, has no known address, or sends a response that does not decode is tried again after a pause, with
+  a log line; the partitions of other brokers go on. Its address is read again, because a broker may return at another
+  one.
 * Each fetch carries the fence of its assignment, if there is one. ``STALE_EPOCH`` and ``OFFSET_OUT_OF_RANGE`` end the
   partition's fetcher; the machine decides what follows.
 

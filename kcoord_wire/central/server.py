@@ -2,16 +2,16 @@
 
 The server cuts and decodes what peers send (`connection`, and a `Dialect`: that of the draft is in `wire`, that of the
 rewrite in `rewrite_wire`), passes it to the coordinator's machine, and executes the effects: messages, closed
-connections, requests to ZooKeeper, log lines. Fetches go past the machine.
+connections, requests to ZooKeeper, log lines. Fetches do not pass through the machine.
 
 Laws:
 
 * A machine sees the events of one connection in their order, and after its own `Close` none. `now` is monotonic.
 * One timer runs at most, at the earliest deadline of any machine.
-* An answer that was not asked for, bytes that are no message, a peer that exceeds its `Limits`: that connection is
-  closed with a log line that says why, no other is disturbed, and a peer cannot fill the log (`LogLimiter`).
-* An error of a machine costs the peer whose message caused it its connection. One that no peer caused ends the server:
-  a coordinator that is out of order must not keep its node in ZooKeeper.
+* An unsolicited answer, bytes that do not decode, a peer that exceeds its `Limits`: that connection is closed, with the
+  reason in the log, and no other is affected. A peer cannot fill the log (`LogLimiter`).
+* An error of a machine closes the connection of the peer whose message caused it. One that no peer caused ends the
+  server: a coordinator with a fault must not keep its node in ZooKeeper.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class GroupStatus:
 class ClusterStatus:
     """A cluster.
 
-    :ivar leader: who is elected; None for nobody
+    :ivar leader: the elected broker; None if there is none
     :ivar brokers: those that are registered, by id
     :ivar topics: number of partitions at each broker, by topic
     :ivar groups: by name

@@ -5,7 +5,7 @@ changes nothing.
 
 Laws:
 
-* Record n of a partition is the text ``TOPIC-BROKER-NUMBER@n``, whoever asks and whenever.
+* Record n of a partition is the text ``TOPIC-BROKER-NUMBER@n``, for every request at any time.
 * The end of a partition grows with time and never goes back, also if the clock does.
 * A fetch with a fence is refused, ``STALE_EPOCH``, once a fetch with a higher one (epoch, then generation) has come for
   the same group and partition, or with an equal one of another consumer. Fetches without a fence are always served, as

@@ -3,7 +3,7 @@
 Laws:
 
 * While the session is connected, the own ephemeral registration is made again whenever it is missing: after a new
-  session, and when someone has deleted it.
+  session, and when another client has deleted it.
 * A registration of a former session with the same address is our own, and is replaced (KAFKA-7165); with another
   address it belongs to a broker with the same id, which keeps it until it ends.
 * `known` is what ZooKeeper had when it was last read; it is kept while there is no connection.

@@ -169,7 +169,7 @@ class _Tree:
         self._before.clear()
 
     def commit(self) -> list[Fired]:
-        """Keep what was written; return the watches that it fires, if somebody has set them."""
+        """Keep what was written; return the watches that it may fire, set or not."""
         fired = []
         for path, before in self._before:
             fired.append(Fired(path))

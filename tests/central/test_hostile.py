@@ -1,4 +1,4 @@
-"""Hostile and broken consumers on real sockets: a clear log line and error, and nobody else is disturbed.
+"""Hostile and broken consumers on real sockets: a clear log line and error, and no other consumer is affected.
 
 A healthy consumer answers in its own thread during each attack. Afterwards it still has its connection and its
 partitions, and was pinged in time.
@@ -117,7 +117,7 @@ class Siege:
         return sum(reason in record.getMessage() for record in self._log.records)
 
     def lift(self) -> None:
-        """The attack is over: nobody was disturbed, and newcomers are served."""
+        """The attack is over: the healthy consumer was not affected, and new ones are served."""
         try:
             newcomer = Consumer(self.broker.port, "afterwards", "a")
             until(lambda: newcomer.owned is not None)

@@ -169,7 +169,7 @@ def test_an_election_whose_answer_is_lost_is_held_again(real_driver: RealDriver)
     real_driver.cut(candidate.client)
     real_driver.heal(candidate.client)
     run(real_driver, leads(candidate), candidate)
-    assert [epoch for epoch, _, _ in candidate.terms] == [2], "epoch 1 landed, and nobody acted in it"
+    assert [epoch for epoch, _, _ in candidate.terms] == [2], "epoch 1 landed, and no leader acted in it"
     node = other.ask(Read(COORDINATOR)).value
     assert (node.ephemeral_owner, parse_leader(node.data).epoch) == (candidate.client.connected.session_id, 2)
 

@@ -3,7 +3,8 @@
 Laws:
 
 * Only the coordinator of the present epoch writes them, guarded, and ZooKeeper executes its requests in their order. So
-  what was read once stays true, and writes are planned without reading: whoever plans also sends, or calls `forget`.
+  what was read once stays true, and writes are planned without reading: a caller sends what it has planned, or calls
+  `forget`.
 * After any error the content is unknown (`is_loaded` is False) and is read again by `load`.
 * The owners are written together with the end of the mark `GroupRecord.is_starting`: the last of the writes that
   `plan_owners` returns removes it.

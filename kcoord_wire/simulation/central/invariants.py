@@ -154,7 +154,7 @@ class Invariants:
             raise ViolationError("one coordinator", text)
 
     def taken_away(self) -> None:
-        """Someone else has ended the coordinator's session, or deleted its node: it may not know for its lease."""
+        """Another client has ended the coordinator's session, or deleted its node: it may not know for its lease."""
         self._taken_at = self._clock.time_ms
 
     def _check_generation(self, term: _Term, group: str, message: Any) -> None:

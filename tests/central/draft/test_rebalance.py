@@ -223,7 +223,7 @@ def test_rebalance_ends_with_the_lease(cluster: DraftCluster) -> None:
 
 
 def test_rebalance_reads_again_after_a_write_that_failed(cluster: DraftCluster) -> None:
-    """Somebody has changed the owners by hand."""
+    """Another client has changed the owners."""
     cluster.consumer("a")
     for name in ("1-2", "1-3"):
         cluster.zookeeper.write(Delete(f"{OWNERS}/{name}"))
