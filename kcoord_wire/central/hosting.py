@@ -190,7 +190,7 @@ class HostedBroker(ABC, Generic[SettingsT]):
     async def _wait_for_id(self) -> None:
         """Wait until the id is free, or registered with the own address.
 
-        Two brokers with one id would depose each other as the coordinator. The registration of a process that has ended
+        Only one of two brokers with one id can act (`Leadership.bar`). The registration of a process that has ended
         lasts for its session timeout.
         """
         reader = StatusReader()

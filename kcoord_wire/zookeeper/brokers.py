@@ -50,6 +50,7 @@ class Brokers:
     :param tokens: for `Procedures`
     :param failed: called with a text when a request failed that should not
     :ivar known: by broker id, in the order of the ids
+    :ivar is_taken: another broker is registered with the own id
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Brokers:
     ) -> None:
         self.own = own
         self.known: dict[int, BrokerAddress] = {}
+        self.is_taken = False
         self._path = broker_path(own.broker_id)
         self._record = broker_record(own.host, own.port)
         self._session_id = 0
@@ -106,8 +108,10 @@ class Brokers:
         while True:
             node: Node | None = yield Read(self._path)
             if node is not None and node.ephemeral_owner == self._session_id:
+                self.is_taken = False
                 return
-            if node is not None and node.data != self._record:
+            self.is_taken = node is not None and node.data != self._record
+            if node is not None and self.is_taken:
                 self._failed(f"another broker has the id {self.own.broker_id}: {node.data!r}")
                 yield Sleep(RETRY_MS)
                 continue

@@ -19,6 +19,8 @@ Laws:
   its ensemble cannot extend a lease by answers of its own.
 * SUSPENDED ends the term at once: kazoo notices the end of a session only after it has reconnected.
 * `elected` and `resigned` are called in turns.
+* A candidate that is barred (`bar`) is not elected: of two processes with one broker id, which would replace each
+  other's nodes for ever, only the registered one stands.
 
 Source: "the 0.8 consumer-coordinator draft", sections 5 and 10; Curator's Tech Notes 10 and 12; CURATOR-460.
 """
@@ -124,6 +126,7 @@ class Leadership:
         self._lease_ms = 0
         self._now = 0
         self._is_connected = False
+        self._is_barred = False
         self._leader_changed = Gate()
         self._procedures = Procedures(emit, tokens)
         self._elected, self._resigned, self._failed = elected, resigned, failed
@@ -156,6 +159,12 @@ class Leadership:
         self._end_term(reason)
         self._procedures.cancel_all()
         self._start()
+
+    def bar(self, is_barred: bool) -> None:
+        """Let the candidate stand, or not because another process has its broker id; not to be called by `elected`."""
+        self._is_barred = is_barred
+        if is_barred and self.epoch is not None:
+            self.resign("another broker has the id")
 
     # ---- the session
 
@@ -208,10 +217,12 @@ class Leadership:
             self.leader = record = None if leader is None else parse_leader(leader.data)
             if node is None:
                 return
-            if record is None or record.broker_id == self.broker_id:
-                yield from self._take_office(node, leader)
-            else:
+            if record is not None and record.broker_id != self.broker_id:
                 yield Opened(changed)
+            elif self._is_barred:
+                yield Sleep(RETRY_MS)
+            else:
+                yield from self._take_office(node, leader)
 
     def _take_office(self, node: Node, own: Node | None) -> Procedure:
         """Replace the leader's node, which is missing or our own, and count the epoch up."""

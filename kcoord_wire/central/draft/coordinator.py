@@ -122,6 +122,7 @@ class DraftCoordinator:
         former = self.term
         self.leadership.handle(event, now)
         self.brokers.handle(event, now)
+        self.leadership.bar(self.brokers.is_taken)
         if former is not self.term and former is not None and former.has_connection(event):
             pass  # the end of the term has closed it
         elif isinstance(event, Received):

@@ -100,6 +100,10 @@ class Controller:
             reason, self._broken = self._broken, ""
             self._leadership.resign(reason)
 
+    def bar(self, is_barred: bool) -> None:
+        """See `Leadership.bar`."""
+        self._leadership.bar(is_barred)
+
     def _elected(self, epoch: int) -> None:
         self._outbox.note("controller elected", epoch=epoch)
         self._procedures.start(self._lead(), self._now)

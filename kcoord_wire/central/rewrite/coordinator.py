@@ -88,6 +88,8 @@ class RewriteCoordinator:
             outbox.connections[event.connection] = event.message
         self._presence.handle(event, now)
         self.brokers.handle(event, now)
+        self._presence.bar(self.brokers.is_taken)
+        self._controller.bar(self.brokers.is_taken)
         self._controller.handle(event, now)
         if isinstance(event, Received):
             if event.connection in outbox.connections:  # else the end of the term has closed it

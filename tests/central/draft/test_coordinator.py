@@ -11,7 +11,7 @@ from kcoord_wire.central.draft.coordinator import DraftCoordinator
 from kcoord_wire.central.draft.events import BrokerAddress, CentralError, Close, Received, Send
 from kcoord_wire.zookeeper.layout import COORDINATOR, COORDINATOR_EPOCH
 from kcoord_wire.zookeeper.model import Delete, Fired, SessionChanged, SessionState, SetData
-from tests.support.draft_cluster import Consumer, DraftCluster
+from tests.support.draft_cluster import Consumer, DraftBroker, DraftCluster
 
 
 def metadata(cluster: DraftCluster, broker_id: int) -> m.ClusterMetadataResponse:
@@ -183,3 +183,22 @@ def test_events_of_no_interest_change_nothing() -> None:
     assert machine.handle(Fired("/elsewhere"), 0) == []
     assert machine.deadline is None
     assert machine.handle(Received(5, m.StartFetcherResponse()), 0)[-1] == Close(5)
+
+
+def test_two_brokers_with_one_id_do_not_depose_each_other() -> None:
+    cluster = DraftCluster()
+    first = cluster.brokers[1]
+    second = cluster.brokers[2] = DraftBroker(cluster, 1, cluster.settings)
+    second.machine = DraftCoordinator(BrokerAddress(1, "elsewhere", 9_092), cluster.settings)
+    cluster.run(5_000)
+    epoch = first.machine.leadership.epoch
+    cluster.run(20_000)
+    assert (first.machine.leadership.epoch, second.machine.leadership.epoch) == (epoch, None)
+    first.is_paused = True
+    cluster.run(10_000)
+    assert second.machine.term is not None
+    first.is_paused = False
+    cluster.run(5_000)
+    epoch = second.machine.leadership.epoch
+    cluster.run(20_000)
+    assert (first.machine.leadership.epoch, second.machine.leadership.epoch) == (None, epoch)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from kcoord_wire import messages as m
+from kcoord_wire.central.rewrite.coordinator import RewriteCoordinator
 from kcoord_wire.central.rewrite.events import RewriteError
 from kcoord_wire.central.rewrite.layout import SHARDS
-from kcoord_wire.machines import Received
+from kcoord_wire.machines import BrokerAddress, Received
 from kcoord_wire.zookeeper.model import ANY_VERSION, Ask, SetData
 from tests.support.rewrite_brokers import (
     GROUP,
     ORDERS,
     SESSION_MS,
     SHARD,
+    Broker,
     Consumer,
     World,
     stable_group,
@@ -75,3 +77,16 @@ def test_a_paused_broker_resigns_before_it_acts() -> None:
     assert member.take() is None
     assert member.is_closed
     assert broker.noted("broker resigned")[-1]["reason"] == "lease expired"
+
+
+def test_two_brokers_with_one_id_do_not_depose_each_other() -> None:
+    world = World(1, topics=ORDERS)
+    first = world.brokers[1]
+    second = world.brokers[2] = Broker(world, 1)
+    second.machine = RewriteCoordinator(BrokerAddress(1, "elsewhere", 9_092))
+    world.run(5_000)
+    terms = {number: shard.epoch for number, shard in first.machine.shards.own.items()}
+    world.run(20_000)
+    assert terms == {number: shard.epoch for number, shard in first.machine.shards.own.items()}
+    assert len(terms) == 4
+    assert second.machine.shards.own == {}
