@@ -32,7 +32,7 @@ BURST_SECONDS: Final = 0.005  # likewise, where they cost much
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What peers may cost a broker, in bytes and milliseconds.
+    """The limits of a broker's peers, in bytes and milliseconds.
 
     :ivar max_connections: more are closed as they come
     :ivar max_connections_per_host: likewise, of one address
@@ -80,7 +80,7 @@ class Dialect(Protocol):
     def read(self, connection: Connection, body: bytes, /) -> Any:
         """Return the message of a frame without its size.
 
-        :raises DecodeError: it is none, or the peer may not send it now
+        :raises DecodeError: it does not decode, or the peer may not send it now
         """
 
     def frame(self, connection: Connection, message: Any, /) -> bytes:

@@ -61,7 +61,7 @@ class HostedBroker(ABC, Generic[SettingsT]):
     :param settings: of the coordinator; its defaults if not given
     :param session_timeout_ms: of the session with ZooKeeper
     :param auth: user and password, for digest ACLs on the nodes
-    :param limits: what peers may cost
+    :param limits: of peers
     :param connect_seconds: that ZooKeeper may take to answer at the start, and then for the broker's registration,
         beyond the session timeout that the former registration of the same broker may last
     :ivar host: as given

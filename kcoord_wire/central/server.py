@@ -194,7 +194,7 @@ class Server:
         self._run(self._machine, Received(connection.number, message), connection)
 
     def refuse(self, connection: Connection, error: object) -> None:
-        """Close a connection for a fault of its peer; the machine hears that it has ended."""
+        """Close a connection for a fault of its peer; the machine gets `Disconnected`."""
         self._drop(connection, str(error))
 
     # ---- the machines
@@ -274,7 +274,7 @@ class Server:
         return Connection(self, self._last_number)
 
     def _end(self, connection: Connection) -> None:
-        """Close a connection for the machine: it hears no more of it."""
+        """Close a connection for the machine, which gets no more events of it."""
         if self.connections.pop(connection.number, None) is not None:
             self._closing.add(connection)
             connection.close()

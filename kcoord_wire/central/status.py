@@ -193,7 +193,7 @@ async def ask_coordinator(host: str, port: int) -> m.CentralStatusResponse:
 
     :raises OSError: it cannot be reached
     :raises EOFError: it has closed the connection
-    :raises DecodeError: its answer is none
+    :raises DecodeError: its answer does not decode
     """
     reader, writer = await asyncio.open_connection(host, port)
     try:

@@ -1,4 +1,4 @@
-"""A broker's topics: generated records, and the fences of those who fetch them.
+"""A broker's topics: generated records, and the fences of the consumers that fetch them.
 
 Every broker generates its own partitions from two numbers, a rate and an instant, so none keeps data and a restart
 changes nothing.

@@ -107,7 +107,7 @@ def _addresses(text: str) -> list[tuple[str, int]]:
 def _run(args: argparse.Namespace) -> None:
     """Consume until a signal comes, or the records are enough.
 
-    :raises UsageError: the topics are none
+    :raises UsageError: these are not topics
     :raises ValueError: the group or the consumer id is too long
     :raises KeyboardInterrupt: after Ctrl-C, when the consumer has ended
     """

@@ -326,7 +326,7 @@ class VirtualRegistry:
             self._plan()
 
     def kill(self) -> None:
-        """End without a word. The session expires in time."""
+        """End without closing the session, which expires in time."""
         self._is_alive = False
 
     # ---- faults

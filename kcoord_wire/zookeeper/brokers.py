@@ -1,4 +1,4 @@
-"""The brokers of the cluster in ZooKeeper: the own registration, and who else is there.
+"""The brokers of the cluster in ZooKeeper: the own registration, and the list of all.
 
 Laws:
 

@@ -135,7 +135,7 @@ class ZooKeeperRegistry:
 
     @property
     def session(self) -> tuple[int, bytes] | None:
-        """Id and password of the session that is connected: who has them can go on with it, and end it."""
+        """Id and password of the session that is connected: with them any client can continue it, and end it."""
         session: tuple[int, bytes] | None = self._client.client_id
         return session
 

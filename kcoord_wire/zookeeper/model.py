@@ -6,7 +6,7 @@ in memory (`zookeeper.memory`, on a virtual clock) or on an ensemble (`zookeeper
 Laws of every registry:
 
 * Each `Ask` gets exactly one `Replied`, in the order of the asks. While there is no connection the outcome is
-  ``CONNECTION_LOSS`` and a write may or may not have happened: who wrote has to read.
+  ``CONNECTION_LOSS`` and a write may or may not have happened: the client that wrote has to read.
 * A watch fires at most once, and before the client can read the new value (ZooKeeper Programmer's Guide, "ZooKeeper
   Watches"). `SessionChanged` to anything but ``CONNECTED`` ends all watches: kazoo drops them, so the machine reads
   again.

@@ -1,8 +1,8 @@
-"""kazoo's client, with two promises that its own one does not make.
+"""kazoo's client, with two guarantees that kazoo's does not give.
 
 * What comes from the server is handed on in the order of the connection, watches included: kazoo has a thread for
   answers and another for watches, so that a watch could come after the answer with the new value.
-* It can be seen whether a connection is still the same (`changes`, while `order` is held): kazoo keeps a request that
+* A caller can see whether a connection is still the same (`changes`, while `order` is held): kazoo keeps a request that
   is made without a connection and sends it over the next one, which may have another session.
 
 Only `client` uses it. It relies on internals of kazoo 2.11 (kazoo/client.py `_session_callback`, kazoo/protocol/

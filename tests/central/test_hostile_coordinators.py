@@ -1,4 +1,4 @@
-"""Coordinators that are broken or hostile: each costs its connection and a log line, and the consumer tries again."""
+"""Coordinators that are broken or hostile: each connection is closed with a log line, and the consumer tries again."""
 
 from __future__ import annotations
 

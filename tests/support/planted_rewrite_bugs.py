@@ -66,7 +66,7 @@ def keeps_the_generation(patch: Patch) -> None:
 
 
 def writes_without_the_epoch(patch: Patch) -> None:
-    """A broker whose shard has moved to another writes until it has heard of that."""
+    """A broker whose shard has moved to another writes until it has read that."""
 
     def planted(self: Shard, *writes: Write) -> Multi:
         return Multi((Check(shard_path(self.number), ANY_VERSION), *map(_unconditional, writes)))

@@ -109,7 +109,7 @@ class World:
         return broker
 
     def kill(self, broker_id: int) -> Broker:
-        """End a broker and its session; the others hear of it."""
+        """End a broker and its session; the watches of the others fire."""
         broker = self.brokers.pop(broker_id)
         self.zookeeper.expire(broker.link.registry.session_id)
         self.settle()

@@ -95,7 +95,7 @@ def test_a_leader_whose_epoch_is_over_cannot_write(real_driver: RealDriver) -> N
 
 
 def test_a_request_never_uses_a_later_connection(real_driver: RealDriver) -> None:
-    """The loop is busy, or the process was paused, while kazoo connects anew: the machine has not heard of it, so that
+    """The loop is busy, or the process was paused, while kazoo connects anew: the machine has had no event of it, so
     what it asks now was meant for the connection before."""
     client = real_driver.connect()
     first, changes = client.registry.session, client.registry._client.changes

@@ -1,6 +1,6 @@
 """The state machines of "the 0.8 consumer-coordinator draft": its coordinator and its consumer.
 
-Where the coordinator does more than the draft says, because the draft's words alone would not work:
+Where the coordinator does more than the draft describes, because the draft as written would not work:
 
 * The necessity check (section 9, step 3) compares what is in ZooKeeper. A consumer that has registered again, after a
   failover or an offset out of range, would find the owners unchanged and never be started; so a consumer that is to
@@ -10,8 +10,8 @@ Where the coordinator does more than the draft says, because the draft's words a
 * After an election the former owners are waited for (section 2), at most for that timeout (`restoration`).
 * Answers name no request, so a late one could be taken for the answer to a later request; they are counted
   (`purgatory`).
-* A consumer that answers pings but neither StopFetcher nor StartFetcher would stop its group for ever; it is taken for
-  failed when the retries of the rebalance are used up (`rebalance`).
+* A consumer that answers pings but neither StopFetcher nor StartFetcher would stop its group for ever; it fails when
+  the retries of the rebalance are used up (`rebalance`).
 * A consumer whose connection ends has failed at once; the draft waits for its pings.
 * Numbers of streams, patterns, session timeouts and ids from outside have limits (`topic_count`, `registration`).
 * Election, lease, guarded writes and the new epoch of each term are those of `zookeeper.leadership`.

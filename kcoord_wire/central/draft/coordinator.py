@@ -8,7 +8,7 @@ Laws, besides those of `zookeeper.leadership`:
 
 * The lease is checked before an event has any effect. While a broker is not the coordinator it sends nothing but
   answers to ClusterMetadata, and NOT_COORDINATOR to RegisterConsumer.
-* What a coordinator knows ends with its term. Its consumers' connections are then closed, so that they look for the
+* A coordinator's state ends with its term. Its consumers' connections are then closed, so that they look for the
   next coordinator.
 * The broker's own registration is made again after a new session (KAFKA-7165).
 
@@ -53,7 +53,7 @@ class DraftCoordinator:
 
     :param own: this broker, as the others and the consumers reach it
     :ivar leadership: the elector
-    :ivar term: what it knows as the coordinator; None while it is not
+    :ivar term: its state as the coordinator; None while it is not
     """
 
     def __init__(self, own: BrokerAddress, settings: CoordinatorSettings | None = None) -> None:
@@ -96,7 +96,7 @@ class DraftCoordinator:
         return self.leadership.epoch if now < self.leadership.lease_until else None
 
     def describe(self) -> CoordinatorDescription:
-        """Return what it knows and what it waits for; plain data."""
+        """Return its state and what it waits for; plain data."""
         if (term := self.term) is None:
             return CoordinatorDescription(self.own.broker_id, self.coordinator_id)
         return CoordinatorDescription(

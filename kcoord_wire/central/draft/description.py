@@ -1,4 +1,4 @@
-"""What an elected coordinator knows and what it waits for, as plain data: for status commands and tests.
+"""An elected coordinator's state and what it waits for, as plain data: for status commands and tests.
 
 Law: describing changes nothing, and what is returned does not change with the coordinator.
 """

@@ -53,7 +53,7 @@ class FetcherRebalancer(Rebalancer):
         self.pings.add(member)
 
     def removed(self, member: Member) -> None:
-        """No answer is expected from it, and the rebalance of its group fails directly."""
+        """Stop waiting for its answers; the rebalance of its group fails at once."""
         self.stops.forget(member)
         self.starts.forget(member)
         super().removed(member)

@@ -96,7 +96,7 @@ class Rebalancer(ABC):
             attempt.fail(f"consumer {member.consumer_id} failed")
 
     def rebalance(self, group: Group) -> Generator[Any, Any, set[Member]]:
-        """Rebalance with retries (step 5); return the consumers that have to be taken for failed."""
+        """Rebalance with retries (step 5); return the consumers that have failed."""
         settings = self.context.settings
         late: set[Member] = set()
         for retry in range(settings.max_rebalance_retries + 1):

@@ -5,8 +5,8 @@ An object of this class lives from one election to the resignation; "reset its s
 
 Laws:
 
-* A message that a consumer cannot send there, or that is in another's name, costs its sender the connection, and only
-  that.
+* A message that a consumer cannot send in its state, or with another consumer's id, closes its sender's connection, and
+  no other.
 * A consumer leaves its group as soon as its connection has ended, without waiting for pings.
 """
 

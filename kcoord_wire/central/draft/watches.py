@@ -4,8 +4,8 @@ Laws:
 
 * Each node is read with a watch, and read again when the watch fires, so `partitions` follows ZooKeeper.
 * `topic_changed` is called for each topic whose partitions have changed, after `partitions` has.
-* A number of partitions that is none, or more than `MOST_PARTITIONS`, counts as no partitions at that broker, and is
-  logged.
+* A number of partitions that cannot be read, or is more than `MOST_PARTITIONS`, counts as no partitions at that broker,
+  and is logged.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Laws:
   COORDINATOR_STARTUP_NOT_COMPLETE, JoinGroup ILLEGAL_PROTOCOL_STATE.
 * A request for a group of another broker is answered NOT_COORDINATOR_FOR_GROUP. ConsumerMetadata is answered by what
   this broker has last read, which may be stale until its watch fires.
-* Names and numbers are checked before anything is done with them. A request that is refused for them costs a log line.
+* Names and numbers are checked before anything is done with them. A request that is refused for them is logged.
 
 Source: "Kafka 0.9 Consumer Rewrite Design".
 """

@@ -47,7 +47,7 @@ MOVES: Final[Mapping[GroupState, frozenset[GroupState]]] = {
 class Member:
     """A consumer of a group.
 
-    :ivar connection: on which it was last heard; None if that has ended
+    :ivar connection: of its last request; None if that has ended
     :ivar has_joined: its JoinGroup is parked, or was when its connection ended
     :ivar is_new: it has not been sent its consumer id
     :ivar timer: at its end the member is dead; None while its JoinGroup is parked

@@ -100,7 +100,7 @@ class CoordinatorLink:
         self._lost(now, reason)
 
     def end(self) -> None:
-        """Close the connection for good."""
+        """Close the connection and open no other."""
         if self._broker is not None:
             self._emit(Close(self._connection))
         self.is_open, self._broker, self._request = False, None, None

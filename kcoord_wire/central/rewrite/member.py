@@ -1,4 +1,4 @@
-"""The member of "Kafka 0.9 Consumer Rewrite Design": joins, beats, fetches what the coordinator assigns, commits.
+"""The member of "Kafka 0.9 Consumer Rewrite Design": joins, sends heartbeats, fetches, commits.
 
 `RewriteMember` is a `machines.Machine`. What it fetches, its host does: `StartFetching` and `StopFetching`.
 

@@ -56,7 +56,7 @@ class Membership:
     # ---- groups come and go
 
     def loaded(self, shard: Shard) -> None:
-        """Begin with the groups of a shard: their members have a session timeout from now to be heard."""
+        """Begin with the groups of a shard: their members have a session timeout from now to send a heartbeat."""
         for group in shard.groups.values():
             self._shards[group] = shard
             for member in group.members.values():
@@ -64,7 +64,7 @@ class Membership:
             self.topics.subscribe(group, group.topics)
 
     def lost(self, shard: Shard) -> None:
-        """End with the groups of a shard; who waits for an answer is refused."""
+        """End with the groups of a shard; parked requests are refused."""
         for group in shard.groups.values():
             if group.procedure is not None:
                 self._outbox.procedures.cancel(group.procedure)
@@ -213,7 +213,7 @@ class Membership:
         self._outbox.answer(member.connection, joined(group.generation, member.consumer_id, partitions))
 
     def _fail(self, group: Group, dead: Member) -> None:
-        """End an attempt to rebalance: who has joined has to join again."""
+        """End an attempt to rebalance: the members that have joined have to join again."""
         waiting = [member for member in group.members.values() if member.has_joined]
         facts = {"generation": group.generation, "dead": dead.consumer_id, "joined": len(waiting)}
         self._outbox.note("rebalance failed", logging.WARNING, group=group.name, **facts)

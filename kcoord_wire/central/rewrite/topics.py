@@ -1,4 +1,4 @@
-"""How many partitions the subscribed topics have, and which groups have to hear of a change.
+"""How many partitions the subscribed topics have, and which groups are affected by a change.
 
 "The co-ordinator for a group detects changes to the number of partitions for the subscribed list of topics": a watch on
 each topic, and an index from topics to groups.

@@ -216,7 +216,7 @@ class CentralCluster:
         self.zookeeper.lag(follower, ms)
 
     def depose(self) -> None:
-        """Delete the coordinator's node, as an operator does who wants another one."""
+        """Delete the coordinator's node, as an operator does to get another one."""
         self.clock.record("cluster", "deposes")
         self.invariants.taken_away()
         self.zookeeper.write(Delete(COORDINATOR))

@@ -91,7 +91,7 @@ class ConsumerProcess(Process):
 
     @property
     def is_working(self) -> bool:
-        """Whether it is alive and has not been shut down."""
+        """Whether it runs and has not been shut down."""
         return self.is_alive and self.machine.state is not ConsumerState.ENDED
 
     # ---- the machine

@@ -4,9 +4,9 @@ Laws; a broken one raises `ViolationError`:
 
 * ``one owner``: in one generation a partition belongs to one member.
 * ``members only``: a member of an older generation consumes a partition that a newer one has begun only if the newer
-  generation does not count it among its members: the coordinator has declared it dead, and it has not heard of that.
-  These are the overlaps that the document allows ("The consumer does not stop fetching data during the co-ordinator
-  failover"); `Invariants.overlaps` has them. With `stops_with_session` there must be none.
+  generation does not count it among its members: the coordinator has declared it dead, and no response has shown
+  it that. These are the overlaps that the document allows ("The consumer does not stop fetching data during the
+  co-ordinator failover"); `Invariants.overlaps` has them. With `stops_with_session` there must be none.
 * ``one coordinator``: only the broker that has taken a shard over last writes for its groups.
 * ``generations``: a group's generation rises with each assignment, and a member's generation is in ZooKeeper.
 * ``offsets``: a committed offset never goes back, and nothing is committed that was not consumed.
@@ -71,7 +71,7 @@ class Invariants:
     """The state that the laws speak of.
 
     :param shards: number of shards of the cluster
-    :param allows_overlaps: whether members declared dead may consume until they hear of it
+    :param allows_overlaps: whether members declared dead may consume until a response shows them that
     :ivar records: the groups' metadata in ZooKeeper
     :ivar committed: the offsets there, by group and partition
     :ivar overlaps: see `Overlap`; one for each pair of tenures and partition

@@ -1,4 +1,4 @@
-"""describe(): what a coordinator knows and waits for."""
+"""describe(): a coordinator's state, and what it waits for."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from kcoord_wire.simulation.script import SimulationFailure, run_script
 
 # "The consumer does not stop fetching data during the co-ordinator failover and re-discovery process": m1 is cut off
 # from the brokers that could coordinate its group, not from those that it fetches from. It is declared dead after the
-# session timeout of 6 s, m2 gets its partition, and m1 goes on until it hears of that.
+# session timeout of 6 s, m2 gets its partition, and m1 goes on until a response shows it that.
 OVERLAP = RewriteScript(
     seed=1,
     topics={"t1": 1},
