@@ -12,7 +12,7 @@ from kcoord_wire.assignors import Assignment
 from kcoord_wire.central.rewrite import offsets
 from kcoord_wire.central.rewrite.events import RewriteError, StartFetching
 from kcoord_wire.central.rewrite.group import Group, GroupState
-from kcoord_wire.central.rewrite.layout import GroupRecord, shard_path
+from kcoord_wire.central.rewrite.layout import GroupMetadata, shard_path
 from kcoord_wire.central.rewrite.member import MemberPhase, RewriteMember
 from kcoord_wire.central.rewrite.membership import Membership
 from kcoord_wire.central.rewrite.shards import Shard
@@ -58,7 +58,7 @@ def keeps_the_generation(patch: Patch) -> None:
     """A rebalance does not increment the generation."""
     correct = Group.record
 
-    def planted(self: Group, partitions: Mapping[str, int]) -> GroupRecord:
+    def planted(self: Group, partitions: Mapping[str, int]) -> GroupMetadata:
         record = correct(self, partitions)
         return replace(record, generation=max(self.generation, 1))
 

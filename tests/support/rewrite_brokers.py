@@ -8,7 +8,7 @@ from typing import Any
 from kcoord_wire import messages as m
 from kcoord_wire.central.rewrite.coordinator import RewriteCoordinator
 from kcoord_wire.central.rewrite.events import CoordinatorSettings
-from kcoord_wire.central.rewrite.layout import group_path, parse_group, shard_of, topic_record
+from kcoord_wire.central.rewrite.layout import metadata_path, parse_metadata, shard_of, topic_record
 from kcoord_wire.machines import BrokerAddress, Close, Disconnected, Noted, Received, Send, Tick
 from kcoord_wire.zookeeper.layout import ROOTS, topic_path
 from kcoord_wire.zookeeper.memory import MemoryZooKeeper
@@ -25,12 +25,12 @@ ORDERS = {"orders": 3}
 def writes_a_generation(ask: Ask) -> bool:
     """Whether it is the write that ends a rebalance of `GROUP`."""
     request = ask.request
-    return isinstance(request, Multi) and any(write.path == group_path(SHARD, GROUP) for write in request.writes)
+    return isinstance(request, Multi) and any(write.path == metadata_path(SHARD, GROUP) for write in request.writes)
 
 
 def reads_a_group(ask: Ask) -> bool:
     """Whether it reads `GROUP`, as a takeover does."""
-    return ask.request == Read(group_path(SHARD, GROUP))
+    return ask.request == Read(metadata_path(SHARD, GROUP))
 
 
 class Broker:
@@ -148,8 +148,8 @@ class World:
 
     def group_record(self) -> Any:
         """What ZooKeeper has of `GROUP`; None for nothing."""
-        node = self.zookeeper.node(group_path(SHARD, GROUP))
-        return None if node is None else parse_group(node.data)
+        node = self.zookeeper.node(metadata_path(SHARD, GROUP))
+        return None if node is None else parse_metadata(node.data)
 
 
 class Consumer:

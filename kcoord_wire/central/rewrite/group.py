@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kcoord_wire.assignors import ASSIGNORS, Assignment, MemberSubscription
-from kcoord_wire.central.rewrite.layout import ConsumerRecord, GroupRecord
+from kcoord_wire.central.rewrite.layout import ConsumerRecord, GroupMetadata
 from kcoord_wire.timers import Timer
 from kcoord_wire.zookeeper.procedures import Procedure
 
@@ -138,12 +138,12 @@ class Group:
         """Whether no member is waited for."""
         return self.joined == len(self.members)
 
-    def record(self, partitions: Mapping[str, int]) -> GroupRecord:
+    def record(self, partitions: Mapping[str, int]) -> GroupMetadata:
         """Return the metadata of the next generation; of a group without members, of this one."""
         consumers = {member.consumer_id: member.record for member in self.members.values()}
-        return GroupRecord(self.generation + bool(consumers), self.strategy, consumers, partitions)
+        return GroupMetadata(self.generation + bool(consumers), self.strategy, consumers, partitions)
 
-    def begin(self, record: GroupRecord) -> None:
+    def begin(self, record: GroupMetadata) -> None:
         """Take over a generation that ZooKeeper has."""
         self.generation, self.partitions, self._assignment = record.generation, record.partitions, None
 

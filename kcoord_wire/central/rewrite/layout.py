@@ -4,7 +4,7 @@
     /controller_epoch                   number of elections; every write of the controller checks its version
     /coordination/shards                JSON: the broker that coordinates each shard, null for none
     /coordination/shards/[n]            number of takeovers; every write for a group of the shard checks its version
-    /coordination/shards/[n]/[group]    JSON: the group's metadata, a `GroupRecord`
+    /coordination/shards/[n]/[group]    JSON: the group's metadata, a `GroupMetadata`
     /coordination/brokers/[broker]      a coordinating broker, ephemeral; /coordination/terms/[broker] is its epoch
     /brokers/topics/[topic]             JSON: replicas by partition, as Kafka 0.8 writes it
     /consumers/[group]/offsets/...      the committed offsets, where the old consumers have them (`zookeeper.layout`)
@@ -35,10 +35,10 @@ __all__ = [
     "SHARDS",
     "STRATEGIES",
     "ConsumerRecord",
-    "GroupRecord",
-    "group_path",
+    "GroupMetadata",
     "is_legal_name",
-    "parse_group",
+    "metadata_path",
+    "parse_metadata",
     "parse_owners",
     "parse_topic",
     "shard_of",
@@ -86,7 +86,7 @@ def shard_path(shard: int) -> str:
     return f"{SHARDS}/{shard}"
 
 
-def group_path(shard: int, group: str) -> str:
+def metadata_path(shard: int, group: str) -> str:
     """Return the path of a group's metadata."""
     return f"{SHARDS}/{shard}/{group}"
 
@@ -137,7 +137,7 @@ class ConsumerRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupRecord:
+class GroupMetadata:
     """A group's metadata: "the group's consumer ids, the generation id and the subscribed list of topics".
 
     :ivar strategy: by which partitions are assigned; empty for a group without consumers
@@ -160,14 +160,14 @@ class GroupRecord:
         return json.dumps(value | {"partitions": dict(self.partitions)}).encode()
 
 
-def parse_group(data: bytes) -> GroupRecord:
+def parse_metadata(data: bytes) -> GroupMetadata:
     """Return a group's metadata.
 
     :raises ValueError: it is none
     """
     try:
         value = _parse(data)
-        record = GroupRecord(
+        record = GroupMetadata(
             value["generation"],
             value["strategy"],
             {

@@ -29,7 +29,7 @@ from kcoord_wire import messages as m
 from kcoord_wire.central.rewrite.answers import joined
 from kcoord_wire.central.rewrite.events import RewriteError
 from kcoord_wire.central.rewrite.group import Group, GroupState, Member
-from kcoord_wire.central.rewrite.layout import LARGEST_GROUP, ConsumerRecord, group_path
+from kcoord_wire.central.rewrite.layout import LARGEST_GROUP, ConsumerRecord, metadata_path
 from kcoord_wire.central.rewrite.outbox import Outbox
 from kcoord_wire.central.rewrite.shards import Shard, is_fenced_off
 from kcoord_wire.central.rewrite.topics import Topics
@@ -176,7 +176,7 @@ class Membership:
 
     def _complete(self, group: Group, shard: Shard, counts: dict[str, int]) -> Procedure:
         record = group.record(counts)
-        path, data = group_path(shard.number, group.name), record.to_bytes()
+        path, data = metadata_path(shard.number, group.name), record.to_bytes()
         write = Create(path, data) if group.version is None else SetData(path, data, group.version)
         try:
             yield shard.guarded(write)

@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from kcoord_wire.central.rewrite.group import Group, GroupState, Member
 from kcoord_wire.central.rewrite.layout import (
     SHARDS,
-    GroupRecord,
-    group_path,
-    parse_group,
+    GroupMetadata,
+    metadata_path,
+    parse_metadata,
     parse_owners,
     shard_of,
     shard_path,
@@ -150,7 +150,7 @@ class Shards:
             raise
         shard.epoch, shard.version = epoch, node.version + 1
         names: tuple[str, ...] = (yield ReadChildren(path)) or ()
-        nodes: list[Node | None] = yield [Read(group_path(shard.number, name)) for name in names]
+        nodes: list[Node | None] = yield [Read(metadata_path(shard.number, name)) for name in names]
         for name, group in zip(names, nodes, strict=True):
             if group is not None:
                 shard.groups[name] = self._read_group(shard, name, group)
@@ -160,11 +160,11 @@ class Shards:
 
     def _read_group(self, shard: Shard, name: str, node: Node) -> Group:
         try:
-            record = parse_group(node.data)
+            record = parse_metadata(node.data)
         except ValueError as error:
             # Each write adds 1 to the version and at most 1 to the generation, so this one is not lower.
             self._outbox.note("group not readable", logging.ERROR, group=name, reason=str(error))
-            record = GroupRecord(node.version + 1)
+            record = GroupMetadata(node.version + 1)
         group = Group(name, shard.number, node.version, strategy=record.strategy)
         for consumer_id, consumer in record.consumers.items():
             member = Member(consumer_id, consumer.topics, consumer.session_timeout_ms, is_new=False)

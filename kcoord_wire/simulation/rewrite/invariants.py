@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcoord_wire.assignors import TopicPartition
-from kcoord_wire.central.rewrite.layout import SHARDS, GroupRecord, parse_group, shard_of
+from kcoord_wire.central.rewrite.layout import SHARDS, GroupMetadata, parse_metadata, shard_of
 from kcoord_wire.simulation.clock import VirtualClock
 from kcoord_wire.simulation.violation import ViolationError
 from kcoord_wire.zookeeper.layout import CONSUMERS
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Invariants", "Overlap", "Tenure"]
 
-_NO_GROUP: Final = GroupRecord(0)
+_NO_GROUP: Final = GroupMetadata(0)
 
 
 class Tenure:
@@ -103,7 +103,7 @@ class Invariants:
                 self._writer = session_id
             elif write.path == f"{shard}/{self._group}":
                 self._expect_writer(write.path, session_id)
-                self._has_record(parse_group(write.data))
+                self._has_record(parse_metadata(write.data))
             elif write.path.startswith(offsets) and write.path.count("/") == offsets.count("/") + 1:
                 self._expect_writer(write.path, session_id)
                 topic, partition = write.path.removeprefix(offsets).split("/")
@@ -115,7 +115,7 @@ class Invariants:
                 "one coordinator", f"session {session_id:x} writes {path}, which is {self._writer:x}'s"
             )
 
-    def _has_record(self, record: GroupRecord) -> None:
+    def _has_record(self, record: GroupMetadata) -> None:
         before = self.record.generation
         if record.generation < before + bool(record.consumers):
             raise ViolationError("generations", f"generation {record.generation} after {before}")

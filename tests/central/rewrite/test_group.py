@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire.central.rewrite.group import MOVES, Group, GroupState, Member
-from kcoord_wire.central.rewrite.layout import GroupRecord
+from kcoord_wire.central.rewrite.layout import GroupMetadata
 
 
 @pytest.mark.parametrize("before", GroupState)
@@ -28,7 +28,7 @@ def test_the_assignment_is_a_function_of_the_record() -> None:
     assert record.generation == 1
     group.begin(record)
     assert {name: list(topics["orders"]) for name, topics in group.assignment().items()} == {"a": [0, 1], "b": [2]}
-    group.begin(GroupRecord(2, "range", record.consumers, {"orders": 1}))
+    group.begin(GroupMetadata(2, "range", record.consumers, {"orders": 1}))
     assert list(group.assignment()["a"]["orders"]) == [0]
 
 

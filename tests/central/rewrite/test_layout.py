@@ -8,24 +8,24 @@ import pytest
 
 from kcoord_wire.central.rewrite.layout import (
     ConsumerRecord,
-    GroupRecord,
-    group_path,
+    GroupMetadata,
     is_legal_name,
-    parse_group,
+    metadata_path,
+    parse_metadata,
     parse_owners,
     parse_topic,
     shard_of,
     topic_record,
 )
 
-RECORD = GroupRecord(
+RECORD = GroupMetadata(
     3, "range", {"c-1": ConsumerRecord(6_000, ("orders", "payments")), "c-2": ConsumerRecord(7_000, ())}, {"orders": 4}
 )
 
 
 def test_group_metadata_is_read_as_it_was_written() -> None:
-    assert parse_group(RECORD.to_bytes()) == RECORD
-    assert parse_group(GroupRecord(7).to_bytes()) == GroupRecord(7)
+    assert parse_metadata(RECORD.to_bytes()) == RECORD
+    assert parse_metadata(GroupMetadata(7).to_bytes()) == GroupMetadata(7)
 
 
 @pytest.mark.parametrize(
@@ -48,12 +48,12 @@ def test_group_metadata_is_read_as_it_was_written() -> None:
 def test_other_group_metadata_is_rejected(change: dict[str, object]) -> None:
     value = json.loads(RECORD.to_bytes()) | change
     with pytest.raises(ValueError, match="not a group's metadata"):
-        parse_group(json.dumps(value).encode())
+        parse_metadata(json.dumps(value).encode())
 
 
 @pytest.mark.parametrize("data", [b"", b"[" * 100_000, b"\xff", b"3", b"{}", b"null"])
 def test_data_that_is_none_of_ours_is_rejected(data: bytes) -> None:
-    for parse in (parse_group, parse_owners, parse_topic):
+    for parse in (parse_metadata, parse_owners, parse_topic):
         with pytest.raises(ValueError):  # noqa: PT011  # each has a text of its own, json's among them
             parse(data)
 
@@ -83,7 +83,7 @@ def test_a_group_has_kafkas_partition_of_the_offsets_topic() -> None:
 @pytest.mark.parametrize("name", ["a", "A.b_c-1", "...", "x" * 249])
 def test_names_of_kafka_0_8_are_legal(name: str) -> None:
     assert is_legal_name(name)
-    assert group_path(3, name).count("/") == 4
+    assert metadata_path(3, name).count("/") == 4
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "a\n", "ä", "x" * 250, "a\0"])

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from kcoord_wire.central.rewrite.layout import GroupRecord, group_path, shard_path
+from kcoord_wire.central.rewrite.layout import GroupMetadata, metadata_path, shard_path
 from kcoord_wire.simulation.clock import VirtualClock
 from kcoord_wire.simulation.rewrite.invariants import Invariants
 from kcoord_wire.simulation.rewrite.script import random_script
@@ -51,10 +51,10 @@ def test_one_coordinator_a_write_after_another_takeover_is_found() -> None:
     law = Invariants(VirtualClock(), "readers", 4, allows_overlaps=True)
     shard, offset = shard_path(0), offset_path("readers", "t", "0")
     law.written([SetData(shard, b"1")], session_id=1)
-    law.written([Create(group_path(0, "readers"), GroupRecord(1).to_bytes()), Check(shard, 1)], session_id=1)
+    law.written([Create(metadata_path(0, "readers"), GroupMetadata(1).to_bytes()), Check(shard, 1)], session_id=1)
     law.written([Create(offset, b"0")], session_id=1)
     law.written([SetData(shard, b"2")], session_id=2)
-    for late in (SetData(offset, b"0"), SetData(group_path(0, "readers"), GroupRecord(2).to_bytes())):
+    for late in (SetData(offset, b"0"), SetData(metadata_path(0, "readers"), GroupMetadata(2).to_bytes())):
         with pytest.raises(ViolationError, match="one coordinator"):
             law.written([late], session_id=1)
     law.written([SetData(offset, b"0")], session_id=2)
