@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, Protocol, Self, TypeVar
 from kcoord_wire.background import Background
 from kcoord_wire.central.connection import Limits
 from kcoord_wire.central.loop_memory import LoopMemory
-from kcoord_wire.central.own_topics import OwnTopics, RecordClock
+from kcoord_wire.central.own_topics import OwnTopics, RecordClock, check_broker
 from kcoord_wire.central.server import Server
 from kcoord_wire.central.status import StatusReader
 from kcoord_wire.machines import BrokerAddress, Machine
@@ -64,6 +64,7 @@ class HostedBroker(ABC, Generic[SettingsT]):
     :param limits: of peers
     :param connect_seconds: that ZooKeeper may take to answer at the start, and then for the broker's registration,
         beyond the session timeout that the former registration of the same broker may last
+    :raises ValueError: the id or a topic cannot be registered
     :ivar host: as given
     :ivar port: the chosen one, once it has started
     """
@@ -84,6 +85,7 @@ class HostedBroker(ABC, Generic[SettingsT]):
         limits: Limits | None = None,
         connect_seconds: float = 15.0,
     ) -> None:
+        check_broker(broker_id, topics or {})
         self.host, self.port = host, port
         self._zookeeper = zookeeper
         self._broker_id = broker_id

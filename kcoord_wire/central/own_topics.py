@@ -20,14 +20,17 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final
 
+from kcoord_wire.central.draft.topic_count import LONGEST_TOPIC, is_topic_name
+from kcoord_wire.central.draft.watches import MOST_PARTITIONS
 from kcoord_wire.machines import Noted
 from kcoord_wire.zookeeper.layout import ROOTS, topic_path
 from kcoord_wire.zookeeper.model import Create, Node, Outcome, Read, Replied, SessionChanged, SessionState, SetData
 from kcoord_wire.zookeeper.procedures import RETRY_MS, Procedure, Procedures, RegistryError, Sleep, create_missing
 
-__all__ = ["RECORDS", "OwnTopics", "RecordClock", "parse_record_clock"]
+__all__ = ["RECORDS", "OwnTopics", "RecordClock", "check_broker", "parse_record_clock"]
 
 RECORDS: Final = "/brokers/records"
+_MOST_ID: Final = (1 << 31) - 1  # int32 in messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,20 @@ def parse_record_clock(data: bytes) -> RecordClock:
     if not isinstance(rate, int | float) or isinstance(rate, bool) or rate < 0:
         raise ValueError(f"not a clock of records: {data!r}")
     return RecordClock(value["since_ms"], rate)
+
+
+def check_broker(broker_id: int, topics: Mapping[str, int]) -> None:
+    """Check what a broker would register itself and its topics with.
+
+    :raises ValueError: other brokers and consumers could not use it
+    """
+    if not 0 <= broker_id <= _MOST_ID:
+        raise ValueError(f"a broker id is 0 to {_MOST_ID}, not {broker_id}")
+    for topic, partitions in topics.items():
+        if not is_topic_name(topic):
+            raise ValueError(f"not a topic: {topic[:LONGEST_TOPIC]!r}")
+        if not 0 < partitions <= MOST_PARTITIONS:
+            raise ValueError(f"{topic!r} has 1 to {MOST_PARTITIONS} partitions at a broker, not {partitions}")
 
 
 class OwnTopics:
@@ -117,6 +134,8 @@ class OwnTopics:
             if error.outcome is not Outcome.NODE_EXISTS:
                 raise
             node = yield from _read(path)
+            if not node.data.isdigit():
+                raise ValueError(f"{path} has no number of partitions: {node.data[:40]!r}") from None
             before = int(node.data)
             if partitions > before:
                 yield SetData(path, b"%d" % partitions, node.version)

@@ -17,7 +17,7 @@ from typing import Any, Final
 from kcoord_wire import messages as m
 from kcoord_wire.central.own_topics import OwnTopics
 from kcoord_wire.central.rewrite.events import RewriteError
-from kcoord_wire.central.rewrite.layout import is_legal_name, parse_topic, topic_record
+from kcoord_wire.central.rewrite.layout import parse_topic, topic_record
 from kcoord_wire.machines import Noted
 from kcoord_wire.records import Record, encode_message_set
 from kcoord_wire.zookeeper.layout import topic_path
@@ -74,8 +74,6 @@ class RewriteTopics(OwnTopics):
         return answer
 
     def _announce_topic(self, topic: str, partitions: int) -> Procedure:
-        if not is_legal_name(topic):
-            raise ValueError(f"{topic!r} is not a topic's name")
         path = topic_path(topic)
         while topic not in self.announced:
             node: Node | None = yield Read(path)

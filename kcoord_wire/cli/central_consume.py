@@ -107,8 +107,8 @@ def _addresses(text: str) -> list[tuple[str, int]]:
 def _run(args: argparse.Namespace) -> None:
     """Consume until a signal comes, or the records are enough.
 
-    :raises UsageError: these are not topics
-    :raises ValueError: the group or the consumer id is too long
+    :raises UsageError: these are not topics, or the coordinator would refuse the group or the consumer id
+    :raises ValueError: the session timeout does not fit into its message
     :raises KeyboardInterrupt: after Ctrl-C, when the consumer has ended
     """
     log_to_stderr()
@@ -118,10 +118,15 @@ def _run(args: argparse.Namespace) -> None:
 
 def _settings(args: argparse.Namespace) -> ConsumerSettings:
     from kcoord_wire.central.draft.events import BrokerAddress, ConsumerSettings
+    from kcoord_wire.zookeeper.layout import LONGEST_NAME, is_node_name
 
+    consumer_id = args.consumer_id or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    for option, name in (("--group", args.group), ("--consumer-id", consumer_id)):
+        if not is_node_name(name):
+            raise UsageError(f"{option}: {name[:LONGEST_NAME]!r} cannot be the name of a node in ZooKeeper")
     return ConsumerSettings(
         group_id=args.group,
-        consumer_id=args.consumer_id or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}",
+        consumer_id=consumer_id,
         topic_count=_topic_count(args),
         # The ids come with the first answer; until then each broker has one that none can have.
         bootstrap=tuple(BrokerAddress(-2 - index, *address) for index, address in enumerate(args.bootstrap)),

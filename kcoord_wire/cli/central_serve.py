@@ -116,11 +116,14 @@ def _run(args: argparse.Namespace) -> None:
     """Serve until a signal comes.
 
     :raises OSError: the port cannot be used
-    :raises ValueError: ZooKeeper cannot be reached, or another broker has the id
+    :raises ValueError: the id or a topic cannot be registered, another broker has the id, or ZooKeeper does not answer
     :raises KeyboardInterrupt: after Ctrl-C, when the broker has stopped
     """
+    from kcoord_wire.central.own_topics import check_broker
+
     broker_class, settings = _rewrite(args) if args.design == "rewrite" else _draft(args)
     topics = topics_of(args.topics)
+    check_broker(args.broker_id, topics)
     log_to_stderr(JsonLines() if args.log_format == "json" else None)
     allow_many_connections()
     with ExitStack() as stack, until_terminated():

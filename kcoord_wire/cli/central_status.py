@@ -67,7 +67,13 @@ async def _read(zookeeper: str, auth: tuple[str, str] | None, seconds: float) ->
     from kcoord_wire.zookeeper.client import ZooKeeperRegistry
 
     reader = StatusReader()
-    registry = ZooKeeperRegistry(zookeeper, reader.deliver, session_timeout_ms=SESSION_TIMEOUT_MS, credentials=auth)
+    registry = ZooKeeperRegistry(
+        zookeeper,
+        reader.deliver,
+        session_timeout_ms=SESSION_TIMEOUT_MS,
+        credentials=auth,
+        creates_chroot=False,
+    )
     reader.registry = registry
     await registry.start(seconds)
     try:
@@ -150,7 +156,8 @@ def _print_tables(status: ClusterStatus) -> None:
 
 def _coordinator_line(status: ClusterStatus) -> str:
     if status.leader is None:
-        return "coordinator: none is elected"
+        is_empty = not (status.brokers or status.topics or status.groups)
+        return "coordinator: none is elected" + ("; ZooKeeper has no broker, topic or group there" if is_empty else "")
     line = f"coordinator: broker {status.leader.broker_id}, epoch {status.leader.epoch}"
     if status.live is None:
         return f"{line}; {status.silence}; consumers and rebalances are not known"

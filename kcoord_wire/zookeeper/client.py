@@ -63,6 +63,7 @@ _NOT_TRIED: Final = (
 )  # writes of a Multi before and after the one that failed
 
 logger = logging.getLogger(__name__)
+logger.addHandler(logging.NullHandler())  # silent unless logging is configured
 
 
 class ZooKeeperUnreachableError(ConnectionError):
@@ -86,10 +87,11 @@ class _Watch:
 class ZooKeeperRegistry:
     """A client of ZooKeeper, for one event loop.
 
-    :param hosts: ``HOST:PORT,HOST:PORT``, with ``/NAME`` behind for a chroot; its last node is created
+    :param hosts: ``HOST:PORT,HOST:PORT``, with ``/NAME/NAME`` behind for a chroot
     :param deliver: called with each event
     :param session_timeout_ms: that it asks for; the server may grant another
     :param credentials: user and password of the scheme digest; every node is created for that user alone
+    :param creates_chroot: whether to create the nodes of the chroot that are missing
     :raises MissingLibraryError: kazoo is not installed
     :raises ValueError: `hosts` is not of that form
     """
@@ -101,6 +103,7 @@ class ZooKeeperRegistry:
         *,
         session_timeout_ms: int = 6_000,
         credentials: tuple[str, str] | None = None,
+        creates_chroot: bool = True,
     ) -> None:
         require("kazoo", "zookeeper", "a ZooKeeper registry")
         from kazoo.security import make_digest_acl
@@ -122,6 +125,7 @@ class ZooKeeperRegistry:
         except ValueError as error:
             raise ValueError(f"{hosts!r} is not HOST:PORT,HOST:PORT ...: {error}") from None
         self._hosts = hosts
+        self._creates_chroot = creates_chroot and bool(self._client.chroot)
         self._deliver = deliver
         self._loop: asyncio.AbstractEventLoop | None = None
         self._has_started = asyncio.Event()
@@ -234,8 +238,8 @@ class ZooKeeperRegistry:
     def _listen(self, state: str) -> None:
         client = self._client
         if state == "CONNECTED":
-            if client.chroot:
-                client.create_async("/")  # requests are executed in their order: this one is the first
+            if self._creates_chroot:
+                client.create_chroot()
             session = SessionChanged(SessionState.CONNECTED, client.client_id[0], client.granted_ms)
             self._hand_over(self._connected, session, client.changes)
         elif state == "SUSPENDED":

@@ -16,7 +16,8 @@ from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import SequentialThreadingHandler
-from kazoo.protocol.serialization import Connect
+from kazoo.protocol.serialization import Connect, Create
+from kazoo.security import OPEN_ACL_UNSAFE
 
 __all__ = ["StrictClient"]
 
@@ -50,6 +51,13 @@ class StrictClient(KazooClient):  # type: ignore[misc]  # kazoo has no types
         super().__init__(handler=_Immediately(), **settings)
         self._invoke = self._connection._invoke
         self._connection._invoke = self._invoke_and_note
+
+    def create_chroot(self) -> None:
+        """Create the nodes of the chroot that are missing, before all requests that come later."""
+        names = self.chroot.strip("/").split("/")
+        for depth in range(1, len(names) + 1):
+            path = "/" + "/".join(names[:depth])
+            self._call(Create(path, b"", self.default_acl or OPEN_ACL_UNSAFE, 0), self.handler.async_result())
 
     def _session_callback(self, state: Any) -> None:
         with self.order:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
-from kcoord_wire.central.own_topics import RECORDS, OwnTopics, RecordClock, parse_record_clock
+from kcoord_wire.central.own_topics import RECORDS, OwnTopics, RecordClock, check_broker, parse_record_clock
 from kcoord_wire.machines import Noted, Tick
 from kcoord_wire.zookeeper.memory import MemoryZooKeeper
 from kcoord_wire.zookeeper.memory_registry import MemoryLink
@@ -91,7 +92,8 @@ def test_a_node_that_is_no_number_is_logged_and_tried_again() -> None:
     assert "not a clock of records" in str(broker.notes[-1].facts)
     nodes(zookeeper, SetData(RECORDS, RecordClock(5, 1.0).encode()))
     broker.run(1_000)
-    assert "invalid literal" in str(broker.notes[-1].facts)
+    reason = "/brokers/topics/orders/1 has no number of partitions: b'many'"
+    assert broker.notes[-1].facts == {"reason": reason}
     nodes(zookeeper, SetData("/brokers/topics/orders/1", b"3"))
     broker.run(1_000)
     assert nodes(zookeeper, Read("/brokers/topics/orders/1")) == [Node(b"4", 2)]
@@ -101,3 +103,20 @@ def test_a_node_that_is_no_number_is_logged_and_tried_again() -> None:
 def test_other_data_is_no_clock(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"not a clock of records|Expecting value"):
         parse_record_clock(data)
+
+
+@pytest.mark.parametrize(
+    ("broker_id", "topics", "text"),
+    [
+        (1 << 31, {}, "a broker id is 0 to 2147483647"),
+        (-1, {}, "a broker id is 0 to 2147483647"),
+        (1, {"a/b": 1}, "not a topic: 'a/b'"),
+        (1, {"..": 1}, "not a topic"),
+        (1, {"a": 0}, "'a' has 1 to 10000 partitions at a broker, not 0"),
+        (1, {"a": 10_001}, "'a' has 1 to 10000 partitions"),
+    ],
+)
+def test_what_others_could_not_use_is_refused(broker_id: int, topics: dict[str, int], text: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(text)):
+        check_broker(broker_id, topics)
+    check_broker((1 << 31) - 1, {"a": 10_000})

@@ -130,7 +130,10 @@ def test_a_stdout_that_takes_nothing_does_not_stop_it(broker: CentralBroker) -> 
         (["--bootstrap", "x:1", "--group", "g", "--whitelist", "("], 2, "a parenthesis is not closed"),
         (["--bootstrap", "x:1", "--group", "g", "--topics", "a", "--streams", "0"], 2, "'0' is not a whole number"),
         (["--bootstrap", "x:1", "--group", "g", "--topics", "a", "--streams", "9999"], 2, "1 to 1000 streams"),
-        (["--bootstrap", "x:1", "--group", "g" * 40_000, "--topics", "a"], 1, "group_id"),
+        (["--bootstrap", "x:1", "--group", "g" * 40_000, "--topics", "a"], 2, "cannot be the name of a node"),
+        (["--bootstrap", "x:1", "--group", "", "--topics", "a"], 2, "--group: '' cannot be the name of a node"),
+        (["--bootstrap", "x:1", "--group", "a/b", "--topics", "a"], 2, "--group: 'a/b' cannot be the name of a node"),
+        (["--bootstrap", "x:1", "--group", "g", "--consumer-id", "a/b", "--topics", "a"], 2, "--consumer-id: 'a/b'"),
         (["--bootstrap", "x:1", "--group", "g", "--topics", "a", "--session-timeout-ms", "9" * 12], 1, "session_tim"),
     ],
 )

@@ -189,6 +189,31 @@ def test_bad_addresses_and_a_missing_kazoo_are_named(monkeypatch: pytest.MonkeyP
         ZooKeeperRegistry("127.0.0.1:2181", lambda event: None)
 
 
+@pytest.mark.parametrize("creates", [True, False])
+def test_a_chroot_is_created_with_its_parents_or_not(zookeeper: Ensemble, creates: bool) -> None:
+    chroot = f"{chroot_of_its_own()}/deep/er"
+
+    async def ask(connect: str, request: Create | Read, *, creates_chroot: bool) -> Replied:
+        replies: asyncio.Queue[Replied] = asyncio.Queue()
+
+        def deliver(event: Any) -> None:
+            if isinstance(event, Replied):
+                replies.put_nowait(event)
+
+        registry = ZooKeeperRegistry(connect, deliver, creates_chroot=creates_chroot)
+        await registry.start(SECONDS)
+        registry.ask(Ask(1, request))
+        try:
+            return await asyncio.wait_for(replies.get(), SECONDS)
+        finally:
+            await registry.close()
+
+    created = asyncio.run(ask(zookeeper.connect + chroot, Create("/node"), creates_chroot=creates))
+    assert created.outcome is (Outcome.OK if creates else Outcome.NO_NODE)
+    there = asyncio.run(ask(zookeeper.connect, Read(chroot.partition("/deep")[0]), creates_chroot=False))
+    assert (there.value is not None) == creates
+
+
 def test_a_change_while_a_watch_is_set_fires_it(real_driver: RealDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     """The watch is set by one request and the node read by the next; another client writes between them."""
     client = real_driver.connect()
