@@ -147,6 +147,16 @@ def consumer_reports_ahead(patch: Patch) -> None:
     patch.setattr(DraftConsumer, "_offsets", planted)
 
 
+def consumer_starts_ahead(patch: Patch) -> None:
+    start = DraftConsumer._offset_to_start
+
+    def planted(self: DraftConsumer, partition: Partition, offset: int) -> int:
+        found = start(self, partition, offset)
+        return found if found < 0 else found + 7
+
+    patch.setattr(DraftConsumer, "_offset_to_start", planted)
+
+
 PLANTED = {
     lease_not_checked: "one coordinator",
     write_not_guarded: "one writer",
@@ -155,6 +165,7 @@ PLANTED = {
     offset_of_another_committed: "offsets",
     late_answer_of_a_dead_consumer: "offsets",
     consumer_reports_ahead: "offsets",
+    consumer_starts_ahead: "no gap",
     two_handlers_for_a_group: "one handler",
     watch_not_renewed: "settles",
     purgatory_leaks: "settles",
