@@ -92,6 +92,7 @@ class CentralConsumer:
         self._is_handling = False
         self._moved: dict[Partition, int] = {}  # not yet passed to the machine
         self._links: dict[int, _Link] = {}
+        self._opening: set[asyncio.Task[None]] = set()
         self._closing: dict[Connection, asyncio.TimerHandle] = {}
         self._inbox: Inbox | None = None
         self._in_hand: tuple[Inbox, Record] | None = None
@@ -239,6 +240,8 @@ class CentralConsumer:
         link = _Link(address_text(effect.broker.host, effect.broker.port))
         self._links[effect.connection] = link
         link.opening = self._loop.create_task(self._open(effect, link))
+        self._opening.add(link.opening)
+        link.opening.add_done_callback(self._opening.discard)
 
     async def _open(self, effect: events.Connect, link: _Link) -> None:
         number, broker = effect.connection, effect.broker
@@ -355,6 +358,7 @@ class CentralConsumer:
                 self._finish(link.connection)
             elif link.opening is not None:
                 link.opening.cancel()
+        await asyncio.gather(*self._opening, return_exceptions=True)
         while self._closing:
             self._news.clear()
             await self._news.wait()

@@ -335,3 +335,16 @@ def test_a_fault_of_the_application_callback_ends_the_iteration() -> None:
                 await take(consumer, 1)
 
     run(scenario())
+
+
+def test_a_connection_being_opened_ends_with_the_consumer() -> None:
+    async def scenario() -> None:
+        async def never(*_arguments: object) -> None:
+            await asyncio.get_running_loop().create_future()
+
+        asyncio.get_running_loop().create_connection = never  # type: ignore[method-assign, assignment]  # as where packets are dropped
+        async with CentralConsumer(consumer_settings(BrokerAddress(1, "127.0.0.1", 1))) as consumer:
+            await asyncio.sleep(0)
+            assert consumer.machine.state is ConsumerState.CONNECTING
+
+    run(scenario())
