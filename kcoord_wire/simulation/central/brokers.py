@@ -75,7 +75,7 @@ class BrokerProcess(Process):
         boot = cluster.brokers[broker_id].boot
         random = Random(f"{cluster.seed}/{name}/{boot}")
         served = _Served(self, coordinator, topics)
-        super().__init__(cluster.clock, name, f"10.0.0.{broker_id}", served, random)
+        super().__init__(cluster.zookeeper.clock, name, f"10.0.0.{broker_id}", served, random)
         self.broker_id = broker_id
         self.coordinator = coordinator
         self._cluster = cluster

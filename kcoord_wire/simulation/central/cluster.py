@@ -13,10 +13,9 @@ An action that makes no sense (a crash of a process that does not run) does noth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from random import Random
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from kcoord_wire.central.draft.consumer import ConsumerState
 from kcoord_wire.central.draft.coordinator import DraftCoordinator
@@ -28,7 +27,7 @@ from kcoord_wire.simulation.central.brokers import BrokerProcess
 from kcoord_wire.simulation.central.consumers import ConsumerProcess
 from kcoord_wire.simulation.central.invariants import Invariants
 from kcoord_wire.simulation.central.wire import Cut, Link, VirtualBroker, Wire
-from kcoord_wire.simulation.clock import EPOCH_MS, TraceLine, VirtualClock
+from kcoord_wire.simulation.clock import EPOCH_MS, VirtualSystem
 from kcoord_wire.simulation.network import Loss
 from kcoord_wire.simulation.zookeeper import VirtualZooKeeper
 from kcoord_wire.zookeeper.layout import COORDINATOR, ROOTS, owner_path, topic_path
@@ -40,7 +39,7 @@ RATE: Final = 10.0  # records a second of each partition
 _DEFAULTS: Final = CoordinatorSettings()
 
 
-class CentralCluster:
+class CentralCluster(VirtualSystem):
     """A cluster of the draft.
 
     Time passes only in `run` and `run_until`; all else happens at the present moment. Times are virtual milliseconds.
@@ -72,15 +71,15 @@ class CentralCluster:
         latency_ms: tuple[int, int] = (1, 20),
         lag_ms: tuple[int, int] = (0, 60),
     ) -> None:
+        super().__init__()
         self.seed = seed
         self.zookeeper_timeout_ms = zookeeper_timeout_ms
         self.is_fenced = is_fenced
-        self.clock = VirtualClock()
-        self.invariants = Invariants(self.clock, zookeeper_timeout_ms)
+        self.invariants = Invariants(self._clock, zookeeper_timeout_ms)
         self.zookeeper = self.invariants.zookeeper = VirtualZooKeeper(
-            self.clock, Random(f"{seed}/zookeeper"), lag_ms=lag_ms, on_write=self.invariants.written
+            self._clock, Random(f"{seed}/zookeeper"), lag_ms=lag_ms, on_write=self.invariants.written
         )
-        self.wire = Wire(self.clock, latency_ms)
+        self.wire = Wire(self._clock, latency_ms)
         self.brokers = {number: VirtualBroker(number) for number in range(1, brokers + 1)}
         self.wire.brokers = {broker.address.host: broker for broker in self.brokers.values()}
         self.consumers: dict[str, ConsumerProcess] = {}
@@ -96,39 +95,6 @@ class CentralCluster:
         for number in range(1, consumers + 1):
             self.consumer(f"c{number}")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.clock.clear()
-
-    # ---- time, and what has happened
-
-    @property
-    def now(self) -> int:
-        """Virtual ms since the start."""
-        return self.clock.now
-
-    @property
-    def steps(self) -> int:
-        """Number of events delivered so far."""
-        return self.clock.steps
-
-    @property
-    def trace(self) -> Sequence[TraceLine]:
-        """What has happened, oldest first."""
-        return self.clock.trace
-
-    def run(self, ms: int) -> None:
-        """Let time pass."""
-        self.clock.run(ms)
-
-    def run_until(self, holds: Callable[[], bool], within_ms: int = 300_000) -> int:
-        """Let time pass until `holds` returns True; return the virtual ms that took. TimeoutError: it never did."""
-        return self.clock.run_until(holds, within_ms)
-
     # ---- topics
 
     def add_partitions(self, topic: str, broker: int, count: int) -> None:
@@ -141,7 +107,7 @@ class CentralCluster:
         counts[broker] = counts.get(broker, 0) + count
         data = b"%d" % counts[broker]
         self.zookeeper.write(Create(path, data) if is_new else SetData(path, data))
-        self.clock.record("cluster", "has topics", {each: dict(found) for each, found in self._topics.items()})
+        self._clock.record("cluster", "has topics", {each: dict(found) for each, found in self._topics.items()})
 
     def partitions(self, topic: str) -> list[Partition]:
         """Return a topic's partitions."""
@@ -164,19 +130,19 @@ class CentralCluster:
             self.invariants.term_changed(broker)
             coordinator = DraftCoordinator(place.address, self._settings)
             place.process = process = BrokerProcess(self, broker, coordinator, topics)
-            self.clock.record(process.name, "starts")
+            self._clock.record(process.name, "starts")
             process.deliver(Tick())
 
     def crash_broker(self, broker: int, down_ms: int = 1_000) -> None:
         """Kill a broker's process; it starts again after `down_ms`."""
         process = self._process(broker)
         if process is not None:
-            self.clock.record(process.name, "crashes", down_ms)
+            self._clock.record(process.name, "crashes", down_ms)
             process.kill()
             self.brokers[broker].process = None
             self.brokers[broker].boot += 1
             self.wire.crashed(self.brokers[broker])
-            self.clock.after(down_ms, self.start_broker, broker)
+            self._clock.after(down_ms, self.start_broker, broker)
 
     def pause_broker(self, broker: int, ms: int) -> None:
         """Pause a broker's process: it does not notice how time passes, nor that its session expires."""
@@ -188,14 +154,14 @@ class CentralCluster:
         """Cut a broker off from ZooKeeper, in one direction or both."""
         process = self._process(broker)
         if process is not None:
-            self.clock.record(process.name, "is cut off", ("zookeeper", ms, up, down))
+            self._clock.record(process.name, "is cut off", ("zookeeper", ms, up, down))
             process.registry.cut(ms, up=up, down=down)
 
     def reset_zookeeper(self, broker: int) -> None:
         """Reset a broker's connection with ZooKeeper."""
         process = self._process(broker)
         if process is not None:
-            self.clock.record(process.name, "loses its connection", "zookeeper")
+            self._clock.record(process.name, "loses its connection", "zookeeper")
             process.registry.reset()
 
     def expire(self, broker: int) -> None:
@@ -217,7 +183,7 @@ class CentralCluster:
 
     def depose(self) -> None:
         """Delete the coordinator's node, as an operator does to get another one."""
-        self.clock.record("cluster", "deposes")
+        self._clock.record("cluster", "deposes")
         self.invariants.taken_away()
         self.zookeeper.write(Delete(COORDINATOR))
 
@@ -247,9 +213,9 @@ class CentralCluster:
             is_fenced=self.is_fenced,
         )
         random = Random(f"{self.seed}/{name}") if former is None else former.random
-        process = ConsumerProcess(self.clock, self.wire, self.invariants, name, settings, random)
+        process = ConsumerProcess(self._clock, self.wire, self.invariants, name, settings, random)
         self.consumers[name] = process
-        self.clock.record(name, "starts")
+        self._clock.record(name, "starts")
         process.deliver(Tick())
 
     def _working(self, name: str) -> ConsumerProcess | None:
@@ -260,14 +226,14 @@ class CentralCluster:
         """Kill a consumer's process."""
         process = self._working(name)
         if process is not None:
-            self.clock.record(name, "crashes")
+            self._clock.record(name, "crashes")
             process.kill()
 
     def shut_down(self, name: str) -> None:
         """Let a consumer's application end it."""
         process = self._working(name)
         if process is not None:
-            self.clock.record(name, "shuts down")
+            self._clock.record(name, "shuts down")
             process.deliver(Shutdown())
 
     def pause(self, name: str, ms: int) -> None:
@@ -280,18 +246,18 @@ class CentralCluster:
 
     def cut(self, consumer: str | None, broker: int | None, ms: int, up: bool = True, down: bool = True) -> None:
         """Deliver what is sent within `ms` between a consumer and a broker after that; None for all of them."""
-        self.clock.record("cluster", "cuts", (consumer, broker, ms, up, down))
-        self.wire.cuts.append(Cut(self.clock.time_ms + ms, consumer, broker, up, down))
+        self._clock.record("cluster", "cuts", (consumer, broker, ms, up, down))
+        self.wire.cuts.append(Cut(self._clock.time_ms + ms, consumer, broker, up, down))
 
     def delay(self, consumer: str | None, broker: int | None, ms: int, up: bool, down: bool, by_ms: int) -> None:
         """Deliver what is sent within `ms` between a consumer and a broker later, by `by_ms`."""
-        self.clock.record("cluster", "delays", (consumer, broker, ms, up, down, by_ms))
-        self.wire.cuts.append(Cut(self.clock.time_ms + ms, consumer, broker, up, down, by_ms))
+        self._clock.record("cluster", "delays", (consumer, broker, ms, up, down, by_ms))
+        self.wire.cuts.append(Cut(self._clock.time_ms + ms, consumer, broker, up, down, by_ms))
 
     def lose(self, ms: int, drop: float = 0.0, reset: float = 0.0) -> None:
         """Make this network lossy for so long."""
-        self.clock.record("cluster", "loses", (ms, drop, reset))
-        self.wire.loss = Loss(self.clock.time_ms + ms, drop, reset)
+        self._clock.record("cluster", "loses", (ms, drop, reset))
+        self.wire.loss = Loss(self._clock.time_ms + ms, drop, reset)
 
     def group_of(self, link: Link) -> str:
         """Return the group of a connection's consumer."""
@@ -301,7 +267,7 @@ class CentralCluster:
 
     def heal(self) -> None:
         """End all faults and pauses. A broker that is down comes back in time."""
-        self.clock.record("cluster", "heals")
+        self._clock.record("cluster", "heals")
         self.wire.loss = Loss()
         self.wire.cuts.clear()
         self.zookeeper.heal()

@@ -26,8 +26,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from random import Random
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from kcoord_wire.assignors import ASSIGNORS, Assignor, TopicPartition
 from kcoord_wire.assignors.embedded import ConsumerProtocol
@@ -36,7 +35,7 @@ from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import RebalanceAccount
 from kcoord_wire.coordinator.core.groups import Group, State
 from kcoord_wire.coordinator.fault_injection import Fault, Faults
-from kcoord_wire.simulation.clock import TraceLine, VirtualClock
+from kcoord_wire.simulation.clock import VirtualSystem
 from kcoord_wire.simulation.disk import VirtualDisk
 from kcoord_wire.simulation.group.client_bugs import assignors_with, machine_with
 from kcoord_wire.simulation.group.coordinator import VirtualCoordinator
@@ -54,7 +53,7 @@ _DEFAULTS: Final = MemberOptions()
 _DEFAULT_TOPICS: Final = {"topic": 4}
 
 
-class Cluster:
+class Cluster(VirtualSystem):
     """A coordinator and its consumers on a virtual clock.
 
     Time passes only in `run`, `run_until`, `ask` and `answer`. Everything else happens at the present moment: members
@@ -97,11 +96,11 @@ class Cluster:
         tap: Tap | None = None,
         may_break_one_owner: bool = False,
     ) -> None:
+        super().__init__()
         self.seed = seed
         self.processes: dict[str, MemberProcess] = {}
         self.config = config or GroupConfig()
         self.invariants = Invariants(_EMBEDDED.decode_assignment, may_break_one_owner=may_break_one_owner)
-        self._clock = VirtualClock()
         self._topics = VirtualTopics(_DEFAULT_TOPICS if topics is None else topics)
         self._coordinator = VirtualCoordinator(
             self._clock,
@@ -119,30 +118,7 @@ class Cluster:
         for name in [f"m{number}" for number in range(1, members + 1)] if isinstance(members, int) else members:
             self.member(name)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._clock.clear()
-
-    # ---- time, and what has happened
-
-    @property
-    def now(self) -> int:
-        """Virtual ms since the start."""
-        return self._clock.now
-
-    @property
-    def steps(self) -> int:
-        """Number of events delivered so far."""
-        return self._clock.steps
-
-    @property
-    def trace(self) -> Sequence[TraceLine]:
-        """What has happened, oldest first."""
-        return self._clock.trace
+    # ---- what has happened
 
     @property
     def rebalances(self) -> Sequence[RebalanceAccount]:
@@ -161,14 +137,6 @@ class Cluster:
     def disk(self) -> VirtualDisk:
         """The coordinator's disk, with the segments of its log."""
         return self._coordinator.disk
-
-    def run(self, ms: int) -> None:
-        """Let time pass.
-
-        :raises ValueError: `ms` is negative
-        :raises ViolationError: a law was broken
-        """
-        self._clock.run(ms)
 
     def run_until(self, holds: Callable[[], bool], within_ms: int = 600_000) -> int:
         """Let time pass until `holds` returns True; return the virtual ms that took.

@@ -18,15 +18,14 @@ An action that makes no sense (a crash of a process that does not run) does noth
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from random import Random
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.machines import Tick
-from kcoord_wire.simulation.clock import TraceLine, VirtualClock
+from kcoord_wire.simulation.clock import VirtualSystem
 from kcoord_wire.simulation.network import Loss
 from kcoord_wire.simulation.proposal import events
 from kcoord_wire.simulation.proposal.all_members import topics_of
@@ -46,7 +45,7 @@ _DEFAULTS: Final = MemberOptions()
 _COORDINATOR_DEFAULTS: Final = events.CoordinatorSettings()
 
 
-class ProposalCluster:
+class ProposalCluster(VirtualSystem):
     """A group under a variant of the proposal.
 
     Time passes only in `run` and `run_until`; all else happens at the present moment. Times are virtual milliseconds.
@@ -81,6 +80,7 @@ class ProposalCluster:
         latency_ms: tuple[int, int] = (1, 5),
         write_ms: tuple[int, int] = (0, 3),
     ) -> None:
+        super().__init__()
         self.seed = seed
         self.is_persistent = is_persistent
         self.write_ms = write_ms
@@ -91,7 +91,6 @@ class ProposalCluster:
         self._options = options
         self._settings = settings
         self._codec = MemberCodec(compresses=compresses)
-        self._clock = VirtualClock()
         self._broker = Broker()
         self._wire = Wire(
             self._clock, self._broker, self._variant.family, latency_ms, compresses_joins=compresses_joins
@@ -102,30 +101,7 @@ class ProposalCluster:
         for number in range(1, members + 1):
             self.member(f"m{number}")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._clock.clear()
-
-    # ---- time, and what has happened
-
-    @property
-    def now(self) -> int:
-        """Virtual ms since the start."""
-        return self._clock.now
-
-    @property
-    def steps(self) -> int:
-        """Number of events delivered so far."""
-        return self._clock.steps
-
-    @property
-    def trace(self) -> Sequence[TraceLine]:
-        """What has happened, oldest first."""
-        return self._clock.trace
+    # ---- what has happened
 
     @property
     def to_coordinator(self) -> Counter[str]:
@@ -136,14 +112,6 @@ class ProposalCluster:
     def to_members(self) -> Counter[str]:
         """Bytes that have arrived at members, by message; grows."""
         return self._wire.to_members
-
-    def run(self, ms: int) -> None:
-        """Let time pass."""
-        self._clock.run(ms)
-
-    def run_until(self, holds: Callable[[], bool], within_ms: int = 300_000) -> int:
-        """Let time pass until `holds` returns True; return the virtual ms that took. TimeoutError: it never did."""
-        return self._clock.run_until(holds, within_ms)
 
     # ---- the coordinator
 

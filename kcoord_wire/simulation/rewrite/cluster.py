@@ -8,11 +8,10 @@ An action that makes no sense (a crash of a process that does not run) does noth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.central.rewrite.events import CoordinatorSettings, MemberSettings
@@ -20,7 +19,7 @@ from kcoord_wire.central.rewrite.layout import topic_record
 from kcoord_wire.central.rewrite.member import MemberPhase
 from kcoord_wire.machines import Shutdown, Tick
 from kcoord_wire.simulation.central.wire import Cut, VirtualBroker
-from kcoord_wire.simulation.clock import TraceLine, VirtualClock
+from kcoord_wire.simulation.clock import VirtualSystem
 from kcoord_wire.simulation.network import Loss
 from kcoord_wire.simulation.rewrite.invariants import Invariants
 from kcoord_wire.simulation.rewrite.processes import BrokerProcess, MemberProcess
@@ -36,7 +35,7 @@ _SHARDS: Final = 4
 _ZOOKEEPER_SESSION_MS: Final = 6_000
 
 
-class RewriteCluster:
+class RewriteCluster(VirtualSystem):
     """A cluster with one group.
 
     Time passes only in `run` and `run_until`; all else happens at the present moment. Times are virtual milliseconds.
@@ -65,11 +64,11 @@ class RewriteCluster:
         allows_overlaps: bool = True,
         latency_ms: tuple[int, int] = (1, 20),
     ) -> None:
+        super().__init__()
         self.seed = seed
         self.topics: dict[str, int] = {}
         self.processes: dict[str, MemberProcess] = {}
         self._stops_with_session = stops_with_session
-        self._clock = VirtualClock()
         allows = allows_overlaps and not stops_with_session
         self.invariants = Invariants(self._clock, GROUP, _SHARDS, allows_overlaps=allows)
         random = Random(f"{seed}/zookeeper")
@@ -85,39 +84,6 @@ class RewriteCluster:
             self._start_broker(number)
         for number in range(1, members + 1):
             self.member(f"m{number}")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._clock.clear()
-
-    # ---- time, and what has happened
-
-    @property
-    def now(self) -> int:
-        """Virtual ms since the start."""
-        return self._clock.now
-
-    @property
-    def steps(self) -> int:
-        """Number of events delivered so far."""
-        return self._clock.steps
-
-    @property
-    def trace(self) -> Sequence[TraceLine]:
-        """What has happened, oldest first."""
-        return self._clock.trace
-
-    def run(self, ms: int) -> None:
-        """Let time pass."""
-        self._clock.run(ms)
-
-    def run_until(self, holds: Callable[[], bool], within_ms: int = 300_000) -> int:
-        """Let time pass until `holds` returns True; return the virtual ms that took. TimeoutError: it never did."""
-        return self._clock.run_until(holds, within_ms)
 
     # ---- brokers and ZooKeeper
 
