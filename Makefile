@@ -74,7 +74,7 @@ native: $(NATIVE) ## build the native module anew where its sources have changed
 run: setup ## two groups of real clients on our coordinator, recorded, and why they rebalanced: terminal and report
 	$(PY) -m tests.demo --out $(DEMO)
 
-run-central: setup ## a ZooKeeper of three nodes, two coordinators of the 0.8 draft and three consumers, and what fails among them
+run-central: setup ## the 0.8 draft on three ZooKeeper nodes: two brokers, three consumers; one coordinator is killed, one cut off
 	$(PY) -m tests.demo.central
 
 check: lint ## lint, types, freshness of generated files, and the fast tests: a minute
@@ -84,7 +84,7 @@ test: lint ## the verdict on a change: lint, the whole suite, and again with the
 	KCOORD_WIRE_BACKEND=native $(PYTEST) $(SUITE)
 	KCOORD_WIRE_BACKEND=python $(PYTEST) $(PURE)
 
-proof: setup ## the long proofs at full size: kills, steps and members of simulations
+proof: setup ## the long proofs at full size: kills, faults of real clusters, steps and members of simulations
 	KCOORD_WIRE_FAULT_ROUNDS=100 KCOORD_WIRE_KILLS=200 KCOORD_WIRE_STEPS=1000000 KCOORD_WIRE_MEMBERS=10000 KCOORD_WIRE_SEEDS=4000 \
 	$(PYTEST) tests/central/test_ensemble.py tests/coordinator/test_crash.py tests/simulation tests/assignors
 

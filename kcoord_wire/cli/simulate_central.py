@@ -35,14 +35,12 @@ def add_parser(scenarios: argparse._SubParsersAction[Any]) -> None:
     about = "run brokers, ZooKeeper and consumers of the 0.8 draft with random faults, and check their laws"
     command = add_command(scenarios, "central", about, _run, examples=EXAMPLES)
     seeds.add_arguments(command)
-    command.add_argument(
-        "--no-epoch", action="store_true", help="messages without the extension, as the draft draws them"
-    )
+    command.add_argument("--no-epoch", action="store_true", help="the draft's bytes, without the extension")
     command.add_argument(
         "--rebalance-by",
         choices=REBALANCE_BY,
         default=REBALANCE_BY[0],
-        help="section 9 or section 2 (default: fetchers)",
+        help="fetchers, as in sections 9 and 11; sockets, as in section 2 (default: fetchers)",
     )
 
 

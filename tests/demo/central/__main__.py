@@ -19,7 +19,7 @@ from tests.support.central_processes import BrokerProcess
 from tests.support.tcp_proxy import TcpProxy
 
 from .account import Account, ConsumerProcess
-from .cluster_state import ClusterState
+from .cluster_state import read_status
 
 SESSION_MS = 3_000
 TOPIC = "orders"
@@ -51,7 +51,6 @@ class Demo:
         }
         self.ports = dict(zip((1, 2), free_ports(2), strict=True))
         self.brokers: dict[int, BrokerProcess] = {}
-        self.state = ClusterState(self.ensemble.connect)
         for broker_id in self.ports:
             self.start_broker(broker_id)
         self.account = Account()
@@ -73,7 +72,7 @@ class Demo:
         """Wait for a coordinator of a higher epoch, and return its broker id and its epoch."""
         until = time.monotonic() + SECONDS
         while True:
-            leader = self.state.read().leader
+            leader = read_status(self.ensemble.connect).leader
             if leader is not None and leader.epoch > beyond:
                 return leader.broker_id, leader.epoch
             if time.monotonic() > until:
@@ -91,8 +90,8 @@ class Demo:
         return time.monotonic() - began
 
     def show_owners(self) -> None:
-        """Who owns what, as ZooKeeper has it."""
-        group = self.state.read().groups[self.account.GROUP]
+        """Print the owners, as ZooKeeper has them."""
+        group = read_status(self.ensemble.connect).groups[self.account.GROUP]
         by_consumer: dict[str, list[str]] = {}
         for partition, thread in sorted(group.owners.items()):
             by_consumer.setdefault(thread.rpartition("-")[0], []).append(partition.name)

@@ -7,24 +7,19 @@ import asyncio
 from kcoord_wire.central.status import ClusterStatus, StatusReader
 from kcoord_wire.zookeeper.client import ZooKeeperRegistry
 
-__all__ = ["ClusterState"]
+__all__ = ["read_status"]
 
 
-class ClusterState:
-    """Reads what `kcoord central status` shows."""
+def read_status(connect: str) -> ClusterStatus:
+    """Return what `kcoord central status` shows, by a session that ends with this call."""
+    return asyncio.run(_read(connect))
 
-    def __init__(self, connect: str) -> None:
-        self._connect = connect
 
-    def read(self) -> ClusterStatus:
-        """Return it; by a session of its own, which ends."""
-        return asyncio.run(self._read())
-
-    async def _read(self) -> ClusterStatus:
-        reader = StatusReader()
-        reader.registry = registry = ZooKeeperRegistry(self._connect, reader.deliver)
-        await registry.start()
-        try:
-            return await reader.read()
-        finally:
-            await registry.close()
+async def _read(connect: str) -> ClusterStatus:
+    reader = StatusReader()
+    reader.registry = registry = ZooKeeperRegistry(connect, reader.deliver)
+    await registry.start()
+    try:
+        return await reader.read()
+    finally:
+        await registry.close()
