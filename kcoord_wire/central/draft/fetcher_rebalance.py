@@ -70,6 +70,7 @@ class FetcherRebalancer(Rebalancer):
 
     def _late(self, member: Member) -> None:
         if (attempt := member.group.attempt) is not None and member in attempt.waiting:
+            member.late_attempts += 1
             attempt.late.add(member)
             attempt.fail(f"no answer in time from {member.consumer_id}")
 

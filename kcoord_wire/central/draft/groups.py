@@ -30,6 +30,7 @@ class Member:
     :ivar connection: the one on which it has registered
     :ivar is_fenced: it compares epochs, the extension
     :ivar failed_pings: in a row
+    :ivar late_attempts: that it did not answer in time, since the group's last rebalance that succeeded
     :ivar ping_timer: of its next ping
     :ivar owned: what it was started with; an offset of another partition is not recorded
     :ivar is_started: since it has registered, and not stopped since
@@ -45,6 +46,7 @@ class Member:
     session_timeout_ms: int
     is_fenced: bool
     failed_pings: int = 0
+    late_attempts: int = 0
     ping_timer: Timer | None = None
     owned: frozenset[Partition] = frozenset()
     is_started: bool = False

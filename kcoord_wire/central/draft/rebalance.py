@@ -8,7 +8,8 @@ Laws:
   owners are there: a coordinator that takes over in between knows that the owners are not the whole truth.
 * After ``max_rebalance_retries`` retries the rebalance has failed. The consumers that did not answer the last one are
   taken for failed: else one that answers pings, but nothing else, would stop its group for ever.
-* The retries end when the group has a new task: that begins at once, with the consumers and partitions of then.
+* The retries end when the group has a new task: that begins at once, with the consumers and partitions of then. A
+  consumer that answers none of them is taken for failed after as many attempts.
 """
 
 from __future__ import annotations
@@ -108,12 +109,15 @@ class Rebalancer(ABC):
             except (AttemptFailedError, RegistryError) as error:
                 attempt.fail(str(error))
             if not attempt.failed:
+                for member in group.members.values():
+                    member.late_attempts = 0
                 break
             self._note(logging.WARNING, "rebalance attempt failed", group, attempt, retry=retry, reason=attempt.failed)
             if not group.needs_rebalance and retry < settings.max_rebalance_retries:
                 attempt.phase, attempt.changed = "backing off", Gate()
                 yield Opened(attempt.changed, settings.rebalance_backoff_ms)
             if group.needs_rebalance:
+                late = {member for member in attempt.late if member.late_attempts > settings.max_rebalance_retries}
                 break
         else:
             error_name = "ConsumerRebalanceFailedException"

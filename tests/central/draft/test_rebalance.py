@@ -193,6 +193,20 @@ def test_rebalance_5_fails_after_its_retries(cluster: DraftCluster) -> None:
     assert len(second.started_with) == 4
 
 
+def test_rebalance_5_ends_a_mute_consumer_of_a_busy_group(cluster: DraftCluster) -> None:
+    """Each attempt is the first of a new task, because another consumer has registered meanwhile."""
+    mute = cluster.consumer("mute")
+    mute.answers = {m.PingRequest}
+    cluster.consumer("c0")
+    cluster.run(2_000)
+    for number in range(1, 4):
+        assert mute.is_open
+        cluster.consumer(f"c{number}")
+        cluster.run(4_000)
+    assert not mute.is_open
+    assert set(cluster.owners().values()) == {"c0-0", "c1-0", "c2-0", "c3-0"}
+
+
 def test_rebalance_a_late_stop_answers_no_later_request(cluster: DraftCluster) -> None:
     first = cluster.consumer("a")
     first.answers.discard(m.StopFetcherRequest)
