@@ -159,7 +159,7 @@ def test_pending_requests_are_bounded_and_the_oldest_given_up() -> None:
     assert given_up == [0, 1, 2, 3, 4]
 
 
-def test_a_frame_of_no_message_is_an_error_and_the_next_is_read() -> None:
+def test_an_unknown_frame_is_an_error_and_the_next_is_read() -> None:
     reader = CentralReader()
     for side, body in (("request", b"\x00\x63"), ("request", b""), ("response", b"\x00\x00"), ("response", b"\x00")):
         with pytest.raises(DecodeError):

@@ -206,7 +206,9 @@ def records(*offsets: int) -> bytes:
         (draft_frame(m.CentralFetchResponse(error_code=77)), "error 77"),
     ],
 )
-def test_a_bad_answer_costs_a_pause(bad: bytes | None, reason: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_after_a_bad_answer_the_fetcher_pauses(
+    bad: bytes | None, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
     answers = [bad, bad]
 
     async def scenario() -> None:
@@ -238,7 +240,7 @@ def test_a_negative_end_is_no_offset_to_begin_with(caplog: pytest.LogCaptureFixt
     assert "offsets -5 to -5" in caplog.text
 
 
-def test_partition_names_that_are_none_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_malformed_partition_names_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         async with running_broker(ScriptedCoordinator()) as broker, fetching() as client:
             client.start({Partition("orders", "x"): 0, P0: 0}, broker.broker)

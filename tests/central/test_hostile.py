@@ -157,7 +157,7 @@ GARBAGE = {
 }
 
 
-def test_bytes_that_are_no_message_cost_their_connection(siege: Siege) -> None:
+def test_bytes_that_do_not_decode_close_their_connection(siege: Siege) -> None:
     for data, reason in GARBAGE.values():
         with siege.wire() as wire:
             wire.send_raw(data)
@@ -219,7 +219,7 @@ def test_a_consumer_that_answers_nothing_fails(siege: Siege) -> None:
     siege.logged("consumer failed group=silent consumer=s reason=")
 
 
-def test_an_answer_in_the_name_of_another_costs_its_sender(siege: Siege) -> None:
+def test_an_answer_with_anothers_id_closes_its_connection(siege: Siege) -> None:
     with siege.registered("impostor", "i") as wire:
         assert isinstance(wire.request(), m.StopFetcherRequest)
         wire.send(m.StopFetcherResponse(consumer_id="h", offset_info=[]))
@@ -227,7 +227,7 @@ def test_an_answer_in_the_name_of_another_costs_its_sender(siege: Siege) -> None
     siege.logged("consumer failed group=impostor consumer=i reason=an answer in the name of 'h'")
 
 
-def test_an_answer_that_nobody_asked_for_costs_its_sender(siege: Siege) -> None:
+def test_an_unsolicited_answer_closes_its_connection(siege: Siege) -> None:
     for answer in (m.PingResponse(consumer_id="u"), m.StartFetcherResponse(consumer_id="u")):
         with siege.registered("unasked", "u") as wire:
             wire.request()  # StopFetcher: another answer is not the one to it
@@ -257,7 +257,7 @@ def test_offsets_of_others_and_negative_ones_are_not_taken(siege: Siege) -> None
         siege.logged("offsets of partitions of others group=thief consumer=t")
 
 
-def test_a_flood_of_requests_holds_up_nobody(siege: Siege) -> None:
+def test_a_flood_of_requests_delays_no_other_consumer(siege: Siege) -> None:
     """Its sender reads nothing."""
     metadata = draft_frame(m.ClusterMetadataRequest())
     fetch = draft_frame(m.CentralFetchRequest(topic="orders", partition=0, offset=0, max_size=64 << 10))

@@ -110,7 +110,7 @@ def test_requests_behind_a_parked_one_wait_and_keep_their_order(broker: RewriteB
         (b"\x7f\xff\xff\xff", "a frame of"),
     ],
 )
-def test_what_is_no_request_costs_its_sender_the_connection(
+def test_bytes_that_are_not_a_request_close_their_connection(
     broker: RewriteBroker, data: bytes, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (

@@ -167,7 +167,9 @@ def test_notes_are_logged_with_their_facts(host: Callable[..., Hosted], caplog: 
     assert (record.levelno, record.getMessage()) == (logging.INFO, r"elected epoch=3 why=a\nb")
 
 
-def test_an_answer_that_was_not_asked_for_closes(host: Callable[..., Hosted], caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unsolicited_answer_closes_its_connection(
+    host: Callable[..., Hosted], caplog: pytest.LogCaptureFixture
+) -> None:
     ping = m.PingRequest(consumer_id="c")
     machine = Scripted(RegisterConsumerRequest=lambda event: [Send(event.connection, each) for each in (OK, ping)])
     hosted = host(machine)
@@ -196,7 +198,7 @@ def test_an_answer_that_was_not_asked_for_closes(host: Callable[..., Hosted], ca
         (b"\0\0\0\x02\0\x05" + b"\0\x10\0\0", "frame size 1048576 is above the limit"),
     ],
 )
-def test_bytes_that_are_no_message_close(
+def test_bytes_that_do_not_decode_close(
     host: Callable[..., Hosted], caplog: pytest.LogCaptureFixture, data: bytes, reason: str
 ) -> None:
     hosted = host(machine := Scripted())
@@ -218,7 +220,7 @@ def test_warnings_about_peers_are_limited(host: Callable[..., Hosted], caplog: p
     assert 20 <= len(caplog.records) <= 40  # 20 in 10 s; the machine may be slow
 
 
-def test_a_fault_that_a_message_causes_costs_its_connection(
+def test_a_fault_that_a_message_causes_closes_its_connection(
     host: Callable[..., Hosted], caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(_: Any) -> Sequence[Any]:

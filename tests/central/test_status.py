@@ -27,7 +27,7 @@ REGISTER = m.RegisterConsumerRequest(
 )
 
 
-def test_a_rebalance_says_whom_it_waits_for() -> None:
+def test_a_rebalance_names_the_consumers_it_waits_for() -> None:
     with CentralBroker(topics={"orders": 4}) as broker:
         until(lambda: broker.epoch is not None)
         with DraftWire(broker.port) as wire, DraftWire(broker.port) as other:

@@ -174,7 +174,7 @@ def test_a_killed_client_keeps_its_session_until_it_expires(world: World) -> Non
     assert world.zookeeper.leader.sessions == {world.b.registry.session_id}
 
 
-def test_a_follower_is_behind_for_others_but_not_for_who_writes(world: World) -> None:
+def test_a_follower_is_behind_for_others_but_not_for_the_writer(world: World) -> None:
     for number in range(3):
         world.zookeeper.lag(number, 4_000)
     readers = [Client(world, f"r{number}", 10 + number) for number in range(8)]  # more than one a follower

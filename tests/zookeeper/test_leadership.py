@@ -108,7 +108,7 @@ def test_an_own_node_is_replaced_with_a_new_epoch(owner: int) -> None:
 
 
 @pytest.mark.parametrize("outcome", [Outcome.NODE_EXISTS, Outcome.BAD_VERSION, Outcome.NO_NODE])
-def test_who_loses_the_race_reads_again(outcome: Outcome) -> None:
+def test_the_loser_of_an_election_reads_again(outcome: Outcome) -> None:
     candidate = Candidate()
     candidate.connect()
     candidate.see(None)
@@ -210,6 +210,6 @@ def test_a_fenced_write_is_recognised() -> None:
 
 
 @pytest.mark.parametrize("data", [b"1", b"{}", b"[]", b"", b'{"broker": "1"}'])
-def test_a_record_that_is_none_is_refused(data: bytes) -> None:
+def test_an_unreadable_leader_record_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"record|Expecting"):
         parse_leader(data)

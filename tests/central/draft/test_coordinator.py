@@ -56,7 +56,7 @@ def test_coordinator_startup_commits_and_pings() -> None:
     assert (cluster.committed(), len(consumer.got(m.PingRequest))) == ({"1-0": 7}, 1)
 
 
-def test_every_broker_says_who_coordinates() -> None:
+def test_every_broker_names_the_coordinator() -> None:
     cluster = DraftCluster()
     cluster.add_broker(2)
     for broker_id in (1, 2):
@@ -169,7 +169,7 @@ def test_a_cut_connection_ends_the_term_at_once() -> None:
     ids=lambda message: type(message).__name__,
 )
 @pytest.mark.parametrize("broker_id", [1, 2])
-def test_who_has_not_registered_loses_the_connection(message: Any, broker_id: int) -> None:
+def test_a_message_before_the_registration_closes(message: Any, broker_id: int) -> None:
     cluster = DraftCluster()
     cluster.add_broker(2)
     stranger = Consumer(cluster, cluster.brokers[broker_id], "a")

@@ -55,7 +55,7 @@ def test_answers_to_several_requests_come_in_their_order() -> None:
     assert (expired, purgatory.answered(member)) == ([member], Answer.LATE)
 
 
-def test_nothing_is_expected_from_who_is_forgotten() -> None:
+def test_no_answer_is_expected_from_a_forgotten_consumer() -> None:
     timers, purgatory, expired, member = make()
     purgatory.watch(member, 100)
     purgatory.forget(member)

@@ -45,7 +45,7 @@ def test_the_responses_wait_until_all_have_registered_again(cluster: DraftCluste
     assert sorted(cluster.owners().values()) == ["a-0", "a-0", "b-0", "c-0"]
 
 
-def test_who_does_not_come_back_is_waited_for_a_session_timeout(cluster: DraftCluster) -> None:
+def test_a_missing_consumer_is_waited_for_a_session_timeout(cluster: DraftCluster) -> None:
     cluster.consumer("a", session_timeout_ms=9_000)
     second = cluster.consumer("b")
     cluster.run(8_999)

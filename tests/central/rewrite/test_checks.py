@@ -55,7 +55,7 @@ def test_unknown_consumers_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("partition", "offset"), [(("orders", -1), 1), (("orders", 0), -2), (("or/ders", 0), 1)])
-def test_commits_of_what_cannot_be_are_refused(partition: tuple[str, int], offset: int) -> None:
+def test_invalid_commits_are_refused(partition: tuple[str, int], offset: int) -> None:
     world = World(1, topics=ORDERS)
     (member,) = stable_group(world, 1)
     answer = member.ask(member.commit_request({partition: offset}))

@@ -77,7 +77,7 @@ def test_heartbeats_2_a_long_pause_after_joining_rebalances() -> None:
     assert len(assigned(members[0].join())) == 3
 
 
-def test_heartbeats_2_the_response_is_sent_although_nobody_reads() -> None:
+def test_heartbeats_2_a_join_outlives_its_connection() -> None:
     """A member whose connection ended after its JoinGroup counts as joined, and gets its place when it asks again."""
     world = World(1, topics=ORDERS)
     members = stable_group(world, 2)

@@ -44,7 +44,7 @@ def test_a_group_settles_with_each_partition_at_one_member(sim: RewriteCluster) 
     assert all(sim.invariants.committed[partition] > offset for partition, offset in before.items())
 
 
-def test_failover_3_nobody_stops_and_the_generation_stays(sim: RewriteCluster) -> None:
+def test_failover_3_no_member_stops_and_the_generation_stays(sim: RewriteCluster) -> None:
     at, before = sim.now, generation(sim)
     sim.crash_broker(coordinator(sim), 60_000)
     sim.run(30_000)
