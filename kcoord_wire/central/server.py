@@ -44,13 +44,16 @@ SPARE_FILES: Final = 64  # open files left for ZooKeeper and the log
 SWEEPS: Final = 8  # in the shortest of the time limits, so that it is exceeded by an eighth at most
 CLOSING_SECONDS: Final = 0.01  # between two looks at whether the connections have closed
 
+_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # the former is Linux only
+
 _log = logging.getLogger("kcoord_wire.central")
 _log.addHandler(logging.NullHandler())  # silent unless logging is configured
 
 
 def monotonic_ms() -> int:
-    """Return the milliseconds of a clock that never goes back."""
-    return time.monotonic_ns() // 1_000_000
+    """Return the milliseconds of a clock that never goes back, and goes on while the machine is suspended: a lease ends
+    meanwhile."""
+    return time.clock_gettime_ns(_CLOCK) // 1_000_000
 
 
 def log_note(note: Noted) -> None:
