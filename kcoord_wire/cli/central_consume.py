@@ -76,7 +76,7 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
         type=argument(parse_positive),
         default=6_000,
         metavar="MS",
-        help="after so much silence it takes the coordinator for dead, and looks for another (default: %(default)s)",
+        help="of the session with the coordinator; after as much silence it looks for another (default: %(default)s)",
     )
     command.add_argument(
         "--from",

@@ -1,9 +1,9 @@
-"""`kcoord central status`: who coordinates, and the groups with their consumers, owners and offsets.
+"""`kcoord central status`: the coordinator, and the groups with their consumers, owners and offsets.
 
 Laws:
 
-* What the coordinator alone knows (consumers, and what a rebalance waits for) is asked of the coordinator. If it does
-  not answer, the status says why, and shows what ZooKeeper has.
+* What is in the coordinator's memory alone (consumers, and what a rebalance waits for) is asked of it. If it does not
+  answer, the status has the reason, and what ZooKeeper has.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SESSION_TIMEOUT_MS: Final = 6_000
 
 def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     """Add the command to those of `kcoord central`."""
-    about = "who coordinates, the groups, their consumers, owners and offsets, and what waits for what"
+    about = "the coordinator, the groups, their consumers, owners and offsets, and what each rebalance waits for"
     command = add_command(commands, "status", about, _run, examples=EXAMPLES)
     command.add_argument("--zookeeper", required=True, metavar="HOST:PORT,...[/CHROOT]", help="the ensemble")
     command.add_argument(
@@ -83,7 +83,7 @@ async def _read(zookeeper: str, auth: tuple[str, str] | None, seconds: float) ->
 
 
 def status_to_json(status: ClusterStatus) -> dict[str, Any]:
-    """Return a cluster's state as plain data; what only the coordinator knows is null where it did not answer."""
+    """Return a cluster's state as plain data; what only the coordinator has is null where it did not answer."""
     live = {} if status.live is None else {group.group_id: group for group in status.live.groups}
     names = sorted({*status.groups, *live})
     leader = status.leader
