@@ -23,7 +23,7 @@ from typing import Any, Final
 from kcoord_wire.central.draft.topic_count import LONGEST_TOPIC, is_topic_name
 from kcoord_wire.central.draft.watches import MOST_PARTITIONS
 from kcoord_wire.machines import Noted
-from kcoord_wire.zookeeper.layout import ROOTS, topic_path
+from kcoord_wire.zookeeper.layout import ROOTS, parse_object, topic_path
 from kcoord_wire.zookeeper.model import Create, Node, Outcome, Read, Replied, SessionChanged, SessionState, SetData
 from kcoord_wire.zookeeper.procedures import RETRY_MS, Procedure, Procedures, RegistryError, Sleep, create_missing
 
@@ -54,8 +54,8 @@ def parse_record_clock(data: bytes) -> RecordClock:
 
     :raises ValueError: it is none
     """
-    value: Any = json.loads(data)
-    if not isinstance(value, dict) or not isinstance(value.get("since_ms"), int):
+    value = parse_object(data, "a clock of records")
+    if not isinstance(value.get("since_ms"), int):
         raise ValueError(f"not a clock of records: {data!r}")
     rate = value.get("rate")
     if not isinstance(rate, int | float) or isinstance(rate, bool) or rate < 0:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
@@ -142,9 +143,11 @@ class StatusReader:
         return await asyncio.gather(*futures)
 
     async def _read_brokers(self, status: ClusterStatus, ids: list[int]) -> None:
-        for broker in await asyncio.gather(*map(self.broker, ids)):
-            if broker is not None:
-                status.brokers[broker.broker_id] = broker
+        nodes: list[Node | None] = await self._ask(Read(broker_path(broker_id)) for broker_id in ids)
+        for broker_id, node in zip(ids, nodes, strict=True):
+            if node is not None:
+                with suppress(ValueError):  # others use the same ZooKeeper
+                    status.brokers[broker_id] = BrokerAddress(broker_id, *parse_broker(node.data))
 
     async def _read_topics(self, status: ClusterStatus, topics: Iterable[str]) -> None:
         names = list(topics)
@@ -176,7 +179,7 @@ class StatusReader:
         if status.leader is None:
             status.silence = "no broker is elected"
         elif (broker := status.brokers.get(status.leader.broker_id)) is None:
-            status.silence = f"broker {status.leader.broker_id} is elected and not registered"
+            status.silence = f"broker {status.leader.broker_id} is elected, and has no registration"
         else:
             try:
                 live = await asyncio.wait_for(ask_coordinator(broker.host, broker.port), ANSWER_SECONDS)

@@ -20,6 +20,7 @@ import sys
 import uuid
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -166,8 +167,9 @@ async def _consume(settings: ConsumerSettings, form: str, most: int | None) -> i
         for each in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(each)
             signal.signal(each, signal.SIG_DFL)
-        print("waits for the coordinator's next ping; a second signal kills", file=sys.stderr, flush=True)
         consumer.shutdown()
+        with suppress(OSError):  # stderr may be a pipe that is closed
+            print("waits for the coordinator's next ping; a second signal kills", file=sys.stderr, flush=True)
 
     with ThreadPoolExecutor(1, "printer") as thread:
         printer = _Printer(form, thread)

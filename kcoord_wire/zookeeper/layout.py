@@ -35,6 +35,7 @@ __all__ = [
     "owner_path",
     "parse_broker",
     "parse_group",
+    "parse_object",
     "topic_path",
 ]
 
@@ -102,6 +103,21 @@ def format_group(record: GroupRecord) -> bytes:
     return json.dumps({"session_timeout_ms": record.session_timeout_ms, "is_starting": record.is_starting}).encode()
 
 
+def parse_object(data: bytes, what: str) -> dict[str, Any]:
+    """Return the JSON object in a node's data.
+
+    :param what: it should be, for the error
+    :raises ValueError: there is something else
+    """
+    try:
+        value: Any = json.loads(data)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise ValueError(f"not {what}: {data[:200]!r}")
+    return value
+
+
 def parse_group(data: bytes) -> GroupRecord:
     """Return the record in a group's node; the default for a group of 0.7, which has none.
 
@@ -109,8 +125,8 @@ def parse_group(data: bytes) -> GroupRecord:
     """
     if not data:
         return GroupRecord()
-    value: Any = json.loads(data)
-    if not isinstance(value, dict) or not isinstance(value.get("session_timeout_ms"), int):
+    value = parse_object(data, "a group's record")
+    if not isinstance(value.get("session_timeout_ms"), int):
         raise ValueError(f"not a group's record: {data!r}")
     return GroupRecord(value["session_timeout_ms"], bool(value.get("is_starting")))
 
@@ -125,7 +141,7 @@ def parse_broker(data: bytes) -> tuple[str, int]:
 
     :raises ValueError: it is not one
     """
-    value: Any = json.loads(data)
-    if not isinstance(value, dict) or not isinstance(value.get("host"), str) or not isinstance(value.get("port"), int):
+    value = parse_object(data, "a broker's registration")
+    if not isinstance(value.get("host"), str) or not isinstance(value.get("port"), int):
         raise ValueError(f"not a broker's registration: {data!r}")
     return value["host"], value["port"]

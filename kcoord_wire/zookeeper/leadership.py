@@ -30,8 +30,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from kcoord_wire.zookeeper.layout import parse_object
 from kcoord_wire.zookeeper.model import (
     Ask,
     Check,
@@ -63,6 +64,7 @@ from kcoord_wire.zookeeper.procedures import (
 __all__ = ["LeaderRecord", "Leadership", "ancestors", "is_fenced_off", "parse_leader"]
 
 LEASE_PARTS: Final = 3  # of the session timeout, and of the lease: a third until the next renewal
+_LONGEST_EPOCH: Final = 9  # digits; an epoch is an int32 in messages
 _LOST_RACE: Final = (Outcome.NODE_EXISTS, Outcome.NO_NODE, Outcome.BAD_VERSION)
 
 
@@ -79,8 +81,8 @@ def parse_leader(data: bytes) -> LeaderRecord:
 
     :raises ValueError: it is none
     """
-    value: Any = json.loads(data)
-    if not isinstance(value, dict) or not isinstance(value.get("broker"), int):
+    value = parse_object(data, "a leader's record")
+    if not isinstance(value.get("broker"), int):
         raise ValueError(f"not a leader's record: {data!r}")
     epoch = value.get("epoch")
     return LeaderRecord(value["broker"], epoch if isinstance(epoch, int) else 0)
@@ -226,7 +228,7 @@ class Leadership:
 
     def _take_office(self, node: Node, own: Node | None) -> Procedure:
         """Replace the leader's node, which is missing or our own, and count the epoch up."""
-        epoch, asked_at = int(node.data) + 1, self._now
+        epoch, asked_at = self._parse_epoch(node.data) + 1, self._now
         replaced = () if own is None else (Delete(self.leader_path, own.version),)
         record = json.dumps({"broker": self.broker_id, "epoch": epoch}).encode()
         create = Create(self.leader_path, record, is_ephemeral=True)
@@ -241,6 +243,11 @@ class Leadership:
         if self._now < self.lease_until:
             self.epoch, self.leader = epoch, None
             self._elected(epoch)
+
+    def _parse_epoch(self, data: bytes) -> int:
+        if not data.isdigit() or len(data) > _LONGEST_EPOCH:
+            raise ValueError(f"{self.epoch_path}: not a number of elections: {data[:200]!r}")
+        return int(data)
 
     def _renew(self) -> Procedure:
         """Extend the lease until ZooKeeper refuses. Renewals do not wait for each other, so a slow answer costs only

@@ -6,6 +6,7 @@ import asyncio
 import socket
 
 import pytest
+from kazoo.client import KazooClient
 
 from kcoord_wire import messages as m
 from kcoord_wire.central.broker import CentralBroker
@@ -52,6 +53,14 @@ def start(wire: DraftWire) -> None:
     assert isinstance(wire.request(), m.StartFetcherRequest)
 
 
+def create(connect: str, path: str, data: bytes) -> None:
+    client = KazooClient(connect)
+    client.start()
+    client.create(path, data)
+    client.stop()
+    client.close()
+
+
 async def read(connect: str) -> ClusterStatus:
     reader = StatusReader()
     registry = reader.registry = ZooKeeperRegistry(connect, reader.deliver, session_timeout_ms=4_000)
@@ -77,11 +86,13 @@ def test_what_zookeeper_has_is_read(zookeeper: Ensemble) -> None:
             wire.send(m.StartFetcherResponse(consumer_id="c"))
             owners = {Partition("orders", f"7-{number}"): "c-0" for number in range(2)}
             until(lambda: asyncio.run(read(connect)).groups["g"].owners == owners)
+            create(connect, "/brokers/ids/8", b"junk")
             status = asyncio.run(read(connect))
         assert status.leader is not None
         assert (status.leader.broker_id, status.leader.epoch) == (7, 1)
         assert status.brokers[7].port == broker.port
         assert status.topics == {"orders": {7: 2}}
+        assert list(status.brokers) == [7], "the node with other data is left out"
         assert status.live is not None
         assert (status.live.epoch, status.live.groups[0].group_id, status.silence) == (1, "g", "")
     assert asyncio.run(read(connect)).silence == "no broker is elected"

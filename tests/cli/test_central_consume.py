@@ -92,6 +92,20 @@ def test_signals_end_in_order(broker: CentralBroker, number: int, status: int) -
         assert "Traceback" not in process.log
 
 
+def test_a_closed_stderr_does_not_stop_the_shutdown(broker: CentralBroker) -> None:
+    read, write = os.pipe()
+    command = [sys.executable, "-m", "kcoord_wire", "central", "consume", "--bootstrap", broker.address]
+    options = ["--group", "g", "--topics", "orders", "--session-timeout-ms", "3000"]
+    with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=write) as process:
+        os.close(write)
+        os.close(read)
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(b"# assigned")
+        process.terminate()
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+
+
 def test_a_second_signal_kills_at_once(broker: CentralBroker) -> None:
     with consume(broker, "--session-timeout-ms", "300000") as process:
         process.wait_for("orders 1-0 0 ")

@@ -19,7 +19,12 @@ def test_a_brokers_registration_is_read_back() -> None:
     assert layout.parse_broker(layout.broker_record("h", 9092)) == ("h", 9092)
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"host": 1, "port": 2}', b'{"host": "h", "port": "2"}', b"\xff"])
-def test_other_data_is_refused(data: bytes) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011, the standard library's texts
+JUNK = [b"x", b"[]", b"{}", b'{"host": 1, "port": 2}', b'{"host": "h", "port": "2"}', b"\xff", b"[" * 100_000]
+
+
+@pytest.mark.parametrize("data", JUNK)
+def test_other_data_is_refused_with_what_it_should_be(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"^not a broker's registration: "):
         layout.parse_broker(data)
+    with pytest.raises(ValueError, match=r"^not a group's record: "):
+        layout.parse_group(data)

@@ -158,6 +158,17 @@ def test_an_election_whose_answer_is_late_is_held_again() -> None:
     assert candidate.heard == [6]
 
 
+@pytest.mark.parametrize("data", [b"junk", b"", b"-1", b"\xb2", b"1" * 5_000])
+def test_an_epoch_that_is_no_number_is_reported_with_its_node(data: bytes) -> None:
+    candidate = Candidate()
+    candidate.connect()
+    candidate.answer(Read(COORDINATOR_EPOCH), 0, value=Node(data, 11))
+    candidate.answer(Read(COORDINATOR, watch=True), 0)
+    [(what, text)] = candidate.heard
+    assert (what, text.split(": ")[:2]) == ("failed", [COORDINATOR_EPOCH, "not a number of elections"])
+    assert candidate.leadership.epoch is None
+
+
 def test_a_leader_that_was_replaced_learns_it_from_its_renewal() -> None:
     candidate = Candidate()
     candidate.win(now=0)
