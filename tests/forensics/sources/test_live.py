@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import signal
 import socket
 import sys
 import threading
@@ -98,12 +99,16 @@ def test_an_interrupt_closes_the_reader(mock: Mock) -> None:
     mock.flush()
     reading = read_topic(mock.address, topic="t", until_end=False)
     next(reading)
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start background jobs without it
     timer = threading.Timer(0.3, _thread.interrupt_main)
     timer.start()
     began = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
-        next(reading)
-    timer.join()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            next(reading)
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, former)
     assert time.monotonic() - began < 10
     assert list(reading) == [], "it is closed"
 
