@@ -107,7 +107,7 @@ class TcpProxy:
                 each.transport.abort()
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_answer: bool) -> None:
-        with suppress(OSError):
+        with suppress(OSError, RuntimeError):  # the latter is uvloop's, of a connection that was aborted meanwhile
             while data := await reader.read(CHUNK):
                 await self._flow().wait()
                 if not (is_answer and self._swallows):
