@@ -9,6 +9,7 @@ from kcoord_wire.forensics.analysis import Analysis, analyze_frames
 from kcoord_wire.forensics.model import NS_PER_MS, Frame
 from kcoord_wire.simulation.central.cluster import CentralCluster
 from kcoord_wire.simulation.central.wire import Link, VirtualBroker
+from kcoord_wire.simulation.clock import EPOCH_MS
 from tests.support.wire_samples import batch
 
 __all__ = ["CentralTap"]
@@ -71,5 +72,5 @@ class CentralTap:
             self._say(link, "closed")
 
     def _say(self, link: Link, direction: str, body: bytes = b"") -> None:
-        seq, time_ns = len(self.frames), self._sim.clock.time_ms * NS_PER_MS
+        seq, time_ns = len(self.frames), (EPOCH_MS + self._sim.now) * NS_PER_MS
         self.frames.append(Frame("sim", seq, seq, time_ns, link.name, direction, body))
