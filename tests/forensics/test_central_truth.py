@@ -10,6 +10,7 @@ import pytest
 from kcoord_wire.central.draft.events import CoordinatorSettings, RebalanceBy
 from kcoord_wire.forensics.model import NS_PER_MS, Cause, GroupHistory
 from kcoord_wire.simulation.central.cluster import CentralCluster
+from kcoord_wire.simulation.clock import EPOCH_MS
 from tests.support.central_tap import CentralTap
 
 Act = Callable[[CentralCluster], None]
@@ -41,7 +42,7 @@ def played(act: Act, seed: int, **options: Any) -> tuple[CentralCluster, GroupHi
         tap = CentralTap(sim)
         sim.run_until(sim.is_settled)
         sim.run(5_000)
-        at = sim.clock.time_ms
+        at = EPOCH_MS + sim.now
         act(sim)
         sim.run(25_000)
         sim.run_until(sim.is_settled)
