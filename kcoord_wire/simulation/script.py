@@ -24,7 +24,7 @@ from kcoord_wire.simulation.clock import TraceLine
 from kcoord_wire.simulation.shrink import shrink
 from kcoord_wire.simulation.violation import ViolationError
 
-__all__ = ["Action", "Script", "SimulationFailure", "World", "choose", "minimize", "run_script", "source_of"]
+__all__ = ["Action", "Do", "Script", "SimulationFailure", "World", "choose", "minimize", "run_script", "source_of"]
 
 _LAST_LINES: Final = 12  # of the trace, printed with a failure
 
@@ -73,6 +73,22 @@ class Action(Generic[WorldT]):
 
     def __repr__(self) -> str:
         return source_of(self)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Do(Action[Any]):
+    """A call of a method of the world.
+
+    :ivar call: its name
+    :ivar arguments: of the call
+    """
+
+    call: str
+    arguments: tuple[Any, ...] = ()
+
+    def play(self, world: Any) -> None:
+        """Call it."""
+        getattr(world, self.call)(*self.arguments)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

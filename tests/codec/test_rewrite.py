@@ -76,7 +76,7 @@ def test_frames_have_kafkas_header() -> None:
 
 
 def test_the_released_join_group_is_another_message() -> None:
-    """The api key and version are the same: only the family tells them apart."""
+    """The api key and version are the same: only the family distinguishes them."""
     with pytest.raises(kw.DecodeError):
         kw.decode_request(kw.encode_request(JOIN, 0), family="kafka")
     with pytest.raises(kw.DecodeError):

@@ -54,7 +54,7 @@ def test_suspended_comes_in_time_and_expired_does_not(real_driver: RealDriver) -
 
 
 def test_a_create_that_was_lost_but_landed_is_ones_own(real_driver: RealDriver) -> None:
-    """KAFKA-7165, ZOOKEEPER-2985: the retry is refused, and the node's owner tells whose it is."""
+    """KAFKA-7165, ZOOKEEPER-2985: the retry is refused, and the node's owner is the session that made it."""
     client = real_driver.connect()
     assert client.proxy is not None
     client.proxy.swallow_answers()

@@ -12,7 +12,7 @@ from kcoord_wire.central.draft.events import CoordinatorSettings, RebalanceBy
 from kcoord_wire.central.draft.topic_count import format_topics
 from kcoord_wire.simulation.central.cluster import CentralCluster
 from kcoord_wire.simulation.central.invariants import Place
-from kcoord_wire.simulation.script import Action, Script, choose
+from kcoord_wire.simulation.script import Action, Do, Script, choose
 from kcoord_wire.simulation.violation import ViolationError
 
 __all__ = ["CentralScript", "Do", "Report", "random_script"]
@@ -50,22 +50,6 @@ class Report(NamedTuple):
     rebalances: int
     elections: int
     deposed_messages: int
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Do(Action[CentralCluster]):
-    """A call of a method of the cluster.
-
-    :ivar call: its name
-    :ivar arguments: of the call
-    """
-
-    call: str
-    arguments: tuple[Any, ...] = ()
-
-    def play(self, world: CentralCluster) -> None:
-        """Call it."""
-        getattr(world, self.call)(*self.arguments)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from kcoord_wire.simulation.proposal.cluster import ProposalCluster
 from kcoord_wire.simulation.proposal.events import CoordinatorSettings
 from kcoord_wire.simulation.proposal.processes import MemberOptions
-from kcoord_wire.simulation.script import Action, Script, choose
+from kcoord_wire.simulation.script import Do, Script, choose
 from kcoord_wire.simulation.violation import ViolationError
 
 __all__ = ["Do", "ProposalScript", "random_script"]
@@ -18,22 +18,6 @@ __all__ = ["Do", "ProposalScript", "random_script"]
 SETTLE_MS: Final = 120_000
 """A group is settled within this after the last fault: sessions of 6 s, JoinGroups of 30 s that were lost, and the
 delays of members that have disagreed."""
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Do(Action[ProposalCluster]):
-    """A call of a method of the cluster.
-
-    :ivar call: its name
-    :ivar arguments: of the call
-    """
-
-    call: str
-    arguments: tuple[Any, ...] = ()
-
-    def play(self, world: ProposalCluster) -> None:
-        """Call it."""
-        getattr(world, self.call)(*self.arguments)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire.simulation.rewrite.cluster import RewriteCluster
-from kcoord_wire.simulation.script import Action, Script, choose
+from kcoord_wire.simulation.script import Do, Script, choose
 from kcoord_wire.simulation.violation import ViolationError
 
 __all__ = ["ODDS", "SETTLE_MS", "Do", "Report", "RewriteScript", "random_script"]
@@ -31,22 +31,6 @@ class Report(NamedTuple):
     settled_ms: int
     rebalances: int
     overlaps: int
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Do(Action[RewriteCluster]):
-    """A call of a method of the cluster.
-
-    :ivar call: its name
-    :ivar arguments: of the call
-    """
-
-    call: str
-    arguments: tuple[Any, ...] = ()
-
-    def play(self, world: RewriteCluster) -> None:
-        """Call it."""
-        getattr(world, self.call)(*self.arguments)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
