@@ -41,8 +41,9 @@ LIFE = [
     (Cause.SESSION_EXPIRED, "third", "session timeout"),
     (Cause.MEMBER_LEFT, "first", "left"),
 ]
-OF_THEIR_OWN = {Cause.COOPERATIVE_FOLLOW_UP, Cause.LEADER_REJOINED}
-"""What cooperative members, and libraries that join once more after they were assigned, add to that."""
+OF_THEIR_OWN = {Cause.COOPERATIVE_FOLLOW_UP, Cause.LEADER_REJOINED, Cause.TOPICS_CHANGED}
+"""What cooperative members add to that, libraries that join once more after they were assigned, and kafka-python's
+leader, which joins again if its metadata of the topic arrives after its first assignment."""
 
 
 @dataclass(frozen=True)
