@@ -202,14 +202,29 @@ if TYPE_CHECKING:
     from kcoord_wire.messages.marshal_claiming_partition import (
         ClaimingPartition,
     )
+    from kcoord_wire.messages.marshal_claiming_range import (
+        ClaimingRange,
+    )
+    from kcoord_wire.messages.marshal_handing_over import (
+        HandingOver,
+    )
     from kcoord_wire.messages.marshal_heartbeat import (
         Heartbeat,
+    )
+    from kcoord_wire.messages.marshal_presence import (
+        Presence,
+    )
+    from kcoord_wire.messages.marshal_range_heartbeat import (
+        RangeHeartbeat,
     )
     from kcoord_wire.messages.marshal_release_group import (
         ReleaseGroup,
     )
     from kcoord_wire.messages.marshal_releasing_partition import (
         ReleasingPartition,
+    )
+    from kcoord_wire.messages.marshal_releasing_range import (
+        ReleasingRange,
     )
     from kcoord_wire.messages.metadata import (
         MetadataRequest,
@@ -359,6 +374,7 @@ __all__ = [
     "CentralStatusResponseGroup",
     "ClaimingMessages",
     "ClaimingPartition",
+    "ClaimingRange",
     "ClusterMetadataRequest",
     "ClusterMetadataResponse",
     "ClusterMetadataResponseBroker",
@@ -423,6 +439,7 @@ __all__ = [
     "GroupMetadataKey",
     "GroupMetadataValue",
     "GroupMetadataValueMemberMetadata",
+    "HandingOver",
     "Heartbeat",
     "HeartbeatRequest",
     "HeartbeatResponse",
@@ -487,6 +504,7 @@ __all__ = [
     "PingRequestFence",
     "PingResponse",
     "PingResponseOffset",
+    "Presence",
     "ProduceRequest",
     "ProduceRequestPartitionProduceData",
     "ProduceRequestTopicProduceData",
@@ -508,6 +526,7 @@ __all__ = [
     "ProposalSyncGroupRequest",
     "ProposalSyncGroupRequestMemberState",
     "ProposalSyncGroupResponse",
+    "RangeHeartbeat",
     "RegisterConsumerRequest",
     "RegisterConsumerRequestFence",
     "RegisterConsumerResponse",
@@ -515,6 +534,7 @@ __all__ = [
     "RegisterConsumerResponsePartition",
     "ReleaseGroup",
     "ReleasingPartition",
+    "ReleasingRange",
     "RequestHeader",
     "ResponseHeader",
     "RewriteJoinGroupRequest",
@@ -571,6 +591,7 @@ _MODULES = {
     "CentralStatusResponseGroup": "central_status",
     "ClaimingMessages": "marshal_claiming_messages",
     "ClaimingPartition": "marshal_claiming_partition",
+    "ClaimingRange": "marshal_claiming_range",
     "ClusterMetadataRequest": "central_cluster_metadata",
     "ClusterMetadataResponse": "central_cluster_metadata",
     "ClusterMetadataResponseBroker": "central_cluster_metadata",
@@ -635,6 +656,7 @@ _MODULES = {
     "GroupMetadataKey": "group_metadata_record",
     "GroupMetadataValue": "group_metadata_record",
     "GroupMetadataValueMemberMetadata": "group_metadata_record",
+    "HandingOver": "marshal_handing_over",
     "Heartbeat": "marshal_heartbeat",
     "HeartbeatRequest": "heartbeat",
     "HeartbeatResponse": "heartbeat",
@@ -699,6 +721,7 @@ _MODULES = {
     "PingRequestFence": "central_ping",
     "PingResponse": "central_ping",
     "PingResponseOffset": "central_ping",
+    "Presence": "marshal_presence",
     "ProduceRequest": "produce",
     "ProduceRequestPartitionProduceData": "produce",
     "ProduceRequestTopicProduceData": "produce",
@@ -720,6 +743,7 @@ _MODULES = {
     "ProposalSyncGroupRequest": "proposal_sync_group",
     "ProposalSyncGroupRequestMemberState": "proposal_sync_group",
     "ProposalSyncGroupResponse": "proposal_sync_group",
+    "RangeHeartbeat": "marshal_range_heartbeat",
     "RegisterConsumerRequest": "central_register_consumer",
     "RegisterConsumerRequestFence": "central_register_consumer",
     "RegisterConsumerResponse": "central_register_consumer",
@@ -727,6 +751,7 @@ _MODULES = {
     "RegisterConsumerResponsePartition": "central_register_consumer",
     "ReleaseGroup": "marshal_release_group",
     "ReleasingPartition": "marshal_releasing_partition",
+    "ReleasingRange": "marshal_releasing_range",
     "RequestHeader": "request_header",
     "ResponseHeader": "response_header",
     "RewriteJoinGroupRequest": "rewrite_join_group",

@@ -18,6 +18,7 @@ from kcoord_wire.schema.plan import compile_plan
 from kcoord_wire.schema.reader import read_message
 
 NAMES = ("Heartbeat", "ClaimingPartition", "ReleasingPartition", "ClaimingMessages", "ReleaseGroup")
+EXTENSIONS = ("ClaimingRange", "HandingOver", "Presence", "RangeHeartbeat", "ReleasingRange")
 BY_TYPE = {codec.schema.text_type: codec for codec in registry.values() if codec.family == "marshal"}
 
 BASE: dict[str, Any] = {"time": 2, "instance_id": "ii", "client_id": "cl", "group_id": "gr", "topic": "t"}
@@ -27,6 +28,11 @@ EXAMPLES = [
     ("ReleasingPartition/4/2/ii/cl/gr/t/3/7", {"version": 4, "partition": 3}, 7),
     ("ClaimingMessages/4/2/ii/cl/gr/t/3/9", {"version": 4, "partition": 3}, 9),
     ("ReleaseGroup/4/2/ii/cl/gr//0/12", {"version": 4, "partition": 0, "topic": ""}, 12),
+    ("Presence/1/2/ii/cl/gr/t/0/8", {"version": 1, "partition": 0}, 8),
+    ("HandingOver/1/2/ii/cl/gr/t/3/jj/12", {"version": 1, "partition": 3, "to_instance_id": "jj"}, 12),
+    ("ClaimingRange/1/2/ii/cl/gr/t/3/5/9", {"version": 1, "partition": 3, "first_offset": 5}, 9),
+    ("RangeHeartbeat/1/2/ii/cl/gr/t/3/5/7", {"version": 1, "partition": 3, "first_offset": 5}, 7),
+    ("ReleasingRange/1/2/ii/cl/gr/t/3/5/7", {"version": 1, "partition": 3, "first_offset": 5}, 7),
     (
         "ReleasingPartition/1/1795224460/3879dfdf/cl-one/gr.live/test1/0/3",
         {
@@ -44,7 +50,7 @@ EXAMPLES = [
 
 
 def test_all_types_are_known() -> None:
-    assert sorted(filter(None, BY_TYPE)) == sorted(NAMES)
+    assert sorted(filter(None, BY_TYPE)) == sorted(NAMES + EXTENSIONS)
 
 
 @pytest.mark.parametrize(("text", "fields", "tail"), EXAMPLES, ids=lambda v: v if isinstance(v, str) else "")
