@@ -50,6 +50,7 @@ MAY_IMPORT = {
     "central": {"central.draft", "central.rewrite", "machines", "zookeeper", "background", "fields", "net"}
     | {"records"}
     | PROTOCOL,
+    "marshal": {"machines", "timers", "records", "disk", "net", "coordinator.log"} | PROTOCOL,
     "simulation": {"disk", "machines", "zookeeper"} | DATA,
     "simulation.proposal": {"simulation", "simulation.group", "machines", "coordinator.core"} | PROTOCOL,
     "simulation.central": {"simulation", "machines", "zookeeper", "central", "central.draft"} | PROTOCOL,
@@ -80,6 +81,8 @@ STATE_MACHINES = (
     "coordinator.fault_injection",
     "coordinator.permissions",
     "consumer.machine",
+    "marshal.events",
+    "marshal.machine",
     "zookeeper.leadership",
     "central.draft.coordinator",
     "zookeeper.brokers",
@@ -97,7 +100,7 @@ STATE_MACHINES = (
 ONLY_IN = {"pyspark": {"spark"}, "dpkt": {"capture"}, "construct": {"schema", "codec"}, "altair": {"report.page"}}
 ONLY_IN |= {name: set() for name in ("aiokafka", "kafka", "kio", "pykafka")}  # Kafka clients belong to the tests
 ONLY_IN |= {"kazoo": {"zookeeper"}}
-ONLY_IN |= {"confluent_kafka": {"forensics"}}  # the live topic: librdkafka brings TLS and SASL
+ONLY_IN |= {"confluent_kafka": {"forensics", "marshal"}}  # live topics: librdkafka brings TLS and SASL
 WORLD = {"asyncio", "os", "random", "secrets", "select", "selectors", "signal", "socket", "ssl", "subprocess"}
 WORLD |= {"tempfile", "threading", "time", "uvloop"}
 UNIQUE = {"uuid.uuid1", "uuid.uuid4"}
@@ -111,6 +114,7 @@ TESTED_IN = {
     "forensics.model": "forensics/test_analysis.py",
     "records.model": "records/test_batch.py",
     "zookeeper.model": "zookeeper/test_procedures.py",
+    "marshal.events": "marshal/test_machine.py",
     # What the registry's client adds to kazoo's: the contract and these tests run it on a real server.
     "zookeeper.strict_client": "zookeeper/test_client.py",
     "simulation.violation": "simulation/test_script.py",

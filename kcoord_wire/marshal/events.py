@@ -1,0 +1,284 @@
+"""Events and effects of Marshal's machines: the member (`member.py`) and the admin (`admin.py`).
+
+A machine gets monotonic time: `now` in ms, from any origin. Its wall clock is that time plus what `WallClock` says;
+only messages, and the rules of the library, look at it. Fences and deadlines count monotonic time.
+
+`log.Appended` and `log.AppendFailed` are events, too. Requests are numbered by the machine.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kcoord_wire.marshal.machine import Entry, Rules
+
+__all__ = [
+    "Append",
+    "Balance",
+    "CaughtUp",
+    "CommitOffset",
+    "Deliver",
+    "Delivery",
+    "Entries",
+    "FetchFailed",
+    "Fetched",
+    "FindStart",
+    "MemberSettings",
+    "Processed",
+    "ReadToEnd",
+    "Release",
+    "StartFailed",
+    "StartFetching",
+    "StartFound",
+    "StopFetching",
+    "Tenure",
+    "TopicPartitions",
+    "WallClock",
+    "Why",
+]
+
+
+class Delivery(enum.StrEnum):
+    """What a member promises about a record. Source: Marshal PROTOCOL.md, "Consumption"."""
+
+    AT_LEAST_ONCE = "at-least-once"
+    AT_MOST_ONCE = "at-most-once"
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """How members share partitions evenly: who has too many hands some over. Members that know nothing of it never do.
+
+    :ivar hysteresis: a member gives only while it holds more than its share plus so many
+    :ivar gives_per_round: how many it hands over at once, at most
+    :ivar round_ms: from one round to the next
+    :ivar handoff_ms: how long it may take from the announcement to the release; then the member keeps the partition
+    """
+
+    hysteresis: int = 1
+    gives_per_round: int = 1
+    round_ms: int = 10_000
+    handoff_ms: int = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSettings:
+    """Of a member. Ids were checked (`values.check_id`).
+
+    :ivar instance_id: of this process, eight random hex digits
+    :ivar partitions: of the coordination topic
+    :ivar heartbeat_interval_ms: the same for all members of the topic; the Go library has 60,000
+    :ivar fast_reclaim: take up claims of a former process of this client that are fresh
+    :ivar max_claims: partitions of each topic at most; 0 for any number
+    :ivar greedy: claim everything free in one pass instead of one partition
+    :ivar pass_ms: from one look for free partitions to the next, at most; jittered
+    :ivar cooldown_ms: how long a partition that this member has released is not claimed again by it; -1 for one
+        heartbeat interval
+    :ivar claim_timeout_ms: how long a claim may wait for its entry to be read back
+    :ivar presence: send Presence, so that others see this member before it holds anything
+    :ivar balance: hand over partitions to members with fewer; needs `presence`
+    :ivar skew_ms: from this difference of a sender's clock to the log's on, a member's clock is reported
+    """
+
+    group_id: str
+    client_id: str
+    instance_id: str
+    topics: tuple[str, ...]
+    partitions: int
+    rules: Rules = Rules.DOCUMENT
+    delivery: Delivery = Delivery.AT_LEAST_ONCE
+    heartbeat_interval_ms: int = 60_000
+    fast_reclaim: bool = True
+    max_claims: int = 0
+    greedy: bool = False
+    pass_ms: int = 3_000
+    cooldown_ms: int = -1
+    claim_timeout_ms: int = 15_000
+    presence: bool = False
+    balance: Balance | None = None
+    skew_ms: int = 5_000
+
+
+class Tenure(NamedTuple):
+    """One time of holding a partition, from the entry that won it to the loss.
+
+    :ivar token: offset of that entry in its coordination partition. It grows from holder to holder, so a sink that
+        remembers the largest one can refuse writes of former holders
+    """
+
+    topic: str
+    partition: int
+    token: int
+
+
+class Why(enum.StrEnum):
+    """Why a tenure ended."""
+
+    RELEASED = "released"  # the application wanted it, or the member ends
+    KEPT = "kept"  # the member ends and keeps the claim for a restart
+    HANDED_OVER = "handed over"
+    EXPIRED = "expired"  # no heartbeat has landed for one interval: others may soon claim it
+    TAKEN = "taken"  # the log has another holder
+    CLIENT_ID_REUSED = "client id reused"  # another instance has this client id
+    PAUSED = "paused"  # ReleaseGroup
+    FETCH_FAILED = "fetch failed"
+
+
+# ---- events, beside machines.Tick, machines.Shutdown, log.Appended and log.AppendFailed
+
+
+@dataclass(slots=True)
+class WallClock:
+    """The wall clock, ms since the Unix epoch, is so far ahead of `now`. The first event; again after it was set."""
+
+    ahead_ms: int
+
+
+@dataclass(slots=True)
+class TopicPartitions:
+    """How many partitions the topics have; 0 for a topic that does not exist. After the start, and when it changes."""
+
+    counts: Mapping[str, int]
+
+
+@dataclass(slots=True)
+class Entries:
+    """New entries of the log, those of each coordination partition in order."""
+
+    entries: Sequence[Entry]
+
+
+@dataclass(slots=True)
+class CaughtUp:
+    """The answer to `ReadToEnd`: everything below the end at the time of the request was in `Entries`.
+
+    :ivar end: offset behind the last of them
+    """
+
+    request: int
+    end: int
+
+
+@dataclass(slots=True)
+class StartFound:
+    """The answer to `FindStart`."""
+
+    tenure: Tenure
+    offset: int
+
+
+@dataclass(slots=True)
+class StartFailed:
+    """The other answer to `FindStart`."""
+
+    tenure: Tenure
+    reason: str
+
+
+@dataclass(slots=True)
+class Fetched:
+    """A batch has been fetched and waits for `Deliver` (at most once only).
+
+    :ivar end: offset behind its last record
+    """
+
+    tenure: Tenure
+    first: int
+    end: int
+
+
+@dataclass(slots=True)
+class Processed:
+    """The application has processed the record at an offset, in any order (at least once only).
+
+    :ivar next_offset: offset of the next record of the partition, which `offset` + 1 need not be; -1 for `offset` + 1
+    """
+
+    tenure: Tenure
+    offset: int
+    next_offset: int = -1
+
+
+@dataclass(slots=True)
+class FetchFailed:
+    """Fetching has failed for good: out of range, no such topic, not authorized."""
+
+    tenure: Tenure
+    reason: str
+
+
+@dataclass(slots=True)
+class Release:
+    """The application lets go of a partition; `StopFetching` follows, then ReleasingPartition."""
+
+    topic: str
+    partition: int
+
+
+# ---- effects, beside machines.Noted and machines.Ended
+
+
+@dataclass(slots=True)
+class Append:
+    """Append a message to a coordination partition; `Appended` or `AppendFailed` follows."""
+
+    request: int
+    partition: int
+    message: Any
+
+
+@dataclass(slots=True)
+class ReadToEnd:
+    """Read a coordination partition up to its present end; `CaughtUp` follows."""
+
+    request: int
+    partition: int
+
+
+@dataclass(slots=True)
+class FindStart:
+    """Find where to start: the offset of the log if it is known (above 0), else the group's committed offset, else the
+    earliest; never outside of what the partition has. `StartFound` or `StartFailed` follows."""
+
+    tenure: Tenure
+    offset: int
+
+
+@dataclass(slots=True)
+class StartFetching:
+    """The partition is held: its records from this offset on go to the application (at most once: after `Deliver`)."""
+
+    tenure: Tenure
+    offset: int
+
+
+@dataclass(slots=True)
+class Deliver:
+    """The batch up to `end` is committed: the application may process it (at most once only)."""
+
+    tenure: Tenure
+    end: int
+
+
+@dataclass(slots=True)
+class StopFetching:
+    """The tenure is over, or will be: fetch nothing more and give nothing more to the application.
+
+    With ``HANDED_OVER``, ``RELEASED`` and ``PAUSED`` records that the application has begun may still be `Processed`
+    until `deadline`, in ms of `now`; what is processed later is not committed. With the other reasons it is too late.
+    """
+
+    tenure: Tenure
+    why: Why
+    deadline: int
+
+
+@dataclass(slots=True)
+class CommitOffset:
+    """Commit the position for lag tools, as the group's offset in Kafka; best effort, no answer."""
+
+    tenure: Tenure
+    offset: int
