@@ -23,9 +23,10 @@ from typing import Any, Final
 from kcoord_wire.central.draft.topic_count import LONGEST_TOPIC, is_topic_name
 from kcoord_wire.central.draft.watches import MOST_PARTITIONS
 from kcoord_wire.machines import Noted
+from kcoord_wire.procedures import Procedure, Sleep
 from kcoord_wire.zookeeper.layout import ROOTS, parse_object, topic_path
 from kcoord_wire.zookeeper.model import Create, Node, Outcome, Read, Replied, SessionChanged, SessionState, SetData
-from kcoord_wire.zookeeper.procedures import RETRY_MS, Procedure, Procedures, RegistryError, Sleep, create_missing
+from kcoord_wire.zookeeper.procedures import RETRY_MS, RegistryError, ZooKeeperProcedures, create_missing
 
 __all__ = ["RECORDS", "OwnTopics", "RecordClock", "check_broker", "parse_record_clock"]
 
@@ -93,7 +94,7 @@ class OwnTopics:
         self._topics = dict(topics)
         self._own_clock = clock
         self._effects: list[Any] = []
-        self._procedures = Procedures(self._effects.append, count(1))
+        self._procedures = ZooKeeperProcedures(self._effects.append, count(1))
 
     @property
     def deadline(self) -> int | None:

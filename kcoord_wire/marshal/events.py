@@ -3,7 +3,8 @@
 A machine gets monotonic time: `now` in ms, from any origin. Its wall clock is that time plus what `WallClock` says;
 only messages, and the rules of the library, look at it. Fences and deadlines count monotonic time.
 
-`log.Appended` and `log.AppendFailed` are events, too. Requests are numbered by the machine.
+`log.Appended` and `log.AppendFailed` are events, too. `Append`, `ReadToEnd` and `FindStart` are requests: a procedure
+(`kcoord_wire.procedures`) yields them, the machine numbers them, and the answering event is the value of the ``yield``.
 """
 
 from __future__ import annotations
@@ -166,7 +167,7 @@ class CaughtUp:
 class StartFound:
     """The answer to `FindStart`."""
 
-    tenure: Tenure
+    request: int
     offset: int
 
 
@@ -174,7 +175,7 @@ class StartFound:
 class StartFailed:
     """The other answer to `FindStart`."""
 
-    tenure: Tenure
+    request: int
     reason: str
 
 
@@ -225,17 +226,17 @@ class Release:
 class Append:
     """Append a message to a coordination partition; `Appended` or `AppendFailed` follows."""
 
-    request: int
     partition: int
     message: Any
+    request: int = 0
 
 
 @dataclass(slots=True)
 class ReadToEnd:
     """Read a coordination partition up to its present end; `CaughtUp` follows."""
 
-    request: int
     partition: int
+    request: int = 0
 
 
 @dataclass(slots=True)
@@ -245,6 +246,7 @@ class FindStart:
 
     tenure: Tenure
     offset: int
+    request: int = 0
 
 
 @dataclass(slots=True)

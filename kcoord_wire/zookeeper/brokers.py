@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from kcoord_wire.machines import BrokerAddress
+from kcoord_wire.procedures import Gate, Opened, Procedure, Sleep
 from kcoord_wire.zookeeper.layout import BROKER_IDS, ROOTS, broker_path, broker_record, parse_broker
 from kcoord_wire.zookeeper.model import (
     Ask,
@@ -28,16 +29,7 @@ from kcoord_wire.zookeeper.model import (
     SessionChanged,
     SessionState,
 )
-from kcoord_wire.zookeeper.procedures import (
-    RETRY_MS,
-    Gate,
-    Opened,
-    Procedure,
-    Procedures,
-    RegistryError,
-    Sleep,
-    create_missing,
-)
+from kcoord_wire.zookeeper.procedures import RETRY_MS, RegistryError, ZooKeeperProcedures, create_missing
 
 __all__ = ["Brokers"]
 
@@ -47,7 +39,7 @@ class Brokers:
 
     :param own: this broker, and where it listens
     :param emit: adds an `Ask` to the effects of the machine
-    :param tokens: for `Procedures`
+    :param tokens: for `ZooKeeperProcedures`
     :param failed: called with a text when a request failed that should not
     :ivar known: by broker id, in the order of the ids
     :ivar is_taken: another broker is registered with the own id
@@ -68,7 +60,7 @@ class Brokers:
         self._session_id = 0
         self._now = 0
         self._changed = Gate()
-        self._procedures = Procedures(emit, tokens)
+        self._procedures = ZooKeeperProcedures(emit, tokens)
         self._failed = failed
 
     @property

@@ -32,6 +32,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from kcoord_wire.procedures import Gate, Opened, Procedure, Sleep
 from kcoord_wire.zookeeper.layout import parse_object
 from kcoord_wire.zookeeper.model import (
     Ask,
@@ -50,16 +51,7 @@ from kcoord_wire.zookeeper.model import (
     SetData,
     Write,
 )
-from kcoord_wire.zookeeper.procedures import (
-    RETRY_MS,
-    Gate,
-    Opened,
-    Procedure,
-    Procedures,
-    RegistryError,
-    Sleep,
-    create_missing,
-)
+from kcoord_wire.zookeeper.procedures import RETRY_MS, RegistryError, ZooKeeperProcedures, create_missing
 
 __all__ = ["LeaderRecord", "Leadership", "ancestors", "is_fenced_off", "parse_leader"]
 
@@ -97,7 +89,7 @@ class Leadership:
     """One candidate.
 
     :param emit: adds an `Ask` to the effects of the machine
-    :param tokens: for `Procedures`
+    :param tokens: for `ZooKeeperProcedures`
     :param elected: called with the epoch when the term begins
     :param resigned: called with a short reason when it has ended
     :param failed: called with a text when a request failed that should not
@@ -130,7 +122,7 @@ class Leadership:
         self._is_connected = False
         self._is_barred = False
         self._leader_changed = Gate()
-        self._procedures = Procedures(emit, tokens)
+        self._procedures = ZooKeeperProcedures(emit, tokens)
         self._elected, self._resigned, self._failed = elected, resigned, failed
 
     @property

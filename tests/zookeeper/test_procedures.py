@@ -1,4 +1,4 @@
-"""Procedures: they wait for ZooKeeper, for time and for conditions, and end where they are cancelled."""
+"""ZooKeeperProcedures: they wait for ZooKeeper, for time and for conditions, and end where they are cancelled."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from kcoord_wire.procedures import Gate, Opened, Procedure, Sleep, Until
 from kcoord_wire.zookeeper.model import Ask, Outcome, Read, Replied
-from kcoord_wire.zookeeper.procedures import Gate, Opened, Procedure, Procedures, RegistryError, Sleep, Until
+from kcoord_wire.zookeeper.procedures import RegistryError, ZooKeeperProcedures
 
 
 class Machine:
@@ -16,7 +17,7 @@ class Machine:
         self.seen: list[Any] = []
         self.is_open = False
         self.gate = Gate()
-        self.procedures = Procedures(self.effects.append)
+        self.procedures = ZooKeeperProcedures(self.effects.append)
 
     def read(self) -> Procedure:
         try:

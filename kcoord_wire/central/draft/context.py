@@ -16,10 +16,11 @@ from typing import Any, Final
 
 from kcoord_wire.central.draft.events import BrokerAddress, Close, CoordinatorSettings, Fence, Noted, Send
 from kcoord_wire.central.draft.groups import Group, Groups, Member
+from kcoord_wire.procedures import Procedure
 from kcoord_wire.timers import Timers
 from kcoord_wire.zookeeper.leadership import is_fenced_off
 from kcoord_wire.zookeeper.model import Multi, Write
-from kcoord_wire.zookeeper.procedures import Procedure, Procedures, RegistryError
+from kcoord_wire.zookeeper.procedures import RegistryError, ZooKeeperProcedures
 
 __all__ = ["MOST_WRITES", "Context"]
 
@@ -46,7 +47,7 @@ class Context:
         emit: Callable[[Any], None],
         guarded: Callable[..., Multi],
         brokers: Callable[[], Sequence[BrokerAddress]],
-        make_procedures: Callable[[Timers], Procedures],
+        make_procedures: Callable[[Timers], ZooKeeperProcedures],
     ) -> None:
         self.settings = settings
         self.epoch = epoch

@@ -41,7 +41,7 @@ from kcoord_wire.zookeeper.brokers import Brokers
 from kcoord_wire.zookeeper.layout import COORDINATOR, COORDINATOR_EPOCH
 from kcoord_wire.zookeeper.leadership import Leadership
 from kcoord_wire.zookeeper.model import Fired, Replied, SessionChanged, SessionState
-from kcoord_wire.zookeeper.procedures import Procedures
+from kcoord_wire.zookeeper.procedures import ZooKeeperProcedures
 
 __all__ = ["DraftCoordinator"]
 
@@ -168,7 +168,7 @@ class DraftCoordinator:
             self._emit,
             self.leadership.guarded,
             lambda: list(self.brokers.known.values()),
-            lambda timers: Procedures(self._emit, self._tokens, timers),
+            lambda timers: ZooKeeperProcedures(self._emit, self._tokens, timers),
         )
         self._note(logging.INFO, "elected", epoch=epoch)
         self.term = Term(context)

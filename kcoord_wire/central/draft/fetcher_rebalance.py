@@ -24,7 +24,7 @@ from kcoord_wire.messages import (
     StopFetcherRequest,
     StopFetcherRequestFence,
 )
-from kcoord_wire.zookeeper.procedures import Opened, Procedure
+from kcoord_wire.procedures import Opened, Procedure
 
 __all__ = ["FetcherRebalancer"]
 

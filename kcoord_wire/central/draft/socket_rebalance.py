@@ -22,7 +22,7 @@ from kcoord_wire.messages import (
     RegisterConsumerResponseOwnership,
     RegisterConsumerResponsePartition,
 )
-from kcoord_wire.zookeeper.procedures import Gate, Opened, Procedure
+from kcoord_wire.procedures import Gate, Opened, Procedure
 
 __all__ = ["SocketRebalancer"]
 

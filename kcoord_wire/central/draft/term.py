@@ -32,8 +32,8 @@ from kcoord_wire.central.draft.registration import RegistrationError, check_regi
 from kcoord_wire.central.draft.restoration import came_back, restore
 from kcoord_wire.central.draft.socket_rebalance import SocketRebalancer
 from kcoord_wire.central.draft.watches import TopicWatches
+from kcoord_wire.procedures import Procedure, Sleep
 from kcoord_wire.zookeeper.model import Fired, Replied
-from kcoord_wire.zookeeper.procedures import Procedure, Sleep
 
 __all__ = ["Term"]
 

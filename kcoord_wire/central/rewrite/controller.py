@@ -21,10 +21,11 @@ from typing import Final
 
 from kcoord_wire.central.rewrite.layout import CONTROLLER, CONTROLLER_EPOCH, SHARDS, parse_owners
 from kcoord_wire.central.rewrite.outbox import Outbox
+from kcoord_wire.procedures import Gate, Opened, Procedure, Sleep
 from kcoord_wire.zookeeper.layout import BROKER_IDS, ROOTS
 from kcoord_wire.zookeeper.leadership import Leadership, ancestors
 from kcoord_wire.zookeeper.model import Create, Fired, Node, Read, ReadChildren, Replied, SetData
-from kcoord_wire.zookeeper.procedures import Gate, Opened, Procedure, Procedures, RegistryError, Sleep, create_missing
+from kcoord_wire.zookeeper.procedures import RegistryError, ZooKeeperProcedures, create_missing
 
 __all__ = ["Controller", "spread"]
 
@@ -77,7 +78,7 @@ class Controller:
         self._outbox = outbox
         self._shards = shards
         self._changed = Gate()
-        self._procedures = Procedures(outbox.emit, outbox.tokens)
+        self._procedures = ZooKeeperProcedures(outbox.emit, outbox.tokens)
         self._now = 0
         self._broken = ""
 

@@ -20,8 +20,8 @@ from typing import Any, Final
 
 from kcoord_wire.assignors import ASSIGNORS, Assignment, MemberSubscription
 from kcoord_wire.central.rewrite.layout import ConsumerRecord, GroupMetadata
+from kcoord_wire.procedures import Procedure
 from kcoord_wire.timers import Timer
-from kcoord_wire.zookeeper.procedures import Procedure
 
 __all__ = ["MOVES", "Group", "GroupState", "Member"]
 

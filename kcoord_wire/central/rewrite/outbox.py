@@ -16,9 +16,10 @@ from typing import Any
 from kcoord_wire.central.rewrite.answers import Request, group_of, refusal
 from kcoord_wire.central.rewrite.events import CoordinatorEffect, RewriteError
 from kcoord_wire.machines import Close, Noted, Send
+from kcoord_wire.procedures import Procedure
 from kcoord_wire.timers import Timers
 from kcoord_wire.zookeeper.model import Ask
-from kcoord_wire.zookeeper.procedures import Procedure, Procedures, RegistryError
+from kcoord_wire.zookeeper.procedures import RegistryError, ZooKeeperProcedures
 
 __all__ = ["Outbox"]
 
@@ -37,7 +38,7 @@ class Outbox:
         self.broken = ""
         self.timers = Timers()
         self.tokens = count(1)
-        self.procedures = Procedures(self.emit, self.tokens, self.timers)
+        self.procedures = ZooKeeperProcedures(self.emit, self.tokens, self.timers)
         self._effects: list[CoordinatorEffect] = []
 
     def take(self) -> list[CoordinatorEffect]:

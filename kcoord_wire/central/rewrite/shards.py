@@ -30,8 +30,9 @@ from kcoord_wire.central.rewrite.layout import (
     shard_path,
 )
 from kcoord_wire.central.rewrite.outbox import Outbox
+from kcoord_wire.procedures import Procedure
 from kcoord_wire.zookeeper.model import Check, Multi, Node, Outcome, Read, ReadChildren, SetData, Write
-from kcoord_wire.zookeeper.procedures import Procedure, RegistryError, create_missing
+from kcoord_wire.zookeeper.procedures import RegistryError, create_missing
 
 __all__ = ["Shard", "Shards", "is_fenced_off"]
 
