@@ -92,6 +92,7 @@ STATE_MACHINES = (
     "consumer.machine",
     "marshal.events",
     "marshal.machine",
+    "marshal.prefix",
     "zookeeper.leadership",
     "central.draft.coordinator",
     "zookeeper.brokers",

@@ -22,6 +22,7 @@ __all__ = [
     "CaughtUp",
     "CommitOffset",
     "Deliver",
+    "Delivered",
     "Delivery",
     "Entries",
     "FetchFailed",
@@ -192,15 +193,24 @@ class Fetched:
 
 
 @dataclass(slots=True)
-class Processed:
-    """The application has processed the record at an offset, in any order (at least once only).
+class Delivered:
+    """The application has got records, none of which was `Processed` yet (at least once only).
 
-    :ivar next_offset: offset of the next record of the partition, which `offset` + 1 need not be; -1 for `offset` + 1
+    :ivar offsets: of the records, in order
+    :ivar end: offset from which the next fetch reads
     """
 
     tenure: Tenure
+    offsets: Sequence[int]
+    end: int
+
+
+@dataclass(slots=True)
+class Processed:
+    """The application has processed the record at an offset, in any order (at least once only)."""
+
+    tenure: Tenure
     offset: int
-    next_offset: int = -1
 
 
 @dataclass(slots=True)
