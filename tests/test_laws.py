@@ -50,6 +50,7 @@ MAY_IMPORT = {
     "central": {
         "central.draft",
         "central.rewrite",
+        "hosts",
         "machines",
         "procedures",
         "zookeeper",
@@ -59,7 +60,7 @@ MAY_IMPORT = {
     }
     | {"records"}
     | PROTOCOL,
-    "marshal": {"machines", "procedures", "timers", "records", "disk", "net", "coordinator.log"} | PROTOCOL,
+    "marshal": {"hosts", "machines", "procedures", "timers", "records", "disk", "net", "coordinator.log"} | PROTOCOL,
     "simulation": {"disk", "machines", "zookeeper"} | DATA,
     "simulation.proposal": {"simulation", "simulation.group", "machines", "coordinator.core"} | PROTOCOL,
     "simulation.central": {"simulation", "machines", "zookeeper", "central", "central.draft"} | PROTOCOL,

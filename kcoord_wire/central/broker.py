@@ -21,9 +21,10 @@ from kcoord_wire import messages as m
 from kcoord_wire.central.draft.coordinator import DraftCoordinator
 from kcoord_wire.central.draft.events import CentralError, CoordinatorSettings
 from kcoord_wire.central.hosting import BrokerStartError, HostedBroker
-from kcoord_wire.central.server import Server, monotonic_ms
+from kcoord_wire.central.server import Server
 from kcoord_wire.central.status import coordinator_status
 from kcoord_wire.central.topics import GeneratedTopics
+from kcoord_wire.hosts import monotonic_ms
 from kcoord_wire.machines import BrokerAddress
 
 __all__ = ["BrokerStartError", "CentralBroker"]

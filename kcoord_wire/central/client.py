@@ -35,9 +35,10 @@ from kcoord_wire.central.draft.consumer import DraftConsumer
 from kcoord_wire.central.draft.events import CentralError, Partition
 from kcoord_wire.central.fetcher import BrokerFetcher, Fetcher
 from kcoord_wire.central.inbox import Inbox, PartitionState, Record
-from kcoord_wire.central.server import log_note, monotonic_ms
+from kcoord_wire.central.server import LOG
 from kcoord_wire.central.wire import decode_to_consumer, draft_frame
 from kcoord_wire.errors import DecodeError, EncodeError
+from kcoord_wire.hosts import log_note, monotonic_ms
 from kcoord_wire.machines import Tick
 from kcoord_wire.net import LogLimiter, address_text
 
@@ -292,7 +293,7 @@ class CentralConsumer:
 
     def _note(self, effect: events.Noted) -> None:
         if effect.level < logging.WARNING or self._warnings.allows_line():
-            log_note(effect)
+            log_note(LOG, effect)
 
     def _ended(self, _effect: events.Ended) -> None:
         self._end()

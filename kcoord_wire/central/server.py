@@ -29,12 +29,12 @@ from typing import Any, Final
 from kcoord_wire.central.connection import Connection, Dialect, Limits
 from kcoord_wire.central.wire import DraftDialect
 from kcoord_wire.errors import DecodeError, EncodeError
-from kcoord_wire.fields import printable
+from kcoord_wire.hosts import log_note, monotonic_ms
 from kcoord_wire.machines import Close, Disconnected, Machine, Noted, Received, Send, Tick
 from kcoord_wire.net import LogLimiter
 from kcoord_wire.zookeeper.model import Ask, Registry, RegistryEvent, Replied
 
-__all__ = ["Answerers", "Server", "log_note", "monotonic_ms"]
+__all__ = ["LOG", "Answerers", "Server"]
 
 Answerers = Mapping[type, Callable[[Any], Any]]
 """What answers the requests that are not for the coordinator's machine, at once, by the class of the request."""
@@ -44,25 +44,8 @@ SPARE_FILES: Final = 64  # open files left for ZooKeeper and the log
 SWEEPS: Final = 8  # in the shortest of the time limits, so that it is exceeded by an eighth at most
 CLOSING_SECONDS: Final = 0.01  # between two looks at whether the connections have closed
 
-_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # the former is Linux only
-
-_log = logging.getLogger("kcoord_wire.central")
-_log.addHandler(logging.NullHandler())  # silent unless logging is configured
-
-
-def monotonic_ms() -> int:
-    """Return the milliseconds of a clock that never goes back, and goes on while the machine is suspended: a lease ends
-    meanwhile."""
-    return time.clock_gettime_ns(_CLOCK) // 1_000_000
-
-
-def log_note(note: Noted) -> None:
-    """Write what a machine has noted to the log: the phrase, then its facts as ``name=value``.
-
-    The record has them as attributes `what` and `facts`, for other forms.
-    """
-    facts = "".join(f" {name}={printable(str(value))}" for name, value in note.facts.items())
-    _log.log(note.level, "%s%s", note.what, facts, extra={"what": note.what, "facts": dict(note.facts)})
+LOG: Final = logging.getLogger("kcoord_wire.central")
+LOG.addHandler(logging.NullHandler())  # silent unless logging is configured
 
 
 class Server:
@@ -230,7 +213,7 @@ class Server:
             self._registry.ask(Ask(self._last_token, effect.request))
         elif isinstance(effect, Noted):
             if cause is None or effect.level < logging.WARNING or self._warnings.allows_line():
-                log_note(effect)
+                log_note(LOG, effect)
         elif isinstance(effect, Close):
             connection = self.connections.get(effect.connection)
             if connection is not None:
@@ -267,7 +250,7 @@ class Server:
 
     def _blame(self, connection: Connection) -> None:
         """Close the connection whose message has raised the exception that is being handled."""
-        _log.exception("a message of %s has failed", connection.host)
+        LOG.exception("a message of %s has failed", connection.host)
         self._drop(connection, "its message has failed")
 
     # ---- connections
@@ -286,7 +269,7 @@ class Server:
         """Close a connection for a fault of its peer."""
         self.dropped += 1
         if self._refusals.allows_line():
-            log_note(Noted(logging.WARNING, "connection closed", {"peer": connection.host, "reason": reason}))
+            log_note(LOG, Noted(logging.WARNING, "connection closed", {"peer": connection.host, "reason": reason}))
         connection.abort()
 
     def _sweep(self, interval: float) -> None:

@@ -13,7 +13,8 @@ import pytest
 from kcoord_wire import messages as m
 from kcoord_wire.background import Background
 from kcoord_wire.central.connection import Limits
-from kcoord_wire.central.server import Server, monotonic_ms
+from kcoord_wire.central.server import Server
+from kcoord_wire.hosts import monotonic_ms
 from kcoord_wire.machines import Close, Disconnected, Noted, Received, Send, Tick
 from kcoord_wire.zookeeper.model import Ask, Fired, Outcome, Read, Replied
 from tests.support.draft_wire import DraftWire
@@ -344,11 +345,3 @@ def test_close_delivers_what_was_sent_and_frees_the_port(host: Callable[..., Hos
         hosted.life.stop()
         assert wire.is_closed()
     assert hosted.server.connections == {}
-
-
-def test_the_clock_goes_on_while_the_machine_is_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
-    suspended_ns = 3_600 * 10**9
-    clocks = {time.CLOCK_MONOTONIC: 5 * 10**9, time.CLOCK_BOOTTIME: 5 * 10**9 + suspended_ns}
-    monkeypatch.setattr(time, "monotonic_ns", lambda: clocks[time.CLOCK_MONOTONIC])
-    monkeypatch.setattr(time, "clock_gettime_ns", clocks.__getitem__)
-    assert monotonic_ms() == 3_605_000

@@ -26,7 +26,7 @@ from kcoord_wire.central.client import CentralConsumer
 from kcoord_wire.central.draft.events import CentralError, ConsumerSettings, Fence, Partition
 from kcoord_wire.central.fetcher import BrokerFetcher
 from kcoord_wire.central.inbox import Inbox
-from kcoord_wire.central.server import monotonic_ms
+from kcoord_wire.hosts import monotonic_ms
 from kcoord_wire.machines import BrokerAddress
 from kcoord_wire.net import parse_address
 
