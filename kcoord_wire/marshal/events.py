@@ -207,10 +207,15 @@ class Delivered:
 
 @dataclass(slots=True)
 class Processed:
-    """The application has processed the record at an offset, in any order (at least once only)."""
+    """The application has processed records, in any order (at least once only).
+
+    Hosts collect them, because a machine that handled one event for each record would be slower than the application.
+
+    :ivar offsets: of the records, each of which was `Delivered`
+    """
 
     tenure: Tenure
-    offset: int
+    offsets: Sequence[int]
 
 
 @dataclass(slots=True)
