@@ -126,6 +126,9 @@ TESTED_IN = {
     "records.model": "records/test_batch.py",
     "zookeeper.model": "zookeeper/test_procedures.py",
     "marshal.events": "marshal/test_machine.py",
+    # Implementations of an interface, which its contract tests.
+    "marshal.memory_log": "marshal/test_log_contract.py",
+    "marshal.memory_topics": "marshal/test_topics_contract.py",
     # The part of the procedures that needs requests; their tests ask ZooKeeper in memory.
     "procedures": "zookeeper/test_procedures.py",
     # What the registry's client adds to kazoo's: the contract and these tests run it on a real server.

@@ -5,6 +5,8 @@ Laws of every implementation:
 * Each reader of a partition gets the same entries in the same order; offsets grow, and may have gaps.
 * An append that failed may have landed nevertheless, and one that landed may be there twice (`AppendFailed`).
 * Entries are at least as old as the moment at which `poll` returns them, and are never taken back.
+* An entry that retention removed between two polls, before it was returned, is a `LogError`: the world state would lack
+  it. Entries removed before the first one was returned are no loss: then reading begins at the oldest that is left.
 
 Source: Marshal PROTOCOL.md, "Synopsis"; the form of a record: one message, null key, uncompressed, acks=all.
 """
@@ -16,7 +18,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-__all__ = ["AppendFailed", "Appended", "Log", "LogError", "RawEntry", "coordination_partition"]
+__all__ = ["AppendFailed", "Appended", "Log", "LogError", "RawEntry", "coordination_partition", "trimmed"]
 
 
 class LogError(Exception):
@@ -90,6 +92,13 @@ class Log(Protocol):
     ) -> None:
         """Append an entry, behind those of earlier calls; `done` is called once, in this call or in a `poll`."""
 
+    def position(self, partition: int) -> int:
+        """Return the offset below which `poll` has returned every entry; also behind a gap at the end of the log.
+
+        0 until the first answer. `end` is reached when this is not below it; the offset of the last entry need not show
+        that, because markers of transactions and compaction leave gaps.
+        """
+
     def end(self, partition: int) -> int:
         """Return the offset behind the last entry of a partition.
 
@@ -106,3 +115,9 @@ def coordination_partition(topic: str, partitions: int) -> int:
     Source: the Go library; PROTOCOL.md hashes topic and partition.
     """
     return int.from_bytes(hashlib.md5(topic.encode(), usedforsecurity=False).digest()[:8], "little") % partitions
+
+
+def trimmed(topic: str, partition: int, position: int, low: int) -> LogError:
+    """Return the error of a reader whom retention has overtaken."""
+    lost = f"the entries {position} to {low - 1} of {topic}-{partition} were removed before they were read"
+    return LogError(f"{lost}; retention is too short for this reader, or it stood still: start it again")
