@@ -20,6 +20,9 @@ clock, so that two readers may differ. With `Rules.DOCUMENT` the state follows f
 Times of entries never go back within a coordination partition (document): a broker with a slower clock that becomes
 leader does not make a claim younger.
 
+Positions never go back (document): an append that lands late, or twice, would have records delivered again. A holder
+that has claimed the partition while the group was paused sets any position: the admin does so.
+
 A log whose beginning was trimmed shows heartbeats without their claims. With `DOCUMENT` a reader of such a partition
 takes each heartbeat for the holder's during the first two intervals of the log's time (`is_warm` is False); after that
 its state is that of a reader who has seen everything.
@@ -164,12 +167,16 @@ class Member:
 
 @dataclass(slots=True)
 class _Progress:
-    """How far a coordination partition was read."""
+    """How far a coordination partition was read.
+
+    :ivar pauses: by group: offset of its last ReleaseGroup here, and log time at which that pause ends
+    """
 
     next_offset: int = 0
     first_ms: int = 0
     time_ms: int = 0
     is_trimmed: bool = False
+    pauses: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -303,7 +310,7 @@ class WorldState:
                 return Outcome.HEARTBEAT_REFUSED
         is_new = not is_same or claim.last_heartbeat == 0
         self._hold(claim, message, entry, is_new=is_new)
-        claim.current_offset = message.current_offset
+        self._move(claim, message, entry, now)
         return Outcome.TAKEN_OVER if is_new else Outcome.RENEWED
 
     def _hold(self, claim: Claim, message: Any, entry: Entry, *, is_new: bool) -> None:
@@ -317,6 +324,13 @@ class WorldState:
             claim.proposed_offset = claim.proposed_at = -1
             claim.handoff = None
 
+    def _move(self, claim: Claim, message: Any, entry: Entry, now: int) -> None:
+        """Set the position. By the document it goes back only for a claim made while the group is paused."""
+        paused_at, until = self._progress[entry.partition].pauses.get(message.group_id, (0, 0))
+        may_go_back = self.rules is Rules.LIBRARY or (claim.token > paused_at and now < until)
+        if may_go_back or message.current_offset > claim.current_offset:
+            claim.current_offset = message.current_offset
+
     def _is_holder(self, claim: Claim, message: Any, now: int) -> bool:
         """Return whether the sender's instance is the last holder; by the document its claim must be live, too."""
         is_same = claim.instance_id == message.instance_id and claim.client_id == message.client_id
@@ -326,7 +340,7 @@ class WorldState:
         claim = self._claim_of(message)
         if not self._is_holder(claim, message, now):
             return Outcome.RELEASE_REFUSED
-        claim.current_offset = message.current_offset
+        self._move(claim, message, entry, now)
         claim.last_heartbeat, claim.last_release = 0, message.time
         return Outcome.RELEASED
 
@@ -342,6 +356,7 @@ class WorldState:
         if self.rules is Rules.DOCUMENT:  # how long by the admin's clock, from now on by the log's
             until = now + (message.msg_expire_time - message.time) * 1000
         self.paused_until[message.group_id] = until
+        self._progress[entry.partition].pauses[message.group_id] = (entry.offset, until)
         return Outcome.PAUSED
 
     def _present(self, message: Presence, entry: Entry, now: int) -> Outcome:
