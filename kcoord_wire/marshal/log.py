@@ -99,10 +99,12 @@ class Log(Protocol):
         that, because markers of transactions and compaction leave gaps.
         """
 
-    def end(self, partition: int) -> int:
+    def end(self, partition: int, seconds: float = 5.0) -> int:
         """Return the offset behind the last entry of a partition.
 
-        :raises LogError: nobody has answered in time
+        :param seconds: to wait for the answer; a member's host waits for less than its fences can
+        :raises TimeoutError: none has come; ask again
+        :raises LogError: the log cannot be read any more
         """
 
     def close(self) -> None:

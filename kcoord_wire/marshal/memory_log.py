@@ -63,7 +63,7 @@ class MemoryLog(Log):
     def position(self, partition: int) -> int:
         return self._positions[partition]
 
-    def end(self, partition: int) -> int:
+    def end(self, partition: int, seconds: float = 5.0) -> int:
         return self._bounds(partition)[1]
 
     def close(self) -> None:
