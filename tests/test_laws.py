@@ -93,6 +93,8 @@ STATE_MACHINES = (
     "consumer.machine",
     "marshal.events",
     "marshal.machine",
+    "marshal.observer",
+    "marshal.status",
     "marshal.prefix",
     "zookeeper.leadership",
     "central.draft.coordinator",

@@ -1,0 +1,367 @@
+"""The state of groups, with the reason why each partition is where it is.
+
+Laws:
+
+* Every partition of a topic that a group was heard of about has one row, also one that was never claimed.
+* A member that holds nothing and sends no Presence is not in the log, so a row never says that there is no member, only
+  that none was heard of.
+* Rows are what an entry that is appended now would find: by the rules of the library at the reader's clock, by those of
+  the document at the reader's clock or the log's time, whichever is later.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+from kcoord_wire.marshal.log import coordination_partition
+from kcoord_wire.marshal.machine import Claim, Freshness, Member, Place, Rules
+from kcoord_wire.marshal.observer import Garbage, Observer, Reuse
+
+__all__ = [
+    "ADMIN_PREFIX",
+    "MemberStatus",
+    "PartitionStatus",
+    "Positions",
+    "Situation",
+    "Status",
+    "clock_text",
+    "span_text",
+    "status_of",
+]
+
+ADMIN_PREFIX: Final = "kcoord-admin-"
+"""Client ids of an admin begin with it; its instance id follows, so that no member's client id is the same."""
+
+DAY_MS: Final = 86_400_000
+MINUTE_MS: Final = 60_000
+HOUR_MS: Final = 3_600_000
+
+
+class Situation(enum.StrEnum):
+    """Where a partition is."""
+
+    HELD = "held"
+    SILENT = "silent"  # held, without a heartbeat for one interval: the holder has fenced itself
+    HANDING_OVER = "handing over"
+    AHEAD = "ahead"  # the holder's clock is ahead, so the Go library takes the partition for unclaimed
+    STALE = "stale"
+    PAUSED = "paused"
+    COOLDOWN = "cooldown"  # its last holder released it, and is the only candidate
+    CLIENT_ID_REUSED = "client id reused"
+    FULL = "full"  # all candidates hold as much as they may
+    CLAIMABLE = "claimable"
+    NO_MEMBER = "no member"
+
+
+@dataclass(slots=True)
+class PartitionStatus:
+    """One partition for one group.
+
+    :ivar client_id: of the holder; of the last one if it is not held; empty if there was none
+    :ivar token: fencing token of the tenure, -1 if it is not known or not held
+    :ivar age_ms: since the last heartbeat; None if it is not claimed
+    :ivar since_ms: ms since the Unix epoch of the last change of the holder; None if it is not known
+    :ivar position: next offset to consume; None if it is not known
+    :ivar position_from: ``log``, ``committed``, or empty
+    :ivar end: offset behind the last record; None if it is not known
+    :ivar why: a sentence
+    """
+
+    place: Place
+    situation: Situation
+    why: str
+    client_id: str = ""
+    instance_id: str = ""
+    token: int = -1
+    freshness: Freshness = Freshness.FREE
+    age_ms: int | None = None
+    since_ms: int | None = None
+    position: int | None = None
+    position_from: str = ""
+    end: int | None = None
+
+    @property
+    def lag(self) -> int | None:
+        """Records behind the end; None if it is not known."""
+        return None if self.position is None or self.end is None else max(self.end - self.position, 0)
+
+
+@dataclass(slots=True)
+class MemberStatus:
+    """An instance that was heard of within the last two heartbeat intervals, about one topic.
+
+    :ivar holds: partitions of the topic
+    :ivar max_claims: of its Presence, 0 for any number; None if it sends none
+    :ivar clock_ms: how far its clock is ahead, at least; None if the log's times are not the broker's
+    :ivar reuses_id_of: another instance with its client id; empty if there is none
+    """
+
+    group_id: str
+    topic: str
+    client_id: str
+    instance_id: str
+    seen_ms: int
+    holds: int
+    max_claims: int | None
+    clock_ms: int | None
+    reuses_id_of: str
+
+    @property
+    def is_admin(self) -> bool:
+        """It sets positions, and consumes nothing."""
+        return self.client_id.startswith(ADMIN_PREFIX)
+
+
+@dataclass(slots=True)
+class Status:
+    """What the log says at a moment.
+
+    :ivar now_ms: the reader's clock
+    :ivar paused_until: by group, ms since the Unix epoch; those that are paused now
+    :ivar garbage: by coordination partition
+    :ivar cold: coordination partitions whose beginning was trimmed so lately that another reader may know more
+    """
+
+    rules: Rules
+    now_ms: int
+    partitions: list[PartitionStatus] = field(default_factory=list)
+    members: list[MemberStatus] = field(default_factory=list)
+    paused_until: dict[str, int] = field(default_factory=dict)
+    garbage: dict[int, Garbage] = field(default_factory=dict)
+    cold: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """What Kafka has beside the log.
+
+    :ivar counts: partitions by topic
+    :ivar ends: offset behind the last record, by topic and partition
+    :ivar committed: the groups' committed offsets
+    """
+
+    counts: Mapping[str, int] = field(default_factory=dict)
+    ends: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    committed: Mapping[Place, int] = field(default_factory=dict)
+
+
+def status_of(observer: Observer, now_ms: int, positions: Positions, group_id: str | None = None) -> Status:
+    """Return the state of all groups, or of one.
+
+    :param now_ms: the reader's clock, ms since the Unix epoch
+    """
+    judge = _Judge(observer, now_ms, positions)
+    world = observer.world
+    status = Status(world.rules, now_ms, garbage=dict(observer.garbage))
+    about = {(place.group_id, place.topic) for place in world.claims} | world.members.keys()
+    for group, topic in sorted(about):
+        if topic and group_id in (None, group):  # ReleaseGroup names no topic
+            status.members += judge.members(group, topic)
+            status.partitions += judge.partitions(group, topic)
+    groups = {group for group in world.paused_until if group_id in (None, group)}
+    status.paused_until = {group: until for group in sorted(groups) if (until := judge.paused_until(group)) is not None}
+    status.cold = [partition for partition in range(world.partitions or 0) if not world.is_warm(partition)]
+    return status
+
+
+class _Judge:
+    """Rows of a status."""
+
+    def __init__(self, observer: Observer, now_ms: int, positions: Positions) -> None:
+        self._observer = observer
+        self._world = observer.world
+        self._now_ms = now_ms
+        self._positions = positions
+        self._interval_ms = self._world.heartbeat_interval_s * 1000
+
+    # ---- rows
+
+    def partitions(self, group: str, topic: str) -> Iterator[PartitionStatus]:
+        """Yield the rows of a topic."""
+        claims = {claim.place.partition: claim for claim in self._world.of_group(group, topic)}
+        known = {*range(self._positions.counts.get(topic, 0)), *claims}
+        members = [each for each in self.members(group, topic) if not each.is_admin]
+        for partition in sorted(known):
+            place = Place(group, topic, partition)
+            yield self._row(claims.get(partition) or Claim(place), members)
+
+    def members(self, group: str, topic: str) -> list[MemberStatus]:
+        """Return the instances that were heard of lately."""
+        now = self._log_now_ms(topic)
+        found = self._world.members.get((group, topic), {}).values()
+        live = [each for each in found if now - each.seen_ms <= 2 * self._interval_ms]
+        holds = [claim.instance_id for claim in self._world.of_group(group, topic) if self._is_claimed(claim)]
+        return [self._member(group, topic, each, holds.count(each.instance_id)) for each in live]
+
+    def _member(self, group: str, topic: str, member: Member, holds: int) -> MemberStatus:
+        clock = self._observer.clocks.get((group, member.instance_id))
+        return MemberStatus(
+            group,
+            topic,
+            member.client_id,
+            member.instance_id,
+            member.seen_ms,
+            holds,
+            member.max_claims,
+            None if clock is None else clock.ahead_ms,
+            self._reused(self._observer.reuses.get((group, member.client_id)), member.instance_id, topic),
+        )
+
+    def _reused(self, reuse: Reuse | None, instance_id: str, topic: str) -> str:
+        if reuse is None or self._log_now_ms(topic) - reuse.at_ms > 2 * self._interval_ms:
+            return ""
+        return {reuse.instance_id: reuse.other, reuse.other: reuse.instance_id}.get(instance_id, "")
+
+    def _row(self, claim: Claim, members: list[MemberStatus]) -> PartitionStatus:
+        place = claim.place
+        is_held = self._is_claimed(claim)
+        situation, why = self._held(claim) if is_held else self._not_held(claim, members)
+        row = PartitionStatus(place, situation, why, claim.client_id, claim.instance_id)
+        row.token = claim.token if is_held else -1
+        row.freshness = self._world.freshness(claim, self._now(place.topic))
+        if claim.last_heartbeat:
+            row.age_ms = self._age_ms(claim)
+        if (change := self._observer.changes.get(place)) is not None:
+            row.since_ms = change.at_ms
+        row.position, row.position_from = self._position(claim)
+        row.end = self._positions.ends.get((place.topic, place.partition))
+        return row
+
+    def _position(self, claim: Claim) -> tuple[int | None, str]:
+        """Return where a new holder begins. In the log, 0 stands for unknown."""
+        if claim.current_offset > 0:
+            return claim.current_offset, "log"
+        committed = self._positions.committed.get(claim.place)
+        return (None, "") if committed is None else (committed, "committed")
+
+    # ---- why
+
+    def _held(self, claim: Claim) -> tuple[Situation, str]:
+        age_ms = self._age_ms(claim)
+        change = self._observer.changes.get(claim.place)
+        since = "since before the log begins" if change is None else f"for {span_text(self._now_ms - change.at_ms)}"
+        why = f"held by {claim.client_id} {since}"
+        paused_until = self.paused_until(claim.place.group_id)
+        if (handoff := claim.handoff) is not None and self._log_now_ms(claim.place.topic) < handoff.until_ms:
+            to = self._name(claim.place, handoff.to_instance_id)
+            text = f"being handed over by {claim.client_id} to {to} until {self._clock(handoff.until_ms)}"
+            return Situation.HANDING_OVER, text
+        if age_ms >= self._interval_ms:
+            claimable = self._clock(self._now_ms + 2 * self._interval_ms - age_ms)
+            text = (
+                f"{claim.client_id} is silent for {span_text(age_ms)}: it has fenced itself; claimable at {claimable}"
+            )
+            return Situation.SILENT, text
+        if paused_until is not None and not claim.client_id.startswith(ADMIN_PREFIX):
+            why += f", although the group is paused until {self._clock(paused_until)}"
+        return Situation.HELD, why
+
+    def _not_held(self, claim: Claim, members: list[MemberStatus]) -> tuple[Situation, str]:
+        before = self._before(claim)
+        if claim.last_heartbeat and self._age_ms(claim) < 0:
+            text = f"{before}; the Go library takes a heartbeat from the future for none, so the next claim wins"
+            return Situation.AHEAD, text
+        if (until_ms := self.paused_until(claim.place.group_id)) is not None:
+            return Situation.PAUSED, f"paused until {self._clock(until_ms)}; {before}"
+        situation, reason = self._candidates(claim, members)
+        if claim.last_heartbeat and situation is Situation.CLAIMABLE:
+            return Situation.STALE, f"{before}, the next claim wins"
+        if situation is Situation.COOLDOWN:
+            return situation, f"{before}, {reason}"
+        return situation, f"{before}{'; ' if ':' in before else ': '}{reason}"
+
+    def _before(self, claim: Claim) -> str:
+        """Return what was last."""
+        change = self._observer.changes.get(claim.place)
+        if claim.last_heartbeat:
+            age_ms = self._age_ms(claim)
+            heard = self._clock(self._now_ms - age_ms)
+            if age_ms < 0:
+                return f"{claim.client_id}'s clock is {span_text(-age_ms)} ahead"
+            since = self._clock(self._now_ms - age_ms + 2 * self._interval_ms)
+            return f"stale since {since}: {claim.client_id} was last heard of {heard}"
+        if claim.last_release:
+            at_ms = change.at_ms if change is not None else claim.last_release * 1000
+            return f"unclaimed since {self._clock(at_ms)}: released by {claim.client_id}"
+        return "never claimed"
+
+    def _candidates(self, claim: Claim, members: list[MemberStatus]) -> tuple[Situation, str]:
+        """Return why nobody of those who could claim a partition has done so."""
+        if not members:
+            return Situation.NO_MEMBER, "no member was heard of"
+        rest = [each for each in members if not self._waits_out(claim, each)]
+        if not rest:
+            until = self._clock(self._released_ms(claim) + self._interval_ms)
+            return Situation.COOLDOWN, f"which waits out its cooldown until {until}"
+        usable = [each for each in rest if not each.reuses_id_of]
+        if not usable:
+            who = "the only candidate reuses" if len(rest) == 1 else "all candidates reuse"
+            return Situation.CLIENT_ID_REUSED, f"{who} the client id of {rest[0].reuses_id_of} ({rest[0].client_id})"
+        free = [each for each in usable if not each.max_claims or each.holds < each.max_claims]
+        if not free:
+            return Situation.FULL, "its members are at their max_claims"
+        names = sorted({each.client_id for each in free})
+        return Situation.CLAIMABLE, f"{', '.join(names[:3])}{' and others' if names[3:] else ''} may claim it"
+
+    def _waits_out(self, claim: Claim, member: MemberStatus) -> bool:
+        """Return whether a member is the one that released a partition less than one interval ago."""
+        is_own = claim.instance_id == member.instance_id and claim.last_release != 0
+        return is_own and self._log_now_ms(claim.place.topic) - self._released_ms(claim) < self._interval_ms
+
+    def _released_ms(self, claim: Claim) -> int:
+        change = self._observer.changes.get(claim.place)
+        return claim.last_release * 1000 if change is None else change.at_ms
+
+    def _name(self, place: Place, instance_id: str) -> str:
+        member = self._world.members.get((place.group_id, place.topic), {}).get(instance_id)
+        return instance_id if member is None else member.client_id
+
+    # ---- time
+
+    def paused_until(self, group: str) -> int | None:
+        """Return until when a group is paused; None if it is not."""
+        until = self._world.paused_until.get(group, 0)
+        until_ms = until * 1000 if self._world.rules is Rules.LIBRARY else until
+        return until_ms if self._now_ms < until_ms else None
+
+    def _log_now_ms(self, topic: str) -> int:
+        """Return the time that the log would give an entry about a topic now."""
+        if self._world.partitions is None:
+            return self._now_ms
+        return max(self._world.log_time_ms(coordination_partition(topic, self._world.partitions)), self._now_ms)
+
+    def _now(self, topic: str) -> int:
+        """Return the time by which the rules judge."""
+        return self._now_ms // 1000 if self._world.rules is Rules.LIBRARY else self._log_now_ms(topic)
+
+    def _is_claimed(self, claim: Claim) -> bool:
+        return self._world.is_claimed(claim, self._now(claim.place.topic))
+
+    def _age_ms(self, claim: Claim) -> int:
+        if self._world.rules is Rules.LIBRARY:
+            return (self._now_ms // 1000 - claim.last_heartbeat) * 1000
+        return self._log_now_ms(claim.place.topic) - claim.heartbeat_ms
+
+    def _clock(self, at_ms: int) -> str:
+        return clock_text(at_ms, self._now_ms)
+
+
+def clock_text(at_ms: int, now_ms: int) -> str:
+    """Return a moment as a UTC time of day, with its date if it is not within a day of now."""
+    try:
+        moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):  # a sender may write any number
+        return f"{at_ms} ms"
+    return moment.strftime("%H:%M:%S" if abs(now_ms - at_ms) < DAY_MS else "%Y-%m-%d %H:%M:%S")
+
+
+def span_text(ms: int) -> str:
+    """Return a time span for a person."""
+    for size, unit in ((DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "min")):
+        if ms >= 2 * size:
+            return f"{ms // size} {unit}"
+    return f"{max(ms, 0) // 1000} s"

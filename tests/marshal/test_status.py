@@ -1,0 +1,172 @@
+"""Why each partition is where it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from kcoord_wire.marshal.machine import Freshness, Place, Rules, WorldState
+from kcoord_wire.marshal.observer import Observer
+from kcoord_wire.marshal.status import Positions, Situation, Status, clock_text, span_text, status_of
+from tests.support.marshal_log import T0, entries_of
+
+CLAIM = ["0 ClaimingPartition i1/c1/g/t/0", "1 Heartbeat i1/c1/g/t/0/5"]
+BOTH = pytest.mark.parametrize("rules", list(Rules))
+
+
+def at(
+    second: int, *lines: str, rules: Rules = Rules.DOCUMENT, lag_ms: int = 0, positions: Positions | None = None
+) -> Status:
+    """Return the status of group g so long after `T0`.
+
+    :param lines: as `entries_of` takes them
+    """
+    observer = Observer(WorldState(rules, partitions=1))
+    for entry in entries_of(lines, lag_ms=lag_ms):
+        observer.take(entry, entry.time_ms)
+    return status_of(observer, (T0 + second) * 1000, positions or Positions(counts={"t": 1}), "g")
+
+
+def only(status: Status) -> tuple[Situation, str]:
+    [row] = status.partitions
+    return row.situation, row.why
+
+
+@BOTH
+def test_held(rules: Rules) -> None:
+    assert only(at(30, *CLAIM, rules=rules)) == (Situation.HELD, "held by c1 for 30 s")
+    [row] = at(200, *CLAIM, "190 Heartbeat i1/c1/g/t/0/9", "195 Heartbeat i1/c1/g/t/0/9", rules=rules).partitions
+    assert row.place == Place("g", "t", 0)
+    if rules is Rules.LIBRARY:  # the document refuses the heartbeat of a stale claim
+        assert (row.freshness, row.age_ms, row.position) == (Freshness.FRESH, 5_000, 9)
+
+
+@BOTH
+def test_silent_holders_have_fenced_themselves(rules: Rules) -> None:
+    situation, why = only(at(61, *CLAIM, rules=rules))
+    assert situation is Situation.SILENT
+    assert (
+        why == f"c1 is silent for 60 s: it has fenced itself; claimable at {clock_text((T0 + 121) * 1000, T0 * 1000)}"
+    )
+
+
+@BOTH
+def test_stale(rules: Rules) -> None:
+    others = "150 ClaimingPartition i2/c2/g/t/1"
+    status = at(200, *CLAIM, others, rules=rules)
+    row = status.partitions[0]
+    stale, heard = (clock_text((T0 + second) * 1000, T0 * 1000) for second in (121, 1))
+    assert row.situation is Situation.STALE
+    assert row.why == f"stale since {stale}: c1 was last heard of {heard}, the next claim wins"
+    assert (row.token, row.position) == (-1, 5)
+
+
+@BOTH
+def test_released_and_nobody_claims(rules: Rules) -> None:
+    released = [*CLAIM, "40 ReleasingPartition i1/c1/g/t/0/12"]
+    gone = clock_text((T0 + 40) * 1000, T0 * 1000)
+    until = clock_text((T0 + 100) * 1000, T0 * 1000)
+    assert only(at(50, *released, rules=rules)) == (
+        Situation.COOLDOWN,
+        f"unclaimed since {gone}: released by c1, which waits out its cooldown until {until}",
+    )
+    assert only(at(101, *released, rules=rules)) == (
+        Situation.CLAIMABLE,
+        f"unclaimed since {gone}: released by c1; c1 may claim it",
+    )
+    assert only(at(400, *released, rules=rules)) == (
+        Situation.NO_MEMBER,
+        f"unclaimed since {gone}: released by c1; no member was heard of",
+    )
+
+
+def test_never_claimed() -> None:
+    status = at(10, *CLAIM, positions=Positions(counts={"t": 3}))
+    assert [row.why for row in status.partitions[1:]] == ["never claimed: c1 may claim it"] * 2
+    status = at(400, *CLAIM, positions=Positions(counts={"t": 2}))
+    assert status.partitions[1].why == "never claimed: no member was heard of"
+
+
+def test_the_only_candidate_reuses_a_client_id() -> None:
+    lines = [*CLAIM, "2 Presence i2/c1/g/t/0/0", "3 Heartbeat i1/c1/g/t/0/6", "9 ReleasingPartition i1/c1/g/t/0/7"]
+    situation, why = only(at(20, *lines))
+    assert situation is Situation.CLIENT_ID_REUSED
+    assert why.endswith("released by c1; the only candidate reuses the client id of i1 (c1)")
+    assert {each.instance_id: each.reuses_id_of for each in at(20, *lines).members} == {"i1": "i2", "i2": "i1"}
+
+
+def test_members_at_their_max_claims() -> None:
+    status = at(10, *CLAIM, "2 Presence i1/c1/g/t/0/1", positions=Positions(counts={"t": 2}))
+    assert status.partitions[1].situation is Situation.FULL
+    assert status.partitions[1].why == "never claimed: its members are at their max_claims"
+    [member] = status.members
+    assert (member.holds, member.max_claims) == (1, 1)
+
+
+@BOTH
+def test_paused(rules: Rules) -> None:
+    lines = [*CLAIM, f"5 ReleaseGroup i9/kcoord-admin-i9/g//0/{T0 + 305}"]
+    until = clock_text((T0 + 305) * 1000, T0 * 1000)
+    status = at(20, *lines, rules=rules)
+    assert status.partitions[0].why == f"held by c1 for 20 s, although the group is paused until {until}"
+    assert status.paused_until == {"g": (T0 + 305) * 1000}
+    situation, why = only(at(20, *lines, "9 ReleasingPartition i1/c1/g/t/0/7", rules=rules))
+    assert situation is Situation.PAUSED
+    assert why.startswith(f"paused until {until}; unclaimed since ")
+    assert at(306, *lines, rules=rules).paused_until == {}
+
+
+def test_being_handed_over() -> None:
+    lines = [*CLAIM, "2 Presence i2/c2/g/t/0/0", f"3 HandingOver i1/c1/g/t/0/i2/{T0 + 33}"]
+    until = clock_text((T0 + 33) * 1000, T0 * 1000)
+    assert only(at(10, *lines)) == (Situation.HANDING_OVER, f"being handed over by c1 to c2 until {until}")
+    assert only(at(34, *lines))[0] is Situation.HELD
+
+
+def test_the_library_takes_a_future_heartbeat_for_none() -> None:
+    situation, why = only(at(0, "5 Heartbeat i1/c1/g/t/0/5", rules=Rules.LIBRARY))
+    assert situation is Situation.AHEAD
+    assert why.startswith("c1's clock is 5 s ahead; ")
+
+
+def test_positions_and_lag() -> None:
+    positions = Positions(
+        counts={"t": 3},
+        ends={("t", 0): 12, ("t", 1): 9},
+        committed={Place("g", "t", 0): 1, Place("g", "t", 1): 4},
+    )
+    rows = at(10, *CLAIM, positions=positions).partitions
+    assert [(row.position, row.position_from, row.lag) for row in rows] == [
+        (5, "log", 7),
+        (4, "committed", 5),
+        (None, "", None),
+    ]
+
+
+def test_only_the_group_that_was_asked_for() -> None:
+    status = at(10, *CLAIM, "2 ClaimingPartition i3/c3/other/t/0")
+    assert {row.place.group_id for row in status.partitions} == {"g"}
+    assert {member.group_id for member in status.members} == {"g"}
+
+
+def test_a_skewed_clock_and_an_admin_are_shown_at_the_member() -> None:
+    status = at(10, *CLAIM, lag_ms=-4_000)
+    assert [(each.clock_ms, each.is_admin) for each in status.members] == [(4_000, False)]
+    [admin] = at(10, "0 ClaimingPartition i9/kcoord-admin-i9/g/t/0").members
+    assert admin.is_admin
+
+
+def test_a_trimmed_log_is_cold_for_two_intervals() -> None:
+    observer = Observer(WorldState(Rules.DOCUMENT, partitions=1))
+    for entry in entries_of(["0 Heartbeat i1/c1/g/t/0/5"], first=77):
+        observer.take(entry, T0 * 1000)
+    status = status_of(observer, T0 * 1000, Positions())
+    assert status.cold == [0]
+    assert status.partitions[0].token == -1
+
+
+def test_times_for_people() -> None:
+    assert [span_text(ms) for ms in (-5, 999, 119_000, 180_000)] == ["0 s", "0 s", "119 s", "3 min"]
+    assert [span_text(ms) for ms in (7_200_000, 200_000_000)] == ["2 h", "2 d"]
+    assert clock_text(0, 0) == "00:00:00"
+    assert clock_text(0, T0 * 1000) == "1970-01-01 00:00:00"
+    assert clock_text(1 << 62, 0).endswith(" ms")
