@@ -1,0 +1,164 @@
+"""Runs one machine of Marshal on a coordination log: the loop that the consumer and the admin share.
+
+Laws:
+
+* The machine gets `WallClock` first, and again after the wall clock was set; `now` is that of `hosts.monotonic_ms`.
+* `CaughtUp` comes after the `Entries` below its end. Where nobody says what the end is, it is asked for again.
+* Events come one after the other, never within the handling of another.
+* Nothing runs but in `step` and `handle`, so one thread owns machine and log.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kcoord_wire.codec.registry import encode
+from kcoord_wire.hosts import log_note, monotonic_ms
+from kcoord_wire.machines import Ended, Machine, Noted, Tick
+from kcoord_wire.marshal.events import Append, CaughtUp, Entries, ReadToEnd, WallClock
+from kcoord_wire.marshal.log import Log, LogError
+from kcoord_wire.marshal.values import read_entry
+
+__all__ = ["LogHost", "wall_ms"]
+
+LOG: Final = logging.getLogger(__name__)
+WALL_STEP_MS: Final = 500
+"""The wall clock was set if it has moved by more against the monotonic one."""
+LOOK_SECONDS: Final = 0.02
+"""Between two looks at whether the end is reached: a gap at the end of the log brings no entry."""
+
+
+def wall_ms() -> int:
+    """Return the system's wall clock, ms since the Unix epoch."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(slots=True)
+class _Read:
+    """A `ReadToEnd` that is not answered.
+
+    :ivar end: None while it is not known
+    """
+
+    partition: int
+    request: int
+    end: int | None = None
+
+
+class LogHost:
+    """The host of one machine.
+
+    :param execute: carries out every effect that is not about the log
+    :param clock: monotonic, ms
+    :param wall: ms since the Unix epoch
+    :ivar has_ended: the machine has ended
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        log: Log,
+        execute: Callable[[Any], None],
+        *,
+        clock: Callable[[], int] = monotonic_ms,
+        wall: Callable[[], int] = wall_ms,
+    ) -> None:
+        self.has_ended = False
+        self._machine = machine
+        self._log = log
+        self._execute_other = execute
+        self._clock = clock
+        self._wall = wall
+        self._ahead_ms: int | None = None
+        self._events: deque[Any] = deque()
+        self._is_handling = False
+        self._reads: list[_Read] = []
+
+    def start(self, partitions: Collection[int]) -> None:
+        """Begin to read coordination partitions.
+
+        :raises LogError: the log cannot be read
+        """
+        self._log.read_from_start(partitions)
+        self._check_wall()
+
+    def step(self, seconds: float) -> None:
+        """Wait up to so long for something to happen, and let the machine handle it.
+
+        :raises LogError: the log cannot be read any more
+        """
+        self._check_wall()
+        raw = self._log.poll(self._wait_seconds(seconds))
+        if raw:
+            # Before the results of appends, which `poll` has queued: the position of the log covers these entries.
+            self._events.appendleft(Entries([read_entry(each) for each in raw]))
+        self._run()
+        self._answer_reads()
+        if (deadline := self._machine.deadline) is not None and deadline <= self._clock():
+            self.handle(Tick())
+
+    def handle(self, event: Any) -> None:
+        """Let the machine handle an event of another source; called within a handling, it comes after that."""
+        self._events.append(event)
+        self._run()
+
+    def _wait_seconds(self, seconds: float) -> float:
+        if self._events:
+            return 0.0
+        if self._reads:
+            seconds = min(seconds, LOOK_SECONDS)
+        if (deadline := self._machine.deadline) is not None:
+            seconds = min(seconds, (deadline - self._clock()) / 1000)
+        return max(seconds, 0.0)
+
+    def _run(self) -> None:
+        if self._is_handling:
+            return
+        self._is_handling = True
+        try:
+            while self._events:
+                for effect in self._machine.handle(self._events.popleft(), self._clock()):
+                    self._execute(effect)
+        finally:
+            self._is_handling = False
+
+    def _execute(self, effect: Any) -> None:
+        if isinstance(effect, Append):
+            self._log.append(effect.request, effect.partition, encode(effect.message, 0), self._events.append)
+        elif isinstance(effect, ReadToEnd):
+            self._reads.append(_Read(effect.partition, effect.request))
+        elif isinstance(effect, Noted):
+            log_note(LOG, effect)
+        elif isinstance(effect, Ended):
+            self.has_ended = True
+        else:
+            self._execute_other(effect)
+
+    def _answer_reads(self) -> None:
+        """Answer those that have come to their end; those that come up meanwhile are looked at in the next step."""
+        reads, self._reads = self._reads, []
+        for read in reads:
+            if read.end is None:
+                read.end = self._end(read.partition)
+            if read.end is not None and self._log.position(read.partition) >= read.end:
+                self.handle(CaughtUp(read.request, read.end))
+            else:
+                self._reads.append(read)
+
+    def _end(self, partition: int) -> int | None:
+        try:
+            return self._log.end(partition)
+        except LogError as error:
+            log_note(LOG, Noted(logging.WARNING, "end not known", {"partition": partition, "reason": str(error)}))
+            return None
+
+    def _check_wall(self) -> None:
+        ahead_ms = self._wall() - self._clock()
+        if self._ahead_ms is None or abs(ahead_ms - self._ahead_ms) > WALL_STEP_MS:
+            self._ahead_ms = ahead_ms
+            self.handle(WallClock(ahead_ms))

@@ -1,0 +1,146 @@
+"""The loop that runs a machine on a log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kcoord_wire.machines import Ended, Shutdown, Tick
+from kcoord_wire.marshal.events import Append, CaughtUp, Entries, ReadToEnd, StopFetching, Tenure, WallClock, Why
+from kcoord_wire.marshal.hosting import LogHost
+from kcoord_wire.marshal.log import Appended, AppendFailed, LogError
+from kcoord_wire.marshal.memory_broker import MemoryBroker
+from kcoord_wire.marshal.memory_log import MemoryLog
+from kcoord_wire.messages import Heartbeat
+
+HEARTBEAT = Heartbeat(time=1, instance_id="i", client_id="c", group_id="g", topic="t", current_offset=3)
+
+
+class Scripted:
+    """A machine that answers events by a function and remembers them."""
+
+    def __init__(self, react: Callable[[Any], Sequence[Any]]) -> None:
+        self.events: list[Any] = []
+        self.deadline: int | None = None
+        self._react = react
+        self._depth = 0
+
+    def handle(self, event: Any, now: int) -> Sequence[Any]:
+        assert self._depth == 0, "an event within an event"
+        self._depth += 1
+        self.events.append(event)
+        effects = self._react(event)
+        self._depth -= 1
+        return effects
+
+    def kinds(self) -> list[type]:
+        return [type(event) for event in self.events]
+
+
+def broker() -> MemoryBroker:
+    made = MemoryBroker()
+    made.create("__marshal", 2)
+    return made
+
+
+def test_entries_come_before_the_answer_to_read_to_end() -> None:
+    def react(event: Any) -> Sequence[Any]:
+        match event:
+            case WallClock():
+                return [Append(1, HEARTBEAT, request=1)]
+            case Appended():
+                return [ReadToEnd(1, request=2)]
+            case CaughtUp():
+                return [Ended()]
+        return []
+
+    there = broker()
+    machine = Scripted(react)
+    host = LogHost(machine, MemoryLog(there), execute=lambda effect: None)
+    host.start({0, 1})
+    while not host.has_ended:
+        host.step(1)
+    [entry] = [entry for event in machine.events if isinstance(event, Entries) for entry in event.entries]
+    assert (entry.partition, entry.message) == (1, HEARTBEAT)
+    kinds = machine.kinds()
+    assert kinds.index(Entries) < kinds.index(CaughtUp)
+    assert machine.events[-1] == CaughtUp(2, 1)
+
+
+def test_a_gap_at_the_end_of_the_log_is_the_end_too() -> None:
+    there = broker()
+    there.append("__marshal", 0, b"x")
+    there.skip("__marshal", 0, 5)
+    machine = Scripted(lambda event: [ReadToEnd(0, 1)] if isinstance(event, WallClock) else [])
+    host = LogHost(machine, MemoryLog(there), execute=lambda effect: None)
+    host.start({0})
+    for _ in range(100):
+        host.step(0.01)
+    assert machine.events[-1] == CaughtUp(1, 6)
+
+
+def test_failed_appends_reach_the_machine() -> None:
+    machine = Scripted(lambda event: [Append(9, HEARTBEAT, 7)] if isinstance(event, WallClock) else [])
+    host = LogHost(machine, MemoryLog(broker()), execute=lambda effect: None)
+    host.start({0})
+    host.step(0)
+    [failed] = [event for event in machine.events if isinstance(event, AppendFailed)]
+    assert (failed.request, failed.may_have_landed) == (7, False)
+
+
+def test_an_end_that_nobody_knows_is_asked_for_again() -> None:
+    class Forgetful(MemoryLog):
+        asked = 0
+
+        def end(self, partition: int) -> int:
+            self.asked += 1
+            if self.asked < 3:
+                raise LogError("no answer")
+            return super().end(partition)
+
+    machine = Scripted(lambda event: [ReadToEnd(0, 1)] if isinstance(event, WallClock) else [])
+    host = LogHost(machine, Forgetful(broker()), execute=lambda effect: None)
+    host.start({0})
+    for _ in range(3):
+        host.step(0)
+    assert machine.events[-1] == CaughtUp(1, 0)
+
+
+def test_ticks_come_when_the_deadline_has_passed() -> None:
+    now = 0
+    machine = Scripted(lambda event: [])
+    host = LogHost(machine, MemoryLog(broker()), execute=lambda effect: None, clock=lambda: now, wall=lambda: now)
+    host.start({0})
+    machine.deadline = 40
+    host.step(0)
+    assert Tick not in machine.kinds()
+    now = 40
+    host.step(10)  # does not wait: the deadline is over
+    assert Tick in machine.kinds()
+
+
+def test_a_wall_clock_that_was_set_is_announced() -> None:
+    ahead = 1_000
+    machine = Scripted(lambda event: [])
+    host = LogHost(machine, MemoryLog(broker()), execute=lambda effect: None, clock=lambda: 5, wall=lambda: 5 + ahead)
+    host.start({0})
+    ahead += 400  # drift
+    host.step(0)
+    ahead += 60_000
+    host.step(0)
+    assert machine.events == [WallClock(1_000), WallClock(61_400)]
+
+
+def test_other_effects_go_to_the_caller() -> None:
+    stop = StopFetching(Tenure("t", 0, 1), Why.TAKEN, 0)
+    machine = Scripted(lambda event: [stop] if isinstance(event, WallClock) else [])
+    seen: list[Any] = []
+
+    def execute(effect: Any) -> None:
+        seen.append(effect)
+        host.handle(Shutdown())  # within the handling of WallClock
+
+    host = LogHost(machine, MemoryLog(broker()), execute)
+    host.start({0})
+    assert seen == [stop]
+    assert machine.kinds() == [WallClock, Shutdown]
