@@ -91,6 +91,7 @@ STATE_MACHINES = (
     "coordinator.fault_injection",
     "coordinator.permissions",
     "consumer.machine",
+    "marshal.at_most_once",
     "marshal.events",
     "marshal.machine",
     "marshal.observer",

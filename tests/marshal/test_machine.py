@@ -24,8 +24,8 @@ def test_each_step_has_the_state_of_the_go_library(name: str) -> None:
 def _played(*messages: Any) -> Claim:
     """The claim of partition 0 after these messages, one a second, by the rules of the document."""
     world = WorldState(Rules.DOCUMENT)
-    for offset, message in enumerate(messages, 1):
-        message.time, message.client_id, message.group_id = offset, message.instance_id, "g"
+    for offset, message in enumerate(messages):
+        message.time, message.client_id, message.group_id = offset + 1, message.instance_id, "g"
         world.apply(Entry(0, offset, offset * 1000, True, message), 0)
     return world.claims[Place("g", "t", 0)]
 

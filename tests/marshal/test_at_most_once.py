@@ -1,0 +1,374 @@
+"""The nine steps of at-most-once consumption, with each failure at each step, over a log in which appends land late or
+twice. The members here are the smallest ones that follow the document's steps of claiming and fence themselves."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from kcoord_wire.marshal.at_most_once import RETRY_MS, AtMostOnce
+from kcoord_wire.marshal.events import Append, Fetched, ReadToEnd, Tenure
+from kcoord_wire.marshal.log import Appended, AppendFailed
+from kcoord_wire.marshal.machine import Claim, Entry, Place, Rules, WorldState
+from kcoord_wire.messages import ClaimingMessages, ClaimingPartition, Heartbeat, ReleasingPartition
+from kcoord_wire.procedures import Procedures
+
+INTERVAL_MS = 10_000
+STALE_MS = 2 * INTERVAL_MS + 1
+PLACE = Place("g", "t", 0)
+RESULTS = ("ok", "refused", "landed, no answer", "lands later", "twice", "again later")
+
+
+class _Log:
+    """One coordination partition whose appends end as the test says."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.late: list[Any] = []
+        self.now = 1_000_000
+
+    def land(self, message: Any) -> int:
+        offset = len(self.entries)
+        self.entries.append(Entry(0, offset, self.now, True, message))
+        return offset
+
+    def append(self, message: Any, result: str) -> Appended | AppendFailed:
+        if result in ("ok", "twice", "again later"):
+            offset = self.land(message)
+            if result == "twice":
+                self.land(message)
+            elif result == "again later":
+                self.late.append(message)
+            return Appended(0, offset)
+        if result == "landed, no answer":
+            self.land(message)
+        elif result == "lands later":
+            self.late.append(message)
+        return AppendFailed(0, result, may_have_landed=result != "refused")
+
+
+class _Member:
+    """A member with one partition: what it asks waits in `asked` until the test answers."""
+
+    coordination_partition = 0
+
+    def __init__(self, log: _Log, name: str) -> None:
+        self.log = log
+        self.name = name
+        self.world = WorldState(Rules.DOCUMENT, INTERVAL_MS // 1000)
+        self.read = 0
+        self.asked: list[tuple[int, Any]] = []
+        self.procedures = Procedures(lambda token, request: self.asked.append((token, request)))
+        self.tenure = Tenure("t", 0, -1)
+        self.fence = -1
+        self.position = 0
+        self.delivered: list[tuple[int, int]] = []
+        self.given_up: list[str] = []
+        self.batches = AtMostOnce(self, self.start)
+
+    # ---- what the procedure sees
+
+    def claim(self) -> Claim | None:
+        claim = self.world.claims.get(PLACE)
+        is_held = claim is not None and (claim.instance_id, claim.token) == (self.name, self.tenure.token)
+        return claim if is_held and claim is not None and claim.last_heartbeat and self.log.now < self.fence else None
+
+    def message(self, kind: type, **tail: Any) -> Any:
+        seconds = self.log.now // 1000
+        return kind(
+            time=seconds, instance_id=self.name, client_id=self.name, group_id="g", topic="t", partition=0, **tail
+        )
+
+    def heartbeat(self, offset: int) -> Generator[Any, Any, Appended | AppendFailed]:
+        sent = self.log.now
+        answer: Appended | AppendFailed = yield Append(0, self.message(Heartbeat, current_offset=offset))
+        if isinstance(answer, Appended):
+            self.fence = max(self.fence, sent + INTERVAL_MS)
+        return answer
+
+    def deliver(self, end: int) -> None:
+        assert self.world.claims[PLACE].current_offset >= end
+        self.delivered.append((self.position, end))
+        self.position = end
+
+    def give_up(self, reason: str) -> None:
+        self.given_up.append(reason)
+        self.tenure = Tenure("t", 0, -1)
+
+    # ---- what the test does
+
+    def start(self, procedure: Any) -> None:
+        self.procedures.start(procedure, self.log.now)
+
+    def read_to_end(self) -> None:
+        for entry in self.log.entries[self.read :]:
+            self.world.apply(entry, 0)
+        self.read = len(self.log.entries)
+
+    def take(self, claimed: str = "ok") -> bool:
+        """Claim the partition if it is free, by the document's steps; every step happens at once."""
+        self.read_to_end()
+        claim = self.world.claims.get(PLACE)
+        if claim is not None and self.world.is_claimed(claim, self.log.now):
+            return False
+        sent = self.log.now
+        self.log.append(self.message(ClaimingPartition), claimed)
+        self.read_to_end()
+        claim = self.world.claims.get(PLACE)
+        if claim is None or claim.instance_id != self.name or not claim.last_heartbeat:
+            return False
+        self.tenure = Tenure("t", 0, claim.token)
+        self.fence = sent + INTERVAL_MS
+        self.position = claim.current_offset
+        self.batches = AtMostOnce(self, self.start)
+        return True
+
+    def fetch(self, records: int = 3) -> None:
+        self.batches.fetched(Fetched(self.tenure, self.position, self.position + records))
+
+    def step(self, result: str = "ok") -> Any:
+        """Answer the oldest request; return it."""
+        token, request = self.asked.pop(0)
+        if isinstance(request, ReadToEnd):
+            self.read_to_end()
+        answer = self.log.append(request.message, result) if isinstance(request, Append) else None
+        self.procedures.answered(token, answer, self.log.now)
+        return request
+
+    def settle(self) -> None:
+        """Let every step succeed until nothing is asked any more."""
+        for _ in range(100):
+            while self.asked:
+                self.step()
+            if not self.procedures.deadline:
+                return
+            self.log.now = max(self.log.now, self.procedures.deadline)
+            self.procedures.advance(self.log.now)
+        raise AssertionError("the procedure does not end")
+
+    def stop(self, *, release: bool) -> None:
+        self.procedures.cancel_all()
+        self.asked.clear()
+        if release:
+            self.log.land(self.message(ReleasingPartition, current_offset=self.position))
+        self.tenure = Tenure("t", 0, -1)
+
+
+def _holder() -> _Member:
+    member = _Member(_Log(), "a")
+    assert member.take()
+    return member
+
+
+def _twice(members: list[_Member]) -> list[int]:
+    delivered = [offset for member in members for begin, end in member.delivered for offset in range(begin, end)]
+    return sorted(offset for offset in set(delivered) if delivered.count(offset) > 1)
+
+
+def _kinds(log: _Log) -> list[str]:
+    return [type(entry.message).__name__ for entry in log.entries]
+
+
+def test_step_1_without_the_claim_nothing_is_proposed() -> None:
+    member = _holder()
+    member.log.now += INTERVAL_MS  # the own fence
+    member.fetch()
+    assert member.asked == []
+    assert member.delivered == []
+
+
+def test_steps_2_and_3_batches_are_committed_one_after_the_other() -> None:
+    member = _holder()
+    member.fetch()
+    member.batches.fetched(Fetched(member.tenure, 3, 5))
+    assert len(member.asked) == 1
+    member.settle()
+    assert member.delivered == [(0, 3), (3, 5)]
+
+
+def test_step_4_proposes_the_end_of_the_batch() -> None:
+    member = _holder()
+    member.fetch()
+    request = member.step()
+    assert isinstance(request.message, ClaimingMessages)
+    assert request.message.proposed_current_offset == 3
+
+
+def test_step_4_that_was_refused_is_repeated() -> None:
+    member = _holder()
+    member.fetch()
+    member.step("refused")
+    member.settle()
+    assert _kinds(member.log) == ["ClaimingPartition", "ClaimingMessages", "Heartbeat"]
+    assert member.delivered == [(0, 3)]
+
+
+def test_step_4_that_landed_without_an_answer_counts() -> None:
+    member = _holder()
+    member.fetch()
+    member.step("landed, no answer")
+    member.settle()
+    assert _kinds(member.log) == ["ClaimingPartition", "ClaimingMessages", "Heartbeat"]
+    assert member.delivered == [(0, 3)]
+
+
+def test_step_5_reads_to_the_end_before_the_claim_is_judged() -> None:
+    member = _holder()
+    member.fetch()
+    member.step()
+    assert isinstance(member.asked[0][1], ReadToEnd)
+
+
+def test_step_6_a_claim_lost_in_between_ends_without_a_commit() -> None:
+    member = _holder()
+    member.fetch()
+    member.log.now += STALE_MS
+    other = _Member(member.log, "b")
+    assert other.take()
+    member.settle()
+    assert member.delivered == []
+    assert "Heartbeat" not in _kinds(member.log)
+    other.fetch()
+    other.settle()
+    assert other.delivered == [(0, 3)]  # the batch was not committed: the next holder fetches it
+
+
+def test_step_7_without_our_proposal_nothing_is_committed() -> None:
+    member = _holder()
+    member.fetch()
+    member.step("lands later")
+    member.step()  # it is not in the log
+    assert member.asked == []
+    assert "Heartbeat" not in _kinds(member.log)
+
+
+def test_step_7_a_proposal_of_an_earlier_batch_does_not_count() -> None:
+    member = _holder()
+    member.fetch()
+    member.step("again later")
+    member.settle()
+    member.fetch()
+    member.step("lands later")
+    member.log.land(member.log.late.pop(0))  # that of the first batch, again
+    member.step()
+    assert member.asked == []
+
+
+@pytest.mark.parametrize("result", RESULTS)
+def test_step_8_is_repeated_until_the_commit_is_read_back(result: str) -> None:
+    member = _holder()
+    member.fetch()
+    member.step()
+    member.step()
+    assert isinstance(member.step(result).message, Heartbeat)
+    assert member.delivered == []
+    member.settle()
+    assert member.delivered == [(0, 3)]
+
+
+def test_step_8_that_landed_after_the_loss_commits_nothing() -> None:
+    member = _holder()
+    member.fetch()
+    member.step()
+    member.step()
+    member.log.now += STALE_MS
+    other = _Member(member.log, "b")
+    assert other.take()
+    member.settle()
+    other.fetch()
+    other.settle()
+    assert (member.delivered, other.delivered) == ([], [(0, 3)])
+
+
+def test_step_9_a_batch_committed_and_then_lost_is_dropped() -> None:
+    member = _holder()
+    member.fetch()
+    for _ in range(3):
+        member.step()
+    member.log.now += STALE_MS
+    other = _Member(member.log, "b")
+    assert other.take()
+    member.settle()
+    other.fetch()
+    other.settle()
+    assert (member.delivered, other.delivered) == ([], [(3, 6)])
+
+
+def test_batch_below_what_is_committed_is_never_delivered() -> None:
+    member = _holder()
+    member.log.land(member.message(Heartbeat, current_offset=2))
+    member.read_to_end()
+    member.fetch()
+    assert member.asked == []
+    assert member.given_up == ["the batch starts at offset 0, and 2 is committed"]
+
+
+def test_no_record_twice_for_each_failure_at_each_step() -> None:
+    # Of a batch: how both appends end, after how many steps the member stops, how; then, where late appends land.
+    runs = 0
+    for proposed, committed, steps, end, landing in itertools.product(
+        RESULTS, RESULTS, range(5), ("stale", "released", "continued"), range(3)
+    ):
+        log = _Log()
+        member, other = _Member(log, "a"), _Member(log, "b")
+        assert member.take()
+        member.fetch()
+        results = iter((proposed, committed))
+        for _ in range(steps):
+            if member.asked:
+                member.step(next(results, "ok") if isinstance(member.asked[0][1], Append) else "ok")
+        late, log.late = log.late, []
+        for place, holder in enumerate((other, member, other)):
+            if place == 0 and end != "stale":
+                member.settle()
+                if end == "released":
+                    member.stop(release=True)
+            if place == landing:
+                for message in late:
+                    log.land(message)
+            log.now += STALE_MS
+            if holder.take():
+                holder.fetch()
+                holder.settle()
+            member.settle()
+        assert not _twice([member, other]), (proposed, committed, steps, end, landing)
+        runs += 1
+    assert runs == 6 * 6 * 5 * 3 * 3
+
+
+def _play(seed: int) -> list[_Member]:
+    """Two members, and events in an order that the seed decides."""
+    draw = random.Random(seed)
+    log = _Log()
+    members = [_Member(log, "a"), _Member(log, "b")]
+    for _ in range(150):
+        member = draw.choice(members)
+        match draw.choices(("step", "fetch", "take", "pass", "land", "stop"), (16, 6, 2, 2, 1, 1))[0]:
+            case "step" if member.asked:
+                member.step(draw.choice(("ok", "ok", "ok", *RESULTS)))
+            case "fetch" if member.tenure.token >= 0 and not member.asked:
+                member.fetch(draw.randint(1, 3))
+            case "take":
+                member.take(draw.choice(RESULTS))
+            case "pass":
+                log.now += draw.choice((RETRY_MS, RETRY_MS, RETRY_MS, INTERVAL_MS // 2, STALE_MS))
+                for one in members:
+                    one.procedures.advance(log.now)
+            case "land" if log.late:
+                log.land(log.late.pop(draw.randrange(len(log.late))))
+            case "stop":
+                member.stop(release=draw.random() < 0.5)
+    return members
+
+
+def test_no_record_twice_whatever_the_order_of_events() -> None:
+    batches = 0
+    for seed in range(1_000):
+        members = _play(seed)
+        assert not _twice(members), seed
+        batches += sum(len(member.delivered) for member in members)
+    assert batches > 1_000
