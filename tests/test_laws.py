@@ -60,7 +60,8 @@ MAY_IMPORT = {
     }
     | {"records"}
     | PROTOCOL,
-    "marshal": {"hosts", "machines", "procedures", "timers", "records", "disk", "net", "coordinator.log"} | PROTOCOL,
+    "marshal": {"hosts", "librdkafka", "machines", "procedures", "timers", "records", "disk", "net", "coordinator.log"}
+    | PROTOCOL,
     "simulation": {"disk", "machines", "zookeeper"} | DATA,
     "simulation.proposal": {"simulation", "simulation.group", "machines", "coordinator.core"} | PROTOCOL,
     "simulation.central": {"simulation", "machines", "zookeeper", "central", "central.draft"} | PROTOCOL,
@@ -72,7 +73,7 @@ MAY_IMPORT = {
     | PROTOCOL,
     "forensics": {"forensics.sources", "forensics.exchanges", "forensics.wire", "forensics.log", "forensics.detectors"}
     | DATA,
-    "forensics.sources": {"forensics"} | FRAMES,
+    "forensics.sources": {"forensics", "librdkafka"} | FRAMES,
     "forensics.exchanges": {"forensics"} | FRAMES - {"recorder", "records"},
     "forensics.wire": {"forensics"} | DATA,
     "forensics.log": {"forensics"} | FRAMES - {"recorder", "capture"},
@@ -114,7 +115,7 @@ STATE_MACHINES = (
 ONLY_IN = {"pyspark": {"spark"}, "dpkt": {"capture"}, "construct": {"schema", "codec"}, "altair": {"report.page"}}
 ONLY_IN |= {name: set() for name in ("aiokafka", "kafka", "kio", "pykafka")}  # Kafka clients belong to the tests
 ONLY_IN |= {"kazoo": {"zookeeper"}}
-ONLY_IN |= {"confluent_kafka": {"forensics", "marshal"}}  # live topics: librdkafka brings TLS and SASL
+ONLY_IN |= {"confluent_kafka": set()}  # `librdkafka` requires it, for live topics: it brings TLS and SASL
 WORLD = {"asyncio", "os", "random", "secrets", "select", "selectors", "signal", "socket", "ssl", "subprocess"}
 WORLD |= {"tempfile", "threading", "time", "uvloop"}
 UNIQUE = {"uuid.uuid1", "uuid.uuid4"}
@@ -130,6 +131,8 @@ TESTED_IN = {
     "zookeeper.model": "zookeeper/test_procedures.py",
     "marshal.events": "marshal/test_machine.py",
     # Implementations of an interface, which its contract tests.
+    "marshal.kafka_log": "marshal/test_log_contract.py",
+    "marshal.kafka_topics": "marshal/test_topics_contract.py",
     "marshal.memory_log": "marshal/test_log_contract.py",
     "marshal.memory_topics": "marshal/test_topics_contract.py",
     # The part of the procedures that needs requests; their tests ask ZooKeeper in memory.

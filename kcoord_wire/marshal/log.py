@@ -7,6 +7,8 @@ Laws of every implementation:
 * Entries are at least as old as the moment at which `poll` returns them, and are never taken back.
 * An entry that retention removed between two polls, before it was returned, is a `LogError`: the world state would lack
   it. Entries removed before the first one was returned are no loss: then reading begins at the oldest that is left.
+* Coordination partitions that were added are a `LogError`: topics would have others than before. All members have to
+  start again; the Go library ends then, too.
 
 Source: Marshal PROTOCOL.md, "Synopsis"; the form of a record: one message, null key, uncompressed, acks=all.
 """
@@ -18,7 +20,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-__all__ = ["AppendFailed", "Appended", "Log", "LogError", "RawEntry", "coordination_partition", "trimmed"]
+__all__ = ["AppendFailed", "Appended", "Log", "LogError", "RawEntry", "coordination_partition", "grown", "trimmed"]
 
 
 class LogError(Exception):
@@ -123,3 +125,9 @@ def trimmed(topic: str, partition: int, position: int, low: int) -> LogError:
     """Return the error of a reader whom retention has overtaken."""
     lost = f"the entries {position} to {low - 1} of {topic}-{partition} were removed before they were read"
     return LogError(f"{lost}; retention is too short for this reader, or it stood still: start it again")
+
+
+def grown(topic: str, before: int, now: int) -> LogError:
+    """Return the error of a member whose coordination topic has another number of partitions than at its start."""
+    moved = "which moves the coordination of topics to others: all members have to start again"
+    return LogError(f"{topic} had {before} partitions at the start and has {now} now, {moved}")

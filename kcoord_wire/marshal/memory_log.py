@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from kcoord_wire.marshal.log import Appended, AppendFailed, Log, LogError, RawEntry, trimmed
+from kcoord_wire.marshal.log import Appended, AppendFailed, Log, LogError, RawEntry, grown, trimmed
 from kcoord_wire.marshal.memory_broker import MemoryBroker
 
 __all__ = ["MemoryLog"]
@@ -45,6 +45,8 @@ class MemoryLog(Log):
             at = {(self._topic, partition): offset for partition, offset in self._positions.items()}
             self._broker.wait_for_records(at, seconds)
         self._deliver_results()
+        if (count := self._broker.partitions(self._topic)) != self.partitions:
+            raise grown(self._topic, self.partitions, count)
         entries: list[RawEntry] = []
         for partition in self._positions:
             entries += self._read(partition)
@@ -83,10 +85,7 @@ class MemoryLog(Log):
 
     def _read(self, partition: int) -> list[RawEntry]:
         position = self._positions[partition]
-        try:
-            stored = self._broker.read(self._topic, partition, position, _MOST_ENTRIES)
-        except KeyError as error:
-            raise LogError(f"there is no partition {error.args[0]} any more") from None
+        stored = self._broker.read(self._topic, partition, position, _MOST_ENTRIES)
         if stored.low > position and partition not in self._unread:
             raise trimmed(self._topic, partition, position, stored.low)
         self._positions[partition] = stored.next_offset

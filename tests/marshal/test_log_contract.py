@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any
 
 import pytest
 
+from kcoord_wire.marshal.kafka_log import KafkaLog
 from kcoord_wire.marshal.log import Appended, AppendFailed, Log, LogError, RawEntry
 from kcoord_wire.marshal.memory_broker import MemoryBroker
 from kcoord_wire.marshal.memory_log import MemoryLog
+from tests.support.fixtures import StartCoordinator
 
 PARTITIONS = 4
 SECONDS = 20.0
+
+
+def cannot(*_: int) -> None:
+    raise AssertionError("a test wants of this topic what it cannot do")
 
 
 @dataclass
@@ -22,13 +27,17 @@ class Logs:
     """Logs over one coordination topic, and what happens to it beside them.
 
     :ivar make: another log
-    :ivar trim: remove a partition's entries below an offset; None where the implementation's topic cannot
-    :ivar skip: use up an offset without an entry; None where it cannot
+    :ivar trim: remove a partition's entries below an offset
+    :ivar skip: use up an offset without an entry
+    :ivar grow: let the topic have so many partitions
+    :ivar is_append_time: the topic has ``message.timestamp.type=LogAppendTime``
     """
 
     make: Callable[[], Log]
-    trim: Callable[[int, int], None] | None = None
-    skip: Callable[[int], None] | None = None
+    trim: Callable[[int, int], None] = cannot
+    skip: Callable[..., None] = cannot
+    grow: Callable[[int], None] = cannot
+    is_append_time: bool = True
     made: list[Log] = field(default_factory=list)
 
     def open(self, *partitions: int) -> Log:
@@ -39,9 +48,14 @@ class Logs:
         return log
 
 
-@pytest.fixture(params=["memory"])
-def logs(request: pytest.FixtureRequest) -> Iterator[Logs]:
-    found = {"memory": memory}[request.param]()
+ALL = ("memory", "coordinator")
+TRIMMED = ("memory",)
+"""Where retention and gaps can be had at will."""
+
+
+@pytest.fixture(params=ALL)
+def logs(request: pytest.FixtureRequest, coordinator: StartCoordinator) -> Iterator[Logs]:
+    found = memory() if request.param == "memory" else by_coordinator(coordinator)
     yield found
     for log in found.made:
         log.close()
@@ -54,7 +68,17 @@ def memory() -> Logs:
         lambda: MemoryLog(broker),
         lambda partition, before: broker.trim("__marshal", partition, before),
         lambda partition: broker.skip("__marshal", partition),
+        lambda count: broker.create("__marshal", count),
     )
+
+
+def by_coordinator(start: StartCoordinator) -> Logs:
+    broker = start(topics={"__marshal": PARTITIONS})
+
+    def grow(count: int) -> None:
+        broker.add_partitions("__marshal", count - PARTITIONS)
+
+    return Logs(lambda: KafkaLog(broker.address, check_s=0.05), grow=grow, is_append_time=False)
 
 
 def append(log: Log, partition: int, *values: bytes) -> list[Appended | AppendFailed]:
@@ -79,14 +103,14 @@ def read(log: Log, *partitions: int) -> list[RawEntry]:
     return entries
 
 
+def poll_for(log: Log, seconds: float) -> None:
+    until = monotonic() + seconds
+    while monotonic() < until:
+        log.poll(0.05)
+
+
 def values(entries: Sequence[RawEntry], partition: int = 0) -> list[bytes | None]:
     return [entry.value for entry in entries if entry.partition == partition]
-
-
-def needs(what: Any) -> Any:
-    if what is None:
-        pytest.skip("this log's topic cannot do that from here")
-    return what
 
 
 def test_entries_come_in_the_order_of_their_appends(logs: Logs) -> None:
@@ -123,10 +147,10 @@ def test_only_the_partitions_asked_for_are_read(logs: Logs) -> None:
     assert {entry.partition for entry in read(other, 2)} == {2}
 
 
-def test_times_of_entries_are_append_times(logs: Logs) -> None:
+def test_entries_say_whether_their_times_are_append_times(logs: Logs) -> None:
     append(logs.open(), 0, b"x")
     (entry,) = read(logs.open(0), 0)
-    assert entry.is_append_time
+    assert entry.is_append_time == logs.is_append_time
     assert entry.time_ms > 1_600_000_000_000
 
 
@@ -165,10 +189,11 @@ def test_close_delivers_the_results_of_appends(logs: Logs) -> None:
     assert [(type(result), result.request) for result in results] == [(Appended, 7)]
 
 
+@pytest.mark.parametrize("logs", TRIMMED, indirect=True)
 def test_a_gap_at_the_end_does_not_hide_it(logs: Logs) -> None:
     log = logs.open(0)
     append(log, 0, b"x")
-    needs(logs.skip)(0)
+    logs.skip(0)
     other = logs.open(0)
     assert values(read(other, 0)) == [b"x"]
     assert other.position(0) >= 2
@@ -176,19 +201,29 @@ def test_a_gap_at_the_end_does_not_hide_it(logs: Logs) -> None:
     assert [(entry.offset, entry.value) for entry in read(other, 0)] == [(2, b"y")]
 
 
+@pytest.mark.parametrize("logs", TRIMMED, indirect=True)
 def test_a_trimmed_log_is_read_from_what_is_left(logs: Logs) -> None:
     log, unread = logs.open(), logs.open(0)
     append(log, 0, b"a", b"b", b"c")
-    needs(logs.trim)(0, 2)
+    logs.trim(0, 2)
     assert [(entry.offset, entry.value) for entry in read(logs.open(0), 0)] == [(2, b"c")]
     assert values(read(unread, 0)) == [b"c"]
 
 
+@pytest.mark.parametrize("logs", TRIMMED, indirect=True)
 def test_entries_trimmed_before_they_were_read_are_an_error(logs: Logs) -> None:
     log, reader = logs.open(), logs.open(0)
     append(log, 0, b"a")
     read(reader, 0)
     append(log, 0, b"b", b"c")
-    needs(logs.trim)(0, 2)
+    logs.trim(0, 2)
     with pytest.raises(LogError, match=r"the entries 1 to 1 of .*-0 were removed before they were read"):
         read(reader, 0)
+
+
+@pytest.mark.parametrize("logs", ["memory", "coordinator"], indirect=True)
+def test_added_partitions_end_the_log(logs: Logs) -> None:
+    log = logs.open(0)
+    logs.grow(PARTITIONS + 1)
+    with pytest.raises(LogError, match=r"__marshal had 4 partitions at the start and has 5 now"):
+        poll_for(log, SECONDS)

@@ -8,12 +8,15 @@ from time import monotonic
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from kcoord_wire.machines import Noted
 from kcoord_wire.marshal.events import FetchFailed, FindStart, StartFailed, StartFound, Tenure, TopicPartitions
+from kcoord_wire.marshal.kafka_topics import KafkaTopics
 from kcoord_wire.marshal.memory_broker import MemoryBroker
 from kcoord_wire.marshal.memory_topics import MemoryTopics
 from kcoord_wire.marshal.topics import DataRecord, DataTopics
+from tests.support.fixtures import StartCoordinator
 
 SECONDS = 20.0
 TOPIC = "orders"
@@ -25,13 +28,13 @@ class Cluster:
 
     :ivar make: the topics of a group
     :ivar append: to a partition of `TOPIC`
-    :ivar grow: give `TOPIC` so many partitions; None where it cannot
-    :ivar skip: use up an offset without a record; None where it cannot
+    :ivar grow: give `TOPIC` so many partitions
+    :ivar skip: use up an offset without a record
     """
 
     make: Callable[[str], DataTopics]
     append: Callable[[int, bytes], Any]
-    grow: Callable[[int], None] | None = None
+    grow: Callable[[int], None]
     skip: Callable[[int], None] | None = None
     made: list[DataTopics] = field(default_factory=list)
 
@@ -41,9 +44,9 @@ class Cluster:
         return topics
 
 
-@pytest.fixture(params=["memory"])
-def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    found = {"memory": memory}[request.param]()
+@pytest.fixture(params=["memory", "coordinator"])
+def cluster(request: pytest.FixtureRequest, coordinator: StartCoordinator) -> Iterator[Cluster]:
+    found = memory() if request.param == "memory" else by_coordinator(coordinator)
     yield found
     for topics in found.made:
         topics.close()
@@ -58,6 +61,20 @@ def memory() -> Cluster:
         lambda count: broker.create(TOPIC, count),
         lambda partition: broker.skip(TOPIC, partition),
     )
+
+
+def by_coordinator(start: StartCoordinator) -> Cluster:
+    broker = start(topics={TOPIC: 2})
+    producer = Producer({"bootstrap.servers": broker.address, "linger.ms": 0})
+
+    def append(partition: int, value: bytes) -> None:
+        producer.produce(TOPIC, value=value, partition=partition)
+        assert producer.flush(SECONDS) == 0
+
+    def grow(count: int) -> None:
+        broker.add_partitions(TOPIC, count - 2)
+
+    return Cluster(lambda group_id: KafkaTopics(broker.address, group_id, [TOPIC], refresh_s=0.1), append, grow)
 
 
 def wait_for(topics: DataTopics, kind: type, count: int = 1) -> list[Any]:
@@ -84,10 +101,7 @@ def test_the_partition_counts_come_first(cluster: Cluster) -> None:
 def test_growing_partition_counts_are_seen(cluster: Cluster) -> None:
     topics = cluster.open()
     wait_for(topics, TopicPartitions)
-    grow = cluster.grow
-    if grow is None:
-        pytest.skip("this cluster's topics do not grow")
-    grow(5)
+    cluster.grow(5)
     assert wait_for(topics, TopicPartitions) == [TopicPartitions({TOPIC: 5})]
 
 
@@ -138,9 +152,9 @@ def test_a_paused_tenure_waits_without_loss(cluster: Cluster) -> None:
     assert seen == list(range(10))
 
 
+@pytest.mark.parametrize("cluster", ["memory"], indirect=True)
 def test_a_gap_counts_to_the_record_behind_it(cluster: Cluster) -> None:
-    if cluster.skip is None:
-        pytest.skip("this cluster's topics have no gaps")
+    assert cluster.skip is not None
     cluster.append(0, b"a")
     cluster.skip(0)
     topics = cluster.open()

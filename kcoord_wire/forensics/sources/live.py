@@ -14,7 +14,6 @@ Laws:
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,22 +21,16 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kcoord_wire.extras import require
 from kcoord_wire.forensics.model import LogRow, record_time_ns, table_of
+from kcoord_wire.librdkafka import Cluster, error_text
 
 __all__ = ["OFFSETS_TOPIC", "TopicError", "read_topic"]
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
-_LOGGER: Final = logging.getLogger("kcoord_wire.live")
-_LOGGER.addHandler(logging.NullHandler())  # librdkafka repeats that a broker is down; the error says it once
 _POLL_SECONDS: Final = 0.2
 _MAX_MESSAGES: Final = 10_000  # of one call to librdkafka
-_CONNECT_SECONDS: Final = 10.0  # a running broker answers long before
 _READS_ONLY: Final = {
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    "allow.auto.create.topics": False,
     "auto.offset.reset": "error",
     "isolation.level": "read_committed",
     "enable.partition.eof": True,
@@ -73,8 +66,7 @@ def read_topic(
     :raises TopicError: no broker answers, the login is refused, the topic does not exist or may not be read, or the
         broker stops answering
     """
-    kafka = require("confluent_kafka", "kafka", "reading a live topic")
-    reader = _TopicReader(kafka, bootstrap, dict(config or {}), topic, patience_s)
+    reader = _TopicReader(Cluster(bootstrap, config, TopicError, "reading a live topic", patience_s), topic)
     try:
         yield from reader.batches(until_end, batch_rows, progress)
     finally:
@@ -84,87 +76,25 @@ def read_topic(
 class _TopicReader:
     """A consumer without a group that is assigned every partition of one topic."""
 
-    def __init__(self, kafka: Any, bootstrap: str, config: dict[str, str], topic: str, patience_s: float) -> None:
-        self._kafka = kafka
-        self._bootstrap = bootstrap
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self._cluster = cluster
+        self._kafka = cluster.kafka
         self._topic = topic
-        self._patience = patience_s
-        self._complaint: Any = None
+        self._patience = cluster.patience_s
         self._consumer: Any = None
-        self._config: dict[str, Any] = {**config, "bootstrap.servers": bootstrap, "error_cb": self._complained}
-        self._group = self._config.pop("group.id", "kcoord-wire-reader")  # librdkafka requires one; it is not joined
 
     def close(self) -> None:
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
 
-    def _complained(self, error: Any) -> None:
-        fatal = self._complaint is not None and self._complaint.code() == self._kafka.KafkaError._AUTHENTICATION
-        if not fatal and error.code() != self._kafka.KafkaError._ALL_BROKERS_DOWN:
-            self._complaint = error
-
-    # ---- the topic
-
     def _connect(self) -> list[int]:
         """Return the topic's partitions, with a consumer made that can read them."""
-        admin = require("confluent_kafka.admin", "kafka", "reading a live topic")
-        known = self._metadata(self._made(admin.AdminClient, {"allow.auto.create.topics": False}))
-        found = known.topics.get(self._topic)
-        if found is None:
-            hint = (
-                "no group has ever been used, or you may not see it" if self._topic == OFFSETS_TOPIC else "see its name"
-            )
-            raise TopicError(f"the cluster at {self._bootstrap} shows no topic {self._topic} ({hint})")
-        if found.error is not None:
-            raise self._refused(found.error)
-        self._consumer = self._made(self._kafka.Consumer, {"group.id": self._group, **_READS_ONLY})
-        return sorted(found.partitions)
-
-    def _made(self, kind: Any, settings: Mapping[str, Any]) -> Any:
-        try:
-            return kind({**self._config, **settings}, logger=_LOGGER)
-        except (self._kafka.KafkaException, ValueError, TypeError) as error:
-            raise TopicError(f"librdkafka rejects these settings: {_text(error)}") from None
-
-    def _metadata(self, admin: Any) -> Any:
-        """Return the metadata of all topics: a request for one by name may make a broker create it."""
-        wait = min(self._patience, _CONNECT_SECONDS)
-        end = time.monotonic() + wait
-        error: Any = None
-        while time.monotonic() < end:
-            admin.poll(0)
-            if self._complaint is not None and self._is_final(self._complaint):
-                break
-            try:
-                return admin.list_topics(timeout=min(2.0, wait))
-            except self._kafka.KafkaException as failure:
-                error = failure.args[0]
-                if self._is_final(error):
-                    break
-        admin.poll(0)
-        raise self._unreachable(error)
-
-    def _is_final(self, error: Any) -> bool:
-        codes = self._kafka.KafkaError
-        return error.code() in (codes._AUTHENTICATION, codes.SASL_AUTHENTICATION_FAILED, codes._SSL, codes._FATAL)
-
-    def _unreachable(self, error: Any) -> TopicError:
-        reason = _text(self._complaint if self._complaint is not None else error)
-        if self._complaint is not None and self._is_final(self._complaint):
-            return TopicError(
-                f"the broker at {self._bootstrap} refuses the login: {reason}; check the security settings"
-            )
-        what = f"no broker answers at {self._bootstrap} within {min(self._patience, _CONNECT_SECONDS):g} s"
-        return TopicError(f"{what}: {reason}; check address, port and security.protocol")
-
-    def _refused(self, error: Any) -> TopicError:
-        codes = self._kafka.KafkaError
-        if error.code() == codes.TOPIC_AUTHORIZATION_FAILED:
-            return TopicError(f"not authorised to read {self._topic}: the user needs Describe and Read on that topic")
-        if error.code() in (codes.UNKNOWN_TOPIC_OR_PART, codes._UNKNOWN_TOPIC, codes._UNKNOWN_PARTITION):
-            return TopicError(f"{self._topic} is gone from the cluster at {self._bootstrap}: {_text(error)}")
-        return TopicError(f"{self._topic} at {self._bootstrap} cannot be read: {_text(error)}")
+        is_offsets = self._topic == OFFSETS_TOPIC
+        hint = "no group has ever been used, or you may not see it" if is_offsets else "see its name"
+        partitions = self._cluster.partitions(self._topic, hint)
+        self._consumer = self._cluster.make_consumer(_READS_ONLY)
+        return partitions
 
     # ---- its records
 
@@ -197,7 +127,7 @@ class _TopicReader:
         for message in messages:
             error = message.error()
             if error is not None and error.code() != self._kafka.KafkaError._PARTITION_EOF:
-                raise self._refused(error)
+                raise self._cluster.refused(self._topic, error)
             span = spans[message.partition()]
             if error is None and not (span.until_end and message.offset() >= span.end):
                 span.done = message.offset() + 1
@@ -230,7 +160,7 @@ class _TopicReader:
                     self._place(partition), timeout=self._patience, cached=False
                 )
             except self._kafka.KafkaException as error:
-                raise self._refused(error.args[0]) from None
+                raise self._cluster.refused(self._topic, error.args[0]) from None
             if bounds is None:
                 raise TopicError(f"no broker reports the end of {self._topic}-{partition} within {self._patience:g} s")
             low, end = bounds
@@ -242,7 +172,8 @@ class _TopicReader:
         if not left:
             return
         where = f"{self._topic}-{left[0].partition} at offset {left[0].done} of {left[0].end}"
-        reason = "" if self._complaint is None else f": {_text(self._complaint)}"
+        complaint = self._cluster.complaint
+        reason = "" if complaint is None else f": {error_text(complaint)}"
         more = "" if len(left) == 1 else f" and {len(left) - 1} more partitions"
         raise TopicError(f"no record has come for {self._patience:g} s from {where}{more}{reason}")
 
@@ -278,10 +209,3 @@ def _progress(spans: Mapping[int, _Span]) -> tuple[int, int]:
 def _batch(rows: list[LogRow]) -> pa.RecordBatch:
     (batch,) = table_of(LogRow, rows).to_batches()
     return batch
-
-
-def _text(error: Any) -> str:
-    """Return the text of an error, without the codes around it."""
-    if isinstance(error, Exception) and error.args and hasattr(error.args[0], "str"):
-        error = error.args[0]
-    return str(error.str() if hasattr(error, "str") else error) if error is not None else "no answer"

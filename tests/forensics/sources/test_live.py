@@ -12,13 +12,13 @@ import time
 import confluent_kafka
 import pyarrow as pa
 import pytest
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import Producer
 
 from kcoord_wire.extras import MissingLibraryError
 from kcoord_wire.forensics.log.history import log_histories
 from kcoord_wire.forensics.model import LogRow, arrow_schema
 from kcoord_wire.forensics.sources.frames import read_log
-from kcoord_wire.forensics.sources.live import TopicError, _TopicReader, read_topic
+from kcoord_wire.forensics.sources.live import TopicError, read_topic
 from tests.support.offsets_log import CONSUMER_GROUPS
 
 
@@ -172,17 +172,6 @@ def test_a_timestamp_beyond_64_bits_is_cut(mock: Mock) -> None:
     mock.flush()
     (batch,) = read_topic(mock.address, topic="t")
     assert batch["time_ns"].to_pylist() == [2**63 - 1]
-
-
-def test_refusals_say_what_to_do() -> None:
-    reader = _TopicReader(confluent_kafka, "127.0.0.1:1", {}, "__consumer_offsets", 1)
-    denied = reader._refused(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
-    assert str(denied) == "not authorised to read __consumer_offsets: the user needs Describe and Read on that topic"
-    assert "is gone" in str(reader._refused(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
-    assert "cannot be read" in str(reader._refused(KafkaError(KafkaError.OFFSET_OUT_OF_RANGE)))
-    reader._complained(KafkaError(KafkaError._AUTHENTICATION, "wrong password"))
-    reader._complained(KafkaError(KafkaError._TRANSPORT, "closed"))
-    assert "refuses the login: wrong password" in str(reader._unreachable(None))
 
 
 def test_without_confluent_kafka(monkeypatch: pytest.MonkeyPatch) -> None:

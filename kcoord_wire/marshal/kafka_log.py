@@ -1,0 +1,251 @@
+"""A coordination log in a topic of Kafka, by confluent-kafka (extra ``kafka``).
+
+Laws, beside those of `log.Log`:
+
+* An entry is a record with a null key, without headers, uncompressed and in no transaction, so that every reader of the
+  topic has it: the Go library waits for ever for an offset that a marker of a transaction has taken.
+* An entry is sent with ``acks=all`` and ``enable.idempotence``: librdkafka repeats a request whose answer is lost, and
+  the broker stores its record once, in its place. A reader of message format 0 does not see the producer's id. A broker
+  before 0.11 knows no such id; there ``{"enable.idempotence": "false"}`` in the settings leaves duplicates possible,
+  which the protocol bears.
+* It reads by offset, never as a member of a group, and sees what is not committed (read_uncommitted): the markers of a
+  foreign transaction do not hold up the log.
+* Brokers that are away are no error: appends fail after `timeout_s`, and reading goes on when they are back.
+
+Sources: records of the Go library; kafka `UnifiedLog.scala`; KIP-98, KIP-320.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final
+
+from kcoord_wire.librdkafka import Cluster, error_text
+from kcoord_wire.marshal.log import Appended, AppendFailed, Log, LogError, RawEntry, grown, trimmed
+
+__all__ = ["TOPIC", "KafkaLog"]
+
+TOPIC: Final = "__marshal"
+"""Of the Go library, where it is a constant."""
+
+_SLICE_SECONDS: Final = 0.02  # between looks for results of appends, while no entry comes
+_MOST_MESSAGES: Final = 1_000  # of one `poll`
+_CLOSE_SECONDS: Final = 10.0
+_PURPOSE: Final = "a coordination log in Kafka"
+_READING: Final = {
+    "auto.offset.reset": "error",
+    "isolation.level": "read_uncommitted",
+    "enable.partition.eof": True,
+}
+_READING_DEFAULTS: Final = {"fetch.wait.max.ms": 100, "fetch.error.backoff.ms": 100}
+_APPENDING: Final = {"acks": "all", "compression.type": "none", "linger.ms": 0}
+_APPENDING_DEFAULTS: Final = {"enable.idempotence": True, "retry.backoff.ms": 50}
+
+Done = Callable[[Appended | AppendFailed], None]
+
+
+class KafkaLog(Log):
+    """One member's view of the coordination topic.
+
+    :param bootstrap: ``host:port``, several with commas
+    :param topic: its name
+    :param config: settings of librdkafka, mainly for security
+    :param timeout_s: for an append, from the call to its result
+    :param check_s: from one look at the number of partitions to the next
+    :raises MissingLibraryError: the extra ``kafka`` is not installed
+    :raises LogError: no broker answers, the login is refused, or the topic is not there
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str = TOPIC,
+        config: Mapping[str, str] | None = None,
+        *,
+        timeout_s: float = 5.0,
+        check_s: float = 5.0,
+    ) -> None:
+        self._cluster = Cluster(bootstrap, config, LogError, _PURPOSE)
+        self._kafka = self._cluster.kafka
+        self._topic = topic
+        self.partitions = len(self._cluster.partitions(topic, "create it first"))
+        timeout_ms = max(1, round(timeout_s * 1000))
+        sending = {**_APPENDING, "message.timeout.ms": timeout_ms, "request.timeout.ms": timeout_ms}
+        self._producer = self._cluster.make(self._kafka.Producer, sending, _APPENDING_DEFAULTS)
+        self._consumer = self._cluster.make_consumer(_READING, _READING_DEFAULTS)
+        self._positions: dict[int, int] = {}
+        self._unread: set[int] = set()
+        self._results: deque[tuple[Done, Appended | AppendFailed]] = deque()
+        self._fatal = ""
+        self._asker = ThreadPoolExecutor(1, "marshal-topic")  # a look at the metadata may wait
+        self._check: Future[int] | None = None
+        self._check_s = check_s
+        self._next_check = time.monotonic() + check_s
+
+    def read_from_start(self, partitions: Collection[int]) -> None:
+        if wrong := [partition for partition in partitions if not 0 <= partition < self.partitions]:
+            raise LogError(f"{self._topic} has {self.partitions} partitions, and no {wrong[0]}")
+        self._positions = dict.fromkeys(partitions, 0)
+        self._unread = set(partitions)
+        self._consumer.assign([self._begin(partition) for partition in partitions])
+
+    def poll(self, seconds: float) -> Sequence[RawEntry]:
+        end = time.monotonic() + seconds
+        while True:
+            left = end - time.monotonic()
+            messages = self._messages(min(max(left, 0.0), _SLICE_SECONDS))
+            has_results = self._deliver_results()
+            self._check_usable()
+            entries = [entry for message in messages if (entry := self._take(message)) is not None]
+            if entries or messages or has_results or left <= 0:
+                return entries
+
+    def append(self, request: int, partition: int, value: bytes, done: Done) -> None:
+        def reported(error: Any, message: Any) -> None:
+            self._results.append((done, self._result(request, error, message)))
+
+        if not 0 <= partition < self.partitions:
+            refused = AppendFailed(request, f"{self._topic} has no partition {partition}", may_have_landed=False)
+            self._results.append((done, refused))
+            return
+        try:
+            self._producer.produce(self._topic, value=value, partition=partition, on_delivery=reported)
+        except (BufferError, self._kafka.KafkaException) as error:
+            self._results.append((done, AppendFailed(request, error_text(error), may_have_landed=False)))
+
+    def position(self, partition: int) -> int:
+        return self._positions[partition]
+
+    def end(self, partition: int, seconds: float = 5.0) -> int:
+        return self._bounds(partition, seconds)[1]
+
+    def close(self) -> None:
+        self._producer.flush(_CLOSE_SECONDS)
+        self._producer.purge()
+        self._producer.flush(1.0)  # the reports of what was purged
+        self._deliver_results()
+        self._asker.shutdown(wait=True, cancel_futures=True)
+        self._consumer.close()
+
+    # ---- appending
+
+    def _result(self, request: int, error: Any, message: Any) -> Appended | AppendFailed:
+        if error is None:
+            return Appended(request, message.offset())
+        if error.fatal() or error.code() == self._kafka.KafkaError._FATAL:
+            self._fatal = f"the producer of {self._topic} cannot go on: {error_text(error)}"
+        return AppendFailed(request, error_text(error), may_have_landed=error.code() not in self._refusals())
+
+    def _refusals(self) -> Collection[int]:
+        """The errors after which an entry is surely not in the log: they hold for each attempt to send it."""
+        codes = self._kafka.KafkaError
+        local = codes._UNKNOWN_PARTITION, codes._UNKNOWN_TOPIC, codes._QUEUE_FULL, codes._PURGE_QUEUE
+        refused = codes.MSG_SIZE_TOO_LARGE, codes.INVALID_MSG, codes.INVALID_RECORD, codes.POLICY_VIOLATION
+        denied = codes.TOPIC_AUTHORIZATION_FAILED, codes.CLUSTER_AUTHORIZATION_FAILED
+        return {*local, *refused, *denied}
+
+    def _deliver_results(self) -> bool:
+        """Deliver the results that have come; return whether there were any."""
+        self._producer.poll(0)
+        has_results = bool(self._results)
+        while self._results:
+            done, result = self._results.popleft()
+            done(result)
+        return has_results
+
+    # ---- reading
+
+    def _begin(self, partition: int) -> Any:
+        return self._kafka.TopicPartition(self._topic, partition, self._kafka.OFFSET_BEGINNING)
+
+    def _messages(self, seconds: float) -> list[Any]:
+        first = self._consumer.poll(seconds)
+        return [] if first is None else [first, *self._consumer.consume(_MOST_MESSAGES - 1, 0)]
+
+    def _take(self, message: Any) -> RawEntry | None:
+        """Return the entry in a message; None for an event."""
+        error, partition = message.error(), message.partition()
+        if error is not None:
+            self._take_error(error, message)
+            return None
+        kind, time_ms = message.timestamp()
+        offset = message.offset()
+        if offset < self._positions[partition]:
+            return None  # it was prefetched before reading began anew
+        self._positions[partition] = offset + 1
+        self._unread.discard(partition)
+        is_append_time = kind == self._kafka.TIMESTAMP_LOG_APPEND_TIME
+        return RawEntry(partition, offset, time_ms, is_append_time, message.value())
+
+    def _take_error(self, error: Any, message: Any) -> None:
+        codes = self._kafka.KafkaError
+        partition = message.partition()
+        if error.code() == codes._PARTITION_EOF:
+            self._positions[partition] = max(self._positions[partition], message.offset())
+        elif error.code() in (codes._AUTO_OFFSET_RESET, codes.OFFSET_OUT_OF_RANGE, codes._LOG_TRUNCATION):
+            self._out_of_range(partition)
+        elif not error.retriable() and error.code() not in (codes._TRANSPORT, codes._ALL_BROKERS_DOWN):
+            raise self._cluster.refused(self._topic, error)
+
+    def _out_of_range(self, partition: int) -> None:
+        """The offset to read next is not there: retention was faster, or the log has lost entries."""
+        if partition in self._unread:
+            self._consumer.incremental_unassign([self._kafka.TopicPartition(self._topic, partition)])
+            self._consumer.incremental_assign([self._begin(partition)])
+            return
+        position = self._positions[partition]
+        try:
+            low, end = self._bounds(partition, self._cluster.patience_s)
+        except TimeoutError as error:
+            raise LogError(f"offset {position} of {self._topic}-{partition} is out of range; {error}") from None
+        if position < low:
+            raise trimmed(self._topic, partition, position, low)
+        raise LogError(
+            f"{self._topic}-{partition} ends at {end} and has lost entries up to {position} that were read: by an"
+            " election of a replica that was behind (unclean.leader.election.enable), or the topic was made anew"
+        )
+
+    def _bounds(self, partition: int, seconds: float) -> tuple[int, int]:
+        """Return the first offset and the end, from the partition's leader."""
+        at = self._kafka.TopicPartition(self._topic, partition)
+        try:
+            bounds: tuple[int, int] | None = self._consumer.get_watermark_offsets(at, timeout=seconds, cached=False)
+        except self._kafka.KafkaException as failure:
+            error = failure.args[0]
+            codes = self._kafka.KafkaError
+            if error.retriable() or error.code() in (codes._TIMED_OUT, codes._TRANSPORT, codes._ALL_BROKERS_DOWN):
+                bounds = None
+            else:
+                raise self._cluster.refused(self._topic, error) from None
+        if bounds is None:
+            raise TimeoutError(f"no broker reports the end of {self._topic}-{partition} within {seconds:g} s")
+        return bounds
+
+    # ---- the cluster
+
+    def _check_usable(self) -> None:
+        """Raise an error if the log cannot go on."""
+        if self._fatal:
+            raise LogError(self._fatal)
+        complaint = self._cluster.complaint
+        if complaint is not None and self._cluster.is_final(complaint):
+            raise self._cluster.unreachable(complaint)
+        if self._check is not None and self._check.done():
+            count = self._check.result()
+            self._check = None
+            if count not in (0, self.partitions):
+                raise grown(self._topic, self.partitions, count)
+        if self._check is None and time.monotonic() >= self._next_check:
+            self._next_check = time.monotonic() + self._check_s
+            self._check = self._asker.submit(self._count_partitions)
+
+    def _count_partitions(self) -> int:
+        """Return how many partitions the topic has; 0 if nobody says so. In a thread of its own."""
+        try:
+            found = self._consumer.list_topics(self._topic, timeout=2.0).topics.get(self._topic)
+        except self._kafka.KafkaException:
+            return 0
+        return 0 if found is None or found.error is not None else len(found.partitions)

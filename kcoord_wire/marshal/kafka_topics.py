@@ -1,0 +1,270 @@
+"""Data topics in Kafka, by confluent-kafka (extra ``kafka``), for a group that Kafka itself knows only by its commits.
+
+Laws, beside those of `topics.DataTopics`:
+
+* Nobody joins the group: partitions are assigned by the log, and offsets are committed as by a group without members
+  (generation -1). Brokers refuse that while a group of this name has members; then it is reported, and nothing else is
+  lost than what lag tools see.
+* Records come as ``isolation.level`` of the settings wants; without one, those of open and aborted transactions do not.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kcoord_wire.librdkafka import Cluster, error_text
+from kcoord_wire.machines import Noted
+from kcoord_wire.marshal.events import FetchFailed, FindStart, StartFailed, StartFound, Tenure, TopicPartitions
+from kcoord_wire.marshal.topics import DataEvent, DataRecord, DataTopics, TopicsError, choose_start
+
+__all__ = ["KafkaTopics", "commit_offsets"]
+
+_MOST_RECORDS: Final = 500  # of one `poll`
+_SLICE_SECONDS: Final = 0.02  # between looks for answers, while no record comes
+_ASK_SECONDS: Final = 5.0
+_ASKERS: Final = 4
+_PURPOSE: Final = "consuming topics of Kafka"
+_FETCHING: Final = {"auto.offset.reset": "error", "enable.partition.eof": False}
+_FETCHING_DEFAULTS: Final = {
+    "fetch.wait.max.ms": 100,
+    "fetch.error.backoff.ms": 100,
+    "fetch.queue.backoff.ms": 50,  # of a queue that was full
+    "queued.max.messages.kbytes": 16_384,  # of all partitions together
+}
+
+Place = tuple[str, int]
+
+
+@dataclass(slots=True)
+class _Fetching:
+    """Of a partition that is fetched.
+
+    :ivar covered: offset behind the last record that was returned
+    """
+
+    tenure: Tenure
+    covered: int
+
+
+class KafkaTopics(DataTopics):
+    """The topics of a group.
+
+    :param bootstrap: ``host:port``, several with commas
+    :param topics: that the group consumes
+    :param config: settings of librdkafka, mainly for security
+    :param refresh_s: from one look at the numbers of partitions to the next
+    :raises MissingLibraryError: the extra ``kafka`` is not installed
+    :raises TopicsError: no broker answers, the login is refused, or a topic is not there
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        group_id: str,
+        topics: Sequence[str],
+        config: Mapping[str, str] | None = None,
+        *,
+        refresh_s: float = 5.0,
+    ) -> None:
+        self._cluster = Cluster(bootstrap, config, TopicsError, _PURPOSE)
+        self._kafka = self._cluster.kafka
+        self._topics = tuple(topics)
+        self._counts = {topic: len(self._cluster.partitions(topic)) for topic in self._topics}
+        settings = {**_FETCHING, "on_commit": self._committed}
+        self._consumer = self._cluster.make_consumer(settings, _FETCHING_DEFAULTS, group_id=group_id)
+        self._fetching: dict[Place, _Fetching] = {}
+        self._commits: dict[Place, int] = {}
+        self._commit_error = ""
+        self._events: list[DataEvent] = [TopicPartitions(dict(self._counts))]
+        self._asker = ThreadPoolExecutor(_ASKERS, "marshal-topics")  # answers of brokers may be waited for
+        self._starts: list[Future[list[DataEvent]]] = []
+        self._refresh: Future[dict[str, int]] | None = None
+        self._refresh_s = refresh_s
+        self._next_refresh = time.monotonic() + refresh_s
+
+    def poll(self, seconds: float) -> Sequence[DataEvent]:
+        self._send_commits()
+        end = time.monotonic() + seconds
+        while True:
+            left = end - time.monotonic()
+            messages = self._messages(0.0 if self._events else min(max(left, 0.0), _SLICE_SECONDS))
+            self._take_answers()
+            events, self._events = self._events, []
+            for message in messages:
+                events += self._take(message)
+            if events or left <= 0:
+                return events
+
+    def find_start(self, request: FindStart) -> None:
+        self._starts.append(self._asker.submit(self._find_start, request))
+
+    def start(self, tenure: Tenure, offset: int) -> None:
+        place = (tenure.topic, tenure.partition)
+        if place in self._fetching:
+            self.stop(self._fetching[place].tenure)
+        self._fetching[place] = _Fetching(tenure, offset)
+        self._consumer.incremental_assign([self._kafka.TopicPartition(*place, offset)])
+
+    def stop(self, tenure: Tenure) -> None:
+        place = (tenure.topic, tenure.partition)
+        if self._is_fetching(tenure):
+            del self._fetching[place]
+            self._consumer.incremental_unassign([self._kafka.TopicPartition(*place)])
+
+    def pause(self, tenure: Tenure) -> None:
+        if self._is_fetching(tenure):
+            self._consumer.pause([self._kafka.TopicPartition(tenure.topic, tenure.partition)])
+
+    def resume(self, tenure: Tenure) -> None:
+        if self._is_fetching(tenure):
+            self._consumer.resume([self._kafka.TopicPartition(tenure.topic, tenure.partition)])
+
+    def commit(self, tenure: Tenure, offset: int) -> None:
+        self._commits[tenure.topic, tenure.partition] = offset
+
+    def end(self, tenure: Tenure) -> int:
+        if not self._is_fetching(tenure):
+            return -1
+        at = self._kafka.TopicPartition(tenure.topic, tenure.partition)
+        bounds: tuple[int, int] | None = self._consumer.get_watermark_offsets(at, cached=True)
+        return -1 if bounds is None else max(-1, bounds[1])
+
+    def close(self) -> None:
+        self._send_commits()
+        self._asker.shutdown(wait=True, cancel_futures=True)
+        self._consumer.close()
+
+    def _is_fetching(self, tenure: Tenure) -> bool:
+        fetching = self._fetching.get((tenure.topic, tenure.partition))
+        return fetching is not None and fetching.tenure == tenure
+
+    # ---- records
+
+    def _messages(self, seconds: float) -> list[Any]:
+        first = self._consumer.poll(seconds)
+        return [] if first is None else [first, *self._consumer.consume(_MOST_RECORDS - 1, 0)]
+
+    def _take(self, message: Any) -> Iterator[DataEvent]:
+        fetching = self._fetching.get((message.topic(), message.partition()))
+        error = message.error()
+        if error is not None:
+            yield from self._take_error(error, fetching)
+        elif fetching is not None and message.offset() >= fetching.covered:
+            covers_from, fetching.covered = fetching.covered, message.offset() + 1
+            kind, time_ms = message.timestamp()
+            time_ms = -1 if kind == self._kafka.TIMESTAMP_NOT_AVAILABLE else time_ms
+            headers = message.headers() or ()
+            yield DataRecord(
+                fetching.tenure, message.offset(), covers_from, time_ms, message.key(), message.value(), headers
+            )
+
+    def _take_error(self, error: Any, fetching: _Fetching | None) -> Iterator[DataEvent]:
+        codes = self._kafka.KafkaError
+        if error.retriable() or error.code() in (codes._TRANSPORT, codes._ALL_BROKERS_DOWN, codes._TIMED_OUT):
+            return
+        if fetching is None:
+            yield Noted(logging.WARNING, "broker refuses", {"reason": error_text(error)})
+            return
+        self.stop(fetching.tenure)
+        if error.code() in (codes._AUTO_OFFSET_RESET, codes.OFFSET_OUT_OF_RANGE):
+            yield FetchFailed(fetching.tenure, f"offset {fetching.covered} is out of range: {error_text(error)}")
+        else:
+            yield FetchFailed(fetching.tenure, str(self._cluster.refused(fetching.tenure.topic, error)))
+
+    # ---- commits
+
+    def _send_commits(self) -> None:
+        if self._commits:
+            offsets = [self._kafka.TopicPartition(*place, offset) for place, offset in self._commits.items()]
+            self._commits.clear()
+            self._consumer.commit(offsets=offsets, asynchronous=True)
+
+    def _committed(self, error: Any, partitions: Sequence[Any]) -> None:
+        """Report why commits fail, once until the reason changes."""
+        failed = error or next((at.error for at in partitions if at.error is not None), None)
+        reason = "" if failed is None else error_text(failed)
+        if reason and reason != self._commit_error:
+            self._events.append(Noted(logging.WARNING, "offsets not committed", {"reason": reason}))
+        self._commit_error = reason
+
+    # ---- questions to brokers
+
+    def _take_answers(self) -> None:
+        for future in [future for future in self._starts if future.done()]:
+            self._starts.remove(future)
+            self._events += future.result()
+        if self._refresh is not None and self._refresh.done():
+            counts = self._refresh.result()
+            self._refresh = None
+            if counts != self._counts:
+                self._counts = counts
+                self._events.append(TopicPartitions(dict(counts)))
+        if self._refresh is None and time.monotonic() >= self._next_refresh:
+            self._next_refresh = time.monotonic() + self._refresh_s
+            self._refresh = self._asker.submit(self._count_partitions, dict(self._counts))
+
+    def _find_start(self, request: FindStart) -> list[DataEvent]:
+        """Ask for the committed offset and what the partition has. In a thread of its own."""
+        tenure = request.tenure
+        at = self._kafka.TopicPartition(tenure.topic, tenure.partition)
+        committed = None
+        try:
+            if request.offset <= 0:
+                (found,) = self._consumer.committed([at], timeout=_ASK_SECONDS)
+                if found.error is not None:
+                    return [StartFailed(request.request, f"no committed offset: {error_text(found.error)}")]
+                committed = found.offset if found.offset >= 0 else None
+            bounds = self._consumer.get_watermark_offsets(at, timeout=_ASK_SECONDS, cached=False)
+        except self._kafka.KafkaException as error:
+            return [StartFailed(request.request, error_text(error))]
+        if bounds is None:
+            return [StartFailed(request.request, f"no broker reports the end within {_ASK_SECONDS:g} s")]
+        start = choose_start(request.offset, committed, *bounds)
+        found_at: list[DataEvent] = [StartFound(request.request, start.offset)]
+        if start.note:
+            facts = {"topic": tenure.topic, "partition": tenure.partition, "reason": start.note}
+            found_at.insert(0, Noted(logging.WARNING, "start moved", facts))
+        return found_at
+
+    def _count_partitions(self, counts: dict[str, int]) -> dict[str, int]:
+        """Return how many partitions the topics have; as before, where nobody says. In a thread of its own."""
+        codes = self._kafka.KafkaError
+        for topic in self._topics:
+            try:
+                found = self._consumer.list_topics(topic, timeout=2.0).topics.get(topic)
+            except self._kafka.KafkaException:
+                continue
+            if found is not None and found.error is None:
+                counts[topic] = len(found.partitions)
+            elif found is not None and found.error.code() in (codes.UNKNOWN_TOPIC_OR_PART, codes._UNKNOWN_TOPIC):
+                counts[topic] = 0
+        return counts
+
+
+def commit_offsets(
+    bootstrap: str, group_id: str, offsets: Mapping[Place, int], config: Mapping[str, str] | None = None
+) -> None:
+    """Commit offsets as those of a consumer group without members, and wait for the answer.
+
+    :param offsets: of the next record, by topic and partition
+    :raises MissingLibraryError: the extra ``kafka`` is not installed
+    :raises TopicsError: no broker answers, or one refuses an offset, as while the group has members
+    """
+    cluster = Cluster(bootstrap, config, TopicsError, "committing offsets")
+    for topic in {topic for topic, _ in offsets}:
+        cluster.partitions(topic)
+    consumer = cluster.make_consumer({}, group_id=group_id)
+    try:
+        wanted = [cluster.kafka.TopicPartition(*place, offset) for place, offset in offsets.items()]
+        for at in consumer.commit(offsets=wanted, asynchronous=False) if wanted else ():
+            if at.error is not None:
+                raise TopicsError(f"offset {at.offset} of {at.topic}-{at.partition}: {error_text(at.error)}")
+    except cluster.kafka.KafkaException as error:
+        raise TopicsError(f"the offsets of group {group_id} were not committed: {error_text(error)}") from None
+    finally:
+        consumer.close()
