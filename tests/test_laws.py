@@ -94,6 +94,7 @@ STATE_MACHINES = (
     "consumer.machine",
     "marshal.at_most_once",
     "marshal.events",
+    "marshal.inbox",
     "marshal.machine",
     "marshal.observer",
     "marshal.status",

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from kcoord_wire.marshal.machine import Entry, Rules
 
 __all__ = [
+    "Abandoned",
     "Append",
     "Balance",
     "CaughtUp",
@@ -216,6 +217,13 @@ class Processed:
 
     tenure: Tenure
     offsets: Sequence[int]
+
+
+@dataclass(slots=True)
+class Abandoned:
+    """The application processes nothing more of what it has of a tenure: a drain does not wait for it."""
+
+    tenure: Tenure
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ Laws:
 * `CaughtUp` comes after the `Entries` below its end. Where nobody says what the end is, it is asked for again.
 * Events come one after the other, never within the handling of another.
 * Nothing runs but in `step` and `handle`, so one thread owns machine and log.
+* No call waits longer than it may, except `END_SECONDS` for an end: fences must not be late.
 """
 
 from __future__ import annotations
@@ -21,14 +22,17 @@ from kcoord_wire.codec.registry import encode
 from kcoord_wire.hosts import log_note, monotonic_ms
 from kcoord_wire.machines import Ended, Machine, Noted, Tick
 from kcoord_wire.marshal.events import Append, CaughtUp, Entries, ReadToEnd, WallClock
-from kcoord_wire.marshal.log import Log, LogError
+from kcoord_wire.marshal.log import Appended, AppendFailed, Log
 from kcoord_wire.marshal.values import read_entry
+from kcoord_wire.net import LogLimiter
 
 __all__ = ["LogHost", "wall_ms"]
 
-LOG: Final = logging.getLogger(__name__)
+LOG: Final = logging.getLogger("kcoord_wire.marshal")
+LOG.addHandler(logging.NullHandler())  # silent unless logging is configured
 WALL_STEP_MS: Final = 500
 """The wall clock was set if it has moved by more against the monotonic one."""
+END_SECONDS: Final = 0.25
 LOOK_SECONDS: Final = 0.02
 """Between two looks at whether the end is reached: a gap at the end of the log brings no entry."""
 
@@ -78,6 +82,13 @@ class LogHost:
         self._events: deque[Any] = deque()
         self._is_handling = False
         self._reads: list[_Read] = []
+        self._appending = 0
+        self._warnings = LogLimiter()
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether the machine waits for the log."""
+        return bool(self._events or self._reads or self._appending)
 
     def start(self, partitions: Collection[int]) -> None:
         """Begin to read coordination partitions.
@@ -129,15 +140,25 @@ class LogHost:
 
     def _execute(self, effect: Any) -> None:
         if isinstance(effect, Append):
-            self._log.append(effect.request, effect.partition, encode(effect.message, 0), self._events.append)
+            self._appending += 1
+            self._log.append(effect.request, effect.partition, encode(effect.message, 0), self._appended)
         elif isinstance(effect, ReadToEnd):
             self._reads.append(_Read(effect.partition, effect.request))
         elif isinstance(effect, Noted):
-            log_note(LOG, effect)
+            self.note(effect)
         elif isinstance(effect, Ended):
             self.has_ended = True
         else:
             self._execute_other(effect)
+
+    def note(self, note: Noted) -> None:
+        """Log it; warnings are limited."""
+        if note.level < logging.WARNING or self._warnings.allows_line():
+            log_note(LOG, note)
+
+    def _appended(self, result: Appended | AppendFailed) -> None:
+        self._appending -= 1
+        self._events.append(result)
 
     def _answer_reads(self) -> None:
         """Answer those that have come to their end; those that come up meanwhile are looked at in the next step."""
@@ -152,9 +173,9 @@ class LogHost:
 
     def _end(self, partition: int) -> int | None:
         try:
-            return self._log.end(partition)
-        except LogError as error:
-            log_note(LOG, Noted(logging.WARNING, "end not known", {"partition": partition, "reason": str(error)}))
+            return self._log.end(partition, END_SECONDS)
+        except TimeoutError:
+            self.note(Noted(logging.WARNING, "end not known", {"partition": partition}))
             return None
 
     def _check_wall(self) -> None:

@@ -46,6 +46,21 @@ class DataRecord(NamedTuple):
     headers: Sequence[tuple[str, bytes | None]] = ()
 
     @property
+    def topic(self) -> str:
+        """Of the record."""
+        return self.tenure.topic
+
+    @property
+    def partition(self) -> int:
+        """Of the record."""
+        return self.tenure.partition
+
+    @property
+    def token(self) -> int:
+        """The fencing token: see `events.Tenure`."""
+        return self.tenure.token
+
+    @property
     def next_offset(self) -> int:
         """The position of a group that has processed this record."""
         return self.offset + 1

@@ -8,7 +8,7 @@ from typing import Any
 from kcoord_wire.machines import Ended, Shutdown, Tick
 from kcoord_wire.marshal.events import Append, CaughtUp, Entries, ReadToEnd, StopFetching, Tenure, WallClock, Why
 from kcoord_wire.marshal.hosting import LogHost
-from kcoord_wire.marshal.log import Appended, AppendFailed, LogError
+from kcoord_wire.marshal.log import Appended, AppendFailed
 from kcoord_wire.marshal.memory_broker import MemoryBroker
 from kcoord_wire.marshal.memory_log import MemoryLog
 from kcoord_wire.messages import Heartbeat
@@ -92,10 +92,10 @@ def test_an_end_that_nobody_knows_is_asked_for_again() -> None:
     class Forgetful(MemoryLog):
         asked = 0
 
-        def end(self, partition: int) -> int:
+        def end(self, partition: int, seconds: float = 5.0) -> int:
             self.asked += 1
             if self.asked < 3:
-                raise LogError("no answer")
+                raise TimeoutError
             return super().end(partition)
 
     machine = Scripted(lambda event: [ReadToEnd(0, 1)] if isinstance(event, WallClock) else [])

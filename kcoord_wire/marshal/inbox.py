@@ -1,0 +1,196 @@
+"""The records of a member between its topics and its application. No IO, no clock, no thread.
+
+Laws:
+
+* A record is handed out only while its tenure is open, at most once: with the end of the tenure, what waits is dropped.
+* Notices (`Gained`, `Lost`) are handed out in the order in which things have happened, before and behind the records of
+  their tenure.
+* At least once: what was handed out and what was processed goes to the machine, in this order; what was only fetched
+  does not, so that a draining tenure does not wait for it.
+* At most once: a batch waits until the machine has committed it (`committed`), and the next one is proposed when the
+  application has taken the one before. So the end of a tenure costs one batch at most.
+
+Source: Marshal PROTOCOL.md, "At Most Once (AMO)" and "At Least Once (ALO)".
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from kcoord_wire.marshal.events import Abandoned, Delivered, Delivery, Fetched, Processed, Tenure, Why
+from kcoord_wire.marshal.topics import DataRecord
+
+__all__ = ["MOST_WAITING", "Gained", "Inbox", "Lost"]
+
+MOST_WAITING: Final = 1_000
+"""Records that wait for the application before no more are fetched."""
+
+
+class Gained(NamedTuple):
+    """A tenure has begun: its records follow, from this offset on."""
+
+    tenure: Tenure
+    offset: int
+
+
+class Lost(NamedTuple):
+    """A tenure is over; none of its records follows.
+
+    :ivar processed_until: until when records that were handed out may still be `Inbox.processed`, in ms of the machine
+    """
+
+    tenure: Tenure
+    why: Why
+    processed_until: int
+
+
+@dataclass(slots=True)
+class _Open:
+    """A tenure whose records are handed out.
+
+    :ivar waiting: records that may be handed out and were not yet
+    :ivar fetched: at most once: records whose batch was not yet committed
+    :ivar proposed: how many of them are the batch that the machine commits now
+    :ivar in_hand: at least once: offsets that were handed out and not yet processed
+    :ivar handed: offsets that were handed out since the last `Inbox.news`
+    :ivar processed: likewise, that were processed
+    :ivar end: offset behind the last one that was handed out
+    """
+
+    waiting: int = 0
+    fetched: deque[DataRecord] = field(default_factory=deque)
+    proposed: int = 0
+    in_hand: set[int] = field(default_factory=set)
+    handed: list[int] = field(default_factory=list)
+    processed: list[int] = field(default_factory=list)
+    end: int = 0
+
+
+class Inbox:
+    """See the module.
+
+    :param batch_records: of a batch at most, at most once
+    :ivar is_at_most_once: which delivery it is
+    """
+
+    def __init__(self, delivery: Delivery, batch_records: int) -> None:
+        self.is_at_most_once = delivery is Delivery.AT_MOST_ONCE
+        self._batch_records = batch_records
+        self._queue: deque[DataRecord | Gained | Lost] = deque()
+        self._open: dict[Tenure, _Open] = {}
+        self._draining: dict[Tenure, tuple[_Open, int]] = {}
+        self._waiting = 0
+        self._is_abandoned = False
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more records should be fetched."""
+        return self._waiting < MOST_WAITING
+
+    @property
+    def tenures(self) -> Mapping[Tenure, object]:
+        """Those that are open."""
+        return self._open
+
+    # ---- the machine's side
+
+    def open(self, tenure: Tenure, offset: int) -> None:
+        """A tenure begins."""
+        self._open[tenure] = _Open()
+        self._queue.append(Gained(tenure, offset))
+
+    def put(self, record: DataRecord) -> None:
+        """Add a record that was fetched; it is dropped if its tenure is over."""
+        tenure = self._open.get(record.tenure)
+        if tenure is None:
+            return
+        self._waiting += 1
+        if self.is_at_most_once:
+            tenure.fetched.append(record)
+        else:
+            tenure.waiting += 1
+            self._queue.append(record)
+
+    def committed(self, tenure: Tenure) -> None:
+        """At most once: the batch of this tenure that was proposed may be handed out."""
+        held = self._open.get(tenure)
+        if held is not None:
+            self._queue.extend(held.fetched.popleft() for _ in range(held.proposed))
+            held.waiting, held.proposed = held.proposed, 0
+
+    def close(self, tenure: Tenure, why: Why, processed_until: int) -> None:
+        """A tenure ends; nothing happens if it is over."""
+        held = self._open.pop(tenure, None)
+        if held is not None:
+            self._waiting -= len(held.fetched) + held.waiting
+            self._queue.append(Lost(tenure, why, processed_until))
+            self._draining[tenure] = held, processed_until
+
+    def news(self, now: int) -> Iterator[Delivered | Processed | Fetched | Abandoned]:
+        """Yield what the machine does not know yet."""
+        for tenure, held in self._open.items():
+            yield from _handed_and_processed(tenure, held)
+            if held.fetched and not held.proposed and not held.waiting:
+                held.proposed = min(len(held.fetched), self._batch_records)
+                last = held.fetched[held.proposed - 1]
+                yield Fetched(tenure, held.fetched[0].covers_from, last.next_offset)
+            if held.in_hand and self._is_abandoned:
+                yield Abandoned(tenure)
+        for tenure, (held, until) in list(self._draining.items()):
+            yield from _handed_and_processed(tenure, held)
+            if now >= until:
+                del self._draining[tenure]
+
+    # ---- the application's side
+
+    def abandon(self) -> None:
+        """The application processes nothing more of what it has in hand."""
+        self._is_abandoned = True
+
+    def take(self) -> DataRecord | Gained | Lost | None:
+        """Hand out the next record or notice; None if none waits."""
+        while self._queue:
+            item = self._queue.popleft()
+            if not isinstance(item, DataRecord):
+                return item
+            held = self._open.get(item.tenure)
+            if held is not None:
+                self._waiting -= 1
+                held.waiting -= 1
+                if not self.is_at_most_once:
+                    held.in_hand.add(item.offset)
+                    held.handed.append(item.offset)
+                    held.end = item.offset + 1
+                return item
+        return None
+
+    def processed(self, record: DataRecord) -> bool:
+        """Note that the application has processed a record; return whether that still counts.
+
+        :raises ValueError: it was processed before, or was not handed out
+        """
+        if self.is_at_most_once:
+            return record.tenure in self._open
+        held = self._open.get(record.tenure)
+        if held is None:
+            if record.tenure not in self._draining:
+                return False
+            held = self._draining[record.tenure][0]
+        if record.offset not in held.in_hand:
+            where = f"{record.tenure.topic}-{record.tenure.partition}"
+            raise ValueError(f"the record at offset {record.offset} of {where} was processed before, or not handed out")
+        held.in_hand.remove(record.offset)
+        held.processed.append(record.offset)
+        return True
+
+
+def _handed_and_processed(tenure: Tenure, held: _Open) -> Iterator[Delivered | Processed]:
+    if held.handed:
+        handed, held.handed = held.handed, []
+        yield Delivered(tenure, handed, held.end)
+    if held.processed:
+        processed, held.processed = held.processed, []
+        yield Processed(tenure, processed)
