@@ -77,7 +77,11 @@ class Cluster:
         return self.make(self.admin.AdminClient, {"allow.auto.create.topics": False})
 
     def partitions(self, topic: str, hint: str = "see its name") -> list[int]:
-        """Return the partitions of a topic.
+        """Return the partitions of a topic; `hint` as in `topic`."""
+        return sorted(self.topic(topic, hint).partitions)
+
+    def topic(self, topic: str, hint: str = "see its name") -> Any:
+        """Return the metadata of a topic, as confluent-kafka has it.
 
         :param hint: what to do where the topic is missing
         """
@@ -86,7 +90,7 @@ class Cluster:
             raise self._failure(f"the cluster at {self.bootstrap} shows no topic {topic} ({hint})")
         if found.error is not None:
             raise self.refused(topic, found.error)
-        return sorted(found.partitions)
+        return found
 
     def refused(self, topic: str, error: Any) -> Exception:
         """Return the error of a topic that a broker does not let us read."""
