@@ -37,6 +37,7 @@ __all__ = [
     "StartFetching",
     "StartFound",
     "StopFetching",
+    "Suspend",
     "Tenure",
     "TopicPartitions",
     "WallClock",
@@ -81,6 +82,7 @@ class MemberSettings:
     :ivar cooldown_ms: how long a partition that this member has released is not claimed again by it; -1 for one
         heartbeat interval
     :ivar claim_timeout_ms: how long a claim may wait for its entry to be read back
+    :ivar drain_ms: how long the application may take, once a tenure is to end, to process what it was given
     :ivar presence: send Presence, so that others see this member before it holds anything
     :ivar balance: hand over partitions to members with fewer; needs `presence`
     :ivar skew_ms: from this difference of a sender's clock to the log's on, a member's clock is reported
@@ -100,6 +102,7 @@ class MemberSettings:
     pass_ms: int = 3_000
     cooldown_ms: int = -1
     claim_timeout_ms: int = 15_000
+    drain_ms: int = 5_000
     presence: bool = False
     balance: Balance | None = None
     skew_ms: int = 5_000
@@ -242,6 +245,12 @@ class Release:
     partition: int
 
 
+@dataclass(slots=True)
+class Suspend:
+    """As `machines.Shutdown`, but the claims stay, with a last heartbeat, for a restart of this client within one
+    heartbeat interval (the Go library's ``Terminate(false)``)."""
+
+
 # ---- effects, beside machines.Noted and machines.Ended
 
 
@@ -292,8 +301,9 @@ class Deliver:
 class StopFetching:
     """The tenure is over, or will be: fetch nothing more and give nothing more to the application.
 
-    With ``HANDED_OVER``, ``RELEASED`` and ``PAUSED`` records that the application has begun may still be `Processed`
-    until `deadline`, in ms of `now`; what is processed later is not committed. With the other reasons it is too late.
+    With ``HANDED_OVER``, ``RELEASED``, ``KEPT`` and ``PAUSED`` records that the application has begun may still be
+    `Processed` until `deadline`, in ms of `now`; what is processed later is not committed. With the other reasons it is
+    too late. A second effect, with such a reason, may cut the time short.
     """
 
     tenure: Tenure

@@ -12,6 +12,9 @@ clock, so that two readers may differ. With `Rules.DOCUMENT` the state follows f
   another instance of the same client it takes over a fresh one, for a restart.
 * ReleasingPartition counts if it is from the holder's instance. Library: also late and repeated. Document: while the
   claim is not stale.
+* What an instance has sent before its claim and lands after it, because a broker or the network was slow, does not
+  count (document): by the times of the sender, who stamps a claim later than everything before. Else the late release
+  of a former tenure would free a partition that is held.
 * ClaimingMessages. Library: no effect on the state, but it is remembered here. Document: the same, while the claim is
   not stale.
 * An entry on the wrong coordination partition. Library: it counts. Document: it is skipped, because it has no order
@@ -132,6 +135,7 @@ class Claim:
     :ivar last_release: s by the sender's clock; 0 for none
     :ivar current_offset: next offset to consume; the Go library takes 0 for unknown
     :ivar heartbeat_ms: log time of the last accepted claim or heartbeat
+    :ivar claimed_at: time of the message with which the holder's instance began to hold it, s by its own clock
     :ivar token: offset of the entry with which the holder's instance began to hold it: a fencing token; -1 if that was
         trimmed
     :ivar proposed_offset: of the holder's last ClaimingMessages; -1 for none
@@ -145,6 +149,7 @@ class Claim:
     last_release: int = 0
     current_offset: int = 0
     heartbeat_ms: int = 0
+    claimed_at: int = 0
     token: int = -1
     proposed_offset: int = -1
     proposed_at: int = -1
@@ -242,12 +247,15 @@ class WorldState:
         """Return whether a group is paused; `now` as in `is_claimed`."""
         return now < self.paused_until.get(group_id, now)
 
-    def is_warm(self, partition: int) -> bool:
-        """Return whether what is known of a coordination partition is what every reader of it knows."""
+    def is_warm(self, partition: int, now_ms: int = 0) -> bool:
+        """Return whether what is known of a coordination partition is what every reader of it knows.
+
+        :param now_ms: log time, where it is known to be later than the last entry's
+        """
         progress = self._progress.get(partition)
         if progress is None or not progress.is_trimmed:
             return True
-        return progress.time_ms - progress.first_ms > 2 * self.heartbeat_interval_s * 1000
+        return max(progress.time_ms, now_ms) - progress.first_ms > 2 * self.heartbeat_interval_s * 1000
 
     def log_time_ms(self, partition: int) -> int:
         """Return the largest time read from a coordination partition; 0 before the first entry."""
@@ -308,6 +316,8 @@ class WorldState:
             is_restart = fresh is Freshness.FRESH and claim.client_id == message.client_id
             if not is_restart and (not is_same or fresh is not Freshness.UNKNOWN):
                 return Outcome.HEARTBEAT_REFUSED
+            if is_same and message.time < claim.claimed_at:
+                return Outcome.HEARTBEAT_REFUSED
         is_new = not is_same or claim.last_heartbeat == 0
         self._hold(claim, message, entry, is_new=is_new)
         self._move(claim, message, entry, now)
@@ -321,6 +331,7 @@ class WorldState:
         if is_new:
             is_known = isinstance(message, ClaimingPartition) or self.is_warm(entry.partition)
             claim.token = entry.offset if is_known else -1
+            claim.claimed_at = message.time
             claim.proposed_offset = claim.proposed_at = -1
             claim.handoff = None
 
@@ -333,8 +344,9 @@ class WorldState:
 
     def _is_holder(self, claim: Claim, message: Any, now: int) -> bool:
         """Return whether the sender's instance is the last holder; by the document its claim must be live, too."""
-        is_same = claim.instance_id == message.instance_id and claim.client_id == message.client_id
-        return is_same and (self.rules is Rules.LIBRARY or self.is_claimed(claim, now))
+        if (claim.instance_id, claim.client_id) != (message.instance_id, message.client_id):
+            return False
+        return self.rules is Rules.LIBRARY or (message.time >= claim.claimed_at and self.is_claimed(claim, now))
 
     def _releasing(self, message: ReleasingPartition, entry: Entry, now: int) -> Outcome:
         claim = self._claim_of(message)

@@ -1,0 +1,253 @@
+"""How a member comes to hold partitions: by a claim, or by the heartbeats of its former process.
+
+Laws:
+
+* A claim is won only if the log says so after it was read up to its end, whatever the answer to the append was.
+* The offset is that of the log at the winning entry, so no release that landed before it is missed.
+* A claim that this instance has in the log and does not work on, because its entry landed too late, is released.
+* A partition that this member gave up is not claimed by it again before the cooldown is over, so that others can.
+
+Sources: Marshal PROTOCOL.md, "Consuming a New Partition", "Consuming Recently Used Partitions on Restart".
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, Final
+
+from kcoord_wire.marshal.context import Context, TopicPartition
+from kcoord_wire.marshal.events import Append, ReadToEnd, Tenure, Why
+from kcoord_wire.marshal.holding import Holding
+from kcoord_wire.marshal.log import AppendFailed
+from kcoord_wire.marshal.machine import Claim, Freshness, Rules
+from kcoord_wire.messages import ClaimingPartition, Heartbeat, ReleasingPartition
+from kcoord_wire.procedures import Procedure, Sleep
+
+__all__ = ["Claiming"]
+
+_MOST_AT_ONCE: Final = 256
+"""Claims of one attempt of a greedy member: they have the claim timeout together."""
+_MOST_COOLDOWNS: Final = 10
+"""Partitions whose records cannot be fetched are left alone for longer each time, up to so many cooldowns."""
+
+
+class Claiming:
+    """The claims of one member.
+
+    :param barred: returns why this member may claim nothing at all; empty if it may
+    :ivar holdings: the tenures
+    :ivar counts: partitions of each topic, where they are known
+    """
+
+    def __init__(self, context: Context, barred: Callable[[], str]) -> None:
+        self.holdings: dict[TopicPartition, Holding] = {}
+        self.counts: Mapping[str, int] = {}
+        self._context = context
+        self._barred = barred
+        self._under_way: set[TopicPartition] = set()
+        self._letting_go: set[TopicPartition] = set()
+        self._cool_until: dict[TopicPartition, int] = {}
+        self._failures: dict[TopicPartition, int] = {}
+        self._passes = zlib.crc32(context.settings.instance_id.encode())
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is held, claimed or released."""
+        return not (self.holdings or self._under_way or self._letting_go)
+
+    # ---- "Consuming a New Partition"
+
+    def consume_new_partition(self, topic: str) -> Procedure:
+        """Claim a partition; a greedy member claims all that it can get."""
+        untried = self._in_random_order(topic)
+        while picked := self._pick(topic, untried):  # 1, 2
+            coordinating = self._context.coordinating(topic)  # 3
+            try:
+                self._under_way.update(picked)
+                yield ReadToEnd(coordinating)  # 4
+                free = [
+                    place for place in picked if not (self._unwanted(topic) or self._reserved_for_others(place))
+                ]  # 5
+                claims = [self._context.message(ClaimingPartition, place) for place in free]  # 6
+                sent_at = self._context.now
+                if claims:
+                    yield from self._append(coordinating, claims)  # 7
+                    yield ReadToEnd(coordinating)  # 8
+                won = [message for message in claims if self._is_earliest(message)]  # 9
+                for message in won:  # 10: the others go back to step 1
+                    self._begin(message, sent_at)  # 11
+            finally:
+                self._set_down(picked)
+            if won and not self._context.settings.greedy:
+                return
+
+    def _in_random_order(self, topic: str) -> Iterator[TopicPartition]:
+        """Yield the partitions, beginning with one that differs from member to member and from pass to pass."""
+        count = self.counts.get(topic, 0)
+        self._passes += 1
+        start = zlib.crc32(f"{topic} {self._passes}".encode())
+        return (TopicPartition(topic, (start + index) % count) for index in range(count))
+
+    def _pick(self, topic: str, untried: Iterator[TopicPartition]) -> list[TopicPartition]:
+        """Return partitions that look free: one, or as many as there may be."""
+        most = self._room(topic)
+        most = min(most, _MOST_AT_ONCE if self._context.settings.greedy else 1)
+        picked: list[TopicPartition] = []
+        while len(picked) < most and (place := next(untried, None)) is not None:
+            if not self.obstacle(place):
+                picked.append(place)
+        return picked
+
+    def _room(self, topic: str) -> int:
+        most = self._context.settings.max_claims
+        if not most:
+            return _MOST_AT_ONCE
+        taken = {place for place in (*self.holdings, *self._under_way) if place.topic == topic}
+        return max(0, most - len(taken))
+
+    def _append(self, coordinating: int, messages: list[Any]) -> Procedure:
+        answers = yield [Append(coordinating, message) for message in messages]
+        for message, answer in zip(messages, answers, strict=True):
+            if isinstance(answer, AppendFailed):
+                self._context.note(
+                    logging.WARNING,
+                    "claim not appended",
+                    topic=message.topic,
+                    partition=message.partition,
+                    reason=answer.reason,
+                    may_have_landed=answer.may_have_landed,
+                )
+
+    def _is_earliest(self, message: Any) -> bool:
+        """Return whether the log has this message as the one that won: the earliest valid claim."""
+        claim = self._context.own_claim(TopicPartition(message.topic, message.partition))
+        return claim is not None and claim.claimed_at == message.time
+
+    def _begin(self, message: Any, sent_at: int) -> None:
+        place = TopicPartition(message.topic, message.partition)
+        if self._unwanted(place.topic) or self._context.now >= sent_at + self._context.interval_ms:
+            return
+        claim = self._context.claim(place)
+        assert claim is not None
+        tenure = Tenure(*place, claim.token)
+        holding = Holding(self._context, tenure, claim.current_offset, message.time, sent_at, self._over)
+        self.holdings[place] = holding
+        self._context.note(logging.INFO, "tenure began", **tenure._asdict(), offset=claim.current_offset)
+        holding.begin()
+
+    def _set_down(self, places: Collection[TopicPartition]) -> None:
+        """An attempt is over; what it has in the log and did not begin is released."""
+        self._under_way.difference_update(places)
+        for place in places:
+            self.check(place)
+
+    # ---- "Consuming Recently Used Partitions on Restart"
+
+    def recover(self, topic: str) -> Procedure:
+        """Take over the fresh claims of this client's former process; the state of the world is known (1, 2)."""
+        coordinating = self._context.coordinating(topic)
+        claims = self._context.state.of_group(self._context.settings.group_id, topic)
+        fresh = [claim for claim in claims if self._is_former(claim, coordinating)][: self._room(topic)]  # 3
+        if not fresh:
+            return
+        places = [TopicPartition(topic, claim.place.partition) for claim in fresh]
+        try:
+            self._under_way.update(places)
+            beats = [
+                self._context.message(Heartbeat, place, current_offset=claim.current_offset)
+                for place, claim in zip(places, fresh, strict=True)
+            ]
+            sent_at = self._context.now
+            yield from self._append(coordinating, beats)
+            yield ReadToEnd(coordinating)
+            for message in beats:
+                if self._is_earliest(message):
+                    self._begin(message, sent_at)
+        finally:
+            self._set_down(places)
+
+    def _is_former(self, claim: Claim, coordinating: int) -> bool:
+        place = TopicPartition(claim.place.topic, claim.place.partition)
+        settings = self._context.settings
+        is_ours = claim.client_id == settings.client_id and claim.instance_id != settings.instance_id
+        freshness = self._context.state.freshness(claim, self._context.log_now(coordinating))
+        return is_ours and freshness is Freshness.FRESH and not self._blocked(place)
+
+    # ---- what stands against a claim
+
+    def obstacle(self, place: TopicPartition) -> str:
+        """Return why this member does not claim a partition now; empty if it may."""
+        return self._blocked(place) or self._reserved_for_others(place)
+
+    def _unwanted(self, topic: str) -> str:
+        """Return why this member may not hold anything of a topic."""
+        return self._barred() or ("the group is paused" if self._context.is_paused(topic) else "")
+
+    def _blocked(self, place: TopicPartition) -> str:
+        """Return what concerns this member or all members."""
+        context = self._context
+        coordinating = context.coordinating(place.topic)
+        if unwanted := self._unwanted(place.topic):
+            return unwanted
+        if place.partition >= self.counts.get(place.topic, 0):
+            return "there is no such partition"
+        is_document = context.settings.rules is Rules.DOCUMENT
+        if is_document and not context.state.is_warm(coordinating, context.log_now(coordinating)):
+            return "the log's beginning was trimmed: claims without a heartbeat may not be known yet"
+        if place in self.holdings or place in self._under_way or place in self._letting_go:
+            return "this member holds, claims or releases it"
+        if context.now < self._cool_until.get(place, context.now):
+            return "this member has given it up a short time ago"
+        if self._room(place.topic) <= 0:
+            return "this member has as many as it may"
+        return "" if context.can_claim_now(place) else "this member's last message about it has the same second"
+
+    def _reserved_for_others(self, place: TopicPartition) -> str:
+        """Return who else has it, or will."""
+        context = self._context
+        if (claim := context.live_claim(place)) is not None:
+            return f"held by {claim.client_id} (instance {claim.instance_id})"
+        claim, now = context.claim(place), context.log_now(context.coordinating(place.topic))
+        handoff = None if claim is None else claim.handoff
+        if handoff is None or handoff.to_instance_id == context.settings.instance_id or now > handoff.until_ms:
+            return ""
+        return f"handed over to instance {handoff.to_instance_id}"
+
+    # ---- the end of tenures
+
+    def check(self, place: TopicPartition) -> None:
+        """Compare with the log, after it has new entries about a partition."""
+        if (holding := self.holdings.get(place)) is not None:
+            holding.check()
+        elif place not in self._under_way and place not in self._letting_go and self._context.own_claim(place):
+            self._context.procedures.start(self._let_go(place, None), self._context.now)
+
+    def _over(self, holding: Holding, why: Why) -> None:
+        place, context = holding.place, self._context
+        del self.holdings[place]
+        self._failures[place] = self._failures.get(place, 0) + 1 if why is Why.FETCH_FAILED else 0
+        cooldown = context.settings.cooldown_ms if context.settings.cooldown_ms >= 0 else context.interval_ms
+        if why is Why.FETCH_FAILED:
+            cooldown = max(cooldown, context.interval_ms) * min(self._failures[place], _MOST_COOLDOWNS)
+        if why is not Why.PAUSED:
+            self._cool_until[place] = context.now + cooldown
+        if why in (Why.EXPIRED, Why.CLIENT_ID_REUSED):
+            context.procedures.start(self._let_go(place, holding), context.now)
+
+    def _let_go(self, place: TopicPartition, holding: Holding | None) -> Procedure:
+        """Release what the log has as ours and nobody works on, with the position of the tenure that it was."""
+        context = self._context
+        coordinating = context.coordinating(place.topic)
+        self._letting_go.add(place)
+        try:
+            while (claim := context.own_claim(place)) is not None:
+                is_same = holding is not None and holding.tenure.token == claim.token
+                offset = holding.position if is_same and holding is not None else claim.current_offset
+                fields = {"not_before": claim.claimed_at, "current_offset": offset}
+                yield Append(coordinating, context.message(ReleasingPartition, place, **fields))
+                yield ReadToEnd(coordinating)
+                yield Sleep(context.retry_ms)
+        finally:
+            self._letting_go.discard(place)

@@ -1,0 +1,150 @@
+"""What the parts of a member share: the world state, time, messages, and the ways out.
+
+Laws:
+
+* The stamp of a message is the wall clock in whole seconds, rounded down: never ahead of it. One exception: within a
+  tenure it does not go back below the stamp of its claim, if the wall clock was set back.
+* A claim is stamped later than every earlier message of this member about the partition (`can_claim_now`), so that
+  readers recognise late ones.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from kcoord_wire.machines import Noted
+from kcoord_wire.marshal.clocks import Clocks
+from kcoord_wire.marshal.events import MemberSettings
+from kcoord_wire.marshal.log import coordination_partition
+from kcoord_wire.marshal.machine import Claim, Place, Rules, WorldState
+from kcoord_wire.procedures import Procedures
+from kcoord_wire.timers import Timers
+
+__all__ = ["Context", "TopicPartition"]
+
+_RETRIES_PER_INTERVAL: Final = 20
+
+
+class TopicPartition(NamedTuple):
+    """A partition that the group consumes."""
+
+    topic: str
+    partition: int
+
+
+class Context:
+    """One member.
+
+    :ivar now: of the present event, ms
+    :ivar ahead_ms: of the wall clock before `now`
+    :ivar fences: of the tenures; they are run before anything else
+    :ivar effects: of the present event
+    :raises ValueError: the heartbeat interval is not a number of whole seconds, which times in messages are
+    """
+
+    def __init__(self, settings: MemberSettings) -> None:
+        interval_s, rest = divmod(settings.heartbeat_interval_ms, 1_000)
+        if interval_s < 1 or rest:
+            raise ValueError(f"a heartbeat interval has whole seconds, not {settings.heartbeat_interval_ms} ms")
+        self.settings = settings
+        self.interval_ms = settings.heartbeat_interval_ms
+        self.retry_ms = self.interval_ms // _RETRIES_PER_INTERVAL
+        self.state = WorldState(settings.rules, interval_s, settings.partitions)
+        self.clocks = Clocks(settings.skew_ms)
+        self.now = 0
+        self.ahead_ms = 0
+        self.fences = Timers()
+        self.effects: list[Any] = []
+        self.procedures = Procedures(self._ask)
+        self.read_at: dict[int, int] = {}
+        self._stamps: dict[TopicPartition, int] = {}
+        self._drawn = 0
+
+    # ---- the ways out
+
+    def emit(self, effect: Any) -> None:
+        """Add an effect."""
+        self.effects.append(effect)
+
+    def note(self, level: int, what: str, **facts: Any) -> None:
+        """Add a `Noted`."""
+        who = {"group": self.settings.group_id, "client": self.settings.client_id}
+        self.effects.append(Noted(level, what, who | facts))
+
+    def _ask(self, token: int, request: Any) -> None:
+        request.request = token
+        self.effects.append(request)
+
+    # ---- time
+
+    @property
+    def wall_ms(self) -> int:
+        """Of the wall clock."""
+        return self.now + self.ahead_ms
+
+    def jitter(self, low: int, high: int) -> int:
+        """Return a number from `low` to `high`, another one each time and for each instance."""
+        self._drawn += 1
+        drawn = zlib.crc32(f"{self.settings.instance_id} {self._drawn}".encode())
+        return low + drawn % (high - low + 1)
+
+    def log_now(self, coordinating: int) -> int:
+        """Return the time by which to judge claims now (`WorldState.is_claimed`).
+
+        By the document the log decides, by the time at which the next entry is appended. That is estimated: the last
+        entry's time and what has passed since, or the wall clock less what it is surely ahead. A wrong estimate costs
+        an entry that is refused.
+        """
+        if self.settings.rules is Rules.LIBRARY:
+            return self.wall_ms // 1_000
+        last = self.state.log_time_ms(coordinating)
+        passed = self.now - self.read_at.get(coordinating, self.now)
+        return max(last + passed, self.wall_ms - self.clocks.surely_ahead_ms(self.settings.instance_id))
+
+    # ---- messages
+
+    def coordinating(self, topic: str) -> int:
+        """Return the coordination partition of a topic."""
+        return coordination_partition(topic, self.settings.partitions)
+
+    def can_claim_now(self, place: TopicPartition) -> bool:
+        """Return whether a claim would be stamped later than what this member has sent about the partition."""
+        return self.wall_ms // 1_000 > self._stamps.get(place, -1)
+
+    def message(self, kind: type, place: TopicPartition, *, not_before: int = 0, **fields: Any) -> Any:
+        """Return a message about a partition, stamped now.
+
+        :param not_before: stamp of the tenure's claim
+        """
+        time = max(self.wall_ms // 1_000, not_before)
+        self._stamps[place] = max(time, self._stamps.get(place, time))
+        settings = self.settings
+        who: Mapping[str, Any] = {
+            "instance_id": settings.instance_id,
+            "client_id": settings.client_id,
+            "group_id": settings.group_id,
+        }
+        return kind(time=time, **who, topic=place.topic, partition=place.partition, **fields)
+
+    # ---- the world state
+
+    def claim(self, place: TopicPartition) -> Claim | None:
+        """Return what the log says of a partition; None if nothing."""
+        return self.state.claims.get(Place(self.settings.group_id, *place))
+
+    def live_claim(self, place: TopicPartition) -> Claim | None:
+        """Return the claim of a partition, if there is one that counts now."""
+        claim = self.claim(place)
+        is_live = claim is not None and self.state.is_claimed(claim, self.log_now(self.coordinating(place.topic)))
+        return claim if is_live else None
+
+    def own_claim(self, place: TopicPartition) -> Claim | None:
+        """Return the claim of a partition, if it counts and is of this instance."""
+        claim = self.live_claim(place)
+        return claim if claim is not None and claim.instance_id == self.settings.instance_id else None
+
+    def is_paused(self, topic: str) -> bool:
+        """Return whether the group is paused (ReleaseGroup)."""
+        return self.state.is_paused(self.settings.group_id, self.log_now(self.coordinating(topic)))

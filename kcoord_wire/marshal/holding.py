@@ -1,0 +1,244 @@
+"""One partition that a member holds: from the immediate heartbeat to the release or the loss.
+
+Laws:
+
+* The fence: `Holding.fence` is one heartbeat interval after the last heartbeat that landed was sent, by the monotonic
+  clock. Then the tenure is over, and nothing more is sent for it. Others may claim after two intervals.
+* Heartbeats are sent every 0.25 to 0.73 intervals, again soon if an append fails, and do not wait for each other.
+* The position never goes beyond the contiguous processed prefix.
+* A release is sent after `StopFetching` and after the application is done with what it was given, or its time is over.
+
+Sources: Marshal PROTOCOL.md, "Heartbeats", "At Least Once (ALO)"; the Go library's cadence of 15 to 44 s of 60.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from kcoord_wire.marshal.context import Context, TopicPartition
+from kcoord_wire.marshal.events import (
+    Append,
+    CommitOffset,
+    Delivered,
+    FetchFailed,
+    FindStart,
+    Processed,
+    StartFailed,
+    StartFetching,
+    StopFetching,
+    Tenure,
+    Why,
+)
+from kcoord_wire.marshal.log import AppendFailed
+from kcoord_wire.marshal.prefix import Prefix, PrefixError
+from kcoord_wire.messages import Heartbeat, ReleasingPartition
+from kcoord_wire.procedures import Gate, Opened, Procedure, Sleep
+
+__all__ = ["Holding", "Phase"]
+
+_SOONEST: Final = 0.25  # of a heartbeat interval, from one heartbeat to the next
+_LATEST: Final = 0.73
+_DRAINED: Final = (Why.RELEASED, Why.KEPT, Why.HANDED_OVER, Why.PAUSED)
+
+
+class Phase(enum.Enum):
+    """Where a tenure is."""
+
+    STARTING = "finding the start"
+    HELD = "held"
+    DRAINING = "draining"
+    LEAVING = "releasing"
+    OVER = "over"
+
+
+class Holding:
+    """A tenure of this member.
+
+    :param offset: next to consume, by the log; 0 for unknown
+    :param claimed_at: stamp of the message that won it
+    :param sent_at: when that was sent, ms
+    :param over: called once, with the reason, when the tenure is over
+    :ivar fence: ms; from then on the tenure is over, whatever the log says
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        tenure: Tenure,
+        offset: int,
+        claimed_at: int,
+        sent_at: int,
+        over: Callable[[Holding, Why], None],
+    ) -> None:
+        self.tenure = tenure
+        self.place = TopicPartition(tenure.topic, tenure.partition)
+        self.claimed_at = claimed_at
+        self.phase = Phase.STARTING
+        self.fence = sent_at + context.interval_ms
+        self.prefix: Prefix | None = None
+        self._context = context
+        self._offset = offset
+        self._over = over
+        self._why = Why.RELEASED
+        self._leave, self._drained, self._failed = Gate(), Gate(), Gate()
+        self._fence = context.fences.start(self.fence, partial(self.end, Why.EXPIRED))
+        self._beats: list[Procedure] = []
+        self._life: Procedure | None = None
+
+    @property
+    def position(self) -> int:
+        """The next offset to consume."""
+        return self._offset if self.prefix is None else self.prefix.position
+
+    def is_open(self, now: int) -> bool:
+        """Return whether the application may work on records."""
+        return now < self.fence and self.phase in (Phase.HELD, Phase.DRAINING)
+
+    def begin(self) -> None:
+        """Send the first heartbeat, and start to consume."""
+        self._beat(self._heartbeats())
+        self._life = self._context.procedures.start(self._live(), self._context.now)
+
+    def release(self, why: Why) -> None:
+        """End the tenure in order: stop, drain, tell the log."""
+        if not self._leave.is_open:
+            self._why = why
+            self._leave.open()
+
+    def end(self, why: Why) -> None:
+        """End the tenure at once; nothing more is sent for it. Not to be called by a procedure of this tenure."""
+        if self._life is not None:
+            self._context.procedures.cancel(self._life)
+        if self.phase in (Phase.HELD, Phase.DRAINING):
+            self._stop(why, self._context.now)
+        self._finish(why)
+
+    def check(self) -> None:
+        """Compare with the log, after it has new entries about the partition."""
+        claim = self._context.claim(self.place)
+        assert claim is not None
+        is_own = claim.instance_id == self._context.settings.instance_id and claim.token == self.tenure.token
+        if not (is_own and claim.last_heartbeat) and self.phase is not Phase.LEAVING:
+            self.end(Why.TAKEN)
+
+    def delivered(self, event: Delivered) -> None:
+        """The application has got records."""
+        self._track(lambda prefix: prefix.delivered(event.offsets, event.end))
+
+    def processed(self, event: Processed) -> None:
+        """The application has processed records."""
+        for offset in event.offsets:
+            self._track(partial(Prefix.processed, offset=offset))
+        if self.phase is Phase.DRAINING and self.prefix is not None and not self.prefix.in_flight:
+            self._drained.open()
+
+    def fetch_failed(self, event: FetchFailed) -> None:
+        """The records cannot be fetched."""
+        self._note(logging.ERROR, "fetch failed", reason=event.reason)
+        self.release(Why.FETCH_FAILED)
+
+    # ---- from the first heartbeat to the release
+
+    def _live(self) -> Procedure:
+        start = yield FindStart(self.tenure, self._offset)
+        if isinstance(start, StartFailed):
+            self._note(logging.ERROR, "no start", reason=start.reason)
+            self.release(Why.FETCH_FAILED)
+        else:
+            self._offset = start.offset
+        if not self._leave.is_open:
+            yield from self._consume()
+        yield from self._say_goodbye()
+
+    def _consume(self) -> Procedure:
+        """ "At Least Once (ALO)", until the tenure is to end."""
+        self.prefix = Prefix(self._offset)
+        self.phase = Phase.HELD
+        self._context.emit(StartFetching(self.tenure, self._offset))
+        yield Opened(self._leave)
+        drain_ms = self._context.settings.drain_ms if self._why in _DRAINED else 0
+        self.phase = Phase.DRAINING
+        self._stop(self._why, self._context.now + drain_ms)
+        if self.prefix.in_flight and drain_ms:
+            yield Opened(self._drained, within_ms=drain_ms)
+        if self._why is Why.FETCH_FAILED:  # a position that the partition does not have would fail for the next, too
+            start = yield FindStart(self.tenure, self.position)
+            if not isinstance(start, StartFailed):
+                self.prefix = Prefix(start.offset)
+
+    def _say_goodbye(self) -> Procedure:
+        """Release the claim in the log, or prolong it if it is kept, until that has landed or the fence is there."""
+        self._stop_heartbeats()
+        self.phase = Phase.LEAVING
+        kind = Heartbeat if self._why is Why.KEPT else ReleasingPartition
+        while isinstance((yield self._append(kind)), AppendFailed):
+            yield Sleep(self._context.retry_ms)
+        self._commit(self.position)
+        self._finish(self._why)
+
+    def _stop(self, why: Why, deadline: int) -> None:
+        self._context.emit(StopFetching(self.tenure, why, deadline))
+
+    def _finish(self, why: Why) -> None:
+        self._stop_heartbeats()
+        self._fence.cancel()
+        self.phase = Phase.OVER
+        self._note(logging.INFO, "tenure ended", why=why.value, position=self.position)
+        self._over(self, why)
+
+    # ---- heartbeats
+
+    def _heartbeats(self) -> Procedure:
+        soonest, latest = (int(self._context.interval_ms * part) for part in (_SOONEST, _LATEST))
+        while True:
+            self._failed = Gate()
+            self._beat(self._heartbeat())
+            has_failed = yield Opened(self._failed, within_ms=self._context.jitter(soonest, latest))
+            if has_failed:
+                yield Sleep(self._context.retry_ms)
+
+    def _heartbeat(self) -> Procedure:
+        sent_at, position = self._context.now, self.position
+        answer = yield self._append(Heartbeat)
+        if isinstance(answer, AppendFailed):
+            self._note(logging.WARNING, "heartbeat failed", reason=answer.reason)
+            self._failed.open()
+            return
+        self.fence = max(self.fence, sent_at + self._context.interval_ms)
+        self._fence = self._context.fences.move(self._fence, self.fence)
+        self._commit(position)
+
+    def _beat(self, procedure: Procedure) -> None:
+        procedures = self._context.procedures
+        started = procedures.start(procedure, self._context.now)
+        self._beats = [each for each in (*self._beats, started) if procedures.is_running(each)]
+
+    def _stop_heartbeats(self) -> None:
+        for each in self._beats:
+            self._context.procedures.cancel(each)
+        self._beats = []
+
+    # ---- small parts
+
+    def _append(self, kind: type) -> Append:
+        message = self._context.message(kind, self.place, not_before=self.claimed_at, current_offset=self.position)
+        return Append(self._context.coordinating(self.place.topic), message)
+
+    def _commit(self, position: int) -> None:
+        if self.prefix is not None:  # before that the start is not known
+            self._context.emit(CommitOffset(self.tenure, position))
+
+    def _track(self, change: Callable[[Prefix], None]) -> None:
+        if self.prefix is None or self.phase not in (Phase.HELD, Phase.DRAINING):
+            return
+        try:
+            change(self.prefix)
+        except PrefixError as error:
+            self._note(logging.ERROR, "records not tracked", reason=str(error))
+
+    def _note(self, level: int, what: str, **facts: object) -> None:
+        self._context.note(level, what, **self.tenure._asdict(), **facts)

@@ -1,0 +1,265 @@
+"""A member of a group that coordinates through Marshal's log. Pure.
+
+Laws:
+
+* Fences are checked before anything else in `handle`: what arrives after a pause of the process finds the tenures over.
+  A host asks `is_held` before it gives records to the application, because time passes also between events.
+* By the document's rules no two members hold a partition at one time, unless they share a client id: a tenure ends one
+  interval after its last heartbeat was sent, by the monotonic clock, and others may claim two intervals after that
+  heartbeat landed, by the log's time. Clocks of members may differ as they like; the log's may be wrong by one interval
+  within two.
+* A message that cannot be read is logged, once for each coordination partition, and skipped.
+
+Sources: Marshal PROTOCOL.md; the Go library's `claim.go` and `consumer.go`, by their measured behaviour.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from kcoord_wire.machines import Ended, Shutdown, Tick
+from kcoord_wire.marshal import events
+from kcoord_wire.marshal.claiming import Claiming
+from kcoord_wire.marshal.context import Context, TopicPartition
+from kcoord_wire.marshal.events import MemberSettings, ReadToEnd, Tenure, Why
+from kcoord_wire.marshal.holding import Holding
+from kcoord_wire.marshal.log import Appended, AppendFailed
+from kcoord_wire.marshal.machine import Entry, Outcome
+from kcoord_wire.marshal.reuse import ClientIdReuse
+from kcoord_wire.procedures import Procedure, Sleep, Until
+
+__all__ = ["MarshalMember"]
+
+
+class MarshalMember:
+    """One member. A `machines.Machine`; `events.WallClock` starts it.
+
+    :raises ValueError: the settings cannot be used
+    """
+
+    def __init__(self, settings: MemberSettings) -> None:
+        self.settings = settings
+        self._context = context = Context(settings)
+        self._claiming = Claiming(context, self._barred)
+        self._reuse = ClientIdReuse(
+            settings.group_id, settings.client_id, settings.instance_id, settings.heartbeat_interval_ms
+        )
+        self._reported: set[str] = set()
+        self._garbled: set[int] = set()
+        self._is_current = self._has_begun = self._has_ended = False
+        self._leaving: Why | None = None
+
+    @property
+    def deadline(self) -> int | None:
+        """See `machines.Machine`."""
+        ends = (self._context.procedures.deadline, self._context.fences.next)
+        return None if self._has_ended else min((end for end in ends if end is not None), default=None)
+
+    @property
+    def context(self) -> Context:
+        """The world state and the senders' clocks, for status."""
+        return self._context
+
+    def is_held(self, tenure: Tenure, now: int) -> bool:
+        """Return whether the application may work on a record of this tenure at this moment.
+
+        :param now: ms; it may be later than that of the last event
+        """
+        holding = self._claiming.holdings.get(TopicPartition(tenure.topic, tenure.partition))
+        return holding is not None and holding.tenure == tenure and holding.is_open(now)
+
+    def tenures(self) -> list[Tenure]:
+        """Return what is held, also while it is being released."""
+        return sorted(holding.tenure for holding in self._claiming.holdings.values())
+
+    def describe(self) -> dict[TopicPartition, str]:
+        """Return for each partition of the topics how this member holds it, or why it does not."""
+        found = {}
+        for topic in self.settings.topics:
+            for partition in range(self._claiming.counts.get(topic, 0)):
+                place = TopicPartition(topic, partition)
+                holding = self._claiming.holdings.get(place)
+                found[place] = self._claiming.obstacle(place) or "free" if holding is None else holding.phase.value
+        return found
+
+    def handle(self, event: Any, now: int) -> Sequence[Any]:
+        """See `machines.Machine`."""
+        context = self._context
+        context.now, context.effects = now, []
+        if not self._has_ended:
+            context.fences.run_due(now)
+            _EVENTS[type(event)](self, event)
+            context.procedures.advance(now)
+        return context.effects
+
+    # ---- the life of a member
+
+    def _wall_clock(self, event: events.WallClock) -> None:
+        self._context.ahead_ms = event.ahead_ms
+        if not self._has_begun:
+            self._has_begun = True
+            self._context.procedures.start(self._begin(), self._context.now)
+
+    def _begin(self) -> Procedure:
+        """Determine the complete state of the world, then look for partitions of each topic."""
+        settings = self.settings
+        yield [ReadToEnd(each) for each in sorted({self._context.coordinating(topic) for topic in settings.topics})]
+        self._is_current = True
+        for topic in settings.topics:
+            self._context.procedures.start(self._passes(topic), self._context.now)
+
+    def _passes(self, topic: str) -> Procedure:
+        settings, claiming = self.settings, self._claiming
+        yield Until(lambda: topic in claiming.counts)
+        if settings.fast_reclaim:
+            yield from self._limited(claiming.recover(topic))
+        while self._leaving is None:
+            yield from self._limited(claiming.consume_new_partition(topic))
+            yield Sleep(self._context.jitter(settings.pass_ms // 2, settings.pass_ms))
+
+    def _limited(self, procedure: Procedure) -> Procedure:
+        """Run a procedure, for as long as a claim may take; what lands later is released (`Claiming.check`)."""
+        procedures = self._context.procedures
+        procedures.start(procedure, self._context.now)
+        if not (yield Until(lambda: not procedures.is_running(procedure), self.settings.claim_timeout_ms)):
+            self._context.note(logging.WARNING, "claim timed out")
+            procedures.cancel(procedure)
+
+    def _barred(self) -> str:
+        if self._leaving is not None:
+            return "this member ends"
+        if rival := self._reuse.rival(self._context.now):
+            return f"instance {rival} uses the client id {self.settings.client_id}, too"
+        return ""
+
+    def _shutdown(self, _event: Shutdown) -> None:
+        self._leave(Why.RELEASED)
+
+    def _suspend(self, _event: events.Suspend) -> None:
+        self._leave(Why.KEPT)
+
+    def _leave(self, why: Why) -> None:
+        """End; a second event waits for nothing."""
+        if self._leaving is not None:
+            self._end()
+            return
+        self._leaving = why
+        self._release_all(why)
+        self._context.procedures.start(self._end_when_idle(), self._context.now)
+
+    def _end_when_idle(self) -> Procedure:
+        yield Until(lambda: self._claiming.is_idle)
+        self._end()
+
+    def _end(self) -> None:
+        self._has_ended = True
+        self._context.emit(Ended())
+
+    # ---- the log
+
+    def _entries(self, event: events.Entries) -> None:
+        for entry in event.entries:
+            self._entry(entry)
+        if self._reuse.rival(self._context.now):
+            self._yield_to(self._reuse.rival(self._context.now))
+
+    def _entry(self, entry: Entry) -> None:
+        context, message = self._context, entry.message
+        outcome = context.state.apply(entry, context.wall_ms // 1_000)
+        context.read_at[entry.partition] = context.now
+        if isinstance(message, str):
+            self._skip(entry)
+            return
+        self._measure(entry)
+        log_ms = context.state.log_time_ms(entry.partition)
+        self._reuse.see(message, log_ms, context.now, is_after_start=self._is_current)
+        if message.group_id != self.settings.group_id or not self._is_current:
+            return
+        if outcome is Outcome.PAUSED and self._is_paused():
+            context.note(logging.WARNING, "group paused", by=message.client_id, until=message.msg_expire_time)
+            self._release_all(Why.PAUSED)
+        elif message.topic in self.settings.topics:
+            self._claiming.check(TopicPartition(message.topic, message.partition))
+
+    def _skip(self, entry: Entry) -> None:
+        if entry.partition not in self._garbled:
+            self._garbled.add(entry.partition)
+            where = {"partition": entry.partition, "offset": entry.offset}
+            self._context.note(logging.WARNING, "entry skipped", **where, reason=entry.message)
+
+    def _measure(self, entry: Entry) -> None:
+        """Compare the sender's clock with the log's, or where that has none with ours."""
+        if not (entry.is_append_time or self._is_current):
+            return
+        context, message = self._context, entry.message
+        landed_ms = entry.time_ms if entry.is_append_time else context.wall_ms
+        sender = context.clocks.measure(message.client_id, message.instance_id, message.time, landed_ms)
+        if sender is not None:
+            whose = "own" if sender.instance_id == self.settings.instance_id else sender.client_id
+            facts = {"clock": whose, "instance": sender.instance_id, "ahead_ms": sender.ahead_ms}
+            context.note(logging.WARNING, "clock skewed", **facts)
+
+    def _is_paused(self) -> bool:
+        return any(self._context.is_paused(topic) for topic in self.settings.topics)
+
+    def _yield_to(self, rival: str) -> None:
+        if rival not in self._reported:
+            self._reported.add(rival)
+            self._context.note(logging.ERROR, "client id reused", instance=rival)
+        for holding in list(self._claiming.holdings.values()):
+            holding.end(Why.CLIENT_ID_REUSED)
+
+    def _answer(self, event: Any) -> None:
+        self._context.procedures.answered(event.request, event, self._context.now)
+
+    # ---- the application, and the topics
+
+    def _topic_partitions(self, event: events.TopicPartitions) -> None:
+        self._claiming.counts = dict(event.counts)
+        for place, holding in self._claiming.holdings.items():
+            if place.partition >= event.counts.get(place.topic, 0):
+                holding.fetch_failed(events.FetchFailed(holding.tenure, "the partition does not exist any more"))
+
+    def _release(self, event: events.Release) -> None:
+        holding = self._claiming.holdings.get(TopicPartition(event.topic, event.partition))
+        if holding is not None:
+            holding.release(Why.RELEASED)
+
+    def _release_all(self, why: Why) -> None:
+        for holding in self._claiming.holdings.values():
+            holding.release(why)
+
+    def _tick(self, _event: Tick) -> None:
+        pass  # `handle` does what is due
+
+
+def _of_tenure(handle: Callable[[Holding, Any], None]) -> Callable[[MarshalMember, Any], None]:
+    """Return the handler of an event of a tenure, which is dropped if that is over."""
+
+    def handler(member: MarshalMember, event: Any) -> None:
+        holding = member._claiming.holdings.get(TopicPartition(event.tenure.topic, event.tenure.partition))
+        if holding is not None and holding.tenure == event.tenure:
+            handle(holding, event)
+
+    return handler
+
+
+_EVENTS: Final[dict[type, Callable[[MarshalMember, Any], None]]] = {
+    Tick: MarshalMember._tick,
+    Shutdown: MarshalMember._shutdown,
+    Appended: MarshalMember._answer,
+    AppendFailed: MarshalMember._answer,
+    events.CaughtUp: MarshalMember._answer,
+    events.StartFound: MarshalMember._answer,
+    events.StartFailed: MarshalMember._answer,
+    events.Suspend: MarshalMember._suspend,
+    events.WallClock: MarshalMember._wall_clock,
+    events.TopicPartitions: MarshalMember._topic_partitions,
+    events.Entries: MarshalMember._entries,
+    events.Delivered: _of_tenure(Holding.delivered),
+    events.Processed: _of_tenure(Holding.processed),
+    events.FetchFailed: _of_tenure(Holding.fetch_failed),
+    events.Release: MarshalMember._release,
+}

@@ -1,0 +1,228 @@
+"""A held partition: heartbeats, the fence, and the ways out, by members in virtual time."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from kcoord_wire.marshal import events
+from kcoord_wire.marshal.events import Delivered, FetchFailed, Processed, StopFetching, Why
+from kcoord_wire.messages import ClaimingPartition, Heartbeat, ReleasingPartition
+from tests.support.marshal_script import EPOCH_MS, LOST, Fate, MarshalScript, ScriptedMember
+
+INTERVAL = 10_000
+
+
+def holder(world: MarshalScript, **settings: Any) -> ScriptedMember:
+    member = world.start("a", **settings)
+    assert world.run_until(lambda: member.fetching != {}, 3_000)
+    return member
+
+
+def stopped(member: ScriptedMember) -> list[Why]:
+    return [effect.why for effect in member.done(StopFetching)]
+
+
+def test_heartbeats_come_after_a_quarter_to_three_quarters() -> None:
+    world = MarshalScript({"orders": 1}, heartbeat_interval_ms=60_000)
+    holder(world)
+    world.run(3_600_000)
+    times = [entry.time_ms for entry in world.entries(Heartbeat)]
+    gaps = {later - earlier for earlier, later in pairwise(times)}
+    assert 15_000 <= min(gaps) < 20_000
+    assert 40_000 < max(gaps) <= 44_000
+
+
+def test_a_heartbeat_has_the_processed_prefix() -> None:
+    world = MarshalScript({"orders": 1})
+    a = holder(world)
+    world.work(a, 10, processed=7)
+    world.run(INTERVAL)
+    assert world.entries(Heartbeat)[-1].message.current_offset == 7
+    assert a.done(events.CommitOffset)[-1].offset == 7
+    (tenure,) = a.fetching
+    world.give(a, Processed(tenure, [8, 9]))
+    world.run(INTERVAL)
+    assert world.entries(Heartbeat)[-1].message.current_offset == 7
+    world.give(a, Processed(tenure, [7]))
+    world.run(INTERVAL)
+    assert world.entries(Heartbeat)[-1].message.current_offset == 10
+
+
+def test_the_fence_counts_from_when_the_heartbeat_was_sent() -> None:
+    """Its answer comes 2 seconds later, and prolongs nothing by that."""
+    world = MarshalScript({"orders": 1})
+    a = holder(world)
+    fates = [Fate((1_900,), 2_000)]
+    sent_at: list[int] = []
+
+    def fate(*_: Any) -> Fate:
+        sent_at.append(world.now)
+        return fates.pop() if fates else LOST
+
+    world.fate = fate
+    assert world.run_until(lambda: stopped(a) == [Why.EXPIRED], 3 * INTERVAL)
+    assert world.now == sent_at[0] + INTERVAL
+
+
+def test_without_a_landed_heartbeat_the_tenure_expires() -> None:
+    world = MarshalScript({"orders": 1})
+    a = holder(world)
+    world.fate = lambda *_: LOST
+    last = world.entries(Heartbeat)[-1].time_ms
+    assert world.run_until(lambda: stopped(a) == [Why.EXPIRED], 3 * INTERVAL)
+    assert last + INTERVAL - 10 <= world.now <= last + INTERVAL
+    assert world.held_by("orders", 0) is None
+
+
+def test_a_failed_heartbeat_is_soon_sent_again() -> None:
+    world = MarshalScript({"orders": 1})
+    a = holder(world)
+    fates = [LOST] * 3
+    world.fate = lambda *_: fates.pop() if fates else Fate()
+    world.run(2 * INTERVAL)
+    assert stopped(a) == []
+    assert len(a.noted("heartbeat failed")) == 3
+
+
+def test_no_heartbeat_is_sent_after_the_fence() -> None:
+    world = MarshalScript({"orders": 1})
+    a = holder(world)
+    world.fate = lambda *_: LOST
+    world.run_until(lambda: stopped(a) != [], 3 * INTERVAL)
+    a.effects.clear()
+    world.run(INTERVAL // 2)
+    sent = [effect.message for effect in a.done(events.Append)]
+    assert sent
+    assert {type(message) for message in sent} == {ReleasingPartition}
+
+
+def test_a_pause_beyond_staleness_stops_fetching_first() -> None:
+    world = MarshalScript({"orders": 1})
+    a = holder(world)
+    b = world.start("b")
+    world.run(1_000)
+    world.pause(a, 3 * INTERVAL)
+    assert world.run_until(lambda: world.held_by("orders", 0) is b, 3 * INTERVAL)
+    a.effects.clear()
+    world.run(2 * INTERVAL)
+    assert isinstance(a.effects[0][1], StopFetching)
+    assert stopped(a) == [Why.EXPIRED]
+    assert world.held_by("orders", 0) is b
+
+
+def test_a_heartbeat_that_lands_late_takes_nothing_back() -> None:
+    """Sent by the old holder, it lands after the new one has claimed: refused by every reader."""
+    world = MarshalScript({"orders": 1})
+    a = holder(world)
+    b = world.start("b")
+    world.fate = lambda member, _: Fate((25_000,), None) if member is a else Fate()
+    assert world.run_until(lambda: world.held_by("orders", 0) is b, 3 * INTERVAL)
+    world.run(5 * INTERVAL)
+    assert stopped(b) == []
+    assert world.held_by("orders", 0) is b
+    late = [entry for entry in world.entries(Heartbeat) if entry.message.client_id == "a"]
+    assert late[-1].time_ms > world.entries(ClaimingPartition)[-1].time_ms
+
+
+def test_messages_that_land_twice_change_nothing() -> None:
+    world = MarshalScript({"orders": 2}, greedy=True)
+    world.fate = lambda *_: Fate((5, 7, 900), 10)
+    a, b = world.start("a", max_claims=1), world.start("b", max_claims=1)
+    world.run(5 * INTERVAL)
+    assert world.shares() == {"a": 1, "b": 1}
+    assert stopped(a) == stopped(b) == []
+
+
+def test_the_late_copy_of_a_release_does_not_free_a_new_tenure() -> None:
+    world = MarshalScript({"orders": 1}, cooldown_ms=0)
+    world.fate = lambda _, message: Fate((5, 4_000), 10) if isinstance(message, ReleasingPartition) else Fate()
+    a = holder(world)
+    world.start("b")
+    world.give(a, events.Release("orders", 0))
+    world.run(5 * INTERVAL)
+    assert len(world.entries(ReleasingPartition)) == 2
+    assert len(world.entries(ClaimingPartition)) == 2, "whoever was the next one holds it"
+
+
+def test_a_release_waits_for_what_the_application_has() -> None:
+    world = MarshalScript({"orders": 1}, drain_ms=2_000)
+    a = holder(world)
+    (tenure,) = a.fetching
+    world.give(a, Delivered(tenure, [0, 1, 2], 3))
+    world.give(a, events.Release("orders", 0))
+    assert stopped(a) == [Why.RELEASED]
+    world.run(1_000)
+    assert world.entries(ReleasingPartition) == []
+    world.give(a, Processed(tenure, [0, 1, 2]))
+    world.run(100)
+    assert world.entries(ReleasingPartition)[0].message.current_offset == 3
+    assert world.held_by("orders", 0) is None
+
+
+def test_a_release_does_not_wait_beyond_its_deadline() -> None:
+    world = MarshalScript({"orders": 1}, drain_ms=2_000)
+    a = holder(world)
+    (tenure,) = a.fetching
+    world.give(a, Delivered(tenure, [0, 1, 2], 3))
+    world.give(a, Processed(tenure, [0, 2]))
+    world.give(a, events.Release("orders", 0))
+    assert a.done(StopFetching)[0].deadline == world.now - EPOCH_MS + a.origin_ms + 2_000
+    world.run(2_100)
+    assert world.entries(ReleasingPartition)[0].message.current_offset == 1
+    world.give(a, Processed(tenure, [1]))
+    assert a.machine.tenures() == []
+
+
+def test_a_release_is_repeated_until_it_has_landed() -> None:
+    world = MarshalScript({"orders": 1})
+    a = holder(world)
+    fates = [LOST] * 3
+    world.fate = lambda *_: fates.pop() if fates else Fate()
+    world.give(a, events.Release("orders", 0))
+    world.run(4_000)
+    assert len(world.entries(ReleasingPartition)) == 1
+    assert a.machine.tenures() == []
+
+
+def test_a_tenure_ends_when_the_log_has_another_holder() -> None:
+    world = MarshalScript({"orders": 1})
+    a = holder(world)
+    (entry,) = world.entries(ClaimingPartition)
+    thief = Heartbeat(time=world.now // 1_000, client_id="a", instance_id="x", group_id="group", topic="orders")
+    world.land(entry.partition, thief)
+    world.run(100)
+    assert stopped(a) == [Why.TAKEN]
+
+
+def test_an_offset_out_of_range_is_repaired_and_cools_down() -> None:
+    """The next holder, whoever it is, starts within the partition; this one does not claim in a loop."""
+    world = MarshalScript(
+        {"orders": 1}, find_start=lambda asked: events.StartFound(asked.request, min(asked.offset, 30))
+    )
+    a = holder(world)
+    world.work(a, 50)
+    (tenure,) = a.fetching
+    world.give(a, FetchFailed(tenure, "out of range"))
+    world.run(1_000)
+    assert stopped(a) == [Why.FETCH_FAILED]
+    assert world.entries(ReleasingPartition)[0].message.current_offset == 30
+    for failures in (1, 2, 3):
+        start = world.now
+        assert world.run_until(lambda: a.fetching != {}, 5 * INTERVAL)
+        assert world.now - start > failures * INTERVAL - 1_100
+        world.give(a, FetchFailed(next(iter(a.fetching)), "out of range"))
+
+
+@pytest.mark.parametrize("rules", ["document", "library"])
+def test_an_expired_claim_is_released_when_the_log_is_back(rules: str) -> None:
+    world = MarshalScript({"orders": 1}, rules=rules, heartbeat_interval_ms=60_000)
+    a = holder(world)
+    world.work(a, 40)
+    world.fate = lambda *_: LOST
+    assert world.run_until(lambda: stopped(a) == [Why.EXPIRED], 70_000)
+    world.fate = lambda *_: Fate()
+    world.run(5_000)
+    assert world.entries(ReleasingPartition)[0].message.current_offset == 40
