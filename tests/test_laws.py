@@ -93,6 +93,7 @@ STATE_MACHINES = (
     "coordinator.permissions",
     "consumer.machine",
     "marshal.at_most_once",
+    "marshal.balance",
     "marshal.events",
     "marshal.inbox",
     "marshal.machine",

@@ -56,10 +56,10 @@ class Delivery(enum.StrEnum):
 class Balance:
     """How members share partitions evenly: who has too many hands some over. Members that know nothing of it never do.
 
-    :ivar hysteresis: a member gives only while it holds more than its share plus so many
+    :ivar hysteresis: a member gives to one with at least 2 and so many fewer, and from two to one that has none
     :ivar gives_per_round: how many it hands over at once, at most
     :ivar round_ms: from one round to the next
-    :ivar handoff_ms: how long it may take from the announcement to the release; then the member keeps the partition
+    :ivar handoff_ms: how long it may take from the announcement to the release; after that others may claim it, too
     """
 
     hysteresis: int = 1
