@@ -12,11 +12,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kcoord_wire.marshal.machine import Entry, Rules
 
 __all__ = [
+    "ADMIN_PREFIX",
     "Abandoned",
     "Append",
     "Balance",
@@ -43,6 +44,9 @@ __all__ = [
     "WallClock",
     "Why",
 ]
+
+ADMIN_PREFIX: Final = "kcoord-admin-"
+"""Client ids of an admin begin with it; its instance id follows, so that no member has the same one."""
 
 
 class Delivery(enum.StrEnum):

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
+from kcoord_wire.marshal.events import ADMIN_PREFIX
 from kcoord_wire.marshal.log import coordination_partition
 from kcoord_wire.marshal.machine import Claim, Freshness, Member, Place, Rules
 from kcoord_wire.marshal.observer import Garbage, Observer, Reuse
 
 __all__ = [
-    "ADMIN_PREFIX",
     "MemberStatus",
     "PartitionStatus",
     "Positions",
@@ -32,9 +32,6 @@ __all__ = [
     "span_text",
     "status_of",
 ]
-
-ADMIN_PREFIX: Final = "kcoord-admin-"
-"""Client ids of an admin begin with it; its instance id follows, so that no member's client id is the same."""
 
 DAY_MS: Final = 86_400_000
 MINUTE_MS: Final = 60_000
