@@ -87,7 +87,8 @@ def create_topic(
     if replication > 1:
         settings["min.insync.replicas"] = str(min(_SAFE_REPLICAS, replication - 1))
     wanted = cluster.admin.NewTopic(topic, num_partitions=partitions, replication_factor=replication, config=settings)
-    error = _failure(cluster, cluster.make_admin().create_topics([wanted], operation_timeout=_SECONDS)[topic])
+    admin = cluster.make_admin()  # its end would end the request
+    error = _failure(cluster, admin.create_topics([wanted], operation_timeout=_SECONDS)[topic])
     if error is None:
         return True
     if error.code() == cluster.kafka.KafkaError.TOPIC_ALREADY_EXISTS:

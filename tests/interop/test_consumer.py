@@ -16,7 +16,6 @@ from typing import Final
 
 import pytest
 import trustme
-from cryptography.hazmat.primitives import serialization
 
 import kcoord_wire as kw
 from kcoord_wire.consumer.connection import Connection, ConnectionSettings
@@ -26,7 +25,7 @@ from kcoord_wire.net import parse_address
 from tests.support.clients.java import java_client
 from tests.support.clients.life_cycle import Figures, Place, at_once, life_cycle, mixed, static
 from tests.support.clients.members import CONFLUENT, KCOORD, Client
-from tests.support.kafka_broker import KAFKA, KafkaBroker, create_topics, wait_for_producer_ids
+from tests.support.kafka_broker import KAFKA, KafkaBroker, create_topics, pem, wait_for_producer_ids
 
 VERSIONS: Final = (KAFKA, "4.1.0")
 RANGE: Final = "range"
@@ -39,13 +38,6 @@ PROPERTIES: Final = {
     "group.min.session.timeout.ms": "1000",
     "group.initial.rebalance.delay.ms": "200",
 }
-
-
-def pem(issued: trustme.LeafCert) -> bytes:
-    """Key and certificates; the key in the one form that Java reads."""
-    key = serialization.load_pem_private_key(issued.private_key_pem.bytes(), None)
-    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    return key.private_bytes(*form) + b"".join(part.bytes() for part in issued.cert_chain_pems)
 
 
 @pytest.fixture(scope="module")

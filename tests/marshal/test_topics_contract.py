@@ -1,206 +1,42 @@
-"""The laws of `marshal.topics.DataTopics`, for every implementation."""
+"""The laws of `marshal.topics.DataTopics`: in memory, and in topics of our coordinator."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from time import monotonic
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Producer
 
-from kcoord_wire.machines import Noted
-from kcoord_wire.marshal.events import FetchFailed, FindStart, StartFailed, StartFound, Tenure, TopicPartitions
 from kcoord_wire.marshal.kafka_topics import KafkaTopics
 from kcoord_wire.marshal.memory_broker import MemoryBroker
 from kcoord_wire.marshal.memory_topics import MemoryTopics
-from kcoord_wire.marshal.topics import DataRecord, DataTopics
 from tests.support.fixtures import StartCoordinator
-
-SECONDS = 20.0
-TOPIC = "orders"
+from tests.support.topics_contract import TOPIC, DataGapContract, DataTopicsContract, TopicCluster, producing
 
 
-@dataclass
-class Cluster:
-    """Topics of a group, and what happens to them beside it.
-
-    :ivar make: the topics of a group
-    :ivar append: to a partition of `TOPIC`
-    :ivar grow: give `TOPIC` so many partitions
-    :ivar skip: use up an offset without a record
-    """
-
-    make: Callable[[str], DataTopics]
-    append: Callable[[int, bytes], Any]
-    grow: Callable[[int], None]
-    skip: Callable[[int], None] | None = None
-    made: list[DataTopics] = field(default_factory=list)
-
-    def open(self, group_id: str = "g") -> DataTopics:
-        topics = self.make(group_id)
-        self.made.append(topics)
-        return topics
+class TestMemoryTopics(DataTopicsContract, DataGapContract):
+    @pytest.fixture
+    def cluster(self) -> Iterator[TopicCluster]:
+        broker = MemoryBroker()
+        broker.create(TOPIC, 2)
+        with TopicCluster(
+            lambda group_id: MemoryTopics(broker, group_id, [TOPIC]),
+            lambda partition, value: broker.append(TOPIC, partition, value),
+            lambda count: broker.create(TOPIC, count),
+            lambda partition: broker.skip(TOPIC, partition),
+        ) as cluster:
+            yield cluster
 
 
-@pytest.fixture(params=["memory", "coordinator"])
-def cluster(request: pytest.FixtureRequest, coordinator: StartCoordinator) -> Iterator[Cluster]:
-    found = memory() if request.param == "memory" else by_coordinator(coordinator)
-    yield found
-    for topics in found.made:
-        topics.close()
+class TestKafkaTopicsOnOurCoordinator(DataTopicsContract):
+    @pytest.fixture
+    def cluster(self, coordinator: StartCoordinator) -> Iterator[TopicCluster]:
+        broker = coordinator(topics={TOPIC: 2})
 
+        def grow(count: int) -> None:
+            broker.add_partitions(TOPIC, count - 2)
 
-def memory() -> Cluster:
-    broker = MemoryBroker()
-    broker.create(TOPIC, 2)
-    return Cluster(
-        lambda group_id: MemoryTopics(broker, group_id, [TOPIC]),
-        lambda partition, value: broker.append(TOPIC, partition, value),
-        lambda count: broker.create(TOPIC, count),
-        lambda partition: broker.skip(TOPIC, partition),
-    )
+        def topics(group_id: str) -> KafkaTopics:
+            return KafkaTopics(broker.address, group_id, [TOPIC], refresh_s=0.1)
 
-
-def by_coordinator(start: StartCoordinator) -> Cluster:
-    broker = start(topics={TOPIC: 2})
-    producer = Producer({"bootstrap.servers": broker.address, "linger.ms": 0})
-
-    def append(partition: int, value: bytes) -> None:
-        producer.produce(TOPIC, value=value, partition=partition)
-        assert producer.flush(SECONDS) == 0
-
-    def grow(count: int) -> None:
-        broker.add_partitions(TOPIC, count - 2)
-
-    return Cluster(lambda group_id: KafkaTopics(broker.address, group_id, [TOPIC], refresh_s=0.1), append, grow)
-
-
-def wait_for(topics: DataTopics, kind: type, count: int = 1) -> list[Any]:
-    """Poll until so many events of a kind have come."""
-    found: list[Any] = []
-    until = monotonic() + SECONDS
-    while len(found) < count:
-        assert monotonic() < until, f"{count} {kind.__name__} wanted, these came: {found}"
-        found += [event for event in topics.poll(0.05) if isinstance(event, kind)]
-    return found
-
-
-def start_of(topics: DataTopics, offset: int, partition: int = 0) -> int:
-    topics.find_start(FindStart(Tenure(TOPIC, partition, 1), offset, request=3))
-    (found,) = wait_for(topics, StartFound)
-    assert found.request == 3
-    return found.offset  # type: ignore[no-any-return]  # `wait_for` gives events of any kind
-
-
-def test_the_partition_counts_come_first(cluster: Cluster) -> None:
-    assert wait_for(cluster.open(), TopicPartitions)[0] == TopicPartitions({TOPIC: 2})
-
-
-def test_growing_partition_counts_are_seen(cluster: Cluster) -> None:
-    topics = cluster.open()
-    wait_for(topics, TopicPartitions)
-    cluster.grow(5)
-    assert wait_for(topics, TopicPartitions) == [TopicPartitions({TOPIC: 5})]
-
-
-def test_records_of_several_tenures_come_in_order(cluster: Cluster) -> None:
-    for number in range(300):
-        cluster.append(number % 2, b"%d" % number)
-    topics = cluster.open()
-    even, odd = Tenure(TOPIC, 0, 5), Tenure(TOPIC, 1, 6)
-    topics.start(even, 0)
-    topics.start(odd, 100)
-    records: list[DataRecord] = wait_for(topics, DataRecord, 200)
-    assert [(r.offset, r.value) for r in records if r.tenure == even] == [(n, b"%d" % (2 * n)) for n in range(150)]
-    assert [r.offset for r in records if r.tenure == odd] == list(range(100, 150))
-    assert [r.covers_from for r in records if r.tenure == even] == list(range(150))
-    assert topics.end(even) == 150
-
-
-def test_a_stopped_tenure_gets_nothing_more(cluster: Cluster) -> None:
-    topics = cluster.open()
-    gone, left = Tenure(TOPIC, 0, 5), Tenure(TOPIC, 1, 6)
-    cluster.append(0, b"a")
-    topics.start(gone, 0)
-    wait_for(topics, DataRecord)
-    topics.stop(gone)
-    cluster.append(0, b"b")
-    cluster.append(1, b"c")
-    topics.start(left, 0)
-    assert [record.value for record in wait_for(topics, DataRecord)] == [b"c"]
-    topics.start(Tenure(TOPIC, 0, 9), 0)
-    records = wait_for(topics, DataRecord, 2)
-    assert [(record.tenure.token, record.value) for record in records] == [(9, b"a"), (9, b"b")]
-
-
-def test_a_paused_tenure_waits_without_loss(cluster: Cluster) -> None:
-    topics = cluster.open()
-    paused, other = Tenure(TOPIC, 0, 5), Tenure(TOPIC, 1, 6)
-    for number in range(10):
-        cluster.append(0, b"%d" % number)
-    topics.start(paused, 0)
-    topics.start(other, 0)
-    seen = [record.offset for record in wait_for(topics, DataRecord)]
-    topics.pause(paused)
-    cluster.append(1, b"x")
-    assert [record.tenure for record in wait_for(topics, DataRecord)] == [other]
-    topics.resume(paused)
-    rest = 10 - len(seen)
-    seen += [record.offset for record in wait_for(topics, DataRecord, rest)] if rest else []
-    assert seen == list(range(10))
-
-
-@pytest.mark.parametrize("cluster", ["memory"], indirect=True)
-def test_a_gap_counts_to_the_record_behind_it(cluster: Cluster) -> None:
-    assert cluster.skip is not None
-    cluster.append(0, b"a")
-    cluster.skip(0)
-    topics = cluster.open()
-    topics.start(Tenure(TOPIC, 0, 5), 0)
-    wait_for(topics, DataRecord)
-    cluster.append(0, b"b")
-    (record,) = wait_for(topics, DataRecord)
-    assert (record.covers_from, record.offset, record.next_offset) == (1, 2, 3)
-
-
-def test_an_offset_out_of_range_fails_the_tenure(cluster: Cluster) -> None:
-    topics = cluster.open()
-    tenure = Tenure(TOPIC, 0, 5)
-    topics.start(tenure, 50)
-    (failed,) = wait_for(topics, FetchFailed)
-    assert failed.tenure == tenure
-    assert "range" in failed.reason
-
-
-def test_the_committed_offset_is_the_start_if_the_log_has_none(cluster: Cluster) -> None:
-    for number in range(4):
-        cluster.append(0, b"%d" % number)
-    topics = cluster.open("committing")
-    assert start_of(topics, 0) == 0
-    topics.commit(Tenure(TOPIC, 0, 1), 3)
-    topics.close()
-    assert start_of(cluster.open("committing"), 0) == 3
-    assert start_of(cluster.open("committing"), 2) == 2
-    assert start_of(cluster.open("another"), 0) == 0
-
-
-def test_a_start_above_the_end_is_moved_and_reported(cluster: Cluster) -> None:
-    cluster.append(0, b"a")
-    topics = cluster.open()
-    topics.find_start(FindStart(Tenure(TOPIC, 0, 1), 9, request=1))
-    events: list[Any] = []
-    until = monotonic() + SECONDS
-    while not any(isinstance(event, StartFound) for event in events) and monotonic() < until:
-        events += topics.poll(0.05)
-    (noted,) = [event for event in events if isinstance(event, Noted)]
-    assert noted.facts["reason"] == "the log's offset 9 is above the end, 1"
-    assert StartFound(1, 1) in events
-
-
-def test_a_partition_that_is_not_there_has_no_start(cluster: Cluster) -> None:
-    topics = cluster.open()
-    topics.find_start(FindStart(Tenure(TOPIC, 77, 1), 0, request=4))
-    (failed,) = wait_for(topics, StartFailed)
-    assert failed.request == 4
+        with TopicCluster(topics, producing(broker.address), grow) as cluster:
+            yield cluster

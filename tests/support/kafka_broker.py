@@ -22,6 +22,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+import trustme
+from cryptography.hazmat.primitives import serialization
+
 import kcoord_wire as kw
 from kcoord_wire.error_codes import ErrorCode
 from tests.support.wire import Wire
@@ -34,6 +37,7 @@ __all__ = [
     "compile_java",
     "create_topics",
     "java",
+    "pem",
     "run_java",
     "tool",
     "wait_for_producer_ids",
@@ -117,6 +121,13 @@ def _run(command: Sequence[str], seconds: int) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
     return done.stdout
+
+
+def pem(issued: trustme.LeafCert) -> bytes:
+    """Key and certificates; the key in the one form that Java reads."""
+    key = serialization.load_pem_private_key(issued.private_key_pem.bytes(), None)
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return key.private_bytes(*form) + b"".join(part.bytes() for part in issued.cert_chain_pems)
 
 
 def free_ports(count: int) -> list[int]:

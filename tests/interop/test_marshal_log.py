@@ -1,0 +1,254 @@
+"""Marshal's log and data topics on a real Kafka: the contracts, the bytes on disk, settings, TLS and SASL."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import confluent_kafka
+import pytest
+import trustme
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+import kcoord_wire as kw
+from kcoord_wire.marshal.coordination_topic import check_topic, create_topic
+from kcoord_wire.marshal.events import FindStart, StartFound, Tenure
+from kcoord_wire.marshal.kafka_log import KafkaLog
+from kcoord_wire.marshal.kafka_topics import KafkaTopics, commit_offsets
+from kcoord_wire.marshal.log import LogError, coordination_partition
+from kcoord_wire.marshal.topics import TopicsError
+from kcoord_wire.marshal.values import read_value
+from kcoord_wire.records import RecordBatch, SegmentReader
+from tests.support.kafka_broker import KafkaBroker, pem
+from tests.support.log_contract import PARTITIONS, GapContract, LogContract, Logs, append, read, values
+from tests.support.topics_contract import DataGapContract, DataTopicsContract, TopicCluster, producing, wait_for
+
+GOLDEN: Final = Path(__file__).parents[1] / "data" / "golden" / "marshal" / "live_log.jsonl"
+PASSWORD: Final = "open sesame"
+SETTINGS: Final = {
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+    "auto.create.topics.enable": "true",  # a look at a topic must not create it
+}
+NAMES = itertools.count(1)
+
+
+class Kafka:
+    """A broker of the tests, each with topics of its own."""
+
+    def __init__(self, broker: KafkaBroker) -> None:
+        self.broker = broker
+        self.address = broker.address
+        self.admin = AdminClient({"bootstrap.servers": broker.address})
+        self._transactions: Any = None
+
+    def create(self, partitions: int, **config: str) -> str:
+        topic = f"topic-{next(NAMES)}"
+        settings = {name.replace("_", "."): value for name, value in config.items()}
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=settings)
+        self.admin.create_topics([new])[topic].result(30)
+        return topic
+
+    def trim(self, topic: str, partition: int, before: int) -> None:
+        at = confluent_kafka.TopicPartition(topic, partition, before)
+        for future in self.admin.delete_records([at]).values():
+            future.result(30)
+
+    def skip(self, topic: str, partition: int) -> None:
+        """Use up two offsets by a transaction that is aborted: its record, which log readers see, and a marker."""
+        if self._transactions is None:
+            self._transactions = confluent_kafka.Producer(
+                {"bootstrap.servers": self.address, "transactional.id": "marshal-gaps"}
+            )
+            self._transactions.init_transactions(30)
+        self._transactions.begin_transaction()
+        self._transactions.produce(topic, value=b"in a transaction", partition=partition)
+        self._transactions.flush(30)
+        self._transactions.abort_transaction(30)
+
+    def grow(self, topic: str, count: int) -> None:
+        self.admin.create_partitions([NewPartitions(topic, count)])[topic].result(30)
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    folder = tmp_path_factory.mktemp("marshal")
+    authority = trustme.CA()
+    (folder / "ca.pem").write_bytes(authority.cert_pem.bytes())
+    (folder / "server.pem").write_bytes(pem(authority.issue_cert("127.0.0.1")))
+    login = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_me="{PASSWORD}";'
+    secured = {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(folder / "server.pem"),
+        "sasl.enabled.mechanisms": "PLAIN",
+        "plain.sasl.jaas.config": login,
+    }
+    with KafkaBroker(folder / "marshal-kafka", SETTINGS, secured=secured) as broker:
+        yield Kafka(broker)
+
+
+def login(kafka: Kafka, password: str = PASSWORD) -> dict[str, str]:
+    """The settings of a user of the secured listener."""
+    return {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "me",
+        "sasl.password": password,
+        "ssl.ca.location": str(kafka.broker.folder.parent / "ca.pem"),
+    }
+
+
+@contextmanager
+def stopped(log: KafkaLog) -> Iterator[None]:
+    """Let the consumer of a log fetch nothing ahead."""
+    places = log._consumer.assignment()
+    log._consumer.pause(places)
+    yield
+    log._consumer.resume(places)
+
+
+class TestKafkaLog(LogContract, GapContract):
+    @pytest.fixture
+    def logs(self, kafka: Kafka) -> Iterator[Logs]:
+        topic = kafka.create(PARTITIONS, message_timestamp_type="LogAppendTime")
+        with Logs(
+            lambda: KafkaLog(kafka.address, topic, check_s=0.1),
+            lambda partition, before: kafka.trim(topic, partition, before),
+            lambda partition: kafka.skip(topic, partition),
+            lambda count: kafka.grow(topic, count),
+            stopped=stopped,
+        ) as logs:
+            yield logs
+
+
+class TestKafkaTopics(DataTopicsContract, DataGapContract):
+    @pytest.fixture
+    def cluster(self, kafka: Kafka) -> Iterator[TopicCluster]:
+        topic = kafka.create(2)
+
+        def topics(group_id: str) -> KafkaTopics:
+            return KafkaTopics(kafka.address, f"{group_id}-{topic}", [topic], refresh_s=0.1)
+
+        with TopicCluster(
+            topics,
+            producing(kafka.address, topic),
+            lambda count: kafka.grow(topic, count),
+            lambda partition: kafka.skip(topic, partition),
+            topic,
+        ) as cluster:
+            yield cluster
+
+
+def recorded() -> list[dict[str, Any]]:
+    """What the Go library has written to its log."""
+    lines = [json.loads(line) for line in GOLDEN.read_text("utf-8").splitlines()]
+    return [line for line in lines if "key_is_nil" in line]
+
+
+def test_the_records_on_disk_are_those_of_the_go_library(kafka: Kafka) -> None:
+    """The messages that the Go library has sent, sent by us: keys, values and places on the broker's disk."""
+    topic = kafka.create(4, message_timestamp_type="LogAppendTime")
+    log = KafkaLog(kafka.address, topic)
+    rows = recorded()
+    assert len(rows) > 5
+    for row in rows:
+        message = read_value(row["value"].encode())
+        assert coordination_partition(message.topic, 4) == row["marshal_partition"]
+        append(log, row["marshal_partition"], kw.encode(message, 0))
+    log.close()
+    found = {}
+    for partition in range(4):
+        (segment,) = (kafka.broker.folder / f"{topic}-{partition}").glob("*.log")
+        for batch in SegmentReader(segment.read_bytes()):
+            assert isinstance(batch, RecordBatch)
+            assert not batch.is_transactional
+            assert not batch.is_control
+            assert batch.compression == 0
+            for record in batch.records:
+                assert not record.headers
+                found[partition, record.offset] = (record.key, record.value)
+    assert found == {(row["marshal_partition"], row["offset"]): (None, row["value"].encode()) for row in rows}
+
+
+def test_a_topic_of_ours_passes_its_check(kafka: Kafka) -> None:
+    topic = f"topic-{next(NAMES)}"
+    with pytest.raises(LogError, match=f"shows no topic {topic}"):
+        check_topic(kafka.address, topic)
+    assert create_topic(kafka.address, topic, 8, replication=1)
+    assert not create_topic(kafka.address, topic, 4)
+    assert KafkaLog(kafka.address, topic).partitions == 8
+    assert check_topic(kafka.address, topic) == [
+        f"{topic} has one replica: with its broker claims and offsets are lost"
+    ]
+
+
+def test_the_settings_of_a_topic_are_checked(kafka: Kafka) -> None:
+    compacted = kafka.create(1, cleanup_policy="compact")
+    with pytest.raises(LogError, match=r"is compacted.*set cleanup.policy=delete"):
+        check_topic(kafka.address, compacted)
+    short = kafka.create(1, retention_ms="10000", message_timestamp_type="CreateTime")
+    with pytest.raises(LogError, match=r"keeps entries for 10 s, 0.2 heartbeat intervals"):
+        check_topic(kafka.address, short)
+    warnings = " ".join(check_topic(kafka.address, short, heartbeat_interval_ms=1_000))
+    assert "the members' clocks agree" in warnings
+
+
+def test_a_compacted_topic_refuses_entries_for_sure(kafka: Kafka) -> None:
+    log = KafkaLog(kafka.address, kafka.create(1, cleanup_policy="compact"))
+    (failed,) = append(log, 0, b"x")
+    log.close()
+    assert (type(failed).__name__, getattr(failed, "may_have_landed", None)) == ("AppendFailed", False)
+
+
+def test_a_log_behind_tls_and_a_login(kafka: Kafka) -> None:
+    topic = kafka.create(1)
+    log = KafkaLog(kafka.broker.secured_address, topic, login(kafka))
+    append(log, 0, b"secret")
+    log.read_from_start([0])
+    assert values(read(log, 0)) == [b"secret"]
+    log.close()
+    with pytest.raises(LogError, match="refuses the login"):
+        KafkaLog(kafka.broker.secured_address, topic, login(kafka, "wrong"))
+
+
+def test_committed_offsets_are_those_of_a_group(kafka: Kafka) -> None:
+    """The way out of Marshal: a consumer group goes on where the positions are."""
+    topic = kafka.create(2)
+    for number in range(5):
+        producing(kafka.address, topic)(0, b"%d" % number)
+    commit_offsets(kafka.address, "leaving", {(topic, 0): 3})
+    settings = {"bootstrap.servers": kafka.address, "group.id": "leaving", "enable.auto.commit": False}
+    member = confluent_kafka.Consumer(settings | {"auto.offset.reset": "earliest"})
+    member.subscribe([topic])
+    first = None
+    while first is None:
+        first = member.poll(10)
+    assert (first.offset(), first.value()) == (3, b"3")
+    with pytest.raises(TopicsError, match="leaving"):
+        commit_offsets(kafka.address, "leaving", {(topic, 0): 1})  # it has a member now
+    member.close()
+    topics = KafkaTopics(kafka.address, "leaving", [topic])
+    topics.find_start(FindStart(Tenure(topic, 0, 1), 0, request=1))
+    assert wait_for(topics, StartFound) == [StartFound(1, 3)]
+    topics.close()
+
+
+def test_a_log_goes_on_after_its_broker_was_away(kafka: Kafka) -> None:
+    """Last: it restarts the broker of the tests."""
+    topic = kafka.create(1)
+    reader, log = KafkaLog(kafka.address, topic), KafkaLog(kafka.address, topic, timeout_s=60)
+    reader.read_from_start([0])
+    append(log, 0, b"before")
+    entries = read(reader, 0)
+    kafka.broker.restart()
+    (result,) = append(log, 0, b"after", seconds=60)
+    assert type(result).__name__ == "Appended"
+    entries += read(reader, 0)
+    assert values(entries) == [b"before", b"after"]
+    reader.close()
+    log.close()

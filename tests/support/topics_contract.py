@@ -1,0 +1,188 @@
+"""The laws of `marshal.topics.DataTopics`, as tests that every implementation inherits with a fixture `cluster`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any, Self
+
+from confluent_kafka import Producer
+
+from kcoord_wire.machines import Noted
+from kcoord_wire.marshal.events import FetchFailed, FindStart, StartFailed, StartFound, Tenure, TopicPartitions
+from kcoord_wire.marshal.topics import DataRecord, DataTopics
+
+__all__ = ["TOPIC", "DataGapContract", "DataTopicsContract", "TopicCluster", "producing", "wait_for"]
+
+SECONDS = 20.0
+TOPIC = "orders"
+
+
+@dataclass
+class TopicCluster:
+    """Topics of a group, and what happens to them beside it.
+
+    :ivar make: the topics of a group
+    :ivar append: to a partition of the topic
+    :ivar grow: give the topic so many partitions
+    :ivar skip: use up an offset without a record
+    """
+
+    make: Callable[[str], DataTopics]
+    append: Callable[[int, bytes], Any]
+    grow: Callable[[int], None]
+    skip: Callable[[int], None] | None = None
+    topic: str = TOPIC
+    made: list[DataTopics] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for made in self.made:
+            made.close()
+
+    def open(self, group_id: str = "g") -> DataTopics:
+        topics = self.make(group_id)
+        self.made.append(topics)
+        return topics
+
+
+def producing(address: str, topic: str = TOPIC) -> Callable[[int, bytes], None]:
+    """Appends to a partition of a topic."""
+    producer = Producer({"bootstrap.servers": address, "linger.ms": 0})
+
+    def append(partition: int, value: bytes) -> None:
+        producer.produce(topic, value=value, partition=partition)
+        assert producer.flush(SECONDS) == 0
+
+    return append
+
+
+def wait_for(topics: DataTopics, kind: type, count: int = 1) -> list[Any]:
+    """Poll until so many events of a kind have come."""
+    found: list[Any] = []
+    until = monotonic() + SECONDS
+    while len(found) < count:
+        assert monotonic() < until, f"{count} {kind.__name__} wanted, these came: {found}"
+        found += [event for event in topics.poll(0.05) if isinstance(event, kind)]
+    return found
+
+
+def start_of(topics: DataTopics, tenure: Tenure, offset: int) -> int:
+    topics.find_start(FindStart(tenure, offset, request=3))
+    (found,) = wait_for(topics, StartFound)
+    assert found.request == 3
+    return found.offset  # type: ignore[no-any-return]  # `wait_for` gives events of any kind
+
+
+class DataTopicsContract:
+    """What holds for a topic with two partitions, wherever it is."""
+
+    def test_the_partition_counts_come_first(self, cluster: TopicCluster) -> None:
+        assert wait_for(cluster.open(), TopicPartitions)[0] == TopicPartitions({cluster.topic: 2})
+
+    def test_growing_partition_counts_are_seen(self, cluster: TopicCluster) -> None:
+        topics = cluster.open()
+        wait_for(topics, TopicPartitions)
+        cluster.grow(5)
+        assert wait_for(topics, TopicPartitions) == [TopicPartitions({cluster.topic: 5})]
+
+    def test_records_of_several_tenures_come_in_order(self, cluster: TopicCluster) -> None:
+        for number in range(300):
+            cluster.append(number % 2, b"%d" % number)
+        topics = cluster.open()
+        even, odd = Tenure(cluster.topic, 0, 5), Tenure(cluster.topic, 1, 6)
+        topics.start(even, 0)
+        topics.start(odd, 100)
+        records: list[DataRecord] = wait_for(topics, DataRecord, 200)
+        assert [(r.offset, r.value) for r in records if r.tenure == even] == [(n, b"%d" % (2 * n)) for n in range(150)]
+        assert [r.offset for r in records if r.tenure == odd] == list(range(100, 150))
+        assert [r.covers_from for r in records if r.tenure == even] == list(range(150))
+        assert topics.end(even) == 150
+
+    def test_a_stopped_tenure_gets_nothing_more(self, cluster: TopicCluster) -> None:
+        topics = cluster.open()
+        gone, left = Tenure(cluster.topic, 0, 5), Tenure(cluster.topic, 1, 6)
+        cluster.append(0, b"a")
+        topics.start(gone, 0)
+        wait_for(topics, DataRecord)
+        topics.stop(gone)
+        cluster.append(0, b"b")
+        cluster.append(1, b"c")
+        topics.start(left, 0)
+        assert [record.value for record in wait_for(topics, DataRecord)] == [b"c"]
+        topics.start(Tenure(cluster.topic, 0, 9), 0)
+        records = wait_for(topics, DataRecord, 2)
+        assert [(record.tenure.token, record.value) for record in records] == [(9, b"a"), (9, b"b")]
+
+    def test_a_paused_tenure_waits_without_loss(self, cluster: TopicCluster) -> None:
+        topics = cluster.open()
+        paused, other = Tenure(cluster.topic, 0, 5), Tenure(cluster.topic, 1, 6)
+        for number in range(10):
+            cluster.append(0, b"%d" % number)
+        topics.start(paused, 0)
+        topics.start(other, 0)
+        seen = [record.offset for record in wait_for(topics, DataRecord)]
+        topics.pause(paused)
+        cluster.append(1, b"x")
+        assert [record.tenure for record in wait_for(topics, DataRecord)] == [other]
+        topics.resume(paused)
+        rest = 10 - len(seen)
+        seen += [record.offset for record in wait_for(topics, DataRecord, rest)] if rest else []
+        assert seen == list(range(10))
+
+    def test_an_offset_out_of_range_fails_the_tenure(self, cluster: TopicCluster) -> None:
+        topics = cluster.open()
+        tenure = Tenure(cluster.topic, 0, 5)
+        topics.start(tenure, 50)
+        (failed,) = wait_for(topics, FetchFailed)
+        assert failed.tenure == tenure
+        assert "range" in failed.reason
+
+    def test_the_committed_offset_is_the_start_if_the_log_has_none(self, cluster: TopicCluster) -> None:
+        for number in range(4):
+            cluster.append(0, b"%d" % number)
+        topics = cluster.open("committing")
+        assert start_of(topics, Tenure(cluster.topic, 0, 1), 0) == 0
+        topics.commit(Tenure(cluster.topic, 0, 1), 3)
+        topics.close()
+        assert start_of(cluster.open("committing"), Tenure(cluster.topic, 0, 1), 0) == 3
+        assert start_of(cluster.open("committing"), Tenure(cluster.topic, 0, 1), 2) == 2
+        assert start_of(cluster.open("another"), Tenure(cluster.topic, 0, 1), 0) == 0
+
+    def test_a_start_above_the_end_is_moved_and_reported(self, cluster: TopicCluster) -> None:
+        cluster.append(0, b"a")
+        topics = cluster.open()
+        topics.find_start(FindStart(Tenure(cluster.topic, 0, 1), 9, request=1))
+        events: list[Any] = []
+        until = monotonic() + SECONDS
+        while not any(isinstance(event, StartFound) for event in events) and monotonic() < until:
+            events += topics.poll(0.05)
+        (noted,) = [event for event in events if isinstance(event, Noted)]
+        assert noted.facts["reason"] == "the log's offset 9 is above the end, 1"
+        assert StartFound(1, 1) in events
+
+    def test_a_partition_that_is_not_there_has_no_start(self, cluster: TopicCluster) -> None:
+        topics = cluster.open()
+        topics.find_start(FindStart(Tenure(cluster.topic, 77, 1), 0, request=4))
+        (failed,) = wait_for(topics, StartFailed)
+        assert failed.request == 4
+
+
+class DataGapContract:
+    """What holds where gaps can be had at will."""
+
+    def test_a_gap_counts_to_the_record_behind_it(self, cluster: TopicCluster) -> None:
+        assert cluster.skip is not None
+        cluster.append(0, b"a")
+        cluster.skip(0)
+        topics = cluster.open()
+        topics.start(Tenure(cluster.topic, 0, 5), 0)
+        wait_for(topics, DataRecord)
+        cluster.append(0, b"b")
+        (record,) = wait_for(topics, DataRecord)
+        assert record.covers_from == 1
+        assert record.offset > 1
+        assert record.next_offset == record.offset + 1
