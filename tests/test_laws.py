@@ -72,16 +72,18 @@ MAY_IMPORT = {
     | {"coordinator", "coordinator.core", "coordinator.log", "coordinator.topics"}
     | PROTOCOL,
     "forensics": {"forensics.sources", "forensics.exchanges", "forensics.wire", "forensics.log", "forensics.detectors"}
+    | {"forensics.marshal"}
     | DATA,
-    "forensics.sources": {"forensics", "librdkafka"} | FRAMES,
+    "forensics.sources": {"forensics", "forensics.marshal", "librdkafka"} | FRAMES,
     "forensics.exchanges": {"forensics"} | FRAMES - {"recorder", "records"},
     "forensics.wire": {"forensics"} | DATA,
     "forensics.log": {"forensics"} | FRAMES - {"recorder", "capture"},
+    "forensics.marshal": {"forensics", "marshal", "messages"} | DATA,
     "forensics.detectors": {"forensics"} | DATA,
     "report": {"report.page", "forensics", "fields"} | DATA,
     "report.page": {"report", "forensics"} | DATA,
     "spark": {"java", "schema", "forensics", "forensics.sources", "forensics.exchanges", "forensics.wire"}
-    | {"forensics.log", "forensics.detectors"}
+    | {"forensics.log", "forensics.marshal", "forensics.detectors"}
     | FRAMES,
     "cli": {"*"},
 }
@@ -139,6 +141,8 @@ TESTED_IN = {
     "marshal.kafka_topics": "marshal/test_topics_contract.py",
     "marshal.memory_log": "marshal/test_log_contract.py",
     "marshal.memory_topics": "marshal/test_topics_contract.py",
+    # Plain data: these tests compare the instances.
+    "forensics.marshal.parts": "forensics/marshal/test_reader.py",
     # The part of the procedures that needs requests; their tests ask ZooKeeper in memory.
     "procedures": "zookeeper/test_procedures.py",
     # What the registry's client adds to kazoo's: the contract and these tests run it on a real server.

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from kcoord_wire.cli.arguments import add_command, argument, parse_setting
+from kcoord_wire.cli.arguments import add_command, argument, parse_positive, parse_setting
 from kcoord_wire.cli.output import complain
 from kcoord_wire.extras import require
 from kcoord_wire.fields import printable
@@ -45,12 +45,14 @@ examples:
       from a broker's own log: members and assignments; captures of the wire show more
   kcoord analyze --kafka broker:9092 --kafka-config security.protocol=SSL
       the same from the live topic; only reads, joins no group, commits nothing
+  kcoord analyze --kafka broker:9092 --topic __marshal
+      who claimed what, from Marshal's coordination topic; also from its segments: kcoord analyze data/__marshal-*
   zcat trace.pcap.gz | kcoord analyze - --out report
       from standard input, copied to a temporary file
   kcoord analyze 'captures/*.pcap' --spark-master 'local[8]' --out report
       on Spark, for sources that do not fit one process
 
-tables in DIR: groups rebalances generations states members ownership pauses commits findings losses
+tables in DIR: groups rebalances generations states members ownership claims pauses commits findings losses
 """
 
 _GAP: Final = "not captured"  # in `Loss.what` where packets were cut or dropped
@@ -67,6 +69,7 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
         "files, folders or patterns; - for standard input",
     )
     command.add_argument("--kafka", metavar="HOST:PORT", help="read __consumer_offsets of this cluster instead")
+    command.add_argument("--topic", metavar="NAME", help="with --kafka: read this topic instead, as in __marshal")
     command.add_argument(
         "--kafka-config",
         action="append",
@@ -82,6 +85,19 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
         action="append",
         help="only this port of a broker, in captures; may be repeated; found in the bytes if not given",
     )
+    command.add_argument(
+        "--marshal-rules",
+        choices=("document", "library"),
+        default="document",
+        help="what judges the claims in Marshal's log: its document (default), or what its Go library does",
+    )
+    command.add_argument(
+        "--heartbeat-interval",
+        type=argument(parse_positive),
+        default=60,
+        metavar="S",
+        help="of Marshal's members, in seconds; 60 by default, as in the Go library",
+    )
     command.add_argument("--spark-master", metavar="URL", help="run on Spark, as in local[4] or spark://host:7077")
     command.add_argument("--out", type=Path, metavar="DIR", help="write tables, report.json and report.html here")
     command.add_argument("--format", choices=("text", "json"), default="text")
@@ -91,6 +107,8 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
 def _run(args: argparse.Namespace) -> None:
     if bool(args.source) == bool(args.kafka):
         raise ValueError("give either files or --kafka HOST:PORT (see kcoord analyze --help)")
+    if args.topic and not args.kafka:
+        raise ValueError("--topic names a topic of a cluster: give --kafka HOST:PORT, too")
     if args.out is not None:
         _make_writable(args.out)
     meter = _Meter(sys.stderr, silent=args.quiet or not sys.stderr.isatty())
@@ -161,6 +179,11 @@ def _print(analysis: Analysis, args: argparse.Namespace) -> None:
 
 def _histories(args: argparse.Namespace, sources: list[str], meter: _Meter) -> Analysis:
     require("pyarrow", "analyze", "analyze")
+    from kcoord_wire.forensics.marshal.parts import Judge
+    from kcoord_wire.forensics.sources.live import OFFSETS_TOPIC
+
+    judge = Judge(args.marshal_rules, args.heartbeat_interval)
+    topic = args.topic or OFFSETS_TOPIC
     if args.spark_master is not None:
         require("pyspark", "spark", "--spark-master")
         from kcoord_wire.spark.analysis import analyze_on_spark
@@ -170,10 +193,12 @@ def _histories(args: argparse.Namespace, sources: list[str], meter: _Meter) -> A
                 sources,
                 kafka=args.kafka,
                 kafka_config=dict(args.kafka_config),
+                topic=topic,
                 master=args.spark_master,
                 ports=args.port,
                 groups=args.group,
                 progress=meter.show,
+                judge=judge,
             )
     from kcoord_wire.forensics.analysis import analyze, analyze_records
 
@@ -181,9 +206,11 @@ def _histories(args: argparse.Namespace, sources: list[str], meter: _Meter) -> A
         from kcoord_wire.forensics.sources.live import read_topic
 
         config: Mapping[str, str] = dict(args.kafka_config)
-        batches = read_topic(args.kafka, config, progress=lambda done, total: meter.show(args.kafka, done, total))
-        return analyze_records(batches, groups=args.group)
-    return analyze(sources, ports=args.port, groups=args.group, progress=meter.show)
+        batches = read_topic(
+            args.kafka, config, topic=topic, progress=lambda done, total: meter.show(args.kafka, done, total)
+        )
+        return analyze_records(batches, groups=args.group, judge=judge)
+    return analyze(sources, ports=args.port, groups=args.group, progress=meter.show, judge=judge)
 
 
 @contextmanager

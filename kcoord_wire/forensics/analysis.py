@@ -27,6 +27,9 @@ import pyarrow.parquet as pq
 from kcoord_wire.forensics.detectors import detect
 from kcoord_wire.forensics.exchanges.matcher import Matcher, name_topics
 from kcoord_wire.forensics.log.history import group_of, log_history
+from kcoord_wire.forensics.marshal.history import marshal_histories
+from kcoord_wire.forensics.marshal.parts import Judge
+from kcoord_wire.forensics.marshal.recognition import coordination_sources
 from kcoord_wire.forensics.model import (
     Exchange,
     GroupHistory,
@@ -85,6 +88,7 @@ def analyze(
     groups: Collection[str] | None = None,
     progress: Progress | None = None,
     look: Look | None = None,
+    judge: Judge | None = None,
 ) -> Analysis:
     """Return the histories of all groups in captures, recordings and log segments.
 
@@ -93,13 +97,14 @@ def analyze(
     :param groups: only these
     :param progress: called while the sources are read, and once at the end
     :param look: called with the history of each group on the wire and its exchanges
+    :param judge: the rules for logs of Marshal; those of the document if left out
     :raises SourceError: a path has nothing that can be read
     :raises OSError: a source cannot be read
     """
     sources = find_sources(paths)
     total = sum(source.path.stat().st_size for source in sources)
     matcher = Matcher()
-    collected = Collected(groups, look)
+    collected = Collected(groups, look, judge)
     done = frames = 0
     for source in sources:
         size = source.path.stat().st_size
@@ -140,13 +145,16 @@ def analyze_frames(batches: Iterable[pa.RecordBatch], *, groups: Collection[str]
     return analysis
 
 
-def analyze_records(batches: Iterable[pa.RecordBatch], *, groups: Collection[str] | None = None) -> Analysis:
-    """Return the histories of all groups in records of ``__consumer_offsets``.
+def analyze_records(
+    batches: Iterable[pa.RecordBatch], *, groups: Collection[str] | None = None, judge: Judge | None = None
+) -> Analysis:
+    """Return the histories of all groups in records of ``__consumer_offsets``, or of a coordination topic of Marshal.
 
     :param batches: rows of `LogRow`
     :param groups: only these
+    :param judge: the rules for logs of Marshal; those of the document if left out
     """
-    collected = Collected(groups)
+    collected = Collected(groups, judge=judge)
     for batch in batches:
         collected.add_records(batch)
     return collected.analysis()
@@ -157,10 +165,12 @@ class Collected:
 
     :param groups: only these; None for all
     :param look: see `analyze`
+    :param judge: see `analyze`
     """
 
-    def __init__(self, groups: Collection[str] | None, look: Look | None = None) -> None:
+    def __init__(self, groups: Collection[str] | None, look: Look | None = None, judge: Judge | None = None) -> None:
         self._look = look
+        self._judge = judge or Judge()
         self._groups = None if groups is None else pa.array(sorted(groups), pa.string())
         self._exchanges: list[pa.RecordBatch] = []
         self._topics: list[pa.RecordBatch] = []
@@ -184,7 +194,13 @@ class Collected:
         """Return all histories, with their findings."""
         exchanges = pa.Table.from_batches(self._exchanges, arrow_schema(Exchange))
         records = pa.Table.from_batches(self._records, arrow_schema(LogRow))
-        histories = [*self._of_wire(exchanges), *self._of_log(records)]
+        is_marshal = pc.is_in(records["source"], coordination_sources(records))
+        marshal = records.filter(is_marshal)
+        histories = [
+            *self._of_wire(exchanges),
+            *self._of_log(records.filter(pc.invert(is_marshal))),
+            *self._of_marshal(marshal),
+        ]
         histories.sort(key=lambda history: (history.group.group_id, history.group.origin))
         counts = {"exchanges": exchanges.num_rows, "records": records.num_rows}
         return Analysis(histories, self._losses, counts)
@@ -208,6 +224,14 @@ class Collected:
             history = log_history(rows)
             history.findings = detect(history)
             yield history
+
+    def _of_marshal(self, records: pa.Table) -> Iterator[GroupHistory]:
+        histories, losses = marshal_histories(records, self._judge)
+        self._losses += losses
+        for history in histories:
+            if self._groups is None or history.group.group_id in self._groups.to_pylist():
+                history.findings = detect(history)
+                yield history
 
 
 def by_group(rows: pa.Table, groups: pa.Array | pa.ChunkedArray) -> Iterator[pa.Table]:

@@ -1,7 +1,8 @@
 """The tables between the stages of the pipeline, each row type declared once.
 
     frames -> exchanges, topics  -> GroupHistory -> the tables of a report
-    records (the offsets log)    -> GroupHistory -> the same tables
+    records (the offsets log, or
+        Marshal's topic)         -> GroupHistory -> the same tables
 
 Laws:
 
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 __all__ = [
     "NS_PER_MS",
     "Cause",
+    "ClaimRow",
     "CommitRow",
     "Departure",
     "Evidence",
@@ -113,9 +115,9 @@ class Frame:
 
 @dataclass(slots=True)
 class LogRow:
-    """One undecoded record of ``__consumer_offsets``.
+    """One undecoded record of ``__consumer_offsets``, or of Marshal's coordination topic.
 
-    :ivar partition: of ``__consumer_offsets``; -1 where the segment's folder does not name it
+    :ivar partition: of that topic; -1 where the segment's folder does not name it
     :ivar offset: of the record; -1 for damage
     :ivar position: byte at which its batch begins; the offset, for a live topic
     :ivar time_ns: timestamp of the record
@@ -123,6 +125,7 @@ class LogRow:
     :ivar value: value of the record; None deletes the key (a tombstone)
     :ivar error: why the bytes here are not a usable record
     :ivar lost: bytes of the file that `error` refers to
+    :ivar is_append_time: the broker has set `time_ns` when it appended the record (``message.timestamp.type``)
     """
 
     source: str
@@ -134,6 +137,7 @@ class LogRow:
     value: bytes | None
     error: str | None = None
     lost: int = 0
+    is_append_time: bool = False
 
 
 @dataclass(slots=True)
@@ -533,7 +537,8 @@ def end_rebalance(rebalance: Rebalance, ended_ns: int, outcome: str) -> None:
 
 @dataclass(slots=True)
 class Generation:
-    """A generation of a group (KIP-848: an epoch; 0.8 draft: an assignment, counted from the source's beginning).
+    """A generation of a group (KIP-848: an epoch; 0.8 draft: an assignment, counted from the source's beginning;
+    Marshal: an interval in which the same clients hold something, counted likewise).
 
     :ivar joined_ns: when the joins were answered
     :ivar stable_ns: when all members had their assignment; None where that never happened
@@ -560,7 +565,8 @@ class StateInterval:
     """An interval in which the group was in one state.
 
     :ivar state: Empty, PreparingRebalance (joining), CompletingRebalance (awaiting the leader's SyncGroup), Stable; for
-        KIP-848 Empty, Assigning, Reconciling, Stable; for the 0.8 draft Empty, Stopping, Starting, Stable
+        KIP-848 Empty, Assigning, Reconciling, Stable; for the 0.8 draft Empty, Stopping, Starting, Stable; for Marshal
+        Empty, Stable, Paused (ReleaseGroup)
     """
 
     group_id: str
@@ -586,9 +592,11 @@ class MemberLife:
     :ivar rebalance_timeout_ms: how long it may take to rejoin, or to give up partitions
     :ivar assignors: that it offers, the preferred one first
     :ivar topics: that it subscribes to
-    :ivar protocol: ``classic``, ``consumer`` (KIP-848), ``draft`` (0.8) or ``rewrite`` (clients 0.8.2)
+    :ivar protocol: ``classic``, ``consumer`` (KIP-848), ``draft`` (0.8), ``rewrite`` (clients 0.8.2) or ``marshal``
     :ivar library: client library, inferred from the versions and blobs it sends; None where they leave several
     :ivar software: its software and version as it states them (KIP-511), ``librdkafka 2.6.0``; None where it does not
+    :ivar clock_ahead_ms: Marshal: how far the clock in its messages is ahead of the broker's, or, where the topic has
+        no append times, of the group's median member; negative: behind, by so much at most
     """
 
     group_id: str
@@ -609,6 +617,7 @@ class MemberLife:
     protocol: str = "classic"
     library: str | None = None
     software: str | None = None
+    clock_ahead_ms: int | None = None
 
 
 @dataclass(slots=True)
@@ -648,6 +657,41 @@ class Pause:
     former_member_id: str
     next_member_id: str | None
     rebalance: int | None
+
+
+@dataclass(slots=True)
+class ClaimRow:
+    """An interval in which an instance held a partition by a claim in Marshal's coordination log.
+
+    :ivar instance_id: the process; `client_id` is the same after its restart
+    :ivar token: offset of the entry with which the claim began, which is a fencing token; -1 if that was trimmed
+    :ivar to_ns: when it was given up or, for a stale one, two heartbeat intervals after its last heartbeat; None where
+        it is live at the end of the log
+    :ivar began: ``claimed``; ``restarted``: another instance of the same client took it over by a heartbeat; ``taken
+        over``: another client did; ``resumed``: by a heartbeat without a live claim; the last two only the library's
+        rules accept. ``before the log``: its first entry was trimmed
+    :ivar ended: ``released``, ``handed over``, ``paused`` (released while ReleaseGroup held), ``stale``, ``taken
+        over``, ``open``
+    :ivar first_offset: of its first heartbeat or release, the next to consume; -1 where it had none
+    :ivar last_offset: of its last
+    :ivar heartbeats: how many were accepted
+    :ivar longest_gap_ms: between two of them, or from its beginning to the first
+    """
+
+    group_id: str
+    topic: str
+    partition: int
+    client_id: str
+    instance_id: str
+    token: int
+    from_ns: int
+    to_ns: int | None
+    began: str
+    ended: str
+    first_offset: int = -1
+    last_offset: int = -1
+    heartbeats: int = 0
+    longest_gap_ms: int = 0
 
 
 @dataclass(slots=True)
@@ -710,8 +754,9 @@ class Finding:
 class GroupSummary:
     """One group in one row.
 
-    :ivar origin: ``wire`` (frames) or ``log`` (records of ``__consumer_offsets``)
-    :ivar protocol_type: ``consumer``, ``connect`` ...; None where it is not known
+    :ivar origin: ``wire`` (frames), ``log`` (records of ``__consumer_offsets``) or ``marshal`` (a coordination topic)
+    :ivar protocol_type: ``consumer``, ``connect`` ...; ``marshal document`` or ``marshal library``, by the rules that
+        judged its log; None where it is not known
     :ivar first_ns: time of the first row about the group
     :ivar last_ns: time of the last row about the group
     :ivar members: member ids seen
@@ -748,6 +793,7 @@ class GroupHistory:
     states: list[StateInterval] = field(default_factory=list)
     members: list[MemberLife] = field(default_factory=list)
     ownership: list[Ownership] = field(default_factory=list)
+    claims: list[ClaimRow] = field(default_factory=list)
     pauses: list[Pause] = field(default_factory=list)
     commits: list[CommitRow] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kcoord_wire.spark.decode import BadFrameError, decode_frames, from_kafka_wire
     from kcoord_wire.spark.files import convert_parquet, decode_parquet
     from kcoord_wire.spark.histories import Histories, Matched, explain_rebalances, group_histories, match_exchanges
+    from kcoord_wire.spark.marshal import coordination_claims, kafka_records
     from kcoord_wire.spark.sessions import session, spark_conf
     from kcoord_wire.spark.sources import register
 
@@ -33,11 +34,13 @@ __all__ = [
     "Histories",
     "Matched",
     "convert_parquet",
+    "coordination_claims",
     "decode_frames",
     "decode_parquet",
     "explain_rebalances",
     "from_kafka_wire",
     "group_histories",
+    "kafka_records",
     "match_exchanges",
     "package_archive",
     "register",
@@ -54,6 +57,7 @@ _MODULES: Final = {
     "decode": ("BadFrameError", "decode_frames", "from_kafka_wire"),
     "files": ("convert_parquet", "decode_parquet"),
     "histories": ("Histories", "Matched", "explain_rebalances", "group_histories", "match_exchanges"),
+    "marshal": ("coordination_claims", "kafka_records"),
     "sessions": ("session", "spark_conf"),
     "sources": ("register",),
 }

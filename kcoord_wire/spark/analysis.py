@@ -25,8 +25,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kcoord_wire.forensics.analysis import Analysis, Progress
+from kcoord_wire.forensics.marshal.parts import Judge
 from kcoord_wire.forensics.model import LogRow, Loss, arrow_schema
 from kcoord_wire.forensics.sources.files import Source, find_sources
+from kcoord_wire.forensics.sources.live import OFFSETS_TOPIC, read_topic
 from kcoord_wire.spark.histories import Histories, group_histories, match_exchanges
 from kcoord_wire.spark.rows import instances
 from kcoord_wire.spark.sessions import session
@@ -42,21 +44,25 @@ def analyze_on_spark(
     *,
     kafka: str | None = None,
     kafka_config: Mapping[str, str] | None = None,
+    topic: str = OFFSETS_TOPIC,
     master: str = "local[*]",
     ports: Collection[int] | None = None,
     groups: Collection[str] | None = None,
     progress: Progress | None = None,
+    judge: Judge | None = None,
 ) -> Analysis:
     """The histories of all groups in captures, recordings and log segments, or in a live topic.
 
     :param paths: files, folders, patterns; every executor needs access to them
-    :param kafka: ``host:port`` of a cluster whose ``__consumer_offsets`` is read instead. The driver copies the topic
-        to a temporary folder, which executors need access to as well
+    :param kafka: ``host:port`` of a cluster of which `topic` is read instead. The driver copies it to a temporary
+        folder, which executors need access to as well
     :param kafka_config: settings of librdkafka for `kafka`
+    :param topic: ``__consumer_offsets``, or a coordination topic of Marshal
     :param master: Spark's master URL, if no session runs yet
     :param ports: the brokers' ports, for captures; None finds them
     :param groups: only these groups
     :param progress: called with the name of the stage, its completed tasks and all its tasks
+    :param judge: the rules for logs of Marshal; those of the document if left out
     :raises SourceError: a path has nothing that can be read
     """
     sources = [] if kafka else find_sources(paths)
@@ -71,10 +77,10 @@ def analyze_on_spark(
                 _add_frames(analysis, _load(spark, frames, ports, master), groups)
             logs = [source for source in sources if source.kind == "log"]
             if kafka:
-                _stage(kafka, kafka_config or {}, Path(folder) / "topic.parquet", progress)
-                _add_records(analysis, spark.read.parquet(folder), groups)
+                _stage(kafka, kafka_config or {}, topic, Path(folder) / "topic.parquet", progress)
+                _add_records(analysis, spark.read.parquet(folder), groups, judge)
             elif logs:
-                _add_records(analysis, _load(spark, logs, None, master), groups)
+                _add_records(analysis, _load(spark, logs, None, master), groups, judge)
     finally:
         if is_new:
             spark.stop()
@@ -103,11 +109,11 @@ def _add_frames(analysis: Analysis, frames: DataFrame, groups: Collection[str] |
         matched.unpersist()
 
 
-def _add_records(analysis: Analysis, records: DataFrame, groups: Collection[str] | None) -> None:
+def _add_records(analysis: Analysis, records: DataFrame, groups: Collection[str] | None, judge: Judge | None) -> None:
     records = records.persist()
     try:
         analysis.counts["records"] += records.where(F.col("error").isNull()).count()
-        _add(analysis, group_histories(records, groups=groups))
+        _add(analysis, group_histories(records, groups=groups, judge=judge))
     finally:
         records.unpersist()
 
@@ -121,13 +127,11 @@ def _add(analysis: Analysis, histories: Histories) -> None:
         histories.unpersist()
 
 
-def _stage(kafka: str, config: Mapping[str, str], path: Path, progress: Progress | None) -> None:
+def _stage(kafka: str, config: Mapping[str, str], topic: str, path: Path, progress: Progress | None) -> None:
     """Copy the records of a live topic to a file."""
-    from kcoord_wire.forensics.sources.live import read_topic
-
     report = None if progress is None else partial(progress, kafka)
     with pq.ParquetWriter(path, arrow_schema(LogRow)) as writer:
-        for batch in read_topic(kafka, dict(config), progress=report):
+        for batch in read_topic(kafka, dict(config), topic=topic, progress=report):
             writer.write_batch(batch)
 
 

@@ -32,9 +32,12 @@ from kcoord_wire.forensics.detectors import detect
 from kcoord_wire.forensics.exchanges.matcher import Matcher, name_topics
 from kcoord_wire.forensics.exchanges.memory import RECORDING_FILE
 from kcoord_wire.forensics.log.history import group_of, log_history
+from kcoord_wire.forensics.marshal.history import marshal_history
+from kcoord_wire.forensics.marshal.parts import Judge, Part
 from kcoord_wire.forensics.model import Exchange, Frame, GroupHistory, LogRow, Loss, Rebalance, TopicSighting, table_of
 from kcoord_wire.forensics.wire.history import wire_history
 from kcoord_wire.forensics.wire.traffic import TopicSightings, read_sightings
+from kcoord_wire.spark.marshal import coordination_parts, coordination_sources
 from kcoord_wire.spark.rows import as_arrow, as_spark, instances, spark_schema, wire_schema
 
 __all__ = ["Histories", "Matched", "explain_rebalances", "group_histories", "match_exchanges"]
@@ -93,10 +96,12 @@ class Histories:
 
     :ivar histories: persisted; a row per group, with a column for each list of `GroupHistory`
     :ivar losses: rows of `Loss`, for what could not be read
+    :ivar parts: persisted, too: what the others are made of
     """
 
     histories: DataFrame
     losses: DataFrame
+    parts: tuple[DataFrame, ...] = ()
 
     @cached_property
     def tables(self) -> dict[str, DataFrame]:
@@ -113,7 +118,8 @@ class Histories:
 
     def unpersist(self) -> None:
         """Release the persisted rows."""
-        self.histories.unpersist()
+        for rows in (self.histories, *self.parts):
+            rows.unpersist()
 
 
 def match_exchanges(frames: DataFrame) -> Matched:
@@ -159,18 +165,21 @@ def _matched_arrow() -> pa.Schema:
     return as_arrow(_MATCHED)
 
 
-def group_histories(rows: DataFrame | Matched, *, groups: Collection[str] | None = None) -> Histories:
+def group_histories(
+    rows: DataFrame | Matched, *, groups: Collection[str] | None = None, judge: Judge | None = None
+) -> Histories:
     """Build the history of each group, with its findings.
 
     Frames are matched at once, because all topics have to be known before the first history is built.
 
-    :param rows: frames (rows of `Frame`), records of ``__consumer_offsets`` (rows of `LogRow`), or the result of
-        `match_exchanges`
+    :param rows: frames (rows of `Frame`), records of ``__consumer_offsets`` or of a coordination topic of Marshal (rows
+        of `LogRow`), or the result of `match_exchanges`
     :param groups: only these groups
+    :param judge: the rules for logs of Marshal; those of the document if left out
     :raises ValueError: the columns are neither those of `Frame` nor of `LogRow`
     """
     if isinstance(rows, DataFrame) and {"key", "value", "offset"} <= set(rows.columns):
-        return _log_histories(rows, groups)
+        return _record_histories(rows, groups, judge or Judge())
     matched = match_exchanges(rows) if isinstance(rows, DataFrame) else rows
     topics = matched.topics.toArrow()
     exchanges = _only(matched.exchanges, groups)
@@ -202,17 +211,50 @@ def _read_topics(encoded: bytes) -> tuple[pa.Table, TopicSightings]:
     return topics, read_sightings(topics)
 
 
-def _log_histories(records: DataFrame, groups: Collection[str] | None) -> Histories:
+def _record_histories(records: DataFrame, groups: Collection[str] | None, judge: Judge) -> Histories:
+    """Histories from the logs of the coordinator, of Marshal, or of both."""
     records = records.select(_checked_names(records, LogRow))
+    named = coordination_sources(records)
+    if not named:
+        log = _log_histories(records, groups)
+        return Histories(log.histories.persist(StorageLevel.MEMORY_AND_DISK), log.losses)
+    marshal = _marshal_histories(records.where(F.col("source").isin(named)), groups, judge)
+    log = _log_histories(records.where(~F.col("source").isin(named)), groups)
+    histories = log.histories.union(marshal.histories).persist(StorageLevel.MEMORY_AND_DISK)
+    return Histories(histories, log.losses.union(marshal.losses), marshal.parts)
+
+
+def _marshal_histories(records: DataFrame, groups: Collection[str] | None, judge: Judge) -> Histories:
+    parts = coordination_parts(records.where(F.col("error").isNull()), judge).persist(StorageLevel.MEMORY_AND_DISK)
+    of_groups = _only(parts.where(F.col("loss").isNull()), groups)
+    histories = of_groups.groupBy("group_id").applyInArrow(_marshal_history_of(judge), spark_schema(GroupHistory))
+    losses = parts.where(F.col("loss").isNotNull()).select("loss.*").union(_losses(records))
+    return Histories(histories, losses, (parts,))
+
+
+def _marshal_history_of(judge: Judge) -> Callable[[pa.Table], pa.Table]:
+    def history_of(parts: pa.Table) -> pa.Table:
+        history = marshal_history(instances(Part, parts), judge)
+        history.findings = detect(history)
+        return _one(history)
+
+    return history_of
+
+
+def _log_histories(records: DataFrame, groups: Collection[str] | None) -> Histories:
     sound = records.where(F.col("error").isNull())
     schema = StructType([StructField("group_id", StringType()), *sound.schema])
     named = _only(sound.mapInArrow(_name_groups, schema), groups)
     histories = named.groupBy("group_id").applyInArrow(_log_history_of, spark_schema(GroupHistory))
+    return Histories(histories, _losses(records))
+
+
+def _losses(records: DataFrame) -> DataFrame:
+    """Rows of `Loss` for the damage among rows of `LogRow`."""
     one = F.lit(1).cast("long")
-    losses = records.where(F.col("error").isNotNull()).select(
+    return records.where(F.col("error").isNotNull()).select(
         "source", "position", F.col("error").alias("what"), F.col("lost").alias("bytes"), one.alias("count")
     )
-    return Histories(histories.persist(StorageLevel.MEMORY_AND_DISK), losses)
 
 
 def _name_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

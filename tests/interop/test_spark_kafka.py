@@ -46,7 +46,7 @@ JOB = '''
 """Writes the topic's records to Parquet until it has to stop; then reports what is there, and which groups."""
 import json, os, sys, time
 from pyspark.sql import functions as F
-from kcoord_wire.spark import from_kafka_wire, group_histories, session
+from kcoord_wire.spark import from_kafka_wire, group_histories, kafka_records, session
 
 address, folder, jars, at_once = sys.argv[1:]
 spark = session("local[2]", **{
@@ -57,11 +57,7 @@ spark = session("local[2]", **{
 topic = spark.readStream.format("kafka").options(**{
     "kafka.bootstrap.servers": address, "subscribe": "__consumer_offsets", "startingOffsets": "earliest",
     "maxOffsetsPerTrigger": at_once}).load()
-rows = topic.select(
-    F.concat_ws("-", "topic", "partition").alias("source"), "partition", "offset", F.col("offset").alias("position"),
-    (F.unix_millis("timestamp") * 1_000_000).alias("time_ns"), "key", "value",
-    F.lit(None).cast("string").alias("error"), F.lit(0).cast("long").alias("lost"),
-)
+rows = kafka_records(topic)
 options = {"message": "OffsetCommitKey,GroupMetadataKey", "form": "prefixed", "mode": "PERMISSIVE"}
 named = rows.withColumn("k", from_kafka_wire("key", options))
 written = named.writeStream.format("parquet").option("checkpointLocation", folder + "/checkpoint")

@@ -5,6 +5,7 @@ Laws:
 * The first bytes of a file decide its kind. A log segment has no mark, so its name may decide as well.
 * A path named by the user must be readable: otherwise a `SourceError` says what it looks like and what to do. In a
   folder, only files named like captures, recordings or segments count; damage in them is reported when they are read.
+  Of other topics' segments, those of a coordination topic of Marshal count, which their text shows.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from kcoord_wire.capture.pcap import PCAP_MAGIC, SECTION_MAGIC
+from kcoord_wire.forensics.marshal.recognition import holds_marshal_text
 from kcoord_wire.recorder.recording import is_recording
 
 __all__ = ["Kind", "Source", "SourceError", "find_sources", "kind_of"]
@@ -27,10 +29,11 @@ __all__ = ["Kind", "Source", "SourceError", "find_sources", "kind_of"]
 Kind = Literal["pcap", "recording", "log"]
 
 _SUFFIXES: Final[dict[str, Kind]] = {".pcap": "pcap", ".pcapng": "pcap", ".cap": "pcap", ".kcrec": "recording"}
-_OFFSETS: Final = re.compile(r"__consumer_offsets-\d+")
+_KNOWN_LOGS: Final = re.compile(r"(?:__consumer_offsets|__marshal)-\d+")
 _SEGMENT: Final = re.compile(r"\d{20}\.log")
-_OTHER_SEGMENT: Final = re.compile(r"(?!__consumer_offsets-).+-\d+")
+_OTHER_SEGMENT: Final = re.compile(r"(?!__consumer_offsets-|__marshal-).+-\d+")
 _SNIFFED: Final = 24
+_SEARCHED: Final = 65_536  # bytes of a segment in which the first message of Marshal would be
 _BATCH_START: Final = struct.Struct(">qiiB")  # offset, size, leader epoch or checksum, magic
 _BATCH_SIZES: Final = range(14, (1 << 30) + 1)  # from a message of version 0 with neither key nor value
 _MAGICS: Final = range(3)
@@ -112,8 +115,8 @@ def find_sources(paths: Sequence[str | os.PathLike[str]]) -> list[Source]:
     """Return the files that paths stand for: files, folders with everything below, patterns (``captures/*.pcap``).
 
     In a folder, the files ``*.pcap``, ``*.pcapng``, ``*.cap`` and ``*.kcrec`` count, with or without a number appended,
-    and the segments (20 digits ``.log``) in folders ``__consumer_offsets-N`` or in the folder itself; empty segments
-    are left out.
+    and the segments (20 digits ``.log``) in folders ``__consumer_offsets-N`` and ``__marshal-N`` or in the folder
+    itself, and all with text of Marshal; empty segments are left out.
 
     :return: each file once, ordered by path, with numbers in a path compared by value
     :raises SourceError: a path does not exist, or contains nothing that can be read
@@ -146,14 +149,20 @@ def _expand(given: str | os.PathLike[str]) -> list[Path]:
 def _in_folder(folder: Path) -> Iterator[Source]:
     own_segments = not _OTHER_SEGMENT.fullmatch(folder.resolve().name)
     for parent, _, names in os.walk(folder):
-        segments = bool(_OFFSETS.fullmatch(Path(parent).resolve().name)) or (Path(parent) == folder and own_segments)
+        own = Path(parent) == folder and own_segments
+        is_known = own or bool(_KNOWN_LOGS.fullmatch(Path(parent).resolve().name))
         for name in names:
             path = Path(parent, name)
             kind = _SUFFIXES.get(path.suffix.rstrip("0123456789"))  # tcpdump -C numbers its files: trace.pcap1
             if kind is not None:
                 yield Source(path, kind)
-            elif segments and _SEGMENT.fullmatch(name) and path.stat().st_size:
+            elif _SEGMENT.fullmatch(name) and path.stat().st_size and (is_known or _has_marshal_text(path)):
                 yield Source(path, "log")
+
+
+def _has_marshal_text(path: Path) -> bool:
+    with path.open("rb") as file:
+        return holds_marshal_text(file.read(_SEARCHED))
 
 
 def _natural(path: Path) -> list[tuple[int, int | str]]:

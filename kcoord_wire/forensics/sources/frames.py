@@ -34,7 +34,7 @@ from kcoord_wire.forensics.sources.files import Source, SourceError, find_source
 from kcoord_wire.recorder.recording import Damage, RecordingError, is_repeated, read_header, read_recording
 from kcoord_wire.records.control import ControlType, decode_control_record
 from kcoord_wire.records.decoding import ReadLimits
-from kcoord_wire.records.model import Batch, RecordBatch
+from kcoord_wire.records.model import Batch, RecordBatch, TimestampType
 from kcoord_wire.records.reader import PREFIX_SIZE, batch_size, decode_any
 
 __all__ = ["MAX_BATCH_BYTES", "Source", "SourceError", "find_sources", "kind_of", "read_frames", "read_log"]
@@ -156,7 +156,7 @@ def read_log(path: str | os.PathLike[str], *, batch_rows: int = 8192) -> Iterato
         yield from _batches_of(LogRow, source, rows, batch_rows, 5)
 
 
-_Record = tuple[int, int, int, bytes | None, bytes | None, str | None, int]
+_Record = tuple[int, int, int, bytes | None, bytes | None, str | None, int, bool]
 """A `LogRow` without source and partition."""
 
 
@@ -171,19 +171,29 @@ def _of_segment(data: mmap, offsets: range) -> Iterator[_Record]:
     for batch in _batches(data):
         if not isinstance(batch, Batch):
             position, size, why = batch
-            yield -1, position, 0, None, None, why, size
+            yield -1, position, 0, None, None, why, size, False
             continue
         if batch.base_offset not in offsets:  # the checksum does not cover it
             why = f"a batch with the offset {batch.base_offset}, which cannot be in this segment"
-            yield -1, batch.position, 0, None, None, why, batch.size
+            yield -1, batch.position, 0, None, None, why, batch.size, False
             continue
         if isinstance(batch, RecordBatch) and batch.is_control:
             committed = _ends_well(batch)
             if committed is not None and (held := open_.pop(batch.producer_id, None)) and committed:
                 yield from held
             continue
+        is_append = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
         found = [
-            (record.offset, batch.position, record_time_ns(record.timestamp), record.key, record.value, None, 0)
+            (
+                record.offset,
+                batch.position,
+                record_time_ns(record.timestamp),
+                record.key,
+                record.value,
+                None,
+                0,
+                is_append,
+            )
             for record in batch.records
         ]
         if isinstance(batch, RecordBatch) and batch.is_transactional:
@@ -192,8 +202,8 @@ def _of_segment(data: mmap, offsets: range) -> Iterator[_Record]:
             yield from found
     why = "committed in a transaction whose end is not in this segment"
     for held in open_.values():
-        for offset, position, time_ns, key, value, _, _ in held:
-            yield offset, position, time_ns, key, value, why, 0
+        for offset, position, time_ns, key, value, _, _, is_append in held:
+            yield offset, position, time_ns, key, value, why, 0, is_append
 
 
 def _ends_well(batch: RecordBatch) -> bool | None:

@@ -141,14 +141,16 @@ class _TopicReader:
 
     def _row(self, message: Any) -> LogRow:
         offset, partition = message.offset(), message.partition()
+        kind, timestamp_ms = message.timestamp()
         return LogRow(
             source=f"{self._topic}-{partition}",
             partition=partition,
             offset=offset,
             position=offset,
-            time_ns=record_time_ns(message.timestamp()[1]),
+            time_ns=record_time_ns(timestamp_ms),
             key=message.key(),
             value=message.value(),
+            is_append_time=kind == self._kafka.TIMESTAMP_LOG_APPEND_TIME,
         )
 
     def _spans(self, partitions: Sequence[int], until_end: bool) -> dict[int, _Span]:

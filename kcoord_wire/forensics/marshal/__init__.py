@@ -1,0 +1,3 @@
+"""Histories of groups from Marshal's coordination topic."""
+
+__all__: list[str] = []

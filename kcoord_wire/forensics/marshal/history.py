@@ -1,0 +1,266 @@
+"""Histories of groups from Marshal's coordination topic: who held what, since when, and why not any more.
+
+    histories, losses = marshal_histories(records, Judge())          # a table of `LogRow`
+
+The log shows each claim with its heartbeats, and what clients say about themselves. It does not show clients that hold
+nothing and send no Presence, nor why a client stopped to send.
+
+Laws:
+
+* Order and chunking of the rows do not matter; a record that was read twice (same partition, same offset) counts once.
+* Each coordination partition is judged by itself (`reader`), in the order of its offsets; `marshal_history` needs only
+  the parts, and its result does not depend on their order.
+* A claim of the present is ``open``; one that nobody renewed for two intervals of the log's time is stale, even if no
+  entry says so.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from math import fsum
+from operator import attrgetter
+from statistics import median
+from typing import Any, Final
+
+import pyarrow as pa
+
+from kcoord_wire.forensics.marshal.holders import WHY_LEFT, Holders
+from kcoord_wire.forensics.marshal.parts import MS_PER_S, GroupPause, Judge, Part, Sighting
+from kcoord_wire.forensics.marshal.reader import COLUMNS, PartitionReader
+from kcoord_wire.forensics.model import (
+    NS_PER_MS,
+    ClaimRow,
+    CommitRow,
+    GroupHistory,
+    GroupSummary,
+    Loss,
+    MemberLife,
+    StateInterval,
+)
+
+__all__ = ["marshal_histories", "marshal_history", "read_parts"]
+
+_ORDER: Final = [(name, "ascending") for name in ("partition", "offset", "time_ns", "source")]
+_ROWS: Final = 65_536  # that are Python objects at a time
+_HIDDEN: Final = "A client that holds nothing and sends no Presence is visible only by claims that were refused."
+_COUNTED: Final = {
+    "refused": "messages without effect: a claim, heartbeat or release of a client that did not hold the partition",
+    "unread": "messages about offset ranges, which are in no table",
+    "misplaced": "messages on another coordination partition than their topic's, which do not count",
+}
+_NO_APPEND_TIME: Final = (
+    "The topic has no append times (message.timestamp.type is CreateTime): times are those of the clients' clocks."
+)
+_TRIMMED: Final = (
+    "The beginning of the log is gone: during its first two intervals each heartbeat is taken for its holder's."
+)
+
+
+def marshal_histories(records: pa.Table, judge: Judge) -> tuple[list[GroupHistory], list[Loss]]:
+    """Return the histories of all groups, in order of their ids, and what was no message.
+
+    :param records: `LogRow`, in any order
+    """
+    losses: list[Loss] = []
+    groups: dict[str, list[Part]] = defaultdict(list)
+    rows = records.select(["partition", *COLUMNS]).sort_by(_ORDER)
+    for part in read_parts(rows.to_batches(max_chunksize=_ROWS), judge):
+        if part.group_id is not None:
+            groups[part.group_id].append(part)
+        elif part.loss is not None:
+            losses.append(part.loss)
+    return [marshal_history(groups[group_id], judge) for group_id in sorted(groups)], losses
+
+
+def read_parts(batches: Iterable[pa.RecordBatch], judge: Judge, *, has_commits: bool = True) -> Iterator[Part]:
+    """Yield what coordination partitions show.
+
+    :param batches: ``partition`` and `COLUMNS` of `LogRow`, by partition and offset
+    :param has_commits: as in `PartitionReader`
+    """
+    reader: PartitionReader | None = None
+    partition = None
+    for batch in batches:
+        for number, *row in zip(*(batch[name].to_pylist() for name in ("partition", *COLUMNS)), strict=True):
+            if reader is None or number != partition:
+                if reader is not None:
+                    yield from reader.end()
+                partition, reader = number, PartitionReader(number, judge, has_commits=has_commits)
+            reader.read(*row)
+        if reader is not None:
+            yield from reader.closed()
+    if reader is not None:
+        yield from reader.end()
+
+
+def marshal_history(parts: Iterable[Part], judge: Judge) -> GroupHistory:
+    """Return the history of the one group whose parts these are, in any order."""
+    rows = list(parts)
+    group_id = rows[0].group_id or ""
+    claims: list[ClaimRow] = _each(rows, "claim", "from_ns", "topic", "partition", "token")
+    commits: list[CommitRow] = _each(rows, "commit", "minute_ns", "topic", "partition")
+    seen: list[Sighting] = _each(rows, "sighting", "first_ns", "coordination_partition", "instance_id")
+    halts: list[GroupPause] = _each(rows, "pause", "from_ns", "until_ns")
+    holders = Holders(group_id, claims)
+    holders.close()
+    lives = _lives(group_id, seen, claims, holders, judge)
+    times = [(row.first_ns, row.last_ns) for row in seen] + [(row.from_ns, row.from_ns) for row in halts]
+    summary = GroupSummary(
+        group_id=group_id,
+        origin="marshal",
+        protocol_type=f"marshal {judge.rules}",
+        first_ns=min(first_ns for first_ns, _ in times),
+        last_ns=max(last_ns for _, last_ns in times),
+        members=len(lives),
+        generations=len(holders.generations),
+        rebalances=len(holders.rebalances),
+        exchanges=0,
+        commits=sum(row.commits for row in commits),
+        paused_ms=fsum((row.to_ns - row.from_ns) / NS_PER_MS for row in holders.pauses if row.to_ns is not None),
+        blind=_blind(seen, judge),
+    )
+    states = sorted([*holders.states, *_paused(group_id, halts)], key=lambda row: (row.from_ns, row.state))
+    return GroupHistory(
+        group=summary,
+        rebalances=holders.rebalances,
+        generations=holders.generations,
+        states=states,
+        members=lives,
+        ownership=holders.ownership,
+        claims=claims,
+        pauses=holders.pauses,
+        commits=commits,
+    )
+
+
+def _each(parts: Iterable[Part], name: str, *order: str) -> list[Any]:
+    """Return the values of one column of the parts, where they are set, in order of these fields."""
+    return sorted((row for part in parts if (row := getattr(part, name)) is not None), key=attrgetter(*order))
+
+
+# ---- members
+
+
+def _lives(
+    group_id: str, seen: Sequence[Sighting], claims: Sequence[ClaimRow], holders: Holders, judge: Judge
+) -> list[MemberLife]:
+    """Return the instances that were heard of, each with all that the coordination partitions show of it."""
+    of_instance: dict[str, list[Sighting]] = defaultdict(list)
+    for sighting in seen:
+        of_instance[sighting.instance_id].append(sighting)
+    held: dict[str, list[ClaimRow]] = defaultdict(list)
+    for claim in claims:
+        held[claim.instance_id].append(claim)
+    generations: dict[str, list[int]] = defaultdict(list)
+    for row in holders.ownership:
+        generations[row.member_id].append(row.generation_id or 0)
+    ahead = _ahead_ms(of_instance)
+    limit_ns = 2 * judge.heartbeat_interval_s * MS_PER_S * NS_PER_MS
+    lives = []
+    for instance_id, sightings in of_instance.items():
+        left_ns, why = _left(sightings, held[instance_id], limit_ns)
+        numbers = generations[instance_id]
+        life = MemberLife(
+            group_id=group_id,
+            member_id=instance_id,
+            instance_id=None,
+            client_id=sightings[0].client_id,
+            client_host=None,
+            joined_ns=min(row.first_ns for row in sightings),
+            left_ns=left_ns,
+            why_left=why,
+            last_seen_ns=max(row.last_ns for row in sightings),
+            first_generation_id=min(numbers, default=None),
+            last_generation_id=max(numbers, default=None),
+            session_timeout_ms=limit_ns // NS_PER_MS,
+            rebalance_timeout_ms=None,
+            assignors=[],
+            topics=sorted({topic for row in sightings for topic in row.topics if topic}),
+            protocol="marshal",
+            clock_ahead_ms=ahead[instance_id],
+        )
+        lives.append(life)
+    return lives
+
+
+def _left(sightings: Sequence[Sighting], claims: Sequence[ClaimRow], limit_ns: int) -> tuple[int | None, str | None]:
+    """Return when an instance was gone and why; None where it is there to the end.
+
+    One that was heard of after its last claim, and within two intervals of the end, is there.
+    """
+    if any(claim.to_ns is None for claim in claims):
+        return None, None
+    seen_ns = max(row.last_ns for row in sightings)
+    last = max(claims, key=lambda row: row.to_ns or 0, default=None)
+    if last is not None and last.to_ns is not None and last.to_ns >= seen_ns:
+        return last.to_ns, WHY_LEFT.get(last.ended, "left")
+    if max(row.end_ns for row in sightings) - seen_ns <= limit_ns:
+        return None, None
+    return seen_ns + limit_ns, "left or timed out"
+
+
+def _ahead_ms(of_instance: dict[str, list[Sighting]]) -> dict[str, int]:
+    """Return how far the clock of each instance is ahead, see `MemberLife.clock_ahead_ms`.
+
+    Where there are no append times, an instance's clock is as far behind as its messages are behind the newest time in
+    the log, on average; one that is ahead sets that newest time, and all the others are behind.
+    """
+    by_broker = {
+        instance_id: [row.ahead_ms for row in rows if row.ahead_ms is not None]
+        for instance_id, rows in of_instance.items()
+    }
+    if all(by_broker.values()):
+        return {instance_id: max(found) for instance_id, found in by_broker.items()}
+    behind = {
+        instance_id: sum(row.behind_ms for row in rows) / sum(row.messages for row in rows)
+        for instance_id, rows in of_instance.items()
+    }
+    right = median(behind.values())
+    return {instance_id: round(right - mean) for instance_id, mean in behind.items()}
+
+
+# ---- the group
+
+
+def _paused(group_id: str, halts: Sequence[GroupPause]) -> list[StateInterval]:
+    """Return when the group was paused: by the last ReleaseGroup, of which each coordination partition has one."""
+    result: list[StateInterval] = []
+    for halt in halts:
+        last = result[-1] if result else None
+        if last is not None and last.to_ns is not None and halt.from_ns <= last.to_ns:
+            last.to_ns = max(halt.from_ns, halt.until_ns)
+        elif halt.until_ns > halt.from_ns:
+            result.append(StateInterval(group_id, "Paused", halt.from_ns, halt.until_ns, None))
+    return result
+
+
+def _blind(seen: Sequence[Sighting], judge: Judge) -> list[str]:
+    """Return what the log does not show, and by which rules it was read."""
+    other = "document" if judge.rules == "library" else "library"
+    notes = [
+        f"Judged by the rules of the {judge.rules}, with a heartbeat interval of {judge.heartbeat_interval_s} s; by "
+        f"those of the {other} claims may begin and end elsewhere.",
+        _HIDDEN,
+    ]
+    if not all(row.has_append_time for row in seen):
+        notes.append(_NO_APPEND_TIME)
+    if any(row.is_trimmed for row in seen):
+        notes.append(_TRIMMED)
+    strayed = _strayed(seen)
+    if strayed:
+        notes.append(
+            f"Messages about {', '.join(strayed[:3])} lie in several coordination partitions, which have no common "
+            "order: each was judged by itself."
+        )
+    counts = {what: sum(getattr(row, name) for row in seen) for name, what in _COUNTED.items()}
+    return notes + [f"{count:,} {what}." for what, count in counts.items() if count]
+
+
+def _strayed(seen: Sequence[Sighting]) -> list[str]:
+    """Return the topics that messages in several coordination partitions are about."""
+    places: dict[str, set[int]] = defaultdict(set)
+    for row in seen:
+        for topic in row.topics:
+            places[topic].add(row.coordination_partition)
+    return sorted(topic for topic, where in places.items() if topic and len(where) > 1)

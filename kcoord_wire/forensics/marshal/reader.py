@@ -1,0 +1,268 @@
+"""One coordination partition, from its records to the parts of histories.
+
+    reader = PartitionReader(3, Judge())
+    for record in records:                      # values of `COLUMNS`, in order of their offsets
+        reader.read(*record)
+    parts = [*reader.closed(), *reader.end()]
+
+Laws:
+
+* `kcoord_wire.marshal.machine.WorldState` judges each entry; nothing is decided here but how a claim is described.
+* No value raises: those that are no message are one `Loss` per kind.
+* An offset that was read before has no effect: records that a source has twice count once.
+* A claim that ends is the same row however the records are split among calls of `closed`, and is in one of them.
+* Memory holds the live claims, the members, and a minute of commits for each partition; it does not grow with the log.
+
+Under the rules of the library, which read the clock, the reader's clock is the log's time: that of a member that reads
+each entry when it is appended.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kcoord_wire.forensics.marshal.parts import MS_PER_S, GroupPause, Judge, Part, Sighting
+from kcoord_wire.forensics.model import NS_PER_MS, ClaimRow, CommitRow, Loss, record_time_ns
+from kcoord_wire.marshal.log import RawEntry
+from kcoord_wire.marshal.machine import Outcome, Place, Rules, WorldState
+from kcoord_wire.marshal.values import read_entry
+from kcoord_wire.messages import ClaimingRange, RangeHeartbeat, ReleaseGroup, ReleasingRange
+
+__all__ = ["COLUMNS", "PartitionReader"]
+
+COLUMNS: Final = ("offset", "time_ns", "is_append_time", "value", "source", "position")
+"""Those of `LogRow` that `PartitionReader.read` takes."""
+
+_FAR_MS: Final = 1 << 52  # a time beyond this, the year 144,000, is no clock's
+_REASON: Final = 200  # characters of why a value is no message, which quotes it
+_MINUTE_NS: Final = 60_000_000_000
+_RANGES: Final = (ClaimingRange, RangeHeartbeat, ReleasingRange)
+_REFUSED: Final = (
+    Outcome.CLAIM_REFUSED,
+    Outcome.HEARTBEAT_REFUSED,
+    Outcome.RELEASE_REFUSED,
+    Outcome.PROPOSAL_REFUSED,
+)
+_COMMITS: Final = (Outcome.RENEWED, Outcome.TAKEN_OVER, Outcome.RELEASED)
+_REFUSED_COMMITS: Final = (Outcome.HEARTBEAT_REFUSED, Outcome.RELEASE_REFUSED)
+
+
+@dataclass(slots=True)
+class _Held:
+    """A live claim.
+
+    :ivar at_ms: log time of the last entry that renewed it
+    :ivar renewed_ms: the time from which its age counts by the rules
+    """
+
+    row: ClaimRow
+    at_ms: int
+    renewed_ms: int
+
+
+class PartitionReader:
+    """Reads the records of one coordination partition in the order of their offsets.
+
+    :param has_commits: return rows of `CommitRow`, of which a long log has many
+    """
+
+    def __init__(self, partition: int, judge: Judge, *, has_commits: bool = True) -> None:
+        self._losses: dict[str, Loss] = {}
+        self._partition = partition
+        self._rules = Rules(judge.rules)
+        self._limit_ms = 2 * judge.heartbeat_interval_s * MS_PER_S
+        self._world = WorldState(self._rules, judge.heartbeat_interval_s, judge.partitions)
+        self._has_commits = has_commits
+        self._next_offset = 0
+        self._is_trimmed = False
+        self._time_ms = 0
+        self._held: dict[Place, _Held] = {}
+        self._minutes: dict[Place, CommitRow] = {}
+        self._seen: dict[tuple[str, str], Sighting] = {}
+        self._parts: list[Part] = []
+
+    def read(
+        self, offset: int, time_ns: int, is_append_time: bool, value: bytes | None, source: str, position: int
+    ) -> None:
+        """Take in the next record; the arguments are columns of `LogRow`."""
+        if offset < self._next_offset:
+            return
+        if self._next_offset == 0:
+            self._is_trimmed = offset > 0
+        self._next_offset = offset + 1
+        entry = read_entry(RawEntry(self._partition, offset, time_ns // NS_PER_MS, is_append_time, value))
+        message, before_ms = entry.message, self._time_ms
+        is_bad = isinstance(message, str)
+        time_ms = entry.time_ms if is_append_time or is_bad else message.time * MS_PER_S
+        self._time_ms = max(before_ms, time_ms)
+        outcome = self._world.apply(entry, self._time_ms // MS_PER_S)
+        if is_bad:
+            self._lose(message, source, position, value)
+            return
+        if not isinstance(message, ReleaseGroup):
+            self._see(message, outcome, entry.time_ms if is_append_time else None, before_ms)
+        elif outcome is Outcome.PAUSED:
+            self._pause(message)
+        if outcome is not Outcome.SKIPPED:
+            self._apply(message, outcome, offset)
+
+    def closed(self) -> Iterator[Part]:
+        """Yield what has ended since the last call: claims, pauses of the group, minutes of commits."""
+        for place, held in list(self._held.items()):
+            if self._is_stale(held):
+                self._close_stale(place, held)
+        parts, self._parts = self._parts, []
+        yield from parts
+
+    def end(self) -> Iterator[Part]:
+        """Yield what is left when the log has no more records: live claims, the last minutes, and the members."""
+        yield from self.closed()
+        for place, held in self._held.items():
+            yield Part(place.group_id, claim=held.row)
+        for place, commit in self._minutes.items():
+            yield Part(place.group_id, commit=commit)
+        for (group_id, _), sighting in self._seen.items():
+            sighting.end_ns = record_time_ns(self._time_ms)
+            sighting.is_trimmed = self._is_trimmed
+            yield Part(group_id, sighting=sighting)
+        for loss in self._losses.values():
+            yield Part(None, loss=loss)
+
+    # ---- one entry
+
+    def _lose(self, reason: str, source: str, position: int, value: bytes | None) -> None:
+        """Count a value that is no message."""
+        kind = re.sub(r"\d+", "#", reason.partition(":")[0])
+        loss = self._losses.get(kind)
+        if loss is None:
+            loss = self._losses[kind] = Loss(source, position, f"no message of Marshal: {reason[:_REASON]}", 0, 0)
+        loss.count += 1
+        loss.bytes += len(value or b"")
+
+    def _see(self, message: Any, outcome: Outcome, append_ms: int | None, before_ms: int) -> None:
+        """Record that an instance is there, and its clock; `before_ms` is the log's time before the message."""
+        key = (message.group_id, message.instance_id)
+        seen = self._seen.get(key)
+        now_ns = record_time_ns(self._time_ms)
+        if seen is None:
+            seen = self._seen[key] = Sighting(
+                self._partition, message.client_id, message.instance_id, [], now_ns, now_ns, append_ms is not None
+            )
+        seen.last_ns = now_ns
+        if message.topic not in seen.topics:
+            seen.topics.append(message.topic)
+        seen.messages += 1
+        time_ms = max(-_FAR_MS, min(_FAR_MS, message.time * MS_PER_S))
+        if append_ms is None:
+            seen.behind_ms += max(before_ms - time_ms, 0) if before_ms < _FAR_MS else 0
+        else:
+            ahead_ms = time_ms - append_ms
+            seen.ahead_ms = ahead_ms if seen.ahead_ms is None else max(seen.ahead_ms, ahead_ms)
+        seen.refused += outcome in _REFUSED
+        seen.unread += isinstance(message, _RANGES)
+        seen.misplaced += outcome is Outcome.SKIPPED and not isinstance(message, _RANGES)
+
+    def _pause(self, message: ReleaseGroup) -> None:
+        until = self._world.paused_until[message.group_id]
+        until_ms = until * MS_PER_S if self._rules is Rules.LIBRARY else until
+        pause = GroupPause(message.client_id, record_time_ns(self._time_ms), record_time_ns(until_ms))
+        self._parts.append(Part(message.group_id, pause=pause))
+
+    def _apply(self, message: Any, outcome: Outcome, offset: int) -> None:
+        """Describe what an entry has done to a claim."""
+        if isinstance(message, ReleaseGroup) or outcome in (Outcome.PRESENT, Outcome.CLAIM_REPEATED):
+            return
+        place = Place(message.group_id, message.topic, message.partition)
+        held = self._held.get(place)
+        if held is not None and self._is_stale(held):
+            self._close_stale(place, held)
+            held = None
+        if outcome is Outcome.CLAIMED:
+            self._open(place, held, message, offset, "claimed")
+        elif outcome in (Outcome.RENEWED, Outcome.TAKEN_OVER):
+            self._heartbeat(place, held, message, outcome)
+        elif outcome is Outcome.RELEASED and held is not None:
+            self._set_offset(held.row, message.current_offset)
+            self._close(place, held, self._time_ms, self._why_released(place))
+        if self._has_commits and outcome in _COMMITS:
+            self._commit(place, message.instance_id, message.current_offset)
+        elif self._has_commits and outcome in _REFUSED_COMMITS:
+            self._commit(place, message.instance_id, None)
+
+    def _heartbeat(self, place: Place, held: _Held | None, message: Any, outcome: Outcome) -> None:
+        if held is None or outcome is Outcome.TAKEN_OVER:
+            self._open(place, held, message, self._world.claims[place].token, self._how(place, held, message))
+            held = self._held[place]
+        self._beat(held, message.current_offset)
+
+    def _how(self, place: Place, held: _Held | None, message: Any) -> str:
+        """Return how a claim began that no ClaimingPartition has begun."""
+        if self._world.claims[place].token < 0:
+            return "before the log"
+        if held is None:
+            return "resumed"
+        return "restarted" if held.row.client_id == message.client_id else "taken over"
+
+    def _why_released(self, place: Place) -> str:
+        handoff = self._world.claims[place].handoff
+        if handoff is not None and self._time_ms <= handoff.until_ms:
+            return "handed over"
+        now = self._time_ms // MS_PER_S if self._rules is Rules.LIBRARY else self._time_ms
+        return "paused" if self._world.is_paused(place.group_id, now) else "released"
+
+    def _open(self, place: Place, held: _Held | None, message: Any, token: int, began: str) -> None:
+        if held is not None:
+            self._close(place, held, self._time_ms, "taken over")
+        at_ns = record_time_ns(self._time_ms)
+        row = ClaimRow(*place, message.client_id, message.instance_id, token, at_ns, None, began, "open")
+        self._held[place] = _Held(row, self._time_ms, self._renewed_ms(place))
+
+    def _beat(self, held: _Held, offset: int) -> None:
+        row = held.row
+        row.heartbeats += 1
+        row.longest_gap_ms = max(row.longest_gap_ms, self._time_ms - held.at_ms)
+        self._set_offset(row, offset)
+        held.at_ms = self._time_ms
+        held.renewed_ms = self._renewed_ms(Place(row.group_id, row.topic, row.partition))
+
+    def _set_offset(self, row: ClaimRow, offset: int) -> None:
+        if row.first_offset < 0:
+            row.first_offset = offset
+        row.last_offset = offset
+
+    def _renewed_ms(self, place: Place) -> int:
+        claim = self._world.claims[place]
+        return claim.heartbeat_ms if self._rules is Rules.DOCUMENT else claim.last_heartbeat * MS_PER_S
+
+    def _is_stale(self, held: _Held) -> bool:
+        """By the document more than two intervals old, by the library two; there, a time ahead is not live either."""
+        age = self._time_ms - held.renewed_ms
+        return age > self._limit_ms or (age == self._limit_ms and self._rules is Rules.LIBRARY)
+
+    def _close_stale(self, place: Place, held: _Held) -> None:
+        self._close(place, held, max(held.renewed_ms + self._limit_ms, held.at_ms), "stale")
+
+    def _close(self, place: Place, held: _Held, at_ms: int, ended: str) -> None:
+        row = held.row
+        row.to_ns, row.ended = max(record_time_ns(at_ms), row.from_ns), ended
+        del self._held[place]
+        self._parts.append(Part(row.group_id, claim=row))
+
+    def _commit(self, place: Place, instance_id: str, offset: int | None) -> None:
+        """Count a heartbeat or release with its offset; None for one that was refused."""
+        minute_ns = record_time_ns(self._time_ms) // _MINUTE_NS * _MINUTE_NS
+        row = self._minutes.get(place)
+        if row is None or row.minute_ns != minute_ns:
+            if row is not None:
+                self._parts.append(Part(place.group_id, commit=row))
+            row = self._minutes[place] = CommitRow(*place, minute_ns, 0, 0, -1, -1, None)
+        if offset is None:
+            row.errors += 1
+            return
+        row.commits += 1
+        row.first_offset = offset if row.first_offset < 0 else row.first_offset
+        row.last_offset = offset
+        row.member_id = instance_id

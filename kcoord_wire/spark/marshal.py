@@ -1,0 +1,92 @@
+"""The coordination topic of Marshal on Spark: the claims of all groups, from an exported or a live topic.
+
+    records = spark.read.format("kcoord").load("kafka-logs/")        # __marshal-*/*.log
+    coordination_claims(records).where("ended = 'stale'").show()
+    group_histories(records).tables["findings"].show()
+
+Laws:
+
+* All work is done by `kcoord_wire.forensics.marshal`. Spark only brings the records of a coordination partition
+  together, in the order of their offsets. Partitions, batches and the order of the rows do not change any table.
+* A worker holds the live claims and the members of a coordination partition, never its records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from kcoord_wire.forensics.marshal.history import read_parts
+from kcoord_wire.forensics.marshal.parts import Judge, Part
+from kcoord_wire.forensics.marshal.reader import COLUMNS
+from kcoord_wire.forensics.marshal.recognition import MARSHAL_PATTERN
+from kcoord_wire.forensics.model import table_of
+from kcoord_wire.spark.rows import as_spark, spark_schema, wire_schema
+
+__all__ = ["coordination_claims", "coordination_parts", "coordination_sources", "kafka_records"]
+
+_PARTS: Final = 8192  # rows of a batch
+
+
+def kafka_records(topic: DataFrame) -> DataFrame:
+    """Rows of `LogRow` from those of Spark's own Kafka source, of a batch or a stream."""
+    return topic.select(
+        F.concat_ws("-", "topic", F.col("partition").cast("string")).alias("source"),
+        "partition",
+        "offset",
+        F.col("offset").alias("position"),
+        (F.unix_millis("timestamp") * 1_000_000).alias("time_ns"),
+        "key",
+        "value",
+        F.lit(None).cast("string").alias("error"),
+        F.lit(0).cast("long").alias("lost"),
+        (F.col("timestampType") == 1).alias("is_append_time"),
+    )
+
+
+def coordination_sources(records: DataFrame) -> list[str]:
+    """The names of the sources that have a value of Marshal; this runs a job over the records.
+
+    :param records: rows of `LogRow`
+    """
+    text = records.where(F.col("key").isNull() & F.col("value").cast("string").rlike(MARSHAL_PATTERN))
+    return sorted(row["source"] for row in text.select("source").distinct().collect())
+
+
+def coordination_claims(records: DataFrame, judge: Judge | None = None) -> DataFrame:
+    """The claims of all groups: rows of `ClaimRow`.
+
+    :param records: rows of `LogRow`, all of them of a coordination topic
+    :param judge: the rules; those of the document if left out
+    """
+    parts = coordination_parts(records, judge or Judge(), has_commits=False)
+    return parts.where(F.col("claim").isNotNull()).select("claim.*")
+
+
+def coordination_parts(records: DataFrame, judge: Judge, *, has_commits: bool = True) -> DataFrame:
+    """What each coordination partition shows, in rows of `Part`."""
+    order = ("partition", "offset", "time_ns", "source")
+    rows = records.select("partition", *COLUMNS).repartition("partition").sortWithinPartitions(*order)
+    return rows.mapInArrow(_parts_of(judge, has_commits), spark_schema(Part))
+
+
+def _parts_of(judge: Judge, has_commits: bool) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def parts_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        held: list[Part] = []
+        for part in read_parts(batches, judge, has_commits=has_commits):
+            held.append(part)
+            if len(held) == _PARTS:
+                yield from _batches(held)
+                held = []
+        yield from _batches(held)
+
+    return parts_of
+
+
+def _batches(parts: list[Part]) -> Iterator[pa.RecordBatch]:
+    for batch in table_of(Part, parts).to_batches():
+        yield as_spark(batch, wire_schema(Part))

@@ -1,0 +1,144 @@
+"""Histories of Marshal groups: members, commits, pauses of the group, and what the log does not show."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from kcoord_wire.forensics.analysis import analyze_records, tables_of
+from kcoord_wire.forensics.marshal.history import marshal_histories
+from kcoord_wire.forensics.marshal.parts import Judge
+from kcoord_wire.forensics.model import ClaimRow, LogRow
+from tests.support.marshal_rows import NOW, generated_log, history_of, live_log, log_rows, table
+from tests.support.offsets_log import generation
+from tests.support.offsets_log import table as offsets_table
+
+S = 1_000_000_000
+CLAIM = "ClaimingPartition/1/{}/i1/c1/g/t/0"
+BEAT = "Heartbeat/1/{}/i1/c1/g/t/0/5"
+
+
+@pytest.mark.parametrize("rules", ["document", "library"])
+def test_the_recorded_log_has_the_claims_its_clients_reported(rules: str) -> None:
+    # The Go clients' notes: m1 claims test2/0, m2 is refused, m1 releases at 6, m2 claims; test1/0 is released at 3.
+    [history], losses = marshal_histories(table(live_log()), Judge(rules))
+    assert losses == []
+    assert [(row.topic, row.client_id, row.token, row.ended, row.last_offset) for row in history.claims] == [
+        ("test1", "cl-one", 0, "released", 3),
+        ("test2", "cl-one", 0, "released", 6),
+        ("test2", "cl-two", 3, "open", -1),
+    ]
+    assert history.group.protocol_type == f"marshal {rules}"
+    assert any(f"rules of the {rules}" in sentence for sentence in history.group.blind)
+
+
+def test_members_are_instances_with_their_ends() -> None:
+    lines = [
+        (0, CLAIM),
+        (1, BEAT),
+        (2, "ClaimingPartition/1/{}/i2/c2/g/t/1"),
+        (3, "ReleasingPartition/1/{}/i2/c2/g/t/1/0"),
+    ]
+    lines += [(200, "ClaimingPartition/1/{}/i3/c3/g/t/2"), (201, "Heartbeat/1/{}/i3/c3/g/t/2/0")]
+    lives = {life.member_id: life for life in history_of(lines).members}
+    assert {name: (life.client_id, life.why_left) for name, life in lives.items()} == {
+        "i1": ("c1", "session timeout"),
+        "i2": ("c2", "left"),
+        "i3": ("c3", None),
+    }
+    assert lives["i1"].left_ns == (NOW + 121) * S
+    assert {life.protocol for life in lives.values()} == {"marshal"}
+
+
+def test_a_replaced_instance_is_no_member_any_more() -> None:
+    lives = history_of([(0, CLAIM), (1, BEAT), (5, "Heartbeat/1/{}/i9/c1/g/t/0/5")]).members
+    assert [(life.member_id, life.why_left) for life in lives] == [("i1", "replaced"), ("i9", None)]
+
+
+def test_heartbeats_are_commits_by_minute() -> None:
+    start = (60 - NOW % 60) % 60
+    beats = [(start + second, f"Heartbeat/1/{{}}/i1/c1/g/t/0/{second}") for second in (0, 20, 59, 60)]
+    rows = history_of([(start - 1, CLAIM), *beats]).commits
+    assert [(row.commits, row.first_offset, row.last_offset, row.member_id) for row in rows] == [
+        (3, 0, 59, "i1"),
+        (1, 60, 60, "i1"),
+    ]
+    assert {row.minute_ns % (60 * S) for row in rows} == {0}
+
+
+def test_a_pause_of_the_group_is_a_state() -> None:
+    halt = f"ReleaseGroup/1/{{}}/a/admin/g//0/{NOW + 100}"
+    history = history_of([(0, CLAIM), (1, BEAT), (5, halt), (6, halt), (7, "ReleasingPartition/1/{}/i1/c1/g/t/0/5")])
+    assert [(row.from_ns, row.to_ns) for row in history.states if row.state == "Paused"] == [
+        ((NOW + 5) * S, (NOW + 100) * S)
+    ]
+    assert [life.client_id for life in history.members] == ["c1"]  # an admin is no member
+    assert [pause.to_ns for pause in history.pauses] == [None]
+
+
+def test_without_append_times_the_median_clock_is_right() -> None:
+    lines = [
+        (second, f"Heartbeat/1/{{{'+30' if n == 3 else ''}}}/i{n}/c{n}/g/t/{n}/0")
+        for second in range(80)
+        for n in range(5)
+    ]
+    lives = history_of(lines, is_append_time=False).members
+    ahead = {life.client_id: life.clock_ahead_ms or 0 for life in lives}
+    assert 25_000 < ahead.pop("c3") <= 30_000
+    assert all(abs(ms) <= 2000 for ms in ahead.values())
+
+
+def test_the_log_says_what_it_does_not_show() -> None:
+    rows = [*log_rows([(0, CLAIM), (1, BEAT)], first=40), *log_rows([(0, CLAIM)], partition=2)]
+    rows += log_rows([(2, "RangeHeartbeat/1/{}/i1/c1/g/t/0/5/7")], partition=3)
+    [history], _ = marshal_histories(table(rows), Judge())
+    blind = " ".join(history.group.blind)
+    for part in ("beginning of the log is gone", "Messages about t lie in several", "offset ranges"):
+        assert part in blind
+
+
+def test_any_order_of_the_records_has_the_same_histories() -> None:
+    rows = generated_log(3)
+    found = marshal_histories(table(rows), Judge())
+    shuffled = random.Random(1).sample(rows + rows[::7], len(rows + rows[::7]))
+    assert marshal_histories(table(shuffled), Judge()) == found
+    assert {claim.began for history in found[0] for claim in history.claims} >= {"claimed", "restarted"}
+
+
+def test_both_kinds_of_log_are_read_at_once() -> None:
+    offsets = offsets_table([generation(1, {"m-1": [0]})])
+    analysis = analyze_records([*offsets.to_batches(), *table(live_log()).to_batches()])
+    assert [(item.group.group_id, item.group.origin) for item in analysis.histories] == [
+        ("g", "log"),
+        ("gr.live", "marshal"),
+    ]
+    assert tables_of(analysis.histories)["claims"].num_rows == 3
+
+
+def test_only_the_groups_that_were_named_are_returned() -> None:
+    batches = table(generated_log(1)).to_batches()
+    assert {item.group.group_id for item in analyze_records(batches).histories} == {"g0", "g1"}
+    assert {item.group.group_id for item in analyze_records(batches, groups=["g1"]).histories} == {"g1"}
+
+
+def test_a_log_of_garbage_has_losses_only() -> None:
+    rows = [LogRow("x.log", 0, n, n, n, None, text) for n, text in enumerate([b"Heartbeat/1/9/", b"\0" * 100, None])]
+    histories, losses = marshal_histories(table(rows), Judge())
+    assert histories == []
+    assert sum(loss.count for loss in losses) == 3
+
+
+def test_claims_have_one_holder_at_a_time() -> None:
+    for seed in range(6):
+        for rules in ("document", "library"):
+            histories, _ = marshal_histories(table(generated_log(seed)), Judge(rules))
+            for history in histories:
+                places: dict[tuple[str, int], list[ClaimRow]] = {}
+                for claim in history.claims:
+                    places.setdefault((claim.topic, claim.partition), []).append(claim)
+                for rows in places.values():
+                    for row, after in pairwise(rows):
+                        assert row.to_ns is not None
+                        assert row.from_ns <= row.to_ns <= after.from_ns
