@@ -185,10 +185,10 @@ class PartitionReader:
         elif outcome in (Outcome.RENEWED, Outcome.TAKEN_OVER):
             self._heartbeat(place, held, message, outcome)
         elif outcome is Outcome.RELEASED and held is not None:
-            self._set_offset(held.row, message.current_offset)
+            self._set_offset(held.row, self._world.claims[place].current_offset)
             self._close(place, held, self._time_ms, self._why_released(place))
         if self._has_commits and outcome in _COMMITS:
-            self._commit(place, message.instance_id, message.current_offset)
+            self._commit(place, message.instance_id, self._world.claims[place].current_offset)
         elif self._has_commits and outcome in _REFUSED_COMMITS:
             self._commit(place, message.instance_id, None)
 
@@ -196,7 +196,7 @@ class PartitionReader:
         if held is None or outcome is Outcome.TAKEN_OVER:
             self._open(place, held, message, self._world.claims[place].token, self._how(place, held, message))
             held = self._held[place]
-        self._beat(held, message.current_offset)
+        self._beat(held, self._world.claims[place].current_offset)
 
     def _how(self, place: Place, held: _Held | None, message: Any) -> str:
         """Return how a claim began that no ClaimingPartition has begun."""
