@@ -7,6 +7,7 @@ Laws:
 * Heartbeats are sent every 0.25 to 0.73 intervals, again soon if an append fails, and do not wait for each other.
 * The position never goes beyond the contiguous processed prefix.
 * A release is sent after `StopFetching` and after the application is done with what it was given, or its time is over.
+* At most once: the position is the end of the last batch that was read back as committed (`at_most_once`).
 
 Sources: Marshal PROTOCOL.md, "Heartbeats", "At Least Once (ALO)"; the Go library's cadence of 15 to 44 s of 60.
 """
@@ -15,15 +16,18 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
+from kcoord_wire.marshal.at_most_once import AtMostOnce
 from kcoord_wire.marshal.context import Context, TopicPartition
 from kcoord_wire.marshal.events import (
     Append,
     CommitOffset,
+    Deliver,
     Delivered,
+    Fetched,
     FetchFailed,
     FindStart,
     Processed,
@@ -33,7 +37,8 @@ from kcoord_wire.marshal.events import (
     Tenure,
     Why,
 )
-from kcoord_wire.marshal.log import AppendFailed
+from kcoord_wire.marshal.log import Appended, AppendFailed
+from kcoord_wire.marshal.machine import Claim
 from kcoord_wire.marshal.prefix import Prefix, PrefixError
 from kcoord_wire.messages import Heartbeat, ReleasingPartition
 from kcoord_wire.procedures import Gate, Opened, Procedure, Sleep
@@ -76,6 +81,7 @@ class Holding:
     ) -> None:
         self.tenure = tenure
         self.place = TopicPartition(tenure.topic, tenure.partition)
+        self.coordination_partition = context.coordinating(tenure.topic)
         self.claimed_at = claimed_at
         self.phase = Phase.STARTING
         self.fence = sent_at + context.interval_ms
@@ -84,6 +90,8 @@ class Holding:
         self._offset = offset
         self._over = over
         self._why = Why.RELEASED
+        self._drain_ms = 0
+        self._batches = AtMostOnce(self, self._beat)
         self._leave, self._drained, self._failed = Gate(), Gate(), Gate()
         self._fence = context.fences.start(self.fence, partial(self.end, Why.EXPIRED))
         self._beats: list[Procedure] = []
@@ -103,10 +111,14 @@ class Holding:
         self._beat(self._heartbeats())
         self._life = self._context.procedures.start(self._live(), self._context.now)
 
-    def release(self, why: Why) -> None:
-        """End the tenure in order: stop, drain, tell the log."""
+    def release(self, why: Why, drain_ms: int = -1) -> None:
+        """End the tenure in order: stop, drain, tell the log.
+
+        :param drain_ms: how long the application may take; -1 for the setting
+        """
         if not self._leave.is_open:
             self._why = why
+            self._drain_ms = self._context.settings.drain_ms if drain_ms < 0 else drain_ms
             self._leave.open()
 
     def end(self, why: Why) -> None:
@@ -117,13 +129,39 @@ class Holding:
             self._stop(why, self._context.now)
         self._finish(why)
 
+    def claim(self) -> Claim | None:
+        """Return the claim as the log was read so far; None once nothing more may be delivered."""
+        return self._claim_in_log() if self.phase is Phase.HELD and self._context.now < self.fence else None
+
     def check(self) -> None:
         """Compare with the log, after it has new entries about the partition."""
-        claim = self._context.claim(self.place)
-        assert claim is not None
-        is_own = claim.instance_id == self._context.settings.instance_id and claim.token == self.tenure.token
-        if not (is_own and claim.last_heartbeat) and self.phase is not Phase.LEAVING:
+        if self._claim_in_log() is None and self.phase is not Phase.LEAVING:
             self.end(Why.TAKEN)
+
+    def _claim_in_log(self) -> Claim | None:
+        claim = self._context.claim(self.place)
+        is_own = claim is not None and claim.instance_id == self._context.settings.instance_id
+        is_same = is_own and claim is not None and claim.token == self.tenure.token and claim.last_heartbeat
+        return claim if is_same else None
+
+    # ---- what the application does
+
+    def fetched(self, event: Fetched) -> None:
+        """At most once: a batch waits for its commit."""
+        if self.phase is Phase.HELD:
+            self._batches.fetched(event)
+
+    def deliver(self, end: int) -> None:
+        """At most once: the batch up to `end` is committed."""
+        assert self.prefix is not None
+        self.prefix.delivered((), end)
+        self._context.emit(Deliver(self.tenure, end))
+        self._commit(end)
+
+    def give_up(self, reason: str) -> None:
+        """At most once: the batches that were fetched can never be delivered."""
+        self._note(logging.ERROR, "batch is not deliverable", reason=reason)
+        self.release(Why.FETCH_FAILED)
 
     def delivered(self, event: Delivered) -> None:
         """The application has got records."""
@@ -149,18 +187,20 @@ class Holding:
             self._note(logging.ERROR, "no start", reason=start.reason)
             self.release(Why.FETCH_FAILED)
         else:
+            if start.offset < self._offset:
+                self._note(logging.WARNING, "position beyond the partition", position=self._offset, start=start.offset)
             self._offset = start.offset
         if not self._leave.is_open:
             yield from self._consume()
         yield from self._say_goodbye()
 
     def _consume(self) -> Procedure:
-        """ "At Least Once (ALO)", until the tenure is to end."""
+        """ "Consumption", until the tenure is to end."""
         self.prefix = Prefix(self._offset)
         self.phase = Phase.HELD
         self._context.emit(StartFetching(self.tenure, self._offset))
         yield Opened(self._leave)
-        drain_ms = self._context.settings.drain_ms if self._why in _DRAINED else 0
+        drain_ms = self._drain_ms if self._why in _DRAINED else 0
         self.phase = Phase.DRAINING
         self._stop(self._why, self._context.now + drain_ms)
         if self.prefix.in_flight and drain_ms:
@@ -175,7 +215,7 @@ class Holding:
         self._stop_heartbeats()
         self.phase = Phase.LEAVING
         kind = Heartbeat if self._why is Why.KEPT else ReleasingPartition
-        while isinstance((yield self._append(kind)), AppendFailed):
+        while isinstance((yield self._append(kind, self.position)), AppendFailed):
             yield Sleep(self._context.retry_ms)
         self._commit(self.position)
         self._finish(self._why)
@@ -202,15 +242,22 @@ class Holding:
                 yield Sleep(self._context.retry_ms)
 
     def _heartbeat(self) -> Procedure:
-        sent_at, position = self._context.now, self.position
-        answer = yield self._append(Heartbeat)
+        position = self.position
+        if isinstance((yield from self.heartbeat(position)), AppendFailed):
+            self._failed.open()
+        else:
+            self._commit(position)
+
+    def heartbeat(self, offset: int) -> Generator[Any, Any, Appended | AppendFailed]:
+        """Append a heartbeat that commits an offset; the fence moves once it has landed."""
+        sent_at = self._context.now
+        answer: Appended | AppendFailed = yield self._append(Heartbeat, offset)
         if isinstance(answer, AppendFailed):
             self._note(logging.WARNING, "heartbeat failed", reason=answer.reason)
-            self._failed.open()
-            return
-        self.fence = max(self.fence, sent_at + self._context.interval_ms)
-        self._fence = self._context.fences.move(self._fence, self.fence)
-        self._commit(position)
+        else:
+            self.fence = max(self.fence, sent_at + self._context.interval_ms)
+            self._fence = self._context.fences.move(self._fence, self.fence)
+        return answer
 
     def _beat(self, procedure: Procedure) -> None:
         procedures = self._context.procedures
@@ -224,9 +271,12 @@ class Holding:
 
     # ---- small parts
 
-    def _append(self, kind: type) -> Append:
-        message = self._context.message(kind, self.place, not_before=self.claimed_at, current_offset=self.position)
-        return Append(self._context.coordinating(self.place.topic), message)
+    def message(self, kind: type, **fields: Any) -> Any:
+        """Return a message about the partition, of this tenure."""
+        return self._context.message(kind, self.place, not_before=self.claimed_at, **fields)
+
+    def _append(self, kind: type, offset: int) -> Append:
+        return Append(self.coordination_partition, self.message(kind, current_offset=offset))
 
     def _commit(self, position: int) -> None:
         if self.prefix is not None:  # before that the start is not known

@@ -260,6 +260,7 @@ _EVENTS: Final[dict[type, Callable[[MarshalMember, Any], None]]] = {
     events.Entries: MarshalMember._entries,
     events.Delivered: _of_tenure(Holding.delivered),
     events.Processed: _of_tenure(Holding.processed),
+    events.Fetched: _of_tenure(Holding.fetched),
     events.FetchFailed: _of_tenure(Holding.fetch_failed),
     events.Release: MarshalMember._release,
 }

@@ -1,5 +1,6 @@
 """The nine steps of at-most-once consumption, with each failure at each step, over a log in which appends land late or
-twice. The members here are the smallest ones that follow the document's steps of claiming and fence themselves."""
+twice. First with the smallest members that follow the document's steps of claiming and fence themselves; then with
+whole ones."""
 
 from __future__ import annotations
 
@@ -11,11 +12,12 @@ from typing import Any
 import pytest
 
 from kcoord_wire.marshal.at_most_once import RETRY_MS, AtMostOnce
-from kcoord_wire.marshal.events import Append, Fetched, ReadToEnd, Tenure
+from kcoord_wire.marshal.events import Append, Deliver, Delivery, Fetched, ReadToEnd, Release, StartFetching, Tenure
 from kcoord_wire.marshal.log import Appended, AppendFailed
 from kcoord_wire.marshal.machine import Claim, Entry, Place, Rules, WorldState
 from kcoord_wire.messages import ClaimingMessages, ClaimingPartition, Heartbeat, ReleasingPartition
 from kcoord_wire.procedures import Procedures
+from tests.support.marshal_script import LOST, Fate, MarshalScript, ScriptedMember
 
 INTERVAL_MS = 10_000
 STALE_MS = 2 * INTERVAL_MS + 1
@@ -372,3 +374,121 @@ def test_no_record_twice_whatever_the_order_of_events() -> None:
         assert not _twice(members), seed
         batches += sum(len(member.delivered) for member in members)
     assert batches > 1_000
+
+
+# ---- whole members
+
+
+class _Consumers:
+    """Members at most once in virtual time, and what each of their applications got."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.world = MarshalScript({"orders": 1}, delivery=Delivery.AT_MOST_ONCE, **settings)
+        self.got: list[tuple[str, int, int]] = []
+        self._seen: dict[str, int] = {}
+        self._fetched: dict[tuple[str, Tenure], int] = {}
+
+    def fetch(self, member: ScriptedMember, records: int) -> None:
+        """Fetch a batch of each tenure that waits for none."""
+        for tenure, first in member.fetching.items():
+            if (member.name, tenure) not in self._fetched:
+                self._fetched[member.name, tenure] = first
+                self.world.give(member, Fetched(tenure, first, first + records))
+
+    def take(self, member: ScriptedMember) -> None:
+        """Let the application have what was delivered."""
+        delivered = member.done(Deliver)
+        for effect in delivered[self._seen.get(member.name, 0) :]:
+            self.got.append((member.name, self._fetched.pop((member.name, effect.tenure)), effect.end))
+            if effect.tenure in member.fetching:
+                member.fetching[effect.tenure] = effect.end
+        self._seen[member.name] = len(delivered)
+
+    def twice(self) -> list[int]:
+        offsets = [offset for _, first, end in self.got for offset in range(first, end)]
+        return sorted({offset for offset in offsets if offsets.count(offset) > 1})
+
+
+def test_member_delivers_each_batch_after_its_commit() -> None:
+    consumers = _Consumers()
+    world = consumers.world
+    member = world.start("a")
+    world.run(1_000)
+    for _ in range(3):
+        consumers.fetch(member, 10)
+        assert len(member.done(Deliver)) == len(consumers.got)
+        world.run(100)
+        consumers.take(member)
+    assert consumers.got == [("a", 0, 10), ("a", 10, 20), ("a", 20, 30)]
+    world.shut_down(member)
+    world.run(100)
+    assert world.entries(ReleasingPartition)[-1].message.current_offset == 30
+
+
+def test_successor_starts_behind_a_batch_that_was_dropped() -> None:
+    consumers = _Consumers()
+    world = consumers.world
+    a = world.start("a")
+    world.run(1_000)
+    consumers.fetch(a, 10)
+    assert world.run_until(lambda: any(entry.message.current_offset == 10 for entry in world.entries(Heartbeat)), 1_000)
+    world.kill(a)
+    b = world.start("b")
+    world.run(3 * INTERVAL_MS)
+    assert [effect.offset for effect in b.done(StartFetching)] == [10]
+    assert a.done(Deliver) == []
+
+
+def test_shutdown_delivers_nothing_after_the_stop() -> None:
+    consumers = _Consumers()
+    world = consumers.world
+    a = world.start("a")
+    world.run(1_000)
+    consumers.fetch(a, 10)
+    world.run(12)  # ClaimingMessages has landed
+    world.shut_down(a)
+    world.run(2_000)
+    assert a.done(Deliver) == []
+    b = world.start("b")
+    world.run(1_000)
+    assert [effect.offset for effect in b.done(StartFetching)] == [0]
+
+
+def _play_members(seed: int) -> _Consumers:
+    """Three members, one of which follows on another of the same client; appends that fail, land late, twice."""
+    draw = random.Random(seed)
+    consumers = _Consumers(cooldown_ms=draw.choice((0, -1)))
+    world = consumers.world
+    late = (5, draw.choice((300, 6_000, 25_000)))
+
+    def fate(_member: ScriptedMember, _message: Any) -> Fate:
+        return draw.choice((Fate(), Fate(), Fate(), LOST, Fate((5,), None), Fate((late[1],), None), Fate(late)))
+
+    world.fate = fate
+    for name in "ab":
+        world.start(name, wall_error_ms=draw.randint(-30_000, 30_000))
+    for step in range(80):
+        member = draw.choice([each for each in world.members.values() if each.is_alive])
+        match draw.choices(("work", "pause", "kill", "release"), (40, 1, 1, 2))[0]:
+            case "pause" if member.waiting is None:
+                world.pause(member, draw.choice((4_000, 12_000, 25_000)))
+            case "kill":
+                world.kill(member)
+                client = member.machine.settings.client_id if draw.random() < 0.5 else f"c{step}"
+                world.start(f"m{step}", client=client)
+            case "release":
+                world.give(member, Release("orders", 0))
+        for each in list(world.members.values()):
+            consumers.fetch(each, draw.randint(1, 5))
+            consumers.take(each)
+        world.run(draw.choice((20, 100, 500, 3_000)))
+    return consumers
+
+
+def test_members_deliver_no_record_twice_whatever_fails() -> None:
+    batches = 0
+    for seed in range(25):
+        consumers = _play_members(seed)
+        assert not consumers.twice(), seed
+        batches += len(consumers.got)
+    assert batches > 200
