@@ -100,6 +100,7 @@ STATE_MACHINES = (
     "marshal.events",
     "marshal.inbox",
     "marshal.machine",
+    "marshal.state",
     "marshal.observer",
     "marshal.set_position",
     "marshal.status",
@@ -136,6 +137,7 @@ TESTED_IN = {
     "records.model": "records/test_batch.py",
     "zookeeper.model": "zookeeper/test_procedures.py",
     "marshal.events": "marshal/test_machine.py",
+    "marshal.state": "marshal/test_machine.py",
     # Implementations of an interface, which its contract tests.
     "marshal.kafka_log": "marshal/test_log_contract.py",
     "marshal.kafka_topics": "marshal/test_topics_contract.py",

@@ -147,4 +147,5 @@ class Context:
 
     def is_paused(self, topic: str) -> bool:
         """Return whether the group is paused (ReleaseGroup)."""
-        return self.state.is_paused(self.settings.group_id, self.log_now(self.coordinating(topic)))
+        coordinating = self.coordinating(topic)
+        return self.state.is_paused(self.settings.group_id, coordinating, self.log_now(coordinating))

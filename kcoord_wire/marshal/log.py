@@ -15,6 +15,7 @@ Source: Marshal PROTOCOL.md, "Synopsis"; the form of a record: one message, null
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -113,6 +114,7 @@ class Log(Protocol):
         """Deliver the results of all appends, then release everything."""
 
 
+@functools.lru_cache(maxsize=1024)
 def coordination_partition(topic: str, partitions: int) -> int:
     """Return the coordination partition of a topic, whichever its partition is: by the MD5 of its name.
 

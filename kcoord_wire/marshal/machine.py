@@ -4,12 +4,14 @@ Two rule sets judge the same log. With `Rules.LIBRARY` the state is that of the 
 clock, so that two readers may differ. With `Rules.DOCUMENT` the state follows from the log alone.
 
 * Time of an entry. Library: the sender's, in the message. Document: that of the broker that appended it; where the
-  topic has none, the sender's.
+  topic has none, the sender's, and then one sender with a clock ahead keeps claims from expiring until the others'
+  clocks have passed it.
 * A claim is live, library: 0 to 119 s after its last heartbeat, by the reader's clock at the moment. Document: until
   more than two heartbeat intervals have passed from it to the entry that asks (stale).
 * ClaimingPartition is refused while a claim is live, else it wins; the offset stays.
 * Heartbeat. Library: it overwrites everything. Document: it renews the claim of its sender that is not stale; of
-  another instance of the same client it takes over a fresh one, for a restart.
+  another instance of the same client it takes over a fresh one, for a restart, and the heartbeats of the former
+  instance are refused from then on.
 * ReleasingPartition counts if it is from the holder's instance. Library: also late and repeated. Document: while the
   claim is not stale.
 * What an instance has sent before its claim and lands after it, because a broker or the network was slow, does not
@@ -17,18 +19,25 @@ clock, so that two readers may differ. With `Rules.DOCUMENT` the state follows f
   of a former tenure would free a partition that is held.
 * ClaimingMessages. Library: no effect on the state, but it is remembered here. Document: the same, while the claim is
   not stale.
-* An entry on the wrong coordination partition. Library: it counts. Document: it is skipped, because it has no order
-  with the others.
+* ReleaseGroup. Library: it pauses the group. Document: it pauses the group's topics on its coordination partition,
+  because entries of two partitions have no order.
+* Positions, document: they never go back, because an append that lands late, or twice, would have records delivered
+  again. A holder that has claimed the partition while the group was paused sets any position: the admin does so.
+* An entry on the wrong coordination partition. Library: it counts. Document: it is skipped, for the same reason.
 
-Times of entries never go back within a coordination partition (document): a broker with a slower clock that becomes
-leader does not make a claim younger.
+Laws with `DOCUMENT`:
 
-Positions never go back (document): an append that lands late, or twice, would have records delivered again. A holder
-that has claimed the partition while the group was paused sets any position: the admin does so.
-
-A log whose beginning was trimmed shows heartbeats without their claims. With `DOCUMENT` a reader of such a partition
-takes each heartbeat for the holder's during the first two intervals of the log's time (`is_warm` is False); after that
-its state is that of a reader who has seen everything.
+* Readers of the same entries of a partition have the same state of its groups, whatever their clocks and however the
+  partitions are interleaved.
+* Times of entries never go back within a partition: a broker with a slower clock that becomes leader does not make a
+  claim younger.
+* A reader of a trimmed partition cannot know which heartbeats and claims a reader of everything refuses. It takes each
+  heartbeat for the holder's, until two intervals without an entry about the place have made every possible claim stale
+  (`Certainty`). What is certain is what a reader of everything knows, but for the position, which may be behind. So is
+  what is inferred, if members sent heartbeats and releases only for what they held. Both suppose that the log's time
+  went back by one interval at most where it was cut.
+* Memory: members are dropped that were silent for `MEMBER_INTERVALS`, and places without a holder after `FORGET_MS`,
+  at multiples of these times.
 
 Sources: Marshal PROTOCOL.md, "Determining World State", "Heartbeats", "Partition Assignment for Consumption"; the Go
 library's `state.go` and `rationalizer.go`, by their measured behaviour.
@@ -36,12 +45,13 @@ library's `state.go` and `rationalizer.go`, by their measured behaviour.
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from kcoord_wire.marshal.log import coordination_partition
+from kcoord_wire.marshal.state import Certainty, Claim, Entry, Freshness, Handoff, Member, Outcome, Pause, Place, Rules
 from kcoord_wire.messages import (
     ClaimingMessages,
     ClaimingPartition,
@@ -52,154 +62,81 @@ from kcoord_wire.messages import (
     ReleasingPartition,
 )
 
-__all__ = ["Claim", "Entry", "Freshness", "Handoff", "Member", "Outcome", "Place", "Rules", "WorldState"]
+__all__ = [
+    "Certainty",
+    "Claim",
+    "Entry",
+    "Freshness",
+    "Handoff",
+    "Member",
+    "Outcome",
+    "Pause",
+    "Place",
+    "Rules",
+    "WorldState",
+]
 
 HEARTBEAT_INTERVAL_S: Final = 60
 """Of the Go library, where it is a constant that all members must share."""
 
+WARM_INTERVALS: Final = 3
+"""Two, after which no trimmed heartbeat counts; and one for a log whose time went back where it was cut."""
 
-class Rules(enum.StrEnum):
-    """Who judges."""
+MEMBER_INTERVALS: Final = 10
+"""How long a silent member is remembered. Members beat once per interval."""
 
-    LIBRARY = "library"
-    DOCUMENT = "document"
+FORGET_MS: Final = 7 * 24 * 3_600_000
+"""How long a place without a holder is remembered: as long as Kafka keeps offsets (offsets.retention.minutes)."""
 
+_ANY: Final = -1
+"""The coordination partition of a pause that holds for all."""
 
-class Freshness(enum.StrEnum):
-    """How old a claim's last heartbeat is: below one interval, up to two, more than two; or there is no claim."""
+_LONG_AGO: Final = -(1 << 63)
+"""Before the time of any message."""
 
-    FRESH = "fresh"
-    UNKNOWN = "unknown"
-    STALE = "stale"
-    FREE = "free"
-
-
-class Outcome(enum.StrEnum):
-    """What an entry has done to the state."""
-
-    CLAIMED = "claimed"
-    CLAIM_REFUSED = "claim refused"
-    CLAIM_REPEATED = "claim repeated"
-    RENEWED = "renewed"
-    TAKEN_OVER = "taken over"  # a heartbeat that changed the holder
-    HEARTBEAT_REFUSED = "heartbeat refused"
-    RELEASED = "released"
-    RELEASE_REFUSED = "release refused"
-    PROPOSED = "proposed"  # ClaimingMessages of the holder
-    PROPOSAL_REFUSED = "proposal refused"
-    PAUSED = "paused"
-    PRESENT = "present"
-    HANDING_OVER = "handing over"
-    SKIPPED = "skipped"  # no message, no effect under these rules, or the wrong coordination partition
-
-
-class Place(NamedTuple):
-    """What is claimed."""
-
-    group_id: str
-    topic: str
-    partition: int
-
-
-class Entry(NamedTuple):
-    """An entry of the log whose text was read.
-
-    :ivar partition: of the coordination topic
-    :ivar time_ms: of the record; see `log.RawEntry`
-    :ivar message: one of the family ``marshal``; a str says why the text is none
-    """
-
-    partition: int
-    offset: int
-    time_ms: int
-    is_append_time: bool
-    message: Any
-
-
-@dataclass(slots=True)
-class Handoff:
-    """The holder's word that it will release a partition for somebody.
-
-    :ivar until_ms: log time after which it has no effect
-    """
-
-    to_instance_id: str
-    until_ms: int
-
-
-@dataclass(slots=True)
-class Claim:
-    """The state of one partition for one group.
-
-    :ivar last_heartbeat: of the holder, s by its own clock; 0 for a released or never claimed partition
-    :ivar last_release: s by the sender's clock; 0 for none
-    :ivar current_offset: next offset to consume; the Go library takes 0 for unknown
-    :ivar heartbeat_ms: log time of the last accepted claim or heartbeat
-    :ivar claimed_at: time of the message with which the holder's instance began to hold it, s by its own clock
-    :ivar token: offset of the entry with which the holder's instance began to hold it: a fencing token; -1 if that was
-        trimmed
-    :ivar proposed_offset: of the holder's last ClaimingMessages; -1 for none
-    :ivar proposed_at: offset of that entry; -1 for none
-    """
-
-    place: Place
-    instance_id: str = ""
-    client_id: str = ""
-    last_heartbeat: int = 0
-    last_release: int = 0
-    current_offset: int = 0
-    heartbeat_ms: int = 0
-    claimed_at: int = 0
-    token: int = -1
-    proposed_offset: int = -1
-    proposed_at: int = -1
-    handoff: Handoff | None = None
-
-
-@dataclass(slots=True)
-class Member:
-    """An instance that was heard of, by any message of a group about a topic.
-
-    :ivar seen_ms: log time of its last message
-    :ivar max_claims: by its last Presence; None if it has sent none
-    """
-
-    instance_id: str
-    client_id: str
-    seen_ms: int
-    max_claims: int | None = None
+_NO_PAUSE: Final = Pause(0, 0)
 
 
 @dataclass(slots=True)
 class _Progress:
     """How far a coordination partition was read.
 
-    :ivar pauses: by group: offset of its last ReleaseGroup here, and log time at which that pause ends
+    :ivar first_ms: log time of the first entry that has one; -1 before it
+    :ivar time_ms: the largest log time
+    :ivar topics: the keys of `WorldState.members` that its entries have made
     """
 
-    next_offset: int = 0
-    first_ms: int = 0
+    is_trimmed: bool
+    first_ms: int = -1
     time_ms: int = 0
-    is_trimmed: bool = False
-    pauses: dict[str, tuple[int, int]] = field(default_factory=dict)
+    topics: set[tuple[str, str]] = field(default_factory=set)
 
 
 @dataclass(slots=True)
 class WorldState:
     """The state of all groups, from the entries read so far.
 
+    In a silent log no time passes. A reader may add the time that it has waited, by its own clock, since it read the
+    last entry of a partition to `log_time_ms`, and ask with that what the state would be if an entry came now.
+
     :param partitions: of the coordination topic; None if that is not known, and then none is the wrong one
-    :ivar claims: by place
-    :ivar paused_until: by group: s by the admin's clock (library), log time in ms (document)
+    :ivar claims: by place; none for places that were never claimed
+    :ivar pauses: by group and coordination partition; -1 for all
+    :ivar members: by group and topic, then by instance id
     """
 
     rules: Rules
     heartbeat_interval_s: int = HEARTBEAT_INTERVAL_S
     partitions: int | None = None
     claims: dict[Place, Claim] = field(default_factory=dict)
-    paused_until: dict[str, int] = field(default_factory=dict)
+    pauses: dict[tuple[str, int], Pause] = field(default_factory=dict)
     members: dict[tuple[str, str], dict[str, Member]] = field(default_factory=dict)
     _progress: dict[int, _Progress] = field(default_factory=dict)
+
+    @property
+    def interval_ms(self) -> int:
+        """The heartbeat interval."""
+        return self.heartbeat_interval_s * 1000
 
     def apply(self, entry: Entry, now: int) -> Outcome:
         """Take in the next entry of its partition.
@@ -208,54 +145,71 @@ class WorldState:
         """
         message = entry.message
         progress = self._advance(entry)
-        if isinstance(message, str) or (self.rules is Rules.DOCUMENT and self.is_misplaced(entry)):
+        handle = _HANDLERS.get(type(message))
+        if handle is None or (self.rules is Rules.DOCUMENT and self.is_misplaced(entry)):
             return Outcome.SKIPPED
         if self.rules is Rules.DOCUMENT:
             now = progress.time_ms
-        self._see(message, progress.time_ms)
-        return _HANDLERS[type(message)](self, message, entry, now) if type(message) in _HANDLERS else Outcome.SKIPPED
+        if message.topic:  # ReleaseGroup names none
+            self._see(message, progress)
+        return handle(self, message, entry, now)
 
     def is_misplaced(self, entry: Entry) -> bool:
         """Return whether a message lies on another coordination partition than that of its topic."""
-        topic = getattr(entry.message, "topic", "")
-        if self.partitions is None or not topic:  # ReleaseGroup names no topic: it is sent to several partitions
+        if self.partitions is None or isinstance(entry.message, (str, ReleaseGroup)):  # that is sent to several
             return False
-        return coordination_partition(topic, self.partitions) != entry.partition
+        return coordination_partition(entry.message.topic, self.partitions) != entry.partition
 
     def is_claimed(self, claim: Claim, now: int) -> bool:
         """Return whether a claim is live for a reader.
 
         :param now: the reader's clock in s (library); the log's time in ms (document), see `log_time_ms`
         """
-        if self.rules is Rules.LIBRARY:
-            return claim.last_heartbeat != 0 and 0 <= now - claim.last_heartbeat < 2 * self.heartbeat_interval_s
         return self.freshness(claim, now) in (Freshness.FRESH, Freshness.UNKNOWN)
 
     def freshness(self, claim: Claim, now: int) -> Freshness:
-        """Return how old a claim is; `now` as in `is_claimed`."""
-        if claim.last_heartbeat == 0:
-            return Freshness.FREE
+        """Return how old a claim is; `now` as in `is_claimed`. For the library a heartbeat of the future is stale."""
         if self.rules is Rules.LIBRARY:
             age, interval = now - claim.last_heartbeat, self.heartbeat_interval_s
+            is_free, is_stale = claim.last_heartbeat == 0, not 0 <= age < 2 * interval
         else:
             age, interval = now - claim.heartbeat_ms, self.heartbeat_interval_s * 1000
-        if age < interval:
-            return Freshness.FRESH
-        return Freshness.UNKNOWN if age <= 2 * interval else Freshness.STALE
+            is_free, is_stale = claim.heartbeat_ms < 0, age > 2 * interval
+        if is_free:
+            return Freshness.FREE
+        if is_stale:
+            return Freshness.STALE
+        return Freshness.FRESH if age < interval else Freshness.UNKNOWN
 
-    def is_paused(self, group_id: str, now: int) -> bool:
-        """Return whether a group is paused; `now` as in `is_claimed`."""
-        return now < self.paused_until.get(group_id, now)
+    def reserved_for(self, claim: Claim, log_ms: int) -> str | None:
+        """Return the instance for which the others leave a released partition alone, None where there is none.
+
+        Advice: a claim of another instance wins nevertheless.
+        """
+        handoff = claim.handoff if claim.heartbeat_ms < 0 else None
+        return handoff.to_instance_id if handoff is not None and log_ms <= handoff.until_ms else None
+
+    def paused_until(self, group_id: str, partition: int) -> int:
+        """Return until when a group is paused for the topics of a coordination partition; 0 for never.
+
+        In s by the admin's clock (library), in ms of log time (document).
+        """
+        return self.pauses.get((group_id, self._pausing(partition)), _NO_PAUSE).until
+
+    def is_paused(self, group_id: str, partition: int, now: int) -> bool:
+        """Return whether a group is paused for the topics of a coordination partition; `now` as in `is_claimed`."""
+        return now < self.paused_until(group_id, partition)
 
     def is_warm(self, partition: int, now_ms: int = 0) -> bool:
-        """Return whether what is known of a coordination partition is what every reader of it knows.
+        """Return whether no trimmed entry of a coordination partition has an effect on who holds what any more.
 
         :param now_ms: log time, where it is known to be later than the last entry's
         """
         progress = self._progress.get(partition)
         if progress is None or not progress.is_trimmed:
             return True
-        return max(progress.time_ms, now_ms) - progress.first_ms > 2 * self.heartbeat_interval_s * 1000
+        now_ms = max(progress.time_ms, now_ms)
+        return 0 <= progress.first_ms < now_ms - WARM_INTERVALS * self.interval_ms
 
     def log_time_ms(self, partition: int) -> int:
         """Return the largest time read from a coordination partition; 0 before the first entry."""
@@ -268,123 +222,219 @@ class WorldState:
             if place.group_id == group_id and topic in (None, place.topic):
                 yield self.claims[place]
 
-    # ---- one message
+    # ---- the log's time, and what it forgets
 
     def _advance(self, entry: Entry) -> _Progress:
         """Note how far a coordination partition was read, and the log's time."""
         progress = self._progress.get(entry.partition)
         if progress is None:
             progress = self._progress[entry.partition] = _Progress(is_trimmed=entry.offset > 0)
-        time_ms = entry.time_ms
-        if not entry.is_append_time and not isinstance(entry.message, str):
+        if entry.is_append_time:
+            time_ms = entry.time_ms
+        elif isinstance(entry.message, str):  # no broker's time, and no sender's
+            return progress
+        else:
             time_ms = entry.message.time * 1000
-        if progress.first_ms == 0:
+        if progress.first_ms < 0:
             progress.first_ms = time_ms
-        progress.time_ms = max(progress.time_ms, time_ms)
-        progress.next_offset = entry.offset + 1
+        if time_ms > progress.time_ms:
+            before, progress.time_ms = progress.time_ms, time_ms
+            self._forget(entry.partition, progress, before)
         return progress
 
-    def _see(self, message: Any, time_ms: int) -> None:
+    def _forget(self, partition: int, progress: _Progress, before: int) -> None:
+        """Drop what was silent for long, where the log's time has passed a multiple of that: for every reader alike."""
+        now, keep_ms = progress.time_ms, MEMBER_INTERVALS * self.interval_ms
+        if now // keep_ms != before // keep_ms:
+            self._forget_members(progress, now - keep_ms)
+        if now // FORGET_MS != before // FORGET_MS and self.rules is Rules.DOCUMENT and self.partitions is not None:
+            for place in [place for place, claim in self.claims.items() if claim.touched_ms < now - FORGET_MS]:
+                if coordination_partition(place.topic, self.partitions) == partition:
+                    del self.claims[place]
+            for group in [
+                group for group, pause in self.pauses.items() if group[1] == partition and pause.until <= now
+            ]:
+                del self.pauses[group]
+
+    def _forget_members(self, progress: _Progress, before_ms: int) -> None:
+        for key in list(progress.topics):
+            members = self.members[key]
+            for name in [name for name, member in members.items() if member.seen_ms < before_ms]:
+                del members[name]
+            if not members:
+                del self.members[key]
+                progress.topics.remove(key)
+
+    def _see(self, message: Any, progress: _Progress) -> None:
         """Record who has sent a message."""
-        members = self.members.setdefault((message.group_id, message.topic), {})
+        key = (message.group_id, message.topic)
+        members = self.members.get(key)
+        if members is None:
+            members = self.members[key] = {}
+            progress.topics.add(key)
         member = members.get(message.instance_id)
         if member is None:
-            members[message.instance_id] = Member(message.instance_id, message.client_id, time_ms)
+            members[message.instance_id] = Member(message.instance_id, message.client_id, progress.time_ms)
         else:
-            member.seen_ms = time_ms
+            member.seen_ms = progress.time_ms
 
-    def _claim_of(self, message: Any) -> Claim:
-        place = Place(message.group_id, message.topic, message.partition)
-        claim = self.claims.get(place)
-        if claim is None:
-            claim = self.claims[place] = Claim(place)
+    # ---- claims
+
+    def _find(self, message: Any) -> Claim | None:
+        return self.claims.get(Place(message.group_id, message.topic, message.partition))
+
+    def _add(self, message: Any, entry: Entry) -> Claim:
+        """Begin a place. Names are shared, which makes a claim of a large group smaller by half."""
+        place = Place(sys.intern(message.group_id), sys.intern(message.topic), message.partition)
+        claim = self.claims[place] = Claim(place)
+        if self.rules is Rules.DOCUMENT and not self.is_warm(entry.partition):
+            claim.certainty = Certainty.GUESSED
         return claim
 
+    def _touch(self, claim: Claim, entry: Entry) -> int:
+        """Note an entry about a place; return how long there was none."""
+        now_ms = self._progress[entry.partition].time_ms
+        silent_ms, claim.touched_ms = now_ms - claim.touched_ms, now_ms
+        return silent_ms
+
     def _claiming(self, message: ClaimingPartition, entry: Entry, now: int) -> Outcome:
-        claim = self._claim_of(message)
-        if self.is_claimed(claim, now):
-            is_own = claim.instance_id == message.instance_id and claim.client_id == message.client_id
-            return Outcome.CLAIM_REPEATED if is_own else Outcome.CLAIM_REFUSED
-        self._hold(claim, message, entry, is_new=True)
+        claim = self._find(message)
+        if claim is None:
+            claim = self._add(message, entry)
+            self._touch(claim, entry)
+        else:
+            silent_ms = self._touch(claim, entry)
+            if self.is_claimed(claim, now):
+                return Outcome.CLAIM_REPEATED if _is_of(claim, message) else Outcome.CLAIM_REFUSED
+            if silent_ms > 2 * self.interval_ms and self.is_warm(entry.partition):
+                claim.certainty = Certainty.CERTAIN
+        self._hold(claim, message, entry)
+        self._begin(claim, message, -1 if claim.certainty is Certainty.GUESSED else entry.offset)
         return Outcome.CLAIMED
 
     def _heartbeat(self, message: Heartbeat, entry: Entry, now: int) -> Outcome:
-        claim = self._claim_of(message)
-        is_same = claim.instance_id == message.instance_id and claim.client_id == message.client_id
-        if self.rules is Rules.DOCUMENT and self.is_warm(entry.partition):
-            fresh = self.freshness(claim, now)
-            is_restart = fresh is Freshness.FRESH and claim.client_id == message.client_id
-            if not is_restart and (not is_same or fresh is not Freshness.UNKNOWN):
-                return Outcome.HEARTBEAT_REFUSED
-            if is_same and message.time < claim.claimed_at:
-                return Outcome.HEARTBEAT_REFUSED
-        is_new = not is_same or claim.last_heartbeat == 0
-        self._hold(claim, message, entry, is_new=is_new)
+        claim = self._find(message)
+        if claim is not None:
+            self._touch(claim, entry)
+        if self.rules is Rules.DOCUMENT and not self._may_beat(claim, message, entry, now):
+            return Outcome.HEARTBEAT_REFUSED
+        is_shown = claim is not None or self.is_warm(entry.partition)
+        if claim is None:
+            claim = self._add(message, entry)
+            self._touch(claim, entry)
+        is_held = self.freshness(claim, now) is not Freshness.FREE
+        is_same, is_same_client = _is_of(claim, message), claim.client_id == message.client_id
+        former = claim.instance_id if is_held and is_same_client and not is_same else None
+        self._hold(claim, message, entry)
+        certainty = claim.certainty
+        if certainty is Certainty.GUESSED:
+            claim.certainty = Certainty.INFERRED
+        if is_same and is_held:
+            self._move(claim, message, entry, now)
+            return Outcome.RENEWED
+        # Else the sender has begun to hold it by an entry that is gone, or that this reader has taken for refused.
+        is_seen = is_shown if certainty is Certainty.CERTAIN else former is not None and certainty is Certainty.INFERRED
+        self._begin(claim, message, entry.offset if is_seen else -1)
+        claim.former_instance_id = former
         self._move(claim, message, entry, now)
-        return Outcome.TAKEN_OVER if is_new else Outcome.RENEWED
+        return Outcome.TAKEN_OVER
 
-    def _hold(self, claim: Claim, message: Any, entry: Entry, *, is_new: bool) -> None:
-        """Make the sender the holder."""
+    def _may_beat(self, claim: Claim | None, message: Heartbeat, entry: Entry, now: int) -> bool:
+        """Return whether a heartbeat is its sender's to send, by the document."""
+        if claim is None:
+            return not self.is_warm(entry.partition)
+        if claim.certainty is not Certainty.CERTAIN:
+            return True
+        if _is_of(claim, message) and message.time < claim.claimed_at:
+            return False
+        fresh = self.freshness(claim, now)
+        if fresh is Freshness.FRESH:
+            return bool(claim.client_id == message.client_id and claim.former_instance_id != message.instance_id)
+        return fresh is Freshness.UNKNOWN and _is_of(claim, message)
+
+    def _hold(self, claim: Claim, message: Any, entry: Entry) -> None:
+        """Make the sender the holder, from this entry on for two intervals."""
         claim.instance_id, claim.client_id = message.instance_id, message.client_id
         claim.last_heartbeat, claim.last_release = message.time, 0
         claim.heartbeat_ms = self._progress[entry.partition].time_ms
-        if is_new:
-            is_known = isinstance(message, ClaimingPartition) or self.is_warm(entry.partition)
-            claim.token = entry.offset if is_known else -1
-            claim.claimed_at = message.time
-            claim.proposed_offset = claim.proposed_at = -1
-            claim.handoff = None
+
+    def _begin(self, claim: Claim, message: Any, token: int) -> None:
+        """The sender begins to hold it."""
+        claim.instance_id, claim.client_id = sys.intern(message.instance_id), sys.intern(message.client_id)
+        claim.token = token
+        claim.claimed_at = message.time if token >= 0 else _LONG_AGO
+        claim.proposed_offset = claim.proposed_at = -1
+        claim.former_instance_id = claim.handoff = None
 
     def _move(self, claim: Claim, message: Any, entry: Entry, now: int) -> None:
         """Set the position. By the document it goes back only for a claim made while the group is paused."""
-        paused_at, until = self._progress[entry.partition].pauses.get(message.group_id, (0, 0))
-        may_go_back = self.rules is Rules.LIBRARY or (claim.token > paused_at and now < until)
-        if may_go_back or message.current_offset > claim.current_offset:
-            claim.current_offset = message.current_offset
+        if self.rules is Rules.DOCUMENT and message.current_offset < claim.current_offset:
+            pause = self.pauses.get((message.group_id, entry.partition), _NO_PAUSE)
+            if not (claim.token > pause.offset and now < pause.until):
+                return
+        claim.current_offset = message.current_offset
 
-    def _is_holder(self, claim: Claim, message: Any, now: int) -> bool:
-        """Return whether the sender's instance is the last holder; by the document its claim must be live, too."""
-        if (claim.instance_id, claim.client_id) != (message.instance_id, message.client_id):
-            return False
-        return self.rules is Rules.LIBRARY or (message.time >= claim.claimed_at and self.is_claimed(claim, now))
+    def _held(self, message: Any, entry: Entry, now: int) -> Claim | None:
+        """Return the claim whose last holder the sender's instance is; by the document it must be live, too."""
+        claim = self._find(message)
+        if claim is None:
+            return None
+        self._touch(claim, entry)
+        is_live = self.rules is Rules.LIBRARY or (message.time >= claim.claimed_at and self.is_claimed(claim, now))
+        return claim if is_live and _is_of(claim, message) else None
 
     def _releasing(self, message: ReleasingPartition, entry: Entry, now: int) -> Outcome:
-        claim = self._claim_of(message)
-        if not self._is_holder(claim, message, now):
+        claim = self._held(message, entry, now)
+        if claim is None:
             return Outcome.RELEASE_REFUSED
         self._move(claim, message, entry, now)
         claim.last_heartbeat, claim.last_release = 0, message.time
+        claim.heartbeat_ms = -1
+        if claim.handoff is not None:  # a deadline far away keeps nobody waiting for a member that is gone
+            claim.handoff.until_ms = min(claim.handoff.until_ms, claim.touched_ms + 2 * self.interval_ms)
         return Outcome.RELEASED
 
     def _proposing(self, message: ClaimingMessages, entry: Entry, now: int) -> Outcome:
-        claim = self._claim_of(message)
-        if not self._is_holder(claim, message, now):
+        claim = self._held(message, entry, now)
+        if claim is None:
             return Outcome.PROPOSAL_REFUSED
         claim.proposed_offset, claim.proposed_at = message.proposed_current_offset, entry.offset
         return Outcome.PROPOSED
+
+    def _handing_over(self, message: HandingOver, entry: Entry, now: int) -> Outcome:
+        claim = self._held(message, entry, now)
+        if claim is None or claim.heartbeat_ms < 0:
+            return Outcome.SKIPPED
+        until_ms = claim.touched_ms + (message.deadline - message.time) * 1000
+        claim.handoff = Handoff(message.to_instance_id, until_ms)
+        return Outcome.HANDING_OVER
+
+    # ---- groups and members
+
+    def _pausing(self, partition: int) -> int:
+        return partition if self.rules is Rules.DOCUMENT else _ANY
 
     def _releasing_group(self, message: ReleaseGroup, entry: Entry, now: int) -> Outcome:
         until = message.msg_expire_time
         if self.rules is Rules.DOCUMENT:  # how long by the admin's clock, from now on by the log's
             until = now + (message.msg_expire_time - message.time) * 1000
-        self.paused_until[message.group_id] = until
-        self._progress[entry.partition].pauses[message.group_id] = (entry.offset, until)
+        self.pauses[message.group_id, self._pausing(entry.partition)] = Pause(until, entry.offset)
         return Outcome.PAUSED
 
     def _present(self, message: Presence, entry: Entry, now: int) -> Outcome:
-        self.members[message.group_id, message.topic][message.instance_id].max_claims = message.max_claims
+        if message.topic:
+            self.members[message.group_id, message.topic][message.instance_id].max_claims = message.max_claims
         return Outcome.PRESENT
 
-    def _handing_over(self, message: HandingOver, entry: Entry, now: int) -> Outcome:
-        claim = self._claim_of(message)
-        if not self._is_holder(claim, message, now):
-            return Outcome.SKIPPED
-        until_ms = self._progress[entry.partition].time_ms + (message.deadline - message.time) * 1000
-        claim.handoff = Handoff(message.to_instance_id, until_ms)
-        return Outcome.HANDING_OVER
+
+def _is_of(claim: Claim, message: Any) -> bool:
+    """Return whether the sender's instance is the last holder."""
+    return bool(claim.instance_id == message.instance_id and claim.client_id == message.client_id)
 
 
-_HANDLERS: Final[dict[type, Any]] = {
+_Handler = Callable[[WorldState, Any, Entry, int], Outcome]
+
+_HANDLERS: Final[dict[type, _Handler]] = {
     ClaimingPartition: WorldState._claiming,
     Heartbeat: WorldState._heartbeat,
     ReleasingPartition: WorldState._releasing,

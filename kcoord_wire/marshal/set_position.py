@@ -144,11 +144,16 @@ class PositionSetter(Admin):
             if claim is not None and claim.client_id.startswith(ADMIN_PREFIX):
                 raise FailedStep(f"another admin, {claim.client_id}, holds {place.topic}-{place.partition}")
         context = self._context
-        paused = context.state.paused_until.get(self.settings.group_id, 0)
-        left_ms = paused * 1_000 - context.wall_ms
-        if self.settings.rules is Rules.DOCUMENT:
-            left_ms = paused - max(context.log_now(partition) for partition in self._on)
+        left_ms = max(self._paused_for(partition) for partition in self._on)
         self._at.pause_before = context.wall_ms + left_ms if left_ms > 0 else 0
+
+    def _paused_for(self, partition: int) -> int:
+        """Return how long the group is still paused for the topics of a coordination partition, ms."""
+        context = self._context
+        paused = context.state.paused_until(self.settings.group_id, partition)
+        if self.settings.rules is Rules.DOCUMENT:
+            return paused - context.log_now(partition)
+        return paused * 1_000 - context.wall_ms
 
     def _pause(self) -> Procedure:
         """Step 1: ReleaseGroup, once for each coordination partition of the topics."""

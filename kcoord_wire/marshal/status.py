@@ -159,8 +159,10 @@ def status_of(observer: Observer, now_ms: int, positions: Positions, group_id: s
         if topic and group_id in (None, group):  # ReleaseGroup names no topic
             status.members += judge.members(group, topic)
             status.partitions += judge.partitions(group, topic)
-    groups = {group for group in world.paused_until if group_id in (None, group)}
-    status.paused_until = {group: until for group in sorted(groups) if (until := judge.paused_until(group)) is not None}
+    for group, partition in sorted(world.pauses):
+        until = judge.paused_on(group, partition) if group_id in (None, group) else None
+        if until is not None:
+            status.paused_until[group] = max(until, status.paused_until.get(group, 0))
     status.cold = [partition for partition in range(world.partitions or 0) if not world.is_warm(partition)]
     return status
 
@@ -242,7 +244,7 @@ class _Judge:
         change = self._observer.changes.get(claim.place)
         since = "since before the log begins" if change is None else f"for {span_text(self._now_ms - change.at_ms)}"
         why = f"held by {claim.client_id} {since}"
-        paused_until = self.paused_until(claim.place.group_id)
+        paused_until = self.paused_until(claim.place)
         if (handoff := claim.handoff) is not None and self._log_now_ms(claim.place.topic) < handoff.until_ms:
             to = self._name(claim.place, handoff.to_instance_id)
             text = f"being handed over by {claim.client_id} to {to} until {self._clock(handoff.until_ms)}"
@@ -262,7 +264,7 @@ class _Judge:
         if claim.last_heartbeat and self._age_ms(claim) < 0:
             text = f"{before}; the Go library takes a heartbeat from the future for none, so the next claim wins"
             return Situation.AHEAD, text
-        if (until_ms := self.paused_until(claim.place.group_id)) is not None:
+        if (until_ms := self.paused_until(claim.place)) is not None:
             return Situation.PAUSED, f"paused until {self._clock(until_ms)}; {before}"
         situation, reason = self._candidates(claim, members)
         if claim.last_heartbeat and situation is Situation.CLAIMABLE:
@@ -319,9 +321,16 @@ class _Judge:
 
     # ---- time
 
-    def paused_until(self, group: str) -> int | None:
-        """Return until when a group is paused; None if it is not."""
-        until = self._world.paused_until.get(group, 0)
+    def paused_until(self, place: Place) -> int | None:
+        """Return until when a group is paused for a topic; None if it is not."""
+        partitions = self._world.partitions
+        return self.paused_on(
+            place.group_id, 0 if partitions is None else coordination_partition(place.topic, partitions)
+        )
+
+    def paused_on(self, group: str, partition: int) -> int | None:
+        """Return until when a group is paused for the topics of a coordination partition; None if it is not."""
+        until = self._world.paused_until(group, partition)
         until_ms = until * 1000 if self._world.rules is Rules.LIBRARY else until
         return until_ms if self._now_ms < until_ms else None
 

@@ -166,7 +166,7 @@ class PartitionReader:
         seen.misplaced += outcome is Outcome.SKIPPED and not isinstance(message, _RANGES)
 
     def _pause(self, message: ReleaseGroup) -> None:
-        until = self._world.paused_until[message.group_id]
+        until = self._world.paused_until(message.group_id, self._partition)
         until_ms = until * MS_PER_S if self._rules is Rules.LIBRARY else until
         pause = GroupPause(message.client_id, record_time_ns(self._time_ms), record_time_ns(until_ms))
         self._parts.append(Part(message.group_id, pause=pause))
@@ -211,7 +211,7 @@ class PartitionReader:
         if handoff is not None and self._time_ms <= handoff.until_ms:
             return "handed over"
         now = self._time_ms // MS_PER_S if self._rules is Rules.LIBRARY else self._time_ms
-        return "paused" if self._world.is_paused(place.group_id, now) else "released"
+        return "paused" if self._world.is_paused(place.group_id, self._partition, now) else "released"
 
     def _open(self, place: Place, held: _Held | None, message: Any, token: int, began: str) -> None:
         if held is not None:

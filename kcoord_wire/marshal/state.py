@@ -1,0 +1,149 @@
+"""The state that the coordination log amounts to: what a place, a claim, a member and an entry are.
+
+`machine.WorldState` makes them, by its rules.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+__all__ = ["Certainty", "Claim", "Entry", "Freshness", "Handoff", "Member", "Outcome", "Pause", "Place", "Rules"]
+
+
+class Rules(enum.StrEnum):
+    """Who judges."""
+
+    LIBRARY = "library"
+    DOCUMENT = "document"
+
+
+class Freshness(enum.StrEnum):
+    """How old a claim's last heartbeat is: below one interval, up to two, more than two; or there is no claim."""
+
+    FRESH = "fresh"
+    UNKNOWN = "unknown"
+    STALE = "stale"
+    FREE = "free"
+
+
+class Certainty(enum.StrEnum):
+    """How much of a place's past a reader has seen whose log was trimmed; see "Laws" of `machine`."""
+
+    CERTAIN = "certain"  # all that counts
+    INFERRED = "inferred"  # the holder is known from a heartbeat
+    GUESSED = "guessed"  # a claim, which a reader of everything may have refused
+
+
+class Outcome(enum.StrEnum):
+    """What an entry has done to the state."""
+
+    CLAIMED = "claimed"
+    CLAIM_REFUSED = "claim refused"
+    CLAIM_REPEATED = "claim repeated"
+    RENEWED = "renewed"
+    TAKEN_OVER = "taken over"  # a heartbeat that changed the holder
+    HEARTBEAT_REFUSED = "heartbeat refused"
+    RELEASED = "released"
+    RELEASE_REFUSED = "release refused"
+    PROPOSED = "proposed"  # ClaimingMessages of the holder
+    PROPOSAL_REFUSED = "proposal refused"
+    PAUSED = "paused"
+    PRESENT = "present"
+    HANDING_OVER = "handing over"
+    SKIPPED = "skipped"  # no message, no effect under these rules, or the wrong coordination partition
+
+
+class Place(NamedTuple):
+    """What is claimed."""
+
+    group_id: str
+    topic: str
+    partition: int
+
+
+class Entry(NamedTuple):
+    """An entry of the log whose text was read.
+
+    :ivar partition: of the coordination topic
+    :ivar time_ms: of the record; see `log.RawEntry`
+    :ivar message: one of the family ``marshal``; a str says why the text is none
+    """
+
+    partition: int
+    offset: int
+    time_ms: int
+    is_append_time: bool
+    message: Any
+
+
+class Pause(NamedTuple):
+    """A group is paused.
+
+    :ivar until: s by the admin's clock (library), log time in ms (document)
+    :ivar offset: of its ReleaseGroup
+    """
+
+    until: int
+    offset: int
+
+
+@dataclass(slots=True)
+class Handoff:
+    """The holder's word that it will release a partition for somebody.
+
+    :ivar until_ms: log time after which it has no effect; at most two intervals after the release
+    """
+
+    to_instance_id: str
+    until_ms: int
+
+
+@dataclass(slots=True)
+class Claim:
+    """The state of one partition for one group.
+
+    :ivar last_heartbeat: of the holder, s by its own clock; 0 for a released or never claimed partition
+    :ivar last_release: s by the sender's clock; 0 for none
+    :ivar current_offset: next offset to consume; the Go library takes 0 for unknown
+    :ivar heartbeat_ms: log time of the last accepted claim or heartbeat; -1 for a released partition
+    :ivar touched_ms: log time of the last entry about this place, a refused one included
+    :ivar claimed_at: time of the message with which the holder's instance began to hold it, s by its own clock
+    :ivar token: offset of the entry with which the holder's instance began to hold it: a fencing token; -1 if that was
+        trimmed, or may have been
+    :ivar certainty: less than certain only where the log was trimmed, and only by the document
+    :ivar former_instance_id: that the holder, another instance of its client, has replaced by a heartbeat
+    :ivar proposed_offset: of the holder's last ClaimingMessages; -1 for none
+    :ivar proposed_at: offset of that entry; -1 for none
+    """
+
+    place: Place
+    instance_id: str = ""
+    client_id: str = ""
+    last_heartbeat: int = 0
+    last_release: int = 0
+    current_offset: int = 0
+    heartbeat_ms: int = -1
+    touched_ms: int = 0
+    claimed_at: int = 0
+    token: int = -1
+    certainty: Certainty = Certainty.CERTAIN
+    former_instance_id: str | None = None
+    proposed_offset: int = -1
+    proposed_at: int = -1
+    handoff: Handoff | None = None
+
+
+@dataclass(slots=True)
+class Member:
+    """An instance that was heard of, by any message of a group about a topic.
+
+    :ivar seen_ms: log time of its last message
+    :ivar max_claims: by its last Presence; None if it has sent none
+    """
+
+    instance_id: str
+    client_id: str
+    seen_ms: int
+    max_claims: int | None = None
