@@ -145,6 +145,8 @@ TESTED_IN = {
     "marshal.memory_topics": "marshal/test_topics_contract.py",
     # Plain data: these tests compare the instances.
     "forensics.marshal.parts": "forensics/marshal/test_reader.py",
+    # The thread around the member, which these tests start and stop as a whole.
+    "marshal.member_host": "marshal/test_client.py",
     # The part of the procedures that needs requests; their tests ask ZooKeeper in memory.
     "procedures": "zookeeper/test_procedures.py",
     # What the registry's client adds to kazoo's: the contract and these tests run it on a real server.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from types import ModuleType
 from typing import Any, Final
+
+from kcoord_wire.cli import marshal_consume
 
 __all__ = ["add_parser"]
 
-COMMANDS: Final[tuple[ModuleType, ...]] = ()
+COMMANDS: Final = (marshal_consume,)
 
 
 def add_parser(commands: argparse._SubParsersAction[Any]) -> None:

@@ -23,6 +23,7 @@ from typing import Any, Final
 from kcoord_wire.marshal.at_most_once import AtMostOnce
 from kcoord_wire.marshal.context import Context, TopicPartition
 from kcoord_wire.marshal.events import (
+    Abandoned,
     Append,
     CommitOffset,
     Deliver,
@@ -173,6 +174,10 @@ class Holding:
             self._track(partial(Prefix.processed, offset=offset))
         if self.phase is Phase.DRAINING and self.prefix is not None and not self.prefix.in_flight:
             self._drained.open()
+
+    def abandoned(self, _event: Abandoned) -> None:
+        """The application processes nothing more of what it has."""
+        self._drained.open()
 
     def fetch_failed(self, event: FetchFailed) -> None:
         """The records cannot be fetched."""

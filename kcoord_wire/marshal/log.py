@@ -24,7 +24,7 @@ from typing import NamedTuple, Protocol
 __all__ = ["AppendFailed", "Appended", "Log", "LogError", "RawEntry", "coordination_partition", "grown", "trimmed"]
 
 
-class LogError(Exception):
+class LogError(OSError):
     """The log cannot be used: it is not there, was created with settings that lose claims, or does not answer."""
 
 

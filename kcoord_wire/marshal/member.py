@@ -261,6 +261,7 @@ _EVENTS: Final[dict[type, Callable[[MarshalMember, Any], None]]] = {
     events.Delivered: _of_tenure(Holding.delivered),
     events.Processed: _of_tenure(Holding.processed),
     events.Fetched: _of_tenure(Holding.fetched),
+    events.Abandoned: _of_tenure(Holding.abandoned),
     events.FetchFailed: _of_tenure(Holding.fetch_failed),
     events.Release: MarshalMember._release,
 }

@@ -25,7 +25,7 @@ from kcoord_wire.marshal.events import FetchFailed, FindStart, StartFailed, Star
 __all__ = ["DataEvent", "DataRecord", "DataTopics", "Start", "TopicsError", "choose_start"]
 
 
-class TopicsError(Exception):
+class TopicsError(OSError):
     """The topics cannot be used: they are not there, or no broker answers, or one refuses."""
 
 

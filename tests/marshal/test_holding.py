@@ -77,6 +77,17 @@ def test_without_a_landed_heartbeat_the_tenure_expires() -> None:
     assert world.held_by("orders", 0) is None
 
 
+def test_a_drain_does_not_wait_for_what_is_abandoned() -> None:
+    world = MarshalScript({"orders": 1}, drain_ms=5_000)
+    a = holder(world)
+    world.work(a, 10, processed=7)
+    (tenure,) = a.fetching
+    world.give(a, events.Abandoned(tenure))
+    world.shut_down(a)
+    world.run(1_000)
+    assert world.entries(ReleasingPartition)[-1].message.current_offset == 7
+
+
 def test_a_failed_heartbeat_is_soon_sent_again() -> None:
     world = MarshalScript({"orders": 1})
     a = holder(world)
