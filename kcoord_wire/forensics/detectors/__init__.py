@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Final
 from kcoord_wire.forensics.detectors import (
     assigned_not_read,
     claims,
+    client_id_reuse,
+    clock_skew,
     clumped_topic,
     commit_after_revoke,
     commits_instead_of_joining,
@@ -26,6 +28,7 @@ from kcoord_wire.forensics.detectors import (
     mixed_assignors,
     storm,
     stuck,
+    unclaimed,
     uneven_assignment,
 )
 from kcoord_wire.forensics.detectors.found import Detector
@@ -55,6 +58,10 @@ DETECTORS: Final[Mapping[str, Detector]] = MappingProxyType(
         "commits_instead_of_joining": commits_instead_of_joining.find,
         "assigned_not_read": assigned_not_read.find,
         "clumped_topic": clumped_topic.find,
+        "clock_skew": clock_skew.find,
+        "client_id_reuse": client_id_reuse.find,
+        "unclaimed_partition": unclaimed.find_unclaimed,
+        "released_not_reclaimed": unclaimed.find_released,
     }
 )
 """The detectors, by the name that their findings carry."""

@@ -27,6 +27,10 @@ _ADVICE_ON_RANGE: Final = (
     "range hands each topic's remainder to the same members: take roundrobin, sticky or cooperative-sticky, or numbers "
     "of partitions that the number of members divides."
 )
+_ADVICE_ON_CLAIMS: Final = (
+    "Members of the Go library claim what is free and never give up what they can keep up with: limit MaximumClaims, "
+    "or let all members balance their claims."
+)
 _ADVICE: Final = "Look at the leader's client library: it computes the assignment, and may be of another version."
 
 
@@ -66,7 +70,7 @@ def _found(
         text=f"of {total} partitions of {listed(topics)}, {busiest} has {most}, where {share:.1f} would be even"
         + (f"; {len(idle)} have none: {', '.join(idle[:3])}" if idle else f"; the least has {least}")
         + (f" ({generation.assignor})" if generation.assignor else ""),
-        advice=_ADVICE_ON_RANGE if generation.assignor == "range" else _ADVICE,
+        advice=_advice(history, generation),
         value=most / share,
         threshold=THRESHOLD,
         rebalances=[r.number for r in history.rebalances if r.generation_id == generation.generation_id],
@@ -75,6 +79,12 @@ def _found(
             for life in lives[:MAX_EVIDENCE]
         ],
     )
+
+
+def _advice(history: GroupHistory, generation: Generation) -> str:
+    if history.group.origin == "marshal":
+        return _ADVICE_ON_CLAIMS
+    return _ADVICE_ON_RANGE if generation.assignor == "range" else _ADVICE
 
 
 def _equals(members: list[MemberLife], moment: int) -> dict[tuple[str, ...], list[MemberLife]]:
