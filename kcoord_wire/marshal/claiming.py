@@ -15,13 +15,14 @@ from __future__ import annotations
 import logging
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 
 from kcoord_wire.marshal.context import Context, TopicPartition
 from kcoord_wire.marshal.events import Append, ReadToEnd, Tenure, Why
 from kcoord_wire.marshal.holding import Holding
 from kcoord_wire.marshal.log import AppendFailed
-from kcoord_wire.marshal.machine import Claim, Freshness, Rules
+from kcoord_wire.marshal.machine import Claim, Freshness
 from kcoord_wire.messages import ClaimingPartition, Heartbeat, ReleasingPartition
 from kcoord_wire.procedures import Procedure, Sleep
 
@@ -67,9 +68,7 @@ class Claiming:
             try:
                 self._under_way.update(picked)
                 yield ReadToEnd(coordinating)  # 4
-                free = [
-                    place for place in picked if not (self._unwanted(topic) or self._reserved_for_others(place))
-                ]  # 5
+                free = self._still_free(topic, picked)  # 5
                 claims = [self._context.message(ClaimingPartition, place) for place in free]  # 6
                 sent_at = self._context.now
                 if claims:
@@ -83,6 +82,13 @@ class Claiming:
             if won and not self._context.settings.greedy:
                 return
 
+    def _still_free(self, topic: str, picked: list[TopicPartition]) -> list[TopicPartition]:
+        now = self._log_now(topic)
+        return [place for place in picked if not (self._unwanted(topic) or self._reserved_for_others(place, now))]
+
+    def _log_now(self, topic: str) -> int:
+        return self._context.log_now(self._context.coordinating(topic))
+
     def _in_random_order(self, topic: str) -> Iterator[TopicPartition]:
         """Yield the partitions, beginning with one that differs from member to member and from pass to pass."""
         count = self.counts.get(topic, 0)
@@ -92,13 +98,11 @@ class Claiming:
 
     def _pick(self, topic: str, untried: Iterator[TopicPartition]) -> list[TopicPartition]:
         """Return partitions that look free: one, or as many as there may be."""
-        most = self._room(topic)
-        most = min(most, _MOST_AT_ONCE if self._context.settings.greedy else 1)
-        picked: list[TopicPartition] = []
-        while len(picked) < most and (place := next(untried, None)) is not None:
-            if not self.obstacle(place):
-                picked.append(place)
-        return picked
+        if self._of_topic(topic):
+            return []
+        most = min(self._room(topic), _MOST_AT_ONCE if self._context.settings.greedy else 1)
+        now = self._log_now(topic)
+        return list(islice((place for place in untried if not self._of_place(place, now)), most))
 
     def _room(self, topic: str) -> int:
         most = self._context.settings.max_claims
@@ -147,19 +151,19 @@ class Claiming:
 
     def recover(self, topic: str) -> Procedure:
         """Take over the fresh claims of this client's former process; the state of the world is known (1, 2)."""
-        coordinating = self._context.coordinating(topic)
-        claims = self._context.state.of_group(self._context.settings.group_id, topic)
-        fresh = [claim for claim in claims if self._is_former(claim, coordinating)][: self._room(topic)]  # 3
+        context, coordinating = self._context, self._context.coordinating(topic)
+        former = (claim for claim in context.state.of_group(context.settings.group_id, topic) if self._is_former(claim))
+        fresh = [] if self._of_topic(topic) else list(islice(former, self._room(topic)))  # 3
         if not fresh:
             return
         places = [TopicPartition(topic, claim.place.partition) for claim in fresh]
         try:
             self._under_way.update(places)
             beats = [
-                self._context.message(Heartbeat, place, current_offset=claim.current_offset)
+                context.message(Heartbeat, place, current_offset=claim.current_offset)
                 for place, claim in zip(places, fresh, strict=True)
             ]
-            sent_at = self._context.now
+            sent_at = context.now
             yield from self._append(coordinating, beats)
             yield ReadToEnd(coordinating)
             for message in beats:
@@ -168,52 +172,58 @@ class Claiming:
         finally:
             self._set_down(places)
 
-    def _is_former(self, claim: Claim, coordinating: int) -> bool:
-        place = TopicPartition(claim.place.topic, claim.place.partition)
-        settings = self._context.settings
+    def _is_former(self, claim: Claim) -> bool:
+        place, settings = TopicPartition(claim.place.topic, claim.place.partition), self._context.settings
         is_ours = claim.client_id == settings.client_id and claim.instance_id != settings.instance_id
-        freshness = self._context.state.freshness(claim, self._context.log_now(coordinating))
-        return is_ours and freshness is Freshness.FRESH and not self._blocked(place)
+        freshness = self._context.state.freshness(claim, self._log_now(place.topic))
+        return is_ours and freshness is Freshness.FRESH and place.partition < self.counts[place.topic]
 
     # ---- what stands against a claim
 
     def obstacle(self, place: TopicPartition) -> str:
         """Return why this member does not claim a partition now; empty if it may."""
-        return self._blocked(place) or self._reserved_for_others(place)
+        blocked = self._unwanted(place.topic) or self._of_place(place, self._log_now(place.topic))
+        return blocked or self._of_topic(place.topic)
 
     def _unwanted(self, topic: str) -> str:
         """Return why this member may not hold anything of a topic."""
         return self._barred() or ("the group is paused" if self._context.is_paused(topic) else "")
 
-    def _blocked(self, place: TopicPartition) -> str:
-        """Return what concerns this member or all members."""
-        context = self._context
-        coordinating = context.coordinating(place.topic)
-        if unwanted := self._unwanted(place.topic):
+    def _of_topic(self, topic: str) -> str:
+        """Return why nothing of a topic is claimed now."""
+        if unwanted := self._unwanted(topic):
             return unwanted
-        if place.partition >= self.counts.get(place.topic, 0):
-            return "there is no such partition"
-        is_document = context.settings.rules is Rules.DOCUMENT
-        if is_document and not context.state.is_warm(coordinating, context.log_now(coordinating)):
+        if not self._context.is_warm(topic):
             return "the log's beginning was trimmed: claims without a heartbeat may not be known yet"
+        return "" if self._room(topic) else "this member has as many as it may"
+
+    def _of_place(self, place: TopicPartition, now: int) -> str:
+        """Return what is in the way of claiming one partition; `now` is the log's."""
+        context = self._context
         if place in self.holdings or place in self._under_way or place in self._letting_go:
             return "this member holds, claims or releases it"
+        if reserved := self._reserved_for_others(place, now):
+            return reserved
+        if place.partition >= self.counts.get(place.topic, 0):
+            return "there is no such partition"
         if context.now < self._cool_until.get(place, context.now):
             return "this member has given it up a short time ago"
-        if self._room(place.topic) <= 0:
-            return "this member has as many as it may"
         return "" if context.can_claim_now(place) else "this member's last message about it has the same second"
 
-    def _reserved_for_others(self, place: TopicPartition) -> str:
+    def _reserved_for_others(self, place: TopicPartition, now: int) -> str:
         """Return who else has it, or will."""
         context = self._context
-        if (claim := context.live_claim(place)) is not None:
-            return f"held by {claim.client_id} (instance {claim.instance_id})"
-        claim, now = context.claim(place), context.log_now(context.coordinating(place.topic))
-        handoff = None if claim is None else claim.handoff
-        if handoff is None or handoff.to_instance_id == context.settings.instance_id or now > handoff.until_ms:
+        claim = context.claim(place)
+        if claim is None:
             return ""
-        return f"handed over to instance {handoff.to_instance_id}"
+        if context.state.is_claimed(claim, now):
+            return f"held by {claim.client_id} (instance {claim.instance_id})"
+        if context.is_guessed(claim):
+            return "whether it is free is not known yet: the log's beginning was trimmed"
+        to_instance = context.reserved_for(claim)
+        if to_instance in (None, context.settings.instance_id):
+            return ""
+        return f"handed over to instance {to_instance}"
 
     # ---- the end of tenures
 

@@ -18,7 +18,7 @@ from kcoord_wire.machines import Noted
 from kcoord_wire.marshal.clocks import Clocks
 from kcoord_wire.marshal.events import MemberSettings
 from kcoord_wire.marshal.log import coordination_partition
-from kcoord_wire.marshal.machine import Claim, Place, Rules, WorldState
+from kcoord_wire.marshal.machine import Certainty, Claim, Place, Rules, WorldState
 from kcoord_wire.procedures import Procedures
 from kcoord_wire.timers import Timers
 
@@ -59,6 +59,7 @@ class Context:
         self.effects: list[Any] = []
         self.procedures = Procedures(self._ask)
         self.read_at: dict[int, int] = {}
+        self._coordinating: dict[str, int] = {}
         self._stamps: dict[TopicPartition, int] = {}
         self._drawn = 0
 
@@ -99,6 +100,9 @@ class Context:
         """
         if self.settings.rules is Rules.LIBRARY:
             return self.wall_ms // 1_000
+        return self._log_now_ms(coordinating)
+
+    def _log_now_ms(self, coordinating: int) -> int:
         last = self.state.log_time_ms(coordinating)
         passed = self.now - self.read_at.get(coordinating, self.now)
         return max(last + passed, self.wall_ms - self.clocks.surely_ahead_ms(self.settings.instance_id))
@@ -107,7 +111,10 @@ class Context:
 
     def coordinating(self, topic: str) -> int:
         """Return the coordination partition of a topic."""
-        return coordination_partition(topic, self.settings.partitions)
+        found = self._coordinating.get(topic)
+        if found is None:
+            found = self._coordinating[topic] = coordination_partition(topic, self.settings.partitions)
+        return found
 
     def can_claim_now(self, place: TopicPartition) -> bool:
         """Return whether a claim would be stamped later than what this member has sent about the partition."""
@@ -144,6 +151,22 @@ class Context:
         """Return the claim of a partition, if it counts and is of this instance."""
         claim = self.live_claim(place)
         return claim if claim is not None and claim.instance_id == self.settings.instance_id else None
+
+    def is_warm(self, topic: str) -> bool:
+        """Return whether all that counts about a topic is known (`WorldState.is_warm`); the library never asks."""
+        if self.settings.rules is Rules.LIBRARY:
+            return True
+        coordinating = self.coordinating(topic)
+        return self.state.is_warm(coordinating, self.log_now(coordinating))
+
+    def reserved_for(self, claim: Claim) -> str | None:
+        """Return the instance that a released partition was handed over to, while others leave it alone."""
+        return self.state.reserved_for(claim, self._log_now_ms(self.coordinating(claim.place.topic)))
+
+    def is_guessed(self, claim: Claim) -> bool:
+        """Return whether the log is trimmed so that a claim that was won now would not be seen as such."""
+        silent_ms = self._log_now_ms(self.coordinating(claim.place.topic)) - claim.touched_ms
+        return claim.certainty is Certainty.GUESSED and silent_ms <= 2 * self.interval_ms
 
     def is_paused(self, topic: str) -> bool:
         """Return whether the group is paused (ReleaseGroup)."""

@@ -38,9 +38,9 @@ def test_step_1_one_partition_is_picked_in_each_pass() -> None:
 
 
 def test_step_1_a_greedy_member_picks_all_at_once() -> None:
-    world = MarshalScript({"orders": 300}, greedy=True)
+    world = MarshalScript({"orders": 100}, greedy=True)
     world.start("a")
-    assert world.run_until(lambda: world.shares() == {"a": 300}, 300)
+    assert world.run_until(lambda: world.shares() == {"a": 100}, 300)
 
 
 def test_step_2_members_begin_at_different_partitions() -> None:
@@ -145,9 +145,9 @@ def test_step_9_the_earliest_claim_wins_a_race(late_ms: int) -> None:
 
 def test_step_10_who_lost_goes_on_with_another_partition() -> None:
     world = MarshalScript({"orders": 2}, greedy=True)
-    a, b = world.start("a", max_claims=1), world.start("b", max_claims=1)
+    world.start("a", max_claims=1)
+    world.start("b", max_claims=1)
     assert world.run_until(lambda: world.shares() == {"a": 1, "b": 1}, 2_000)
-    assert "this member has as many" in "".join(a.machine.describe().values()) + "".join(b.machine.describe().values())
 
 
 def test_step_11_a_heartbeat_follows_the_won_claim_at_once() -> None:
@@ -190,9 +190,10 @@ def test_a_claim_that_landed_too_late_is_released() -> None:
 
 def test_at_most_max_claims_partitions_of_a_topic_are_held() -> None:
     world = MarshalScript({"orders": 5, "payments": 5}, max_claims=2, greedy=True)
-    world.start("a")
+    a = world.start("a")
     world.run(5_000)
     assert world.shares() == {"a": 4}
+    assert list(a.machine.describe().values()).count("this member has as many as it may") == 6
 
 
 def test_a_handed_over_partition_is_left_to_its_new_member() -> None:

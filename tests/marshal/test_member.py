@@ -1,15 +1,352 @@
-"""Whole members over a log in memory, in virtual time: races, pauses, faults, and what they say about themselves."""
+"""Whole members over a log in memory, in virtual time: restarts, a paused group, foreign peers, faults at random."""
 
 from __future__ import annotations
 
-from tests.support.marshal_script import MarshalScript
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kcoord_wire.machines import Ended, Shutdown
+from kcoord_wire.marshal import events
+from kcoord_wire.marshal.events import StopFetching, Why
+from kcoord_wire.marshal.log import coordination_partition
+from kcoord_wire.messages import ClaimingPartition, Heartbeat, ReleaseGroup, ReleasingPartition
+from tests.support.marshal_script import LOST, Fate, MarshalScript, ScriptedMember
+
+INTERVAL = 10_000
 
 
-def test_a_member_claims_and_releases() -> None:
-    world = MarshalScript({"orders": 2})
+def stopped(member: ScriptedMember) -> list[Why]:
+    return [effect.why for effect in member.done(StopFetching)]
+
+
+def foreign(world: MarshalScript, kind: type, *, instance: str, client: str = "a", **fields: Any) -> None:
+    """Append a message of a process that is not in the script."""
+    who = {"client_id": client, "instance_id": instance, "group_id": "group", "topic": "orders"}
+    message = kind(**({"time": world.now // 1_000} | who | fields))
+    world.land(coordination_partition("orders", len(world.log)), message)
+
+
+# ---- the ends of a member
+
+
+def test_shutdown_releases_everything_then_ends() -> None:
+    world = MarshalScript({"orders": 3}, greedy=True)
     a = world.start("a")
-    assert world.run_until(lambda: world.shares() == {"a": 2}, 5_000), a.effects
+    world.run(1_000)
+    world.work(a, 5)
+    world.shut_down(a)
+    world.run(100)
+    assert len(world.entries(ReleasingPartition)) == 3
+    assert stopped(a) == [Why.RELEASED] * 3
+    assert isinstance(a.effects[-1][1], Ended)
+    assert a.machine.deadline is None
+
+
+def test_suspend_keeps_the_claims_for_a_restart() -> None:
+    world = MarshalScript({"orders": 3}, greedy=True)
+    a = world.start("a")
+    world.run(1_000)
+    world.work(a, 5)
+    world.give(a, events.Suspend())
+    world.run(100)
+    assert stopped(a) == [Why.KEPT] * 3
+    assert not a.is_alive
+    assert world.entries(ReleasingPartition) == []
+    again = world.start("a2", client="a")
+    world.run(500)
+    assert [effect.offset for effect in again.done(events.StartFetching)] == [5, 5, 5]
+
+
+def test_a_second_shutdown_waits_for_nothing() -> None:
+    world = MarshalScript({"orders": 1})
+    a = world.start("a")
+    world.run(1_000)
+    world.fate = lambda *_: LOST
+    world.give(a, Shutdown())
+    assert a.is_alive
+    world.give(a, Shutdown())
+    assert not a.is_alive
+
+
+def test_shutdown_during_a_claim_leaves_no_claim_behind() -> None:
+    world = MarshalScript({"orders": 1})
+    a = world.start("a")
+    assert world.run_until(
+        lambda: any(isinstance(each.message, ClaimingPartition) for each in a.done(events.Append)), 1_000
+    )
     world.shut_down(a)
     world.run(2_000)
-    print([e.message for e in world.entries()])
     assert not a.is_alive
+    assert [type(entry.message) for entry in world.entries()] == [ClaimingPartition, ReleasingPartition]
+
+
+def test_a_dead_member_s_partitions_go_to_the_others() -> None:
+    world = MarshalScript({"orders": 6}, greedy=True)
+    a = world.start("a")
+    world.run(1_000)
+    b = world.start("b")
+    world.work(a, 40)
+    world.run(INTERVAL)
+    world.kill(a)
+    assert world.run_until(lambda: world.shares()["b"] == 6, 3 * INTERVAL)
+    assert {effect.offset for effect in b.done(events.StartFetching)} == {40}
+
+
+def test_tokens_grow_from_holder_to_holder() -> None:
+    world = MarshalScript({"orders": 1}, cooldown_ms=0)
+    members = [world.start(name) for name in "abc"]
+    for _ in range(6):
+        assert world.run_until(lambda: world.held_by("orders", 0) is not None, 5_000)
+        world.give(world.held_by("orders", 0) or members[0], events.Release("orders", 0))
+        world.run(2_000)
+    started = [(time, effect.tenure.token) for each in members for time, effect in each.effects
+               if isinstance(effect, events.StartFetching)]  # fmt: off
+    tokens = [token for _, token in sorted(started)]
+    assert len(tokens) >= 6
+    assert tokens == sorted(set(tokens))
+
+
+# ---- what the group is given
+
+
+def test_a_topic_that_does_not_exist_yet_is_waited_for() -> None:
+    world = MarshalScript({"orders": 0})
+    a = world.start("a")
+    world.run(5_000)
+    assert world.entries() == []
+    world.topics["orders"] = 2
+    world.give(a, events.TopicPartitions(world.topics))
+    assert world.run_until(lambda: world.shares() == {"a": 2}, 2_000)
+
+
+def test_new_partitions_of_a_topic_are_claimed() -> None:
+    world = MarshalScript({"orders": 2})
+    a = world.start("a")
+    world.run(3_000)
+    world.topics["orders"] = 5
+    world.give(a, events.TopicPartitions(world.topics))
+    assert world.run_until(lambda: world.shares() == {"a": 5}, 3_000)
+
+
+def test_partitions_that_vanish_are_released() -> None:
+    world = MarshalScript({"orders": 3}, greedy=True)
+    a = world.start("a")
+    world.run(3_000)
+    world.give(a, events.TopicPartitions({"orders": 1}))
+    world.run(500)
+    assert world.shares() == {"a": 1}
+    assert stopped(a) == [Why.FETCH_FAILED] * 2
+    world.run(5 * INTERVAL)
+    assert len(world.entries(ClaimingPartition)) == 3
+
+
+def test_a_paused_group_releases_and_claims_nothing() -> None:
+    world = MarshalScript({"orders": 2}, greedy=True, cooldown_ms=0)
+    a = world.start("a")
+    world.run(1_000)
+    b = world.start("b")
+    world.run(1_000)
+    end = world.now // 1_000 + 60
+    foreign(world, ReleaseGroup, instance="admin", client="admin", topic="", msg_expire_time=end)
+    world.run(500)
+    assert stopped(a) == [Why.PAUSED] * 2
+    assert set(a.machine.describe().values()) == {"the group is paused"}
+    world.run(58_000)
+    assert world.shares() == {"a": 0, "b": 0}
+    assert len(a.noted("group paused")) == len(b.noted("group paused")) == 1
+    assert world.run_until(lambda: sum(world.shares().values()) == 2, 4_000)
+
+
+def test_a_member_that_starts_during_a_pause_waits() -> None:
+    world = MarshalScript({"orders": 2})
+    foreign(world, ReleaseGroup, instance="x", client="admin", topic="", msg_expire_time=world.now // 1_000 + 60)
+    world.run(10_000)
+    a = world.start("a")
+    world.run(45_000)
+    assert world.shares() == {"a": 0}
+    assert world.run_until(lambda: world.shares() == {"a": 2}, 8_000), a.machine.describe()
+
+
+def test_an_empty_group_waits_for_a_stale_claim_on_a_quiet_log() -> None:
+    """No entry moves the log's time on: what passes is estimated."""
+    world = MarshalScript({"orders": 1})
+    foreign(world, ClaimingPartition, instance="gone", client="gone")
+    world.run(1_000)
+    a = world.start("a")
+    assert world.run_until(lambda: world.held_by("orders", 0) is a, 2 * INTERVAL)
+    assert len(world.entries(ClaimingPartition)) == 2
+
+
+def test_nothing_is_claimed_before_a_trimmed_log_is_warm() -> None:
+    """The first entry that is left has offset 1: the claim before it may be live."""
+    world = MarshalScript({"orders": 2})
+    partition = coordination_partition("orders", 4)
+    foreign(world, ClaimingPartition, instance="b", client="b", partition=1)
+    foreign(world, Heartbeat, instance="b", client="b", partition=1)
+    world.trim(partition, 1)
+    a = world.start("a")
+    world.run(2 * INTERVAL)
+    assert world.shares() == {"a": 0}
+    assert any("trimmed" in text for text in a.machine.describe().values())
+    assert world.run_until(lambda: world.shares() == {"a": 2}, INTERVAL + 2_000)
+
+
+# ---- foreign writers
+
+
+def test_two_processes_with_one_client_id_the_older_yields() -> None:
+    world = MarshalScript({"orders": 3}, greedy=True)
+    a = world.start("a")
+    world.run(1_000)
+    again = world.start("a2", client="a")
+    world.run(INTERVAL)
+    assert world.shares() == {"a": 0, "a2": 3}
+    assert set(stopped(a)) <= {Why.TAKEN, Why.CLIENT_ID_REUSED}
+    (note,) = a.noted("client id reused")
+    assert (note.level, note.facts["instance"]) == (40, "i-a2")
+    assert again.noted("client id reused") == []
+    world.run(5 * INTERVAL)
+    assert world.shares() == {"a": 0, "a2": 3}
+    assert "instance i-a2 uses the client id a, too" in a.machine.describe().values()
+
+
+def test_who_yielded_claims_again_when_the_other_is_gone() -> None:
+    world = MarshalScript({"orders": 3}, greedy=True)
+    a = world.start("a")
+    world.run(1_000)
+    again = world.start("a2", client="a")
+    world.run(2 * INTERVAL)
+    world.kill(again)
+    assert world.run_until(lambda: world.shares()["a"] == 3, 3 * INTERVAL)
+    assert stopped(a)[3:] == []
+
+
+def test_one_that_does_not_know_the_rule_is_yielded_to() -> None:
+    """A Go process with our client id: it was there first and goes on."""
+    world = MarshalScript({"orders": 2}, greedy=True, fast_reclaim=False)
+    foreign(world, ClaimingPartition, instance="go")
+    a = world.start("a")
+    for _ in range(10):
+        foreign(world, Heartbeat, instance="go")
+        world.run(INTERVAL // 2)
+    assert world.shares() == {"a": 0}
+    assert stopped(a) == [Why.CLIENT_ID_REUSED]
+    assert len(a.noted("client id reused")) == 1
+
+
+def test_a_skewed_clock_is_reported_once_also_our_own() -> None:
+    world = MarshalScript({"orders": 2})
+    world.start("a", max_claims=1, wall_error_ms=30_000)
+    b = world.start("b", max_claims=1, wall_error_ms=-30_000)
+    world.run(5 * INTERVAL)
+    assert world.shares() == {"a": 1, "b": 1}
+    found = {note.facts["clock"]: note.facts["ahead_ms"] for note in b.noted("clock skewed")}
+    assert found.keys() == {"a", "own"}
+    assert len(b.noted("clock skewed")) == 2
+    assert abs(found["a"] - 30_000) < 1_100
+    assert abs(found["own"] + 30_000) < 1_100
+    assert set(b.machine.context.clocks.senders) == {"i-a", "i-b"}
+
+
+def test_without_append_times_skew_is_measured_by_the_own_clock() -> None:
+    world = MarshalScript({"orders": 2}, is_append_time=False)
+    world.start("a", max_claims=1, wall_error_ms=8_000)
+    b = world.start("b", max_claims=1)
+    world.run(3 * INTERVAL)
+    assert [note.facts["clock"] for note in b.noted("clock skewed")] == ["a"]
+
+
+@pytest.mark.parametrize("rules", ["document", "library"])
+def test_a_wall_clock_that_is_set_back_costs_no_tenure(rules: str) -> None:
+    world = MarshalScript({"orders": 1}, rules=rules, heartbeat_interval_ms=60_000)
+    a = world.start("a")
+    world.run(1_000)
+    world.set_wall_clock(a, -30_000)
+    world.run(300_000)
+    assert stopped(a) == []
+
+
+def test_garbage_in_the_log_is_noted_once_and_skipped() -> None:
+    world = MarshalScript({"orders": 1})
+    a = world.start("a")
+    world.run(1_000)
+    for _ in range(5):
+        world.land(coordination_partition("orders", 4), "no such type of message")
+    world.land(0, "the value is empty")
+    foreign(world, Heartbeat, instance="x", client="x", topic="unheard-of", partition=99_999)
+    foreign(world, ReleasingPartition, instance="x", client="x", group_id="other")
+    world.run(INTERVAL)
+    assert stopped(a) == []
+    assert len(a.noted("entry skipped")) == 2
+
+
+# ---- faults at random
+
+
+FATES = st.sampled_from(
+    [
+        Fate(),
+        Fate((400,), 450),
+        Fate((3_000,), 3_100),
+        LOST,
+        Fate((5,), None),  # landed, and its answer was lost
+        Fate((2_000,), None),  # landed after the sender had given up
+        Fate((25_000,), None),  # landed when others may have claimed
+        Fate((5, 9, 4_000), 12),
+        Fate((5, 30_000), 12),
+    ]
+)
+STEPS = st.one_of(
+    st.tuples(st.just("run"), st.integers(1, 25_000)),
+    st.tuples(st.just("pause"), st.integers(0, 2), st.integers(1, 40_000)),
+    st.tuples(st.just("release"), st.integers(0, 2)),
+    st.tuples(st.just("fates"), st.lists(FATES, min_size=1, max_size=8)),
+    st.tuples(st.just("wall"), st.integers(0, 2), st.integers(-3_600_000, 3_600_000)),
+    st.tuples(st.just("restart"), st.integers(0, 2)),
+)
+
+
+class _Run:
+    """Three members and three partitions, of which each takes two."""
+
+    def __init__(self) -> None:
+        self.world = MarshalScript({"orders": 3}, greedy=True, max_claims=2, cooldown_ms=0, drain_ms=500)
+        self.world.fate = lambda *_: self.fates.pop() if self.fates else Fate()
+        self.fates: list[Fate] = []
+        self.generation = 0
+        self.members = [self.world.start(name) for name in "abc"]
+
+    def step(self, what: str, *values: Any) -> None:
+        member = self.members[values[0]] if what in ("pause", "release", "wall", "restart") else self.members[0]
+        if what == "run":
+            self.world.run(values[0])
+        elif what == "fates":
+            self.fates = list(values[0])
+        elif what == "pause" and member.waiting is None:
+            self.world.pause(member, values[1])
+        elif what == "release":
+            for partition in range(3):
+                self.world.give(member, events.Release("orders", partition))
+        elif what == "wall":
+            self.world.set_wall_clock(member, values[1])
+        elif what == "restart":  # at once, so also before the claims of the former process are stale
+            self.world.kill(member)
+            self.generation += 1
+            name = f"{member.machine.settings.client_id}{self.generation}"
+            self.members[values[0]] = self.world.start(name, client=member.machine.settings.client_id)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(STEPS, min_size=3, max_size=14))
+def test_no_two_members_hold_one_partition_at_one_time(steps: list[tuple[Any, ...]]) -> None:
+    """The world looks after every event; in the end everything is held again."""
+    run = _Run()
+    for step in steps:
+        run.step(*step)
+    run.fates = []
+    run.world.run(50_000)
+    held = [run.world.held_by("orders", partition) for partition in range(3)]
+    assert None not in held, [member.machine.describe() for member in run.members]

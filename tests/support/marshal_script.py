@@ -105,6 +105,7 @@ class MarshalScript:
         self._settings = {"heartbeat_interval_ms": 10_000, "pass_ms": 400, "claim_timeout_ms": 3_000} | settings
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
         self._serial = count()
+        self._trimmed: dict[int, int] = {}
 
     # ---- members
 
@@ -142,6 +143,11 @@ class MarshalScript:
         """Stop a process for so long; what has come meanwhile it finds all at once."""
         member.waiting = []
         self._later(ms, lambda: self._resume(member))
+
+    def set_wall_clock(self, member: ScriptedMember, error_ms: int) -> None:
+        """Set a member's wall clock so far ahead of the broker's."""
+        member.wall_error_ms = error_ms
+        self.give(member, events.WallClock(EPOCH_MS + error_ms - member.origin_ms))
 
     def shut_down(self, member: ScriptedMember) -> None:
         self.give(member, Shutdown())
@@ -209,6 +215,10 @@ class MarshalScript:
         for member in self.members.values():
             self._later(5, partial(self._poll, member, partition, len(log)))
         return entry
+
+    def trim(self, partition: int, below: int) -> None:
+        """Retention removes the entries below an offset; members that start later do not see them."""
+        self._trimmed[partition] = below
 
     def _clock(self, member: ScriptedMember) -> int:
         return self.now - EPOCH_MS + member.origin_ms
@@ -282,7 +292,7 @@ class MarshalScript:
         self.give(member, events.CaughtUp(effect.request, end))
 
     def _poll(self, member: ScriptedMember, partition: int, end: int) -> None:
-        start = member.read_to.get(partition, 0)
+        start = member.read_to.get(partition, self._trimmed.get(partition, 0))
         if start < end:
             member.read_to[partition] = end
             self.give(member, events.Entries(self.log[partition][start:end]))
