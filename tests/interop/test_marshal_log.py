@@ -24,7 +24,7 @@ from kcoord_wire.marshal.topics import TopicsError
 from kcoord_wire.marshal.values import read_value
 from kcoord_wire.records import RecordBatch, SegmentReader
 from tests.support.kafka_broker import KafkaBroker, pem
-from tests.support.log_contract import PARTITIONS, GapContract, LogContract, Logs, append, read, values
+from tests.support.log_contract import PARTITIONS, GapContract, LogContract, Logs, TrimContract, append, read, values
 from tests.support.topics_contract import DataGapContract, DataTopicsContract, TopicCluster, producing, wait_for
 
 GOLDEN: Final = Path(__file__).parents[1] / "data" / "golden" / "marshal" / "live_log.jsonl"
@@ -112,7 +112,7 @@ def stopped(log: KafkaLog) -> Iterator[None]:
     log._consumer.resume(places)
 
 
-class TestKafkaLog(LogContract, GapContract):
+class TestKafkaLog(LogContract, GapContract, TrimContract):
     @pytest.fixture
     def logs(self, kafka: Kafka) -> Iterator[Logs]:
         topic = kafka.create(PARTITIONS, message_timestamp_type="LogAppendTime")

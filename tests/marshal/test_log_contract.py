@@ -1,19 +1,21 @@
-"""The laws of `marshal.log.Log`: in memory, and in a topic of our coordinator."""
+"""The laws of `marshal.log.Log`: in memory, in a folder, and in a topic of our coordinator."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from kcoord_wire.marshal.file_log import FileLog
 from kcoord_wire.marshal.kafka_log import KafkaLog
 from kcoord_wire.marshal.memory_broker import MemoryBroker
 from kcoord_wire.marshal.memory_log import MemoryLog
 from tests.support.fixtures import StartCoordinator
-from tests.support.log_contract import PARTITIONS, GapContract, LogContract, Logs
+from tests.support.log_contract import PARTITIONS, GapContract, LogContract, Logs, TrimContract
 
 
-class TestMemoryLog(LogContract, GapContract):
+class TestMemoryLog(LogContract, GapContract, TrimContract):
     @pytest.fixture
     def logs(self) -> Iterator[Logs]:
         broker = MemoryBroker()
@@ -24,6 +26,20 @@ class TestMemoryLog(LogContract, GapContract):
             lambda partition: broker.skip("__marshal", partition),
             lambda count: broker.create("__marshal", count),
         ) as logs:
+            yield logs
+
+
+class TestFileLog(LogContract, TrimContract):
+    @pytest.fixture
+    def logs(self, tmp_path: Path) -> Iterator[Logs]:
+        def trim(partition: int, before: int) -> None:
+            for offset in range(before):  # each entry has a segment
+                (tmp_path / f"__marshal-{partition}" / f"{offset:020d}.log").unlink(missing_ok=True)
+
+        def grow(count: int) -> None:
+            (tmp_path / f"__marshal-{count - 1}").mkdir()
+
+        with Logs(lambda: FileLog(tmp_path, PARTITIONS, segment_bytes=1), trim, grow=grow) as logs:
             yield logs
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from kcoord_wire.marshal.log import Appended, AppendFailed, Log, LogError, RawEntry
 
-__all__ = ["PARTITIONS", "GapContract", "LogContract", "Logs", "append", "read", "values"]
+__all__ = ["PARTITIONS", "GapContract", "LogContract", "Logs", "TrimContract", "append", "read", "values"]
 
 PARTITIONS = 4
 SECONDS = 20.0
@@ -169,7 +169,7 @@ class LogContract:
 
 
 class GapContract:
-    """What holds where retention and gaps can be had at will."""
+    """What holds where gaps can be had at will."""
 
     def test_a_gap_at_the_end_does_not_hide_it(self, logs: Logs) -> None:
         log = logs.open(0)
@@ -182,6 +182,10 @@ class GapContract:
         assert other.position(0) == end
         append(log, 0, b"y")
         assert [(entry.offset, entry.value) for entry in read(other, 0)] == [(end, b"y")]
+
+
+class TrimContract:
+    """What holds where retention can be had at will."""
 
     def test_a_trimmed_log_is_read_from_what_is_left(self, logs: Logs) -> None:
         log, unread = logs.open(), logs.open(0)

@@ -2,7 +2,7 @@
 
 Laws:
 
-* One process holds a folder at a time; a second one gets `LogInUseError`.
+* One process holds a `FileDisk` at a time; a second one gets `LogInUseError`. A `FolderDisk` has no such lock.
 * The folder's own entry is durable before the first file is made in it.
 
 Source: kafka/storage `LogManager.java` (the lock file), `UnifiedLog.java` (names of folders).
@@ -17,7 +17,7 @@ from typing import BinaryIO, Final
 
 from kcoord_wire.disk import Disk, DiskFile
 
-__all__ = ["FileDisk", "LogInUseError"]
+__all__ = ["FileDisk", "FolderDisk", "LogInUseError"]
 
 _FOLDER: Final = "__consumer_offsets-0"
 _LOCK: Final = ".lock"
@@ -55,28 +55,13 @@ class _RealFile(DiskFile):
             os.close(fd)
 
 
-class FileDisk(Disk):
-    """``__consumer_offsets-0`` in the folder `path`, as a Kafka broker has it in its log directory.
+class FolderDisk(Disk):
+    """The files of a folder, which is made if it is not there. OSError: it cannot be made."""
 
-    :raises LogInUseError: another coordinator has it
-    :raises OSError: it cannot be made or opened
-    """
-
-    def __init__(self, path: Path | str) -> None:
-        self._folder = Path(path) / _FOLDER
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._folder.mkdir(parents=True, exist_ok=True)
-        lock = Path(path) / _LOCK
-        self._lock = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _sync_folder(self._folder.parent.absolute().parent)
-            _sync_folder(self._folder.parent)
-        except BlockingIOError:
-            self.close()
-            raise LogInUseError(lock) from None
-        except OSError:
-            self.close()
-            raise
+        _sync_folder(self._folder.parent)
 
     def sizes(self) -> dict[str, int]:
         return {entry.name: entry.stat().st_size for entry in os.scandir(self._folder) if entry.is_file()}
@@ -95,6 +80,31 @@ class FileDisk(Disk):
 
     def sync_names(self) -> None:
         _sync_folder(self._folder)
+
+    def close(self) -> None:
+        pass
+
+
+class FileDisk(FolderDisk):
+    """``__consumer_offsets-0`` in the folder `path`, as a Kafka broker has it in its log directory.
+
+    :raises LogInUseError: another coordinator has it
+    :raises OSError: it cannot be made or opened
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        super().__init__(Path(path) / _FOLDER)
+        lock = Path(path) / _LOCK
+        self._lock = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _sync_folder(self._folder.parent.absolute().parent)
+        except BlockingIOError:
+            self.close()
+            raise LogInUseError(lock) from None
+        except OSError:
+            self.close()
+            raise
 
     def close(self) -> None:
         lock, self._lock = self._lock, -1

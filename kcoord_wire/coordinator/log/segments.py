@@ -70,18 +70,19 @@ def read_records(disk: Disk, names: Iterable[str], end: int) -> Iterator[Record]
         raise CorruptLogError(name, disk.sizes()[name], f"ends at offset {reached} where the next segment has {end}")
 
 
-def read_batches(disk: Disk, name: str, end: int, *, last: bool) -> Iterator[RecordBatch]:
+def read_batches(disk: Disk, name: str, end: int, *, last: bool, position: int = 0) -> Iterator[RecordBatch]:
     """Yield the batches of a file, from offset `end` on.
 
     :param last: whether it is the last file of the log, whose last batch is left out if a crash has damaged it
+    :param position: byte of the file at which the batch of offset `end` begins
     :raises CorruptLogError: there is any other damage
     """
-    position = 0
     fault: str | None = None
     with disk.read(name) as source:
         try:
-            reader = SegmentReader(source, max_batch_size=source.seek(0, SEEK_END))  # nothing is read for a wild length
-            source.seek(0)
+            size = source.seek(0, SEEK_END)
+            reader = SegmentReader(source, position=position, max_batch_size=size)  # nothing is read for a wild length
+            source.seek(position)
             for batch in reader:
                 if not isinstance(batch, RecordBatch) or batch.attributes or batch.producer_id != -1:
                     raise CorruptLogError(name, position, "a batch of a kind that this log does not have")

@@ -1,0 +1,177 @@
+"""The log in a folder: several processes, crashes, retention, other readers of its files."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from kcoord_wire.forensics.sources.files import find_sources
+from kcoord_wire.forensics.sources.frames import read_log
+from kcoord_wire.marshal.file_log import FileLog
+from kcoord_wire.marshal.log import Appended, AppendFailed, LogError
+from tests.support.log_contract import append, read, values
+
+APPENDER = """
+import sys
+from kcoord_wire.marshal.file_log import FileLog
+log = FileLog(sys.argv[1])
+results = []
+for number in range(int(sys.argv[3])):
+    log.append(number, 0, b"%s %d" % (sys.argv[2].encode(), number), results.append)
+    log.poll(0)
+    print(results[-1].offset, flush=True)
+log.close()
+"""
+FIRST = "00000000000000000000.log"
+
+
+def appender(folder: Path, name: str, count: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", APPENDER, str(folder), name, str(count)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def fill(folder: Path, *entries: bytes, **settings: int) -> None:
+    log = FileLog(folder, **settings)
+    append(log, 0, *entries)
+    log.close()
+
+
+def contents(folder: Path, **settings: int) -> list[bytes | None]:
+    log = FileLog(folder, **settings)
+    log.read_from_start([0])
+    try:
+        return values(read(log, 0))
+    finally:
+        log.close()
+
+
+def test_processes_append_to_one_log(tmp_path: Path) -> None:
+    fill(tmp_path, b"first")
+    processes = [appender(tmp_path, name, 50) for name in ("one", "two")]
+    offsets = [int(line) for process in processes for line in process.communicate(timeout=60)[0].split()]
+    assert sorted(offsets) == list(range(1, 101))
+    found = contents(tmp_path)
+    for name in (b"one", b"two"):
+        assert [value for value in found if value and value.startswith(name)] == [
+            b"%s %d" % (name, n) for n in range(50)
+        ]
+
+
+def test_a_killed_process_loses_no_entry_that_it_was_promised(tmp_path: Path) -> None:
+    process = appender(tmp_path, "doomed", 100_000)
+    assert process.stdout is not None
+    promised = [int(process.stdout.readline()) for _ in range(20)]
+    process.kill()
+    promised += [int(line) for line in process.communicate(timeout=60)[0].split("\n")[:-1]]
+    found = contents(tmp_path)
+    assert found[: len(promised)] == [b"doomed %d" % number for number in range(len(promised))]
+    fill(tmp_path, b"next")
+    assert contents(tmp_path)[-1] == b"next"
+
+
+@pytest.mark.parametrize("lost", [1, 20, 68])
+def test_a_torn_entry_is_not_returned_and_is_cut_off(tmp_path: Path, lost: int) -> None:
+    fill(tmp_path, b"whole", b"torn")
+    segment = tmp_path / "__marshal-0" / FIRST
+    os.truncate(segment, segment.stat().st_size - lost)
+    reader = FileLog(tmp_path)
+    reader.read_from_start([0])
+    assert values(read(reader, 0)) == [b"whole"]
+    fill(tmp_path, b"after")
+    assert [(entry.offset, entry.value) for entry in read(reader, 0)] == [(1, b"after")]
+    reader.close()
+    assert contents(tmp_path) == [b"whole", b"after"]
+
+
+def test_damage_in_the_middle_is_an_error(tmp_path: Path) -> None:
+    fill(tmp_path, b"one", b"two", b"three")
+    segment = tmp_path / "__marshal-0" / FIRST
+    data = bytearray(segment.read_bytes())
+    data[data.index(b"two")] ^= 1
+    segment.write_bytes(data)
+    with pytest.raises(LogError, match=rf"{FIRST} at byte \d+"):
+        contents(tmp_path)
+    log = FileLog(tmp_path)
+    (failed,) = append(log, 0, b"four")
+    assert isinstance(failed, AppendFailed)
+    assert not failed.may_have_landed
+    log.close()
+
+
+def test_old_full_segments_are_removed(tmp_path: Path) -> None:
+    settings = {"segment_bytes": 200, "retention_ms": 60_000}
+    fill(tmp_path, b"a", b"b", b"c", b"d", **settings)
+    segments = sorted((tmp_path / "__marshal-0").glob("*.log"))
+    assert len(segments) == 2
+    an_hour_ago = time.time() - 3600
+    os.utime(segments[0], (an_hour_ago, an_hour_ago))
+    fill(tmp_path, b"e", b"f", b"g", **settings)
+    log = FileLog(tmp_path, **settings)
+    log.read_from_start([0])
+    entries = read(log, 0)
+    assert (entries[0].offset, entries[-1].value) == (int(segments[1].stem), b"g")
+    log.close()
+
+
+def test_a_log_keeps_its_number_of_partitions(tmp_path: Path) -> None:
+    FileLog(tmp_path, 3).close()
+    assert FileLog(tmp_path, 8).partitions == 3
+    with pytest.raises(LogError, match="1 to 1000 partitions, not 0"):
+        FileLog(tmp_path, 0)
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(LogError, match="file"):
+        FileLog(tmp_path / "file")
+
+
+def test_a_lock_that_is_held_delays_and_never_hangs(tmp_path: Path) -> None:
+    log = FileLog(tmp_path)
+    log.read_from_start([0])
+    results: list[Appended | AppendFailed] = []
+    fill(tmp_path, b"x")
+    with (tmp_path / "__marshal-0" / ".lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert list(log.poll(0.05)) == []
+        with pytest.raises(TimeoutError, match="held the log's lock"):
+            log.end(0, 0.05)
+    assert values(read(log, 0)) == [b"x"]
+    log.append(1, 0, b"y", results.append)
+    log.close()
+    assert results == [Appended(1, 1)]
+
+
+def test_times_do_not_go_back_with_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path, b"a")
+    monkeypatch.setattr(time, "time_ns", lambda: 1_000_000_000)
+    fill(tmp_path, b"b")
+    log = FileLog(tmp_path)
+    log.read_from_start([0])
+    first, second = read(log, 0)
+    assert second.time_ms == first.time_ms
+    log.close()
+
+
+def test_the_pipeline_reads_the_folder_as_segments(tmp_path: Path) -> None:
+    log = FileLog(tmp_path, 4)
+    append(log, 2, b"Heartbeat/1/1795224460/i/c/g/t/0/5", b"junk")
+    append(log, 3, b"other")
+    log.close()
+    sources = find_sources([tmp_path])
+    assert [(source.kind, source.path.parent.name) for source in sources] == [
+        ("log", "__marshal-2"),
+        ("log", "__marshal-3"),
+    ]
+    rows = pa.Table.from_batches(read_log(sources[0].path)).to_pylist()
+    assert [(row["partition"], row["offset"], row["key"], row["value"]) for row in rows] == [
+        (2, 0, None, b"Heartbeat/1/1795224460/i/c/g/t/0/5"),
+        (2, 1, None, b"junk"),
+    ]
