@@ -137,6 +137,8 @@ TESTED_IN = {
     "records.model": "records/test_batch.py",
     "zookeeper.model": "zookeeper/test_procedures.py",
     "marshal.events": "marshal/test_machine.py",
+    # Arguments and connections, with which these tests run.
+    "cli.marshal_cluster": "cli/test_marshal_status.py",
     "marshal.state": "marshal/test_machine.py",
     # Implementations of an interface, which its contract tests.
     "marshal.kafka_log": "marshal/test_log_contract.py",

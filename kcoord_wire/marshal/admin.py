@@ -189,7 +189,12 @@ class FailedStep(Exception):
 
 
 class Admin(Machine):
-    """What pausing and setting positions share."""
+    """What pausing and setting positions share.
+
+    :ivar reads: the coordination partitions that it reads
+    """
+
+    reads: Collection[int] = ()
 
     def __init__(self, settings: AdminSettings) -> None:
         if not 0 < settings.longest_pause_ms <= LONGEST_PAUSE_MS:

@@ -104,7 +104,7 @@ class PositionSetter(Admin):
         if settings.longest_pause_ms < settings.longest_wait_ms + 2 * settings.heartbeat_interval_ms:
             raise ValueError("the pause must outlast the wait by two heartbeat intervals")
         self._wanted = dict(sorted(positions.items()))
-        self._on = sorted({self._context.coordinating(place.topic) for place in positions})
+        self.reads = self._on = sorted({self._context.coordinating(place.topic) for place in positions})
         self._at = _Run()
         self._old: dict[TopicPartition, int] = {}
         self._beating: Procedure | None = None

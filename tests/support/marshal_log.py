@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kcoord_wire.marshal.log import RawEntry
+from confluent_kafka import Producer
+
+from kcoord_wire.marshal.log import RawEntry, coordination_partition
 from kcoord_wire.marshal.machine import Entry
 from kcoord_wire.marshal.values import read_entry
 
-__all__ = ["T0", "entries_of"]
+__all__ = ["T0", "append_lines", "entries_of"]
 
 T0 = 1_795_000_000
 """s since the Unix epoch, where the lines count from."""
@@ -27,3 +29,17 @@ def entries_of(lines: Iterable[str], *, first: int = 0, partition: int = 0, lag_
         value = f"{kind}/1/{at}/{fields}"
         found.append(read_entry(RawEntry(partition, offset, at * 1000 + lag_ms, True, value.encode())))
     return found
+
+
+def append_lines(address: str, partitions: int, now: int, *lines: str) -> None:
+    """Append lines to the topic ``__marshal`` of a broker, each to the coordination partition of its topic.
+
+    :param now: s since the Unix epoch, where the lines count from
+    """
+    producer = Producer({"bootstrap.servers": address})
+    for line in lines:
+        second, kind, fields = line.split(" ", 2)
+        value = f"{kind}/1/{now + int(second)}/{fields}"
+        partition = coordination_partition(fields.split("/")[3], partitions)
+        producer.produce("__marshal", value=value.encode(), partition=partition)
+    assert producer.flush(10) == 0

@@ -1,0 +1,115 @@
+"""What the commands of `kcoord marshal` share: the arguments that name a cluster and its coordination topic."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from kcoord_wire.cli.arguments import UsageError, argument, parse_positive, parse_setting
+
+if TYPE_CHECKING:
+    from kcoord_wire.marshal.kafka_log import KafkaLog
+    from kcoord_wire.marshal.kafka_positions import KafkaPositions
+    from kcoord_wire.marshal.observer import Observer
+
+__all__ = [
+    "add_cluster_arguments",
+    "add_rules_argument",
+    "check_group",
+    "observers_of",
+    "open_log",
+    "open_positions",
+    "parse_whole_seconds",
+]
+
+LONGEST_SECONDS = 86_400
+
+
+def add_cluster_arguments(command: argparse.ArgumentParser) -> None:
+    """Add the arguments that name the cluster."""
+    command.add_argument("--brokers", required=True, metavar="HOST:PORT,...", help="brokers of the cluster")
+    command.add_argument(
+        "--coordination-topic", default="__marshal", metavar="NAME", help="of the claims (default: %(default)s)"
+    )
+    command.add_argument(
+        "--heartbeat-interval",
+        type=argument(parse_whole_seconds),
+        default=60,
+        metavar="SECONDS",
+        help="that of the members, in whole seconds; the Go library has 60 (default: %(default)s)",
+    )
+    command.add_argument(
+        "--setting",
+        action="append",
+        default=[],
+        type=argument(parse_setting),
+        metavar="NAME=VALUE",
+        help="a setting of librdkafka, mainly for security; may be repeated",
+    )
+
+
+def add_rules_argument(command: argparse.ArgumentParser, *more: str) -> None:
+    """Add ``--rules``.
+
+    :param more: choices beside the two rule sets
+    """
+    command.add_argument(
+        "--rules",
+        choices=("document", "library", *more),
+        default="document",
+        help="who judges claims; library where members of the Go library are in the group (default: %(default)s)",
+    )
+
+
+def parse_whole_seconds(text: str) -> int:
+    """Whole seconds from 1 up to a day. ValueError: not such a number."""
+    seconds = parse_positive(text)
+    if seconds > LONGEST_SECONDS:
+        raise ValueError(f"{text} s is longer than a day")
+    return seconds
+
+
+def check_group(group_id: str) -> str:
+    """Return a group id that messages can hold.
+
+    :raises UsageError: it is empty, or has a "/"
+    """
+    from kcoord_wire.errors import EncodeError
+    from kcoord_wire.marshal.values import check_id
+
+    try:
+        return check_id("GROUP", group_id)
+    except EncodeError as error:
+        raise UsageError(str(error)) from None
+
+
+@contextmanager
+def open_log(args: argparse.Namespace) -> Iterator[KafkaLog]:
+    """Open the coordination topic.
+
+    :raises LogError: it is not there, or no broker answers
+    """
+    from kcoord_wire.marshal.kafka_log import KafkaLog
+
+    log = KafkaLog(args.brokers, args.coordination_topic, dict(args.setting))
+    try:
+        yield log
+    finally:
+        log.close()
+
+
+def open_positions(args: argparse.Namespace) -> KafkaPositions:
+    """Return the questions to the cluster."""
+    from kcoord_wire.marshal.kafka_positions import KafkaPositions
+
+    return KafkaPositions(args.brokers, dict(args.setting))
+
+
+def observers_of(args: argparse.Namespace, partitions: int, rules: Sequence[str]) -> list[Observer]:
+    """Return observers of a log, one of each rule set."""
+    from kcoord_wire.marshal.machine import Rules, WorldState
+    from kcoord_wire.marshal.observer import Observer
+
+    return [Observer(WorldState(Rules(each), args.heartbeat_interval, partitions)) for each in rules]
