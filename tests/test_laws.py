@@ -67,6 +67,7 @@ MAY_IMPORT = {
     "simulation.central": {"simulation", "machines", "zookeeper", "central", "central.draft"} | PROTOCOL,
     "simulation.rewrite": {"simulation", "simulation.central", "machines", "zookeeper", "central", "central.rewrite"}
     | PROTOCOL,
+    "simulation.marshal": {"simulation", "machines", "marshal"} | PROTOCOL,
     "simulation.virtual_loop": {"simulation"} | DATA,
     "simulation.group": {"simulation", "simulation.virtual_loop", "disk", "machines", "consumer"}
     | {"coordinator", "coordinator.core", "coordinator.log", "coordinator.topics"}

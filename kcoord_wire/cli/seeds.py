@@ -28,15 +28,11 @@ __all__ = ["Outcome", "Totals", "add_arguments", "run_seeds"]
 
 
 class Report(Protocol):
-    """What a script that broke no law returns."""
+    """What a script that broke no law returns; besides these, what `Totals.counted` names."""
 
     @property
     def steps(self) -> int:
         """Number of events delivered."""
-
-    @property
-    def rebalances(self) -> int:
-        """How many have ended."""
 
     @property
     def settled_ms(self) -> int:
@@ -92,16 +88,18 @@ class Totals:
     """What the runs so far add up to.
 
     :ivar expected: the law that may be broken; empty for none
+    :ivar counted: field of the reports that is summed up
     :ivar found: the runs that broke it
     :ivar failed: seeds of those that broke another
     """
 
     seeds: int
     expected: str = ""
+    counted: str = "rebalances"
     started: float = field(default_factory=time.monotonic)
     done: int = 0
     steps: int = 0
-    rebalances: int = 0
+    count: int = 0
     slowest_ms: int = 0
     failed: list[int] = field(default_factory=list)
     found: list[Outcome] = field(default_factory=list)
@@ -111,7 +109,7 @@ class Totals:
         self.done += 1
         if outcome.report is not None:
             self.steps += outcome.report.steps
-            self.rebalances += outcome.report.rebalances
+            self.count += getattr(outcome.report, self.counted)
             self.slowest_ms = max(self.slowest_ms, outcome.report.settled_ms)
         elif outcome.law == self.expected:
             self.found.append(outcome)
@@ -127,29 +125,45 @@ class Totals:
         )
 
 
-def run_seeds(args: argparse.Namespace, make_script: Callable[[int], Script[Any, Any]], expected: str = "") -> Totals:
+def run_seeds(
+    args: argparse.Namespace,
+    make_script: Callable[[int], Script[Any, Any]],
+    expected: str = "",
+    *,
+    counted: str = "rebalances",
+    each: Callable[[Outcome], None] | None = None,
+) -> Totals:
     """Run the seeds of `add_arguments` and print the summary.
 
     :param make_script: of a seed; it is sent to other processes
     :param expected: a law that the runs may break
+    :param counted: field of the scripts' reports that the summary has
+    :param each: is called with each run's outcome
     :raises ValueError: another law was broken
     """
-    totals = Totals(len(args.seeds), expected)
+    totals = Totals(len(args.seeds), expected, counted)
     try:
-        _run(args, partial(_try_seed, make_script), totals)
+        _run(args, partial(_try_seed, make_script), totals, each)
     finally:
         print(totals)
         settled = f"settled at most {totals.slowest_ms:,} virtual ms after the last fault"
-        print(f"{totals.rebalances:,} rebalances; {settled}")
+        print(f"{totals.count:,} {counted}; {settled}")
     if totals.failed:
         raise ValueError(f"seeds that break a law: {' '.join(map(str, sorted(totals.failed)))}")
     return totals
 
 
-def _run(args: argparse.Namespace, try_seed: Callable[[int], Outcome], totals: Totals) -> None:
+def _run(
+    args: argparse.Namespace,
+    try_seed: Callable[[int], Outcome],
+    totals: Totals,
+    each: Callable[[Outcome], None] | None,
+) -> None:
     shown = totals.started
     for outcome in _outcomes(try_seed, args.seeds, args.jobs):
         totals.add(outcome)
+        if each is not None:
+            each(outcome)
         if time.monotonic() - shown >= 1 and sys.stderr.isatty():
             shown = time.monotonic()
             print(f"\r{totals}", end="", file=sys.stderr, flush=True)

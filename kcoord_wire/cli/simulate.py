@@ -1,6 +1,6 @@
 """`kcoord simulate`: random runs of a virtual group, with the laws checked after every event.
 
-Its scenarios are in `cli.rolling_bounce`, `cli.simulate_bug`, `cli.simulate_central`,
+Its scenarios are in `cli.rolling_bounce`, `cli.simulate_bug`, `cli.simulate_central`, `cli.simulate_marshal`,
 `cli.simulate_rewrite` and `cli.variants`.
 
 Law: besides those of `cli.seeds`, the status is 1 if a law was broken, and 130 after Ctrl-C.
@@ -11,7 +11,15 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from kcoord_wire.cli import rolling_bounce, seeds, simulate_bug, simulate_central, simulate_rewrite, variants
+from kcoord_wire.cli import (
+    rolling_bounce,
+    seeds,
+    simulate_bug,
+    simulate_central,
+    simulate_marshal,
+    simulate_rewrite,
+    variants,
+)
 from kcoord_wire.cli.arguments import add_command
 
 __all__ = ["add_parser"]
@@ -28,6 +36,8 @@ examples:
       known bugs of client libraries, played (see kcoord simulate bug --help)
   kcoord simulate central --seeds 0:100
       the 0.8 draft: brokers, ZooKeeper and consumers (see kcoord simulate central --help)
+  kcoord simulate marshal --seeds 0:100
+      Marshal: a coordination log, its members and readers (see kcoord simulate marshal --help)
   kcoord simulate rewrite --seeds 0:100
       the consumer rewrite design (see kcoord simulate rewrite --help)
   kcoord simulate variants --members 10,100
@@ -44,6 +54,7 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     rolling_bounce.add_parser(scenarios)
     simulate_bug.add_parser(scenarios)
     simulate_central.add_parser(scenarios)
+    simulate_marshal.add_parser(scenarios)
     simulate_rewrite.add_parser(scenarios)
     variants.add_parser(scenarios)
 

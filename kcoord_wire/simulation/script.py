@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, is_dataclass, replace
+from enum import Enum
 from random import Random
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -56,6 +57,10 @@ def source_of(item: Any) -> str:
         f"{each.name}={getattr(item, each.name)!r}" for each in fields(item) if getattr(item, each.name) != each.default
     ]
     return f"{type(item).__name__}({', '.join(parts)})"
+
+
+def _source(value: Any) -> str:
+    return f"{type(value).__name__}.{value.name}" if isinstance(value, Enum) else repr(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +119,9 @@ class Script(ABC, Generic[WorldT, ReportT]):
         """
 
     def __repr__(self) -> str:
-        head = ", ".join(f"{item.name}={getattr(self, item.name)!r}" for item in fields(self) if item.name != "actions")
+        head = ", ".join(
+            f"{item.name}={_source(getattr(self, item.name))}" for item in fields(self) if item.name != "actions"
+        )
         lines = "".join(f"    {action!r},\n" for action in self.actions)
         return f"{type(self).__name__}({head}, actions=[\n{lines}])"
 
@@ -143,7 +150,7 @@ def _imports(script: Script[Any, Any]) -> str:
     """Return the imports that the source of a script needs."""
     names: dict[str, set[str]] = {run_script.__module__: {run_script.__name__}}
     for kind in {type(part) for item in (script, *script.actions) for part in (item, *vars(item).values())}:
-        if is_dataclass(kind):
+        if is_dataclass(kind) or issubclass(kind, Enum):
             names.setdefault(kind.__module__, set()).add(kind.__name__)
     return "".join(f"from {module} import {', '.join(sorted(names[module]))}\n" for module in sorted(names))
 

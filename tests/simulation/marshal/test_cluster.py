@@ -1,0 +1,89 @@
+"""Members on a virtual log: they share the partitions, survive faults, and consume."""
+
+from __future__ import annotations
+
+import pytest
+
+from kcoord_wire.marshal.events import Delivery
+from kcoord_wire.simulation.marshal import MarshalCluster
+from kcoord_wire.simulation.marshal.cluster import MarshalCluster as Cluster
+
+INTERVAL_MS = 1_000
+
+
+def cluster(members: int = 3, *, delivery: Delivery = Delivery.AT_LEAST_ONCE, balance: bool = False) -> Cluster:
+    return MarshalCluster(
+        7, topics={"t1": 6}, members=members, interval_ms=INTERVAL_MS, delivery=delivery, balance=balance
+    )
+
+
+@pytest.mark.parametrize("delivery", list(Delivery))
+def test_members_hold_all_partitions_and_consume(delivery: Delivery) -> None:
+    with cluster(delivery=delivery) as sim:
+        sim.run_until(sim.is_settled)
+        sim.run(20_000)
+        assert sim.is_settled()
+        claims = sim.truth.world.of_group("readers")
+        assert min(claim.current_offset for claim in claims) > 40, "of 5 a second"
+
+
+def test_partitions_of_a_killed_member_are_held_again() -> None:
+    with cluster() as sim:
+        sim.run_until(sim.is_settled)
+        [name] = sim.owners()["t1", 0]
+        sim.crash(name)
+        assert not sim.is_settled()
+        took_ms = sim.run_until(sim.is_settled)
+        assert took_ms > INTERVAL_MS, "its claims had to become stale"
+
+
+def test_a_restarted_client_takes_its_claims_up() -> None:
+    with cluster() as sim:
+        sim.run_until(sim.is_settled)
+        [name] = sim.owners()["t1", 0]
+        held = {place for place, names in sim.owners().items() if names == [name]}
+        sim.crash(name)
+        sim.member(name)
+        took_ms = sim.run_until(sim.is_settled)
+        assert {place for place, names in sim.owners().items() if names == [name]} == held
+        assert took_ms < INTERVAL_MS
+
+
+def test_a_paused_member_has_lost_its_partitions_when_it_resumes() -> None:
+    with cluster(members=2) as sim:
+        sim.run_until(sim.is_settled)
+        [name] = sim.owners()["t1", 0]
+        sim.pause(name, 4 * INTERVAL_MS)
+        sim.run(4 * INTERVAL_MS - 1)
+        other = "m2" if name == "m1" else "m1"
+        assert other in sim.owners()["t1", 0]
+        sim.run(500)
+        assert sim.owners()["t1", 0] == [other]
+
+
+def test_partitions_that_are_added_are_claimed() -> None:
+    with cluster() as sim:
+        sim.run_until(sim.is_settled)
+        sim.grow("t1", 3)
+        assert not sim.is_settled()
+        sim.run_until(sim.is_settled)
+        assert len(sim.owners()) == 9
+
+
+def test_a_member_that_shuts_down_releases() -> None:
+    with cluster(members=2) as sim:
+        sim.run_until(sim.is_settled)
+        sim.shut_down("m1")
+        assert sim.run_until(sim.is_settled) < 2 * INTERVAL_MS, "nobody waited for a stale claim"
+        assert {name for names in sim.owners().values() for name in names} == {"m2"}
+
+
+def test_actions_without_sense_do_nothing() -> None:
+    with cluster(members=0) as sim:
+        for call in ("crash", "shut_down", "suspend", "release", "fail_fetch"):
+            getattr(sim, call)("nobody")
+        sim.pause("nobody", 5)
+        sim.set_clock("nobody", 5)
+        sim.lag("nobody", 5)
+        sim.heal()
+        assert sim.is_settled(), "nobody wants anything"
