@@ -136,7 +136,7 @@ $(FUZZER)/.installed: fuzz/requirements.txt | $(PY)
 	@touch $@
 
 interop: setup peers ## compare with other implementations: brokers, clients, dissectors; installs what is missing
-	$(PY) -m pytest tests/interop
+	$(PYTEST) tests/interop
 
 peers: # installs what is missing of them
 	@missing=; for pair in $(PEERS); do command -v $${pair%%:*} >/dev/null || missing="$$missing $$(echo $${pair##*:} | tr + " ")"; done; \

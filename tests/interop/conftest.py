@@ -1,6 +1,8 @@
-"""The scripts of `exchanges` played once, on Kafka and on our coordinator, for all tests that look at the result."""
+"""What the files of this folder share: one worker runs a file, and the scripts of `exchanges` are played once."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import pytest
 
@@ -14,3 +16,11 @@ def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     params = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
     wanted = {param["script"] for param in params if isinstance(param.get("script"), Script)} or set(SCRIPTS)
     return play_scripts(wanted, tmp_path_factory.mktemp("played"))
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the marks
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Keep the tests of a file on one worker, for they share brokers and clients; so do all that look at `played`."""
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group("played" if "played" in fixtures else item.path.name))

@@ -6,6 +6,7 @@ is (`go_command`).
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -28,8 +29,10 @@ def build_go_programs() -> Path:
     """Build them, and give the folder that has them under the names of their packages."""
     folder = BUILD / "go"
     folder.mkdir(parents=True, exist_ok=True)
-    go, environment = go_command()
-    run([go, "build", "-mod=readonly", "-buildvcs=false", "-o", str(folder), "./..."], SOURCES, environment)
+    with (BUILD / "go.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two test processes may want them
+        go, environment = go_command()
+        run([go, "build", "-mod=readonly", "-buildvcs=false", "-o", str(folder), "./..."], SOURCES, environment)
     return folder
 
 
