@@ -129,7 +129,7 @@ class Job:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
-    def until(self, condition: Callable[[], Any], seconds: float = 100) -> None:
+    def until(self, condition: Callable[[], Any], seconds: float = 300) -> None:
         """Wait while the job runs."""
         end = time.monotonic() + seconds
         while not condition():
