@@ -99,6 +99,7 @@ STATE_MACHINES = (
     "marshal.balance",
     "marshal.admin",
     "marshal.events",
+    "marshal.handoff",
     "marshal.inbox",
     "marshal.machine",
     "marshal.state",

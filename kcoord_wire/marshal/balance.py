@@ -60,7 +60,7 @@ def receivers(view: View) -> dict[str, int]:
 
     Of the instances of one client only the one that was heard of last counts; the others are former processes.
     """
-    fresh_ms = view.state.heartbeat_interval_s * 1000
+    fresh_ms = view.state.interval_ms
     latest: dict[str, tuple[int, str, int]] = {}
     for member in view.state.members.get((view.group_id, view.topic), {}).values():
         if member.max_claims is not None and view.log_ms - member.seen_ms < fresh_ms:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
@@ -60,9 +60,12 @@ class Claiming:
 
     # ---- "Consuming a New Partition"
 
-    def consume_new_partition(self, topic: str) -> Procedure:
-        """Claim a partition; a greedy member claims all that it can get."""
-        untried = self._in_random_order(topic)
+    def consume_new_partition(self, topic: str, places: Iterable[TopicPartition] | None = None) -> Procedure:
+        """Claim a partition; a greedy member claims all that it can get.
+
+        :param places: which to pick from; by default all of the topic
+        """
+        untried = self._in_random_order(topic) if places is None else iter(places)
         while picked := self._pick(topic, untried):  # 1, 2
             coordinating = self._context.coordinating(topic)  # 3
             try:
@@ -84,7 +87,7 @@ class Claiming:
 
     def _still_free(self, topic: str, picked: list[TopicPartition]) -> list[TopicPartition]:
         now = self._log_now(topic)
-        return [place for place in picked if not (self._unwanted(topic) or self._reserved_for_others(place, now))]
+        return [place for place in picked if not (self.unwanted(topic) or self._reserved_for_others(place, now))]
 
     def _log_now(self, topic: str) -> int:
         return self._context.log_now(self._context.coordinating(topic))
@@ -131,7 +134,7 @@ class Claiming:
 
     def _begin(self, message: Any, sent_at: int) -> None:
         place = TopicPartition(message.topic, message.partition)
-        if self._unwanted(place.topic) or self._context.now >= sent_at + self._context.interval_ms:
+        if self.unwanted(place.topic) or self._context.now >= sent_at + self._context.interval_ms:
             return
         claim = self._context.claim(place)
         assert claim is not None
@@ -182,16 +185,16 @@ class Claiming:
 
     def obstacle(self, place: TopicPartition) -> str:
         """Return why this member does not claim a partition now; empty if it may."""
-        blocked = self._unwanted(place.topic) or self._of_place(place, self._log_now(place.topic))
+        blocked = self.unwanted(place.topic) or self._of_place(place, self._log_now(place.topic))
         return blocked or self._of_topic(place.topic)
 
-    def _unwanted(self, topic: str) -> str:
+    def unwanted(self, topic: str) -> str:
         """Return why this member may not hold anything of a topic."""
         return self._barred() or ("the group is paused" if self._context.is_paused(topic) else "")
 
     def _of_topic(self, topic: str) -> str:
         """Return why nothing of a topic is claimed now."""
-        if unwanted := self._unwanted(topic):
+        if unwanted := self.unwanted(topic):
             return unwanted
         if not self._context.is_warm(topic):
             return "the log's beginning was trimmed: claims without a heartbeat may not be known yet"

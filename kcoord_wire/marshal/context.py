@@ -19,6 +19,7 @@ from kcoord_wire.marshal.clocks import Clocks
 from kcoord_wire.marshal.events import MemberSettings
 from kcoord_wire.marshal.log import coordination_partition
 from kcoord_wire.marshal.machine import Certainty, Claim, Place, Rules, WorldState
+from kcoord_wire.messages import Presence
 from kcoord_wire.procedures import Procedures
 from kcoord_wire.timers import Timers
 
@@ -41,13 +42,16 @@ class Context:
     :ivar ahead_ms: of the wall clock before `now`
     :ivar fences: of the tenures; they are run before anything else
     :ivar effects: of the present event
-    :raises ValueError: the heartbeat interval is not a number of whole seconds, which times in messages are
+    :raises ValueError: the heartbeat interval is not a number of whole seconds, which times in messages are; or the
+        member balances without presence
     """
 
     def __init__(self, settings: MemberSettings) -> None:
         interval_s, rest = divmod(settings.heartbeat_interval_ms, 1_000)
         if interval_s < 1 or rest:
             raise ValueError(f"a heartbeat interval has whole seconds, not {settings.heartbeat_interval_ms} ms")
+        if settings.balance is not None and not settings.presence:
+            raise ValueError("a member that balances sends Presence, or nobody gives to it")
         self.settings = settings
         self.interval_ms = settings.heartbeat_interval_ms
         self.retry_ms = self.interval_ms // _RETRIES_PER_INTERVAL
@@ -100,9 +104,10 @@ class Context:
         """
         if self.settings.rules is Rules.LIBRARY:
             return self.wall_ms // 1_000
-        return self._log_now_ms(coordinating)
+        return self.log_ms(coordinating)
 
-    def _log_now_ms(self, coordinating: int) -> int:
+    def log_ms(self, coordinating: int) -> int:
+        """Return the log's time: that which the next entry is likely to be appended at."""
         last = self.state.log_time_ms(coordinating)
         passed = self.now - self.read_at.get(coordinating, self.now)
         return max(last + passed, self.wall_ms - self.clocks.surely_ahead_ms(self.settings.instance_id))
@@ -127,13 +132,19 @@ class Context:
         """
         time = max(self.wall_ms // 1_000, not_before)
         self._stamps[place] = max(time, self._stamps.get(place, time))
+        return kind(time=time, **self._who(), topic=place.topic, partition=place.partition, **fields)
+
+    def presence(self, topic: str, max_claims: int) -> Presence:
+        """Return a message that says how many partitions of a topic this member takes."""
+        return Presence(time=self.wall_ms // 1_000, **self._who(), topic=topic, max_claims=max_claims)
+
+    def _who(self) -> Mapping[str, Any]:
         settings = self.settings
-        who: Mapping[str, Any] = {
+        return {
             "instance_id": settings.instance_id,
             "client_id": settings.client_id,
             "group_id": settings.group_id,
         }
-        return kind(time=time, **who, topic=place.topic, partition=place.partition, **fields)
 
     # ---- the world state
 
@@ -161,11 +172,11 @@ class Context:
 
     def reserved_for(self, claim: Claim) -> str | None:
         """Return the instance that a released partition was handed over to, while others leave it alone."""
-        return self.state.reserved_for(claim, self._log_now_ms(self.coordinating(claim.place.topic)))
+        return self.state.reserved_for(claim, self.log_ms(self.coordinating(claim.place.topic)))
 
     def is_guessed(self, claim: Claim) -> bool:
         """Return whether the log is trimmed so that a claim that was won now would not be seen as such."""
-        silent_ms = self._log_now_ms(self.coordinating(claim.place.topic)) - claim.touched_ms
+        silent_ms = self.log_ms(self.coordinating(claim.place.topic)) - claim.touched_ms
         return claim.certainty is Certainty.GUESSED and silent_ms <= 2 * self.interval_ms
 
     def is_paused(self, topic: str) -> bool:

@@ -423,7 +423,8 @@ class WorldState:
 
     def _present(self, message: Presence, entry: Entry, now: int) -> Outcome:
         if message.topic:
-            self.members[message.group_id, message.topic][message.instance_id].max_claims = message.max_claims
+            member = self.members[message.group_id, message.topic][message.instance_id]
+            member.max_claims = message.max_claims if message.max_claims >= 0 else None
         return Outcome.PRESENT
 
 

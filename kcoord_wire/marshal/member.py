@@ -24,6 +24,7 @@ from kcoord_wire.marshal import events
 from kcoord_wire.marshal.claiming import Claiming
 from kcoord_wire.marshal.context import Context, TopicPartition
 from kcoord_wire.marshal.events import MemberSettings, ReadToEnd, Tenure, Why
+from kcoord_wire.marshal.handoff import Handoffs
 from kcoord_wire.marshal.holding import Holding
 from kcoord_wire.marshal.log import Appended, AppendFailed
 from kcoord_wire.marshal.machine import Entry, Outcome
@@ -43,6 +44,8 @@ class MarshalMember:
         self.settings = settings
         self._context = context = Context(settings)
         self._claiming = Claiming(context, self._barred)
+        self._handoffs = Handoffs(context, self._claiming)
+        self._sharing: list[Procedure] = []
         self._reuse = ClientIdReuse(
             settings.group_id, settings.client_id, settings.instance_id, settings.heartbeat_interval_ms
         )
@@ -109,6 +112,15 @@ class MarshalMember:
         self._is_current = True
         for topic in settings.topics:
             self._context.procedures.start(self._passes(topic), self._context.now)
+            self._share(topic)
+
+    def _share(self, topic: str) -> None:
+        """Take part in the balance, as far as the settings say."""
+        procedures, settings = self._context.procedures, self.settings
+        if settings.presence:
+            self._sharing.append(procedures.start(self._handoffs.present(topic), self._context.now))
+        if settings.balance is not None:
+            self._sharing.append(procedures.start(self._handoffs.rounds(topic, settings.balance), self._context.now))
 
     def _passes(self, topic: str) -> Procedure:
         settings, claiming = self.settings, self._claiming
@@ -146,8 +158,16 @@ class MarshalMember:
             self._end()
             return
         self._leaving = why
+        self._leave_balance()
         self._release_all(why)
         self._context.procedures.start(self._end_when_idle(), self._context.now)
+
+    def _leave_balance(self) -> None:
+        procedures = self._context.procedures
+        for procedure in self._sharing:
+            procedures.cancel(procedure)
+        for topic in self.settings.topics if self._sharing else ():
+            procedures.start(self._handoffs.leave(topic), self._context.now)
 
     def _end_when_idle(self) -> Procedure:
         yield Until(lambda: self._claiming.is_idle)
@@ -181,7 +201,11 @@ class MarshalMember:
             context.note(logging.WARNING, "group paused", by=message.client_id, until=message.msg_expire_time)
             self._release_all(Why.PAUSED)
         elif message.topic in self.settings.topics:
-            self._claiming.check(TopicPartition(message.topic, message.partition))
+            place = TopicPartition(message.topic, message.partition)
+            self._claiming.check(place)
+            if outcome is Outcome.RELEASED and self._handoffs.is_successor(place):
+                claim = self._claiming.consume_new_partition(place.topic, [place])
+                context.procedures.start(self._limited(claim), context.now)
 
     def _skip(self, entry: Entry) -> None:
         if entry.partition not in self._garbled:

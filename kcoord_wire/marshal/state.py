@@ -140,7 +140,7 @@ class Member:
     """An instance that was heard of, by any message of a group about a topic.
 
     :ivar seen_ms: log time of its last message
-    :ivar max_claims: by its last Presence; None if it has sent none
+    :ivar max_claims: by its last Presence; None if it has sent none, or takes none
     """
 
     instance_id: str

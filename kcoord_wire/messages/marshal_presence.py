@@ -50,4 +50,4 @@ class Presence:
     """Always 0."""
 
     max_claims: int = 0
-    """How many partitions of the topic the sender takes at most; 0 for any number."""
+    """How many partitions of the topic the sender takes at most; 0 for any number, -1 for none."""
