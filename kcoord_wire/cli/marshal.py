@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from kcoord_wire.cli import marshal_consume, marshal_status
+from kcoord_wire.cli import marshal_consume, marshal_export, marshal_pause, marshal_set_position, marshal_status
 
 __all__ = ["add_parser"]
 
-COMMANDS: Final = (marshal_status, marshal_consume)
+COMMANDS: Final = (marshal_status, marshal_consume, marshal_pause, marshal_set_position, marshal_export)
 
 
 def add_parser(commands: argparse._SubParsersAction[Any]) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "add_cluster_arguments",
     "add_rules_argument",
-    "check_group",
+    "check_option_id",
     "observers_of",
     "open_log",
     "open_positions",
@@ -71,16 +71,17 @@ def parse_whole_seconds(text: str) -> int:
     return seconds
 
 
-def check_group(group_id: str) -> str:
-    """Return a group id that messages can hold.
+def check_option_id(option: str, value: str) -> str:
+    """Return an id that messages can hold.
 
+    :param option: names it in the error
     :raises UsageError: it is empty, or has a "/"
     """
     from kcoord_wire.errors import EncodeError
     from kcoord_wire.marshal.values import check_id
 
     try:
-        return check_id("GROUP", group_id)
+        return check_id(option, value)
     except EncodeError as error:
         raise UsageError(str(error)) from None
 

@@ -16,13 +16,11 @@ import argparse
 import json
 import signal
 import sys
-from collections.abc import Callable
-from contextlib import suppress
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from kcoord_wire.cli.arguments import UsageError, add_command, argument, parse_positive, parse_seconds, parse_setting
-from kcoord_wire.cli.process import log_to_stderr
+from kcoord_wire.cli.arguments import UsageError, add_command, argument, parse_positive, parse_seconds
+from kcoord_wire.cli.marshal_cluster import add_cluster_arguments, add_rules_argument, check_option_id
+from kcoord_wire.cli.process import log_to_stderr, stop_on_signals
 from kcoord_wire.fields import printable
 
 if TYPE_CHECKING:
@@ -49,24 +47,12 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     """Add the command to those of `kcoord marshal`."""
     about = "consume topics as a member of a group, which claims partitions in the coordination topic"
     command = add_command(commands, "consume", about, _run, examples=EXAMPLES)
-    command.add_argument("--brokers", required=True, metavar="HOST:PORT,...", help="brokers of the cluster")
+    add_cluster_arguments(command)
+    add_rules_argument(command)
     command.add_argument("--group", required=True, help="the group")
     command.add_argument("--client-id", required=True, help="unique in the group, and the same after a restart")
     command.add_argument("--topics", required=True, metavar="NAME,...", help="topics to consume")
     command.add_argument("--at-most-once", action="store_true", help="commit each batch before it is printed")
-    command.add_argument(
-        "--rules",
-        choices=("document", "library"),
-        default="document",
-        help="who judges claims; library where members of the Go library are in the group (default: %(default)s)",
-    )
-    command.add_argument(
-        "--heartbeat-interval",
-        type=argument(_parse_whole_seconds),
-        default=60,
-        metavar="SECONDS",
-        help="whole seconds, the same for all members (default: %(default)s)",
-    )
     command.add_argument(
         "--max-claims", type=argument(parse_positive), metavar="N", help="partitions of each topic at most"
     )
@@ -86,25 +72,7 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
         metavar="SECONDS",
         help="release everything when stdout takes nothing for so long (default: %(default)s)",
     )
-    command.add_argument(
-        "--coordination-topic", default="__marshal", metavar="NAME", help="of the claims (default: %(default)s)"
-    )
-    command.add_argument(
-        "--setting",
-        action="append",
-        default=[],
-        type=argument(parse_setting),
-        metavar="NAME=VALUE",
-        help="a setting of librdkafka, mainly for security; may be repeated",
-    )
     command.add_argument("--json", action="store_true", help="print JSON lines")
-
-
-def _parse_whole_seconds(text: str) -> int:
-    seconds = parse_positive(text)
-    if seconds > 86_400:
-        raise ValueError(f"{text} s is longer than a day")
-    return seconds
 
 
 def _run(args: argparse.Namespace) -> None:
@@ -120,7 +88,7 @@ def _run(args: argparse.Namespace) -> None:
     log_to_stderr()
     printer = _JsonPrinter() if args.json else _Printer()
     consumer = _consumer(args, printer)
-    received = _stop_on_signals(consumer.stop)
+    received = stop_on_signals(consumer.stop, "releases what it holds")
     try:
         for count, record in enumerate(consumer, 1):
             printer.record(record)
@@ -134,20 +102,15 @@ def _run(args: argparse.Namespace) -> None:
 
 
 def _consumer(args: argparse.Namespace, printer: _Printer) -> MarshalConsumer:
-    from kcoord_wire.errors import EncodeError
     from kcoord_wire.marshal.client import MarshalConsumer
     from kcoord_wire.marshal.coordination_topic import check_topic
     from kcoord_wire.marshal.events import Balance, Delivery
     from kcoord_wire.marshal.kafka_log import KafkaLog
     from kcoord_wire.marshal.kafka_topics import KafkaTopics
     from kcoord_wire.marshal.machine import Rules
-    from kcoord_wire.marshal.values import check_id
 
-    try:
-        for option, value in (("--group", args.group), ("--client-id", args.client_id)):
-            check_id(option, value)
-    except EncodeError as error:
-        raise UsageError(str(error)) from None
+    for option, value in (("--group", args.group), ("--client-id", args.client_id)):
+        check_option_id(option, value)
     topics = [topic for topic in args.topics.split(",") if topic]
     if not topics:
         raise UsageError("--topics names no topic")
@@ -178,23 +141,6 @@ def _consumer(args: argparse.Namespace, printer: _Printer) -> MarshalConsumer:
         presence=args.presence,
         balance=Balance() if args.balance else None,
     )
-
-
-def _stop_on_signals(stop: Callable[[], None]) -> list[int]:
-    """Let the first signal stop and the second kill; return the list to which the first one is added."""
-    received: list[int] = []
-
-    def handle(number: int, _frame: FrameType | None) -> None:
-        received.append(number)
-        for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, signal.SIG_DFL)
-        stop()
-        with suppress(OSError):  # stderr may be a pipe that is closed
-            print("releases what it holds; a second signal kills", file=sys.stderr, flush=True)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, handle)
-    return received
 
 
 class _Printer:

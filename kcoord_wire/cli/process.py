@@ -3,6 +3,7 @@
 Laws:
 
 * SIGTERM ends the block of `until_terminated` in the same order as Ctrl-C; from then on either signal kills at once.
+* After `stop_on_signals` the first of both signals stops, and the second kills at once.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ import json
 import logging
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, NoReturn
 
-__all__ = ["JsonLines", "allow_many_connections", "log_to_stderr", "until_terminated"]
+__all__ = ["JsonLines", "allow_many_connections", "log_to_stderr", "stop_on_signals", "until_terminated"]
 
 
 class _Terminated(BaseException):
@@ -38,6 +39,26 @@ def until_terminated() -> Iterator[None]:
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
     raise _Terminated
+
+
+def stop_on_signals(stop: Callable[[], None], meanwhile: str) -> list[int]:
+    """Let the first signal stop and the second kill; return the list to which the first one is added.
+
+    :param meanwhile: what happens before the process ends, for stderr
+    """
+    received: list[int] = []
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        received.append(number)
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_DFL)
+        stop()
+        with suppress(OSError):  # stderr may be a pipe that is closed
+            print(f"{meanwhile}; a second signal kills", file=sys.stderr, flush=True)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handle)
+    return received
 
 
 def allow_many_connections() -> None:

@@ -331,8 +331,9 @@ class _Judge:
     def paused_on(self, group: str, partition: int) -> int | None:
         """Return until when a group is paused for the topics of a coordination partition; None if it is not."""
         until = self._world.paused_until(group, partition)
-        until_ms = until * 1000 if self._world.rules is Rules.LIBRARY else until
-        return until_ms if self._now_ms < until_ms else None
+        if self._world.rules is Rules.LIBRARY:
+            return until * 1000 if self._now_ms < until * 1000 else None
+        return until if max(self._world.log_time_ms(partition), self._now_ms) < until else None
 
     def _log_now_ms(self, topic: str) -> int:
         """Return the time that the log would give an entry about a topic now."""

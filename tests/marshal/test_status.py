@@ -170,3 +170,9 @@ def test_times_for_people() -> None:
     assert clock_text(0, 0) == "00:00:00"
     assert clock_text(0, T0 * 1000) == "1970-01-01 00:00:00"
     assert clock_text(1 << 62, 0).endswith(" ms")
+
+
+def test_a_pause_has_ended_by_the_time_of_the_log() -> None:
+    """A sender whose clock is fast has moved the log's time, and the group has resumed at that time."""
+    lines = ["60 Heartbeat i1/c1/g/t/0/5", f"61 ReleaseGroup i9/kcoord-admin-i9/g//0/{T0 + 61}"]
+    assert at(0, *lines).paused_until == {}
