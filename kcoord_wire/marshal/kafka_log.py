@@ -40,9 +40,17 @@ _READING: Final = {
     "isolation.level": "read_uncommitted",
     "enable.partition.eof": True,
 }
-_READING_DEFAULTS: Final = {"fetch.wait.max.ms": 100, "fetch.error.backoff.ms": 100}
+_READING_DEFAULTS: Final = {
+    "fetch.wait.max.ms": 100,
+    "fetch.error.backoff.ms": 100,
+    "reconnect.backoff.max.ms": 1_000,  # after an outage claims have to be renewed soon
+}
 _APPENDING: Final = {"acks": "all", "compression.type": "none", "linger.ms": 0}
-_APPENDING_DEFAULTS: Final = {"enable.idempotence": True, "retry.backoff.ms": 50}
+_APPENDING_DEFAULTS: Final = {
+    "enable.idempotence": True,
+    "retry.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 1_000,
+}
 
 Done = Callable[[Appended | AppendFailed], None]
 

@@ -34,6 +34,7 @@ _FETCHING_DEFAULTS: Final = {
     "fetch.wait.max.ms": 100,
     "fetch.error.backoff.ms": 100,
     "fetch.queue.backoff.ms": 50,  # of a queue that was full
+    "reconnect.backoff.max.ms": 1_000,
     "queued.max.messages.kbytes": 16_384,  # of all partitions together
 }
 

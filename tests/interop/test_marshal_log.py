@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import struct
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import Any, Final
 import confluent_kafka
 import pytest
 import trustme
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 import kcoord_wire as kw
 from kcoord_wire.marshal.coordination_topic import check_topic, create_topic
@@ -22,10 +24,11 @@ from kcoord_wire.marshal.kafka_topics import KafkaTopics, commit_offsets
 from kcoord_wire.marshal.log import LogError, coordination_partition
 from kcoord_wire.marshal.topics import TopicsError
 from kcoord_wire.marshal.values import read_value
-from kcoord_wire.records import RecordBatch, SegmentReader
-from tests.support.kafka_broker import KafkaBroker, pem
+from kcoord_wire.records import MessageSet, RecordBatch, SegmentReader, read_records
+from tests.support.kafka_broker import KAFKA, KafkaBroker, pem
 from tests.support.log_contract import PARTITIONS, GapContract, LogContract, Logs, TrimContract, append, read, values
 from tests.support.topics_contract import DataGapContract, DataTopicsContract, TopicCluster, producing, wait_for
+from tests.support.wire import Wire
 
 GOLDEN: Final = Path(__file__).parents[1] / "data" / "golden" / "marshal" / "live_log.jsonl"
 PASSWORD: Final = "open sesame"
@@ -35,6 +38,7 @@ SETTINGS: Final = {
     "transaction.state.log.num.partitions": "1",
     "auto.create.topics.enable": "true",  # a look at a topic must not create it
 }
+VERSIONS: Final = (KAFKA, "4.1.0")
 NAMES = itertools.count(1)
 
 
@@ -66,17 +70,25 @@ class Kafka:
                 {"bootstrap.servers": self.address, "transactional.id": "marshal-gaps"}
             )
             self._transactions.init_transactions(30)
+        before = self._end(topic, partition)
         self._transactions.begin_transaction()
         self._transactions.produce(topic, value=b"in a transaction", partition=partition)
         self._transactions.flush(30)
         self._transactions.abort_transaction(30)
+        while self._end(topic, partition) < before + 2:  # the marker is written some time after the answer
+            time.sleep(0.02)
+
+    def _end(self, topic: str, partition: int) -> int:
+        place = confluent_kafka.TopicPartition(topic, partition)
+        future = self.admin.list_offsets({place: OffsetSpec.latest()})[place]
+        return int(future.result(30).offset)
 
     def grow(self, topic: str, count: int) -> None:
         self.admin.create_partitions([NewPartitions(topic, count)])[topic].result(30)
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+@pytest.fixture(scope="module", params=VERSIONS)
+def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     folder = tmp_path_factory.mktemp("marshal")
     authority = trustme.CA()
     (folder / "ca.pem").write_bytes(authority.cert_pem.bytes())
@@ -88,7 +100,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
         "sasl.enabled.mechanisms": "PLAIN",
         "plain.sasl.jaas.config": login,
     }
-    with KafkaBroker(folder / "marshal-kafka", SETTINGS, secured=secured) as broker:
+    with KafkaBroker(folder / f"marshal-kafka-{request.param}", SETTINGS, request.param, secured=secured) as broker:
         yield Kafka(broker)
 
 
@@ -150,6 +162,7 @@ def recorded() -> list[dict[str, Any]]:
     return [line for line in lines if "key_is_nil" in line]
 
 
+@pytest.mark.parametrize("kafka", [KAFKA], indirect=True)
 def test_the_records_on_disk_are_those_of_the_go_library(kafka: Kafka) -> None:
     """The messages that the Go library has sent, sent by us: keys, values and places on the broker's disk."""
     topic = kafka.create(4, message_timestamp_type="LogAppendTime")
@@ -175,6 +188,41 @@ def test_the_records_on_disk_are_those_of_the_go_library(kafka: Kafka) -> None:
     assert found == {(row["marshal_partition"], row["offset"]): (None, row["value"].encode()) for row in rows}
 
 
+def fetched(response: bytes) -> list[tuple[int, bytes | None, bytes | None]]:
+    """Offset, key and value of the records in the answer to a Fetch v0 of one partition."""
+    (name_length,) = struct.unpack_from(">h", response, 8)  # correlation id and a count come first
+    _, error, _, size = struct.unpack_from(">ihqi", response, 10 + name_length + 4)
+    assert error == 0
+    found = []
+    for batch in read_records(response[-size:], allow_partial=True):  # the broker fills up what it has announced
+        assert isinstance(batch, MessageSet), "message format 0"
+        found += [(record.offset, record.key, record.value) for record in batch.records]
+    return found
+
+
+@pytest.mark.parametrize("kafka", [KAFKA], indirect=True)
+def test_we_and_the_go_library_read_each_other(kafka: Kafka) -> None:
+    """The Go library's own requests, as it has sent them, on a topic to which we append, too (not Kafka 4)."""
+    assert create_topic(kafka.address, "__marshal", 4, replication=1)
+    frames = [json.loads(line) for line in GOLDEN.read_text("utf-8").splitlines() if '"hex"' in line]
+    requests = {kind: [bytes.fromhex(f["hex"]) for f in frames if f["request_kind"] == kind] for kind in (0, 1)}
+    log = KafkaLog(kafka.address)
+    ours = b"ReleasingPartition/1/1795224460/3879dfdf/cl-one/gr.live/test2/0/6"
+    with Wire(kafka.address) as wire:
+        for produce in requests[0]:
+            wire.send_raw(produce)
+            wire.receive_body()
+        append(log, 1, ours)
+        wire.send_raw(requests[1][0])
+        answer = wire.receive_body()
+    log.read_from_start([1])
+    entries = read(log, 1)
+    log.close()
+    sent = [row["value"].encode() for row in recorded() if row["marshal_partition"] == 1][:2]
+    assert values(entries, 1) == [*sent, ours]
+    assert fetched(answer) == [(offset, None, value) for offset, value in enumerate([*sent, ours])]
+
+
 def test_a_topic_of_ours_passes_its_check(kafka: Kafka) -> None:
     topic = f"topic-{next(NAMES)}"
     with pytest.raises(LogError, match=f"shows no topic {topic}"):
@@ -198,6 +246,7 @@ def test_the_settings_of_a_topic_are_checked(kafka: Kafka) -> None:
     assert "the members' clocks agree" in warnings
 
 
+@pytest.mark.parametrize("kafka", [KAFKA], indirect=True)
 def test_a_compacted_topic_refuses_entries_for_sure(kafka: Kafka) -> None:
     log = KafkaLog(kafka.address, kafka.create(1, cleanup_policy="compact"))
     (failed,) = append(log, 0, b"x")
@@ -205,6 +254,7 @@ def test_a_compacted_topic_refuses_entries_for_sure(kafka: Kafka) -> None:
     assert (type(failed).__name__, getattr(failed, "may_have_landed", None)) == ("AppendFailed", False)
 
 
+@pytest.mark.parametrize("kafka", [KAFKA], indirect=True)
 def test_a_log_behind_tls_and_a_login(kafka: Kafka) -> None:
     topic = kafka.create(1)
     log = KafkaLog(kafka.broker.secured_address, topic, login(kafka))
@@ -216,6 +266,7 @@ def test_a_log_behind_tls_and_a_login(kafka: Kafka) -> None:
         KafkaLog(kafka.broker.secured_address, topic, login(kafka, "wrong"))
 
 
+@pytest.mark.parametrize("kafka", [KAFKA], indirect=True)
 def test_committed_offsets_are_those_of_a_group(kafka: Kafka) -> None:
     """The way out of Marshal: a consumer group goes on where the positions are."""
     topic = kafka.create(2)
@@ -238,6 +289,7 @@ def test_committed_offsets_are_those_of_a_group(kafka: Kafka) -> None:
     topics.close()
 
 
+@pytest.mark.parametrize("kafka", [KAFKA], indirect=True)
 def test_a_log_goes_on_after_its_broker_was_away(kafka: Kafka) -> None:
     """Last: it restarts the broker of the tests."""
     topic = kafka.create(1)
