@@ -79,7 +79,7 @@ MAY_IMPORT = {
     "forensics.exchanges": {"forensics"} | FRAMES - {"recorder", "records"},
     "forensics.wire": {"forensics"} | DATA,
     "forensics.log": {"forensics"} | FRAMES - {"recorder", "capture"},
-    "forensics.marshal": {"forensics", "marshal", "messages"} | DATA,
+    "forensics.marshal": {"forensics", "forensics.detectors", "marshal", "messages"} | DATA,
     "forensics.detectors": {"forensics"} | DATA,
     "report": {"report.page", "forensics", "fields"} | DATA,
     "report.page": {"report", "forensics"} | DATA,

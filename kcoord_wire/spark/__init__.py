@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kcoord_wire.spark.files import convert_parquet, decode_parquet
     from kcoord_wire.spark.histories import Histories, Matched, explain_rebalances, group_histories, match_exchanges
     from kcoord_wire.spark.marshal import coordination_claims, kafka_records
+    from kcoord_wire.spark.marshal_stream import coordination_stream
     from kcoord_wire.spark.sessions import session, spark_conf
     from kcoord_wire.spark.sources import register
 
@@ -35,6 +36,7 @@ __all__ = [
     "Matched",
     "convert_parquet",
     "coordination_claims",
+    "coordination_stream",
     "decode_frames",
     "decode_parquet",
     "explain_rebalances",
@@ -58,6 +60,7 @@ _MODULES: Final = {
     "files": ("convert_parquet", "decode_parquet"),
     "histories": ("Histories", "Matched", "explain_rebalances", "group_histories", "match_exchanges"),
     "marshal": ("coordination_claims", "kafka_records"),
+    "marshal_stream": ("coordination_stream",),
     "sessions": ("session", "spark_conf"),
     "sources": ("register",),
 }

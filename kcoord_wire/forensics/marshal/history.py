@@ -39,7 +39,7 @@ from kcoord_wire.forensics.model import (
     StateInterval,
 )
 
-__all__ = ["marshal_histories", "marshal_history", "read_parts"]
+__all__ = ["marshal_histories", "marshal_history", "member_life", "read_parts"]
 
 _ORDER: Final = [(name, "ascending") for name in ("partition", "offset", "time_ns", "source")]
 _ROWS: Final = 65_536  # that are Python objects at a time
@@ -159,29 +159,36 @@ def _lives(
     limit_ns = 2 * judge.heartbeat_interval_s * MS_PER_S * NS_PER_MS
     lives = []
     for instance_id, sightings in of_instance.items():
-        left_ns, why = _left(sightings, held[instance_id], limit_ns)
-        numbers = generations[instance_id]
-        life = MemberLife(
-            group_id=group_id,
-            member_id=instance_id,
-            instance_id=None,
-            client_id=sightings[0].client_id,
-            client_host=None,
-            joined_ns=min(row.first_ns for row in sightings),
-            left_ns=left_ns,
-            why_left=why,
-            last_seen_ns=max(row.last_ns for row in sightings),
-            first_generation_id=min(numbers, default=None),
-            last_generation_id=max(numbers, default=None),
-            session_timeout_ms=limit_ns // NS_PER_MS,
-            rebalance_timeout_ms=None,
-            assignors=[],
-            topics=sorted({topic for row in sightings for topic in row.topics if topic}),
-            protocol="marshal",
-            clock_ahead_ms=ahead[instance_id],
-        )
+        life = member_life(group_id, sightings, judge)
+        life.left_ns, life.why_left = _left(sightings, held[instance_id], limit_ns)
+        life.first_generation_id = min(generations[instance_id], default=None)
+        life.last_generation_id = max(generations[instance_id], default=None)
+        life.clock_ahead_ms = ahead[instance_id]
         lives.append(life)
     return lives
+
+
+def member_life(group_id: str, sightings: Sequence[Sighting], judge: Judge) -> MemberLife:
+    """Return the life of one instance, as far as its sightings alone show it."""
+    return MemberLife(
+        group_id=group_id,
+        member_id=sightings[0].instance_id,
+        instance_id=None,
+        client_id=sightings[0].client_id,
+        client_host=None,
+        joined_ns=min(row.first_ns for row in sightings),
+        left_ns=None,
+        why_left=None,
+        last_seen_ns=max(row.last_ns for row in sightings),
+        first_generation_id=None,
+        last_generation_id=None,
+        session_timeout_ms=2 * judge.heartbeat_interval_s * MS_PER_S,
+        rebalance_timeout_ms=None,
+        assignors=[],
+        topics=sorted({topic for row in sightings for topic in row.topics if topic}),
+        protocol="marshal",
+        clock_ahead_ms=max((row.ahead_ms for row in sightings if row.ahead_ms is not None), default=None),
+    )
 
 
 def _left(sightings: Sequence[Sighting], claims: Sequence[ClaimRow], limit_ns: int) -> tuple[int | None, str | None]:

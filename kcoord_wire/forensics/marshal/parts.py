@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from kcoord_wire.forensics.model import ClaimRow, CommitRow, Loss
+from kcoord_wire.forensics.model import ClaimRow, CommitRow, Finding, Loss, Pause
 from kcoord_wire.marshal.machine import HEARTBEAT_INTERVAL_S, Rules
 
 __all__ = ["GroupPause", "Judge", "Part", "Sighting"]
@@ -41,7 +41,7 @@ class Sighting:
         those that are not
     :ivar messages: how many it has sent
     :ivar has_append_time: the broker has set the times of the records
-    :ivar end_ns: the log's time at its end
+    :ivar end_ns: the log's time when the row was made; two intervals after `last_ns` for an instance that went silent
     :ivar is_trimmed: the beginning of the partition is gone
     :ivar refused: claims, heartbeats and releases of it without effect
     :ivar unread: messages about offset ranges, which no table has
@@ -76,7 +76,10 @@ class GroupPause:
 
 @dataclass(slots=True)
 class Part:
-    """One row of a coordination partition: about a group, with one of claim to pause, or a loss, which has no group."""
+    """One row of a coordination partition: about a group, or a loss, which has no group; one column is set.
+
+    Only a stream has the last two (`live`): in a history they follow from the others.
+    """
 
     group_id: str | None
     claim: ClaimRow | None = None
@@ -84,6 +87,8 @@ class Part:
     sighting: Sighting | None = None
     pause: GroupPause | None = None
     loss: Loss | None = None
+    unowned: Pause | None = None
+    finding: Finding | None = None
 
 
 MS_PER_S: Final = 1000

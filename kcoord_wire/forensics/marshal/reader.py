@@ -10,7 +10,8 @@ Laws:
 * `kcoord_wire.marshal.machine.WorldState` judges each entry; nothing is decided here but how a claim is described.
 * No value raises: those that are no message are one `Loss` per kind.
 * An offset that was read before has no effect: records that a source has twice count once.
-* A claim that ends is the same row however the records are split among calls of `closed`, and is in one of them.
+* A row that ends is the same however the records are split among calls of `closed`, and is in one of them. An instance
+  that was silent for two intervals has ended; if it comes back, that is another row.
 * Memory holds the live claims, the members, and a minute of commits for each partition; it does not grow with the log.
 
 Under the rules of the library, which read the clock, the reader's clock is the log's time: that of a member that reads
@@ -67,9 +68,11 @@ class PartitionReader:
     """Reads the records of one coordination partition in the order of their offsets.
 
     :param has_commits: return rows of `CommitRow`, of which a long log has many
+    :ivar first_losses: the first value of each kind that was no message
     """
 
     def __init__(self, partition: int, judge: Judge, *, has_commits: bool = True) -> None:
+        self.first_losses: list[Loss] = []
         self._losses: dict[str, Loss] = {}
         self._partition = partition
         self._rules = Rules(judge.rules)
@@ -114,8 +117,24 @@ class PartitionReader:
         for place, held in list(self._held.items()):
             if self._is_stale(held):
                 self._close_stale(place, held)
+        for key, seen in list(self._seen.items()):
+            if self._is_silent(seen):
+                self._close_sighting(key, seen)
         parts, self._parts = self._parts, []
         yield from parts
+
+    def live(self) -> Iterator[ClaimRow]:
+        """Yield the claims that have not ended."""
+        return (held.row for held in self._held.values())
+
+    def heard(self) -> Iterator[tuple[str, Sighting]]:
+        """Yield the instances that were heard of within two intervals, each with its group."""
+        return ((group_id, seen) for (group_id, _), seen in self._seen.items())
+
+    @property
+    def now_ns(self) -> int:
+        """The log's time."""
+        return record_time_ns(self._time_ms)
 
     def end(self) -> Iterator[Part]:
         """Yield what is left when the log has no more records: live claims, the last minutes, and the members."""
@@ -125,8 +144,7 @@ class PartitionReader:
         for place, commit in self._minutes.items():
             yield Part(place.group_id, commit=commit)
         for (group_id, _), sighting in self._seen.items():
-            sighting.end_ns = record_time_ns(self._time_ms)
-            sighting.is_trimmed = self._is_trimmed
+            sighting.end_ns = self.now_ns
             yield Part(group_id, sighting=sighting)
         for loss in self._losses.values():
             yield Part(None, loss=loss)
@@ -138,7 +156,10 @@ class PartitionReader:
         kind = re.sub(r"\d+", "#", reason.partition(":")[0])
         loss = self._losses.get(kind)
         if loss is None:
-            loss = self._losses[kind] = Loss(source, position, f"no message of Marshal: {reason[:_REASON]}", 0, 0)
+            what = f"no message of Marshal: {reason[:_REASON]}"
+            self._losses[kind] = Loss(source, position, what, len(value or b""))
+            self.first_losses.append(Loss(source, position, what, len(value or b"")))
+            return
         loss.count += 1
         loss.bytes += len(value or b"")
 
@@ -146,11 +167,15 @@ class PartitionReader:
         """Record that an instance is there, and its clock; `before_ms` is the log's time before the message."""
         key = (message.group_id, message.instance_id)
         seen = self._seen.get(key)
-        now_ns = record_time_ns(self._time_ms)
+        now_ns = self.now_ns
+        if seen is not None and self._is_silent(seen):
+            self._close_sighting(key, seen)
+            seen = None
         if seen is None:
             seen = self._seen[key] = Sighting(
                 self._partition, message.client_id, message.instance_id, [], now_ns, now_ns, append_ms is not None
             )
+            seen.is_trimmed = self._is_trimmed
         seen.last_ns = now_ns
         if message.topic not in seen.topics:
             seen.topics.append(message.topic)
@@ -165,10 +190,18 @@ class PartitionReader:
         seen.unread += isinstance(message, _RANGES)
         seen.misplaced += outcome is Outcome.SKIPPED and not isinstance(message, _RANGES)
 
+    def _is_silent(self, seen: Sighting) -> bool:
+        return self.now_ns - seen.last_ns > self._limit_ms * NS_PER_MS
+
+    def _close_sighting(self, key: tuple[str, str], seen: Sighting) -> None:
+        seen.end_ns = seen.last_ns + self._limit_ms * NS_PER_MS + 1
+        del self._seen[key]
+        self._parts.append(Part(key[0], sighting=seen))
+
     def _pause(self, message: ReleaseGroup) -> None:
         until = self._world.paused_until(message.group_id, self._partition)
         until_ms = until * MS_PER_S if self._rules is Rules.LIBRARY else until
-        pause = GroupPause(message.client_id, record_time_ns(self._time_ms), record_time_ns(until_ms))
+        pause = GroupPause(message.client_id, self.now_ns, record_time_ns(until_ms))
         self._parts.append(Part(message.group_id, pause=pause))
 
     def _apply(self, message: Any, outcome: Outcome, offset: int) -> None:
@@ -216,7 +249,7 @@ class PartitionReader:
     def _open(self, place: Place, held: _Held | None, message: Any, token: int, began: str) -> None:
         if held is not None:
             self._close(place, held, self._time_ms, "taken over")
-        at_ns = record_time_ns(self._time_ms)
+        at_ns = self.now_ns
         row = ClaimRow(*place, message.client_id, message.instance_id, token, at_ns, None, began, "open")
         self._held[place] = _Held(row, self._time_ms, self._renewed_ms(place))
 
@@ -253,7 +286,7 @@ class PartitionReader:
 
     def _commit(self, place: Place, instance_id: str, offset: int | None) -> None:
         """Count a heartbeat or release with its offset; None for one that was refused."""
-        minute_ns = record_time_ns(self._time_ms) // _MINUTE_NS * _MINUTE_NS
+        minute_ns = self.now_ns // _MINUTE_NS * _MINUTE_NS
         row = self._minutes.get(place)
         if row is None or row.minute_ns != minute_ns:
             if row is not None:

@@ -116,10 +116,10 @@ def main() -> None:
     result.write_text(json.dumps({"seconds": took, "counted": counted, "written": written, "rows": rows}))
 
 
-def watched(variant: str, frames: Path, folder: Path) -> dict[str, Any]:
+def watched(variant: str, frames: Path, folder: Path, *, module: str = "tests.bench.spark.measure") -> dict[str, Any]:
     """What the measurement of a variant gave, with the most memory that its processes had: driver, JVM, workers."""
     out, result = folder / "out", folder / "result.json"
-    command = [sys.executable, "-m", "tests.bench.spark.measure", variant, str(frames), str(out), str(result)]
+    command = [sys.executable, "-m", module, variant, str(frames), str(out), str(result)]
     peaks = {"driver": 0, "jvm": 0, "workers": 0}
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
