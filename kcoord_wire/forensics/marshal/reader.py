@@ -28,7 +28,7 @@ from typing import Any, Final
 from kcoord_wire.forensics.marshal.parts import MS_PER_S, GroupPause, Judge, Part, Sighting
 from kcoord_wire.forensics.model import NS_PER_MS, ClaimRow, CommitRow, Loss, record_time_ns
 from kcoord_wire.marshal.log import RawEntry
-from kcoord_wire.marshal.machine import Outcome, Place, Rules, WorldState
+from kcoord_wire.marshal.machine import Claim, Outcome, Place, Rules, WorldState
 from kcoord_wire.marshal.values import read_entry
 from kcoord_wire.messages import ClaimingRange, RangeHeartbeat, ReleaseGroup, ReleasingRange
 
@@ -69,6 +69,7 @@ class PartitionReader:
 
     :param has_commits: return rows of `CommitRow`, of which a long log has many
     :ivar first_losses: the first value of each kind that was no message
+    :ivar now_ns: the log's time
     """
 
     def __init__(self, partition: int, judge: Judge, *, has_commits: bool = True) -> None:
@@ -77,11 +78,13 @@ class PartitionReader:
         self._partition = partition
         self._rules = Rules(judge.rules)
         self._limit_ms = 2 * judge.heartbeat_interval_s * MS_PER_S
+        self._limit_ns = self._limit_ms * NS_PER_MS
         self._world = WorldState(self._rules, judge.heartbeat_interval_s, judge.partitions)
         self._has_commits = has_commits
         self._next_offset = 0
         self._is_trimmed = False
         self._time_ms = 0
+        self.now_ns = 0
         self._held: dict[Place, _Held] = {}
         self._minutes: dict[Place, CommitRow] = {}
         self._seen: dict[tuple[str, str], Sighting] = {}
@@ -100,7 +103,8 @@ class PartitionReader:
         message, before_ms = entry.message, self._time_ms
         is_bad = isinstance(message, str)
         time_ms = entry.time_ms if is_append_time or is_bad else message.time * MS_PER_S
-        self._time_ms = max(before_ms, time_ms)
+        if time_ms > before_ms:
+            self._time_ms, self.now_ns = time_ms, record_time_ns(time_ms)
         outcome = self._world.apply(entry, self._time_ms // MS_PER_S)
         if is_bad:
             self._lose(message, source, position, value)
@@ -130,11 +134,6 @@ class PartitionReader:
     def heard(self) -> Iterator[tuple[str, Sighting]]:
         """Yield the instances that were heard of within two intervals, each with its group."""
         return ((group_id, seen) for (group_id, _), seen in self._seen.items())
-
-    @property
-    def now_ns(self) -> int:
-        """The log's time."""
-        return record_time_ns(self._time_ms)
 
     def end(self) -> Iterator[Part]:
         """Yield what is left when the log has no more records: live claims, the last minutes, and the members."""
@@ -186,15 +185,17 @@ class PartitionReader:
         else:
             ahead_ms = time_ms - append_ms
             seen.ahead_ms = ahead_ms if seen.ahead_ms is None else max(seen.ahead_ms, ahead_ms)
-        seen.refused += outcome in _REFUSED
-        seen.unread += isinstance(message, _RANGES)
-        seen.misplaced += outcome is Outcome.SKIPPED and not isinstance(message, _RANGES)
+        if outcome is Outcome.SKIPPED:
+            seen.unread += isinstance(message, _RANGES)
+            seen.misplaced += not isinstance(message, _RANGES)
+        elif outcome in _REFUSED:
+            seen.refused += 1
 
     def _is_silent(self, seen: Sighting) -> bool:
-        return self.now_ns - seen.last_ns > self._limit_ms * NS_PER_MS
+        return self.now_ns - seen.last_ns > self._limit_ns
 
     def _close_sighting(self, key: tuple[str, str], seen: Sighting) -> None:
-        seen.end_ns = seen.last_ns + self._limit_ms * NS_PER_MS + 1
+        seen.end_ns = seen.last_ns + self._limit_ns + 1
         del self._seen[key]
         self._parts.append(Part(key[0], sighting=seen))
 
@@ -226,10 +227,16 @@ class PartitionReader:
             self._commit(place, message.instance_id, None)
 
     def _heartbeat(self, place: Place, held: _Held | None, message: Any, outcome: Outcome) -> None:
+        claim = self._world.claims[place]
         if held is None or outcome is Outcome.TAKEN_OVER:
-            self._open(place, held, message, self._world.claims[place].token, self._how(place, held, message))
+            self._open(place, held, message, claim.token, self._how(place, held, message))
             held = self._held[place]
-        self._beat(held, self._world.claims[place].current_offset)
+        row, gap_ms = held.row, self._time_ms - held.at_ms
+        row.heartbeats += 1
+        if gap_ms > row.longest_gap_ms:
+            row.longest_gap_ms = gap_ms
+        self._set_offset(row, claim.current_offset)
+        held.at_ms, held.renewed_ms = self._time_ms, self._renewed_ms(claim)
 
     def _how(self, place: Place, held: _Held | None, message: Any) -> str:
         """Return how a claim began that no ClaimingPartition has begun."""
@@ -251,23 +258,14 @@ class PartitionReader:
             self._close(place, held, self._time_ms, "taken over")
         at_ns = self.now_ns
         row = ClaimRow(*place, message.client_id, message.instance_id, token, at_ns, None, began, "open")
-        self._held[place] = _Held(row, self._time_ms, self._renewed_ms(place))
-
-    def _beat(self, held: _Held, offset: int) -> None:
-        row = held.row
-        row.heartbeats += 1
-        row.longest_gap_ms = max(row.longest_gap_ms, self._time_ms - held.at_ms)
-        self._set_offset(row, offset)
-        held.at_ms = self._time_ms
-        held.renewed_ms = self._renewed_ms(Place(row.group_id, row.topic, row.partition))
+        self._held[place] = _Held(row, self._time_ms, self._renewed_ms(self._world.claims[place]))
 
     def _set_offset(self, row: ClaimRow, offset: int) -> None:
         if row.first_offset < 0:
             row.first_offset = offset
         row.last_offset = offset
 
-    def _renewed_ms(self, place: Place) -> int:
-        claim = self._world.claims[place]
+    def _renewed_ms(self, claim: Claim) -> int:
         return claim.heartbeat_ms if self._rules is Rules.DOCUMENT else claim.last_heartbeat * MS_PER_S
 
     def _is_stale(self, held: _Held) -> bool:
