@@ -23,7 +23,7 @@ SUITE := tests --ignore=tests/interop
 # thousands of inputs. Whole files, so that they are not even collected.
 SLOW := tests/bench tests/fuzz tests/spark tests/truth tests/test_packaging.py tests/test_documents.py
 SLOW += tests/central/test_delivery.py tests/central/test_hostile.py tests/central/test_hostile_coordinators.py
-SLOW += tests/cli/test_marshal_consume.py tests/marshal/test_client.py tests/marshal/test_set_position.py
+SLOW += tests/cli/test_marshal_consume.py tests/marshal/test_client.py tests/marshal/test_delivery.py tests/marshal/test_set_position.py
 SLOW += tests/cli/test_marshal_export.py tests/cli/test_marshal_pause.py tests/cli/test_marshal_set_position.py
 SLOW += tests/cli/test_central_serve.py tests/cli/test_central_consume.py tests/cli/test_serve.py
 SLOW += tests/assignors/test_assignors.py tests/assignors/test_check.py tests/assignors/test_sticky.py tests/codec/test_columns_parity.py

@@ -1,0 +1,52 @@
+"""Consumers as processes on our own topics, killed, stopped and released: the judge reads their output."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from kcoord_wire.coordinator import Coordinator
+from kcoord_wire.marshal.events import Delivery
+from tests.support.marshal_group import ConsumerGroup, feeding
+
+PARTITIONS = 6
+INTERVAL_MS = 1_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delivery", Delivery)
+def test_faults_lose_and_repeat_no_more_than_promised(delivery: Delivery, tmp_path: Path) -> None:
+    topics = {"__marshal": 4, "orders": PARTITIONS, "output": 1}
+    with Coordinator(topics=topics) as coordinator:
+        group = ConsumerGroup(
+            coordinator.address,
+            tmp_path,
+            topic="orders",
+            output="output",
+            delivery=delivery,
+            partitions=PARTITIONS,
+            heartbeat_interval_ms=INTERVAL_MS,
+            max_claims=3,
+        )
+        with group:
+            with feeding(coordinator.address, "orders", PARTITIONS, rate=120):
+                for client in "abc":
+                    group.start(client)
+                group.wait_until_all_are_held({"a", "b", "c"})
+                group.members["a"].kill()
+                group.wait_until_all_are_held({"b", "c"})
+                group.start("d")
+                group.members["c"].end(signal.SIGTERM)  # releases: a clean handoff
+                group.wait_until_all_are_held({"b", "d"})
+                group.start("e")
+                with group.stopped("b"):
+                    time.sleep(3.5 * INTERVAL_MS / 1000)
+                group.wait_until_all_are_held({"b", "d", "e"})
+            judge = group.verdict()
+            print(delivery, judge.summary())
+            group.check(judge)
+            handed_off = [takeover.repeated for takeover in judge.takeovers if takeover.before.client == "c"]
+            assert handed_off == [0] * len(handed_off) != []
