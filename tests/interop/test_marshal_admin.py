@@ -1,0 +1,206 @@
+"""Pauses, positions and exported offsets of a Marshal group on a real Kafka, seen by its tools and consumers."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kcoord_wire.cli.main import main
+from kcoord_wire.marshal.client import MarshalConsumer
+from kcoord_wire.marshal.coordination_topic import create_topic
+from kcoord_wire.marshal.kafka_log import KafkaLog
+from kcoord_wire.marshal.kafka_topics import KafkaTopics
+from kcoord_wire.marshal.machine import Rules
+from tests.support.kafka_broker import KafkaBroker, class_path, run_java
+from tests.support.marshal_log import append_lines
+
+PARTITIONS = 4
+RECORDS = 50  # of each partition
+INTERVAL = 2  # s
+Kcoord = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with KafkaBroker(tmp_path_factory.mktemp("marshal") / "kafka") as broker:
+        assert create_topic(broker.address, "__marshal", 8, heartbeat_interval_ms=INTERVAL * 1000, replication=1)
+        yield broker.address
+
+
+@pytest.fixture
+def kcoord(kafka: str, capsys: pytest.CaptureFixture[str]) -> Kcoord:
+    """Run a command of `kcoord marshal` on the broker."""
+
+    def run(*argv: str) -> tuple[int, str, str]:
+        status = main(["marshal", *argv, "--brokers", kafka, "--heartbeat-interval", str(INTERVAL)])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run
+
+
+def filled(kafka: str, topic: str) -> str:
+    """Create a topic whose records say where they are."""
+    new = NewTopic(topic, num_partitions=PARTITIONS, replication_factor=1)
+    admin = AdminClient({"bootstrap.servers": kafka})  # a handle that is dropped ends its requests
+    admin.create_topics([new])[topic].result(30)
+    producer = Producer({"bootstrap.servers": kafka})
+    for number in range(RECORDS):
+        for partition in range(PARTITIONS):
+            producer.produce(topic, value=f"{partition}:{number}".encode(), partition=partition)
+    assert producer.flush(30) == 0
+    return topic
+
+
+class Group:
+    """Members of a group, each in a thread of its own, and what they have read."""
+
+    def __init__(self, kafka: str, group_id: str, topic: str, members: int, rules: Rules) -> None:
+        self.read: list[tuple[int, int]] = []
+        self._threads = []
+        self._consumers = []
+        for number in range(members):
+            consumer = MarshalConsumer(
+                KafkaLog(kafka),
+                KafkaTopics(kafka, group_id, [topic]),
+                group_id=group_id,
+                client_id=f"{group_id}-{number}",
+                topics=[topic],
+                rules=rules,
+                heartbeat_interval_ms=INTERVAL * 1000,
+                pass_ms=200,
+                max_claims=PARTITIONS // members,
+            )
+            self._consumers.append(consumer)
+            self._threads.append(threading.Thread(target=self._run, args=(consumer,)))
+            self._threads[-1].start()
+
+    def _run(self, consumer: MarshalConsumer) -> None:
+        for record in consumer:
+            self.read.append((record.partition, record.offset))
+
+    def wait_for(self, count: int) -> None:
+        """Wait until so many records were read."""
+        until = time.monotonic() + 60
+        while len(self.read) < count:
+            assert time.monotonic() < until, f"{len(self.read)} of {count} records were read"
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Let the members release everything and end."""
+        for consumer, thread in zip(self._consumers, self._threads, strict=True):
+            consumer.stop()
+            thread.join()
+            consumer.close()
+
+
+@pytest.fixture
+def start(kafka: str) -> Iterator[Callable[..., Group]]:
+    """Starts groups: group id, topic, members, rules."""
+    with ExitStack() as stack:
+
+        def started(group_id: str, topic: str, members: int = 2, rules: Rules = Rules.DOCUMENT) -> Group:
+            group = Group(kafka, group_id, topic, members, rules)
+            stack.callback(group.stop)
+            return group
+
+        yield started
+
+
+@pytest.mark.parametrize("rules", list(Rules))
+def test_a_running_group_goes_on_from_the_new_positions(
+    kafka: str, kcoord: Kcoord, start: Callable[..., Group], rules: Rules
+) -> None:
+    topic = filled(kafka, f"reset-{rules}")
+    group = start(f"g-{rules}", topic, rules=rules)
+    group.wait_for(PARTITIONS * RECORDS)
+    status, out, err = kcoord("set-position", f"g-{rules}", "--topic", topic, "--to", "40", "--rules", rules, "--json")
+    assert (status, json.loads(out)["failure"]) == (0, None), err
+    assert {each["result"] for each in json.loads(out)["positions"]} == {"set"}
+    group.wait_for(PARTITIONS * (RECORDS + 10))
+    again = sorted(group.read[PARTITIONS * RECORDS :])
+    assert again == [(partition, offset) for partition in range(PARTITIONS) for offset in range(40, 50)]
+
+
+def test_a_pause_stops_and_a_resumption_starts_a_group(kafka: str, kcoord: Kcoord, start: Callable[..., Group]) -> None:
+    topic = filled(kafka, "paused")
+    assert kcoord("pause", "g-paused", "--for", "10m")[0] == 0
+    group = start("g-paused", topic)
+    time.sleep(2 * INTERVAL)
+    assert group.read == []
+    _, out, _ = kcoord("status", "--group", "g-paused", "--json")
+    assert "g-paused" in json.loads(out)["document"]["paused_until_ms"]
+    assert kcoord("pause", "g-paused", "--resume")[0] == 0
+    group.wait_for(PARTITIONS * RECORDS)
+
+
+def test_members_that_ignore_the_pause_keep_their_positions(kafka: str, kcoord: Kcoord) -> None:
+    """What a Go client of 2018 writes: it skips ReleaseGroup as an invalid message, and its heartbeats go on."""
+    topic = filled(kafka, "ignored")
+    stopping = threading.Event()
+    append_lines(kafka, 8, int(time.time()), f"0 ClaimingPartition 3879dfdf/go-1/g-ignored/{topic}/2")
+
+    def beat() -> None:
+        while not stopping.wait(INTERVAL / 4):
+            append_lines(kafka, 8, int(time.time()), f"0 Heartbeat 3879dfdf/go-1/g-ignored/{topic}/2/17")
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    status, out, err = kcoord("set-position", "g-ignored", "--topic", topic, "--to", "latest", "--json")
+    stopping.set()
+    thread.join()
+    assert status == 1
+    assert "go-1 goes on although the group is paused: it ignores ReleaseGroup" in err
+    assert {each["result"] for each in json.loads(out)["positions"]} == {"kept"}
+    _, out, _ = kcoord("status", "--group", "g-ignored", "--json")
+    row = json.loads(out)["document"]["partitions"][2]
+    assert (row["client_id"], row["position"]) == ("go-1", 17)
+    assert json.loads(out)["document"]["paused_until_ms"] == {}
+
+
+def test_exported_offsets_are_where_kafka_goes_on(kafka: str, kcoord: Kcoord, start: Callable[..., Group]) -> None:
+    topic = filled(kafka, "exported")
+    group = start("leaving", topic)
+    group.wait_for(PARTITIONS * RECORDS // 2)
+    status, _, err = kcoord("export-offsets", "leaving", "--to-group", "arriving")
+    assert status == 1
+    assert "group leaving still runs" in err
+    group.stop()
+    status, out, _ = kcoord("export-offsets", "leaving", "--to-group", "arriving", "--json")
+    assert status == 0
+    exported = {each["partition"]: each["offset"] for each in json.loads(out)["offsets"]}
+    described = run_java(
+        class_path("kafka-tools"),
+        "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+        *("--bootstrap-server", kafka, "--describe", "--group", "arriving"),
+    )
+    rows = [line.split() for line in described.splitlines() if line.startswith("arriving")]
+    assert {int(row[2]): int(row[3]) for row in rows} == exported
+    rest = sorted((partition, offset) for partition, at in exported.items() for offset in range(at, RECORDS))
+    assert continued(kafka, topic, "arriving", len(rest)) == rest
+    processed = {(partition, offset) for partition, at in exported.items() for offset in range(at)}
+    assert processed <= set(group.read)  # at least once: nothing is lost on the way out
+
+
+def continued(kafka: str, topic: str, group_id: str, count: int) -> list[tuple[int, int]]:
+    """What a consumer of Kafka's own group protocol reads, which begins nowhere but at committed offsets."""
+    settings = {"bootstrap.servers": kafka, "group.id": group_id, "auto.offset.reset": "error"}
+    consumer = Consumer(settings)
+    consumer.subscribe([topic])
+    found: list[tuple[int, int]] = []
+    until = time.monotonic() + 60
+    while len(found) < count:
+        assert time.monotonic() < until, f"{len(found)} of {count} records were read"
+        message = consumer.poll(0.2)
+        if message is not None:
+            assert message.error() is None, message.error()
+            found.append((message.partition(), message.offset()))
+    consumer.close()
+    return sorted(found)
