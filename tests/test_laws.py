@@ -98,6 +98,8 @@ STATE_MACHINES = (
     "marshal.at_most_once",
     "marshal.balance",
     "marshal.admin",
+    "marshal.complaints",
+    "marshal.divergence",
     "marshal.events",
     "marshal.handoff",
     "marshal.inbox",

@@ -308,55 +308,41 @@ class WorldState:
                 return Outcome.CLAIM_REPEATED if _is_of(claim, message) else Outcome.CLAIM_REFUSED
             if silent_ms > 2 * self.interval_ms and self.is_warm(entry.partition):
                 claim.certainty = Certainty.CERTAIN
-        self._hold(claim, message, entry)
+        self._hold(claim, message)
         self._begin(claim, message, -1 if claim.certainty is Certainty.GUESSED else entry.offset)
         return Outcome.CLAIMED
 
     def _heartbeat(self, message: Heartbeat, entry: Entry, now: int) -> Outcome:
         claim = self._find(message)
-        if claim is not None:
-            self._touch(claim, entry)
-        if self.rules is Rules.DOCUMENT and not self._may_beat(claim, message, entry, now):
-            return Outcome.HEARTBEAT_REFUSED
         is_shown = claim is not None or self.is_warm(entry.partition)
         if claim is None:
+            if self.rules is Rules.DOCUMENT and is_shown:
+                return Outcome.HEARTBEAT_REFUSED
             claim = self._add(message, entry)
-            self._touch(claim, entry)
-        is_held = self.freshness(claim, now) is not Freshness.FREE
-        is_same, is_same_client = _is_of(claim, message), claim.client_id == message.client_id
-        former = claim.instance_id if is_held and is_same_client and not is_same else None
-        self._hold(claim, message, entry)
+        self._touch(claim, entry)
+        is_same, freshness = _is_of(claim, message), self.freshness(claim, now)
+        if self.rules is Rules.DOCUMENT and not _may_beat(claim, message, is_same, freshness):
+            return Outcome.HEARTBEAT_REFUSED
         certainty = claim.certainty
         if certainty is Certainty.GUESSED:
             claim.certainty = Certainty.INFERRED
-        if is_same and is_held:
+        self._hold(claim, message)
+        if is_same and freshness is not Freshness.FREE:
             self._move(claim, message, entry, now)
             return Outcome.RENEWED
+        is_restart = claim.client_id == message.client_id and freshness is not Freshness.FREE
+        former = claim.instance_id if is_restart else None
         # Else the sender has begun to hold it by an entry that is gone, or that this reader has taken for refused.
-        is_seen = is_shown if certainty is Certainty.CERTAIN else former is not None and certainty is Certainty.INFERRED
+        is_seen = is_shown if certainty is Certainty.CERTAIN else is_restart and certainty is Certainty.INFERRED
         self._begin(claim, message, entry.offset if is_seen else -1)
         claim.former_instance_id = former
         self._move(claim, message, entry, now)
         return Outcome.TAKEN_OVER
 
-    def _may_beat(self, claim: Claim | None, message: Heartbeat, entry: Entry, now: int) -> bool:
-        """Return whether a heartbeat is its sender's to send, by the document."""
-        if claim is None:
-            return not self.is_warm(entry.partition)
-        if claim.certainty is not Certainty.CERTAIN:
-            return True
-        if _is_of(claim, message) and message.time < claim.claimed_at:
-            return False
-        fresh = self.freshness(claim, now)
-        if fresh is Freshness.FRESH:
-            return bool(claim.client_id == message.client_id and claim.former_instance_id != message.instance_id)
-        return fresh is Freshness.UNKNOWN and _is_of(claim, message)
-
-    def _hold(self, claim: Claim, message: Any, entry: Entry) -> None:
-        """Make the sender the holder, from this entry on for two intervals."""
-        claim.instance_id, claim.client_id = message.instance_id, message.client_id
+    def _hold(self, claim: Claim, message: Any) -> None:
+        """The sender holds it, from the entry that was last noted on for two intervals."""
         claim.last_heartbeat, claim.last_release = message.time, 0
-        claim.heartbeat_ms = self._progress[entry.partition].time_ms
+        claim.heartbeat_ms = claim.touched_ms
 
     def _begin(self, claim: Claim, message: Any, token: int) -> None:
         """The sender begins to hold it."""
@@ -431,6 +417,17 @@ class WorldState:
 def _is_of(claim: Claim, message: Any) -> bool:
     """Return whether the sender's instance is the last holder."""
     return bool(claim.instance_id == message.instance_id and claim.client_id == message.client_id)
+
+
+def _may_beat(claim: Claim, message: Heartbeat, is_same: bool, freshness: Freshness) -> bool:
+    """Return whether a heartbeat is its sender's to send, by the document."""
+    if claim.certainty is not Certainty.CERTAIN:
+        return True
+    if is_same and message.time < claim.claimed_at:
+        return False
+    if freshness is Freshness.FRESH:
+        return bool(claim.client_id == message.client_id and claim.former_instance_id != message.instance_id)
+    return freshness is Freshness.UNKNOWN and is_same
 
 
 _Handler = Callable[[WorldState, Any, Entry, int], Outcome]

@@ -22,6 +22,7 @@ from typing import Any, Final
 from kcoord_wire.machines import Ended, Shutdown, Tick
 from kcoord_wire.marshal import events
 from kcoord_wire.marshal.claiming import Claiming
+from kcoord_wire.marshal.complaints import Complaints
 from kcoord_wire.marshal.context import Context, TopicPartition
 from kcoord_wire.marshal.events import MemberSettings, ReadToEnd, Tenure, Why
 from kcoord_wire.marshal.handoff import Handoffs
@@ -50,7 +51,7 @@ class MarshalMember:
             settings.group_id, settings.client_id, settings.instance_id, settings.heartbeat_interval_ms
         )
         self._reported: set[str] = set()
-        self._garbled: set[int] = set()
+        self._complaints = Complaints()
         self._is_current = self._has_begun = self._has_ended = False
         self._leaving: Why | None = None
 
@@ -189,9 +190,11 @@ class MarshalMember:
         context, message = self._context, entry.message
         outcome = context.state.apply(entry, context.wall_ms // 1_000)
         context.read_at[entry.partition] = context.now
-        if isinstance(message, str):
-            self._skip(entry)
-            return
+        if isinstance(message, str) or context.state.is_misplaced(entry):
+            if (note := self._complaints.skipped(entry)) is not None:
+                context.note(note.level, note.what, **note.facts)
+            if isinstance(message, str):
+                return
         self._measure(entry)
         log_ms = context.state.log_time_ms(entry.partition)
         self._reuse.see(message, log_ms, context.now, is_after_start=self._is_current)
@@ -206,12 +209,6 @@ class MarshalMember:
             if outcome is Outcome.RELEASED and self._handoffs.is_successor(place):
                 claim = self._claiming.consume_new_partition(place.topic, [place])
                 context.procedures.start(self._limited(claim), context.now)
-
-    def _skip(self, entry: Entry) -> None:
-        if entry.partition not in self._garbled:
-            self._garbled.add(entry.partition)
-            where = {"partition": entry.partition, "offset": entry.offset}
-            self._context.note(logging.WARNING, "entry skipped", **where, reason=entry.message)
 
     def _measure(self, entry: Entry) -> None:
         """Compare the sender's clock with the log's, or where that has none with ours."""

@@ -9,7 +9,19 @@ import enum
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-__all__ = ["Certainty", "Claim", "Entry", "Freshness", "Handoff", "Member", "Outcome", "Pause", "Place", "Rules"]
+__all__ = [
+    "Certainty",
+    "Claim",
+    "Entry",
+    "Freshness",
+    "Handoff",
+    "Member",
+    "Outcome",
+    "Pause",
+    "Place",
+    "Rules",
+    "Unreadable",
+]
 
 
 class Rules(enum.StrEnum):
@@ -63,12 +75,28 @@ class Place(NamedTuple):
     partition: int
 
 
+class Unreadable(str):
+    """Why a value holds no message, in words.
+
+    :ivar kind: ``empty``, ``length`` (too long), ``text`` (of no known type, another number of fields, no integer),
+        ``range`` (an integer out of bounds) or ``utf8``
+    """
+
+    __slots__ = ("kind",)
+    kind: str
+
+    def __new__(cls, kind: str, reason: str) -> Unreadable:
+        self = super().__new__(cls, reason)
+        self.kind = kind
+        return self
+
+
 class Entry(NamedTuple):
     """An entry of the log whose text was read.
 
     :ivar partition: of the coordination topic
     :ivar time_ms: of the record; see `log.RawEntry`
-    :ivar message: one of the family ``marshal``; a str says why the text is none
+    :ivar message: one of the family ``marshal``, or `Unreadable`
     """
 
     partition: int

@@ -2,7 +2,8 @@
 
 Laws:
 
-* No value raises; what is no message becomes the reason, in words (`machine.Entry.message`).
+* No value raises; what is no message becomes the reason (`Unreadable`, in `machine.Entry.message`), a few hundred
+  characters at most.
 * The longest value that is looked at has `MAX_VALUE` bytes.
 
 Source: schemas/marshal; the Go library logs and skips what it cannot decode.
@@ -15,7 +16,7 @@ from typing import Any, Final
 from kcoord_wire.codec.registry import decode_text
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.marshal.log import RawEntry
-from kcoord_wire.marshal.machine import Entry
+from kcoord_wire.marshal.state import Entry, Unreadable
 
 __all__ = ["MAX_VALUE", "check_id", "read_entry", "read_value"]
 
@@ -24,15 +25,15 @@ MAX_VALUE: Final = 1 << 16
 
 
 def read_value(value: bytes | None) -> Any:
-    """Return the message that a value holds, or the reason why it holds none, as a str."""
+    """Return the message that a value holds, or `Unreadable`."""
     if not value:
-        return "the value is empty"
+        return Unreadable("empty", "the value is empty")
     if len(value) > MAX_VALUE:
-        return f"the value has {len(value)} bytes, at most {MAX_VALUE} are read"
+        return Unreadable("length", f"the value has {len(value)} bytes, at most {MAX_VALUE} are read")
     try:
         return decode_text(value)
     except DecodeError as error:
-        return str(error)
+        return Unreadable(error.kind, str(error))
 
 
 def read_entry(raw: RawEntry) -> Entry:
