@@ -32,6 +32,7 @@ from plan cimport *
 from reading cimport read_struct
 from sink cimport *
 from slots cimport *
+from text cimport read_plain_text
 from writing cimport write_struct
 
 __all__ = ["PLAN_FORMAT", "Dispatch", "Program"]
@@ -280,6 +281,21 @@ cdef class Program:
             raise_current()
         kind = KINDS[f.kind]
         raise DecodeError(kind, c.at - c.base, path_text(f, self.name), decode_detail(kind, f.a, f.b))
+
+    def decode_plain_text(self, bytes data not None, Py_ssize_t offset):
+        """The text-encoded message whose tokens start at `offset`, None where codec.text has to look (text.pxd)."""
+        cdef const uint8_t* start = <const uint8_t*>BytesData(<PyObject*>data)
+        cdef PyObject* raw
+        if not 0 <= offset <= BytesSize(<PyObject*>data):
+            raise ValueError(f"offset {offset} is outside of the data")
+        raw = read_plain_text(self.root, start + offset, start + BytesSize(<PyObject*>data))
+        if raw == NULL:
+            if PyErr_Occurred() != NULL:
+                raise_current()
+            return None
+        message = <object>raw
+        decref(raw)
+        return message
 
     cpdef bytes encode(self, message):
         """The bytes of `message`."""

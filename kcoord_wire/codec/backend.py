@@ -16,11 +16,13 @@ from kcoord_wire.schema.plan import Length, Op, Presence, StructPlan
 __all__ = [
     "Dispatch",
     "DispatchClass",
+    "PlainText",
     "Program",
     "ProgramClass",
     "backend",
     "dispatch_class",
     "load_native",
+    "plain_text",
     "program_class",
 ]
 
@@ -45,6 +47,9 @@ class ProgramClass(Protocol):
 
     def __call__(self, plan: StructPlan, classes: Mapping[str, type]) -> Program: ...
 
+
+PlainText = Callable[[bytes, int], Any]
+"""Reads the text-encoded message whose fields start at an offset; None where the form is not plain (`codec.text`)."""
 
 Find = Callable[[type, int, bool], Program]
 
@@ -102,6 +107,15 @@ def load_native(name: str) -> Any | None:
     return native
 
 
+def _native_plain_text(plan: StructPlan, classes: Mapping[str, type]) -> PlainText:
+    reads: PlainText = program_class(plan, classes).decode_plain_text  # type: ignore[attr-defined]  # native has it
+    return reads
+
+
+def _no_plain_text(plan: StructPlan, classes: Mapping[str, type]) -> PlainText:
+    return lambda data, offset: None
+
+
 def _choose() -> tuple[str, ProgramClass, DispatchClass]:
     native = load_native("kcoord_wire._native")
     if native is not None:
@@ -113,3 +127,4 @@ def _choose() -> tuple[str, ProgramClass, DispatchClass]:
 
 
 backend, program_class, dispatch_class = _choose()
+plain_text = _native_plain_text if backend == "native" else _no_plain_text

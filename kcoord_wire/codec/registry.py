@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.codec import text
-from kcoord_wire.codec.backend import Program, ProgramClass, dispatch_class, program_class
+from kcoord_wire.codec.backend import Program, ProgramClass, dispatch_class, plain_text, program_class
 from kcoord_wire.codec.classes import make_classes
 from kcoord_wire.errors import DecodeError, EncodeError, SchemaError
 from kcoord_wire.messages._index import INDEX
@@ -128,7 +128,7 @@ class MessageCodec:
             raise EncodeError("version", self.name, self.no_version(version))
         plan = self.plan(version)
         if self.schema.encoding == "text":
-            program: Program = text.TextProgram(self.schema, plan, self.classes)
+            program: Program = text.TextProgram(self.schema, plan, self.classes, plain_text(plan, self.classes))
         else:
             program = self._program_class(plan, self.classes)
         self._programs[version] = program

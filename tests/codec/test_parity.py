@@ -51,14 +51,15 @@ class Codec(NamedTuple):
 
 @cache
 def codecs(codec: MessageCodec, version: int) -> list[Codec]:
-    """The codecs of a message: three of a binary one; of a text message two, for it has no native one."""
+    """The three codecs of a message."""
     plan, classes = codec.plan(version), codec.classes
+    native = import_module("kcoord_wire._native").Program(plan, classes)
     model = construct_model(codec.schema, version, classes)
     construct = Codec("construct", lambda data, strict: model.parse(data, strict=strict), model.build)
     if codec.schema.encoding == "text":
+        plain = TextProgram(codec.schema, plan, classes, native.decode_plain_text)
         text = TextProgram(codec.schema, plan, classes)
-        return [Codec("text", text.decode, text.encode), construct]
-    native = import_module("kcoord_wire._native").Program(plan, classes)
+        return [Codec("native", plain.decode, plain.encode), Codec("python", text.decode, text.encode), construct]
     pure = Program(plan, classes)
     return [Codec("native", native.decode, native.encode), Codec("python", pure.decode, pure.encode), construct]
 

@@ -5,7 +5,9 @@ The examples are bytes that the Go library writes, or that its tests read (marsh
 
 from __future__ import annotations
 
+import gc
 import time
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from kcoord_wire.codec.text import TextProgram, decode_text
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.schema.plan import compile_plan
 from kcoord_wire.schema.reader import read_message
+from tests.support.backends import BACKENDS
 
 NAMES = ("Heartbeat", "ClaimingPartition", "ReleasingPartition", "ClaimingMessages", "ReleaseGroup")
 EXTENSIONS = ("ClaimingRange", "HandingOver", "Presence", "RangeHeartbeat", "ReleasingRange")
@@ -100,6 +103,34 @@ def _program(name: str) -> TextProgram:
 def test_integers(number: str, value: int) -> None:
     message = registry["Heartbeat"].decode(f"Heartbeat/1/{number}/i/c/g/t/0/0".encode(), 0)
     assert message.time == value
+
+
+@pytest.mark.skipif("native" not in BACKENDS, reason="the native codec is switched off")
+def test_the_plain_form_is_read_natively_and_nothing_else() -> None:
+    codec = registry["Heartbeat"]
+    native = import_module("kcoord_wire._native").Program(codec.plan(0), codec.classes)
+    plain = b"--Heartbeat/1/-7/ii/c\xc3\xa9//t/3/999999999999999999"
+    message = native.decode_plain_text(plain, 12)
+    assert message == TextProgram(codec.schema, codec.plan(0), codec.classes).decode(plain[2:])
+    assert gc.is_tracked(message)
+    for other in (
+        b"1/+7/i/c/g/t/3/9",
+        b"1/7/i/c/g/t/3/1000000000000000000",
+        b"1/7/i/c/g/t/3",
+        b"1/7/i/c/g/t/3/9/9",
+        b"1/7/i/\xff/g/t/3/9",
+        b"1/7/i/c/g/t/-1/9",
+        b"1/7/i/c/g/t//9",
+        b"1/7/i/c/g/t/-/9",
+        b"1/7/" + b"i" * 32_768 + b"/c/g/t/3/9",
+        b"",
+    ):
+        assert native.decode_plain_text(other, 0) is None
+    for offset in (-1, 6):
+        with pytest.raises(ValueError, match="outside"):
+            native.decode_plain_text(b"1/2/3", offset)
+    with pytest.raises(TypeError):
+        native.decode_plain_text("1/2/3", 0)
 
 
 NO_NUMBERS = ["", " 5", "5 ", "5\n", "1_0", "0x5", "5.0", "1e3", "+", "-", "+-5", "--5", "five", "\0"]
