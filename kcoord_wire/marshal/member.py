@@ -30,6 +30,7 @@ from kcoord_wire.marshal.holding import Holding
 from kcoord_wire.marshal.log import Appended, AppendFailed
 from kcoord_wire.marshal.machine import Entry, Outcome
 from kcoord_wire.marshal.reuse import ClientIdReuse
+from kcoord_wire.messages import ReleaseGroup
 from kcoord_wire.procedures import Procedure, Sleep, Until
 
 __all__ = ["MarshalMember"]
@@ -160,7 +161,8 @@ class MarshalMember:
             return
         self._leaving = why
         self._leave_balance()
-        self._release_all(why)
+        for holding in self._claiming.holdings.values():
+            holding.release(why)
         self._context.procedures.start(self._end_when_idle(), self._context.now)
 
     def _leave_balance(self) -> None:
@@ -200,9 +202,8 @@ class MarshalMember:
         self._reuse.see(message, log_ms, context.now, is_after_start=self._is_current)
         if message.group_id != self.settings.group_id or not self._is_current:
             return
-        if outcome is Outcome.PAUSED and self._is_paused():
-            context.note(logging.WARNING, "group paused", by=message.client_id, until=message.msg_expire_time)
-            self._release_all(Why.PAUSED)
+        if outcome is Outcome.PAUSED:
+            self._pause(message)
         elif message.topic in self.settings.topics:
             place = TopicPartition(message.topic, message.partition)
             self._claiming.check(place)
@@ -222,8 +223,15 @@ class MarshalMember:
             facts = {"clock": whose, "instance": sender.instance_id, "ahead_ms": sender.ahead_ms}
             context.note(logging.WARNING, "clock skewed", **facts)
 
-    def _is_paused(self) -> bool:
-        return any(self._context.is_paused(topic) for topic in self.settings.topics)
+    def _pause(self, message: ReleaseGroup) -> None:
+        """By the document a pause holds for the topics of its coordination partition."""
+        paused = {topic for topic in self.settings.topics if self._context.is_paused(topic)}
+        if paused:
+            until = {"by": message.client_id, "until": message.msg_expire_time}
+            self._context.note(logging.WARNING, "group paused", **until, topics=", ".join(sorted(paused)))
+        for place, holding in self._claiming.holdings.items():
+            if place.topic in paused:
+                holding.release(Why.PAUSED)
 
     def _yield_to(self, rival: str) -> None:
         if rival not in self._reported:
@@ -247,10 +255,6 @@ class MarshalMember:
         holding = self._claiming.holdings.get(TopicPartition(event.topic, event.partition))
         if holding is not None:
             holding.release(Why.RELEASED)
-
-    def _release_all(self, why: Why) -> None:
-        for holding in self._claiming.holdings.values():
-            holding.release(why)
 
     def _tick(self, _event: Tick) -> None:
         pass  # `handle` does what is due

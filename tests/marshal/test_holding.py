@@ -124,6 +124,20 @@ def test_a_pause_beyond_staleness_stops_fetching_first() -> None:
     assert world.held_by("orders", 0) is b
 
 
+def test_a_member_that_is_cut_off_stops_before_others_begin() -> None:
+    """It hears of nothing, so only its own clock can stop it."""
+    world = MarshalScript({"orders": 1})
+    a = holder(world)
+    b = world.start("b")
+    world.run(INTERVAL)
+    world.cut_off(a, 6 * INTERVAL)
+    last = world.entries(Heartbeat)[-1].time_ms
+    assert world.run_until(lambda: stopped(a) == [Why.EXPIRED], 2 * INTERVAL)
+    assert world.now <= last + INTERVAL
+    assert world.run_until(lambda: world.held_by("orders", 0) is b, 3 * INTERVAL)
+    assert world.now > last + 2 * INTERVAL
+
+
 def test_a_heartbeat_that_lands_late_takes_nothing_back() -> None:
     """Sent by the old holder, it lands after the new one has claimed: refused by every reader."""
     world = MarshalScript({"orders": 1})
@@ -151,11 +165,13 @@ def test_the_late_copy_of_a_release_does_not_free_a_new_tenure() -> None:
     world = MarshalScript({"orders": 1}, cooldown_ms=0)
     world.fate = lambda _, message: Fate((5, 4_000), 10) if isinstance(message, ReleasingPartition) else Fate()
     a = holder(world)
-    world.start("b")
     world.give(a, events.Release("orders", 0))
-    world.run(5 * INTERVAL)
+    assert world.run_until(lambda: len(a.done(events.StartFetching)) == 2, 3_000)
+    b = world.start("b")
+    world.run(3 * INTERVAL)
     assert len(world.entries(ReleasingPartition)) == 2
-    assert len(world.entries(ClaimingPartition)) == 2, "whoever was the next one holds it"
+    assert stopped(a) == [Why.RELEASED]
+    assert b.done(events.StartFetching) == []
 
 
 def test_a_release_waits_for_what_the_application_has() -> None:

@@ -160,6 +160,17 @@ def test_a_paused_group_releases_and_claims_nothing() -> None:
     assert world.run_until(lambda: sum(world.shares().values()) == 2, 4_000)
 
 
+def test_a_pause_holds_for_its_coordination_partition() -> None:
+    """By the document; an admin sends one to each coordination partition that it needs."""
+    world = MarshalScript({"orders": 1, "events": 1}, partitions=50)
+    a = world.start("a")
+    world.run(1_000)
+    end = world.now // 1_000 + 60
+    foreign(world, ReleaseGroup, instance="admin", client="admin", topic="", msg_expire_time=end)
+    world.run(2 * INTERVAL)
+    assert [tenure.topic for tenure in a.machine.tenures()] == ["events"]
+
+
 def test_a_member_that_starts_during_a_pause_waits() -> None:
     world = MarshalScript({"orders": 2})
     foreign(world, ReleaseGroup, instance="x", client="admin", topic="", msg_expire_time=world.now // 1_000 + 60)
@@ -283,6 +294,45 @@ def test_garbage_in_the_log_is_noted_once_and_skipped() -> None:
     assert len(a.noted("entry skipped")) == 2
 
 
+# ---- the library's rules
+
+
+def test_by_the_library_a_claim_is_stale_at_two_intervals() -> None:
+    world = MarshalScript({"orders": 1}, rules="library")
+    a = world.start("a")
+    world.run(1_000)
+    b = world.start("b")
+    world.kill(a)
+    last = world.entries(Heartbeat)[-1].message.time * 1_000
+    assert world.run_until(lambda: world.held_by("orders", 0) is b, 3 * INTERVAL)
+    assert last + 2 * INTERVAL <= world.now < last + 2 * INTERVAL + 1_000
+
+
+@pytest.mark.parametrize("late_ms", [0, 40])
+def test_by_the_library_the_earliest_claim_wins_a_race(late_ms: int) -> None:
+    world = MarshalScript({"orders": 1}, rules="library")
+    world.fate = lambda member, _: Fate((5 + late_ms,), 10 + late_ms) if member.name == "a" else Fate()
+    for name in "ab":
+        world.start(name)
+    world.run(2_000)
+    winner = world.entries(ClaimingPartition)[0].message.client_id
+    assert world.held_by("orders", 0) is world.members[winner]
+
+
+def test_by_the_library_a_clock_ahead_loses_its_claims() -> None:
+    """Its heartbeats are of the future, so for the others there is no claim. By the document the same costs nothing."""
+    for rules, is_lost in (("library", True), ("document", False)):
+        world = MarshalScript({"orders": 1}, rules=rules)
+        world.is_judged = False
+        a = world.start("a", wall_error_ms=30_000)
+        world.run(1_000)
+        b = world.start("b")
+        world.run(INTERVAL)
+        assert (world.held_by("orders", 0) is b) is is_lost
+        assert (stopped(a) == [Why.TAKEN]) is is_lost
+        assert (world.violations != []) is is_lost
+
+
 # ---- faults at random
 
 
@@ -306,6 +356,7 @@ STEPS = st.one_of(
     st.tuples(st.just("fates"), st.lists(FATES, min_size=1, max_size=8)),
     st.tuples(st.just("wall"), st.integers(0, 2), st.integers(-3_600_000, 3_600_000)),
     st.tuples(st.just("restart"), st.integers(0, 2)),
+    st.tuples(st.just("cut off"), st.integers(0, 2), st.integers(1, 60_000)),
 )
 
 
@@ -320,11 +371,16 @@ class _Run:
         self.members = [self.world.start(name) for name in "abc"]
 
     def step(self, what: str, *values: Any) -> None:
-        member = self.members[values[0]] if what in ("pause", "release", "wall", "restart") else self.members[0]
         if what == "run":
             self.world.run(values[0])
         elif what == "fates":
             self.fates = list(values[0])
+        else:
+            self.do(what, self.members[values[0]], *values)
+
+    def do(self, what: str, member: ScriptedMember, *values: Any) -> None:
+        if what == "cut off":
+            self.world.cut_off(member, values[1])
         elif what == "pause" and member.waiting is None:
             self.world.pause(member, values[1])
         elif what == "release":
@@ -347,6 +403,6 @@ def test_no_two_members_hold_one_partition_at_one_time(steps: list[tuple[Any, ..
     for step in steps:
         run.step(*step)
     run.fates = []
-    run.world.run(50_000)
+    run.world.run(110_000)
     held = [run.world.held_by("orders", partition) for partition in range(3)]
     assert None not in held, [member.machine.describe() for member in run.members]

@@ -22,7 +22,7 @@ from kcoord_wire.machines import Ended, Noted, Shutdown, Tick
 from kcoord_wire.marshal import events
 from kcoord_wire.marshal.events import MemberSettings, Tenure
 from kcoord_wire.marshal.log import Appended, AppendFailed
-from kcoord_wire.marshal.machine import Entry
+from kcoord_wire.marshal.machine import Entry, Rules
 from kcoord_wire.marshal.member import MarshalMember
 
 __all__ = ["EPOCH_MS", "LOST", "Fate", "MarshalScript", "ScriptedMember"]
@@ -67,6 +67,7 @@ class ScriptedMember:
     waiting: list[Any] | None = None  # events during a pause
     is_alive: bool = True
     ticks_at: int | None = None
+    cut_off_until: int = 0
 
     def done(self, kind: type) -> list[Any]:
         """Return its effects of a kind, in order."""
@@ -83,6 +84,7 @@ class MarshalScript:
     :ivar log: the entries of each coordination partition
     :ivar positions: where the group's topics start, by topic and partition (`FindStart` with an unknown offset)
     :ivar fate: of each append; a test may replace it
+    :ivar violations: of the law that no two members work on one partition; they fail the test unless not `is_judged`
     """
 
     def __init__(
@@ -100,6 +102,7 @@ class MarshalScript:
         self.members: dict[str, ScriptedMember] = {}
         self.fate: Callable[[ScriptedMember, Any], Fate] = lambda member, message: Fate()
         self.is_append_time = is_append_time
+        self.is_judged = True
         self.violations: list[str] = []
         self._find_start = find_start or (lambda request: events.StartFound(request.request, request.offset))
         self._settings = {"heartbeat_interval_ms": 10_000, "pass_ms": 400, "claim_timeout_ms": 3_000} | settings
@@ -112,6 +115,7 @@ class MarshalScript:
     def start(self, name: str, *, client: str = "", wall_error_ms: int = 0, **settings: Any) -> ScriptedMember:
         """Start a member; its client id is its name."""
         values: dict[str, Any] = {"topics": tuple(self.topics), "group_id": "group"} | self._settings | settings
+        values["rules"] = Rules(values.get("rules", Rules.DOCUMENT))
         made = MemberSettings(client_id=client or name, instance_id=f"i-{name}", partitions=len(self.log), **values)
         member = ScriptedMember(name, MarshalMember(made), 1_000 + 777 * len(self.members), wall_error_ms)
         self.members[name] = member
@@ -143,6 +147,10 @@ class MarshalScript:
         """Stop a process for so long; what has come meanwhile it finds all at once."""
         member.waiting = []
         self._later(ms, lambda: self._resume(member))
+
+    def cut_off(self, member: ScriptedMember, ms: int) -> None:
+        """Let nothing pass between a member and the log for so long; what it appends meanwhile is lost."""
+        member.cut_off_until = self.now + ms
 
     def set_wall_clock(self, member: ScriptedMember, error_ms: int) -> None:
         """Set a member's wall clock so far ahead of the broker's."""
@@ -203,7 +211,7 @@ class MarshalScript:
         if not found:
             self.now = end
             self._check()
-        assert self.violations == []
+        assert self.violations == [] or not self.is_judged
         return found
 
     def land(self, partition: int, message: Any) -> Entry:
@@ -275,7 +283,7 @@ class MarshalScript:
             member.is_alive = False
 
     def _append(self, member: ScriptedMember, effect: events.Append) -> None:
-        fate = self.fate(member, effect.message)
+        fate = self.fate(member, effect.message) if self.now >= member.cut_off_until else LOST
         offsets: list[int] = []
         for after in fate.lands_after:
             self._later(after, lambda: offsets.append(self.land(effect.partition, effect.message).offset))
@@ -287,11 +295,17 @@ class MarshalScript:
             self._later(fate.answer_after, lambda: self.give(member, Appended(effect.request, offsets[0])))
 
     def _read_to_end(self, member: ScriptedMember, effect: events.ReadToEnd) -> None:
+        if self.now < member.cut_off_until:
+            self._later(member.cut_off_until - self.now, lambda: self._read_to_end(member, effect))
+            return
         end = len(self.log[effect.partition])
         self._poll(member, effect.partition, end)
         self.give(member, events.CaughtUp(effect.request, end))
 
     def _poll(self, member: ScriptedMember, partition: int, end: int) -> None:
+        if self.now < member.cut_off_until:
+            self._later(member.cut_off_until - self.now, lambda: self._poll(member, partition, end))
+            return
         start = member.read_to.get(partition, self._trimmed.get(partition, 0))
         if start < end:
             member.read_to[partition] = end
