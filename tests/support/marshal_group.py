@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 
 from kcoord_wire.marshal.events import Delivery
 from tests.support.central_processes import Program
-from tests.support.marshal_judge import Judge, Output
+from tests.support.marshal_judge import Judge, Output, Processed
 
 __all__ = ["ConsumerGroup", "feeding"]
 
@@ -85,6 +85,10 @@ class ConsumerGroup:
             yield
         finally:
             self.members[client].send(signal.SIGCONT)
+
+    def rows(self) -> list[Processed]:
+        """Return the output so far."""
+        return self._output.read()
 
     def wait_until_all_are_held(self, clients: set[str]) -> None:
         """Wait until these consumers have processed records of all partitions since now, and no others did."""

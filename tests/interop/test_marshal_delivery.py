@@ -1,0 +1,121 @@
+"""Marshal's consumers on a real broker: 8 processes, 64 partitions, faults, a pause, a new position, and a judge."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kcoord_wire.cli.main import main
+from kcoord_wire.hosts import monotonic_ms
+from kcoord_wire.marshal.coordination_topic import create_topic
+from kcoord_wire.marshal.events import Delivery
+from tests.support.kafka_broker import KafkaBroker, wait_for_producer_ids
+from tests.support.marshal_group import ConsumerGroup, feeding
+
+PARTITIONS = 64
+PROCESSES = 8
+INTERVAL_S = 2
+RATE = 320  # records a second
+COUNTS = {"orders": PARTITIONS, "output": 1}
+REWOUND = range(4)
+REWOUND_TO = 5
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with KafkaBroker(tmp_path_factory.mktemp("marshal") / "delivery") as broker:
+        assert create_topic(broker.address, "__marshal", 8, heartbeat_interval_ms=INTERVAL_S * 1000)
+        wanted = [NewTopic(f"{kind}.{delivery}", count) for delivery in Delivery for kind, count in COUNTS.items()]
+        admin = AdminClient({"bootstrap.servers": broker.address})
+        for created in admin.create_topics(wanted).values():
+            created.result(60)
+        wait_for_producer_ids(broker.address)
+        wait_for_leaders(broker.address, {new.topic: new.num_partitions for new in wanted})
+        yield broker.address
+
+
+def wait_for_leaders(brokers: str, topics: Mapping[str, int]) -> None:
+    """A topic that was created is not at once served."""
+    consumer = Consumer({"bootstrap.servers": brokers, "group.id": "leaders"})
+    until = time.monotonic() + 60
+    for place in [TopicPartition(topic, each) for topic, count in topics.items() for each in range(count)]:
+        while True:
+            try:
+                consumer.get_watermark_offsets(place, timeout=10)
+                break
+            except KafkaException:
+                assert time.monotonic() < until, place
+                time.sleep(0.1)
+    consumer.close()
+
+
+def group_of(brokers: str, folder: Path, delivery: Delivery) -> ConsumerGroup:
+    return ConsumerGroup(
+        brokers,
+        folder,
+        topic=f"orders.{delivery}",
+        output=f"output.{delivery}",
+        delivery=delivery,
+        partitions=PARTITIONS,
+        heartbeat_interval_ms=INTERVAL_S * 1000,
+        max_claims=PARTITIONS // PROCESSES * 2,
+    )
+
+
+@pytest.mark.parametrize("delivery", Delivery)
+def test_eight_processes_keep_their_promise(brokers: str, delivery: Delivery, tmp_path: Path) -> None:
+    with group_of(brokers, tmp_path, delivery) as group:
+        clients = {f"c{number}" for number in range(PROCESSES)}
+        with feeding(brokers, group.topic, PARTITIONS, RATE):
+            for client in sorted(clients):
+                group.start(client)
+            group.wait_until_all_are_held(clients)
+            for client in ("c0", "c1"):
+                group.members[client].kill()
+            clients -= {"c0", "c1"}
+            group.wait_until_all_are_held(clients)
+            with group.stopped("c2"):
+                group.members["c3"].end(signal.SIGTERM)  # a clean handoff
+                time.sleep(2.6 * INTERVAL_S)
+            group.start("c8")
+            group.wait_until_all_are_held(clients - {"c3"} | {"c8"})
+        judge = group.verdict()
+        print(delivery, judge.summary())
+        group.check(judge)
+        assert sum(takeover.repeated for takeover in judge.takeovers if takeover.before.client == "c3") == 0
+        if delivery is Delivery.AT_LEAST_ONCE:
+            pause_and_rewind(group, tmp_path)
+
+
+def pause_and_rewind(group: ConsumerGroup, folder: Path) -> None:
+    """Pause the group, then set the position of some partitions, by the commands."""
+    common = [f"{group.topic}.group", "--brokers", group.brokers, "--heartbeat-interval", str(INTERVAL_S)]
+    positions = folder / "positions.json"
+    positions.write_text(json.dumps({group.topic: {str(partition): REWOUND_TO for partition in REWOUND}}))
+    with feeding(group.brokers, group.topic, PARTITIONS, RATE):
+        group.wait_until_all_are_held(set(group.members))
+        began_ms = monotonic_ms()
+        assert main(["marshal", "pause", *common, "--for", "9s"]) == 0
+        group.wait_until_all_are_held(set(group.members))
+        before = {row.partition: row.token for row in group.rows()}
+        assert main(["marshal", "set-position", *common, "--file", str(positions)]) == 0
+        group.wait_until_all_are_held(set(group.members))
+    judge = group.verdict()
+    in_pause = [row for row in group.rows() if began_ms + 5_000 < row.handed_ms < began_ms + 8_000]
+    assert in_pause == []
+    after = {}
+    for row in group.rows():
+        if row.token > before[row.partition]:
+            after.setdefault(row.partition, row.offset)
+    assert {partition: after.get(partition) for partition in REWOUND} == dict.fromkeys(REWOUND, REWOUND_TO)
+    assert [
+        after[partition] for partition in after if partition not in REWOUND and after[partition] <= REWOUND_TO
+    ] == []
+    assert judge.missing == [], group.logs()
