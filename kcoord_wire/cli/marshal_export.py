@@ -95,7 +95,7 @@ def _run(args: argparse.Namespace) -> None:
 
 def _check_quiet(args: argparse.Namespace, rows: list[PartitionStatus], target: str, members: list[str]) -> None:
     """Raise ValueError if somebody would go on from other positions, or Kafka would refuse them."""
-    holders = sorted({row.client_id for row in rows if row.situation in ("held", "silent", "handing over")})
+    holders = sorted({row.client_id for row in rows if row.is_held})
     if holders and not args.force_live:
         raise ValueError(f"group {args.group} still runs, stop it first (or --force-live): {', '.join(holders[:5])}")
     if members:

@@ -41,6 +41,7 @@ examples:
   kcoord marshal watch --brokers 127.0.0.1:9092 --group billing --every 5
 """
 STYLES: Final = {"held": "green", "stale": "red", "no member": "red", "client id reused": "red", "ahead": "red"}
+RIGHT_MS: Final = 100  # for people
 CLEAR: Final = "\x1b[H\x1b[2J"
 
 
@@ -155,8 +156,7 @@ def _diverging(found: Sequence[Status]) -> list[tuple[PartitionStatus, Partition
 
 
 def _essence(row: PartitionStatus) -> tuple[object, ...]:
-    is_held = row.situation in ("held", "silent", "handing over")
-    return is_held, is_held and row.instance_id, row.position
+    return row.is_held, row.is_held and row.instance_id, row.position
 
 
 def _diverging_to_json(found: Sequence[Status]) -> dict[str, Any]:
@@ -198,12 +198,9 @@ def _print_tables(status: Status) -> None:
 def _print_partitions(rows: Sequence[PartitionStatus]) -> None:
     made = table("partitions", "group", "partition", "holder", "token", "heartbeat", "position", "lag", "why (UTC)")
     for row in rows:
-        is_held = row.token >= 0 or row.situation in ("held", "silent", "handing over")
-        holder = f"{row.client_id} ({row.instance_id})" if is_held else "-"
+        holder = f"{row.client_id} ({row.instance_id})" if row.is_held else "-"
         age = "-" if row.age_ms is None else f"{row.age_ms / 1000:.0f} s, {row.freshness}"
-        position = (
-            "-" if row.position is None else f"{row.position}{' (committed)' * (row.position_from == 'committed')}"
-        )
+        position = "-" if row.position is None else str(row.position)
         made.add_row(
             styled(row.place.group_id),
             styled(f"{row.place.topic}/{row.place.partition}"),
@@ -235,7 +232,7 @@ def _print_members(members: Sequence[MemberStatus], now_ms: int) -> None:
 
 
 def _clock_word(ahead_ms: int) -> str:
-    if ahead_ms == 0:
+    if abs(ahead_ms) < RIGHT_MS:
         return "right"
     return f"{abs(ahead_ms) / 1000:.1f} s {'ahead' if ahead_ms > 0 else 'behind'}"
 

@@ -82,6 +82,11 @@ class PartitionStatus:
     end: int | None = None
 
     @property
+    def is_held(self) -> bool:
+        """Whether its claim is live: another one is refused."""
+        return self.situation in (Situation.HELD, Situation.SILENT, Situation.HANDING_OVER)
+
+    @property
     def lag(self) -> int | None:
         """Records behind the end; None if it is not known."""
         return None if self.position is None or self.end is None else max(self.end - self.position, 0)
