@@ -109,6 +109,8 @@ STATE_MACHINES = (
     "marshal.set_position",
     "marshal.status",
     "marshal.prefix",
+    "marshal.range_claimer",
+    "marshal.ranges",
     "zookeeper.leadership",
     "central.draft.coordinator",
     "zookeeper.brokers",

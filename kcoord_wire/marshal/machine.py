@@ -211,6 +211,11 @@ class WorldState:
         now_ms = max(progress.time_ms, now_ms)
         return 0 <= progress.first_ms < now_ms - WARM_INTERVALS * self.interval_ms
 
+    def sees_all(self, partition: int) -> bool:
+        """Return whether nothing of a coordination partition was trimmed before it was read."""
+        progress = self._progress.get(partition)
+        return progress is None or not progress.is_trimmed
+
     def log_time_ms(self, partition: int) -> int:
         """Return the largest time read from a coordination partition; 0 before the first entry."""
         progress = self._progress.get(partition)

@@ -1,0 +1,213 @@
+"""Who processes which offsets of a partition: the world state of claimed ranges, without anybody holding the partition.
+
+An extension of this project, opt-in; the Go library skips its messages. It judges as `Rules.DOCUMENT` does: by the
+entries of the topic's coordination partition and the log's time.
+
+Laws:
+
+* Readers of the same entries have the same ranges, and no offset is in two ranges that are live or done.
+* A claim of [first, end) wins if it overlaps nothing that is live or done; the offsets need not exist yet.
+* A range is live until more than two heartbeat intervals after its last heartbeat, and its holder alone moves it, never
+  back. What was processed of it is done; the rest is free again once it is stale or released.
+* A reader whose log was trimmed never lets a claim win that overlaps a live range: none wins while it does not know
+  all of them (`WorldState.is_warm`), the range of a claim that it refuses counts as held as long, because a reader of
+  everything may have let it win, and of a range that it knows from heartbeats alone so does everything behind it.
+  What was done and trimmed, however, is free for it. Therefore ranges are claimed only above the position that the
+  group has committed (`RangeClaimer`), and what was done above that may be repeated.
+* Memory: neighbouring ranges that are done become one.
+
+Source: Marshal PROTOCOL.md, its last section ("just saying I claim message offsets X-Y").
+"""
+
+from __future__ import annotations
+
+import enum
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kcoord_wire.marshal.machine import Entry, Place, WorldState
+from kcoord_wire.messages import ClaimingRange, RangeHeartbeat, ReleasingRange
+
+__all__ = ["UNKNOWN_END", "Range", "RangeOutcome", "RangeState", "Ranges"]
+
+UNKNOWN_END: Final = (1 << 63) - 1
+"""The end of a range whose claim was trimmed."""
+
+
+class RangeOutcome(enum.StrEnum):
+    """What an entry has done to the ranges."""
+
+    CLAIMED = "claimed"
+    RENEWED = "renewed"
+    DONE = "done"
+    RELEASED = "released"
+    INFERRED = "inferred"  # a heartbeat of a range whose claim was trimmed
+    REFUSED = "refused"
+    SKIPPED = "skipped"  # another message, or on the wrong coordination partition
+
+
+@dataclass(slots=True)
+class Range:
+    """A claimed range.
+
+    :ivar end: the offset behind it; `UNKNOWN_END` if its claim was trimmed
+    :ivar current: next offset to process
+    :ivar heartbeat_ms: log time of its last claim or heartbeat
+    :ivar token: offset of the entry that won it, a fencing token; -1 if that was trimmed
+    """
+
+    first: int
+    end: int
+    current: int
+    instance_id: str
+    client_id: str
+    heartbeat_ms: int
+    token: int
+
+
+@dataclass(slots=True)
+class Ranges:
+    """The ranges of one place.
+
+    :ivar held: by first offset; none overlap, but the stale ones of them that no claim has met yet
+    :ivar done: disjoint pairs of first offset and end, ascending, neighbours joined
+    :ivar doubted: log time of claims of these offsets that were refused but may count, in a trimmed log
+    """
+
+    held: dict[int, Range] = field(default_factory=dict)
+    done: list[tuple[int, int]] = field(default_factory=list)
+    doubted: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def finish(self, first: int, end: int) -> None:
+        """Offsets are done."""
+        if first >= end:
+            return
+        low = bisect_left(self.done, first, key=lambda pair: pair[1])
+        high = bisect_right(self.done, end, key=lambda pair: pair[0])
+        if low < high:
+            first, end = min(first, self.done[low][0]), max(end, self.done[high - 1][1])
+        self.done[low:high] = [(first, end)]
+
+    def drop_stale(self, oldest_ms: int) -> None:
+        """Free the rest of ranges whose last heartbeat is older."""
+        for held in [held for held in self.held.values() if held.heartbeat_ms < oldest_ms]:
+            del self.held[held.first]
+            self.finish(held.first, held.current)
+        for pair in [pair for pair, claimed_ms in self.doubted.items() if claimed_ms < oldest_ms]:
+            del self.doubted[pair]
+
+    def taken(self) -> list[tuple[int, int]]:
+        """Return pairs of first offset and end of everything that is held, doubted or done, ascending."""
+        return sorted([*self.done, *self.doubted, *((held.first, held.end) for held in self.held.values())])
+
+    def next_free(self, start: int, size: int) -> tuple[int, int] | None:
+        """Return the first free offsets from `start` on, `size` at most; None if an end is not known."""
+        for first, end in self.taken():
+            if first > start:
+                return start, min(start + size, first)
+            start = max(start, end)
+        return None if start >= UNKNOWN_END else (start, min(start + size, UNKNOWN_END))
+
+
+class RangeState:
+    """The ranges of all places.
+
+    :param world: the world state of the same log, which takes in each entry first: it keeps the log's time
+    """
+
+    def __init__(self, world: WorldState) -> None:
+        self._world = world
+        self.places: dict[Place, Ranges] = {}
+
+    def of(self, place: Place, partition: int, now_ms: int = 0) -> Ranges:
+        """Return the ranges of a place that are live at a time, and those that are done.
+
+        :param partition: the coordination partition of its topic
+        :param now_ms: log time, where it is known to be later than the last entry's
+        """
+        found = self.places.get(place) or Ranges()
+        now_ms = max(now_ms, self._world.log_time_ms(partition))
+        shown = Ranges(dict(found.held), list(found.done), dict(found.doubted))
+        shown.drop_stale(now_ms - 2 * self._world.interval_ms)
+        return shown
+
+    def apply(self, entry: Entry) -> RangeOutcome:
+        """Take in the next entry of its partition, after `WorldState.apply`."""
+        handle = _HANDLERS.get(type(entry.message))
+        if handle is None or self._world.is_misplaced(entry):
+            return RangeOutcome.SKIPPED
+        message = entry.message
+        place = Place(message.group_id, message.topic, message.partition)
+        ranges = self.places.get(place) or Ranges()
+        ranges.drop_stale(self._world.log_time_ms(entry.partition) - 2 * self._world.interval_ms)
+        outcome = handle(self, ranges, message, entry)
+        if ranges.held or ranges.done or ranges.doubted:
+            self.places[place] = ranges
+        return outcome
+
+    def _claiming(self, ranges: Ranges, message: ClaimingRange, entry: Entry) -> RangeOutcome:
+        first, end = message.first_offset, message.end_offset
+        is_free = first < end and ranges.next_free(first, end - first) == (first, end)
+        if not is_free or not self._world.is_warm(entry.partition):
+            if first < end and not self._world.sees_all(entry.partition):
+                ranges.doubted[first, end] = self._world.log_time_ms(entry.partition)
+            return RangeOutcome.REFUSED
+        ranges.held[first] = self._held(message, entry, end, first, entry.offset)
+        return RangeOutcome.CLAIMED
+
+    def _heartbeat(self, ranges: Ranges, message: RangeHeartbeat, entry: Entry) -> RangeOutcome:
+        held = _own(ranges, message)
+        if held is None:
+            return self._infer(ranges, message, entry)
+        held.current = message.current_offset
+        held.heartbeat_ms = self._world.log_time_ms(entry.partition)
+        if held.current < held.end:
+            return RangeOutcome.RENEWED
+        del ranges.held[held.first]
+        ranges.finish(held.first, held.end)
+        return RangeOutcome.DONE
+
+    def _infer(self, ranges: Ranges, message: RangeHeartbeat, entry: Entry) -> RangeOutcome:
+        """A heartbeat for no range that is known: it is refused, if all claims that count were seen."""
+        first = message.first_offset
+        is_new = first not in ranges.held and first <= message.current_offset
+        if self._world.sees_all(entry.partition) or not is_new or _covers(ranges.done, first):
+            return RangeOutcome.REFUSED
+        ranges.held[first] = self._held(message, entry, UNKNOWN_END, message.current_offset, -1)
+        return RangeOutcome.INFERRED
+
+    def _held(self, message: Any, entry: Entry, end: int, current: int, token: int) -> Range:
+        now_ms = self._world.log_time_ms(entry.partition)
+        return Range(message.first_offset, end, current, message.instance_id, message.client_id, now_ms, token)
+
+    def _releasing(self, ranges: Ranges, message: ReleasingRange, entry: Entry) -> RangeOutcome:
+        held = _own(ranges, message)
+        if held is None:
+            return RangeOutcome.REFUSED
+        del ranges.held[held.first]
+        ranges.finish(held.first, message.current_offset)
+        return RangeOutcome.RELEASED
+
+
+def _own(ranges: Ranges, message: Any) -> Range | None:
+    """Return the range that its holder's message is about, if it moves it forward and not beyond its end."""
+    held = ranges.held.get(message.first_offset)
+    if held is None or (held.instance_id, held.client_id) != (message.instance_id, message.client_id):
+        return None
+    return held if held.current <= message.current_offset <= held.end else None
+
+
+def _covers(done: list[tuple[int, int]], offset: int) -> bool:
+    at = bisect_right(done, offset, key=lambda pair: pair[0]) - 1
+    return at >= 0 and offset < done[at][1]
+
+
+_Handler = Callable[[RangeState, Ranges, Any, Entry], RangeOutcome]
+
+_HANDLERS: Final[dict[type, _Handler]] = {
+    ClaimingRange: RangeState._claiming,
+    RangeHeartbeat: RangeState._heartbeat,
+    ReleasingRange: RangeState._releasing,
+}
