@@ -45,7 +45,14 @@ _READING_DEFAULTS: Final = {
     "fetch.error.backoff.ms": 100,
     "reconnect.backoff.max.ms": 1_000,  # after an outage claims have to be renewed soon
 }
-_APPENDING: Final = {"acks": "all", "compression.type": "none", "linger.ms": 0}
+_APPENDING: Final = {
+    "acks": "all",
+    "compression.type": "none",
+    "linger.ms": 0,
+    # Brokers accept any first sequence number of a producer that is new to a partition. With several requests under way
+    # the second could come first, and librdkafka would then report the first as stored, which it is not.
+    "max.in.flight.requests.per.connection": 1,
+}
 _APPENDING_DEFAULTS: Final = {
     "enable.idempotence": True,
     "retry.backoff.ms": 50,
