@@ -158,7 +158,7 @@ def measure(variant: str, folder: Path, result: Path) -> None:
     """The child's part."""
     _run(variant, str(folder / "small"))
     began = time.perf_counter()
-    counted = _run(variant, str(folder / "log"))
+    counted = _run(variant, str(folder / "records"))
     result.write_text(json.dumps({"seconds": time.perf_counter() - began, "counted": counted}))
 
 
@@ -173,7 +173,7 @@ def main(arguments: list[str] | None = None) -> None:
     with tempfile.TemporaryDirectory(prefix="kcoord-marshal-", dir=options.dir) as name:
         folder = Path(name)
         write_log(folder / "small", options.messages // 100)
-        messages = write_log(folder / "log", options.messages)
+        messages = write_log(folder / "records", options.messages)
         print(f"{messages:,} messages, {MEMBERS:,} members, {PARTITIONS:,} partitions; load {os.getloadavg()[0]:.1f}")
         for variant in options.variants:
             made: dict[str, Any] = watched(variant, folder, folder, module="tests.bench.marshal_spark")

@@ -14,6 +14,7 @@ import pytest
 
 from kcoord_wire.cli.analyze import _Meter
 from kcoord_wire.cli.main import main
+from tests.support.marshal_rows import generated_log, log_rows, write_segments
 
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 CAPTURE = str(CAPTURES / "cooperative.pcap")
@@ -25,6 +26,21 @@ def test_text_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     assert out.startswith("billing: 5 rebalances in 24.2 s: 2 new member, 2 member left, 1 second round")
     assert "c2 (127.0.0.1)" in out
     assert err == "", "progress is for terminals"
+
+
+def test_a_coordination_topic_is_read_whatever_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [*generated_log(2), *log_rows([(1, b"\xff"), (2, b"\xff")], partition=2, first=10_000)]
+    for topic in ("__marshal", "coordination"):
+        folder = write_segments(tmp_path / topic, rows, topic)
+        assert main(["analyze", str(folder), "--format", "json"]) == 0
+        report = json.loads(capsys.readouterr().out)
+        assert {group["group"]["protocol_type"] for group in report["groups"]} == {"marshal document"}
+        assert any("no message has the type" in loss["what"] and loss["count"] > 1 for loss in report["losses"])
+    assert (
+        main(["analyze", str(folder / "coordination-1"), "--marshal-rules", "library", "--heartbeat-interval", "5"])
+        == 0
+    )
+    assert "rules of the library, with a heartbeat interval of 5 s" in capsys.readouterr().out
 
 
 def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,17 +11,31 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kcoord_wire.forensics.sources.frames import read_frames
+from tests.support.marshal_rows import generated_log, write_segments
 from tests.support.recordings import record_capture
 
 ROOT = Path(__file__).parents[2]
 CAPTURE = ROOT / "tests" / "data" / "captures" / "cooperative.pcap"
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "spark.md").read_text("utf-8"), re.DOTALL)
-PATHS = ("captures/", "recording/", "checkpoint/", "rows/", "frames.parquet", "joins/", "kcoord_wire.zip")
+PATHS = (
+    "captures/",
+    "kafka-logs/",
+    "exported/",
+    "claims-checkpoint/",
+    "claims/",
+    "recording/",
+    "checkpoint/",
+    "rows/",
+    "frames.parquet",
+    "joins/",
+    "kcoord_wire.zip",
+)
 
 
 def test_the_snippets_run(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "captures").mkdir()
     (tmp_path / "captures" / CAPTURE.name).write_bytes(CAPTURE.read_bytes())
+    write_segments(tmp_path / "kafka-logs", generated_log(2))
     record_capture(tmp_path / "recording", CAPTURE)
     rows = [row for batch in read_frames(CAPTURE) for row in batch.to_pylist()]
     frames = [row["frame"] for row in rows if row["direction"] == "request"]
@@ -37,3 +51,4 @@ def test_the_snippets_run(spark: SparkSession, tmp_path: Path, capsys: pytest.Ca
     out = capsys.readouterr().out
     assert "second round of a cooperative rebalance" in out
     assert "spark.archives" in out
+    assert "had no claim, although others of the topic were claimed" in out

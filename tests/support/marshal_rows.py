@@ -12,8 +12,9 @@ import pyarrow as pa
 from kcoord_wire.forensics.marshal.history import marshal_histories
 from kcoord_wire.forensics.marshal.parts import Judge
 from kcoord_wire.forensics.model import GroupHistory, LogRow, table_of
+from kcoord_wire.records import Record, encode_batch
 
-__all__ = ["LIVE_LOG", "NOW", "generated_log", "history_of", "live_log", "log_rows", "table"]
+__all__ = ["LIVE_LOG", "NOW", "generated_log", "history_of", "live_log", "log_rows", "table", "write_segments"]
 
 LIVE_LOG = Path(__file__).parents[1] / "data" / "golden" / "marshal" / "live_log.jsonl"
 """What Go clients wrote to a real topic."""
@@ -48,6 +49,18 @@ def _with_time(text: str, second: float) -> str:
     start, brace, rest = text.partition("{")
     ahead, _, end = rest.partition("}")
     return f"{start}{NOW + int(second) + int(ahead or 0)}{end}" if brace else text
+
+
+def write_segments(folder: Path, rows: Iterable[LogRow], topic: str = "__marshal") -> Path:
+    """Write the records as a broker does, one batch each, into ``TOPIC-N/`` below `folder`; return the folder."""
+    for row in rows:
+        path = folder / f"{topic}-{row.partition}" / f"{0:020}.log"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        record = Record(row.key, row.value, row.time_ns // 1_000_000)
+        append_ms = record.timestamp if row.is_append_time else None
+        with path.open("ab") as file:
+            file.write(encode_batch([record], base_offset=row.offset, log_append_time=append_ms))
+    return folder
 
 
 def table(rows: list[LogRow]) -> pa.Table:

@@ -50,7 +50,9 @@ def find_unclaimed(history: GroupHistory, _exchanges: pa.Table | None = None) ->
     for topic, gaps in _long_gaps(history):
         mine = [gap for gap in gaps if not gap.is_given_up]
         if mine:
-            yield found_unclaimed(topic, mine, history.group.last_ns, interval_ns(history), _rebalances(history, topic))
+            yield found_unclaimed(
+                topic, mine, history.group.last_ns, interval_ns(history), _rebalances(history, topic, mine)
+            )
 
 
 def find_released(history: GroupHistory, _exchanges: pa.Table | None = None) -> Iterator[Found]:
@@ -58,7 +60,9 @@ def find_released(history: GroupHistory, _exchanges: pa.Table | None = None) -> 
     for topic, gaps in _long_gaps(history):
         mine = [gap for gap in gaps if gap.is_given_up]
         if mine:
-            yield found_released(topic, mine, history.group.last_ns, interval_ns(history), _rebalances(history, topic))
+            yield found_released(
+                topic, mine, history.group.last_ns, interval_ns(history), _rebalances(history, topic, mine)
+            )
 
 
 def found_unclaimed(topic: str, gaps: list[Gap], end_ns: int, limit_ns: int, rebalances: list[int]) -> Found:
@@ -124,8 +128,10 @@ def _found(
     )
 
 
-def _rebalances(history: GroupHistory, topic: str) -> list[int]:
-    return sorted({row.rebalance for row in history.pauses if row.topic == topic and row.rebalance is not None})
+def _rebalances(history: GroupHistory, topic: str, gaps: list[Gap]) -> list[int]:
+    numbers = {gap.partition for gap in gaps}
+    mine = (row for row in history.pauses if row.topic == topic and row.partition in numbers)
+    return sorted({row.rebalance for row in mine if row.rebalance is not None})
 
 
 def _evidence(topic: str, gap: Gap) -> Evidence:

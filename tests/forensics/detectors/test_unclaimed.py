@@ -50,7 +50,7 @@ def test_a_long_gap_that_ended_is_a_warning() -> None:
 
 def test_a_group_that_stopped_is_not_reported() -> None:
     claims = [holds(0, "a", 0, 100), holds(1, "b", 0, 100)]
-    late = [(900.0, "Presence/1/{}/i-z/z/g/t/5")]
+    late = [(900.0, "Presence/1/{}/i-z/z/g/t/0/5")]
     for detector in ("unclaimed_partition", "released_not_reclaimed"):
         assert found(detector, *claims, late) == []
 

@@ -88,7 +88,7 @@ def test_a_partition_is_reported_again_when_it_is_free_again() -> None:
 
 def test_gaps_of_a_moment_and_stopped_groups_are_no_findings() -> None:
     assert findings(claimed(0, "a", 0, 100), claimed(0, "b", 130, 300), claimed(1, "c", 0, 300)) == []
-    late = [(900.0, "Presence/1/{}/i-z/z/g/t/5")]
+    late = [(900.0, "Presence/1/{}/i-z/z/g/t/0/5")]
     assert findings(claimed(0, "a", 0, 100), claimed(1, "b", 0, 100), late) == []
 
 
@@ -96,12 +96,12 @@ def test_instances_with_one_client_id_are_reported_at_their_end() -> None:
     twins = [
         (second + n / 10, f"Heartbeat/1/{{}}/i{n}/twin/g/t/{n}/0") for second in range(0, 100, 5) for n in range(2)
     ]
-    late = [(900.0, "Presence/1/{}/i-z/z/g/t/5")]
+    late = [(900.0, "Presence/1/{}/i-z/z/g/t/0/5")]
     [finding] = [each for each in findings(twins, late) if each.detector == "client_id_reuse"]
     assert (finding.subject, finding.value) == ("twin", 94.9)
 
 
 def test_a_clock_that_is_ahead_is_reported_at_its_end() -> None:
     ahead = [(float(second), "Heartbeat/1/{+9}/i/c/g/t/0/0") for second in range(5)]
-    late = [(900.0, "Presence/1/{}/i-z/z/g/t/5")]
+    late = [(900.0, "Presence/1/{}/i-z/z/g/t/0/5")]
     assert [each.detector for each in findings(ahead, late)] == ["clock_skew"]

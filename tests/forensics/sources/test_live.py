@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import json
 import signal
 import socket
 import sys
@@ -14,11 +15,13 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
+from kcoord_wire.cli.main import main
 from kcoord_wire.extras import MissingLibraryError
 from kcoord_wire.forensics.log.history import log_histories
 from kcoord_wire.forensics.model import LogRow, arrow_schema
 from kcoord_wire.forensics.sources.frames import read_log
 from kcoord_wire.forensics.sources.live import TopicError, read_topic
+from tests.support.marshal_rows import live_log
 from tests.support.offsets_log import CONSUMER_GROUPS
 
 
@@ -59,6 +62,23 @@ def test_a_log_read_live_is_the_log(mock: Mock) -> None:
     assert calls == sorted(calls)
     causes = [[rebalance.cause for rebalance in history.rebalances] for history in log_histories(read)]
     assert causes == [[rebalance.cause for rebalance in history.rebalances] for history in log_histories(segment)]
+
+
+def test_a_coordination_topic_is_analyzed_live(mock: Mock, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = live_log()
+    for row in rows:
+        mock.produce("__marshal", row.partition, row.key, row.value, 1_795_224_460_000)
+    mock.flush()
+    assert main(["analyze", "--kafka", mock.address, "--topic", "__marshal", "--format", "json"]) == 0
+    [group] = json.loads(capsys.readouterr().out)["groups"]
+    assert group["group"]["origin"] == "marshal"
+    assert [(row["topic"], row["client_id"], row["ended"]) for row in group["claims"]] == [
+        ("test1", "cl-one", "released"),
+        ("test2", "cl-one", "released"),
+        ("test2", "cl-two", "open"),
+    ]
+    [first, *_] = list(read_topic(mock.address, topic="__marshal"))
+    assert first["is_append_time"].to_pylist() == [False] * len(first)
 
 
 def test_all_partitions_and_no_later_records(mock: Mock) -> None:
