@@ -56,6 +56,7 @@ tables in DIR: groups rebalances generations states members ownership claims pau
 """
 
 _GAP: Final = "not captured"  # in `Loss.what` where packets were cut or dropped
+_LONGEST_INTERVAL_S: Final = 86_400
 
 
 def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
@@ -107,6 +108,8 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
 def _run(args: argparse.Namespace) -> None:
     if bool(args.source) == bool(args.kafka):
         raise ValueError("give either files or --kafka HOST:PORT (see kcoord analyze --help)")
+    if args.heartbeat_interval > _LONGEST_INTERVAL_S:
+        raise ValueError(f"--heartbeat-interval is in seconds, {_LONGEST_INTERVAL_S} (a day) at most")
     if args.topic and not args.kafka:
         raise ValueError("--topic names a topic of a cluster: give --kafka HOST:PORT, too")
     if args.out is not None:

@@ -3,8 +3,8 @@
     python -m tests.bench.marshal_spark --messages 10000000
 
 makes the log as Parquet in a temporary folder below ``--dir``, reads it with one variant after the other, and prints
-messages per second and the most memory that the processes had. Each variant has a process of its own and runs on a
-hundredth of the messages first, so that no session start is measured.
+messages per second, processor time, and the most memory that the processes had. Each variant has a process of its own
+and runs on a hundredth of the messages first, so that no session start is measured.
 
 The log: 40 topics with 250 partitions, on 50 coordination partitions with append times; each member claims ten
 partitions, and heartbeats follow in rounds of 30 s. In each round ten members go on as new instances, and ten
@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -157,9 +158,24 @@ def _run(variant: str, folder: str) -> int:
 def measure(variant: str, folder: Path, result: Path) -> None:
     """The child's part."""
     _run(variant, str(folder / "small"))
-    began = time.perf_counter()
+    began, used = time.perf_counter(), _processor_seconds(os.getpid())
     counted = _run(variant, str(folder / "records"))
-    result.write_text(json.dumps({"seconds": time.perf_counter() - began, "counted": counted}))
+    seconds, processor = time.perf_counter() - began, _processor_seconds(os.getpid()) - used
+    result.write_text(json.dumps({"seconds": seconds, "processor": processor, "counted": counted}))
+
+
+def _processor_seconds(root: int) -> float:
+    """What a process and those below it have used, with what their ended children had."""
+    below, ticks = {root}, 0
+    stats = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            stats[int(path.parent.name)] = path.read_text().rpartition(")")[2].split()
+    while more := {pid for pid, fields in stats.items() if int(fields[1]) in below} - below:
+        below |= more
+    for pid in below & stats.keys():
+        ticks += sum(map(int, stats[pid][11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -178,10 +194,9 @@ def main(arguments: list[str] | None = None) -> None:
         for variant in options.variants:
             made: dict[str, Any] = watched(variant, folder, folder, module="tests.bench.marshal_spark")
             sizes = ", ".join(f"{kind} {size >> 20} MiB" for kind, size in made["memory"].items())
-            rate = messages / made["seconds"]
-            print(
-                f"{variant:8} {rate:12,.0f} messages/s, {made['seconds']:.1f} s; {sizes}; {made['counted']:,} counted"
-            )
+            rate, each = messages / made["seconds"], 1e6 * made["processor"] / messages
+            took = f"{made['seconds']:.1f} s, {each:.1f} us of processor time each"
+            print(f"{variant:8} {rate:9,.0f} messages/s, {took}; {sizes}; {made['counted']:,} counted", flush=True)
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ from kcoord_wire.forensics.model import (
     Loss,
     MemberLife,
     StateInterval,
+    record_time_ns,
 )
 
 __all__ = ["marshal_histories", "marshal_history", "member_life", "read_parts"]
@@ -204,7 +205,7 @@ def _left(sightings: Sequence[Sighting], claims: Sequence[ClaimRow], limit_ns: i
         return last.to_ns, WHY_LEFT.get(last.ended, "left")
     if max(row.end_ns for row in sightings) - seen_ns <= limit_ns:
         return None, None
-    return seen_ns + limit_ns, "left or timed out"
+    return record_time_ns((seen_ns + limit_ns) // NS_PER_MS), "left or timed out"
 
 
 def _ahead_ms(of_instance: dict[str, list[Sighting]]) -> dict[str, int]:

@@ -38,6 +38,7 @@ COLUMNS: Final = ("offset", "time_ns", "is_append_time", "value", "source", "pos
 """Those of `LogRow` that `PartitionReader.read` takes."""
 
 _FAR_MS: Final = 1 << 52  # a time beyond this, the year 144,000, is no clock's
+_LATEST_MS: Final = 1 << 30  # 12 days: how far behind one message counts at most
 _REASON: Final = 200  # characters of why a value is no message, which quotes it
 _MINUTE_NS: Final = 60_000_000_000
 _RANGES: Final = (ClaimingRange, RangeHeartbeat, ReleasingRange)
@@ -181,7 +182,7 @@ class PartitionReader:
         seen.messages += 1
         time_ms = max(-_FAR_MS, min(_FAR_MS, message.time * MS_PER_S))
         if append_ms is None:
-            seen.behind_ms += max(before_ms - time_ms, 0) if before_ms < _FAR_MS else 0
+            seen.behind_ms += min(max(before_ms - time_ms, 0), _LATEST_MS)
         else:
             ahead_ms = time_ms - append_ms
             seen.ahead_ms = ahead_ms if seen.ahead_ms is None else max(seen.ahead_ms, ahead_ms)
@@ -195,7 +196,7 @@ class PartitionReader:
         return self.now_ns - seen.last_ns > self._limit_ns
 
     def _close_sighting(self, key: tuple[str, str], seen: Sighting) -> None:
-        seen.end_ns = seen.last_ns + self._limit_ns + 1
+        seen.end_ns = record_time_ns(seen.last_ns // NS_PER_MS + self._limit_ms + 1)
         del self._seen[key]
         self._parts.append(Part(key[0], sighting=seen))
 
@@ -231,7 +232,7 @@ class PartitionReader:
         if held is None or outcome is Outcome.TAKEN_OVER:
             self._open(place, held, message, claim.token, self._how(place, held, message))
             held = self._held[place]
-        row, gap_ms = held.row, self._time_ms - held.at_ms
+        row, gap_ms = held.row, min(self._time_ms - held.at_ms, _FAR_MS)
         row.heartbeats += 1
         if gap_ms > row.longest_gap_ms:
             row.longest_gap_ms = gap_ms

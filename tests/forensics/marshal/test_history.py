@@ -130,6 +130,33 @@ def test_a_log_of_garbage_has_losses_only() -> None:
     assert sum(loss.count for loss in losses) == 3
 
 
+@pytest.mark.parametrize("rules", ["document", "library"])
+@pytest.mark.parametrize("is_append_time", [True, False])
+def test_extreme_numbers_fit_the_tables(rules: str, is_append_time: bool) -> None:
+    times = [0, 1, -1, NOW, -(2**63), 2**63 - 1, NOW, 2**62, 1, 2**63 - 1]
+    kinds = {
+        "ClaimingPartition": "",
+        "Heartbeat": f"/{2**63 - 1}",
+        "ReleasingPartition": f"/{-(2**63)}",
+        "ClaimingMessages": "/-1",
+        "HandingOver": f"/x/{2**63 - 1}",
+        "Presence": f"/{2**31 - 1}",
+    }
+    lines: list[tuple[float, bytes | str]] = []
+    for number, time in enumerate(times * 20):
+        who = f"i{number % 3}/c{number % 3}/g"
+        lines += [(number, f"{kind}/1/{time}/{who}/t/{number % 4 * 33333}{tail}") for kind, tail in kinds.items()]
+        lines.append((number, f"ReleaseGroup/1/{time}/{who}//0/{-time}"))
+    rows = log_rows(lines, is_append_time=is_append_time)
+    rows += log_rows([(9.0, BEAT)], first=10**6)
+    for row in rows[::50]:
+        row.time_ns = random.Random(row.offset).choice([-(2**63) + 1, 2**63 - 1, -1_000_000])
+    histories, losses = marshal_histories(table(rows), Judge(rules))
+    tables = tables_of(histories, losses)
+    assert tables["claims"].num_rows > 0
+    assert tables["members"].num_rows >= 3
+
+
 def test_claims_have_one_holder_at_a_time() -> None:
     for seed in range(6):
         for rules in ("document", "library"):
