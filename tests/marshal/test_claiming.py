@@ -188,6 +188,20 @@ def test_a_claim_that_landed_too_late_is_released() -> None:
     assert world.held_by("orders", 0) is b, "the claim that landed now is refused"
 
 
+def test_a_claim_that_is_not_read_back_in_time_is_given_up() -> None:
+    """It has won, but nobody works on it: it is released when the log is back, then claimed anew."""
+    world = MarshalScript({"orders": 1})
+    a = world.start("a", claim_timeout_ms=1_000)
+    assert world.run_until(lambda: world.entries(ClaimingPartition) != [], 1_000)
+    world.cut_off(a, 3_000)
+    world.run(2_900)
+    assert len(a.noted("claim timed out")) >= 1
+    assert a.machine.tenures() == []
+    assert world.run_until(lambda: world.held_by("orders", 0) is a, 5_000)
+    kinds = [type(entry.message) for entry in world.entries()]
+    assert kinds == [ClaimingPartition, ReleasingPartition, ClaimingPartition, Heartbeat]
+
+
 def test_at_most_max_claims_partitions_of_a_topic_are_held() -> None:
     world = MarshalScript({"orders": 5, "payments": 5}, max_claims=2, greedy=True)
     a = world.start("a")

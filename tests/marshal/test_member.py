@@ -12,6 +12,7 @@ from kcoord_wire.machines import Ended, Shutdown
 from kcoord_wire.marshal import events
 from kcoord_wire.marshal.events import StopFetching, Why
 from kcoord_wire.marshal.log import coordination_partition
+from kcoord_wire.marshal.values import read_value
 from kcoord_wire.messages import ClaimingPartition, Heartbeat, ReleaseGroup, ReleasingPartition
 from tests.support.marshal_script import LOST, Fate, MarshalScript, ScriptedMember
 
@@ -205,6 +206,23 @@ def test_nothing_is_claimed_before_a_trimmed_log_is_warm() -> None:
     assert world.run_until(lambda: world.shares() == {"a": 2}, INTERVAL + 2_000)
 
 
+def test_what_a_trimmed_log_cannot_show_is_not_claimed() -> None:
+    """A claim that came before the log was warm, and was released: a reader of everything may know another holder."""
+    world = MarshalScript({"orders": 2})
+    for ms, kind, partition in ((1, Heartbeat, 0), (25_000, Heartbeat, 0), (100, ClaimingPartition, 1)):
+        foreign(world, kind, instance="b", client="b", partition=partition)
+        world.run(ms)
+    world.trim(coordination_partition("orders", 4), 1)
+    world.run(8_000)
+    foreign(world, ReleasingPartition, instance="b", client="b", partition=1)
+    released = world.now
+    a = world.start("a")
+    assert world.run_until(lambda: world.shares() == {"a": 1}, 5_000), a.machine.describe()
+    assert "whether it is free is not known yet: the log's beginning was trimmed" in a.machine.describe().values()
+    assert world.run_until(lambda: world.shares() == {"a": 2}, 3 * INTERVAL)
+    assert world.now - released > 2 * INTERVAL
+
+
 # ---- foreign writers
 
 
@@ -285,13 +303,14 @@ def test_garbage_in_the_log_is_noted_once_and_skipped() -> None:
     a = world.start("a")
     world.run(1_000)
     for _ in range(5):
-        world.land(coordination_partition("orders", 4), "no such type of message")
-    world.land(0, "the value is empty")
+        world.land(coordination_partition("orders", 4), read_value(b"\xff" * 100))
+    world.land(coordination_partition("orders", 4), read_value(b""))
     foreign(world, Heartbeat, instance="x", client="x", topic="unheard-of", partition=99_999)
     foreign(world, ReleasingPartition, instance="x", client="x", group_id="other")
     world.run(INTERVAL)
     assert stopped(a) == []
-    assert len(a.noted("entry skipped")) == 2
+    noted = [note.facts["kind"] for note in a.noted("entry skipped")]
+    assert len(noted) == len(set(noted)) == 3
 
 
 # ---- the library's rules
