@@ -68,11 +68,13 @@ class Held(Protocol):
 class AtMostOnce:
     """The batches of one tenure, one after the other.
 
+    :param position: of the log after the entry that won the tenure: nobody has got a record from there on
     :param start: runs a procedure of the machine
     """
 
-    def __init__(self, held: Held, start: Callable[[Procedure], Any]) -> None:
+    def __init__(self, held: Held, position: int, start: Callable[[Procedure], Any]) -> None:
         self._held = held
+        self._position = position
         self._start = start
         self._batches: deque[Fetched] = deque()
 
@@ -89,16 +91,17 @@ class AtMostOnce:
     def _commit(self, batch: Fetched) -> Generator[Any, Any, bool]:
         """Commit a batch and let it be delivered; return False if the tenure is over."""
         held = self._held
-        while (claim := held.claim()) is not None:  # step 1
-            if batch.first < claim.current_offset:
-                held.give_up(f"the batch starts at offset {batch.first}, and {claim.current_offset} is committed")
-                return False
+        if batch.first < self._position:
+            held.give_up(f"the batch starts at offset {batch.first}, and {self._position} is committed")
+            return False
+        while held.claim() is not None:  # step 1
             if (yield from self._propose(batch.end)):  # steps 4 to 7
                 yield from held.heartbeat(batch.end)  # step 8
                 yield ReadToEnd(held.coordination_partition)
                 if (claim := held.claim()) is None:
                     return False
                 if claim.current_offset >= batch.end:
+                    self._position = batch.end
                     held.deliver(batch.end)  # step 9
                     return True
             yield Sleep(RETRY_MS)

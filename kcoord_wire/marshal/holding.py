@@ -92,7 +92,7 @@ class Holding:
         self._over = over
         self._why = Why.RELEASED
         self._drain_ms = 0
-        self._batches = AtMostOnce(self, self._beat)
+        self._batches = AtMostOnce(self, offset, self._beat)
         self._leave, self._drained, self._failed = Gate(), Gate(), Gate()
         self._fence = context.fences.start(self.fence, partial(self.end, Why.EXPIRED))
         self._beats: list[Procedure] = []
@@ -126,7 +126,7 @@ class Holding:
         """End the tenure at once; nothing more is sent for it. Not to be called by a procedure of this tenure."""
         if self._life is not None:
             self._context.procedures.cancel(self._life)
-        if self.phase in (Phase.HELD, Phase.DRAINING):
+        if self.phase is Phase.HELD or (self.phase is Phase.DRAINING and self._why in _DRAINED):
             self._stop(why, self._context.now)
         self._finish(why)
 

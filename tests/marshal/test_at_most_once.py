@@ -11,8 +11,21 @@ from typing import Any
 
 import pytest
 
+from kcoord_wire.machines import Tick
 from kcoord_wire.marshal.at_most_once import RETRY_MS, AtMostOnce
-from kcoord_wire.marshal.events import Append, Deliver, Delivery, Fetched, ReadToEnd, Release, StartFetching, Tenure
+from kcoord_wire.marshal.events import (
+    Append,
+    Deliver,
+    Delivery,
+    Fetched,
+    ReadToEnd,
+    Release,
+    StartFetching,
+    StartFound,
+    StopFetching,
+    Tenure,
+    Why,
+)
 from kcoord_wire.marshal.log import Appended, AppendFailed
 from kcoord_wire.marshal.machine import Claim, Entry, Place, Rules, WorldState
 from kcoord_wire.messages import ClaimingMessages, ClaimingPartition, Heartbeat, ReleasingPartition
@@ -70,7 +83,7 @@ class _Member:
         self.position = 0
         self.delivered: list[tuple[int, int]] = []
         self.given_up: list[str] = []
-        self.batches = AtMostOnce(self, self.start)
+        self.batches = AtMostOnce(self, self.position, self.start)
 
     # ---- what the procedure sees
 
@@ -126,7 +139,7 @@ class _Member:
         self.tenure = Tenure("t", 0, claim.token)
         self.fence = sent + INTERVAL_MS
         self.position = claim.current_offset
-        self.batches = AtMostOnce(self, self.start)
+        self.batches = AtMostOnce(self, self.position, self.start)
         return True
 
     def fetch(self, records: int = 3) -> None:
@@ -300,13 +313,26 @@ def test_step_9_a_batch_committed_and_then_lost_is_dropped() -> None:
     assert (member.delivered, other.delivered) == ([], [(3, 6)])
 
 
-def test_batch_below_what_is_committed_is_never_delivered() -> None:
+def test_step_8_that_lands_while_it_is_repeated_counts() -> None:
     member = _holder()
-    member.log.land(member.message(Heartbeat, current_offset=2))
-    member.read_to_end()
     member.fetch()
-    assert member.asked == []
-    assert member.given_up == ["the batch starts at offset 0, and 2 is committed"]
+    for result in ("ok", "ok", "lands later", "ok"):
+        member.step(result)
+    member.log.land(member.log.late.pop())
+    member.settle()
+    assert (member.delivered, member.given_up) == ([(0, 3)], [])
+
+
+def test_batch_below_what_is_committed_is_never_delivered() -> None:
+    first = _holder()
+    first.fetch()
+    first.settle()
+    first.log.now += STALE_MS
+    other = _Member(first.log, "b")
+    assert other.take()
+    other.batches.fetched(Fetched(other.tenure, 2, 5))
+    assert other.asked == []
+    assert other.given_up == ["the batch starts at offset 2, and 3 is committed"]
 
 
 def test_no_record_twice_for_each_failure_at_each_step() -> None:
@@ -452,6 +478,21 @@ def test_shutdown_delivers_nothing_after_the_stop() -> None:
     b = world.start("b")
     world.run(1_000)
     assert [effect.offset for effect in b.done(StartFetching)] == [0]
+
+
+def test_batch_that_cannot_be_delivered_stops_the_fetch_once() -> None:
+    found = iter((StartFound,))  # the second request, for the release, gets no answer before the fence
+    consumers = _Consumers(find_start=lambda ask: next(found, lambda *_: Tick())(ask.request, ask.offset))
+    world = consumers.world
+    a = world.start("a")
+    world.run(1_000)
+    consumers.fetch(a, 10)
+    world.run(100)
+    (tenure,) = a.fetching
+    world.fate = lambda *_: LOST
+    world.give(a, Fetched(tenure, 5, 20))
+    world.run(2 * INTERVAL_MS)
+    assert [(effect.tenure, effect.why) for effect in a.done(StopFetching)] == [(tenure, Why.FETCH_FAILED)]
 
 
 def _play_members(seed: int) -> _Consumers:
