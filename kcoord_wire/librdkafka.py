@@ -15,11 +15,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kcoord_wire.extras import require
+from kcoord_wire.net import LogLimiter
 
 __all__ = ["Cluster", "error_text"]
 
 _LOGGER: Final = logging.getLogger("kcoord_wire.librdkafka")
-_LOGGER.addHandler(logging.NullHandler())  # librdkafka repeats that a broker is down; the error says it once
+_LOGGER.addHandler(logging.NullHandler())  # silent unless logging is configured
+_LINES: Final = LogLimiter()
+_LOGGER.addFilter(lambda record: _LINES.allows_line())  # while a broker is down, each client says so every second
 _CONNECT_SECONDS: Final = 10.0  # a running broker answers long before
 
 

@@ -147,7 +147,6 @@ TESTED_IN = {
     "cli.marshal_cluster": "cli/test_marshal_status.py",
     "marshal.state": "marshal/test_machine.py",
     # Implementations of an interface, which its contract tests.
-    "marshal.kafka_topics": "marshal/test_topics_contract.py",
     "marshal.memory_log": "marshal/test_log_contract.py",
     "marshal.memory_topics": "marshal/test_topics_contract.py",
     # Plain data: these tests compare the instances.

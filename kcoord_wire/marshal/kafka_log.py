@@ -31,7 +31,8 @@ __all__ = ["TOPIC", "KafkaLog"]
 TOPIC: Final = "__marshal"
 """Of the Go library, where it is a constant."""
 
-_SLICE_SECONDS: Final = 0.02  # between looks for results of appends, while no entry comes
+_SLICE_SECONDS: Final = 0.1  # of waiting for an entry, between looks at whether the log can go on
+_RESULT_SECONDS: Final = 0.002  # of it while results of appends are due, which do not wake it
 _MOST_MESSAGES: Final = 1_000  # of one `poll`
 _CLOSE_SECONDS: Final = 10.0
 _PURPOSE: Final = "a coordination log in Kafka"
@@ -111,7 +112,7 @@ class KafkaLog(Log):
         end = time.monotonic() + seconds
         while True:
             left = end - time.monotonic()
-            messages = self._messages(min(max(left, 0.0), _SLICE_SECONDS))
+            messages = self._messages(min(max(left, 0.0), _RESULT_SECONDS if len(self._producer) else _SLICE_SECONDS))
             has_results = self._deliver_results()
             self._check_usable()
             entries = [entry for message in messages if (entry := self._take(message)) is not None]

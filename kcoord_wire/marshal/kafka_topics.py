@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
@@ -266,6 +266,14 @@ def commit_offsets(
             if at.error is not None:
                 raise TopicsError(f"offset {at.offset} of {at.topic}-{at.partition}: {error_text(at.error)}")
     except cluster.kafka.KafkaException as error:
-        raise TopicsError(f"the offsets of group {group_id} were not committed: {error_text(error)}") from None
+        hint = "; a group that has members commits by them alone: stop them first"
+        refused = f"the offsets of group {group_id} were not committed: {error_text(error)}"
+        raise TopicsError(refused + hint * (error.args[0].code() in _has_members(cluster))) from None
     finally:
         consumer.close()
+
+
+def _has_members(cluster: Cluster) -> Collection[int]:
+    """The errors of a commit from outside of a group that has members."""
+    codes = cluster.kafka.KafkaError
+    return (codes.UNKNOWN_MEMBER_ID, codes.ILLEGAL_GENERATION, codes.REBALANCE_IN_PROGRESS)
