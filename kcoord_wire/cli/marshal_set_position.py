@@ -3,7 +3,7 @@
 Laws:
 
 * An offset that a partition does not have is refused before anything is written, with what it has.
-* Each partition is reported as set or kept; if one is not set, the status is 1.
+* Each partition is reported as set or kept; if one is not set, the status is 1, and 130 after Ctrl-C.
 * The first Ctrl-C or SIGTERM gives everything back, unless the new positions are being written. After a second one the
   group goes on by itself, when the pause and the claims have run out.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from kcoord_wire.marshal.admin import Finished, Progressed
     from kcoord_wire.marshal.context import TopicPartition
     from kcoord_wire.marshal.kafka_positions import KafkaPositions
+    from kcoord_wire.marshal.log import Log
     from kcoord_wire.marshal.observer import Observer
 
 __all__ = ["add_parser"]
@@ -78,6 +80,7 @@ def _run(args: argparse.Namespace) -> None:
     :raises ValueError: the file is no such object, a partition does not exist, or does not have the offset
     :raises LogError: the coordination topic cannot be used, or the positions were not set
     :raises TopicsError: offsets cannot be read
+    :raises KeyboardInterrupt: after Ctrl-C, when everything is given back
     """
     from kcoord_wire.marshal.administration import LogReader
     from kcoord_wire.marshal.log import LogError
@@ -94,10 +97,13 @@ def _run(args: argparse.Namespace) -> None:
         if args.dry_run:
             _print_plan(args, observer, kafka.committed(args.group), wanted)
             return
-        finished = _set(args, log, kafka, wanted)
+        received = stop_on_signals(lambda: None, "gives back what it holds")
+        finished = _set(args, log, kafka, wanted, received)
     _print_result(args, finished)
-    if finished.failure:
+    if finished.failure and signal.SIGINT not in received:
         raise LogError(f"group {args.group}: {finished.failure}")
+    if finished.failure:
+        raise KeyboardInterrupt
 
 
 def _from_file(path: Path) -> dict[TopicPartition, int]:
@@ -146,13 +152,18 @@ def _check_bounds(kafka: KafkaPositions, wanted: Mapping[TopicPartition, int]) -
         raise ValueError("; ".join(wrong[:3]) + (f"; and {len(wrong) - 3} others" if wrong[3:] else ""))
 
 
-def _set(args: argparse.Namespace, log: Any, kafka: KafkaPositions, wanted: Mapping[TopicPartition, int]) -> Finished:
+def _set(
+    args: argparse.Namespace,
+    log: Log,
+    kafka: KafkaPositions,
+    wanted: Mapping[TopicPartition, int],
+    received: Sequence[int],
+) -> Finished:
     from kcoord_wire.marshal.administration import run_admin
     from kcoord_wire.marshal.machine import Rules
     from kcoord_wire.marshal.set_position import PositionSetter
 
     settings = admin_settings(args, log.partitions, rules=Rules(args.rules), wait_ms=round(args.wait * 1000))
-    received = stop_on_signals(lambda: None, "gives back what it holds")
     return run_admin(
         PositionSetter(settings, wanted),
         log,

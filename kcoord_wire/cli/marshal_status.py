@@ -3,7 +3,8 @@
 Laws:
 
 * Both read the coordination topic, the ends of the partitions and the committed offsets, and write nothing.
-* With ``--rules both`` the partitions on which the two rule sets do not agree are listed, each with both sentences.
+* With ``--rules both`` the partitions on which the two rule sets do not agree are listed, each with both sentences and
+  the entry since which readers see it differently (`marshal.divergence`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,7 +28,10 @@ from kcoord_wire.cli.output import print_json, print_table, styled, table
 from kcoord_wire.fields import printable
 
 if TYPE_CHECKING:
+    from kcoord_wire.marshal.divergence import Divergence
     from kcoord_wire.marshal.kafka_positions import KafkaPositions
+    from kcoord_wire.marshal.log import Log
+    from kcoord_wire.marshal.machine import Place
     from kcoord_wire.marshal.observer import Observer
     from kcoord_wire.marshal.status import MemberStatus, PartitionStatus, Positions, Status
 
@@ -81,7 +85,8 @@ def _run(args: argparse.Namespace) -> None:
         while True:
             reader.read_to_end()
             positions = read_positions(kafka, observers[0], args.group)
-            _print([status_of(each, wall_ms(), positions, args.group) for each in observers], args)
+            begun = _begun(log, args.heartbeat_interval) if len(rules) > 1 else {}
+            _print([status_of(each, wall_ms(), positions, args.group) for each in observers], begun, args)
             count += 1
             if count == args.times:
                 return
@@ -110,9 +115,25 @@ def read_positions(kafka: KafkaPositions, observer: Observer, group: str | None)
     return Positions(counts, ends, committed)
 
 
-def _print(found: Sequence[Status], args: argparse.Namespace) -> None:
+def _begun(log: Log, interval_s: int) -> dict[Place, Divergence]:
+    """Return the entry after which two readers first see a place as they see it now, where they do not agree.
+
+    The readers are one by the rules of the document, a Go client that was always there, and one that starts now.
+    """
+    from kcoord_wire.marshal.administration import LogReader
+    from kcoord_wire.marshal.divergence import Read, Reader, diverging
+    from kcoord_wire.marshal.hosting import wall_ms
+    from kcoord_wire.marshal.machine import Rules
+
+    reads = (Read(entry, entry.time_ms // 1000) for entry in LogReader(log, []).entries())
+    late = Reader("a Go client that starts now", Rules.LIBRARY, wall_ms() // 1000)
+    readers = [Reader("the document", Rules.DOCUMENT), Reader("a Go client that was there", Rules.LIBRARY), late]
+    return {each.place: each for each in diverging(reads, readers, log.partitions, interval_s)}
+
+
+def _print(found: Sequence[Status], begun: Mapping[Place, Divergence], args: argparse.Namespace) -> None:
     if args.json:
-        print_json({str(each.rules): status_to_json(each) for each in found} | _diverging_to_json(found))
+        print_json({str(each.rules): status_to_json(each) for each in found} | _diverging_to_json(found, begun))
         return
     if args.every and sys.stdout.isatty():
         print(CLEAR, end="")
@@ -121,7 +142,7 @@ def _print(found: Sequence[Status], args: argparse.Namespace) -> None:
             print(f"by the rules of the {each.rules}", end="\n\n")
         _print_tables(each)
     if len(found) > 1:
-        _print_diverging(_diverging(found))
+        _print_diverging(_diverging(found), begun)
     sys.stdout.flush()
 
 
@@ -159,15 +180,15 @@ def _essence(row: PartitionStatus) -> tuple[object, ...]:
     return row.is_held, row.is_held and row.instance_id, row.position
 
 
-def _diverging_to_json(found: Sequence[Status]) -> dict[str, Any]:
+def _diverging_to_json(found: Sequence[Status], begun: Mapping[Place, Divergence]) -> dict[str, Any]:
     if len(found) < 2:
         return {}
-    pairs = _diverging(found)
-    return {
-        "diverging": [
-            {str(each.rules): _row_to_json(row) for each, row in zip(found, pair, strict=True)} for pair in pairs
-        ]
-    }
+    names = [str(each.rules) for each in found]
+    rows = []
+    for pair in _diverging(found):
+        since = begun.get(pair[0].place)
+        rows.append(dict(zip(names, map(_row_to_json, pair), strict=True)) | {"since": since and str(since)})
+    return {"diverging": rows}
 
 
 # ---- for people
@@ -237,7 +258,9 @@ def _clock_word(ahead_ms: int) -> str:
     return f"{abs(ahead_ms) / 1000:.1f} s {'ahead' if ahead_ms > 0 else 'behind'}"
 
 
-def _print_diverging(pairs: Sequence[tuple[PartitionStatus, PartitionStatus]]) -> None:
+def _print_diverging(
+    pairs: Sequence[tuple[PartitionStatus, PartitionStatus]], begun: Mapping[Place, Divergence]
+) -> None:
     if not pairs:
         print("both rule sets agree", end="\n\n")
         return
@@ -247,3 +270,6 @@ def _print_diverging(pairs: Sequence[tuple[PartitionStatus, PartitionStatus]]) -
         cells = [f"{row.why}; position {row.position}" for row in (one, other)]
         made.add_row(*map(styled, (place.group_id, f"{place.topic}/{place.partition}", *cells)))
     print_table(made)
+    for one, _ in pairs:
+        if (since := begun.get(one.place)) is not None and not since.is_over:
+            print(*map(printable, str(since).splitlines()), sep="\n", end="\n\n")

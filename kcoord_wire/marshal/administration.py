@@ -10,7 +10,7 @@ Laws:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from kcoord_wire.machines import Shutdown
@@ -25,6 +25,7 @@ from kcoord_wire.marshal.admin import (
 from kcoord_wire.marshal.context import TopicPartition
 from kcoord_wire.marshal.hosting import LogHost, wall_ms
 from kcoord_wire.marshal.log import Log, LogError
+from kcoord_wire.marshal.machine import Entry
 from kcoord_wire.marshal.observer import Observer
 from kcoord_wire.marshal.topics import TopicsError
 from kcoord_wire.marshal.values import read_entry
@@ -52,19 +53,27 @@ class LogReader:
 
         :raises LogError: the log cannot be read, or not within so long
         """
-        until, count = time.monotonic() + seconds, 0
+        count = 0
+        for entry in self.entries(seconds):
+            count += 1
+            for observer in self._observers:
+                observer.take(entry, wall_ms())
+        return count
+
+    def entries(self, seconds: float = 60.0) -> Iterator[Entry]:
+        """Yield what was not read, up to the present end; the observers do not take it.
+
+        :raises LogError: the log cannot be read, or not within so long
+        """
+        until, log = time.monotonic() + seconds, self._log
         try:
-            ends = [self._log.end(partition, END_SECONDS) for partition in range(self._log.partitions)]
+            ends = [log.end(partition, END_SECONDS) for partition in range(log.partitions)]
         except TimeoutError as error:
             raise LogError(str(error)) from None
-        while any(self._log.position(partition) < end for partition, end in enumerate(ends)):
+        while any(log.position(partition) < end for partition, end in enumerate(ends)):
             if time.monotonic() > until:
-                raise LogError(f"the end of the log was not reached within {seconds:g} s, after {count} entries")
-            for raw in self._log.poll(STEP_SECONDS):
-                entry, count = read_entry(raw), count + 1
-                for observer in self._observers:
-                    observer.take(entry, wall_ms())
-        return count
+                raise LogError(f"the end of the log was not reached within {seconds:g} s")
+            yield from map(read_entry, log.poll(STEP_SECONDS))
 
 
 def run_admin(

@@ -12,6 +12,7 @@ Laws:
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -162,14 +163,45 @@ def status_of(observer: Observer, now_ms: int, positions: Positions, group_id: s
     about = {(place.group_id, place.topic) for place in world.claims} | world.members.keys()
     for group, topic in sorted(about):
         if topic and group_id in (None, group):  # ReleaseGroup names no topic
-            status.members += judge.members(group, topic)
-            status.partitions += judge.partitions(group, topic)
+            members = judge.members(group, topic)
+            status.members += members
+            status.partitions += judge.partitions(group, topic, members)
     for group, partition in sorted(world.pauses):
         until = judge.paused_on(group, partition) if group_id in (None, group) else None
         if until is not None:
             status.paused_until[group] = max(until, status.paused_until.get(group, 0))
     status.cold = [partition for partition in range(world.partitions or 0) if not world.is_warm(partition)]
     return status
+
+
+class _Candidates:
+    """Why those who could claim a partition of a topic have not done so."""
+
+    def __init__(self, members: list[MemberStatus]) -> None:
+        self._members = members
+        self._judged: dict[str, tuple[Situation, str]] = {}
+
+    def without(self, instance_id: str) -> tuple[Situation, str]:
+        """Return that for a partition that one instance does not claim now; empty for none."""
+        if instance_id not in self._judged:
+            self._judged[instance_id] = self._judge([each for each in self._members if each.instance_id != instance_id])
+        return self._judged[instance_id]
+
+    def _judge(self, members: list[MemberStatus]) -> tuple[Situation, str]:
+        if not self._members:
+            return Situation.NO_MEMBER, "no member was heard of"
+        if not members:
+            return Situation.COOLDOWN, "which waits out its cooldown"
+        usable = [each for each in members if not each.reuses_id_of]
+        if not usable:
+            who = "the only candidate reuses" if len(members) == 1 else "all candidates reuse"
+            first = members[0]
+            return Situation.CLIENT_ID_REUSED, f"{who} the client id of {first.reuses_id_of} ({first.client_id})"
+        free = [each for each in usable if not each.max_claims or each.holds < each.max_claims]
+        if not free:
+            return Situation.FULL, "its members are at their max_claims"
+        names = sorted({each.client_id for each in free})
+        return Situation.CLAIMABLE, f"{', '.join(names[:3])}{' and others' if names[3:] else ''} may claim it"
 
 
 class _Judge:
@@ -181,25 +213,29 @@ class _Judge:
         self._now_ms = now_ms
         self._positions = positions
         self._interval_ms = self._world.heartbeat_interval_s * 1000
+        self._claims: dict[tuple[str, str], dict[int, Claim]] = {}
+        for place, claim in self._world.claims.items():
+            self._claims.setdefault((place.group_id, place.topic), {})[place.partition] = claim
 
     # ---- rows
 
-    def partitions(self, group: str, topic: str) -> Iterator[PartitionStatus]:
+    def partitions(self, group: str, topic: str, members: list[MemberStatus]) -> Iterator[PartitionStatus]:
         """Yield the rows of a topic."""
-        claims = {claim.place.partition: claim for claim in self._world.of_group(group, topic)}
+        claims = self._claims.get((group, topic), {})
         known = {*range(self._positions.counts.get(topic, 0)), *claims}
-        members = [each for each in self.members(group, topic) if not each.is_admin]
+        candidates = _Candidates([each for each in members if not each.is_admin])
         for partition in sorted(known):
             place = Place(group, topic, partition)
-            yield self._row(claims.get(partition) or Claim(place), members)
+            yield self._row(claims.get(partition) or Claim(place), candidates)
 
     def members(self, group: str, topic: str) -> list[MemberStatus]:
         """Return the instances that were heard of lately."""
         now = self._log_now_ms(topic)
         found = self._world.members.get((group, topic), {}).values()
         live = [each for each in found if now - each.seen_ms <= 2 * self._interval_ms]
-        holds = [claim.instance_id for claim in self._world.of_group(group, topic) if self._is_claimed(claim)]
-        return [self._member(group, topic, each, holds.count(each.instance_id)) for each in live]
+        claims = self._claims.get((group, topic), {}).values()
+        holds = Counter(claim.instance_id for claim in claims if self._is_claimed(claim))
+        return [self._member(group, topic, each, holds[each.instance_id]) for each in live]
 
     def _member(self, group: str, topic: str, member: Member, holds: int) -> MemberStatus:
         clock = self._observer.clocks.get((group, member.instance_id))
@@ -220,10 +256,10 @@ class _Judge:
             return ""
         return {reuse.instance_id: reuse.other, reuse.other: reuse.instance_id}.get(instance_id, "")
 
-    def _row(self, claim: Claim, members: list[MemberStatus]) -> PartitionStatus:
+    def _row(self, claim: Claim, candidates: _Candidates) -> PartitionStatus:
         place = claim.place
         is_held = self._is_claimed(claim)
-        situation, why = self._held(claim) if is_held else self._not_held(claim, members)
+        situation, why = self._held(claim) if is_held else self._not_held(claim, candidates)
         row = PartitionStatus(place, situation, why, claim.client_id, claim.instance_id)
         row.token = claim.token if is_held else -1
         row.freshness = self._world.freshness(claim, self._now(place.topic))
@@ -264,18 +300,19 @@ class _Judge:
             why += f", although the group is paused until {self._clock(paused_until)}"
         return Situation.HELD, why
 
-    def _not_held(self, claim: Claim, members: list[MemberStatus]) -> tuple[Situation, str]:
+    def _not_held(self, claim: Claim, candidates: _Candidates) -> tuple[Situation, str]:
         before = self._before(claim)
         if claim.last_heartbeat and self._age_ms(claim) < 0:
             text = f"{before}; the Go library takes a heartbeat from the future for none, so the next claim wins"
             return Situation.AHEAD, text
         if (until_ms := self.paused_until(claim.place)) is not None:
             return Situation.PAUSED, f"paused until {self._clock(until_ms)}; {before}"
-        situation, reason = self._candidates(claim, members)
+        situation, reason = candidates.without(claim.instance_id if self._waits_out(claim) else "")
         if claim.last_heartbeat and situation is Situation.CLAIMABLE:
             return Situation.STALE, f"{before}, the next claim wins"
         if situation is Situation.COOLDOWN:
-            return situation, f"{before}, {reason}"
+            until = self._clock(self._released_ms(claim) + self._interval_ms)
+            return situation, f"{before}, {reason} until {until}"
         return situation, f"{before}{'; ' if ':' in before else ': '}{reason}"
 
     def _before(self, claim: Claim) -> str:
@@ -293,28 +330,10 @@ class _Judge:
             return f"unclaimed since {self._clock(at_ms)}: released by {claim.client_id}"
         return "never claimed"
 
-    def _candidates(self, claim: Claim, members: list[MemberStatus]) -> tuple[Situation, str]:
-        """Return why nobody of those who could claim a partition has done so."""
-        if not members:
-            return Situation.NO_MEMBER, "no member was heard of"
-        rest = [each for each in members if not self._waits_out(claim, each)]
-        if not rest:
-            until = self._clock(self._released_ms(claim) + self._interval_ms)
-            return Situation.COOLDOWN, f"which waits out its cooldown until {until}"
-        usable = [each for each in rest if not each.reuses_id_of]
-        if not usable:
-            who = "the only candidate reuses" if len(rest) == 1 else "all candidates reuse"
-            return Situation.CLIENT_ID_REUSED, f"{who} the client id of {rest[0].reuses_id_of} ({rest[0].client_id})"
-        free = [each for each in usable if not each.max_claims or each.holds < each.max_claims]
-        if not free:
-            return Situation.FULL, "its members are at their max_claims"
-        names = sorted({each.client_id for each in free})
-        return Situation.CLAIMABLE, f"{', '.join(names[:3])}{' and others' if names[3:] else ''} may claim it"
-
-    def _waits_out(self, claim: Claim, member: MemberStatus) -> bool:
-        """Return whether a member is the one that released a partition less than one interval ago."""
-        is_own = claim.instance_id == member.instance_id and claim.last_release != 0
-        return is_own and self._log_now_ms(claim.place.topic) - self._released_ms(claim) < self._interval_ms
+    def _waits_out(self, claim: Claim) -> bool:
+        """Return whether the last holder has released a partition less than one interval ago."""
+        is_young = self._log_now_ms(claim.place.topic) - self._released_ms(claim) < self._interval_ms
+        return claim.last_release != 0 and is_young
 
     def _released_ms(self, claim: Claim) -> int:
         change = self._observer.changes.get(claim.place)

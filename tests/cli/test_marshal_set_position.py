@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -113,3 +115,21 @@ def test_what_is_refused(brokers: str, kcoord: Kcoord, tmp_path: Path) -> None:
         bad.write_text(text)
         found, _, err = run(kcoord, brokers, "--file", str(bad))
         assert (found, reason in err) == (1, True), err
+
+
+def test_ctrl_c_gives_everything_back(brokers: str, kcoord: Kcoord) -> None:
+    append_lines(brokers, 4, int(time.time()) + 30, "0 ClaimingPartition i2/c2/billing/orders/1")  # held for long
+    before = signal.getsignal(signal.SIGINT)
+
+    def interrupt() -> None:
+        while signal.getsignal(signal.SIGINT) is before:  # until the command has begun
+            time.sleep(0.01)
+        signal.raise_signal(signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    code, out, err = run(kcoord, brokers, "--topic", "orders", "--to", "3", "--wait", "60", "--json")
+    thread.join()
+    assert (code, json.loads(out)["failure"]) == (130, "it was interrupted")
+    assert "gives back what it holds; a second signal kills" in err
+    assert positions(kcoord, brokers) == [7, None]

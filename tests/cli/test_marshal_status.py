@@ -80,6 +80,8 @@ def test_both_rule_sets_say_where_they_do_not_agree(brokers: str, kcoord: Kcoord
     assert (pair["document"]["client_id"], pair["library"]["client_id"]) == ("c1", "c9")
     code, out, _ = kcoord("marshal", "status", "--brokers", brokers, "--rules", "both")
     assert "the rule sets do not agree" in out
+    assert "divergence on billing/orders-0 at " in out
+    assert "so i9 takes the claim over by a heartbeat; it is held by i9, position 5" in out
 
 
 def test_garbage_is_counted_and_shown(brokers: str, kcoord: Kcoord) -> None:
