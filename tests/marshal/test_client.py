@@ -14,7 +14,7 @@ import pytest
 from kcoord_wire.errors import EncodeError
 from kcoord_wire.marshal import client as client_module
 from kcoord_wire.marshal.client import MarshalConsumer
-from kcoord_wire.marshal.events import Tenure, Why
+from kcoord_wire.marshal.events import Balance, Delivery, Tenure, Why
 from kcoord_wire.marshal.log import Appended, AppendFailed, LogError
 from kcoord_wire.marshal.memory_broker import MemoryBroker
 from kcoord_wire.marshal.memory_log import MemoryLog
@@ -35,6 +35,9 @@ class World:
 
     def fill(self, partitions: int, records: int) -> None:
         self.broker.create("orders", partitions)
+        self.append(partitions, records)
+
+    def append(self, partitions: int, records: int) -> None:
         for partition in range(partitions):
             for number in range(records):
                 self.broker.append("orders", partition, f"{partition}@{number}".encode())
@@ -304,3 +307,31 @@ def test_settings_that_cannot_be_used_are_refused(world: World, wrong: dict[str,
     settings: dict[str, Any] = {"group_id": "g", "client_id": "c", "topics": ["orders"]} | wrong
     with pytest.raises(ValueError, match=r"no topic|whole seconds"):
         MarshalConsumer(MemoryLog(world.broker), MemoryTopics(world.broker, "g", ["orders"]), **settings)
+
+
+@pytest.mark.parametrize("delivery", Delivery)
+def test_newcomer_is_handed_partitions_and_nothing_repeats(world: World, delivery: Delivery) -> None:
+    world.fill(4, 30)
+    seen: Counter[tuple[int, int]] = Counter()
+    counting = threading.Lock()
+
+    def work(consumer: MarshalConsumer) -> None:
+        for record in consumer:
+            with counting:
+                seen[record.partition, record.offset] += 1
+
+    settings: dict[str, Any] = {"presence": True, "balance": Balance(0, 1, 200, 10_000), "delivery": delivery}
+    settings["heartbeat_interval_ms"] = 5_000
+    consumers = [world.consumer("a", **settings), world.consumer("b", **settings)]
+    threads = [threading.Thread(target=work, args=(consumer,)) for consumer in consumers]
+    threads[0].start()
+    wait_until(lambda: len(consumers[0].tenures) == 4 and len(seen) == 120)
+    threads[1].start()
+    wait_until(lambda: [len(consumer.tenures) for consumer in consumers] == [2, 2])
+    world.append(4, 10)
+    wait_until(lambda: len(seen) == 160)
+    for consumer, thread in zip(consumers, threads, strict=True):
+        consumer.stop()
+        thread.join(SECONDS)
+        consumer.close()
+    assert set(seen.values()) == {1}
