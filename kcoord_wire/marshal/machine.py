@@ -32,10 +32,11 @@ Laws with `DOCUMENT`:
 * Times of entries never go back within a partition: a broker with a slower clock that becomes leader does not make a
   claim younger.
 * A reader of a trimmed partition cannot know which heartbeats and claims a reader of everything refuses. It takes each
-  heartbeat for the holder's, until two intervals without an entry about the place have made every possible claim stale
-  (`Certainty`). What is certain is what a reader of everything knows, but for the position, which may be behind. So is
-  what is inferred, if members sent heartbeats and releases only for what they held. Both suppose that the log's time
-  went back by one interval at most where it was cut.
+  heartbeat for the holder's, until two intervals without an entry about the place have made every possible claim stale,
+  or heartbeats of one member alone have come for longer than that (`Certainty`). What is certain is what a reader of
+  everything knows, but for the position, which may be behind. So is what is inferred or shown, if members sent
+  heartbeats and releases only for what they held. Both suppose that the log's time went back by one interval at most
+  where it was cut.
 * Memory: members are dropped that were silent for `MEMBER_INTERVALS`, and places without a holder after `FORGET_MS`,
   at multiples of these times.
 
@@ -333,16 +334,24 @@ class WorldState:
             claim.certainty = Certainty.INFERRED
         self._hold(claim, message)
         if is_same and freshness is not Freshness.FREE:
+            self._show(claim)
             self._move(claim, message, entry, now)
             return Outcome.RENEWED
         is_restart = claim.client_id == message.client_id and freshness is not Freshness.FREE
         former = claim.instance_id if is_restart else None
         # Else the sender has begun to hold it by an entry that is gone, or that this reader has taken for refused.
-        is_seen = is_shown if certainty is Certainty.CERTAIN else is_restart and certainty is Certainty.INFERRED
+        is_seen = is_shown if certainty is Certainty.CERTAIN else is_restart and certainty is not Certainty.GUESSED
         self._begin(claim, message, entry.offset if is_seen else -1)
         claim.former_instance_id = former
+        claim.inferred_ms = -1 if claim.certainty is Certainty.CERTAIN else claim.heartbeat_ms
         self._move(claim, message, entry, now)
         return Outcome.TAKEN_OVER
+
+    def _show(self, claim: Claim) -> None:
+        """A member whose heartbeats alone have come for more than two intervals holds it: a former holder ends before,
+        and what it has sent by then lands among the other's."""
+        if claim.certainty is Certainty.INFERRED and claim.heartbeat_ms - claim.inferred_ms > 2 * self.interval_ms:
+            claim.certainty = Certainty.SHOWN
 
     def _hold(self, claim: Claim, message: Any) -> None:
         """The sender holds it, from the entry that was last noted on for two intervals."""
@@ -354,7 +363,7 @@ class WorldState:
         claim.instance_id, claim.client_id = sys.intern(message.instance_id), sys.intern(message.client_id)
         claim.token = token
         claim.claimed_at = message.time if token >= 0 else _LONG_AGO
-        claim.proposed_offset = claim.proposed_at = -1
+        claim.proposed_offset = claim.proposed_at = claim.inferred_ms = -1
         claim.former_instance_id = claim.handoff = None
 
     def _move(self, claim: Claim, message: Any, entry: Entry, now: int) -> None:
@@ -426,7 +435,7 @@ def _is_of(claim: Claim, message: Any) -> bool:
 
 def _may_beat(claim: Claim, message: Heartbeat, is_same: bool, freshness: Freshness) -> bool:
     """Return whether a heartbeat is its sender's to send, by the document."""
-    if claim.certainty is not Certainty.CERTAIN:
+    if claim.certainty in (Certainty.GUESSED, Certainty.INFERRED):
         return True
     if is_same and message.time < claim.claimed_at:
         return False

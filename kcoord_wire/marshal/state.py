@@ -44,6 +44,7 @@ class Certainty(enum.StrEnum):
     """How much of a place's past a reader has seen whose log was trimmed; see "Laws" of `machine`."""
 
     CERTAIN = "certain"  # all that counts
+    SHOWN = "shown"  # the holder is known from its heartbeats of more than two intervals
     INFERRED = "inferred"  # the holder is known from a heartbeat
     GUESSED = "guessed"  # a claim, which a reader of everything may have refused
 
@@ -141,6 +142,7 @@ class Claim:
     :ivar token: offset of the entry with which the holder's instance began to hold it: a fencing token; -1 if that was
         trimmed, or may have been
     :ivar certainty: less than certain only where the log was trimmed, and only by the document
+    :ivar inferred_ms: log time of the first heartbeat from which the holder was inferred; -1 if it was not
     :ivar former_instance_id: that the holder, another instance of its client, has replaced by a heartbeat
     :ivar proposed_offset: of the holder's last ClaimingMessages; -1 for none
     :ivar proposed_at: offset of that entry; -1 for none
@@ -157,6 +159,7 @@ class Claim:
     claimed_at: int = 0
     token: int = -1
     certainty: Certainty = Certainty.CERTAIN
+    inferred_ms: int = -1
     former_instance_id: str | None = None
     proposed_offset: int = -1
     proposed_at: int = -1

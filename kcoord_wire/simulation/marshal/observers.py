@@ -19,6 +19,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from kcoord_wire.marshal.machine import Claim, Entry, Outcome, Place, Rules, WorldState
+from kcoord_wire.marshal.state import Certainty
 from kcoord_wire.simulation.clock import VirtualClock
 from kcoord_wire.simulation.marshal.anomalies import Anomalies, Anomaly
 from kcoord_wire.simulation.marshal.log import Reader, VirtualLog
@@ -100,7 +101,7 @@ def _agree(found: Verdict, true: Verdict) -> bool:
     A claim that it infers may be another one, if former holders have sent heartbeats.
     """
     mine, other = found.claim, true.claim
-    if mine is None or getattr(mine, "is_inferred", True):
+    if mine is None or mine.certainty is not Certainty.CERTAIN:
         return True
     if other is None or mine.last_heartbeat == 0:
         return found.outcome is true.outcome
