@@ -4,8 +4,8 @@ Laws; a broken one raises `ViolationError`. With `Rules.DOCUMENT`, on a topic wi
 
 * ``one holder``: of two members at most one would give records of a partition to its application at a time. Two
   processes with one client id may do so until they have noticed each other, within one heartbeat interval.
-* ``stale``: a claim is granted only if more than two heartbeat intervals of the log's time have passed since the last
-  entry by which the former holder held the partition, or if it has released.
+* ``holder``: the log has another holder only by a claim more than two heartbeat intervals of its time after the last
+  entry that renewed the former one, by a heartbeat of the same client, or after a release of the holder's instance.
 * ``tokens``: the fencing token of a tenure is larger than that of every earlier tenure of the partition.
 * ``offsets``: the position in the log never goes back, but by other writers than members, such as the admin.
 * ``nothing lost``, at least once: the log's position never passes a record that was not processed, and a tenure begins
@@ -14,7 +14,8 @@ Laws; a broken one raises `ViolationError`. With `Rules.DOCUMENT`, on a topic wi
   former tenure had its last record processed.
 * ``at most once``: no record is given twice.
 
-By both rule sets a member ends each tenure that it began once, and begins none that it holds (``tenures``).
+By both rule sets a member begins no partition that it holds, and ends what it has begun, a second time at most if it
+loses the partition before it could release it (``tenures``).
 
 With `Rules.LIBRARY`, and on a topic with CreateTime, two holders are counted; the laws that follow from one holder are
 not looked at.
@@ -148,10 +149,8 @@ class Invariants:
         claim = verdict.claim
         if self._is_lenient or claim is None:
             return
-        if verdict.outcome is Outcome.CLAIMED and before is not None and before.last_heartbeat:
-            age_ms = claim.heartbeat_ms - before.heartbeat_ms
-            if age_ms <= 2 * self._interval_ms:
-                raise ViolationError("stale", f"{entry} is granted {age_ms} ms after {before}")
+        if before is not None and before.last_heartbeat:
+            self._check_holder(entry, before, verdict.outcome, claim.heartbeat_ms - before.heartbeat_ms)
         if verdict.outcome not in _MOVES:
             return
         account = self._accounts[claim.place]
@@ -162,6 +161,16 @@ class Invariants:
             raise ViolationError("offsets", f"{entry} moves {claim.place} back from {before.current_offset}")
         if self._delivery is Delivery.AT_LEAST_ONCE and claim.current_offset > self._low(account):
             raise ViolationError("nothing lost", f"{entry}: of {claim.place} only those before {account.low} are done")
+
+    def _check_holder(self, entry: Entry, before: Claim, outcome: Outcome, age_ms: int) -> None:
+        message = entry.message
+        is_wrong = {
+            Outcome.CLAIMED: age_ms <= 2 * self._interval_ms,
+            Outcome.TAKEN_OVER: message.client_id != before.client_id,
+            Outcome.RELEASED: message.instance_id != before.instance_id,
+        }
+        if is_wrong.get(outcome):
+            raise ViolationError("holder", f"{entry}: {outcome}, {age_ms} ms after {before}")
 
     def _reset(self, account: _Account, offset: int) -> None:
         account.low = offset

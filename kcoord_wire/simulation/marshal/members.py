@@ -93,11 +93,11 @@ class MemberProcess(Process):
     """
 
     __slots__ = (
-        "_draining",
         "_has_ended",
         "_invariants",
         "_log",
         "_open",
+        "_stopped",
         "_topics",
         "holdings",
         "local",
@@ -125,7 +125,7 @@ class MemberProcess(Process):
         self._log = log
         self._topics = topics
         self._invariants = invariants
-        self._draining: dict[Tenure, Holding] = {}
+        self._stopped: dict[Tenure, Holding] = {}
         self._has_ended = False
         self._open = 0
         read = {coordination_partition(topic, log.partitions) for topic in settings.topics}
@@ -227,12 +227,10 @@ class MemberProcess(Process):
         holding = self.holdings.get(effect.tenure)
         if holding is not None:
             self._finish(holding)
-        elif (holding := self._draining.pop(effect.tenure, None)) is None:
+            self._stopped[effect.tenure] = holding
+        elif (holding := self._stopped.pop(effect.tenure, None)) is None:
             raise ViolationError("tenures", f"{self.name} stops {effect.tenure}, which has not begun or has ended")
-        holding.drains_until = 0
-        if effect.why in _DRAINS:
-            self._draining[effect.tenure] = holding
-            holding.drains_until = self.local.time_of(effect.deadline)
+        holding.drains_until = self.local.time_of(effect.deadline) if effect.why in _DRAINS else 0
 
     def _plan(self, holding: Holding) -> None:
         self._clock.after(self.random.randint(*_FETCH_MS), self._fetch, holding)
