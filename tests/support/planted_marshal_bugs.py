@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
+from kcoord_wire.marshal import machine
 from kcoord_wire.marshal.at_most_once import AtMostOnce
 from kcoord_wire.marshal.claiming import Claiming
 from kcoord_wire.marshal.context import Context, TopicPartition
@@ -174,7 +175,7 @@ def takes_releases_of_anybody(patch: Patch) -> None:
 
 def takes_heartbeats_of_anybody(patch: Patch) -> None:
     """A heartbeat overwrites, as in the Go library."""
-    patch.setattr(WorldState, "_may_beat", lambda self, claim, message, entry, now: True)
+    patch.setattr(machine, "_may_beat", lambda claim, message, is_same, freshness: True)
 
 
 def lets_positions_go_back(patch: Patch) -> None:
