@@ -343,7 +343,6 @@ class WorldState:
         is_seen = is_shown if certainty is Certainty.CERTAIN else is_restart and certainty is not Certainty.GUESSED
         self._begin(claim, message, entry.offset if is_seen else -1)
         claim.former_instance_id = former
-        claim.inferred_ms = -1 if claim.certainty is Certainty.CERTAIN else claim.heartbeat_ms
         self._move(claim, message, entry, now)
         return Outcome.TAKEN_OVER
 
@@ -363,7 +362,8 @@ class WorldState:
         claim.instance_id, claim.client_id = sys.intern(message.instance_id), sys.intern(message.client_id)
         claim.token = token
         claim.claimed_at = message.time if token >= 0 else _LONG_AGO
-        claim.proposed_offset = claim.proposed_at = claim.inferred_ms = -1
+        claim.proposed_offset = claim.proposed_at = -1
+        claim.inferred_ms = -1 if claim.certainty is Certainty.CERTAIN else claim.heartbeat_ms
         claim.former_instance_id = claim.handoff = None
 
     def _move(self, claim: Claim, message: Any, entry: Entry, now: int) -> None:

@@ -142,7 +142,7 @@ class Claim:
     :ivar token: offset of the entry with which the holder's instance began to hold it: a fencing token; -1 if that was
         trimmed, or may have been
     :ivar certainty: less than certain only where the log was trimmed, and only by the document
-    :ivar inferred_ms: log time of the first heartbeat from which the holder was inferred; -1 if it was not
+    :ivar inferred_ms: log time of the first entry from which the holder was inferred; -1 if it was not
     :ivar former_instance_id: that the holder, another instance of its client, has replaced by a heartbeat
     :ivar proposed_offset: of the holder's last ClaimingMessages; -1 for none
     :ivar proposed_at: offset of that entry; -1 for none
