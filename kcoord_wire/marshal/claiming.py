@@ -116,16 +116,10 @@ class Claiming:
 
     def _append(self, coordinating: int, messages: list[Any]) -> Procedure:
         answers = yield [Append(coordinating, message) for message in messages]
-        for message, answer in zip(messages, answers, strict=True):
-            if isinstance(answer, AppendFailed):
-                self._context.note(
-                    logging.WARNING,
-                    "claim not appended",
-                    topic=message.topic,
-                    partition=message.partition,
-                    reason=answer.reason,
-                    may_have_landed=answer.may_have_landed,
-                )
+        failed = [answer for answer in answers if isinstance(answer, AppendFailed)]
+        if failed:
+            facts = {"topic": messages[0].topic, "claims": len(messages), "failed": len(failed)}
+            self._context.note(logging.WARNING, "claims not appended", **facts, reason=failed[0].reason)
 
     def _is_earliest(self, message: Any) -> bool:
         """Return whether the log has this message as the one that won: the earliest valid claim."""

@@ -92,6 +92,7 @@ class Holding:
         self._over = over
         self._why = Why.RELEASED
         self._drain_ms = 0
+        self._is_failing = False
         self._batches = AtMostOnce(self, offset, self._beat)
         self._leave, self._drained, self._failed = Gate(), Gate(), Gate()
         self._fence = context.fences.start(self.fence, partial(self.end, Why.EXPIRED))
@@ -258,8 +259,11 @@ class Holding:
         sent_at = self._context.now
         answer: Appended | AppendFailed = yield self._append(Heartbeat, offset)
         if isinstance(answer, AppendFailed):
-            self._note(logging.WARNING, "heartbeat failed", reason=answer.reason)
+            if not self._is_failing:
+                self._note(logging.WARNING, "heartbeat failed", reason=answer.reason)
+            self._is_failing = True
         else:
+            self._is_failing = False
             self.fence = max(self.fence, sent_at + self._context.interval_ms)
             self._fence = self._context.fences.move(self._fence, self.fence)
         return answer

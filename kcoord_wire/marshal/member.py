@@ -8,7 +8,7 @@ Laws:
   interval after its last heartbeat was sent, by the monotonic clock, and others may claim two intervals after that
   heartbeat landed, by the log's time. Clocks of members may differ as they like; the log's may be wrong by one interval
   within two.
-* A message that cannot be read is logged, once for each coordination partition, and skipped.
+* What cannot be read is skipped, and logged once for each kind and coordination partition.
 
 Sources: Marshal PROTOCOL.md; the Go library's `claim.go` and `consumer.go`, by their measured behaviour.
 """

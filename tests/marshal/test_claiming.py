@@ -117,7 +117,7 @@ def test_step_7_an_append_that_failed_is_tried_again() -> None:
     world.fate = lambda *_: fates.pop() if fates else Fate()
     a = world.start("a")
     assert world.run_until(lambda: world.held_by("orders", 0) is a, 5_000)
-    assert len(a.noted("claim not appended")) == 2
+    assert len(a.noted("claims not appended")) == 2
 
 
 def test_step_8_the_log_is_read_to_its_end_after_the_claim() -> None:
