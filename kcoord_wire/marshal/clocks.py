@@ -36,6 +36,11 @@ class SenderClock:
     is_reported: bool = False
     last_ms: int = 0
 
+    @property
+    def off_ms(self) -> int:
+        """What rounding cannot explain of `ahead_ms`; 0 for a right clock."""
+        return max(self.ahead_ms, 0) + min(self.ahead_ms + _ROUNDING_MS, 0)
+
 
 class Clocks:
     """The clocks of all senders that were measured.

@@ -3,8 +3,7 @@
 Laws:
 
 * It changes nothing of what the world state says.
-* A clock is judged only where the broker sets the time of records; a time in a message is rounded down to a second, so
-  a clock is said to be off only by what rounding cannot explain.
+* A clock is measured (`clocks.Clocks`) only where the broker sets the time of records.
 * Two instances of one client id are a restart while the first one is silent after the second has begun; one message of
   the first after that makes them a reuse.
 """
@@ -14,9 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kcoord_wire.marshal.clocks import Clocks
 from kcoord_wire.marshal.machine import Entry, Outcome, Place, WorldState
 
-__all__ = ["Change", "Clock", "Garbage", "Observer", "Reuse"]
+__all__ = ["Change", "Garbage", "Observer", "Reuse"]
 
 FORMER_INSTANCES: Final = 8
 """Of one client id that are remembered: as many restarts as may lie between two messages of a reused id."""
@@ -34,17 +34,6 @@ class Change:
     outcome: Outcome
     client_id: str
     instance_id: str
-    at_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """The clock of an instance, next to the broker's.
-
-    :ivar ahead_ms: at least so far ahead; below 0 if it is behind, or its message was under way for so long
-    """
-
-    ahead_ms: int
     at_ms: int
 
 
@@ -82,14 +71,14 @@ class Observer:
     """Applies entries to a world state.
 
     :ivar changes: by place
-    :ivar clocks: by group and instance
+    :ivar clocks: of the instances
     :ivar reuses: by group and client id
     :ivar garbage: by coordination partition
     """
 
     world: WorldState
     changes: dict[Place, Change] = field(default_factory=dict)
-    clocks: dict[tuple[str, str], Clock] = field(default_factory=dict)
+    clocks: Clocks = field(default_factory=lambda: Clocks(limit_ms=0))
     reuses: dict[tuple[str, str], Reuse] = field(default_factory=dict)
     garbage: dict[int, Garbage] = field(default_factory=dict)
     _instances: dict[tuple[str, str], list[str]] = field(default_factory=dict)
@@ -108,7 +97,7 @@ class Observer:
             self._skipped(entry, f"{message.topic} belongs to another coordination partition")
         at_ms = self.world.log_time_ms(entry.partition)
         if entry.is_append_time:
-            self.clocks[message.group_id, message.instance_id] = Clock(_ahead_ms(message, entry), at_ms)
+            self.clocks.measure(message.client_id, message.instance_id, message.time, entry.time_ms)
         self._see_instance(message, at_ms)
         if outcome in _CHANGES:
             place = Place(message.group_id, message.topic, message.partition)
@@ -134,9 +123,3 @@ class Observer:
             known.remove(message.instance_id)
         known.append(message.instance_id)
         del known[:-FORMER_INSTANCES]
-
-
-def _ahead_ms(message: Any, entry: Entry) -> int:
-    earliest = int(message.time) * 1000
-    latest = earliest + 999
-    return max(earliest - entry.time_ms, 0) + min(latest - entry.time_ms, 0)

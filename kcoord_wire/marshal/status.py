@@ -238,7 +238,7 @@ class _Judge:
         return [self._member(group, topic, each, holds[each.instance_id]) for each in live]
 
     def _member(self, group: str, topic: str, member: Member, holds: int) -> MemberStatus:
-        clock = self._observer.clocks.get((group, member.instance_id))
+        clock = self._observer.clocks.senders.get(member.instance_id)
         return MemberStatus(
             group,
             topic,
@@ -247,7 +247,7 @@ class _Judge:
             member.seen_ms,
             holds,
             member.max_claims,
-            None if clock is None else clock.ahead_ms,
+            None if clock is None else clock.off_ms,
             self._reused(self._observer.reuses.get((group, member.client_id)), member.instance_id, topic),
         )
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
+from kcoord_wire.marshal.log import RawEntry
 from kcoord_wire.marshal.machine import Freshness, Place, Rules, WorldState
 from kcoord_wire.marshal.observer import Observer
 from kcoord_wire.marshal.status import Positions, Situation, Status, clock_text, span_text, status_of
+from kcoord_wire.marshal.values import read_entry
 from tests.support.marshal_log import T0, entries_of
 
+LIVE_LOG = Path(__file__).parent.parent / "data" / "golden" / "marshal" / "live_log.jsonl"
 CLAIM = ["0 ClaimingPartition i1/c1/g/t/0", "1 Heartbeat i1/c1/g/t/0/5"]
 BOTH = pytest.mark.parametrize("rules", list(Rules))
 
@@ -176,3 +182,21 @@ def test_a_pause_has_ended_by_the_time_of_the_log() -> None:
     """A sender whose clock is fast has moved the log's time, and the group has resumed at that time."""
     lines = ["60 Heartbeat i1/c1/g/t/0/5", f"61 ReleaseGroup i9/kcoord-admin-i9/g//0/{T0 + 61}"]
     assert at(0, *lines).paused_until == {}
+
+
+def test_the_log_that_go_clients_have_written() -> None:
+    """Two Marshalers took turns on test2-0; test1-0 was released at offset 3."""
+    observer = Observer(WorldState(Rules.LIBRARY, partitions=4))
+    now_ms = 1_795_224_461_000
+    for line in LIVE_LOG.read_text("utf-8").splitlines():
+        row = json.loads(line)
+        if "marshal_partition" in row:
+            raw = RawEntry(row["marshal_partition"], row["offset"], -1, False, row["value"].encode())
+            observer.take(read_entry(raw), now_ms)
+    status = status_of(observer, now_ms, Positions())
+    test1, test2 = status.partitions
+    assert (test1.place, test1.position) == (Place("gr.live", "test1", 0), 3)
+    assert test1.why.endswith("released by cl-one, which waits out its cooldown until 01:28:40")
+    assert (test2.place, test2.client_id, test2.position, test2.token) == (Place("gr.live", "test2", 0), "cl-two", 6, 3)
+    assert test2.why.startswith("held by cl-two for ")
+    assert status.garbage == {}
