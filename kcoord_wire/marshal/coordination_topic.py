@@ -13,6 +13,7 @@ and records with null keys cannot be compacted (kafka `LogValidator.scala`).
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -28,6 +29,7 @@ COMFORTABLE_INTERVALS: Final = 10
 
 _PURPOSE: Final = "a coordination topic in Kafka"
 _SECONDS: Final = 30.0
+_LOOK_SECONDS: Final = 0.05
 _KEPT_INTERVALS: Final = 60  # by a topic of ours
 _LEAST_KEPT_MS: Final = 3_600_000
 _SEGMENTS: Final = 4
@@ -67,7 +69,8 @@ def create_topic(
     replication: int = -1,
     config: Mapping[str, str] | None = None,
 ) -> bool:
-    """Create a coordination topic; return False if there is one of this name, which stays as it is.
+    """Create a coordination topic, and wait until a broker shows it; return False if there is one of this name, which
+    stays as it is.
 
     :param replication: number of replicas; -1 for the broker's default
     :param config: settings of librdkafka
@@ -90,6 +93,7 @@ def create_topic(
     admin = cluster.make_admin()  # its end would end the request
     error = _failure(cluster, admin.create_topics([wanted], operation_timeout=_SECONDS)[topic])
     if error is None:
+        _wait_for(cluster, admin, topic)
         return True
     if error.code() == cluster.kafka.KafkaError.TOPIC_ALREADY_EXISTS:
         return False
@@ -192,6 +196,19 @@ def _settings(cluster: Cluster, topic: str) -> Mapping[str, str] | None:
         logging.getLogger(__name__).info("settings of %s: %s", topic, error_text(error))
         return None
     return {name: entry.value for name, entry in future.result().items() if entry.value is not None}
+
+
+def _wait_for(cluster: Cluster, admin: Any, topic: str) -> None:
+    """Wait until a new topic is shown: the controller has it before the brokers."""
+    end = time.monotonic() + _SECONDS
+    while time.monotonic() < end:
+        try:
+            if topic in admin.list_topics(timeout=_SECONDS).topics:
+                return
+        except cluster.kafka.KafkaException as error:
+            raise LogError(f"{topic} was created at {cluster.bootstrap}, then: {error_text(error)}") from None
+        time.sleep(_LOOK_SECONDS)
+    raise LogError(f"{topic} was created, but no broker at {cluster.bootstrap} shows it within {_SECONDS:g} s")
 
 
 def _failure(cluster: Cluster, future: Any) -> Any:

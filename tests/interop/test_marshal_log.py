@@ -56,6 +56,8 @@ class Kafka:
         settings = {name.replace("_", "."): value for name, value in config.items()}
         new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=settings)
         self.admin.create_topics([new])[topic].result(30)
+        while topic not in self.admin.list_topics(timeout=30).topics:
+            time.sleep(0.02)  # the controller has it before the broker
         return topic
 
     def trim(self, topic: str, partition: int, before: int) -> None:
