@@ -25,6 +25,7 @@ SCRIPTS = {
     "docs/central.md": ("partitions ['1-0', '1-1'] epoch 1",),
     "docs/consumer.md": ("a gets", "b gets", "member left", "failed for 1 partitions because the disk is full"),
     "docs/coordinator.md": ("127.0.0.1:",),
+    "docs/marshal.md": ("orders 2 2 order 8", "committed [3, 3, 3]", "holds True"),
     "docs/rewrite.md": ("partition=5): 'm", "1 partition had two readers"),
     "docs/simulation.md": ("session timeout",),
     "docs/virtual-loop.md": ("session timeout",),
