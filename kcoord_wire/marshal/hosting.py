@@ -161,11 +161,17 @@ class LogHost:
         self._events.append(result)
 
     def _answer_reads(self) -> None:
-        """Answer those that have come to their end; those that come up meanwhile are looked at in the next step."""
+        """Answer those that have come to their end; those that come up meanwhile are looked at in the next step.
+
+        One question for an end serves all reads of a partition.
+        """
         reads, self._reads = self._reads, []
+        ends: dict[int, int | None] = {}
         for read in reads:
             if read.end is None:
-                read.end = self._end(read.partition)
+                if read.partition not in ends:
+                    ends[read.partition] = self._end(read.partition)
+                read.end = ends[read.partition]
             if read.end is not None and self._log.position(read.partition) >= read.end:
                 self.handle(CaughtUp(read.request, read.end))
             else:

@@ -92,6 +92,9 @@ class KafkaLog(Log):
         sending = {**_APPENDING, "message.timeout.ms": timeout_ms, "request.timeout.ms": timeout_ms}
         self._producer = self._cluster.make(self._kafka.Producer, sending, _APPENDING_DEFAULTS)
         self._consumer = self._cluster.make_consumer(_READING, _READING_DEFAULTS)
+        # A broker answers the requests of a connection in order: behind a fetch that waits for entries, each question
+        # for an end would take most of fetch.wait.max.ms.
+        self._bounds_asker = self._cluster.make_consumer(_READING, _READING_DEFAULTS)
         self._positions: dict[int, int] = {}
         self._unread: set[int] = set()
         self._results: deque[tuple[Done, Appended | AppendFailed]] = deque()
@@ -145,6 +148,7 @@ class KafkaLog(Log):
         self._deliver_results()
         self._asker.shutdown(wait=True, cancel_futures=True)
         self._consumer.close()
+        self._bounds_asker.close()
 
     # ---- appending
 
@@ -228,7 +232,7 @@ class KafkaLog(Log):
         """Return the first offset and the end, from the partition's leader."""
         at = self._kafka.TopicPartition(self._topic, partition)
         try:
-            bounds: tuple[int, int] | None = self._consumer.get_watermark_offsets(at, timeout=seconds, cached=False)
+            bounds: tuple[int, int] | None = self._bounds_asker.get_watermark_offsets(at, timeout=seconds, cached=False)
         except self._kafka.KafkaException as failure:
             error = failure.args[0]
             codes = self._kafka.KafkaError

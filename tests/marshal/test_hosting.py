@@ -106,6 +106,26 @@ def test_an_end_that_nobody_knows_is_asked_for_again() -> None:
     assert machine.events[-1] == CaughtUp(1, 0)
 
 
+def test_one_question_for_an_end_serves_all_reads_of_it() -> None:
+    class Counting(MemoryLog):
+        def __init__(self, there: MemoryBroker) -> None:
+            super().__init__(there)
+            self.asked: list[int] = []
+
+        def end(self, partition: int, seconds: float = 5.0) -> int:
+            self.asked.append(partition)
+            return super().end(partition)
+
+    reads = [ReadToEnd(partition, request) for request, partition in enumerate((0, 1, 0, 0))]
+    machine = Scripted(lambda event: reads if isinstance(event, WallClock) else [])
+    log = Counting(broker())
+    host = LogHost(machine, log, execute=lambda effect: None)
+    host.start({0, 1})
+    host.step(0)
+    assert sorted(event.request for event in machine.events if isinstance(event, CaughtUp)) == [0, 1, 2, 3]
+    assert log.asked == [0, 1]
+
+
 def test_ticks_come_when_the_deadline_has_passed() -> None:
     now = 0
     machine = Scripted(lambda event: [])
