@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from kcoord_wire.forensics.marshal.history import read_parts
+from kcoord_wire.forensics.marshal.history import ORDER, read_parts
 from kcoord_wire.forensics.marshal.parts import Judge, Part
 from kcoord_wire.forensics.marshal.reader import COLUMNS
 from kcoord_wire.forensics.marshal.recognition import MARSHAL_PATTERN
@@ -69,9 +69,9 @@ def coordination_claims(records: DataFrame, judge: Judge | None = None) -> DataF
 
 def coordination_parts(records: DataFrame, judge: Judge, *, has_commits: bool = True) -> DataFrame:
     """What each coordination partition shows, in rows of `Part`."""
-    order = ("partition", "offset", "time_ns", "source")
-    rows = records.select("partition", *COLUMNS).repartition("partition").sortWithinPartitions(*order)
-    return rows.mapInArrow(_parts_of(judge, has_commits), spark_schema(Part))
+    home = F.when(F.col("partition") < 0, F.col("source")).otherwise("").alias("home")
+    rows = records.select("partition", home, *COLUMNS).repartition("partition", "home")
+    return rows.sortWithinPartitions(*ORDER).mapInArrow(_parts_of(judge, has_commits), spark_schema(Part))
 
 
 def _parts_of(judge: Judge, has_commits: bool) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -9,7 +9,8 @@ Laws:
 
 * Order and chunking of the rows do not matter; a record that was read twice (same partition, same offset) counts once.
 * Each coordination partition is judged by itself (`reader`), in the order of its offsets; `marshal_history` needs only
-  the parts, and its result does not depend on their order.
+  the parts, and its result does not depend on their order. A segment whose folder does not name its partition counts as
+  a partition of its own: offsets of two would be taken for those of one.
 * A claim of the present is ``open``; one that nobody renewed for two intervals of the log's time is stale, even if no
   entry says so.
 """
@@ -24,6 +25,7 @@ from statistics import median
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kcoord_wire.forensics.marshal.holders import WHY_LEFT, Holders
 from kcoord_wire.forensics.marshal.parts import MS_PER_S, GroupPause, Judge, Part, Sighting
@@ -40,9 +42,12 @@ from kcoord_wire.forensics.model import (
     record_time_ns,
 )
 
-__all__ = ["marshal_histories", "marshal_history", "member_life", "read_parts"]
+__all__ = ["ORDER", "marshal_histories", "marshal_history", "member_life", "read_parts"]
 
-_ORDER: Final = [(name, "ascending") for name in ("partition", "offset", "time_ns", "source")]
+ORDER: Final = ("partition", "home", "offset", "time_ns", "source")
+"""Columns by which `read_parts` wants the rows in order; ``home`` is the source where the partition is not known."""
+
+_ORDER: Final = [(name, "ascending") for name in ORDER]
 _ROWS: Final = 65_536  # that are Python objects at a time
 _HIDDEN: Final = "A client that holds nothing and sends no Presence is visible only by claims that were refused."
 _COUNTED: Final = {
@@ -65,7 +70,8 @@ def marshal_histories(records: pa.Table, judge: Judge) -> tuple[list[GroupHistor
     """
     losses: list[Loss] = []
     groups: dict[str, list[Part]] = defaultdict(list)
-    rows = records.select(["partition", *COLUMNS]).sort_by(_ORDER)
+    home = pc.if_else(pc.less(records["partition"], 0), records["source"], "")
+    rows = records.select(["partition", *COLUMNS]).append_column("home", home).sort_by(_ORDER)
     for part in read_parts(rows.to_batches(max_chunksize=_ROWS), judge):
         if part.group_id is not None:
             groups[part.group_id].append(part)
@@ -77,17 +83,18 @@ def marshal_histories(records: pa.Table, judge: Judge) -> tuple[list[GroupHistor
 def read_parts(batches: Iterable[pa.RecordBatch], judge: Judge, *, has_commits: bool = True) -> Iterator[Part]:
     """Yield what coordination partitions show.
 
-    :param batches: ``partition`` and `COLUMNS` of `LogRow`, by partition and offset
+    :param batches: ``partition``, ``home`` and `COLUMNS` of `LogRow`, in the order of `ORDER`
     :param has_commits: as in `PartitionReader`
     """
     reader: PartitionReader | None = None
-    partition = None
+    place = None
+    names = ("partition", "home", *COLUMNS)
     for batch in batches:
-        for number, *row in zip(*(batch[name].to_pylist() for name in ("partition", *COLUMNS)), strict=True):
-            if reader is None or number != partition:
+        for number, home, *row in zip(*(batch[name].to_pylist() for name in names), strict=True):
+            if reader is None or (number, home) != place:
                 if reader is not None:
                     yield from reader.end()
-                partition, reader = number, PartitionReader(number, judge, has_commits=has_commits)
+                place, reader = (number, home), PartitionReader(number, judge, has_commits=has_commits)
             reader.read(*row)
         if reader is not None:
             yield from reader.closed()

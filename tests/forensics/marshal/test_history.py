@@ -107,6 +107,14 @@ def test_any_order_of_the_records_has_the_same_histories() -> None:
     assert {claim.began for history in found[0] for claim in history.claims} >= {"claimed", "restarted"}
 
 
+def test_segments_of_unknown_partitions_are_kept_apart() -> None:
+    rows = [
+        row for name in "ab" for row in log_rows([(0, CLAIM.replace("/t/", f"/{name}/"))], partition=-1, source=name)
+    ]
+    [history], _ = marshal_histories(table(rows), Judge())
+    assert sorted(claim.topic for claim in history.claims) == ["a", "b"]
+
+
 def test_both_kinds_of_log_are_read_at_once() -> None:
     offsets = offsets_table([generation(1, {"m-1": [0]})])
     analysis = analyze_records([*offsets.to_batches(), *table(live_log()).to_batches()])
