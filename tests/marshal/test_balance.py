@@ -148,7 +148,7 @@ def _check_even(group: _Group) -> None:
             assert count > 0 or fullest < 2
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(_groups())
 def test_rounds_with_the_same_view_converge_and_stay_still(group: _Group) -> None:
     before, counts = group.holders.copy(), group.counts()
@@ -165,7 +165,7 @@ def test_rounds_with_the_same_view_converge_and_stay_still(group: _Group) -> Non
         assert was == now or not was.startswith("go")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(_groups(), st.data())
 def test_rounds_with_old_views_converge_and_stay_still(group: _Group, data: st.DataObject) -> None:
     old, still = group.present(), 0

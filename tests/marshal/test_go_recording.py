@@ -1,5 +1,5 @@
 """Members next to Go clients, whose recorded messages land in their log: claims exclude each other in both directions,
-and positions pass on."""
+and positions pass on. The Go module proxy does not serve the library, so its recorded messages stand in for it."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_delivery_out_of_order_is_refused_as_a_whole(offsets: list[int], end: in
     assert (prefix.position, prefix.in_flight) == (5, 0)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_position_is_the_first_offset_that_is_not_processed(data: st.DataObject) -> None:
     start = data.draw(st.integers(0, 5))
