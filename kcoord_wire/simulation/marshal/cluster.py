@@ -8,22 +8,27 @@ An action that makes no sense (a crash of a process that does not run) does noth
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, Final
 
 import kcoord_wire as kw
 from kcoord_wire import messages
 from kcoord_wire.machines import Shutdown
+from kcoord_wire.marshal.admin import Admin, AdminSettings, GroupPauser
+from kcoord_wire.marshal.context import TopicPartition
 from kcoord_wire.marshal.events import Balance, Delivery, FetchFailed, MemberSettings, Release, Suspend
 from kcoord_wire.marshal.log import coordination_partition
 from kcoord_wire.marshal.machine import Entry, Rules, WorldState
 from kcoord_wire.marshal.member import MarshalMember
+from kcoord_wire.marshal.set_position import PositionSetter
 from kcoord_wire.simulation.clock import VirtualSystem
+from kcoord_wire.simulation.marshal.admins import AdminProcess
 from kcoord_wire.simulation.marshal.anomalies import Anomalies, Anomaly
+from kcoord_wire.simulation.marshal.clients import LocalClock
 from kcoord_wire.simulation.marshal.invariants import Invariants
 from kcoord_wire.simulation.marshal.log import Trouble, VirtualLog
-from kcoord_wire.simulation.marshal.members import LocalClock, MemberProcess
+from kcoord_wire.simulation.marshal.members import MemberProcess
 from kcoord_wire.simulation.marshal.observers import Observer, Truth
 from kcoord_wire.simulation.marshal.topics import VirtualTopics
 
@@ -72,6 +77,7 @@ class MarshalCluster(VirtualSystem):
     :ivar is_lenient: two holders are counted, and no broken law
     :ivar processes: of members, by name; a restarted member has a new process
     :ivar observers: that were started
+    :ivar admins: likewise
     :ivar truth: the reader that sees each entry when it lands
     """
 
@@ -115,6 +121,7 @@ class MarshalCluster(VirtualSystem):
         )
         self.processes: dict[str, MemberProcess] = {}
         self.observers: list[Observer] = []
+        self.admins: list[AdminProcess] = []
         self._presence = presence
         self._balance = balance
         self._boots = 0
@@ -296,6 +303,39 @@ class MarshalCluster(VirtualSystem):
         process = self._working(name)
         if process is not None and process.holdings:
             process.deliver(FetchFailed(next(iter(process.holdings)), "out of range"))
+
+    # ---- admins
+
+    def pause_group(self, ms: int) -> None:
+        """Pause the group, for so long by an admin's clock."""
+        until_ms = self._clock.time_ms + ms
+        self._admin(lambda settings: GroupPauser(settings, until_ms, range(_PARTITIONS)))
+
+    def set_position(self, topic: str, partition: int, offset: int) -> None:
+        """Set the group's position in a partition."""
+        if partition < self.topics.counts.get(topic, 0):
+            positions = {TopicPartition(topic, partition): offset}
+            self._admin(lambda settings: PositionSetter(settings, positions))
+
+    def _admin(self, make: Callable[[AdminSettings], Admin]) -> None:
+        name = f"admin-{len(self.admins)}"
+        random = Random(f"{self.seed}/{name}")
+        settings = AdminSettings(
+            GROUP, f"{random.getrandbits(32):08x}", _PARTITIONS, self.rules, heartbeat_interval_ms=self.interval_ms
+        )
+        self._clock.record(name, "starts", settings.instance_id)
+        local = LocalClock(random.randrange(1 << 30), random.randint(-_FASTEST_PPM, _FASTEST_PPM), 0)
+        self.admins.append(
+            AdminProcess(
+                self._clock, self.log, self.topics, self.invariants, name, make(settings), local, random, _LAG_MS
+            )
+        )
+
+    def crash_admin(self) -> None:
+        """Kill the admin that was started last."""
+        if self.admins and self.admins[-1].is_working:
+            self._clock.record(self.admins[-1].name, "crashes")
+            self.admins[-1].kill()
 
     # ---- where it stands
 

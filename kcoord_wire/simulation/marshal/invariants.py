@@ -130,6 +130,7 @@ class Invariants:
         self._anomalies = anomalies
         self._accounts: defaultdict[Place, _Account] = defaultdict(_Account)
         self._members: set[str] = set()
+        self._written: dict[tuple[str, Place], int] = {}
         self._pairs: set[frozenset[Holding]] = set()
 
     def _account(self, holding: Holding) -> _Account:
@@ -155,12 +156,17 @@ class Invariants:
             return
         account = self._accounts[claim.place]
         if claim.instance_id not in self._members:
+            self._written[claim.instance_id, claim.place] = claim.current_offset
             self._reset(account, claim.current_offset)
             return
         if before is not None and claim.current_offset < before.current_offset:
             raise ViolationError("offsets", f"{entry} moves {claim.place} back from {before.current_offset}")
         if self._delivery is Delivery.AT_LEAST_ONCE and claim.current_offset > self._low(account):
             raise ViolationError("nothing lost", f"{entry}: of {claim.place} only those before {account.low} are done")
+
+    def written_by(self, instance_id: str, group_id: str, topic: str, partition: int) -> int | None:
+        """Return the last position that an instance, not a member's, has written; None for none."""
+        return self._written.get((instance_id, Place(group_id, topic, partition)))
 
     def _check_holder(self, entry: Entry, before: Claim, outcome: Outcome, age_ms: int) -> None:
         message = entry.message

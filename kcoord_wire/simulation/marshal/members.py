@@ -1,11 +1,10 @@
-"""The member processes of a virtual cluster: each with clocks of its own, a reader of the log, and an application.
+"""The member processes of a virtual cluster, each with an application.
 
 Laws:
 
 * A member gives its application records between `StartFetching` and `StopFetching`, and not while it is paused; when it
   resumes, its machine is first. Records at most once are given after `Deliver`.
 * The application finishes records in any order, some of them late.
-* The machine's monotonic clock runs a little too fast or too slowly; its wall clock is off, and is set at times.
 """
 
 from __future__ import annotations
@@ -14,22 +13,19 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, Final
 
-import kcoord_wire as kw
-from kcoord_wire.machines import Ended, Machine, Noted, Tick
+from kcoord_wire.machines import Machine
 from kcoord_wire.marshal import events
 from kcoord_wire.marshal.events import Delivery, Tenure, Why
 from kcoord_wire.marshal.log import coordination_partition
-from kcoord_wire.marshal.machine import Entry
-from kcoord_wire.simulation.clock import EPOCH_MS, VirtualClock
+from kcoord_wire.simulation.clock import VirtualClock
+from kcoord_wire.simulation.marshal.clients import LocalClock, LogProcess
 from kcoord_wire.simulation.marshal.invariants import Holding, Invariants
-from kcoord_wire.simulation.marshal.log import LATENCY_MS, Reader, VirtualLog
+from kcoord_wire.simulation.marshal.log import LATENCY_MS, VirtualLog
 from kcoord_wire.simulation.marshal.topics import VirtualTopics
-from kcoord_wire.simulation.processes import Process
 from kcoord_wire.simulation.violation import ViolationError
 
-__all__ = ["LocalClock", "LocalMachine", "MemberProcess"]
+__all__ = ["MemberProcess"]
 
-_MILLION: Final = 1_000_000
 _DRAINS: Final = (Why.RELEASED, Why.HANDED_OVER, Why.PAUSED, Why.KEPT)
 _FETCH_MS: Final = (20, 200)  # between fetches
 _WORK_MS: Final = (0, 80)  # of the application on a record
@@ -39,71 +35,14 @@ _BATCH: Final = 5  # records given at once
 _MOST_OPEN: Final = 20  # records that the application works on
 
 
-class LocalClock:
-    """The clocks of a process.
-
-    :param origin: of its monotonic clock
-    :param ppm: by so many millionths its monotonic clock is too fast
-    :ivar ahead_ms: how far its wall clock is ahead of the true time
-    """
-
-    def __init__(self, origin: int, ppm: int, ahead_ms: int) -> None:
-        self.ahead_ms = ahead_ms
-        self._origin = origin
-        self._speed = _MILLION + ppm
-
-    def monotonic(self, time_ms: int) -> int:
-        """Return what its monotonic clock shows at a time."""
-        return self._origin + (time_ms - EPOCH_MS) * self._speed // _MILLION
-
-    def time_of(self, monotonic: int) -> int:
-        """Return the first time at which its monotonic clock shows that, or more."""
-        return EPOCH_MS - (self._origin - monotonic) * _MILLION // self._speed
-
-    def wall(self, time_ms: int) -> events.WallClock:
-        """Return what its machine has to know of its wall clock."""
-        return events.WallClock(time_ms + self.ahead_ms - self.monotonic(time_ms))
-
-
-class LocalMachine:
-    """A machine that sees the monotonic clock of its process."""
-
-    def __init__(self, machine: Machine, clock: LocalClock) -> None:
-        self.machine = machine
-        self._clock = clock
-
-    @property
-    def deadline(self) -> int | None:
-        """When it wants the next `Tick`, by the true time."""
-        deadline = self.machine.deadline
-        return None if deadline is None else self._clock.time_of(deadline)
-
-    def handle(self, event: Any, now: int) -> Sequence[Any]:
-        """Take in an event at a true time."""
-        return self.machine.handle(event, self._clock.monotonic(now))
-
-
-class MemberProcess(Process):
+class MemberProcess(LogProcess):
     """A member's process.
 
     :ivar settings: of its machine
     :ivar holdings: what it fetches
-    :ivar local: its clocks
-    :ivar reader: of the log
     """
 
-    __slots__ = (
-        "_has_ended",
-        "_invariants",
-        "_log",
-        "_open",
-        "_stopped",
-        "_topics",
-        "holdings",
-        "local",
-        "reader",
-        "settings",
-    )
+    __slots__ = ("_invariants", "_open", "_stopped", "_topics", "holdings", "settings")
 
     def __init__(
         self,
@@ -118,51 +57,26 @@ class MemberProcess(Process):
         random: Random,
         lag_ms: tuple[int, int],
     ) -> None:
-        super().__init__(clock, name, f"host-{name}", LocalMachine(machine, local), random)
         self.settings = settings
         self.holdings: dict[Tenure, Holding] = {}
-        self.local = local
-        self._log = log
         self._topics = topics
         self._invariants = invariants
         self._stopped: dict[Tenure, Holding] = {}
-        self._has_ended = False
         self._open = 0
-        read = {coordination_partition(topic, log.partitions) for topic in settings.topics}
-        self.reader = Reader(clock, log, random, sorted(read), lag_ms, self._see)
-        self.deliver(local.wall(clock.time_ms))
+        reads = {coordination_partition(topic, log.partitions) for topic in settings.topics}
+        super().__init__(clock, log, name, machine, local, random, lag_ms, reads)
         self.learn_topics()
-        self.deliver(Tick())
-
-    @property
-    def is_working(self) -> bool:
-        """Whether it is alive and has not ended."""
-        return self.is_alive and not self._has_ended
-
-    def _see(self, entries: Sequence[Entry]) -> None:
-        self.deliver(events.Entries(entries))
 
     def learn_topics(self) -> None:
         """It reads how many partitions the topics have."""
         counts = {topic: self._topics.counts.get(topic, 0) for topic in self.settings.topics}
         self.deliver(events.TopicPartitions(counts))
 
-    def set_clock(self, ahead_ms: int) -> None:
-        """Set its wall clock."""
-        self.local.ahead_ms = ahead_ms
-        self.deliver(self.local.wall(self._clock.time_ms))
-
     # ---- the machine
 
     def carry_out(self, effect: Any) -> None:
         """Do what the machine wants."""
         match effect:
-            case events.Append():
-                value = kw.encode(effect.message, 0)
-                wall_ms = self._clock.time_ms + self.local.ahead_ms
-                self._log.append(self.name, effect.partition, value, wall_ms, effect.request, self.deliver)
-            case events.ReadToEnd():
-                self._read_to_end(effect)
             case events.FindStart():
                 self._clock.after(self.random.randint(*LATENCY_MS), self._find_start, effect)
             case events.StartFetching():
@@ -173,16 +87,8 @@ class MemberProcess(Process):
                 self._stop(effect)
             case events.CommitOffset():
                 self._clock.after(self.random.randint(*LATENCY_MS), self._commit, effect)
-            case Noted():
-                self._clock.record(self.name, effect.what, dict(effect.facts))
-            case Ended():
-                self._end()
-
-    def _read_to_end(self, effect: events.ReadToEnd) -> None:
-        def reached(end: int) -> None:
-            self.deliver(events.CaughtUp(effect.request, end))
-
-        self.reader.read_to_end(effect.partition, reached)
+            case _:
+                super().carry_out(effect)
 
     def _find_start(self, effect: events.FindStart) -> None:
         topic, partition, _ = effect.tenure
@@ -193,18 +99,9 @@ class MemberProcess(Process):
         topic, partition, _ = effect.tenure
         self._topics.committed[self.settings.group_id, topic, partition] = effect.offset
 
-    def handled(self) -> None:
-        """Nothing is checked here: the laws look at entries, tenures and records."""
-
-    def changed(self) -> None:
-        """It was paused, resumed or killed: a killed process fetches and reads nothing."""
-        if not self.is_alive:
-            self._end()
-
-    def _end(self) -> None:
-        self._has_ended = True
-        self._clock.record(self.name, "ends")
-        self.reader.close()
+    def end(self) -> None:
+        """It has ended, or was killed: it fetches and reads nothing."""
+        super().end()
         for holding in [*self.holdings.values()]:
             self._finish(holding)
 

@@ -90,7 +90,7 @@ class MarshalScript(Script[MarshalCluster, Report]):
 ODDS: Final = (
     (14, "member"),
     (10, "crash"),
-    (16, "pause"),
+    (12, "pause"),
     (3, "shut_down"),
     (3, "suspend"),
     (8, "set_clock"),
@@ -103,6 +103,9 @@ ODDS: Final = (
     (2, "fail_fetch"),
     (2, "grow"),
     (2, "reuse"),
+    (1, "pause_group"),
+    (2, "set_position"),
+    (1, "crash_admin"),
 )
 """How often each action is drawn, in percent."""
 WRITERS: Final = ((55, "say"), (5, "misplace"), (10, "trouble"), (10, "lead"), (10, "observe"), (10, "junk"))
@@ -217,6 +220,16 @@ class _Draw:
 
     def observe(self) -> tuple[Any, ...]:
         return (self._ahead_ms(), self._random.choice([0, 0, self._ms()]))
+
+    def pause_group(self) -> tuple[Any, ...]:
+        return (self._ms(),)
+
+    def set_position(self) -> tuple[Any, ...]:
+        topic = self._random.choice(sorted(self._topics))
+        return (topic, self._random.randrange(self._topics[topic]), self._random.randint(0, 60))
+
+    def crash_admin(self) -> tuple[Any, ...]:
+        return ()
 
     def junk(self) -> tuple[Any, ...]:
         return (self._random.randrange(3), self._random.randrange(len(JUNK)))

@@ -1,0 +1,34 @@
+"""The clocks of processes on the virtual log."""
+
+from __future__ import annotations
+
+import pytest
+
+from kcoord_wire.simulation.clock import EPOCH_MS
+from kcoord_wire.simulation.marshal import MarshalCluster
+from kcoord_wire.simulation.marshal.clients import LocalClock
+
+
+@pytest.mark.parametrize("ppm", [-500, 0, 500])
+def test_a_deadline_has_come_when_the_clock_shows_it(ppm: int) -> None:
+    clock = LocalClock(12_345, ppm, 0)
+    for deadline in range(12_345, 900_000, 7_919):
+        at = clock.time_of(deadline)
+        assert clock.monotonic(at - 1) < deadline <= clock.monotonic(at)
+
+
+def test_the_wall_clock_is_what_it_was_set_to() -> None:
+    clock = LocalClock(99, 300, -2_000)
+    now = EPOCH_MS + 500_000
+    assert clock.monotonic(now) + clock.wall(now).ahead_ms == now - 2_000
+
+
+def test_what_a_killed_process_has_sent_lands() -> None:
+    with MarshalCluster(topics={"t1": 1}, members=1) as sim:
+        sim.run_until(lambda: sim.log.end(1) > 0)
+        sent = sim.log.end(1)
+        sim.processes["m1"].pause(10)
+        sim.crash("m1")
+        sim.run(10_000)
+        assert sim.log.end(1) <= sent + 2
+        assert not sim.processes["m1"].is_working
