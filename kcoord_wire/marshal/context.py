@@ -108,9 +108,13 @@ class Context:
 
     def log_ms(self, coordinating: int) -> int:
         """Return the log's time: that which the next entry is likely to be appended at."""
-        last = self.state.log_time_ms(coordinating)
+        wall_ms = self.wall_ms - self.clocks.surely_ahead_ms(self.settings.instance_id)
+        return max(self._read_ms(coordinating), wall_ms)
+
+    def _read_ms(self, coordinating: int) -> int:
+        """Return the log's time by what was read: that of the last entry, and what has passed since."""
         passed = self.now - self.read_at.get(coordinating, self.now)
-        return max(last + passed, self.wall_ms - self.clocks.surely_ahead_ms(self.settings.instance_id))
+        return self.state.log_time_ms(coordinating) + passed
 
     # ---- messages
 
@@ -175,8 +179,12 @@ class Context:
         return self.state.reserved_for(claim, self.log_ms(self.coordinating(claim.place.topic)))
 
     def is_guessed(self, claim: Claim) -> bool:
-        """Return whether the log is trimmed so that a claim that was won now would not be seen as such."""
-        silent_ms = self.log_ms(self.coordinating(claim.place.topic)) - claim.touched_ms
+        """Return whether the log is trimmed so that a claim that was won now would not be seen as such.
+
+        The wall clock is not looked at: a claim that is sent too early is an entry about the place, and puts off the
+        time from which on it is certain. With a clock ahead that would go on for ever.
+        """
+        silent_ms = self._read_ms(self.coordinating(claim.place.topic)) - claim.touched_ms
         return claim.certainty is Certainty.GUESSED and silent_ms <= 2 * self.interval_ms
 
     def is_paused(self, topic: str) -> bool:

@@ -7,6 +7,8 @@ import pytest
 from kcoord_wire.marshal.events import Delivery
 from kcoord_wire.simulation.marshal import MarshalCluster
 from kcoord_wire.simulation.marshal.cluster import MarshalCluster as Cluster
+from kcoord_wire.simulation.marshal.script import Do, MarshalScript
+from kcoord_wire.simulation.script import run_script
 
 INTERVAL_MS = 1_000
 
@@ -76,6 +78,27 @@ def test_a_member_that_shuts_down_releases() -> None:
         sim.shut_down("m1")
         assert sim.run_until(sim.is_settled) < 2 * INTERVAL_MS, "nobody waited for a stale claim"
         assert {name for names in sim.owners().values() for name in names} == {"m2"}
+
+
+def test_a_clock_ahead_does_not_keep_a_guessed_place_unclaimed() -> None:
+    """m1 begins after m2's entries were trimmed. It claimed t1-0 before the log had been silent about it for two
+    intervals, did not recognise that it had won, released it, and so on."""
+    script = MarshalScript(
+        seed=0,
+        topics={"t1": 3},
+        interval_ms=INTERVAL_MS,
+        brokers_ms=[552, 573],
+        balance=True,
+        actions=[
+            Do(at=28_775, call="member", arguments=("m2", -600)),
+            Do(at=28_824, call="pause", arguments=("m2", 500)),
+            Do(at=29_019, call="lag", arguments=("m2", 1_100)),
+            Do(at=30_668, call="suspend", arguments=("m2",)),
+            Do(at=48_312, call="set_position", arguments=("t1", 2, 0)),
+            Do(at=50_912, call="member", arguments=("m1", 20_000)),
+        ],
+    )
+    run_script(script)
 
 
 def test_actions_without_sense_do_nothing() -> None:
