@@ -25,6 +25,7 @@ SLOW := tests/bench tests/fuzz tests/spark tests/truth tests/test_packaging.py t
 SLOW += tests/central/test_delivery.py tests/central/test_hostile.py tests/central/test_hostile_coordinators.py
 SLOW += tests/cli/test_marshal_consume.py tests/marshal/test_client.py tests/marshal/test_delivery.py tests/marshal/test_set_position.py
 SLOW += tests/cli/test_marshal_export.py tests/cli/test_marshal_pause.py tests/cli/test_marshal_set_position.py
+SLOW += tests/marshal/test_file_log.py tests/marshal/test_kafka_log.py tests/marshal/test_log_contract.py tests/marshal/test_topics_contract.py
 SLOW += tests/cli/test_central_serve.py tests/cli/test_central_consume.py tests/cli/test_serve.py
 SLOW += tests/assignors/test_assignors.py tests/assignors/test_check.py tests/assignors/test_sticky.py tests/codec/test_columns_parity.py
 SLOW += tests/codec/test_hostile.py tests/codec/test_parity.py tests/consumer/test_client.py tests/consumer/test_membership.py

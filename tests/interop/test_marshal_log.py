@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSp
 
 import kcoord_wire as kw
 from kcoord_wire.marshal.coordination_topic import check_topic, create_topic
-from kcoord_wire.marshal.events import FindStart, StartFound, Tenure
+from kcoord_wire.marshal.events import FindStart, StartFound, Tenure, TopicPartitions
 from kcoord_wire.marshal.kafka_log import KafkaLog
 from kcoord_wire.marshal.kafka_topics import KafkaTopics, commit_offsets
 from kcoord_wire.marshal.log import LogError, coordination_partition
@@ -288,6 +288,21 @@ def test_committed_offsets_are_those_of_a_group(kafka: Kafka) -> None:
     topics = KafkaTopics(kafka.address, "leaving", [topic])
     topics.find_start(FindStart(Tenure(topic, 0, 1), 0, request=1))
     assert wait_for(topics, StartFound) == [StartFound(1, 3)]
+    topics.close()
+
+
+@pytest.mark.parametrize("kafka", [KAFKA], indirect=True)
+def test_a_deleted_topic_is_seen_and_not_made_again(kafka: Kafka) -> None:
+    """The broker would create a topic that a consumer asks for by name."""
+    topic = kafka.create(2)
+    topics = KafkaTopics(kafka.address, "g", [topic], refresh_s=0.05)
+    assert wait_for(topics, TopicPartitions) == [TopicPartitions({topic: 2})]
+    topics.start(Tenure(topic, 0, 1), 0)
+    kafka.admin.delete_topics([topic])[topic].result(30)
+    assert wait_for(topics, TopicPartitions) == [TopicPartitions({topic: 0})]
+    for _ in range(20):
+        topics.poll(0.05)
+    assert topic not in kafka.admin.list_topics(timeout=30).topics
     topics.close()
 
 
