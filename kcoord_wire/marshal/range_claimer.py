@@ -12,7 +12,7 @@ Source: Marshal PROTOCOL.md, its last section ("you can also then fix latency is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -97,7 +97,7 @@ class RangeClaimer:
         self._on = self._context.coordinating(place.topic)
         self._start, self._size, self._ahead = start, size, ahead
         self._holdings: dict[int, _Holding] = {}
-        self._has_begun = self._is_leaving = self._has_ended = False
+        self._has_begun = self._is_claiming = self._is_leaving = self._has_ended = False
 
     @property
     def deadline(self) -> int | None:
@@ -179,17 +179,25 @@ class RangeClaimer:
             if free is None or not self._wants(free[0]) or not context.state.is_warm(self._on, now_ms):
                 yield Sleep(context.retry_ms)
                 continue
-            sent = context.now
-            first, end = free
-            message = context.message(ClaimingRange, self._topic_partition, first_offset=first, end_offset=end)
-            yield Append(self._on, message)
-            yield ReadToEnd(self._on)
-            own = self._own(first)
-            if own is None:  # somebody else won the race, or the claim was lost
+            self._is_claiming = True
+            is_won = yield from self._claim(*free)
+            self._is_claiming = False
+            if not is_won:  # somebody else won the race, or the claim was lost
                 yield Sleep(context.jitter(1, context.retry_ms))
-            elif own.end == end and context.now < sent + context.interval_ms:
-                self._holdings[first] = _Holding(end, own.current, sent + context.interval_ms)
-                context.emit(RangeHeld(first, end, own.token))
+
+    def _claim(self, first: int, end: int) -> Generator[Any, Any, bool]:
+        """Claim a range; return whether the log has it as ours."""
+        context, sent = self._context, self._context.now
+        message = context.message(ClaimingRange, self._topic_partition, first_offset=first, end_offset=end)
+        yield Append(self._on, message)
+        yield ReadToEnd(self._on)
+        own = self._own(first)
+        if own is None or context.now >= sent + context.interval_ms:
+            return False
+        self._holdings[first] = _Holding(own.end, own.current, sent + context.interval_ms)
+        if not self._is_leaving:
+            context.emit(RangeHeld(first, own.end, own.token))
+        return True
 
     def _beat(self) -> Procedure:
         """Send heartbeats; one that says that a range is done goes at once."""
@@ -215,7 +223,8 @@ class RangeClaimer:
             del self._holdings[first]
 
     def _leave(self) -> Procedure:
-        """Release what is not done."""
+        """Release what is not done, also what a claim that is under way wins."""
+        yield Until(lambda: not self._is_claiming, self._context.interval_ms)
         while self._holdings:
             firsts = list(self._holdings)
             answers = yield [Append(self._on, self._message(ReleasingRange, first)) for first in firsts]

@@ -15,7 +15,7 @@ from kcoord_wire.marshal.context import TopicPartition
 from kcoord_wire.marshal.log import Appended, AppendFailed
 from kcoord_wire.marshal.machine import Entry
 from kcoord_wire.marshal.range_claimer import RangeClaimer, RangeHeld, RangeLost, RangeProcessed
-from kcoord_wire.messages import ClaimingRange, RangeHeartbeat
+from kcoord_wire.messages import ClaimingRange, RangeHeartbeat, ReleasingRange
 
 INTERVAL = 6_000
 EPOCH = 1_795_000_000_000
@@ -181,6 +181,17 @@ def test_a_member_that_ends_releases_the_rest() -> None:
     script.run(3_000)
     assert all(len(who) == 1 for who in script.processed.values())
     assert sorted(script.processed)[:25] == list(range(25))
+
+
+def test_a_claim_under_way_at_the_end_is_released() -> None:
+    script = Script()
+    a = script.start("a")
+    script.run(4)
+    script.give(a, Shutdown())
+    script.run(200)
+    assert a.has_ended
+    assert a.held == {}
+    assert [type(entry.message) for entry in script.log] == [ClaimingRange, ReleasingRange]
 
 
 def test_wrong_settings_are_refused() -> None:
