@@ -26,7 +26,7 @@ BATCH = 500
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, default=200_000)
-    parser.add_argument("--idle-seconds", type=int, default=30)
+    parser.add_argument("--idle-seconds", type=int, default=15)
     args = parser.parse_args()
     with Process("serve", "--port", "0", "--topics", f"__marshal:4,orders:{PARTITIONS},empty:{PARTITIONS}") as server:
         brokers = server.wait_for(r"127\.0\.0\.1:\d+")[0]
