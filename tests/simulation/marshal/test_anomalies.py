@@ -78,3 +78,29 @@ def test_anomalies_are_counted_until_one_is_looked_for() -> None:
     with pytest.raises(ViolationError, match="skewed clock: three"):
         anomalies.add(Anomaly.SKEWED, "three")
     assert anomalies.found == {Anomaly.PHANTOM: 2, Anomaly.SKEWED: 1}
+
+
+# CreateTime: m2's clock is ahead. It reads m1's heartbeats as old as its clock makes them, claims, and the log agrees,
+# because the claim has m2's time. m1 reads that late and goes on until its fence.
+def create_time(seed: int, ahead_ms: int) -> MarshalScript:
+    return MarshalScript(
+        seed=seed,
+        topics={"t1": 1},
+        interval_ms=3_000,
+        is_append_time=False,
+        actions=[
+            Do(at=0, call="member", arguments=("m1", 0)),
+            Do(at=6_000, call="lag", arguments=("m1", 12_000)),
+            Do(at=9_000, call="member", arguments=("m2", ahead_ms)),
+        ],
+    )
+
+
+@pytest.mark.parametrize(("ahead_ms", "found"), [(2_000, 0), (6_000, 1)])
+def test_create_time_allows_two_holders_if_clocks_differ(ahead_ms: int, found: int) -> None:
+    assert run_script(create_time(0, ahead_ms)).anomalies[Anomaly.TWO_HOLDERS] == found
+
+
+def test_create_time_with_equal_clocks_has_one_holder() -> None:
+    for seed in range(8):
+        assert run_script(create_time(seed, 0)).anomalies == Counter()
