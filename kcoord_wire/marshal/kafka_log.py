@@ -4,8 +4,9 @@ Laws, beside those of `log.Log`:
 
 * An entry is a record with a null key, without headers, uncompressed and in no transaction, so that every reader of the
   topic has it: the Go library waits for ever for an offset that a marker of a transaction has taken.
-* An entry is sent with ``acks=all`` and ``enable.idempotence``: librdkafka repeats a request whose answer is lost, and
-  the broker stores its record once, in its place. A reader of message format 0 does not see the producer's id. A broker
+* An entry is sent with ``acks=all`` and ``enable.idempotence``: librdkafka repeats a request whose connection was lost
+  or that was refused for a while, and the broker stores its record once, in its place. A request that is never answered
+  fails after `timeout_s`, and may have landed. A reader of message format 0 does not see the producer's id. A broker
   before 0.11 knows no such id; there ``{"enable.idempotence": "false"}`` in the settings leaves duplicates possible,
   which the protocol bears.
 * It reads by offset, never as a member of a group, and sees what is not committed (read_uncommitted): the markers of a
