@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kcoord_wire.messages import ReleaseGroup, ReleasingPartition
+from kcoord_wire.messages import Presence, ReleaseGroup, ReleasingPartition
 
 __all__ = ["ClientIdReuse"]
 
@@ -64,7 +64,8 @@ class ClientIdReuse:
             self.own_first = self.own_first or order
             return
         other = self._others.setdefault(message.instance_id, _Other(order))
-        if is_after_start and not isinstance(message, _NO_SIGN):
+        has_yielded = isinstance(message, Presence) and message.max_claims < 0
+        if is_after_start and not (isinstance(message, _NO_SIGN) or has_yielded):
             other.alive_at, other.alive_ms = now, time_ms
 
     def rival(self, now: int) -> str:

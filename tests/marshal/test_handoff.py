@@ -73,6 +73,16 @@ def test_balance_without_presence_is_refused() -> None:
         Context(MemberSettings("g", "c", "i", ("t",), 1, balance=BALANCE))
 
 
+def test_two_of_one_client_do_not_silence_each_other_for_ever() -> None:
+    world = _world(2)
+    world.start("a")
+    world.run(2_000)
+    world.start("a2", client="a")
+    world.run(8 * INTERVAL)
+    assert sum(world.shares().values()) == 2
+    assert world.entries(Presence)[-1].time_ms > world.now - INTERVAL
+
+
 # ---- balance
 
 
