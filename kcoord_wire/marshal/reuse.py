@@ -20,8 +20,9 @@ from kcoord_wire.messages import Presence, ReleaseGroup, ReleasingPartition
 
 __all__ = ["ClientIdReuse"]
 
-_NO_SIGN: Final = (ReleasingPartition, ReleaseGroup)
-"""Who yields still releases what it has; an admin may use any client id."""
+_NO_SIGN: Final = (ReleasingPartition, ReleaseGroup, Presence)
+"""Who yields still releases what it has, and presents itself, else two would yield to each other for ever; an admin may
+use any client id."""
 
 
 @dataclass(slots=True)

@@ -101,6 +101,16 @@ def test_a_clock_ahead_does_not_keep_a_guessed_place_unclaimed() -> None:
     run_script(script)
 
 
+def test_two_that_present_one_client_id_do_not_both_yield() -> None:
+    with cluster(members=0, balance=True) as sim:
+        sim.member("m1")
+        sim.run(600)
+        sim.member("m2", 0, "m1")
+        sim.run_until(sim.is_settled)
+        sim.run(10 * INTERVAL_MS)
+        assert sim.is_settled()
+
+
 def test_actions_without_sense_do_nothing() -> None:
     with cluster(members=0) as sim:
         for call in ("crash", "shut_down", "suspend", "release", "fail_fetch"):
