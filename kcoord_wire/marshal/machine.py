@@ -370,7 +370,8 @@ class WorldState:
         """Set the position. By the document it goes back only for a claim made while the group is paused."""
         if self.rules is Rules.DOCUMENT and message.current_offset < claim.current_offset:
             pause = self.pauses.get((message.group_id, entry.partition), _NO_PAUSE)
-            if not (claim.token > pause.offset and now < pause.until):
+            is_claim = claim.former_instance_id is None  # not a restart, whose late heartbeat may have begun it
+            if not (is_claim and claim.token > pause.offset and now < pause.until):
                 return
         claim.current_offset = message.current_offset
 

@@ -231,6 +231,14 @@ def test_position_goes_back_by_who_claims_in_a_pause() -> None:
     assert world.claim().current_offset == 2
 
 
+def test_position_does_not_go_back_by_a_restart_in_a_pause() -> None:
+    world = World()
+    for message in (claim("a1"), beat("a1", 9), pause(1_000)):
+        world.tell(message)
+    assert world.tell(beat("a2", 4)) is Outcome.TAKEN_OVER  # late, of another process of the client
+    assert world.claim().current_offset == 9
+
+
 @pytest.mark.parametrize("before", [[], [pause(1_000), pause(0)]])
 def test_position_does_not_go_back_without_a_pause(before: list[Any]) -> None:
     world = World()
