@@ -325,7 +325,7 @@ class WorldState:
             if self.rules is Rules.DOCUMENT and is_shown:
                 return Outcome.HEARTBEAT_REFUSED
             claim = self._add(message, entry)
-        self._touch(claim, entry)
+        self._end_silence(claim, entry)
         is_same, freshness = _is_of(claim, message), self.freshness(claim, now)
         if self.rules is Rules.DOCUMENT and not _may_beat(claim, message, is_same, freshness):
             return Outcome.HEARTBEAT_REFUSED
@@ -345,6 +345,12 @@ class WorldState:
         claim.former_instance_id = former
         self._move(claim, message, entry, now)
         return Outcome.TAKEN_OVER
+
+    def _end_silence(self, claim: Claim, entry: Entry) -> None:
+        """After two intervals without an entry about a place its claim is stale, whoever has held it."""
+        is_stale = self._touch(claim, entry) > 2 * self.interval_ms and self.is_warm(entry.partition)
+        if is_stale and claim.certainty is not Certainty.CERTAIN:
+            claim.certainty = Certainty.SHOWN
 
     def _show(self, claim: Claim) -> None:
         """A member whose heartbeats alone have come for more than two intervals holds it: a former holder ends before,

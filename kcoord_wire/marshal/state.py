@@ -44,7 +44,7 @@ class Certainty(enum.StrEnum):
     """How much of a place's past a reader has seen whose log was trimmed; see "Laws" of `machine`."""
 
     CERTAIN = "certain"  # all that counts
-    SHOWN = "shown"  # the holder is known from its heartbeats of more than two intervals
+    SHOWN = "shown"  # the holder is known from its heartbeats of more than two intervals, or there is none after two
     INFERRED = "inferred"  # the holder is known from a heartbeat
     GUESSED = "guessed"  # a claim, which a reader of everything may have refused
 

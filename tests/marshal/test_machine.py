@@ -430,6 +430,16 @@ def test_a_shown_holder_is_not_followed_by_its_late_heartbeat() -> None:
     assert world.tell(claim("b1")) is Outcome.CLAIMED
 
 
+def test_a_stale_heartbeat_shows_no_holder() -> None:
+    """a1's last heartbeat lands when its claim is stale: a reader that began late must not take it for the holder's."""
+    world = World(first_offset=100)
+    world.tell(beat("a1", 5))
+    world.tell(beat("a1", 6), 1.7)
+    assert world.tell(beat("a1", 7), 2.1) is Outcome.HEARTBEAT_REFUSED
+    assert world.tell(claim("b1")) is Outcome.CLAIMED
+    assert world.tell(beat("b1", 7)) is Outcome.RENEWED
+
+
 def test_a_silent_place_is_certain_again() -> None:
     world = World(first_offset=100)
     world.tell(beat("a1", 5))
