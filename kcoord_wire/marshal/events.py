@@ -12,9 +12,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from kcoord_wire.marshal.machine import Entry, Rules
+from kcoord_wire.marshal.state import ADMIN_PREFIX
 
 __all__ = [
     "ADMIN_PREFIX",
@@ -44,9 +45,6 @@ __all__ = [
     "WallClock",
     "Why",
 ]
-
-ADMIN_PREFIX: Final = "kcoord-admin-"
-"""Client ids of an admin begin with it; its instance id follows, so that no member has the same one."""
 
 
 class Delivery(enum.StrEnum):

@@ -22,7 +22,8 @@ clock, so that two readers may differ. With `Rules.DOCUMENT` the state follows f
 * ReleaseGroup. Library: it pauses the group. Document: it pauses the group's topics on its coordination partition,
   because entries of two partitions have no order.
 * Positions, document: they never go back, because an append that lands late, or twice, would have records delivered
-  again. A holder that has claimed the partition while the group was paused sets any position: the admin does so.
+  again. A holder that has claimed the partition while the group was paused sets any position, and so does an admin,
+  by its client id, whose pause a reader of a trimmed log may not see.
 * An entry on the wrong coordination partition. Library: it counts. Document: it is skipped, for the same reason.
 
 Laws with `DOCUMENT`:
@@ -52,7 +53,19 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kcoord_wire.marshal.log import coordination_partition
-from kcoord_wire.marshal.state import Certainty, Claim, Entry, Freshness, Handoff, Member, Outcome, Pause, Place, Rules
+from kcoord_wire.marshal.state import (
+    ADMIN_PREFIX,
+    Certainty,
+    Claim,
+    Entry,
+    Freshness,
+    Handoff,
+    Member,
+    Outcome,
+    Pause,
+    Place,
+    Rules,
+)
 from kcoord_wire.messages import (
     ClaimingMessages,
     ClaimingPartition,
@@ -377,7 +390,8 @@ class WorldState:
         if self.rules is Rules.DOCUMENT and message.current_offset < claim.current_offset:
             pause = self.pauses.get((message.group_id, entry.partition), _NO_PAUSE)
             is_claim = claim.former_instance_id is None  # not a restart, whose late heartbeat may have begun it
-            if not (is_claim and claim.token > pause.offset and now < pause.until):
+            is_in_pause = is_claim and claim.token > pause.offset and now < pause.until
+            if not is_in_pause and not claim.client_id.startswith(ADMIN_PREFIX):  # its pause may have been trimmed
                 return
         claim.current_offset = message.current_offset
 

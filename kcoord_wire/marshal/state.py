@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 __all__ = [
+    "ADMIN_PREFIX",
     "Certainty",
     "Claim",
     "Entry",
@@ -22,6 +23,10 @@ __all__ = [
     "Rules",
     "Unreadable",
 ]
+
+
+ADMIN_PREFIX: Final = "kcoord-admin-"
+"""Client ids of an admin begin with it; its instance id follows, so that no member has the same one."""
 
 
 class Rules(enum.StrEnum):

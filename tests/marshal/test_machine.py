@@ -239,6 +239,14 @@ def test_position_does_not_go_back_by_a_restart_in_a_pause() -> None:
     assert world.claim().current_offset == 9
 
 
+def test_position_goes_back_by_an_admin_whose_pause_was_trimmed() -> None:
+    world = World(first_offset=100)
+    for message in (beat("x1", 9), free("x1", 2)):
+        message.client_id = "kcoord-admin-x1"
+        world.tell(message)
+    assert world.claim().current_offset == 2
+
+
 @pytest.mark.parametrize("before", [[], [pause(1_000), pause(0)]])
 def test_position_does_not_go_back_without_a_pause(before: list[Any]) -> None:
     world = World()
