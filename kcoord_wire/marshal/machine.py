@@ -386,7 +386,8 @@ class WorldState:
         claim.former_instance_id = claim.handoff = None
 
     def _move(self, claim: Claim, message: Any, entry: Entry, now: int) -> None:
-        """Set the position. By the document it goes back only for a claim made while the group is paused."""
+        """Set the position. By the document it goes back only by a release, of a claim made while the group is paused:
+        a member may claim in a pause, too, and its heartbeats overtake each other."""
         if self.rules is Rules.DOCUMENT and message.current_offset < claim.current_offset:
             pause = self.pauses.get((message.group_id, entry.partition), _NO_PAUSE)
             is_claim = claim.former_instance_id is None  # not a restart, whose late heartbeat may have begun it

@@ -227,6 +227,8 @@ def test_position_goes_back_by_who_claims_in_a_pause() -> None:
         world.tell(message)
     assert world.claim().current_offset == 9  # its claim is older than the pause
     world.tell(claim("x1"))
+    world.tell(beat("x1", 2))
+    assert world.claim().current_offset == 9  # a heartbeat may have been overtaken
     world.tell(free("x1", 2))
     assert world.claim().current_offset == 2
 
