@@ -2,7 +2,7 @@
 
 Laws:
 
-* ReleaseGroup has version 0, as the Go library's former admin wrote it; nobody reads the version.
+* ReleaseGroup has version 0, as the Go library's former admin wrote it; no reader looks at the version.
 * A pause ends by itself, within `LONGEST_PAUSE_MS`.
 * An admin's client id is its own, so that no member takes its claims for those of a former process (fast reclaim), or
   for a reuse of its id.
@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 LONGEST_PAUSE_MS: Final = 7 * 86_400_000
-"""A pause that nobody ends ends by itself; who needs more pauses again."""
+"""A pause ends by itself, also if its admin is gone; a longer one takes a second ReleaseGroup."""
 ATTEMPTS: Final = 5
 """Of an append, or of a round of releases."""
 
@@ -111,7 +111,7 @@ class AdminSettings:
 
     @property
     def client_id(self) -> str:
-        """Unique, so that nobody takes over the admin's claims by it."""
+        """Unique, so that no other client takes over the admin's claims by it."""
         return f"{ADMIN_PREFIX}{self.instance_id}"
 
 

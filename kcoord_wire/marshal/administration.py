@@ -1,10 +1,10 @@
-"""The hosts of what looks at a coordination log and of what sets positions in it.
+"""Hosts that read a coordination log for its state, and that run an admin on it.
 
 Laws:
 
 * Reading writes nothing, to the log or to Kafka.
-* `run_admin` returns what the machine has finished with, or raises what makes the log useless; then nobody gives back
-  what the admin holds, and it becomes free as after a crash.
+* `run_admin` returns what the machine has finished with, or raises what makes the log useless; then what
+  the admin holds is not given back; it becomes free as after a crash.
 """
 
 from __future__ import annotations

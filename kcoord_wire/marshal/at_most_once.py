@@ -2,20 +2,20 @@
 
 Laws, with `Rules.DOCUMENT`:
 
-* A batch is delivered only after a heartbeat with its end was read back from the log as the holder's. So whoever claims
-  the partition later starts at or above that end, and no record is delivered twice: also where appends fail, land late
-  or land twice, and whichever member stops at whichever step. Two things have to hold: a tenure starts at the log's
-  position as it was read after the entry that won it, and retention keeps the last position (else the group's
+* A batch is delivered only after a heartbeat with its end was read back from the log as the holder's. So the next
+  holder of the partition starts at or above that end, and no record is delivered twice: also where appends fail, land
+  late or land twice, and whichever member stops at whichever step. Two things have to hold: a tenure starts at the
+  log's position as it was read after the entry that won it, and retention keeps the last position (else the group's
   committed offset stands in for it, which is best effort).
 * An append that did not land, or is not known to have, is repeated while the claim is held: nothing of the batch was
   delivered, and to commit the same end twice changes nothing.
 * A claim that is lost before the batch was read back as committed drops the batch. If the heartbeat has landed, its
   records are never processed; if not, the next holder fetches them.
 
-With `Rules.LIBRARY` no member can promise this. A heartbeat overwrites holder and position, whoever sent it and
-however late: one of a former holder takes the position back behind delivered records, or makes two members pass the
-check of step 6. And two readers with different clocks may disagree on who holds the claim. The Go library itself
-decodes ClaimingMessages and does nothing.
+With `Rules.LIBRARY` no member can promise this. A heartbeat of any member, however late, overwrites holder and
+position: one of a former holder takes the position back behind delivered records, or makes two members pass the check
+of step 6. And two readers with different clocks may disagree on who holds the claim. The Go library itself decodes
+ClaimingMessages and does nothing.
 
 Source: Marshal PROTOCOL.md, "At Most Once (AMO)".
 """
@@ -68,7 +68,7 @@ class Held(Protocol):
 class AtMostOnce:
     """The batches of one tenure, one after the other.
 
-    :param position: of the log after the entry that won the tenure: nobody has got a record from there on
+    :param position: of the log after the entry that won the tenure: no record from there on was delivered
     :param start: runs a procedure of the machine
     """
 

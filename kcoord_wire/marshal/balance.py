@@ -121,7 +121,7 @@ def _held(view: View, instance_id: str, giving: Mapping[int, str]) -> _Held:
 
 
 def _successor(claim: Claim, log_ms: int) -> str:
-    """Return for whom a partition is meant; empty for nobody."""
+    """Return for which member a partition is meant; empty for none."""
     handoff = claim.handoff
     return handoff.to_instance_id if handoff is not None and log_ms <= handoff.until_ms else ""
 

@@ -244,7 +244,7 @@ class Claiming:
             context.procedures.start(self._let_go(place, holding), context.now)
 
     def _let_go(self, place: TopicPartition, holding: Holding | None) -> Procedure:
-        """Release what the log has as ours and nobody works on, with the position of the tenure that it was."""
+        """Release what the log has as ours and no holding works on, with the position of its tenure."""
         context = self._context
         coordinating = context.coordinating(place.topic)
         self._letting_go.add(place)

@@ -51,7 +51,7 @@ class Context:
         if interval_s < 1 or rest:
             raise ValueError(f"a heartbeat interval has whole seconds, not {settings.heartbeat_interval_ms} ms")
         if settings.balance is not None and not settings.presence:
-            raise ValueError("a member that balances sends Presence, or nobody gives to it")
+            raise ValueError("a member that balances sends Presence, or no other gives to it")
         self.settings = settings
         self.interval_ms = settings.heartbeat_interval_ms
         self.retry_ms = self.interval_ms // _RETRIES_PER_INTERVAL

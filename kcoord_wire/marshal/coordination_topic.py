@@ -3,7 +3,7 @@
 Laws:
 
 * `check_topic` raises an error for what breaks the protocol, and returns a warning for what weakens it; each says what
-  to change. What a broker does not tell is a warning, too: it was not checked.
+  to change. What a broker does not report is a warning, too: it was not checked.
 * `create_topic` changes nothing of a topic that is there.
 
 Sources: Marshal PROTOCOL.md, "Heartbeats" (stale after two intervals); the Go library needs the topic before it starts,
@@ -41,7 +41,7 @@ class TopicState(NamedTuple):
     """What a cluster says of a topic.
 
     :ivar replication: replicas of the partition that has the fewest
-    :ivar settings: name to value; None if the broker does not tell
+    :ivar settings: name to value; None if the broker does not report them
     """
 
     topic: str
@@ -122,7 +122,7 @@ def problems_of(state: TopicState, heartbeat_interval_ms: int) -> Iterator[Probl
     """Yield what is wrong with a topic for this heartbeat interval."""
     if state.settings is None:
         names = "cleanup.policy, retention.ms, message.timestamp.type and min.insync.replicas"
-        yield Problem(False, f"the broker does not tell the settings of {state.topic}: not checked are {names}")
+        yield Problem(False, f"the broker does not report the settings of {state.topic}: not checked are {names}")
     else:
         yield from _problems_of_contents(state.topic, state.settings)
         yield from _problems_of_retention(state.topic, state.settings, heartbeat_interval_ms)
@@ -188,7 +188,7 @@ def _problems_of_replication(state: TopicState, settings: Mapping[str, str]) -> 
 
 
 def _settings(cluster: Cluster, topic: str) -> Mapping[str, str] | None:
-    """Return a topic's settings; None if the broker does not tell them."""
+    """Return a topic's settings; None if the broker does not report them."""
     admin = cluster.make_admin()
     resource = cluster.admin.ConfigResource(cluster.admin.ConfigResource.Type.TOPIC, topic)
     (future,) = admin.describe_configs([resource], request_timeout=_SECONDS).values()

@@ -144,7 +144,7 @@ def _now(state: WorldState, entry: Entry, now: int) -> int:
 def _age(state: WorldState, claim: Claim | None, now: int, entry: Entry) -> str:
     """Describe the claim that an entry meets."""
     if claim is None:
-        return "nobody has held it"
+        return "no member has held it"
     log_ms = entry.time_ms if entry.is_append_time else getattr(entry.message, "time", 0) * 1000
     at = now if state.rules is Rules.LIBRARY else max(log_ms, state.log_time_ms(entry.partition))
     freshness = state.freshness(claim, at)

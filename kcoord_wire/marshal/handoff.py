@@ -9,8 +9,8 @@ alone until the handoff expires.
 Laws:
 
 * Each handoff ends by its deadline: the partition is released with what was processed by then, or stays where it is.
-* A handoff that has expired means nothing: the partition is its holder's, or free for everybody.
-* A handoff ends with the tenure that it is of. Whoever holds the partition next, also the same client after a restart,
+* A handoff that has expired means nothing: the partition is its holder's, or free for all members.
+* A handoff ends with the tenure that it is of. The next holder, also the same client after a restart,
   does not inherit it.
 * Heartbeats go on while the application drains, and end with the release.
 

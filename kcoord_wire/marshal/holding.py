@@ -114,7 +114,7 @@ class Holding:
         self._life = self._context.procedures.start(self._live(), self._context.now)
 
     def release(self, why: Why, drain_ms: int = -1) -> None:
-        """End the tenure in order: stop, drain, tell the log.
+        """End the tenure in order: stop, drain, release.
 
         :param drain_ms: how long the application may take; -1 for the setting
         """

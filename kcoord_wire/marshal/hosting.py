@@ -3,7 +3,7 @@
 Laws:
 
 * The machine gets `WallClock` first, and again after the wall clock was set; `now` is that of `hosts.monotonic_ms`.
-* `CaughtUp` comes after the `Entries` below its end. Where nobody says what the end is, it is asked for again.
+* `CaughtUp` comes after the `Entries` below its end. Where no broker says what the end is, it is asked for again.
 * Events come one after the other, never within the handling of another.
 * Nothing runs but in `step` and `handle`, so one thread owns machine and log.
 * No call waits longer than it may, except `END_SECONDS` for an end: fences must not be late.

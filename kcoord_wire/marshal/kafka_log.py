@@ -264,7 +264,7 @@ class KafkaLog(Log):
             self._check = self._asker.submit(self._count_partitions)
 
     def _count_partitions(self) -> int:
-        """Return how many partitions the topic has; 0 if nobody says so. In a thread of its own."""
+        """Return how many partitions the topic has; 0 if no broker answers. In a thread of its own."""
         try:
             found = self._consumer.list_topics(self._topic, timeout=2.0).topics.get(self._topic)
         except self._kafka.KafkaException:

@@ -2,7 +2,7 @@
 
 Laws, beside those of `topics.DataTopics`:
 
-* Nobody joins the group: partitions are assigned by the log, and offsets are committed as by a group without members
+* No member joins the group: partitions are assigned by the log, and offsets are committed as by a group without members
   (generation -1). Brokers refuse that while a group of this name has members; then it is reported, and nothing else is
   lost than what lag tools see.
 * Records come as ``isolation.level`` of the settings wants; without one, those of open and aborted transactions do not.
@@ -233,7 +233,7 @@ class KafkaTopics(DataTopics):
         return found_at
 
     def _count_partitions(self, counts: dict[str, int]) -> dict[str, int]:
-        """Return how many partitions the topics have; as before, where nobody says. In a thread of its own."""
+        """Return how many partitions the topics have; as before, where no broker answers. In a thread of its own."""
         codes = self._kafka.KafkaError
         for topic in self._topics:
             try:

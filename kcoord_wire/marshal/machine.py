@@ -412,7 +412,7 @@ class WorldState:
         self._move(claim, message, entry, now)
         claim.last_heartbeat, claim.last_release = 0, message.time
         claim.heartbeat_ms = -1
-        if claim.handoff is not None:  # a deadline far away keeps nobody waiting for a member that is gone
+        if claim.handoff is not None:  # so that no member waits until a far deadline for one that is gone
             claim.handoff.until_ms = min(claim.handoff.until_ms, claim.touched_ms + 2 * self.interval_ms)
         return Outcome.RELEASED
 

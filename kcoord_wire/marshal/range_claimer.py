@@ -207,19 +207,19 @@ class RangeClaimer:
             yield Until(self._has_done, wait_ms)
             due = [first for first in self._holdings if not self._has_done() or self._is_finished(first)]
             sent = context.now
-            told = {first: self._holdings[first].current for first in due}
+            positions = {first: self._holdings[first].current for first in due}
             answers = yield [Append(self._on, self._message(RangeHeartbeat, first)) for first in due]
             for first, answer in zip(due, answers, strict=True):
-                self._beaten(first, told[first], sent, isinstance(answer, Appended))
+                self._beaten(first, positions[first], sent, isinstance(answer, Appended))
             if not all(isinstance(answer, Appended) for answer in answers):
                 yield Sleep(context.retry_ms)
 
-    def _beaten(self, first: int, told: int, sent: int, is_landed: bool) -> None:
+    def _beaten(self, first: int, position: int, sent: int, is_landed: bool) -> None:
         holding = self._holdings.get(first)
         if holding is None or not is_landed:
             return
         holding.fence = max(holding.fence, sent + self._context.interval_ms)
-        if told == holding.end:
+        if position == holding.end:
             del self._holdings[first]
 
     def _leave(self) -> Procedure:

@@ -11,7 +11,7 @@ Laws:
 * New positions are written only while the admin holds every partition, and has read that in the log. On any failure
   before that each partition that it holds is released with its old position, and the group resumes.
 * Members that ignore ReleaseGroup, as the Go library does since 2017-05, are recognised by what they write later than
-  `AdminSettings.grace_ms` after the pause; the failure names them. Nobody waits longer than `AdminSettings.wait_ms`.
+  `AdminSettings.grace_ms` after the pause; the failure names them. No wait is longer than `AdminSettings.wait_ms`.
 * An admin that has died holds the group up for two heartbeat intervals (its claims) or until the end of the pause,
   whichever is later.
 

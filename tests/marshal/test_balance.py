@@ -1,4 +1,4 @@
-"""Rounds of giving from any state: they converge, stop, and leave nobody without; also where members see old states."""
+"""Rounds of giving, from any state, converge, stop, and leave no member empty, also where members see old states."""
 
 from __future__ import annotations
 

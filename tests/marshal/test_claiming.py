@@ -189,7 +189,7 @@ def test_a_claim_that_landed_too_late_is_released() -> None:
 
 
 def test_a_claim_that_is_not_read_back_in_time_is_given_up() -> None:
-    """It has won, but nobody works on it: it is released when the log is back, then claimed anew."""
+    """It has won, but no member works on it: it is released when the log is back, then claimed anew."""
     world = MarshalScript({"orders": 1})
     a = world.start("a", claim_timeout_ms=1_000)
     assert world.run_until(lambda: world.entries(ClaimingPartition) != [], 1_000)

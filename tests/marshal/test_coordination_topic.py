@@ -77,7 +77,7 @@ def test_what_a_broker_does_not_tell_is_a_warning(coordinator: StartCoordinator)
     """Our coordinator has no DescribeConfigs."""
     broker = coordinator(topics={"__marshal": 4})
     (warning,) = check_topic(broker.address, "__marshal")
-    assert warning.startswith("the broker does not tell the settings of __marshal: not checked are cleanup.policy")
+    assert warning.startswith("the broker does not report the settings of __marshal: not checked are cleanup.policy")
 
 
 def test_a_missing_topic_is_an_error(coordinator: StartCoordinator) -> None:

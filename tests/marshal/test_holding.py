@@ -226,7 +226,7 @@ def test_a_tenure_ends_when_the_log_has_another_holder() -> None:
 
 
 def test_an_offset_out_of_range_is_repaired_and_cools_down() -> None:
-    """The next holder, whoever it is, starts within the partition; this one does not claim in a loop."""
+    """The next holder, this member or another, starts within the partition; this one does not claim in a loop."""
     world = MarshalScript(
         {"orders": 1}, find_start=lambda asked: events.StartFound(asked.request, min(asked.offset, 30))
     )

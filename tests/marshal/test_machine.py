@@ -92,7 +92,7 @@ def test_clocks_of_senders_do_not_matter_by_the_document() -> None:
 def test_without_a_brokers_time_the_senders_counts() -> None:
     state = WorldState(Rules.DOCUMENT, partitions=1)
     state.apply(Entry(0, 0, 777, False, claim("a1", time=1_000)), 0)
-    state.apply(Entry(0, 1, 10**15, False, "no message, so nobody's time"), 0)
+    state.apply(Entry(0, 1, 10**15, False, "no message, so no sender's time"), 0)
     assert state.log_time_ms(0) == 1_000_000
     assert state.apply(Entry(0, 2, -1, False, claim("b1", time=1_120)), 0) is Outcome.CLAIM_REFUSED
     assert state.apply(Entry(0, 3, -1, False, claim("b1", time=1_121)), 0) is Outcome.CLAIMED

@@ -90,7 +90,7 @@ def live_log() -> list[LogRow]:
 def generated_log(seed: int, *, members: int = 6, partitions: int = 8, seconds: int = 900) -> list[LogRow]:
     """A log of two groups whose members start, restart, stop without a release, release, and write garbage.
 
-    Nobody looks at what the others hold, so that claims, heartbeats and releases are refused, too.
+    No sender looks at what the others hold, so that claims, heartbeats and releases are refused, too.
     """
     chosen = random.Random(seed)
     lines: dict[int, list[tuple[float, bytes | str]]] = {0: [], 1: [], 2: []}

@@ -139,10 +139,6 @@ class MarshalScript:
     def kill(self, member: ScriptedMember) -> None:
         member.is_alive = False
 
-    def kill_at(self, member: ScriptedMember, ms: int) -> None:
-        """Kill a process after so long."""
-        self._later(ms, lambda: self.kill(member))
-
     def pause(self, member: ScriptedMember, ms: int) -> None:
         """Stop a process for so long; what has come meanwhile it finds all at once."""
         member.waiting = []
@@ -215,7 +211,7 @@ class MarshalScript:
         return found
 
     def land(self, partition: int, message: Any) -> Entry:
-        """Append an entry now, whoever has sent it; members read it soon."""
+        """Append an entry of any sender now; members read it soon."""
         log = self.log[partition]
         time_ms = self.now if self.is_append_time else message.time * 1_000
         entry = Entry(partition, len(log), time_ms, self.is_append_time, message)

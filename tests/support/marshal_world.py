@@ -1,4 +1,4 @@
-"""Coordination logs for tests of the world state: messages in short, random ones, and a world to tell them to."""
+"""Coordination logs for tests of the world state: messages in short, random ones, and a world that takes them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Partitions of a Marshal group without a claim, although others of their topic are claimed.
 
-Nobody reads them. Normal is that a partition is claimed within seconds after it was released or has become stale:
-members look for partitions every three seconds. A group that is paused (ReleaseGroup), or of which nobody is left, is
+No member reads them. Normal is that a partition is claimed within seconds after it was released or has become stale:
+members look for partitions every three seconds. A group that is paused (ReleaseGroup), or has no member left, is
 stopped on purpose, and is not reported.
 
 Unclaimed partition: it had no claim for a while, or never had one although partitions with larger numbers had.
@@ -79,8 +79,8 @@ def found_unclaimed(topic: str, gaps: list[Gap], end_ns: int, limit_ns: int, reb
         rebalances,
         "critical" if any(gap.to_ns is None for gap in gaps) else "warning",
         "had no claim, although others of the topic were claimed",
-        "Nobody read them meanwhile. Look whether the members may claim more (MaximumClaims), and whether one of them "
-        "reuses a client id.",
+        "No member read them meanwhile. Look whether the members may claim more (MaximumClaims), and whether one of "
+        "them reuses a client id.",
     )
 
 

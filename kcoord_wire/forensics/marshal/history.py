@@ -11,7 +11,7 @@ Laws:
 * Each coordination partition is judged by itself (`reader`), in the order of its offsets; `marshal_history` needs only
   the parts, and its result does not depend on their order. A segment whose folder does not name its partition counts as
   a partition of its own: offsets of two would be taken for those of one.
-* A claim of the present is ``open``; one that nobody renewed for two intervals of the log's time is stale, even if no
+* A claim of the present is ``open``; one that was not renewed for two intervals of the log's time is stale, even if no
   entry says so.
 """
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Final
 
 from kcoord_wire.forensics.detectors import findings_of
 from kcoord_wire.forensics.detectors.known_bugs import finding_of
@@ -26,8 +25,6 @@ from kcoord_wire.forensics.marshal.reader import PartitionReader
 from kcoord_wire.forensics.model import NS_PER_MS, ClaimRow, Finding, GroupHistory, GroupSummary, Pause
 
 __all__ = ["LiveReader"]
-
-_OF_INSTANCES: Final = ("clock_skew", "client_id_reuse")
 
 _Place = tuple[str, str, int]
 

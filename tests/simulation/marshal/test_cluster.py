@@ -76,7 +76,7 @@ def test_a_member_that_shuts_down_releases() -> None:
     with cluster(members=2) as sim:
         sim.run_until(sim.is_settled)
         sim.shut_down("m1")
-        assert sim.run_until(sim.is_settled) < 2 * INTERVAL_MS, "nobody waited for a stale claim"
+        assert sim.run_until(sim.is_settled) < 2 * INTERVAL_MS, "no member waited for a stale claim"
         assert {name for names in sim.owners().values() for name in names} == {"m2"}
 
 
@@ -114,9 +114,9 @@ def test_two_that_present_one_client_id_do_not_both_yield() -> None:
 def test_actions_without_sense_do_nothing() -> None:
     with cluster(members=0) as sim:
         for call in ("crash", "shut_down", "suspend", "release", "fail_fetch"):
-            getattr(sim, call)("nobody")
-        sim.pause("nobody", 5)
-        sim.set_clock("nobody", 5)
-        sim.lag("nobody", 5)
+            getattr(sim, call)("unknown")
+        sim.pause("unknown", 5)
+        sim.set_clock("unknown", 5)
+        sim.lag("unknown", 5)
         sim.heal()
-        assert sim.is_settled(), "nobody wants anything"
+        assert sim.is_settled(), "no member wants anything"
