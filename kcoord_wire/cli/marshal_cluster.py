@@ -21,6 +21,7 @@ __all__ = [
     "observers_of",
     "open_log",
     "open_positions",
+    "parse_brokers",
     "parse_whole_seconds",
 ]
 
@@ -29,7 +30,9 @@ LONGEST_SECONDS = 86_400
 
 def add_cluster_arguments(command: argparse.ArgumentParser) -> None:
     """Add the arguments that name the cluster."""
-    command.add_argument("--brokers", required=True, metavar="HOST:PORT,...", help="brokers of the cluster")
+    command.add_argument(
+        "--brokers", required=True, type=argument(parse_brokers), metavar="HOST:PORT,...", help="brokers of the cluster"
+    )
     command.add_argument(
         "--coordination-topic", default="__marshal", metavar="NAME", help="of the claims (default: %(default)s)"
     )
@@ -61,6 +64,13 @@ def add_rules_argument(command: argparse.ArgumentParser, *more: str) -> None:
         default="document",
         help="who judges claims; library where members of the Go library are in the group (default: %(default)s)",
     )
+
+
+def parse_brokers(text: str) -> str:
+    """Addresses of brokers, with commas. ValueError: there is none."""
+    if not text.strip(", "):
+        raise ValueError("no address of a broker is given")
+    return text
 
 
 def parse_whole_seconds(text: str) -> int:

@@ -85,7 +85,6 @@ def _run(args: argparse.Namespace) -> None:
     """
     if args.balance and not args.presence:
         raise UsageError("--balance needs --presence")
-    log_to_stderr()
     printer = _JsonPrinter() if args.json else _Printer()
     consumer = _consumer(args, printer)
     received = stop_on_signals(consumer.stop, "releases what it holds")
@@ -114,6 +113,8 @@ def _consumer(args: argparse.Namespace, printer: _Printer) -> MarshalConsumer:
     topics = [topic for topic in args.topics.split(",") if topic]
     if not topics:
         raise UsageError("--topics names no topic")
+    if args.coordination_topic in topics:
+        raise UsageError(f"--topics: {args.coordination_topic} is the coordination topic, which members read anyway")
     config = dict(args.setting)
     interval_ms = args.heartbeat_interval * 1_000
     for warning in check_topic(args.brokers, args.coordination_topic, heartbeat_interval_ms=interval_ms, config=config):
@@ -124,6 +125,7 @@ def _consumer(args: argparse.Namespace, printer: _Printer) -> MarshalConsumer:
     except BaseException:
         log.close()
         raise
+    log_to_stderr()  # not before: until here each error is raised, and librdkafka would repeat it many times
     return MarshalConsumer(
         log,
         data,

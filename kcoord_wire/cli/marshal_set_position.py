@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -51,6 +52,8 @@ examples:
 all members of the group are paused meanwhile; one that goes on, as those of the Go library since May 2017, is named,
 and nothing is set
 """
+
+PARTITION: Final = re.compile("0|[1-9][0-9]{0,8}")
 
 
 def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
@@ -110,16 +113,23 @@ def _from_file(path: Path) -> dict[TopicPartition, int]:
     from kcoord_wire.marshal.context import TopicPartition
 
     try:
-        topics = json.loads(path.read_text("utf-8"))
+        topics = json.loads(path.read_text("utf-8"), object_pairs_hook=_unique)
         pairs = [(topic, each, offset) for topic, partitions in topics.items() for each, offset in partitions.items()]
     except (ValueError, AttributeError):
         raise ValueError(f'{path}: it has no object such as {{"orders": {{"0": 1200}}}}') from None
     for topic, partition, offset in pairs:
-        if not partition.isdecimal() or type(offset) is not int or offset < 0:
+        if not PARTITION.fullmatch(partition) or type(offset) is not int or offset < 0:
             raise ValueError(f"{path}: {topic}: {partition!r}: {offset!r} is no partition with an offset")
     if not pairs:
         raise ValueError(f"{path}: it names no partition")
     return {TopicPartition(topic, int(partition)): offset for topic, partition, offset in pairs}
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON. ValueError: it has a name twice, of which Python would take the last."""
+    if len(found := dict(pairs)) < len(pairs):
+        raise ValueError("a name is there twice")
+    return found
 
 
 def _from_topic(kafka: KafkaPositions, topic: str, to: str) -> dict[TopicPartition, int]:

@@ -84,9 +84,10 @@ def _run(args: argparse.Namespace) -> None:
         count = 0
         while True:
             reader.read_to_end()
+            now_ms = wall_ms()  # before the questions to Kafka, which take a while: heartbeats go on meanwhile
             positions = read_positions(kafka, observers[0], args.group)
             begun = _begun(log, args.heartbeat_interval) if len(rules) > 1 else {}
-            _print([status_of(each, wall_ms(), positions, args.group) for each in observers], begun, args)
+            _print([status_of(each, now_ms, positions, args.group) for each in observers], begun, args)
             count += 1
             if count == args.times:
                 return

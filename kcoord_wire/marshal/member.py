@@ -30,7 +30,7 @@ from kcoord_wire.marshal.holding import Holding
 from kcoord_wire.marshal.log import Appended, AppendFailed
 from kcoord_wire.marshal.machine import Entry, Outcome
 from kcoord_wire.marshal.reuse import ClientIdReuse
-from kcoord_wire.messages import ReleaseGroup
+from kcoord_wire.messages import Heartbeat, ReleaseGroup
 from kcoord_wire.procedures import Procedure, Sleep, Until
 
 __all__ = ["MarshalMember"]
@@ -52,6 +52,7 @@ class MarshalMember:
             settings.group_id, settings.client_id, settings.instance_id, settings.heartbeat_interval_ms
         )
         self._reported: set[str] = set()
+        self._refused: dict[TopicPartition, str] = {}  # who sent the last heartbeat that does not count
         self._complaints = Complaints()
         self._is_current = self._has_begun = self._has_ended = False
         self._leaving: Why | None = None
@@ -207,9 +208,24 @@ class MarshalMember:
         elif message.topic in self.settings.topics:
             place = TopicPartition(message.topic, message.partition)
             self._claiming.check(place)
+            if outcome is Outcome.HEARTBEAT_REFUSED and place in self._claiming.holdings:
+                self._warn_of(place, message)
             if outcome is Outcome.RELEASED and self._handoffs.is_successor(place):
                 claim = self._claiming.consume_new_partition(place.topic, [place])
                 context.procedures.start(self._limited(claim), context.now)
+
+    def _warn_of(self, place: TopicPartition, message: Heartbeat) -> None:
+        """Report another that believes that it holds what we hold.
+
+        One heartbeat of a former holder may land late. Who sends two judges the log otherwise than we do.
+        """
+        sender = message.instance_id
+        if self._refused.get(place) == sender and sender not in self._reported:
+            self._reported.add(sender)
+            facts = {"topic": place.topic, "partition": place.partition, "other": message.client_id, "instance": sender}
+            note = "two members hold a partition: their heartbeat intervals or rules differ"
+            self._context.note(logging.WARNING, note, **facts)
+        self._refused[place] = sender
 
     def _measure(self, entry: Entry) -> None:
         """Compare the sender's clock with the log's, or where that has none with ours."""

@@ -67,6 +67,8 @@ def test_a_signal_releases_and_the_next_goes_on(brokers: str, number: int, statu
         (["--client-id", "a/b"], 2, 'holds a "/"'),
         (["--balance"], 2, "--balance needs --presence"),
         (["--topics", ","], 2, "names no topic"),
+        (["--topics", "orders,__marshal"], 2, "__marshal is the coordination topic"),
+        (["--brokers", ""], 2, "no address of a broker"),
         (["--topics", "missing"], 1, "no topic missing"),
         (["--coordination-topic", "missing"], 1, "no topic missing"),
         (["--heartbeat-interval", "1.5"], 2, "whole number"),

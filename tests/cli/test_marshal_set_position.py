@@ -110,6 +110,10 @@ def test_what_is_refused(brokers: str, kcoord: Kcoord, tmp_path: Path) -> None:
         ('{"orders": {"7": 1}}', "orders-7 does not exist"),
         ('{"orders": {"0": -1}}', "is no partition with an offset"),
         ('{"orders": {"0": true}}', "is no partition with an offset"),
+        ('{"orders": {"00": 1}}', "is no partition with an offset"),
+        ('{"orders": {"\u0661": 1}}', "is no partition with an offset"),
+        ('{"orders": {"99999999999": 1}}', "is no partition with an offset"),
+        ('{"orders": {"0": 1, "0": 2}}', "it has no object such as"),
         ("{}", "it names no partition"),
     ):
         bad.write_text(text)

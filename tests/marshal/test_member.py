@@ -253,6 +253,23 @@ def test_who_yielded_claims_again_when_the_other_is_gone() -> None:
     assert stopped(a)[3:] == []
 
 
+def test_who_judges_by_another_interval_is_reported_once() -> None:
+    world = MarshalScript({"orders": 1})
+    a = world.start("a")
+    world.run(1_000)
+    text = "two members hold a partition: their heartbeat intervals or rules differ"
+    foreign(world, Heartbeat, instance="late", client="b")
+    foreign(world, Heartbeat, instance="c", client="c")
+    world.run(1_000)
+    assert a.noted(text) == []
+    for _ in range(3):
+        foreign(world, Heartbeat, instance="c", client="c")
+        world.run(1_000)
+    (note,) = a.noted(text)
+    assert (note.facts["other"], note.facts["partition"]) == ("c", 0)
+    assert world.shares() == {"a": 1}
+
+
 def test_one_that_does_not_know_the_rule_is_yielded_to() -> None:
     """A Go process with our client id: it was there first and goes on."""
     world = MarshalScript({"orders": 2}, greedy=True, fast_reclaim=False)
