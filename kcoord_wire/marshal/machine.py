@@ -457,8 +457,8 @@ def _is_of(claim: Claim, message: Any) -> bool:
 
 def _may_beat(claim: Claim, message: Heartbeat, is_same: bool, freshness: Freshness) -> bool:
     """Return whether a heartbeat is its sender's to send, by the document."""
-    if claim.certainty in (Certainty.GUESSED, Certainty.INFERRED):
-        return True
+    if claim.certainty is not Certainty.CERTAIN:  # of a shown holder only what it has sent before its release is late
+        return not (claim.certainty is Certainty.SHOWN and is_same and freshness is Freshness.FREE)
     if is_same and message.time < claim.claimed_at:
         return False
     if freshness is Freshness.FRESH:
