@@ -392,7 +392,8 @@ class WorldState:
             pause = self.pauses.get((message.group_id, entry.partition), _NO_PAUSE)
             is_claim = claim.former_instance_id is None  # not a restart, whose late heartbeat may have begun it
             is_in_pause = is_claim and claim.token > pause.offset and now < pause.until
-            if not is_in_pause and not claim.client_id.startswith(ADMIN_PREFIX):  # its pause may have been trimmed
+            is_admin = claim.client_id.startswith(ADMIN_PREFIX)  # its pause may have been trimmed
+            if not isinstance(message, ReleasingPartition) or not (is_in_pause or is_admin):
                 return
         claim.current_offset = message.current_offset
 
