@@ -6,6 +6,7 @@ Exits with 0 if each step is right, with 1 if one is wrong or there is none, wit
 from __future__ import annotations
 
 import sys
+import zlib
 from pathlib import Path
 
 from tests.support.marshal_golden import check_world
@@ -19,8 +20,8 @@ def main(arguments: list[str]) -> int:
         return 2
     try:
         right, wrong = check_world(Path(arguments[0]))
-    except (OSError, ValueError, KeyError) as error:
-        print(f"{arguments[0]}: {error}", file=sys.stderr)
+    except (OSError, EOFError, zlib.error, ValueError, KeyError) as error:
+        print(f"{arguments[0]}: {type(error).__name__}: {error}", file=sys.stderr)
         return 2
     for line in wrong[:SHOWN]:
         print(line, file=sys.stderr)

@@ -15,12 +15,14 @@ from kcoord_wire.marshal.values import read_entry
 
 __all__ = ["check_world"]
 
+_GZIP_MAGIC = b"\x1f\x8b"
+
 
 def check_world(path: Path) -> tuple[int, list[str]]:
     """Run the steps of a file; how many were right, and what was wrong with the others.
 
-    :param path: lines of JSON, also gzipped: ``now`` (s), ``msg``, ``decoded``, ``reencoded``, ``state``; ``reset``
-        begins a run. Lines without ``msg`` are not steps
+    :param path: lines of JSON, gzipped or not, whatever its name: ``now`` (s), ``msg``, ``decoded``, ``reencoded``,
+        ``state`` (null is none); ``reset`` begins a run. Empty lines and those without ``msg`` are not steps
     """
     right, wrong = 0, []
     world = WorldState(Rules.LIBRARY)
@@ -34,9 +36,15 @@ def check_world(path: Path) -> tuple[int, list[str]]:
 
 
 def _steps(path: Path) -> Iterator[dict[str, Any]]:
-    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
+    with path.open("rb") as file:
+        is_gzipped = file.read(2) == _GZIP_MAGIC
+    with gzip.open(path, "rt", encoding="utf-8") if is_gzipped else path.open(encoding="utf-8") as lines:
         for line in lines:
+            if not line.strip():
+                continue
             step = json.loads(line)
+            if not isinstance(step, dict) or not isinstance(step.get("msg", ""), str):
+                raise ValueError(f"not a step: {line.strip()[:80]}")
             if "msg" in step:
                 yield step
 
@@ -53,7 +61,7 @@ def _faults(world: WorldState, offset: int, step: dict[str, Any]) -> Iterator[st
         yield f"{step['msg']!r} is written as {text!r}"
     world.apply(entry, step["now"])
     found = [_as_go(world, claim, step["now"]) for claim in world.claims.values() if _was_held(claim)]
-    if sorted(found, key=_order) != sorted(step["state"], key=_order):
+    if sorted(found, key=_order) != sorted(step["state"] or [], key=_order):
         yield f"{step['msg']!r} at {step['now']}: {found}, not {step['state']}"
 
 
