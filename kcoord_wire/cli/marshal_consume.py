@@ -64,6 +64,12 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
         "--balance", action="store_true", help="hand partitions over to members with fewer; needs --presence"
     )
     command.add_argument("--keep-claims", action="store_true", help="at the end, keep the claims for a restart")
+    command.add_argument(
+        "--create-topic",
+        type=argument(parse_positive),
+        metavar="PARTITIONS",
+        help="create the coordination topic if it is missing, with settings that keep claims",
+    )
     command.add_argument("--max-records", type=argument(parse_positive), metavar="N", help="end after so many records")
     command.add_argument(
         "--max-poll-interval",
@@ -102,7 +108,7 @@ def _run(args: argparse.Namespace) -> None:
 
 def _consumer(args: argparse.Namespace, printer: _Printer) -> MarshalConsumer:
     from kcoord_wire.marshal.client import MarshalConsumer
-    from kcoord_wire.marshal.coordination_topic import check_topic
+    from kcoord_wire.marshal.coordination_topic import check_topic, create_topic
     from kcoord_wire.marshal.events import Balance, Delivery
     from kcoord_wire.marshal.kafka_log import KafkaLog
     from kcoord_wire.marshal.kafka_topics import KafkaTopics
@@ -117,7 +123,10 @@ def _consumer(args: argparse.Namespace, printer: _Printer) -> MarshalConsumer:
         raise UsageError(f"--topics: {args.coordination_topic} is the coordination topic, which members read anyway")
     config = dict(args.setting)
     interval_ms = args.heartbeat_interval * 1_000
-    for warning in check_topic(args.brokers, args.coordination_topic, heartbeat_interval_ms=interval_ms, config=config):
+    where = (args.brokers, args.coordination_topic)
+    if args.create_topic:
+        create_topic(*where, args.create_topic, heartbeat_interval_ms=interval_ms, config=config)
+    for warning in check_topic(*where, heartbeat_interval_ms=interval_ms, config=config):
         print(f"warning: {warning}", file=sys.stderr)
     log = KafkaLog(args.brokers, args.coordination_topic, config)
     try:

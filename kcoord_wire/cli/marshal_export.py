@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kcoord_wire.cli.arguments import add_command
+from kcoord_wire.cli.arguments import UsageError, add_command
 from kcoord_wire.cli.marshal_cluster import (
     add_cluster_arguments,
     add_rules_argument,
@@ -79,7 +79,9 @@ def _run(args: argparse.Namespace) -> None:
     :raises TopicsError: offsets cannot be read, or were not committed
     """
     check_option_id("GROUP", args.group)
-    target = args.to_group or args.group
+    target = args.group if args.to_group is None else args.to_group
+    if not target:
+        raise UsageError("--to-group: the name is empty")
     kafka = open_positions(args)
     rows = _rows(args, kafka)
     _check_quiet(args, rows, target, kafka.live_members(target))

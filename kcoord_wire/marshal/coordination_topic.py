@@ -20,12 +20,15 @@ from typing import Any, Final, NamedTuple
 from kcoord_wire.librdkafka import Cluster, error_text
 from kcoord_wire.marshal.log import LogError
 
-__all__ = ["LEAST_INTERVALS", "Problem", "TopicState", "check_topic", "create_topic", "problems_of"]
+__all__ = ["HOW_TO_CREATE", "LEAST_INTERVALS", "Problem", "TopicState", "check_topic", "create_topic", "problems_of"]
 
 LEAST_INTERVALS: Final = 4
 """Heartbeat intervals that retention has to keep: two until a claim is stale, and two that a new reader of a trimmed
 log must see before it knows the holders."""
 COMFORTABLE_INTERVALS: Final = 10
+
+HOW_TO_CREATE: Final = "create it first: kcoord marshal consume --create-topic, or create_topic"
+"""What to do where it is missing."""
 
 _PURPOSE: Final = "a coordination topic in Kafka"
 _SECONDS: Final = 30.0
@@ -109,7 +112,7 @@ def check_topic(
     :raises LogError: no broker answers, the topic is not there, or its settings lose claims
     """
     cluster = Cluster(bootstrap, config, LogError, _PURPOSE)
-    found = cluster.topic(topic, "create it first")
+    found = cluster.topic(topic, HOW_TO_CREATE)
     replication = min(len(partition.replicas) for partition in found.partitions.values())
     state = TopicState(topic, len(found.partitions), replication, _settings(cluster, topic))
     problems = list(problems_of(state, heartbeat_interval_ms))

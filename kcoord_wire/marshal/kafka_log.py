@@ -25,6 +25,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 
 from kcoord_wire.librdkafka import Cluster, error_text
+from kcoord_wire.marshal.coordination_topic import HOW_TO_CREATE
 from kcoord_wire.marshal.log import Appended, AppendFailed, Log, LogError, RawEntry, grown, trimmed
 
 __all__ = ["TOPIC", "KafkaLog"]
@@ -88,7 +89,7 @@ class KafkaLog(Log):
         self._cluster = Cluster(bootstrap, config, LogError, _PURPOSE)
         self._kafka = self._cluster.kafka
         self._topic = topic
-        self.partitions = len(self._cluster.partitions(topic, "create it first"))
+        self.partitions = len(self._cluster.partitions(topic, HOW_TO_CREATE))
         timeout_ms = max(1, round(timeout_s * 1000))
         sending = {**_APPENDING, "message.timeout.ms": timeout_ms, "request.timeout.ms": timeout_ms}
         self._producer = self._cluster.make(self._kafka.Producer, sending, _APPENDING_DEFAULTS)

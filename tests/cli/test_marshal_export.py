@@ -95,6 +95,8 @@ def test_a_consumer_group_with_members_is_left_alone(brokers: str, kcoord: Kcoor
     while not kafka.live_members("new"):
         consumer.poll(0.1)
         assert time.monotonic() < until
+    code, _, err = run(kcoord, brokers, "--to-group", "")
+    assert (code, err) == (2, "kcoord: --to-group: the name is empty\n")
     code, _, err = run(kcoord, brokers, "--to-group", "new", "--force-live")
     assert code == 1
     assert "consumer group new has members, and Kafka takes offsets of one without: n-1" in err

@@ -17,6 +17,7 @@ import trustme
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 import kcoord_wire as kw
+from kcoord_wire.cli.main import main
 from kcoord_wire.marshal.coordination_topic import check_topic, create_topic
 from kcoord_wire.marshal.events import FindStart, StartFound, Tenure, TopicPartitions
 from kcoord_wire.marshal.kafka_log import KafkaLog
@@ -235,6 +236,17 @@ def test_a_topic_of_ours_passes_its_check(kafka: Kafka) -> None:
     assert check_topic(kafka.address, topic) == [
         f"{topic} has one replica: with its broker claims and offsets are lost"
     ]
+
+
+def test_consume_creates_the_coordination_topic(kafka: Kafka, capsys: pytest.CaptureFixture[str]) -> None:
+    topic = f"topic-{next(NAMES)}"
+    argv = ["marshal", "consume", "--brokers", kafka.address, "--group", "g", "--client-id", "c", "--topics", "missing"]
+    assert main([*argv, "--coordination-topic", topic]) == 1
+    assert "kcoord marshal consume --create-topic" in capsys.readouterr().err
+    for partitions in ("4", "8"):
+        assert main([*argv, "--coordination-topic", topic, "--create-topic", partitions]) == 1
+        assert "shows no topic missing" in capsys.readouterr().err
+    assert KafkaLog(kafka.address, topic).partitions == 4
 
 
 def test_the_settings_of_a_topic_are_checked(kafka: Kafka) -> None:
