@@ -458,8 +458,9 @@ def _is_of(claim: Claim, message: Any) -> bool:
 
 def _may_beat(claim: Claim, message: Heartbeat, is_same: bool, freshness: Freshness) -> bool:
     """Return whether a heartbeat is its sender's to send, by the document."""
-    if claim.certainty is not Certainty.CERTAIN:  # of a shown holder only what it has sent before its release is late
-        return not (claim.certainty is Certainty.SHOWN and is_same and freshness is Freshness.FREE)
+    if claim.certainty is not Certainty.CERTAIN:  # of a shown holder only what lands after its release or loss is late
+        is_over = freshness in (Freshness.FREE, Freshness.STALE)
+        return not (claim.certainty is Certainty.SHOWN and is_same and is_over)
     if is_same and message.time < claim.claimed_at:
         return False
     if freshness is Freshness.FRESH:
