@@ -248,10 +248,10 @@ class Holding:
                 yield Sleep(self._context.retry_ms)
 
     def _heartbeat(self) -> Procedure:
-        position = self.position
+        position, is_start_known = self.position, self.prefix is not None
         if isinstance((yield from self.heartbeat(position)), AppendFailed):
             self._failed.open()
-        else:
+        elif is_start_known:  # else it is the log's position, which may be 0 for unknown
             self._commit(position)
 
     def heartbeat(self, offset: int) -> Generator[Any, Any, Appended | AppendFailed]:

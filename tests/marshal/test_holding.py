@@ -51,6 +51,15 @@ def test_a_heartbeat_has_the_processed_prefix() -> None:
     assert world.entries(Heartbeat)[-1].message.current_offset == 10
 
 
+def test_an_unknown_position_is_not_committed() -> None:
+    """The first heartbeat was sent before the start was found, and is answered after that."""
+    world = MarshalScript({"orders": 1}, find_start=lambda request: events.StartFound(request.request, 40))
+    a = holder(world)
+    world.run(INTERVAL)
+    assert world.entries(Heartbeat)[0].message.current_offset == 0
+    assert {effect.offset for effect in a.done(events.CommitOffset)} == {40}
+
+
 def test_the_fence_counts_from_when_the_heartbeat_was_sent() -> None:
     """Its answer comes 2 seconds later, and prolongs nothing by that."""
     world = MarshalScript({"orders": 1})
