@@ -59,12 +59,13 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
         add_rules_argument(command, "both")
         command.add_argument("--group", help="of this group only")
         command.add_argument("--json", action="store_true", help="print a JSON object")
-        command.set_defaults(every=0.0, times=1)
         if name == "watch":
             command.add_argument(
                 "--every", type=argument(parse_seconds), default=2.0, metavar="SECONDS", help="default: %(default)s"
             )
             command.add_argument("--times", type=argument(parse_positive), metavar="N", help="end after so many")
+        else:
+            command.set_defaults(every=0.0, times=1)  # in watch the option would take it for its default
 
 
 def _run(args: argparse.Namespace) -> None:

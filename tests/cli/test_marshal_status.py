@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ from confluent_kafka import Producer
 
 from kcoord_wire.marshal.context import TopicPartition
 from kcoord_wire.marshal.kafka_positions import KafkaPositions
+from tests.support.central_processes import Process
 from tests.support.fixtures import StartCoordinator
 from tests.support.marshal_log import append_lines
 
@@ -103,6 +105,12 @@ def test_watch_repeats_it(brokers: str, kcoord: Kcoord) -> None:
     code, out, _ = kcoord("marshal", "watch", "--brokers", brokers, "--every", "0.01", "--times", "3", "--json")
     assert code == 0
     assert len(out.splitlines()) == 3
+
+
+def test_watch_goes_on_until_ctrl_c(brokers: str) -> None:
+    with Process("marshal", "watch", "--brokers", brokers, "--every", "0.01", "--json") as process:
+        process.wait_for("(.*\n){3}")
+        assert process.end(signal.SIGINT) == 130
 
 
 def test_a_topic_that_is_not_there(coordinator: StartCoordinator, kcoord: Kcoord) -> None:
