@@ -381,7 +381,7 @@ class WorldState:
         claim.instance_id, claim.client_id = sys.intern(message.instance_id), sys.intern(message.client_id)
         claim.token = token
         claim.claimed_at = message.time if token >= 0 else _LONG_AGO
-        claim.proposed_offset = claim.proposed_at = -1
+        claim.proposed_offset = -1
         claim.inferred_ms = -1 if claim.certainty is Certainty.CERTAIN else claim.heartbeat_ms
         claim.former_instance_id = claim.handoff = None
 
@@ -421,7 +421,7 @@ class WorldState:
         claim = self._held(message, entry, now)
         if claim is None:
             return Outcome.PROPOSAL_REFUSED
-        claim.proposed_offset, claim.proposed_at = message.proposed_current_offset, entry.offset
+        claim.proposed_offset = message.proposed_current_offset
         return Outcome.PROPOSED
 
     def _handing_over(self, message: HandingOver, entry: Entry, now: int) -> Outcome:

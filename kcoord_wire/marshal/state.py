@@ -150,7 +150,6 @@ class Claim:
     :ivar inferred_ms: log time of the first entry from which the holder was inferred; -1 if it was not
     :ivar former_instance_id: that the holder, another instance of its client, has replaced by a heartbeat
     :ivar proposed_offset: of the holder's last ClaimingMessages; -1 for none
-    :ivar proposed_at: offset of that entry; -1 for none
     """
 
     place: Place
@@ -167,7 +166,6 @@ class Claim:
     inferred_ms: int = -1
     former_instance_id: str | None = None
     proposed_offset: int = -1
-    proposed_at: int = -1
     handoff: Handoff | None = None
 
 

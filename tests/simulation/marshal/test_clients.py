@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kcoord_wire.simulation.clock import EPOCH_MS
@@ -23,12 +25,20 @@ def test_the_wall_clock_is_what_it_was_set_to() -> None:
     assert clock.monotonic(now) + clock.wall(now).ahead_ms == now - 2_000
 
 
-def test_what_a_killed_process_has_sent_lands() -> None:
+def test_what_a_killed_process_has_sent_lands(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[int] = []
     with MarshalCluster(topics={"t1": 1}, members=1) as sim:
-        sim.run_until(lambda: sim.log.end(1) > 0)
-        sent = sim.log.end(1)
+        append = sim.log.append
+
+        def note_and_append(*arguments: Any) -> None:
+            sent.append(sim.now)
+            append(*arguments)
+
+        monkeypatch.setattr(sim.log, "append", note_and_append)
+        sim.run_until(lambda: bool(sent))
+        assert sim.log.end(1) == 0, "it is under way"
         sim.processes["m1"].pause(10)
         sim.crash("m1")
         sim.run(10_000)
-        assert sim.log.end(1) <= sent + 2
+        assert (sim.log.end(1), len(sent)) == (1, 1)
         assert not sim.processes["m1"].is_working
