@@ -325,6 +325,8 @@ class WorldState:
             silent_ms = self._touch(claim, entry)
             if self.is_claimed(claim, now):
                 return Outcome.CLAIM_REPEATED if _is_of(claim, message) else Outcome.CLAIM_REFUSED
+            if self.rules is Rules.DOCUMENT and silent_ms <= 2 * self.interval_ms and _is_late(claim, message):
+                return Outcome.CLAIM_REFUSED
             if silent_ms > 2 * self.interval_ms and self.is_warm(entry.partition):
                 claim.certainty = Certainty.CERTAIN
         self._hold(claim, message)
@@ -456,11 +458,17 @@ def _is_of(claim: Claim, message: Any) -> bool:
     return bool(claim.instance_id == message.instance_id and claim.client_id == message.client_id)
 
 
+def _is_late(claim: Claim, message: ClaimingPartition) -> bool:
+    """Return whether a claim was sent before its sender's release: another copy of it, which landed late."""
+    return _is_of(claim, message) and message.time <= claim.last_release
+
+
 def _may_beat(claim: Claim, message: Heartbeat, is_same: bool, freshness: Freshness) -> bool:
     """Return whether a heartbeat is its sender's to send, by the document."""
-    if claim.certainty is not Certainty.CERTAIN:  # of a shown holder only what lands after its release or loss is late
-        is_over = freshness in (Freshness.FREE, Freshness.STALE)
-        return not (claim.certainty is Certainty.SHOWN and is_same and is_over)
+    if claim.certainty in (Certainty.GUESSED, Certainty.INFERRED):
+        return True
+    if claim.certainty is Certainty.SHOWN and freshness in (Freshness.FREE, Freshness.STALE):
+        return not is_same  # another's shows a holder that was not seen; the former holder's has landed late
     if is_same and message.time < claim.claimed_at:
         return False
     if freshness is Freshness.FRESH:

@@ -78,6 +78,8 @@ class MarshalCluster(VirtualSystem):
     :ivar processes: of members, by name; a restarted member has a new process
     :ivar observers: that were started
     :ivar admins: likewise
+    :ivar set_back_ms: by how much a clock was set back, at most: so long its member claims nothing that it has written
+        about (`Context.can_claim_now`)
     :ivar truth: the reader that sees each entry when it lands
     """
 
@@ -122,6 +124,7 @@ class MarshalCluster(VirtualSystem):
         self.processes: dict[str, MemberProcess] = {}
         self.observers: list[Observer] = []
         self.admins: list[AdminProcess] = []
+        self.set_back_ms = 0
         self._presence = presence
         self._balance = balance
         self._boots = 0
@@ -285,6 +288,7 @@ class MarshalCluster(VirtualSystem):
         """Set a member's wall clock."""
         if (process := self._working(name)) is not None:
             self._clock.record(name, "sets its clock", ahead_ms)
+            self.set_back_ms = max(self.set_back_ms, process.local.ahead_ms - ahead_ms)
             process.set_clock(ahead_ms)
 
     def lag(self, name: str, lag_ms: int) -> None:

@@ -3,7 +3,8 @@
 Laws; a broken one raises `ViolationError`. With `Rules.DOCUMENT`, on a topic with LogAppendTime:
 
 * ``one holder``: of two members at most one would give records of a partition to its application at a time. Two
-  processes with one client id may do so until they have noticed each other, within one heartbeat interval.
+  processes with one client id may do so until they have noticed each other, within one heartbeat interval after they
+  have read the other's messages.
 * ``holder``: the log has another holder only by a claim more than two heartbeat intervals of its time after the last
   entry that renewed the former one, by a heartbeat of the same client, or after a release of the holder's instance.
 * ``tokens``: the fencing token of a tenure is larger than that of every earlier tenure of the partition.
@@ -242,7 +243,8 @@ class Invariants:
                 continue
             newest = max(holding.started_ms, other.started_ms)
             is_reused = other.process.settings.client_id == holding.process.settings.client_id
-            if is_reused and now - newest <= self._longest_ms:
+            read_after_ms = max(each.process.reader.lag_ms[1] for each in (holding, other))
+            if is_reused and now - newest <= self._longest_ms + read_after_ms:
                 continue
             self._found_two(holding, other)
 

@@ -75,13 +75,13 @@ class MarshalScript(Script[MarshalCluster, Report]):
         :raises ViolationError: ``settles``
         """
         world.heal()
+        within_ms = SETTLE * self.interval_ms + world.set_back_ms
         try:
-            settled_ms = world.run_until(world.is_settled, SETTLE * self.interval_ms)
+            settled_ms = world.run_until(world.is_settled, within_ms)
         except TimeoutError:
-            what = f"{world.owners()} after {SETTLE} intervals"
             if not world.is_lenient:
-                raise ViolationError("settles", what) from None
-            settled_ms = SETTLE * self.interval_ms
+                raise ViolationError("settles", f"{world.owners()} after {within_ms} ms") from None
+            settled_ms = within_ms
         world.observe()
         world.run(_READ_MS)
         return Report(world.steps, settled_ms, world.invariants.tenures, world.anomalies.found)
