@@ -13,8 +13,7 @@ Laws; a broken one raises `ViolationError`. With `Rules.DOCUMENT`, on a topic wi
   with the first one that was not, or before it.
 * ``repeats``, at least once: a record is given again only if it was processed within one heartbeat interval before the
   former tenure had its last record processed.
-* ``at most once``: no record is given twice, while retention leaves the last position in the log. Without it the
-  offset that the group has committed stands in, which is best effort (`marshal.at_most_once`).
+* ``at most once``: no record is given twice.
 
 By both rule sets a member begins no partition that it holds, and ends what it has begun, a second time at most if it
 loses the partition before it could release it (``tenures``).
@@ -26,7 +25,6 @@ not looked at.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from kcoord_wire.marshal.events import Delivery, Tenure
@@ -93,16 +91,14 @@ class _Account:
     :ivar done: of those, the processed ones
     :ivar low: each record before it was processed
     :ivar covered: offset to the tenure whose contiguous prefix has passed it, and when
-    :ivar moved_by: the last entry that has the position
     """
 
-    __slots__ = ("covered", "done", "given", "low", "moved_by", "running", "token")
+    __slots__ = ("covered", "done", "given", "low", "running", "token")
 
     def __init__(self) -> None:
         self.given: set[int] = set()
         self.done: set[int] = set()
         self.low = 0
-        self.moved_by: Entry | None = None
         self.covered: dict[int, tuple[Holding, int]] = {}
         self.running: list[Holding] = []
         self.token = -1
@@ -160,8 +156,6 @@ class Invariants:
         if verdict.outcome not in _MOVES:
             return
         account = self._accounts[claim.place]
-        if entry.message.current_offset == claim.current_offset:
-            account.moved_by = entry
         if claim.instance_id not in self._members:
             self._written[claim.instance_id, claim.place] = claim.current_offset
             self._reset(account, claim.current_offset)
@@ -170,17 +164,6 @@ class Invariants:
             raise ViolationError("offsets", f"{entry} moves {claim.place} back from {before.current_offset}")
         if self._delivery is Delivery.AT_LEAST_ONCE and claim.current_offset > self._low(account):
             raise ViolationError("nothing lost", f"{entry}: of {claim.place} only those before {account.low} are done")
-
-    def trimmed(self, first: Callable[[int], int]) -> None:
-        """Retention has removed entries.
-
-        :param first: returns the offset of the first entry that is left of a coordination partition
-        """
-        if self._delivery is Delivery.AT_LEAST_ONCE:
-            return
-        for account in self._accounts.values():
-            if (entry := account.moved_by) is not None and entry.offset < first(entry.partition):
-                account.given.clear()
 
     def written_by(self, instance_id: str, group_id: str, topic: str, partition: int) -> int | None:
         """Return the last position that an instance, not a member's, has written; None for none."""

@@ -7,15 +7,13 @@ from collections import Counter
 
 import pytest
 
-from kcoord_wire.marshal.events import Delivery
 from kcoord_wire.marshal.log import RawEntry
 from kcoord_wire.marshal.machine import Rules
 from kcoord_wire.marshal.values import read_entry
 from kcoord_wire.simulation.marshal.anomalies import Anomaly
 from kcoord_wire.simulation.marshal.cluster import MarshalCluster
-from kcoord_wire.simulation.marshal.invariants import Invariants
-from kcoord_wire.simulation.marshal.script import MarshalScript, random_script
-from kcoord_wire.simulation.script import Do, SimulationFailure, run_script
+from kcoord_wire.simulation.marshal.script import random_script
+from kcoord_wire.simulation.script import SimulationFailure, run_script
 from kcoord_wire.simulation.violation import ViolationError
 from tests.support.planted_marshal_bugs import PLANTED, Planted, grants_claims_at_two_intervals
 
@@ -52,38 +50,6 @@ def test_a_planted_bug_is_caught_by_its_law(bug: Planted, monkeypatch: pytest.Mo
     with pytest.raises(SimulationFailure) as caught:
         run_seeds(bug)
     assert caught.value.law in bug.laws, caught.value
-
-
-@pytest.mark.parametrize("is_judged", [False, True])
-def test_records_come_again_only_if_retention_took_the_position(
-    monkeypatch: pytest.MonkeyPatch, *, is_judged: bool
-) -> None:
-    restart_ms = 58_862
-    script = MarshalScript(
-        seed=770_038,
-        topics={"t1": 1},
-        rules=Rules.DOCUMENT,
-        delivery=Delivery.AT_MOST_ONCE,
-        interval_ms=2_000,
-        brokers_ms=[0, 0],
-        is_append_time=True,
-        has_holes=False,
-        presence=False,
-        balance=False,
-        looks_for=None,
-        actions=[
-            Do(at=0, call="member", arguments=("m1", -40_000)),
-            Do(at=2_189, call="junk", arguments=(1, 8)),
-            Do(at=6_304, call="crash", arguments=("m1",)),
-            Do(at=restart_ms, call="member", arguments=("m1", 40_000)),
-        ],
-    )
-    if is_judged:  # although its position is gone
-        monkeypatch.setattr(Invariants, "trimmed", lambda self, first: None)
-        with pytest.raises(SimulationFailure, match=r"at most once: .* gives record 29 again"):
-            run_script(script, shrink=False)
-    else:
-        assert run_script(script, shrink=False).tenures > 1
 
 
 def claim_twice(apart_ms: int) -> str:
