@@ -208,6 +208,14 @@ def test_what_was_sent_before_the_claim_does_not_count() -> None:
     assert world.tell(free("a1", 1, time=100)) is Outcome.RELEASED
 
 
+def test_another_copy_of_a_released_claim_is_refused() -> None:
+    world = World()
+    world.tell(claim("a1", time=100))
+    world.tell(free("a1", 1, time=100))
+    assert world.tell(claim("a1", time=100)) is Outcome.CLAIM_REFUSED
+    assert world.tell(claim("a1", time=101)) is Outcome.CLAIMED
+
+
 # ---- positions
 
 
@@ -438,6 +446,9 @@ def test_a_shown_holder_is_not_followed_by_its_late_heartbeat() -> None:
     assert world.tell(free("a1", 6)) is Outcome.RELEASED
     assert world.tell(beat("a1", 5)) is Outcome.HEARTBEAT_REFUSED
     assert world.tell(claim("b1")) is Outcome.CLAIMED
+    assert world.tell(beat("a1", 5)) is Outcome.HEARTBEAT_REFUSED, "and not while the next claim is live"
+    assert world.holder() == "b1"
+    assert world.tell(beat("c1", 5), 2.1) is Outcome.TAKEN_OVER, "stale: another's heartbeat shows a holder"
 
 
 def test_a_stale_heartbeat_shows_no_holder() -> None:

@@ -216,8 +216,8 @@ class Planted(NamedTuple):
 
 _PAUSES: Final = ((40, "pause"), (30, "trouble"), (20, "member"), (10, "lead"))
 PLANTED: Final = (
-    Planted(("one holder",), fences_too_late, _PAUSES),
-    Planted(("one holder",), goes_on_after_the_fence, _PAUSES),
+    Planted(("one holder", "repeats"), fences_too_late, _PAUSES),
+    Planted(("one holder", "repeats"), goes_on_after_the_fence, _PAUSES),
     Planted(("one holder", "repeats", "tokens"), does_not_read_back_its_claim, _PAUSES),
     Planted(("nothing lost",), starts_behind_the_position),
     Planted(("repeats",), starts_again_at_zero),
