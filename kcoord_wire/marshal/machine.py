@@ -16,7 +16,7 @@ clock, so that two readers may differ. With `Rules.DOCUMENT` the state follows f
   claim is not stale.
 * What an instance has sent before its claim and lands after it, because a broker or the network was slow, does not
   count (document): by the times of the sender, who stamps a claim later than everything before. Else the late release
-  of a former tenure would free a partition that is held.
+  of a former tenure would free a partition that is held. Nor does another copy of a claim count after its release.
 * ClaimingMessages. Library: no effect on the state, but it is remembered here. Document: the same, while the claim is
   not stale.
 * ReleaseGroup. Library: it pauses the group. Document: it pauses the group's topics on its coordination partition,
@@ -362,7 +362,7 @@ class WorldState:
         return Outcome.TAKEN_OVER
 
     def _end_silence(self, claim: Claim, entry: Entry) -> None:
-        """After two intervals without an entry about a place its claim is stale, whoever has held it."""
+        """After two intervals without an entry about a place its claim is stale, whichever member has held it."""
         is_stale = self._touch(claim, entry) > 2 * self.interval_ms and self.is_warm(entry.partition)
         if is_stale and claim.certainty is not Certainty.CERTAIN:
             claim.certainty = Certainty.SHOWN

@@ -83,12 +83,12 @@ class Recorder:
 
 def log_rows(sim: Cluster) -> pa.Table:
     """The coordinator's log as it is on the disk, as a table of `LogRow`."""
-    columns = ("source", "partition", "offset", "position", "time_ns", "key", "value")
+    columns = ("source", "partition", "offset", "position", "time_ns", "key", "value", "is_append_time")
     rows: dict[str, list[Any]] = {name: [] for name in columns}
     for name in sorted(name for name in sim.disk.sizes() if name.endswith(".log")):
         with sim.disk.read(name) as source:
             for record in (record for batch in SegmentReader(source) for record in batch.records):
-                values = (name, 0, record.offset, 0, record.timestamp * MS, record.key, record.value)
+                values = (name, 0, record.offset, 0, record.timestamp * MS, record.key, record.value, False)
                 for column, value in zip(rows, values, strict=True):
                     rows[column].append(value)
     return pa.Table.from_batches([_batch(rows, arrow_schema(LogRow))])
