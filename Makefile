@@ -4,7 +4,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 RIVALS := .venv-bench
 FUZZER := .venv-fuzz
-JOBS ?= 2
+JOBS ?= 3
 FUZZ_SECONDS ?= 60
 SEEDS ?= 0:1000
 DEMO := build/demo
@@ -141,7 +141,7 @@ $(FUZZER)/.installed: fuzz/requirements.txt | $(PY)
 	@touch $@
 
 interop: setup peers ## compare with other implementations: brokers, clients, dissectors; installs what is missing
-	$(PYTEST) tests/interop --ignore=$(CROWDED)
+	$(PYTEST) -n 2 tests/interop --ignore=$(CROWDED)
 	$(PY) -m pytest $(CROWDED)
 
 peers: # installs what is missing of them
