@@ -13,6 +13,7 @@ Source: Marshal PROTOCOL.md, ReleaseGroup; the Go library's admin, from August 2
 from __future__ import annotations
 
 import enum
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -237,8 +238,9 @@ class Admin(Machine):
         effects, context.effects = context.effects, []
         return effects
 
+    @abstractmethod
     def _run(self) -> Procedure:
-        raise NotImplementedError
+        """Do what this admin is for."""
 
     def _entry(self, entry: Entry) -> Outcome:
         context = self._context

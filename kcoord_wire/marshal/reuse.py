@@ -20,9 +20,8 @@ from kcoord_wire.messages import Presence, ReleaseGroup, ReleasingPartition
 
 __all__ = ["ClientIdReuse"]
 
-_NO_SIGN: Final = (ReleasingPartition, ReleaseGroup, Presence)
-"""Who yields still releases what it has, and presents itself, else two would yield to each other for ever; an admin may
-use any client id."""
+_NO_SIGN: Final = (ReleasingPartition, Presence)
+"""Who yields still releases what it has, and presents itself: else two would yield to each other for ever."""
 
 
 @dataclass(slots=True)
@@ -59,14 +58,13 @@ class ClientIdReuse:
         :param is_after_start: it has landed after we began
         """
         if (message.group_id, message.client_id) != self._client or isinstance(message, ReleaseGroup):
-            return
+            return  # an admin may use any client id
         order = time_ms, message.instance_id
         if message.instance_id == self._instance_id:
             self.own_first = self.own_first or order
             return
         other = self._others.setdefault(message.instance_id, _Other(order))
-        has_yielded = isinstance(message, Presence) and message.max_claims < 0
-        if is_after_start and not (isinstance(message, _NO_SIGN) or has_yielded):
+        if is_after_start and not isinstance(message, _NO_SIGN):
             other.alive_at, other.alive_ms = now, time_ms
 
     def rival(self, now: int) -> str:
