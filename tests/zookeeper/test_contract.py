@@ -143,9 +143,10 @@ def test_a_watch_fires_before_the_new_value_is_read(each_driver: Driver, client:
         while client.ask(Read("/a")).value.version < number:
             pass
         other.reply(change)
-        fired = client.seen.index(Fired("/a"))
+        # A real server reads and writes in several threads: a read under way may return the old value after the event.
+        before = client.seen[: client.seen.index(Fired("/a"))]
+        assert all(event.value.version == number - 1 for event in before if isinstance(event, Replied))
         versions = [event.value.version for event in client.seen if isinstance(event, Replied)]
-        assert fired == len(versions) - 1, "right before the answer with the new value"
         assert versions == [number - 1] * (len(versions) - 1) + [number]
 
 
