@@ -36,7 +36,7 @@ from kcoord_wire.forensics.model import (
     GroupSummary,
     LogRow,
     Loss,
-    TopicSighting,
+    Sighting,
     arrow_schema,
     table_of,
 )
@@ -206,7 +206,7 @@ class Collected:
         return Analysis(histories, self._losses, counts)
 
     def _of_wire(self, exchanges: pa.Table) -> Iterator[GroupHistory]:
-        topics = pa.Table.from_batches(self._topics, arrow_schema(TopicSighting))
+        topics = pa.Table.from_batches(self._topics, arrow_schema(Sighting))
         sightings = read_sightings(topics)
         for rows in by_group(name_topics(exchanges, topics), exchanges["group_id"]):
             history = wire_history(rows, sightings)

@@ -62,20 +62,23 @@ __all__ = [
     "GroupSummary",
     "Identity",
     "JoinedMember",
+    "Lag",
     "LeaderAssignment",
     "LogRow",
     "Loss",
     "MemberLife",
     "Offered",
     "OffsetsCommitted",
+    "Outage",
     "Ownership",
     "Pause",
     "Rebalance",
     "RemovedMember",
+    "Sighting",
+    "SightingKind",
     "StateInterval",
     "Subscription",
     "TopicPartitions",
-    "TopicSighting",
     "arrow_schema",
     "end_rebalance",
     "new_rebalance",
@@ -95,11 +98,14 @@ class Frame:
     """One undecoded frame, or an event of its connection.
 
     :ivar time_ns: when the frame was complete
-    :ivar direction: ``request`` or ``response``; ``opened`` and ``closed`` carry no frame; ``damage`` is bytes outside
-        any frame, with a connection only where the file was sound and the connection was not
+    :ivar direction: ``request`` or ``response``; ``opened``, ``closed``, ``reset`` (broken off) and ``refused`` (a
+        connection that was never made) carry no frame; ``damage`` is bytes outside any frame, with a connection only
+        where the file was sound and the connection was not
     :ivar frame: header and message, without the four bytes of size; empty for ``damage``
     :ivar error: why the bytes here are not a frame. A request or response with an error lacks its end
     :ivar lost: bytes that `error` refers to, of the file or of the connection
+    :ivar by: ``closed``, ``reset``: which side ended the connection, ``client`` or ``broker``; ``damage``: whose bytes
+        are missing; None where that is not known
     """
 
     source: str
@@ -111,6 +117,7 @@ class Frame:
     frame: bytes
     error: str | None = None
     lost: int = 0
+    by: str | None = None
 
 
 @dataclass(slots=True)
@@ -317,23 +324,54 @@ class Exchange:
     epoch: int | None = None
 
 
+class SightingKind(enum.StrEnum):
+    """What a `Sighting` is about."""
+
+    TOPIC = "topic"  # in a Metadata response: where a connection sees it first, and where it sees it changed
+    CLUSTER = "cluster"  # the id of the cluster in a Metadata response, once per connection
+    OPENED = "opened"  # a connection was first seen
+    CLOSED = "closed"  # it ended in order (FIN)
+    RESET = "reset"  # it was broken off (RST)
+    REFUSED = "refused"  # a client could not connect: no broker listens, or none answers
+    HOLE = "hole"  # bytes of it are missing in the source
+    ERROR = "error"  # a request outside any group was answered with an error (ApiVersions, Metadata, SASL)
+    FETCHED = "fetched"  # a partition in a Fetch or ListOffsets response, at most once a second per connection
+
+
 @dataclass(slots=True)
-class TopicSighting:
-    """A topic in a Metadata response: one row where a connection sees it first, and one where it sees it changed.
+class Sighting:
+    """What frames show besides the exchanges of groups; columns of other kinds are None.
 
-    A row with an empty topic marks the end of a connection of `client_id`.
-
-    :ivar topic_id: in hex, 32 digits; None where the version has none (before KIP-516)
-    :ivar partitions: how many the topic has; 0 where it does not exist
+    :ivar kind: a value of `SightingKind`
+    :ivar topic: TOPIC, FETCHED
+    :ivar topic_id: TOPIC, FETCHED: in hex, 32 digits; None where the version has none (before KIP-516)
+    :ivar partitions: TOPIC: how many the topic has; 0 where it does not exist
+    :ivar partition: FETCHED
+    :ivar end_offset: FETCHED: the high watermark, -1 where the response has none
+    :ivar start_offset: FETCHED: offset of the first record that is left
+    :ivar fetch_offset: FETCHED: where the client reads, from its request; None where the request does not say
+    :ivar by: CLOSED, RESET: which side ended the connection, ``client`` or ``broker``; HOLE: whose bytes are missing
+    :ivar api: ERROR: name of the API
+    :ivar error_code: ERROR, FETCHED
+    :ivar text: CLUSTER: the id; REFUSED: why, as far as the source knows
     """
 
     time_ns: int
     source: str
     connection: str
     client_id: str | None
-    topic: str
-    topic_id: str | None
-    partitions: int
+    kind: str
+    topic: str | None = None
+    topic_id: str | None = None
+    partitions: int | None = None
+    partition: int | None = None
+    end_offset: int | None = None
+    start_offset: int | None = None
+    fetch_offset: int | None = None
+    by: str | None = None
+    api: str | None = None
+    error_code: int | None = None
+    text: str | None = None
 
 
 # ---- what comes out
@@ -695,6 +733,52 @@ class ClaimRow:
 
 
 @dataclass(slots=True)
+class Outage:
+    """An interval in which members of the group could not reach a coordinator, or no broker did its work.
+
+    :ivar kind: ``broker down`` (connections reset or refused), ``coordinator moved`` (NOT_COORDINATOR, and the group is
+        found elsewhere), ``loading`` (COORDINATOR_LOAD_IN_PROGRESS), ``silence`` (requests of all members stay without
+        an answer)
+    :ivar to_ns: when a member was answered again; None where the source ended first
+    :ivar broker: ``host:port`` that could not be reached, or that refused
+    :ivar members: member ids concerned
+    :ivar rebalance: number of the first rebalance that followed from it; None where there was none
+    """
+
+    group_id: str
+    kind: str
+    from_ns: int
+    to_ns: int | None
+    broker: str | None
+    members: list[str]
+    text: str
+    rebalance: int | None
+    evidence: list[Evidence]
+
+
+@dataclass(slots=True)
+class Lag:
+    """How far a group was behind the end of a partition, at one moment.
+
+    :ivar committed_offset: the last that the group had committed by then; None where the source does not show it
+    :ivar fetch_offset: where its owner read; None where the source does not show it
+    :ivar end_offset: the high watermark
+    :ivar lag: records between the committed offset, else the fetch offset, and the end
+    :ivar member_id: owner at that moment
+    """
+
+    group_id: str
+    topic: str
+    partition: int
+    time_ns: int
+    committed_offset: int | None
+    fetch_offset: int | None
+    end_offset: int
+    lag: int | None
+    member_id: str | None
+
+
+@dataclass(slots=True)
 class CommitRow:
     """The commits of one partition in one minute.
 
@@ -796,6 +880,8 @@ class GroupHistory:
     claims: list[ClaimRow] = field(default_factory=list)
     pauses: list[Pause] = field(default_factory=list)
     commits: list[CommitRow] = field(default_factory=list)
+    outages: list[Outage] = field(default_factory=list)
+    lag: list[Lag] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
 

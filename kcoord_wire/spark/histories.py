@@ -34,9 +34,9 @@ from kcoord_wire.forensics.exchanges.memory import RECORDING_FILE
 from kcoord_wire.forensics.log.history import group_of, log_history
 from kcoord_wire.forensics.marshal.history import marshal_history
 from kcoord_wire.forensics.marshal.parts import Judge, Part
-from kcoord_wire.forensics.model import Exchange, Frame, GroupHistory, LogRow, Loss, Rebalance, TopicSighting, table_of
+from kcoord_wire.forensics.model import Exchange, Frame, GroupHistory, LogRow, Loss, Rebalance, Sighting, table_of
 from kcoord_wire.forensics.wire.history import wire_history
-from kcoord_wire.forensics.wire.traffic import TopicSightings, read_sightings
+from kcoord_wire.forensics.wire.traffic import Sightings, read_sightings
 from kcoord_wire.spark.marshal import coordination_parts, coordination_sources
 from kcoord_wire.spark.rows import as_arrow, as_spark, instances, spark_schema, wire_schema
 
@@ -45,7 +45,7 @@ __all__ = ["Histories", "Matched", "explain_rebalances", "group_histories", "mat
 _MATCHED: Final = StructType(
     [
         StructField("exchange", spark_schema(Exchange)),
-        StructField("topic", spark_schema(TopicSighting)),
+        StructField("topic", spark_schema(Sighting)),
         StructField("loss", spark_schema(Loss)),
         StructField("frames", LongType()),
     ]
@@ -56,7 +56,7 @@ _MATCHED: Final = StructType(
 class Matched:
     """Requests with their responses, and the topics and losses found on the way.
 
-    :ivar rows: persisted; in each row one column is set: an `Exchange`, a `TopicSighting`, a `Loss` or a frame count
+    :ivar rows: persisted; in each row one column is set: an `Exchange`, a `Sighting`, a `Loss` or a frame count
     """
 
     rows: DataFrame
@@ -68,7 +68,7 @@ class Matched:
 
     @property
     def topics(self) -> DataFrame:
-        """Rows of `TopicSighting`."""
+        """Rows of `Sighting`."""
         return self._of("topic")
 
     @property
@@ -205,7 +205,7 @@ def _wire_history_of(topics: pa.Table) -> Callable[[pa.Table], pa.Table]:
 
 
 @lru_cache(maxsize=1)
-def _read_topics(encoded: bytes) -> tuple[pa.Table, TopicSightings]:
+def _read_topics(encoded: bytes) -> tuple[pa.Table, Sightings]:
     """Decode the topics once per worker, not once per group."""
     topics = pa.ipc.open_stream(encoded).read_all()
     return topics, read_sightings(topics)

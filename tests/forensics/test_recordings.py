@@ -13,7 +13,16 @@ import pytest
 
 from kcoord_wire.forensics import analyze
 from kcoord_wire.forensics.exchanges.matcher import Matcher
-from kcoord_wire.forensics.model import Cause, Exchange, GroupHistory, Rebalance, TopicSighting, arrow_schema, table_of
+from kcoord_wire.forensics.model import (
+    Cause,
+    Exchange,
+    GroupHistory,
+    Rebalance,
+    Sighting,
+    SightingKind,
+    arrow_schema,
+    table_of,
+)
 from kcoord_wire.forensics.sources.frames import read_frames
 from kcoord_wire.forensics.wire.history import wire_history
 
@@ -27,7 +36,7 @@ def tables(name: str) -> tuple[pa.Table, pa.Table]:
     told.append(matcher.finish())
     assert matcher.losses == []
     exchanges = pa.Table.from_batches([batch for batch, _ in told], arrow_schema(Exchange))
-    return exchanges, pa.Table.from_batches([batch for _, batch in told], arrow_schema(TopicSighting))
+    return exchanges, pa.Table.from_batches([batch for _, batch in told], arrow_schema(Sighting))
 
 
 def history(name: str) -> GroupHistory:
@@ -109,10 +118,10 @@ def test_topics_of_other_groups_raise_no_epoch() -> None:
 
     def with_sizes(topic: str) -> Rebalance:
         seen = [
-            TopicSighting(at, "frames", "127.0.0.1:1-127.0.0.1:2#9", "first", topic, None, size)
+            Sighting(at, "frames", "127.0.0.1:1-127.0.0.1:2#9", "first", SightingKind.TOPIC, topic, None, size)
             for at, size in ((third.started_ns - 3_000_000_000, 4), (third.started_ns, 6))
         ]
-        return wire_history(unexplained, pa.concat_tables([topics, table_of(TopicSighting, seen)])).rebalances[2]
+        return wire_history(unexplained, pa.concat_tables([topics, table_of(Sighting, seen)])).rebalances[2]
 
     assert with_sizes("orders-of-others").cause != Cause.TOPICS_CHANGED
     assert with_sizes("orders-modern-confluent").cause == Cause.TOPICS_CHANGED

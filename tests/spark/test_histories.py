@@ -18,7 +18,7 @@ from kcoord_wire.forensics.analysis import TABLES, Analysis, analyze
 from kcoord_wire.forensics.detectors import detect
 from kcoord_wire.forensics.exchanges.matcher import Matcher
 from kcoord_wire.forensics.log.history import log_histories
-from kcoord_wire.forensics.model import Exchange, Frame, GroupHistory, LogRow, TopicSighting, arrow_schema
+from kcoord_wire.forensics.model import Exchange, Frame, GroupHistory, LogRow, Sighting, arrow_schema
 from kcoord_wire.forensics.sources.frames import read_frames, read_log
 from kcoord_wire.forensics.wire.history import wire_history
 from kcoord_wire.spark import explain_rebalances, group_histories, match_exchanges
@@ -95,7 +95,7 @@ def test_any_order_of_frames_has_the_same_history(seed: int, frames: pa.Table, p
     found = [matcher.feed(batch) for batch in cut(of_connections(frames, chosen), chosen)]
     found.append(matcher.finish())
     exchanges = pa.Table.from_batches([batch for batch, _ in found], arrow_schema(Exchange))
-    topics = pa.Table.from_batches([batch for _, batch in found], arrow_schema(TopicSighting))
+    topics = pa.Table.from_batches([batch for _, batch in found], arrow_schema(Sighting))
     exchanges = pa.Table.from_batches(cut(mixed(exchanges, chosen), chosen), exchanges.schema)
     history = wire_history(exchanges, mixed(topics, chosen))
     history.findings = detect(history, exchanges)

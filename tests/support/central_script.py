@@ -176,7 +176,7 @@ class CentralScript:
         return analyze_frames([batch(self.frames)])
 
     def exchanges(self) -> tuple[pa.Table, pa.Table]:
-        """The tables of `Exchange` and `TopicSighting`."""
+        """The tables of `Exchange` and `Sighting`."""
         return exchange_tables(self.frames)
 
     def capture(self) -> io.BytesIO:

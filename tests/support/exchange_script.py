@@ -16,9 +16,10 @@ from kcoord_wire.forensics.model import (
     LeaderAssignment,
     Offered,
     Rebalance,
+    Sighting,
+    SightingKind,
     Subscription,
     TopicPartitions,
-    TopicSighting,
     table_of,
 )
 from kcoord_wire.forensics.wire.history import wire_history
@@ -45,7 +46,7 @@ class Script:
 
     def __init__(self) -> None:
         self.rows: list[Exchange] = []
-        self.topics: list[TopicSighting] = []
+        self.topics: list[Sighting] = []
         self.session_ms = 6_000
         self.rebalance_ms = 10_000
         self._seq = 0
@@ -136,11 +137,11 @@ class Script:
 
     def closed(self, client: str, ms: float, connection: str | None = None) -> None:
         name = connection or f"10.0.0.{client.lstrip('c')}:4000-10.0.9.9:9092#{client}"
-        self.topics.append(TopicSighting(at(ms), "script", name, client, "", None, 0))
+        self.topics.append(Sighting(at(ms), "script", name, client, SightingKind.CLOSED))
 
     def saw(self, client: str, ms: float, topic: str, partitions: int) -> None:
         name = f"10.0.0.{client.lstrip('c')}:4001-10.0.9.9:9092#m{client}"
-        self.topics.append(TopicSighting(at(ms), "script", name, client, topic, None, partitions))
+        self.topics.append(Sighting(at(ms), "script", name, client, SightingKind.TOPIC, topic, None, partitions))
 
     def form(self, *clients: str, generation: int = 1, ms: int = 0, owners: Mapping[str, Given] | None = None) -> None:
         """A group of these clients, the first of which leads, that is stable 20 ms after `ms`."""
@@ -153,7 +154,7 @@ class Script:
             self.sync(client, ms + 11 + number, ms + 20, generation, owners.get(client, {}), gives)
 
     def tables(self) -> tuple[pa.Table, pa.Table]:
-        return table_of(Exchange, self.rows), table_of(TopicSighting, self.topics)
+        return table_of(Exchange, self.rows), table_of(Sighting, self.topics)
 
     def history(self) -> GroupHistory:
         return wire_history(*self.tables())

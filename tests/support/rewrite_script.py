@@ -104,7 +104,7 @@ class RewriteScript:
         return analyze_frames([batch(self.frames)])
 
     def exchanges(self) -> tuple[pa.Table, pa.Table]:
-        """The tables of `Exchange` and `TopicSighting`."""
+        """The tables of `Exchange` and `Sighting`."""
         return exchange_tables(self.frames)
 
     def _say(self, member: ScriptedMember, direction: str, body: bytes = b"") -> None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 import kcoord_wire as kw
 from kcoord_wire.forensics.exchanges.matcher import Matcher
-from kcoord_wire.forensics.model import Exchange, Frame, TopicSighting, arrow_schema, table_of
+from kcoord_wire.forensics.model import Exchange, Frame, Sighting, arrow_schema, table_of
 
 __all__ = ["Talk", "batch", "canonical", "cut_anywhere", "match_all", "mixed", "pair_rows", "rows_of"]
 
@@ -27,7 +27,7 @@ def batch(frames: Sequence[Frame]) -> pa.RecordBatch:
 
 
 def exchange_tables(frames: Sequence[Frame]) -> tuple[pa.Table, pa.Table]:
-    """Return the tables of `Exchange` and `TopicSighting` of all frames."""
+    """Return the tables of `Exchange` and `Sighting` of all frames."""
     matcher = Matcher()
     made = [matcher.feed(batch(frames)), matcher.finish()]
     exchanges, topics = (pa.Table.from_batches([each[side] for each in made]) for side in (0, 1))
@@ -45,7 +45,7 @@ def match_all(batches: Iterable[pa.RecordBatch]) -> tuple[list[dict[str, Any]], 
     exchange, topic = matcher.finish()
     tables = [
         pa.Table.from_batches([*rows, last], arrow_schema(row))
-        for rows, last, row in ((exchanges, exchange, Exchange), (topics, topic, TopicSighting))
+        for rows, last, row in ((exchanges, exchange, Exchange), (topics, topic, Sighting))
     ]
     for table in tables:
         table.validate(full=True)

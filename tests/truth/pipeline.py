@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from kcoord_wire.forensics.exchanges.matcher import Matcher
 from kcoord_wire.forensics.log.history import log_histories
-from kcoord_wire.forensics.model import Exchange, GroupHistory, Loss, TopicSighting, arrow_schema
+from kcoord_wire.forensics.model import Exchange, GroupHistory, Loss, Sighting, arrow_schema
 from kcoord_wire.forensics.wire.history import explain_group
 from kcoord_wire.forensics.wire.traffic import read_sightings
 from tests.truth.labels import Label, labels_of
@@ -49,7 +49,7 @@ def exchanges_of(frames: Sequence[pa.RecordBatch]) -> tuple[pa.Table, pa.Table, 
     matched = [matcher.feed(batch) for batch in frames]
     matched.append(matcher.finish())
     exchanges = pa.Table.from_batches([batch for batch, _ in matched], schema=arrow_schema(Exchange))
-    topics = pa.Table.from_batches([batch for _, batch in matched], schema=arrow_schema(TopicSighting))
+    topics = pa.Table.from_batches([batch for _, batch in matched], schema=arrow_schema(Sighting))
     return exchanges, topics, list(matcher.losses)
 
 

@@ -27,12 +27,13 @@ import pyarrow.compute as pc
 from kcoord_wire.capture.central import CentralPending, CentralReader, is_central
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.forensics.exchanges.arrow import absent, joined, only_batch
+from kcoord_wire.forensics.exchanges.links import ENDS, LINK_EVENTS, link_sighting
 from kcoord_wire.forensics.exchanges.memory import Losses, client_host, connection_codes
 from kcoord_wire.forensics.model import (
     Exchange,
     OffsetsCommitted,
+    Sighting,
     TopicPartitions,
-    TopicSighting,
     arrow_schema,
     table_of,
 )
@@ -61,24 +62,25 @@ class CentralFrames:
         self._connections: dict[_Key, _Conversation | None] = {}  # None: not the draft's
 
     def take(self, frames: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch, pa.RecordBatch]:
-        """Return the frames of all other connections, and the rows of `Exchange` and `TopicSighting` that the draft's
+        """Return the frames of all other connections, and the rows of `Exchange` and `Sighting` that the draft's
         complete."""
         codes, keys = connection_codes(frames)
         self._decide(frames, codes, keys)
         is_taken = np.array([self._connections.get(key) is not None for key in keys], np.bool_)[codes]
         if not is_taken.any():
-            return frames, joined([], arrow_schema(Exchange)), joined([], arrow_schema(TopicSighting))
+            return frames, joined([], arrow_schema(Exchange)), joined([], arrow_schema(Sighting))
         exchanges: list[Exchange] = []
-        closed: list[TopicSighting] = []
+        seen: list[Sighting] = []
         for code, row in zip(codes[is_taken].tolist(), frames.filter(pa.array(is_taken)).to_pylist(), strict=True):
             conversation = self._connections[keys[code]]
             assert conversation is not None
             exchanges += conversation.take(row)
-            if row["direction"] == "closed":
-                closed.append(TopicSighting(row["time_ns"], row["source"], row["connection"], None, "", None, 0))
-        for key in {keys[code] for code in codes[is_taken & (frames.column("direction").to_numpy(False) == "closed")]}:
+            if row["direction"] in LINK_EVENTS:
+                seen.append(link_sighting(row, None))
+        ends = pc.is_in(frames.column("direction"), pa.array(ENDS)).to_numpy(False)
+        for key in {keys[code] for code in codes[is_taken & ends]}:
             self.forget(key)
-        return frames.filter(pa.array(~is_taken)), self._rows(exchanges), only_batch(table_of(TopicSighting, closed))
+        return frames.filter(pa.array(~is_taken)), self._rows(exchanges), only_batch(table_of(Sighting, seen))
 
     def forget(self, key: _Key) -> None:
         """Forget a connection that is closed."""

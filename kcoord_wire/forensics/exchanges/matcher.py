@@ -1,4 +1,4 @@
-"""Frames in, exchanges out: every request about a group with its response, and every topic that a client sees.
+"""Frames in, exchanges out: every request about a group with its response; topics and connections as sightings.
 
     matcher = Matcher()
     for frames in read_frames("cooperative.pcap"):
@@ -27,6 +27,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
@@ -55,6 +56,7 @@ from kcoord_wire.forensics.exchanges.arrow import (
 )
 from kcoord_wire.forensics.exchanges.central import CentralFrames
 from kcoord_wire.forensics.exchanges.decode import APIS, Decoded, decode_pairs
+from kcoord_wire.forensics.exchanges.links import ENDS, link_sighting
 from kcoord_wire.forensics.exchanges.memory import (
     MAX_NAMES,
     BatchMemory,
@@ -66,7 +68,7 @@ from kcoord_wire.forensics.exchanges.memory import (
 from kcoord_wire.forensics.exchanges.pairing import CLOSED, DAMAGE, OPENED, REQUEST, RESPONSE, pair
 from kcoord_wire.forensics.exchanges.rewrite import rewrite_joins
 from kcoord_wire.forensics.exchanges.rows import exchange_rows
-from kcoord_wire.forensics.model import Exchange, Frame, Loss, TopicSighting, arrow_schema, table_of
+from kcoord_wire.forensics.model import Exchange, Frame, Loss, Sighting, SightingKind, arrow_schema, table_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -77,7 +79,7 @@ MAX_HELD: Final = 512 * 1024 * 1024
 """Bytes of pending requests on all connections; the oldest are given up."""
 
 _MAX_BATCH_BYTES: Final = 256 * 1024 * 1024
-_KINDS: Final = {"request": REQUEST, "response": RESPONSE, "opened": OPENED, "closed": CLOSED}
+_KINDS: Final = {"request": REQUEST, "response": RESPONSE, "opened": OPENED, **dict.fromkeys(ENDS, CLOSED)}
 _COUNTED: Final = ("requests", "responses", "opened", "closed", "damage")  # in the order of the kinds
 _CORRELATION: Final = 4  # a response begins with its correlation id
 _PEEKED: Final = 8  # api key, version, correlation id
@@ -86,7 +88,7 @@ _SASL_HANDSHAKE_0: Final = ApiKey.SASL_HANDSHAKE << 16  # api key and version, 1
 _SOFTWARE_STATED: Final = ApiKey.API_VERSIONS << 16 | 3
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9.-]{0,99} [a-zA-Z0-9][a-zA-Z0-9.-]{0,99}")
 _NO_ID: Final = bytes(16)
-_NOT_NULL: Final = -2  # all columns of `Frame` but the last two, error and lost
+_NOT_NULL: Final = -3  # all columns of `Frame` but the last three: error, lost, by
 
 
 class Matcher:
@@ -108,7 +110,7 @@ class Matcher:
         return self._losses.rows()
 
     def feed(self, frames: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        """Take in the next frames, and return the rows of `Exchange` and of `TopicSighting` that they complete.
+        """Take in the next frames, and return the rows of `Exchange` and of `Sighting` that they complete.
 
         A call costs some milliseconds whatever is in it: batches of thousands of frames are best.
 
@@ -120,14 +122,12 @@ class Matcher:
             return self._feed(parts[0])
         made = [self._feed(part) for part in parts]
         exchanges, topics = ([rows[side] for rows in made] for side in (0, 1))
-        return joined(exchanges, arrow_schema(Exchange)), joined(topics, arrow_schema(TopicSighting))
+        return joined(exchanges, arrow_schema(Exchange)), joined(topics, arrow_schema(Sighting))
 
     def _feed(self, frames: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         frames, exchanges, sightings = self._central.take(frames)
         rows, topics = self._feed_kafka(frames)
-        return joined([rows, exchanges], arrow_schema(Exchange)), joined(
-            [topics, sightings], arrow_schema(TopicSighting)
-        )
+        return joined([rows, exchanges], arrow_schema(Exchange)), joined([topics, sightings], arrow_schema(Sighting))
 
     def _feed_kafka(self, frames: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         carried = len(self._pending)
@@ -149,11 +149,12 @@ class Matcher:
         none = np.full(len(given_up), -1)
         rows = batch.exchanges(np.concatenate([found.requests, given_up]), np.concatenate([found.responses, none]))
         self._pending = batch.kept(pending)
-        for row in np.flatnonzero(batch.kinds == CLOSED).tolist():
-            batch.sightings.append(batch.sighting(row))
-            self._connections.pop(batch.keys[batch.codes[row]], None)
-            self._central.forget(batch.keys[batch.codes[row]])
-        return rows, only_batch(table_of(TopicSighting, batch.sightings))
+        for row in np.flatnonzero((batch.kinds == OPENED) | (batch.kinds == CLOSED)).tolist():
+            batch.note_link(row)
+            if batch.kinds[row] == CLOSED:
+                self._connections.pop(batch.keys[batch.codes[row]], None)
+                self._central.forget(batch.keys[batch.codes[row]])
+        return rows, only_batch(table_of(Sighting, batch.sightings))
 
     def finish(self) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """Return the requests that are still pending, as unanswered; nothing may be fed afterwards."""
@@ -162,7 +163,7 @@ class Matcher:
         rows = batch.exchanges(every, np.full(len(every), -1))
         self._pending = joined([], arrow_schema(Frame))
         rows = joined([rows, self._central.finish()], arrow_schema(Exchange))
-        return rows, joined([], arrow_schema(TopicSighting))
+        return rows, joined([], arrow_schema(Sighting))
 
     def _batch(self, rows: pa.RecordBatch, carried: int) -> _Batch:
         codes, keys = connection_codes(rows)
@@ -181,7 +182,7 @@ class _Batch:
     :ivar keys: source and name of each connection; the files of a recording are one source
     :ivar connections: what is remembered of each connection
     :ivar memory: the same, by row
-    :ivar sightings: rows of `TopicSighting` so far
+    :ivar sightings: rows of `Sighting` so far
     :ivar kinds: per row REQUEST, RESPONSE, OPENED, CLOSED or DAMAGE
     :ivar lengths: per row, bytes of the frame
     :ivar words: api key and version of the requests, 16 bits each
@@ -202,7 +203,7 @@ class _Batch:
         counts: Counter[str],
     ) -> None:
         self.rows, self.carried, self.codes, self.keys, self.connections = rows, carried, codes, keys, connections
-        self.sightings: list[TopicSighting] = []
+        self.sightings: list[Sighting] = []
         self._counts = counts
         directions = rows.column("direction").dictionary_encode()
         names = [_KINDS.get(name, DAMAGE) for name in directions.dictionary.to_pylist()]
@@ -317,23 +318,25 @@ class _Batch:
         stripped = pc.if_else(pa.array(whole), bodies, pc.binary_slice(bodies, 0, _PEEKED))
         return rows.set_column(index, rows.schema.field(index), stripped)
 
-    def sighting(self, row: int) -> TopicSighting:
-        """Return the row for the end of the connection of that frame."""
-        time_ns, (source, _) = self.rows.column("time_ns")[row].as_py(), self.memory.place(row)
-        connection = self.keys[self.codes[row]][1]
-        return TopicSighting(time_ns, source, connection, self.memory.client_id(row), "", None, 0)
+    def note_link(self, row: int) -> None:
+        """Note that the connection of that row was opened, refused or ended."""
+        [frame] = self.rows.slice(row, 1).to_pylist()
+        self.sightings.append(link_sighting(frame, self.memory.client_id(row)))
 
     def _note_topics(self, pairs: Decoded) -> None:
         topics = flatten(child(pairs.answered, "topics"))
         rows = pairs.responses[topics.row].tolist()
         sizes = pc.list_value_length(child(topics.values, "partitions")).to_pylist()
         columns = [child(topics.values, name).to_pylist() for name in ("error_code", "name", "topic_id")]
-        last, place, first = -1, ("", 0), TopicSighting(0, "", "", None, "", None, 0)
+        last, place, first = -1, ("", 0), Sighting(0, "", "", None, "")
         for row, size, error, name, id_ in zip(rows, sizes, *columns, strict=True):
             if not name or error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
                 continue
             if row != last:  # one response may name a million topics: what they share is looked up once
-                last, place, first = row, self.memory.place(row), self.sighting(row)
+                last, place = row, self.memory.place(row)
+                connection_name = self.keys[self.codes[row]][1]
+                time_ns = self.rows.column("time_ns")[row].as_py()
+                first = Sighting(time_ns, place[0], connection_name, self.memory.client_id(row), SightingKind.TOPIC)
             connection = self.connections[self.codes[row]]
             seen = (0 if error else size, id_ if id_ != _NO_ID else None)
             if connection.topics.get(name) == seen:
@@ -343,15 +346,14 @@ class _Batch:
                 if seen[1] is not None:
                     connection.topic_ids.setdefault(seen[1], (place, name))
             hex_id = seen[1].hex() if seen[1] else None
-            where = (first.time_ns, first.source, first.connection, first.client_id)
-            self.sightings.append(TopicSighting(*where, name, hex_id, seen[0]))
+            self.sightings.append(replace(first, topic=name, topic_id=hex_id, partitions=seen[0]))
 
 
 def name_topics(exchanges: pa.Table, topics: pa.Table) -> pa.Table:
     """Replace topic ids (``id:``) in exchanges by names, where any connection has received the name.
 
     :param exchanges: rows of `Exchange`
-    :param topics: rows of `TopicSighting`
+    :param topics: rows of `Sighting`
     """
 
     @cache

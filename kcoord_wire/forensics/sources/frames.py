@@ -94,7 +94,7 @@ def read_frames(
     yield from _batches_of(Frame, source, _frames_of(path, ports), batch_rows, 5)
 
 
-_Row = tuple[int, int, int, str, str, bytes, str | None, int]
+_Row = tuple[int, int, int, str, str, bytes, str | None, int, str | None]
 """A `Frame` without its source."""
 
 
@@ -102,13 +102,13 @@ def _frames_of(path: str | os.PathLike[str], ports: Collection[int] | None) -> I
     try:
         yield from _of_recording(path) if kind_of(path) == "recording" else _of_capture(path, ports)
     except (SourceError, CaptureError, RecordingError) as error:
-        yield 0, 0, 0, "", "damage", b"", str(error), Path(path).stat().st_size
+        yield 0, 0, 0, "", "damage", b"", str(error), Path(path).stat().st_size, None
 
 
 def _of_capture(path: str | os.PathLike[str], ports: Collection[int] | None) -> Iterator[_Row]:
     for seq, found in enumerate(read_raw_frames(path, ports=ports)):
         error, lost = found.error, found.lost
-        yield seq, found.position, found.time_ns, found.connection, found.kind, found.body, error, lost
+        yield seq, found.position, found.time_ns, found.connection, found.kind, found.body, error, lost, None
 
 
 def _of_recording(path: str | os.PathLike[str]) -> Iterator[_Row]:
@@ -119,24 +119,24 @@ def _of_recording(path: str | os.PathLike[str]) -> Iterator[_Row]:
     for found in read_recording(path):
         seq += 1
         if isinstance(found, Damage):
-            yield seq, found.position, time_ns, "", "damage", b"", found.why, found.size
+            yield seq, found.position, time_ns, "", "damage", b"", found.why, found.size, None
             continue
         position, time_ns, number, direction, body, size, _ = found
         name = names.get(number) or f"?:0-?:0#{number}"
         if size == len(body) and (direction == "request" or direction == "response"):
-            yield seq, position, time_ns, name, direction, body, None, 0
+            yield seq, position, time_ns, name, direction, body, None, 0, None
         elif direction == "opened":
             name = names[number] = body.decode(errors="replace")
             if is_repeated(found, header):
                 seq -= 1  # it was opened in an earlier file
             else:
-                yield seq, position, time_ns, name, direction, b"", None, 0
+                yield seq, position, time_ns, name, direction, b"", None, 0, None
         elif direction == "closed":
             names.pop(number, None)
-            yield seq, position, time_ns, name, direction, b"", None, 0
+            yield seq, position, time_ns, name, direction, b"", None, 0, None
         else:
             error = f"{size - len(body)} of its {size} bytes were not recorded"
-            yield seq, position, time_ns, name, direction, body, error, len(body)
+            yield seq, position, time_ns, name, direction, body, error, len(body), None
 
 
 def read_log(path: str | os.PathLike[str], *, batch_rows: int = 8192) -> Iterator[pa.RecordBatch]:

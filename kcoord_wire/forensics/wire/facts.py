@@ -15,7 +15,7 @@ from kcoord_wire.forensics.model import Evidence, Identity, RemovedMember
 from kcoord_wire.forensics.wire.failovers import REFUSALS, client_address
 from kcoord_wire.forensics.wire.moments import BEGIN, END, NS_PER_MS, NS_PER_S, UNKNOWN_SEQ, Moment
 from kcoord_wire.forensics.wire.trace import MemberTrace, RebalanceTrace, StartKind, Why
-from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Partition, Sighting
+from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Partition, TopicSize
 
 __all__ = [
     "MAX_CITED",
@@ -438,11 +438,11 @@ class _TopicWatch:
             if sighting.at <= self._since:
                 started.add(client)
 
-    def _counts(self, sighting: Sighting, client: Client) -> bool:
+    def _counts(self, sighting: TopicSize, client: Client) -> bool:
         return sighting.at > self._since and client == self._sender and sighting.topic in self._topics
 
 
-def _sighted(sighting: Sighting, before: int | None) -> tuple[str, Evidence]:
+def _sighted(sighting: TopicSize, before: int | None) -> tuple[str, Evidence]:
     was = "was not there before" if before is None else f"had {before} partitions before"
     text = f"topic {sighting.topic} has {sighting.partitions} partitions and {was}"
     return text, Evidence(sighting.at.time_ns, sighting.at.source, _NO_FRAME, text)

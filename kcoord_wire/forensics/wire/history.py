@@ -1,6 +1,6 @@
 """What a capture shows of a group: rebalances with their causes, generations, states, members, owners and pauses.
 
-    history = wire_history(exchanges, topics)    # tables of `Exchange` of one group, and of `TopicSighting`
+    history = wire_history(exchanges, topics)    # tables of `Exchange` of one group, and of `Sighting`
 
 The way: `traffic` splits the exchanges, `failovers` and `joins` read the responses, `replay` plays the coordinator's
 part again and finds what started each rebalance, `causes` explains it with the first of the `rules` that holds, and
@@ -46,7 +46,7 @@ from kcoord_wire.forensics.wire.ownership import Owners, find_holdings, find_pau
 from kcoord_wire.forensics.wire.replay import Replay
 from kcoord_wire.forensics.wire.rewrite import explain_rewrite
 from kcoord_wire.forensics.wire.trace import MemberTrace, RebalanceTrace, StartKind, Why
-from kcoord_wire.forensics.wire.traffic import GroupTraffic, TopicSightings, read_sightings, read_traffic
+from kcoord_wire.forensics.wire.traffic import GroupTraffic, Sightings, read_sightings, read_traffic
 
 __all__ = ["explain_group", "wire_history"]
 
@@ -56,18 +56,18 @@ _MAX_SKIPPED: Final = 20  # a larger jump is a group that was deleted and formed
 _EAGER_ASSIGNORS: Final = ("range", "roundrobin", "sticky")
 
 
-def wire_history(exchanges: pa.Table, topics: pa.Table | TopicSightings) -> GroupHistory:
+def wire_history(exchanges: pa.Table, topics: pa.Table | Sightings) -> GroupHistory:
     """Return the history of one group; `findings` stays empty.
 
     :param exchanges: a table of `model.Exchange`, of one group, in any order
-    :param topics: a table of `model.TopicSighting`; for many groups, read it once with `read_sightings`
+    :param topics: a table of `model.Sighting`; for many groups, read it once with `read_sightings`
     """
     return explain_group(exchanges, topics)[0]
 
 
-def explain_group(exchanges: pa.Table, topics: pa.Table | TopicSightings) -> tuple[GroupHistory, dict[int, str]]:
+def explain_group(exchanges: pa.Table, topics: pa.Table | Sightings) -> tuple[GroupHistory, dict[int, str]]:
     """Return the same, and the rule that explained each rebalance, by its number; KIP-848 has none."""
-    sightings = topics if isinstance(topics, TopicSightings) else read_sightings(topics)
+    sightings = topics if isinstance(topics, Sightings) else read_sightings(topics)
     of_draft = pc.is_in(exchanges["api"], value_set=pa.array(DRAFT_APIS, exchanges["api"].type))
     if pc.any(of_draft).as_py():
         history, rules = explain_draft(read_traffic(exchanges.filter(of_draft), sightings))

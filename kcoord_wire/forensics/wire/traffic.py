@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kcoord_wire.forensics.model import SightingKind
 from kcoord_wire.forensics.wire.heartbeats import Heartbeats
 from kcoord_wire.forensics.wire.moments import UNKNOWN_SEQ, Moment
 
@@ -28,11 +29,12 @@ __all__ = [
     "GroupRequest",
     "GroupTraffic",
     "Leaver",
+    "Link",
     "ListedMember",
     "OfferedAssignor",
     "Partition",
-    "Sighting",
-    "TopicSightings",
+    "Sightings",
+    "TopicSize",
     "read_sightings",
     "read_traffic",
 ]
@@ -43,7 +45,11 @@ Partition = tuple[str, int]
 _QUIET_APIS: Final = ["Heartbeat", "OffsetCommit", "OffsetFetch"]
 _REPORTING_APIS: Final = ["Ping", "StopFetcher"]
 _ORDER: Final = [(name, "ascending") for name in ("asked_ns", "source", "seq", "connection")]
-_SIGHTING_ORDER: Final = [(name, "ascending") for name in ("time_ns", "source", "connection", "topic", "partitions")]
+_SIGHTING_ORDER: Final = [
+    (name, "ascending") for name in ("time_ns", "source", "connection", "kind", "topic", "partitions", "partition")
+]
+_OF_LINKS: Final = frozenset({"opened", "closed", "reset", "refused", "hole"})
+_ENDS: Final = frozenset({SightingKind.CLOSED, SightingKind.RESET})
 _COMMIT_COLUMNS: Final = ["source", "seq", "connection", "asked_ns", "error_code", "member_id", "offsets"]
 _DEFAULTS: Final = (("api", ""), ("source", ""), ("seq", 0), ("connection", ""), ("member_id", ""))
 
@@ -164,7 +170,7 @@ class GroupRequest:
         return {self.member_id, self.given_id, *(leaver.member_id for leaver in self.leavers)} - {""}
 
 
-class Sighting(NamedTuple):
+class TopicSize(NamedTuple):
     """The size of a topic as a Metadata response stated it."""
 
     at: Moment
@@ -174,17 +180,33 @@ class Sighting(NamedTuple):
     partitions: int
 
 
+class Link(NamedTuple):
+    """Something that happened to a connection, or to an attempt to make one. The fields are those of `model.Sighting`.
+
+    :ivar kind: OPENED, CLOSED, RESET, REFUSED or HOLE
+    """
+
+    time_ns: int
+    kind: str
+    connection: str
+    client_id: str | None
+    by: str | None
+    text: str | None
+
+
 @dataclass(frozen=True, slots=True)
-class TopicSightings:
+class Sightings:
     """What a capture shows outside groups; all groups of an analysis share it.
 
     :ivar sizes: sizes of topics, in order of time
     :ivar closed: when connections were closed, by connection
+    :ivar links: what happened to connections, in order of time
     :ivar last_ns: the last time in the table, 0 for none
     """
 
-    sizes: list[Sighting]
+    sizes: list[TopicSize]
     closed: dict[str, int]
+    links: list[Link]
     last_ns: int
 
 
@@ -197,6 +219,7 @@ class GroupTraffic:
     :ivar commits: OffsetCommit requests, and positions in answers of the 0.8 draft, as columns, in order of time
     :ivar sightings: sizes of topics, in order of time
     :ivar closed: when connections were closed, by connection
+    :ivar links: what happened to connections, those of other groups included
     :ivar answered_ns: times of the first and the last response on each connection
     :ivar horizon_ns: the last time in the source
     :ivar unplaced: exchanges without the time of their request
@@ -206,8 +229,9 @@ class GroupTraffic:
     requests: list[GroupRequest]
     heartbeats: Heartbeats
     commits: pa.Table
-    sightings: list[Sighting]
+    sightings: list[TopicSize]
     closed: dict[str, int]
+    links: list[Link]
     first_ns: int
     last_ns: int
     horizon_ns: int
@@ -216,7 +240,7 @@ class GroupTraffic:
     answered_ns: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
-def read_traffic(exchanges: pa.Table, topics: TopicSightings) -> GroupTraffic:
+def read_traffic(exchanges: pa.Table, topics: Sightings) -> GroupTraffic:
     """Split the exchanges of one group.
 
     :param exchanges: a table of `model.Exchange`
@@ -239,6 +263,7 @@ def read_traffic(exchanges: pa.Table, topics: TopicSightings) -> GroupTraffic:
         commits=placed.select(_COMMIT_COLUMNS).filter(_has_commits(placed)).sort_by(_ORDER),
         sightings=topics.sizes,
         closed=topics.closed,
+        links=topics.links,
         first_ns=min(times, default=0),
         last_ns=max(times, default=0),
         horizon_ns=max([*times, topics.last_ns]),
@@ -375,22 +400,26 @@ def _set_due(requests: list[GroupRequest]) -> None:
 # ---- topics and connections
 
 
-def read_sightings(topics: pa.Table) -> TopicSightings:
-    """Read a table of `model.TopicSighting`. An analysis of many groups reads it once."""
-    sizes: list[Sighting] = []
+def read_sightings(topics: pa.Table) -> Sightings:
+    """Read a table of `model.Sighting`. An analysis of many groups reads it once."""
+    sizes: list[TopicSize] = []
     closed: dict[str, int] = {}
+    links: list[Link] = []
     last_ns = 0
     for number, item in enumerate(topics.sort_by(_SIGHTING_ORDER).to_pylist()):
         time_ns, connection = item["time_ns"], item["connection"] or ""
         if time_ns is None:
             continue
         last_ns = max(last_ns, time_ns)
-        if not item["topic"]:
-            closed[connection] = time_ns
-        elif item["partitions"] is not None:
+        kind = item["kind"]
+        if kind in _OF_LINKS:
+            links.append(Link(time_ns, kind, connection, item["client_id"], item["by"], item["text"]))
+            if kind in _ENDS:
+                closed[connection] = time_ns
+        elif kind == SightingKind.TOPIC and item["partitions"] is not None:
             at = Moment(time_ns, item["source"] or "", number)
-            sizes.append(Sighting(at, item["client_id"], connection, item["topic"], item["partitions"]))
-    return TopicSightings(sizes, closed, last_ns)
+            sizes.append(TopicSize(at, item["client_id"], connection, item["topic"] or "", item["partitions"]))
+    return Sightings(sizes, closed, links, last_ns)
 
 
 def _answer_spans(placed: pa.Table) -> dict[str, tuple[int, int]]:

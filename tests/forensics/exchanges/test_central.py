@@ -81,7 +81,7 @@ def test_a_closed_connection_is_seen_and_gives_its_requests_up() -> None:
     script.close(consumer)
     rows, topics, _ = match_all([batch(script.frames)])
     assert [row["api"] for row in rows if row["answered_ns"] is None] == ["Ping"]
-    assert [(row["topic"], row["connection"]) for row in topics] == [("", consumer.connection)]
+    assert [(row["kind"], row["connection"]) for row in topics][-1] == ("closed", consumer.connection)
 
 
 def test_an_answer_with_anothers_id_is_a_loss() -> None:

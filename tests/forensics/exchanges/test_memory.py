@@ -12,7 +12,7 @@ import pytest
 import kcoord_wire as kw
 from kcoord_wire.forensics.exchanges import memory
 from kcoord_wire.forensics.exchanges.matcher import name_topics
-from kcoord_wire.forensics.model import Exchange, Frame, TopicSighting, arrow_schema, table_of
+from kcoord_wire.forensics.model import Exchange, Frame, Sighting, arrow_schema, table_of
 from tests.support.conversations import heartbeat, of
 from tests.support.wire_samples import Talk, cut_anywhere, match_all, mixed
 
@@ -49,7 +49,7 @@ def test_topic_ids_get_the_name_seen_before_on_the_connection(seed: int) -> None
     assert [row["owned"] for row in exchanges if row["owned"]] == [[{"topic": "orders", "partitions": [0]}]]
     named = name_topics(
         pa.Table.from_pylist(exchanges, arrow_schema(Exchange)),
-        pa.Table.from_pylist(topics, arrow_schema(TopicSighting)),
+        pa.Table.from_pylist(topics, arrow_schema(Sighting)),
     )
     assert {offset["topic"] for row in named.to_pylist() for offset in row["offsets"] or []} == {"orders"}
     assert named.schema == arrow_schema(Exchange)

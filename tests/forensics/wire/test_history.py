@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcoord_wire.forensics.exchanges.matcher import Matcher
-from kcoord_wire.forensics.model import Cause, Exchange, GroupHistory, TopicSighting, arrow_schema, table_of
+from kcoord_wire.forensics.model import Cause, Exchange, GroupHistory, Sighting, arrow_schema, table_of
 from kcoord_wire.forensics.sources.frames import read_frames
 from kcoord_wire.forensics.wire.history import wire_history
 from tests.support.exchange_script import Script, at
@@ -30,7 +30,7 @@ def captured(name: str) -> tuple[pa.Table, pa.Table]:
     matched = [matcher.feed(frames) for frames in read_frames(CAPTURES / f"{name}.pcap")]
     matched.append(matcher.finish())
     exchanges = pa.Table.from_batches([batch for batch, _ in matched], schema=arrow_schema(Exchange))
-    topics = pa.Table.from_batches([batch for _, batch in matched], schema=arrow_schema(TopicSighting))
+    topics = pa.Table.from_batches([batch for _, batch in matched], schema=arrow_schema(Sighting))
     return exchanges, topics
 
 
