@@ -780,25 +780,27 @@ class Lag:
 
 @dataclass(slots=True)
 class CommitRow:
-    """The commits of one partition in one minute.
+    """The commits of one partition in one interval: a minute, or less where the source is short.
 
-    :ivar minute_ns: start of the minute
+    :ivar from_ns: start of the interval, a multiple of its length
     :ivar commits: how many were accepted
     :ivar errors: how many were refused
     :ivar first_offset: first offset committed in it; -1 where all were refused
     :ivar last_offset: last offset committed in it; -1 where all were refused
     :ivar member_id: that committed; None where the source does not show it
+    :ivar interval_s: length of the interval; the same for all rows of a group
     """
 
     group_id: str
     topic: str
     partition: int
-    minute_ns: int
+    from_ns: int
     commits: int
     errors: int
     first_offset: int
     last_offset: int
     member_id: str | None
+    interval_s: int = 60
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ def test_truncation_is_reported() -> None:
     assert sum(map(len, group["bars"])) <= 4 * 500
     assert len(group["pauses"]) <= 41
     text = " ".join(group["cut"])
-    for words in ("Of 1,000 rebalances", "clients the 50", "member id", "intervals of ownership", "curve", "minutes"):
+    for words in ("Of 1,000 rebalances", "clients the 50", "member id", "intervals of ownership", "curve", "summed"):
         assert words in text
 
 

@@ -23,7 +23,7 @@ OBJECTS = {
     "finding": (keys.FindingKeys, [finding for group in GROUPS for finding in group["findings"]]),
     "loss": (keys.LossKeys, DATA["losses"]),
 }
-MADE_BY_SCRIPTS = {"group": {"measure", "unit"}, "row": {"text"}}
+MADE_BY_SCRIPTS = {"group": {"measure", "unit", "each"}, "row": {"text"}}
 OF_ELEMENTS = {"dataset", "querySelector", "scrollIntoView", "setAttribute"}
 
 

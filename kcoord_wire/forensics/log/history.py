@@ -363,7 +363,7 @@ def _add_commits(counts: pa.Table, keys: Sequence[_Key], groups: Sequence[_LogGr
             CommitRow(group.name, key.topic, key.partition, item["minute"], item["offset_count"], 0, first, last, None)
         )
     for group in groups:
-        group.commits.sort(key=lambda row: (row.minute_ns, row.topic, row.partition))
+        group.commits.sort(key=lambda row: (row.from_ns, row.topic, row.partition))
 
 
 def _add_times(counts: pa.Table, keys: Sequence[_Key], groups: Sequence[_LogGroup]) -> None:

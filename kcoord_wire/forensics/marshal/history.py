@@ -107,7 +107,7 @@ def marshal_history(parts: Iterable[Part], judge: Judge) -> GroupHistory:
     rows = list(parts)
     group_id = rows[0].group_id or ""
     claims: list[ClaimRow] = _each(rows, "claim", "from_ns", "topic", "partition", "token")
-    commits: list[CommitRow] = _each(rows, "commit", "minute_ns", "topic", "partition")
+    commits: list[CommitRow] = _each(rows, "commit", "from_ns", "topic", "partition")
     seen: list[Sighting] = _each(rows, "sighting", "first_ns", "coordination_partition", "instance_id")
     halts: list[GroupPause] = _each(rows, "pause", "from_ns", "until_ns")
     holders = Holders(group_id, claims)

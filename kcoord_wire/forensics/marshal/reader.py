@@ -287,7 +287,7 @@ class PartitionReader:
         """Count a heartbeat or release with its offset; None for one that was refused."""
         minute_ns = self.now_ns // _MINUTE_NS * _MINUTE_NS
         row = self._minutes.get(place)
-        if row is None or row.minute_ns != minute_ns:
+        if row is None or row.from_ns != minute_ns:
             if row is not None:
                 self._parts.append(Part(place.group_id, commit=row))
             row = self._minutes[place] = CommitRow(*place, minute_ns, 0, 0, -1, -1, None)

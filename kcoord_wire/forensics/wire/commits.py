@@ -1,4 +1,4 @@
-"""The commits of a group, counted by partition and minute in columns: no commit becomes an object."""
+"""The commits of a group, counted by partition and interval in columns: no commit becomes an object."""
 
 from __future__ import annotations
 
@@ -12,18 +12,23 @@ from kcoord_wire.forensics.wire.moments import NS_PER_S
 
 __all__ = ["commit_rows"]
 
-_MINUTE_NS: Final = 60 * NS_PER_S
-_KEYS: Final = ["topic", "partition", "minute"]
+_KEYS: Final = ["topic", "partition", "from"]
+_INTERVALS: Final = ((1, 300), (10, 3_600))  # seconds, and up to which span of all commits; a minute beyond that
 
 
 def commit_rows(group_id: str, commits: pa.Table) -> list[CommitRow]:
-    """Count commits by partition and minute.
+    """Count commits by partition and interval.
 
     :param commits: OffsetCommit exchanges in order of time
     """
     table = _flat(commits)
     if table is None:
         return []
+    bounds = pc.min_max(table["asked"]).as_py()
+    span_s = (bounds["max"] - bounds["min"]) / NS_PER_S
+    interval_s = next((seconds for seconds, most in _INTERVALS if span_s <= most), 60)
+    size_ns = interval_s * NS_PER_S
+    table = table.append_column("from", pc.multiply(pc.divide(table["asked"], size_ns), size_ns))
     counted = table.group_by(_KEYS, use_threads=False).aggregate([("bad", "sum"), ("good", "sum"), ("member", "last")])
     taken = table.filter(pc.equal(table["bad"], 0)).group_by(_KEYS, use_threads=False)
     ends = {_key(row): row for row in taken.aggregate([("offset", "first"), ("offset", "last")]).to_pylist()}
@@ -33,20 +38,21 @@ def commit_rows(group_id: str, commits: pa.Table) -> list[CommitRow]:
             group_id=group_id,
             topic=row["topic"],
             partition=row["partition"],
-            minute_ns=row["minute"],
+            from_ns=row["from"],
             commits=row["good_sum"],
             errors=row["bad_sum"],
             first_offset=ends.get(_key(row), none)["offset_first"],
             last_offset=ends.get(_key(row), none)["offset_last"],
             member_id=row["member_last"] or None,
+            interval_s=interval_s,
         )
         for row in counted.to_pylist()
     ]
-    return sorted(rows, key=lambda row: (row.minute_ns, row.topic, row.partition))
+    return sorted(rows, key=lambda row: (row.from_ns, row.topic, row.partition))
 
 
 def _key(row: dict[str, Any]) -> tuple[str, int, int]:
-    return (row["topic"], row["partition"], row["minute"])
+    return (row["topic"], row["partition"], row["from"])
 
 
 def _flat(commits: pa.Table) -> pa.Table | None:
@@ -64,7 +70,7 @@ def _flat(commits: pa.Table) -> pa.Table | None:
         {
             "topic": pc.fill_null(flat.field("topic"), ""),
             "partition": pc.fill_null(flat.field("partition"), -1),
-            "minute": pc.multiply(pc.divide(asked, _MINUTE_NS), _MINUTE_NS),
+            "asked": asked,
             "offset": pc.fill_null(flat.field("offset"), -1),
             "bad": bad.cast(pa.int64()),
             "good": pc.invert(bad).cast(pa.int64()),

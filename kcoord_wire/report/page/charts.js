@@ -28,6 +28,7 @@ const charts = (() => {
     // Show the number of commits if the group commits too rarely for a rate of records.
     group.measure = group.commits.some((point) => point[1] > 0) ? 1 : 2;
     group.unit = group.measure === 1 ? "records" : "commits";
+    group.each = { 1: "second", 60: "minute" }[group.interval] || duration(group.interval * 1000);
     rows = group.rebalances;
     $("lanes").scrollTop = 0;
     whole();
@@ -93,7 +94,7 @@ const charts = (() => {
         bands,
         steps: step(group.commits, group.measure),
         refused: around(group.commits).filter((point) => point[3]).map((point) => (
-          { at: first + Math.min(point[0] + 30000, group.span), value: point[group.measure], tip: counted(point[3], "commit") + " refused" })),
+          { at: first + Math.min(point[0] + group.interval * 500, group.span), value: point[group.measure], tip: counted(point[3], "commit") + " refused" })),
       },
     };
     const labels = { causes, lanes: names.slice(causes.length) };
@@ -225,7 +226,7 @@ const charts = (() => {
     $("hair").hidden = !inside;
     if (!inside) return;
     $("hair").style.left = `${event.clientX - $("charts").getBoundingClientRect().left}px`;
-    const commits = group.commits.length ? `, ${number(valueAt(group.commits, moment, group.measure))} ${group.unit} a minute` : "";
+    const commits = group.commits.length ? `, ${number(valueAt(group.commits, moment, group.measure))} ${group.unit} per ${group.each}` : "";
     $("reading").textContent = `${clock(group.first + moment, to - from)} (${relative(moment)}): ${counted(valueAt(group.pauses, moment), "partition")} paused${commits}`;
   }
 

@@ -25,7 +25,6 @@ from kcoord_wire.report.page.lanes import Lane, held_ns, lane_row, lanes_of, own
 
 __all__ = ["PageLimits", "page_data"]
 
-_MINUTE_NS: Final = 60_000_000_000
 _REMOVED: Final = 20  # members that a rebalance lists as removed
 _OF_FINDING: Final = 40  # rebalances that a finding lists
 
@@ -142,6 +141,7 @@ def _group(digest: Digest, limits: PageLimits, rebalances: int, steps: int, char
         "held": held,
         "pauses": _pauses(history, clock, limits.points, cut),
         "commits": _commits(history, clock, limits.points, cut),
+        "interval": _interval_s(history, limits.points),
         "findings": [_finding(row, clock) for row in findings[: limits.findings]],
         "blind": [shown(sentence, 400) for sentence in group.blind],
         "cut": cut,
@@ -279,30 +279,34 @@ def _highest(curve: Sequence[Sequence[float]], width: float) -> list[list[float]
 
 
 def _commits(history: GroupHistory, clock: GroupClock, points: int, cut: list[str]) -> list[list[float]]:
-    """Per minute: its start, the records that the committed offsets advanced by, commits, refused ones; then an end."""
-    minutes: dict[int, list[int]] = {}
+    """Per interval: its start, the records that the commits advanced by, commits, refused ones; then an end."""
+    intervals: dict[int, list[int]] = {}
     reached: dict[tuple[str, int], int] = {}
     for row in history.commits:
         place = (row.topic, row.partition)
         records = max(0, row.last_offset - reached.get(place, row.first_offset))
         reached[place] = row.last_offset
-        sums = minutes.setdefault(row.minute_ns, [0, 0, 0])
+        sums = intervals.setdefault(row.from_ns, [0, 0, 0])
         for at, value in enumerate((records, row.commits, row.errors)):
             sums[at] += value
-    if not minutes:
+    if not intervals:
         return []
-    first, last = min(minutes), max(minutes)
-    size = 1 + (last - first) // _MINUTE_NS // points
-    if size > 1:
-        cut.append(f"Commits are summed over {size:,} minutes.")
+    size_ns = _interval_s(history, points) * 1_000_000_000
+    if size_ns > history.commits[0].interval_s * 1_000_000_000:
+        cut.append(f"Commits are summed over {duration(size_ns / 1e6)}.")
     rows: dict[int, list[int]] = {}
-    for minute in sorted(minutes):
-        start = first + (minute - first) // (size * _MINUTE_NS) * size * _MINUTE_NS
-        for edge in (start, start + size * _MINUTE_NS):  # a minute without commits ends a step at zero
+    for at_ns in sorted(intervals):
+        start = at_ns // size_ns * size_ns
+        for edge in (start, start + size_ns):  # an interval without commits ends a step at zero
             rows.setdefault(edge, [0, 0, 0])
-        rows[start] = [a + b for a, b in zip(rows[start], minutes[minute], strict=True)]
+        rows[start] = [a + b for a, b in zip(rows[start], intervals[at_ns], strict=True)]
+    return [[clock.ms(start), *row] for start, row in sorted(rows.items())]
 
-    def per_minute(total: int) -> float:
-        return total if size == 1 else round(total / size, 1)
 
-    return [[clock.ms(start), per_minute(row[0]), per_minute(row[1]), row[2]] for start, row in sorted(rows.items())]
+def _interval_s(history: GroupHistory, points: int) -> int:
+    """The length of the intervals in which the page sums commits, in seconds: so that there are at most `points`."""
+    if not history.commits:
+        return 60
+    times = [row.from_ns for row in history.commits]
+    each = history.commits[0].interval_s
+    return each * (1 + (max(times) - min(times)) // (each * 1_000_000_000) // points)

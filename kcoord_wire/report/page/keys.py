@@ -126,7 +126,8 @@ class GroupKeys(TypedDict):
     bars: list[list[float]]  # per lane: start, end, partitions, index into `held` or -1; repeated
     held: list[str]  # texts that list partitions
     pauses: list[list[float]]  # [time, partitions without an owner], where it changes
-    commits: list[list[float]]  # [time, records, commits, refused], per minute
+    commits: list[list[float]]  # [time, records, commits, refused], per interval
+    interval: int  # its length in seconds
     findings: list[FindingKeys]
     blind: list[str]  # sentences on what the source does not show
     cut: list[str]  # sentences on what the page leaves out

@@ -97,13 +97,13 @@ function members(group) {
 function describe(group) {
   const peak = group.pauses.reduce((top, point) => Math.max(top, point[1]), 0);
   const busiest = group.commits.reduce((top, point) => Math.max(top, point[group.measure]), 0);
-  $("commits-unit").textContent = group.unit;
+  $("commits-unit").textContent = `${group.unit} per ${group.each}`;
   const refused = group.commits.reduce((sum, point) => sum + point[3], 0);
   const texts = {
     causes: `${counted(group.total, "rebalance")}: ${group.causes.map(([cause, count]) => `${count} ${cause}`).join(", ") || "none"}. The table of rebalances lists them.`,
     lanes: `${counted(group.lanes.length, "client")}, one lane each: bars show when it owned partitions, their thickness how many. The table of members lists them.`,
     pauses: `Partitions without an owner over time: at most ${peak}; ${duration(group.paused)} in total.`,
-    commits: group.commits.length ? `${group.unit === "records" ? "Records a minute that commits advanced by" : "Commits a minute"}: at most ${number(busiest)}; ${counted(refused, "commit")} refused.` : "This source holds no commits.",
+    commits: group.commits.length ? `${group.unit === "records" ? "Records that commits advanced by" : "Commits"} per ${group.each}: at most ${number(busiest)}; ${counted(refused, "commit")} refused.` : "This source holds no commits.",
   };
   const notes = {
     causes: "", lanes: group.lanes.length ? `${counted(group.lanes.length, "client")}; × where one left` : "no member was seen",

@@ -107,7 +107,7 @@ def test_commits_by_partition_and_minute(version: int) -> None:
     history = log_history(table(records, step=2_000_000_000))
     assert history.group.commits == 90
     assert (history.group.first_ns, history.group.last_ns) == (NOW, NOW + 89 * 2_000_000_000)
-    assert [(row.minute_ns, row.partition) for row in history.commits] == [
+    assert [(row.from_ns, row.partition) for row in history.commits] == [
         (NOW + minute * MINUTE, partition) for minute in range(3) for partition in range(3)
     ]
     assert all(row.commits == 10 for row in history.commits)

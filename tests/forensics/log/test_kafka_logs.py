@@ -210,6 +210,6 @@ def test_commits() -> None:
             assert history.group.commits == sum(row.commits for row in history.commits) > 0
             for row in history.commits:
                 assert row.first_offset <= row.last_offset
-                assert history.group.first_ns - 60_000 * MS < row.minute_ns <= history.group.last_ns
-                assert row.minute_ns % (60_000 * MS) == 0
+                assert history.group.first_ns - 60_000 * MS < row.from_ns <= history.group.last_ns
+                assert row.from_ns % (60_000 * MS) == 0
     assert any("forgotten" in text for text in histories("3.9.2")["scratch"].group.blind)

@@ -65,7 +65,7 @@ def test_heartbeats_are_commits_by_minute() -> None:
         (3, 0, 59, "i1"),
         (1, 60, 60, "i1"),
     ]
-    assert {row.minute_ns % (60 * S) for row in rows} == {0}
+    assert {row.from_ns % (60 * S) for row in rows} == {0}
 
 
 def test_a_pause_of_the_group_is_a_state() -> None:
