@@ -47,8 +47,8 @@ examples:
       the same from the live topic; only reads, joins no group, commits nothing
   kcoord analyze --kafka broker:9092 --topic __marshal
       who claimed what, from Marshal's coordination topic; also from its segments: kcoord analyze data/__marshal-*
-  zcat trace.pcap.gz | kcoord analyze - --out report
-      from standard input, copied to a temporary file
+  kubectl exec broker-0 -- tcpdump -w - port 9092 | kcoord analyze - --out report
+      from standard input, copied to a temporary file; anything packed with gzip is unpacked
   kcoord analyze 'captures/*.pcap' --spark-master 'local[8]' --out report
       on Spark, for sources that do not fit one process
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import shutil
@@ -41,12 +42,13 @@ def test_captures_and_recordings_are_frames(spark: SparkSession, tmp_path: Path)
         writer.frame(1, "request", bytes(8), 6)
         path = writer.path
     path.write_bytes(path.read_bytes() + b"torn")
-    shutil.copy(CAPTURES[0], tmp_path)
+    packed = tmp_path / f"{CAPTURES[0].name}.gz"
+    packed.write_bytes(gzip.compress(CAPTURES[0].read_bytes()))
     df = spark.read.format("kcoord").load(str(tmp_path))
     assert df.schema == spark_schema(Frame)
     assert df.rdd.getNumPartitions() == 2
     rows = instances(Frame, df.toArrow())
-    expected = plainly(tmp_path / CAPTURES[0].name, path)
+    expected = plainly(packed, path)
     assert in_order(rows) == in_order(expected)
     assert [row.error is not None for row in expected[-2:]] == [False, True]
     joins = decode_frames(df, apis=["JoinGroup"], columns=["group_id"], flat=True, mode="FAILFAST")

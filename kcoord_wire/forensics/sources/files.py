@@ -2,7 +2,8 @@
 
 Laws:
 
-* The first bytes of a file decide its kind. A log segment has no mark, so its name may decide as well.
+* The first bytes of a file's content decide its kind, packed with gzip or not. A log segment has no mark, so its name
+  may decide as well, without the ``.gz`` of a packed file.
 * A path named by the user must be readable: otherwise a `SourceError` says what it looks like and what to do. In a
   folder, only files named like captures, recordings or segments count; damage in them is reported when they are read.
   Of other topics' segments, those of a coordination topic of Marshal count, which their text shows.
@@ -22,6 +23,7 @@ from typing import Final, Literal
 
 from kcoord_wire.capture.pcap import PCAP_MAGIC, SECTION_MAGIC
 from kcoord_wire.forensics.marshal.recognition import holds_marshal_text
+from kcoord_wire.forensics.sources.unpacked import first_bytes, plain_name
 from kcoord_wire.recorder.recording import is_recording
 
 __all__ = ["Kind", "Source", "SourceError", "find_sources", "kind_of"]
@@ -39,7 +41,7 @@ _BATCH_SIZES: Final = range(14, (1 << 30) + 1)  # from a message of version 0 wi
 _MAGICS: Final = range(3)
 
 _FOREIGN: Final = (  # first bytes, what they are, what to do
-    (b"\x1f\x8b", "a gzip file", "unpack it first (gunzip)"),
+    (b"\x1f\x8b", "a gzip file within a gzip file", "unpack it first (gunzip)"),
     (b"\x28\xb5\x2f\xfd", "a Zstandard file", "unpack it first (unzstd)"),
     (b"\xfd7zXZ", "an xz file", "unpack it first (unxz)"),
     (b"BZh", "a bzip2 file", "unpack it first (bunzip2)"),
@@ -74,8 +76,7 @@ def kind_of(path: str | os.PathLike[str]) -> Kind:
     if path.is_dir():
         raise SourceError(f"{path} is a folder: find_sources looks for files in it")
     try:
-        with path.open("rb") as file:
-            start = file.read(_SNIFFED)
+        start = first_bytes(path, _SNIFFED)
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error.strerror}") from None
     if not start:
@@ -84,7 +85,7 @@ def kind_of(path: str | os.PathLike[str]) -> Kind:
         return "pcap"
     if is_recording(start):
         return "recording"
-    if _SEGMENT.fullmatch(path.name) or _is_batch(start):
+    if _SEGMENT.fullmatch(plain_name(path)) or _is_batch(start):
         return "log"
     for lead, what, advice in _FOREIGN:
         if start.startswith(lead):
@@ -116,7 +117,7 @@ def find_sources(paths: Sequence[str | os.PathLike[str]]) -> list[Source]:
 
     In a folder, the files ``*.pcap``, ``*.pcapng``, ``*.cap`` and ``*.kcrec`` count, with or without a number appended,
     and the segments (20 digits ``.log``) in folders ``__consumer_offsets-N`` and ``__marshal-N`` or in the folder
-    itself, and all with text of Marshal; empty segments are left out.
+    itself, and all with text of Marshal, each with or without ``.gz``; empty segments are left out.
 
     :return: each file once, ordered by path, with numbers in a path compared by value
     :raises SourceError: a path does not exist, or contains nothing that can be read
@@ -153,16 +154,16 @@ def _in_folder(folder: Path) -> Iterator[Source]:
         is_known = own or bool(_KNOWN_LOGS.fullmatch(Path(parent).resolve().name))
         for name in names:
             path = Path(parent, name)
-            kind = _SUFFIXES.get(path.suffix.rstrip("0123456789"))  # tcpdump -C numbers its files: trace.pcap1
+            plain = plain_name(path)
+            kind = _SUFFIXES.get(Path(plain).suffix.rstrip("0123456789"))  # tcpdump -C numbers its files: trace.pcap1
             if kind is not None:
                 yield Source(path, kind)
-            elif _SEGMENT.fullmatch(name) and path.stat().st_size and (is_known or _has_marshal_text(path)):
+            elif _SEGMENT.fullmatch(plain) and path.stat().st_size and (is_known or _has_marshal_text(path)):
                 yield Source(path, "log")
 
 
 def _has_marshal_text(path: Path) -> bool:
-    with path.open("rb") as file:
-        return holds_marshal_text(file.read(_SEARCHED))
+    return holds_marshal_text(first_bytes(path, _SEARCHED))
 
 
 def _natural(path: Path) -> list[tuple[int, int | str]]:

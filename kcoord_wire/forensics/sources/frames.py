@@ -8,6 +8,7 @@ Laws:
   capture in a packet that was read, or in the `lost` of a row.
 * Frames come in the order in which they were complete; `Frame.seq` counts the rows of a source, damage included.
 * Memory holds a batch of rows, a frame of each direction, what arrived out of order, and open transactions.
+* Of a source packed with gzip, places are those of its content (`unpacked`); where that ends early, a row says so.
 
 Transactions: offsets committed in a transaction become rows at its commit marker; those of an aborted one are dropped.
 Where the segment ends before the marker, they become rows with an error and their key and value: the outcome is in the
@@ -31,6 +32,7 @@ from kcoord_wire.capture.pcap import CaptureError
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.forensics.model import Frame, LogRow, arrow_schema, record_time_ns
 from kcoord_wire.forensics.sources.files import Source, SourceError, find_sources, kind_of
+from kcoord_wire.forensics.sources.unpacked import plain_name, unpacked
 from kcoord_wire.recorder.recording import Damage, RecordingError, is_repeated, read_header, read_recording
 from kcoord_wire.records.control import ControlType, decode_control_record
 from kcoord_wire.records.decoding import ReadLimits
@@ -100,18 +102,24 @@ _Row = tuple[int, int, int, str, str, bytes, str | None, int, str | None]
 
 def _frames_of(path: str | os.PathLike[str], ports: Collection[int] | None) -> Iterator[_Row]:
     try:
-        yield from _of_recording(path) if kind_of(path) == "recording" else _of_capture(path, ports)
+        kind = kind_of(path)
+        with unpacked(Path(path)) as content:
+            last: _Row = (-1, 0, 0, "", "damage", b"", None, 0, None)
+            for last in _of_recording(content.path) if kind == "recording" else _of_capture(content.path, ports):
+                yield last
+            if content.fault is not None:
+                yield last[0] + 1, last[1], last[2], "", "damage", b"", content.fault, content.lost, None
     except (SourceError, CaptureError, RecordingError) as error:
         yield 0, 0, 0, "", "damage", b"", str(error), Path(path).stat().st_size, None
 
 
-def _of_capture(path: str | os.PathLike[str], ports: Collection[int] | None) -> Iterator[_Row]:
+def _of_capture(path: Path, ports: Collection[int] | None) -> Iterator[_Row]:
     for seq, found in enumerate(read_raw_frames(path, ports=ports)):
         error, lost = found.error, found.lost
         yield seq, found.position, found.time_ns, found.connection, found.kind, found.body, error, lost, None
 
 
-def _of_recording(path: str | os.PathLike[str]) -> Iterator[_Row]:
+def _of_recording(path: Path) -> Iterator[_Row]:
     header = read_header(path)
     began_ns = header.began_ns if header else 0
     names: dict[int, str] = {}
@@ -149,15 +157,22 @@ def read_log(path: str | os.PathLike[str], *, batch_rows: int = 8192) -> Iterato
     source = os.fspath(path)
     name = re.fullmatch(r".*-(\d+)", Path(path).resolve().parent.name)
     partition = int(name[1]) if name and int(name[1]) < _PARTITIONS else -1
-    if not Path(path).stat().st_size:
-        return
-    with Path(path).open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
-        rows = ((partition, *row) for row in _of_segment(data, _offsets_of(Path(path).name)))
-        yield from _batches_of(LogRow, source, rows, batch_rows, 5)
+    rows = ((partition, *row) for row in _records_of(Path(path)))
+    yield from _batches_of(LogRow, source, rows, batch_rows, 5)
 
 
 _Record = tuple[int, int, int, bytes | None, bytes | None, str | None, int, bool]
 """A `LogRow` without source and partition."""
+
+
+def _records_of(path: Path) -> Iterator[_Record]:
+    with unpacked(path) as content:
+        size = content.path.stat().st_size
+        if size:
+            with content.path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+                yield from _of_segment(data, _offsets_of(plain_name(path)))
+        if content.fault is not None:
+            yield -1, size, 0, None, None, content.fault, content.lost, False
 
 
 def _offsets_of(name: str) -> range:
