@@ -102,7 +102,8 @@ class Frame:
         connection that was never made) carry no frame; ``damage`` is bytes outside any frame, with a connection only
         where the file was sound and the connection was not
     :ivar frame: header and message, without the four bytes of size; empty for ``damage``
-    :ivar error: why the bytes here are not a frame. A request or response with an error lacks its end
+    :ivar error: why the bytes here are not a frame. A request or response with an error lacks its end. ``refused``:
+        why, as far as the source knows
     :ivar lost: bytes that `error` refers to, of the file or of the connection
     :ivar by: ``closed``, ``reset``: which side ended the connection, ``client`` or ``broker``; ``damage``: whose bytes
         are missing; None where that is not known

@@ -87,6 +87,7 @@ class RelayContext:
     :ivar plan: as `policy.plan_of` returns it
     :ivar held: bytes of frames in progress
     :ivar relays: those of open connections
+    :ivar reached: the address at which each broker was reached last, by host and port
     """
 
     loop: asyncio.AbstractEventLoop
@@ -110,6 +111,7 @@ class RelayContext:
         self.recording: RecordingThread | None = None
         self.held = 0
         self.relays: set[Relay] = set()
+        self.reached: dict[tuple[str, int], str] = {}
         self._number = 0
         self._reasons: set[tuple[str, str]] = set()
         self._limiter = LogLimiter()

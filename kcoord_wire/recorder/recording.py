@@ -45,19 +45,22 @@ __all__ = [
     "RecordingError",
     "RecordingHeader",
     "RecordingWriter",
+    "Side",
     "is_recording",
     "is_repeated",
     "names_at",
     "read_header",
     "read_recording",
     "recording_files",
+    "refusal",
     "scan_recording",
 ]
 
 MAX_BODY: Final = DEFAULT_MAX_FRAME_SIZE
 """Largest body of a record, in bytes; a writer cuts a longer one."""
 
-Direction = Literal["opened", "closed", "request", "response"]
+Direction = Literal["opened", "closed", "reset", "refused", "request", "response"]
+Side = Literal["client", "broker"]
 
 _MAGIC: Final = b"\x89kcrec\r\n"
 _VERSION: Final = 1
@@ -68,9 +71,15 @@ _HEAD: Final = struct.Struct(">IIqIBB2x")  # what the header's own checksum is o
 _FRONT: Final = struct.Struct(">4sI")
 _CHECKSUM: Final = struct.Struct(">I")
 _MARKS_REPEATS: Final = 1  # a flag of the file's header
-_REPEATED: Final = 1  # a flag of a record
-_KINDS: Final[dict[Direction, int]] = {"opened": 1, "closed": 2, "request": 3, "response": 4}
+_REPEATED: Final = 1  # a flag of an opening
+_BROKEN_OFF, _NEVER_MADE = 8, 16  # flags of a closing, as are those of the side that ended the connection
+_SIDES: Final[dict[Side | None, int]] = {None: 0, "client": 2, "broker": 4}
+_BY: Final[dict[int, Side]] = {2: "client", 4: "broker"}
+_BOTH_SIDES: Final = 6
+_KINDS: Final[dict[Direction, int]] = {"request": 3, "response": 4}
 _DIRECTIONS: Final[list[Direction | None]] = [None, "opened", "closed", "request", "response", *[None] * 251]
+_CLOSING: Final = 2
+_ENDS: Final = ("closed", "reset", "refused")
 _NAME: Final = re.compile(r"frames-(\d{6,})\.kcrec")
 _BLOCK: Final = 1 << 20
 _LARGEST_READ: Final = 16 << 20
@@ -104,9 +113,11 @@ class Recorded(NamedTuple):
     :ivar time_ns: nanoseconds since 1970
     :ivar connection: its number, unique among the files of one writer
     :ivar direction: of a frame, or what happened to the connection
-    :ivar body: a frame without its four bytes of size; of an opening, the connection's name in UTF-8
+    :ivar body: a frame without its four bytes of size; of an opening, the connection's name in UTF-8; of a refusal,
+        its name, a line break and the reason
     :ivar size: bytes of the frame on the wire: more than `body` has where the recorder cut it
     :ivar marked: whether the record is marked as a repeated opening; `is_repeated` includes files of older writers
+    :ivar by: which side ended the connection; None where it is not known, as in files of older writers
     """
 
     position: int
@@ -116,6 +127,7 @@ class Recorded(NamedTuple):
     body: bytes
     size: int
     marked: bool = False
+    by: Side | None = None
 
     @property
     def end(self) -> int:
@@ -209,7 +221,11 @@ def read_recording(source: str | PathLike[str] | BinaryIO, *, start: int = 0) ->
                 if mark != marker or end > filled or direction is None or crc32c(data[at + 8 : end]) != checksum:
                     break
                 body = data[body_at:end]
-                yield Recorded(base + at, time_ns, connection, direction, body, size, flags & _REPEATED != 0)
+                if kind != _CLOSING:
+                    yield Recorded(base + at, time_ns, connection, direction, body, size, flags & _REPEATED != 0)
+                else:
+                    ended, by = _ending(flags)
+                    yield Recorded(base + at, time_ns, connection, ended, body, size, False, by)
                 at = end
             found = window.resolve(base + at)
 
@@ -246,9 +262,21 @@ def names_at(source: str | PathLike[str] | BinaryIO, position: int) -> dict[int,
         if isinstance(found, Recorded):
             if found.direction == "opened":
                 names[found.connection] = found.body.decode("utf-8", "replace")
-            elif found.direction == "closed":
+            elif found.direction in _ENDS:
                 names.pop(found.connection, None)
     return names
+
+
+def refusal(body: bytes) -> tuple[str, str]:
+    """Return the name and the reason in the body of a refusal."""
+    name, _, reason = body.decode("utf-8", "replace").partition("\n")
+    return name, reason
+
+
+def _ending(flags: int) -> tuple[Direction, Side | None]:
+    if flags & _NEVER_MADE:
+        return "refused", None
+    return "reset" if flags & _BROKEN_OFF else "closed", _BY.get(flags & _BOTH_SIDES)
 
 
 def _parse_header(data: bytes) -> RecordingHeader | None:
@@ -472,10 +500,23 @@ class RecordingWriter:
         self._append(connection, 1, body, time_ns, len(body))
         self._open[connection] = body, time_ns
 
-    def closed(self, connection: int, time_ns: int) -> None:
-        """Record that a connection ends."""
-        self._append(connection, 2, b"", time_ns, 0)
+    def closed(self, connection: int, time_ns: int, *, by: Side | None = None, reset: bool = False) -> None:
+        """Record that a connection ends.
+
+        :param by: the side that ended it; None where that is not known
+        :param reset: it was broken off
+        """
+        self._append(connection, _CLOSING, b"", time_ns, 0, _SIDES[by] | (_BROKEN_OFF if reset else 0))
         self._open.pop(connection, None)
+
+    def refused(self, connection: int, name: str, reason: str, time_ns: int) -> None:
+        """Record that a client's connection to a broker could not be made.
+
+        :param connection: its number, which no other connection of this writer had
+        :param reason: in words
+        """
+        body = f"{name}\n{reason}".encode()
+        self._append(connection, _CLOSING, body, time_ns, len(body), _NEVER_MADE)
 
     def frame(
         self, connection: int, direction: Direction, body: bytes, time_ns: int, *, size: int | None = None
@@ -542,7 +583,7 @@ class RecordingWriter:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _append(self, connection: int, kind: int, body: bytes, time_ns: int, size: int) -> None:
+    def _append(self, connection: int, kind: int, body: bytes, time_ns: int, size: int, flags: int = 0) -> None:
         whole = _RECORD.size + len(body)
         late = self._max_file_ns is not None and time_ns - self._began_ns >= self._max_file_ns
         if (late or self._file_size + whole > self._max_file_bytes) and self._file_size > self._overhead:
@@ -550,7 +591,7 @@ class RecordingWriter:
             self._pieces = self._batches[-1].pieces
             self._began_ns = time_ns
             self._append_header(time_ns)
-        self._append_record(connection, kind, body, time_ns, size)
+        self._append_record(connection, kind, body, time_ns, size, flags)
         self.records += 1
         if self._flush_at is not None and self._held >= self._flush_at:
             self.flush()

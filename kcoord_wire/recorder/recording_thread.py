@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from kcoord_wire.recorder.recording import Batch, Direction, RecordingWriter
+from kcoord_wire.recorder.recording import Batch, Direction, RecordingWriter, Side
 
 if TYPE_CHECKING:
     from kcoord_wire.recorder.context import Counters
@@ -68,10 +68,20 @@ class RecordingThread:
             self._writer.opened(connection, name, time.time_ns())
             self._flush_soon()
 
-    def closed(self, connection: int) -> None:
-        """Record that a connection ends."""
+    def closed(self, connection: int, by: Side | None, *, reset: bool) -> None:
+        """Record that a connection ends.
+
+        :param by: the side that ended it; None where that is not known
+        :param reset: it was broken off
+        """
         if not self._failed:
-            self._writer.closed(connection, time.time_ns())
+            self._writer.closed(connection, time.time_ns(), by=by, reset=reset)
+            self._flush_soon()
+
+    def refused(self, connection: int, name: str, reason: str) -> None:
+        """Record that a client's connection to a broker could not be made."""
+        if not self._failed:
+            self._writer.refused(connection, name, reason, time.time_ns())
             self._flush_soon()
 
     def frame(self, connection: int, direction: Direction, body: bytes, time_ns: int, size: int) -> None:

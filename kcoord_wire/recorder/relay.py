@@ -29,6 +29,7 @@ from kcoord_wire.recorder.addresses import AddressError, rewrite_addresses, rewr
 from kcoord_wire.recorder.central import CentralTraffic
 from kcoord_wire.recorder.context import RelayContext
 from kcoord_wire.recorder.policy import RECORDED, REWRITTEN, TRACKED
+from kcoord_wire.recorder.recording import Side
 
 __all__ = ["HELD_FOR_REWRITING", "MAX_WAITING", "Relay"]
 
@@ -56,11 +57,12 @@ class Relay:
         apis only, so it cannot know which requests are passed over, as a reader of the recording does
     :ivar raw: bare SASL tokens may follow
     :ivar central: of a connection of the 0.8 draft; None until the first frame of the client, False on one of Kafka
+    :ivar ended: the side that ended the connection first, and whether it broke it off; None where neither did
     """
 
     __slots__ = (
-        "_connecting", "_early", "_ended_early", "central", "client", "context", "host", "name", "number", "raw",
-        "target", "upstream", "waiting",
+        "_connecting", "_early", "_ended_early", "central", "client", "context", "ended", "host", "name", "number",
+        "raw", "target", "upstream", "waiting",
     )  # fmt: skip
 
     def __init__(self, context: RelayContext, target: tuple[str, int]) -> None:
@@ -75,6 +77,7 @@ class Relay:
         self.waiting: dict[int, tuple[int, int, int]] = {}
         self.raw = False
         self.central: CentralTraffic | Literal[False] | None = None
+        self.ended: tuple[Side, bool] | None = None
         self._ended_early = False
         self._early: list[bytes] = []  # sent by the client before the broker was connected
         self._connecting: asyncio.Task[None] | None = None
@@ -102,6 +105,10 @@ class Relay:
             reason = "no answer in time" if isinstance(error, TimeoutError) and not error.args else str(error)
             self.context.counters.unreachable += 1
             self.context.warn(f"cannot reach {host}:{port} for {self.client.peer}: {reason}")
+            if self.context.recording is not None:
+                number, broker = self.context.next_number(), self.context.reached.get(self.target)
+                name = f"{self.client.peer}-{broker or address_text(host, port)}#{number}"
+                self.context.recording.refused(number, name, reason)
             self.close()
         finally:
             self._connecting = None
@@ -114,6 +121,7 @@ class Relay:
             return
         self.number = self.context.next_number()
         self.name = f"{self.client.peer}-{self.upstream.peer}#{self.number}"
+        self.context.reached[self.target] = self.upstream.peer
         if self.context.recording is not None:
             self.context.recording.opened(self.number, self.name)
         early, self._early = self._early, []
@@ -143,7 +151,8 @@ class Relay:
             self._connecting.cancel()
         if self.client.transport is None and self.upstream.transport is None:
             if self.number and self.context.recording is not None:
-                self.context.recording.closed(self.number)
+                by, reset = self.ended or (None, False)
+                self.context.recording.closed(self.number, by, reset=reset)
             self.context.left(self)
         else:
             self.close()
@@ -204,10 +213,17 @@ class _End(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None
+        if exc is not None:
+            self.note_end(reset=True)
         if self._lingering is not None:
             self._lingering.cancel()
         self._forget()
         self.relay.lost()
+
+    def note_end(self, *, reset: bool) -> None:
+        """Note that this side has ended the connection, or broken it off, unless it had ended before."""
+        if self.relay.ended is None:
+            self.relay.ended = self.NAME, reset
 
     def pause_writing(self) -> None:
         source = self.other.transport
@@ -354,6 +370,7 @@ class _End(asyncio.Protocol):
             recording.frame(self.relay.number, self.SIDE, body, self._time_ns, size)
 
     SIDE: Any
+    NAME: Side
 
 
 class _Client(_End):
@@ -363,6 +380,7 @@ class _Client(_End):
     HEAD = _REQUEST_HEAD.size
     LIMIT = DEFAULT_MAX_FRAME_SIZE
     SIDE = "request"
+    NAME: Side = "client"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -391,6 +409,7 @@ class _Client(_End):
             broker.write(data)
 
     def eof_received(self) -> bool:
+        self.note_end(reset=False)
         relay = self.relay
         transport = relay.upstream.transport
         if transport is None or not relay.number:
@@ -440,6 +459,7 @@ class _Upstream(_End):
     HEAD = _RESPONSE_HEAD.size
     LIMIT = 0x7FFFFFFF
     SIDE = "response"
+    NAME: Side = "broker"
 
     def __init__(self, relay: Relay) -> None:
         super().__init__(relay)
@@ -449,6 +469,9 @@ class _Upstream(_End):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self.relay.connected()
+
+    def eof_received(self) -> None:
+        self.note_end(reset=False)
 
     def data_received(self, data: bytes) -> None:
         relay = self.relay

@@ -41,6 +41,7 @@ from kcoord_wire.recorder.recording import (
     read_header,
     read_recording,
     recording_files,
+    refusal,
 )
 from kcoord_wire.spark.rows import as_arrow, as_spark
 
@@ -267,15 +268,17 @@ class _Cursor:
             if is_repeated(found, self._header):
                 return None
         name = self.names.get(found.connection) or f"?:0-?:0#{found.connection}"
-        if found.direction == "closed":
+        if found.direction in ("closed", "reset"):
             self.names.pop(found.connection, None)
         is_frame = found.direction in ("request", "response")
         error, lost = None, 0
+        if found.direction == "refused":
+            name, error = refusal(found.body)
         if is_frame and found.size > len(found.body):
             error = f"{found.size - len(found.body)} of its {found.size} bytes were not recorded"
             lost = len(found.body)
         body = found.body if is_frame else b""
-        return Frame(source, seq, found.position, found.time_ns, name, found.direction, body, error, lost)
+        return Frame(source, seq, found.position, found.time_ns, name, found.direction, body, error, lost, found.by)
 
 
 _cursors: dict[tuple[str, int], _Cursor] = {}

@@ -27,6 +27,7 @@ from kcoord_wire.coordinator import Coordinator
 from kcoord_wire.net import LogLimiter
 from kcoord_wire.recorder.policy import GROUP_APIS
 from kcoord_wire.recorder.proxy import Proxy, Recorder, RelayLimits
+from kcoord_wire.recorder.recording import refusal
 from tests.support.clients.life_cycle import CONFIG, Place, at_once, expect_shares
 from tests.support.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, Client
 from tests.support.metadata import metadata
@@ -396,16 +397,50 @@ def test_a_client_that_leaves_within_a_frame(loop: str, tmp_path: Path) -> None:
     assert frames(tmp_path) == [whole[4:]] * 6
 
 
-def test_a_broker_that_is_down(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broker_that_is_down(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    with Recorder(f"127.0.0.1:{port}") as recorder:
+    with Recorder(f"127.0.0.1:{port}", folder=tmp_path) as recorder:
         for _ in range(2):
             with Wire(recorder.address) as wire:
                 wire.send_raw(kw.frame(kw.encode_request(HEARTBEAT, 4)))
                 assert wire.is_closed_by_peer()
     assert recorder.counters.unreachable == 2
     assert re.search(rf"cannot reach 127\.0\.0\.1:{port} for 127\.0\.0\.1:\d+: .*[Cc]onnect", caplog.text)
+    found = recorded(tmp_path)
+    assert [record.direction for record in found] == ["refused"] * 2
+    for number, record in enumerate(found, start=1):
+        name, why = refusal(record.body)
+        assert re.fullmatch(rf"127\.0\.0\.1:\d+-127\.0\.0\.1:{port}#{number}", name)
+        assert "onnect" in why
+
+
+@BOTH_LOOPS
+@pytest.mark.parametrize("side", ["client", "broker"])
+@pytest.mark.parametrize("reset", [False, True])
+def test_who_ended_a_connection_and_how_is_recorded(side: str, reset: bool, loop: str, tmp_path: Path) -> None:
+    def end(peer: socket.socket) -> None:
+        if reset:
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.close()
+
+    def serve(client: socket.socket) -> None:
+        client.recv(1000)
+        if side == "broker":
+            end(client)
+        else:
+            client.recv(1000)
+
+    with FakeBroker(serve) as broker, Recorder(broker.address, folder=tmp_path) as recorder:
+        client = connect(recorder.address)
+        client.sendall(kw.frame(kw.encode_request(HEARTBEAT, 4)))
+        soon(lambda: recorder.counters.requests == 1)
+        if side == "client":
+            end(client)
+        soon(lambda: recorder.counters.open == 0)
+        client.close()
+    last = recorded(tmp_path)[-1]
+    assert (last.direction, last.by) == ("reset" if reset else "closed", side)
 
 
 def test_a_broker_that_does_not_answer(caplog: pytest.LogCaptureFixture) -> None:

@@ -32,6 +32,7 @@ from kcoord_wire.recorder.recording import (
     read_header,
     read_recording,
     recording_files,
+    refusal,
     scan_recording,
 )
 
@@ -105,6 +106,28 @@ def test_the_layout_is_as_documented(tmp_path: Path) -> None:
     assert data[at + 32 : at + 36] == bitwise_crc32c(data[at + 8 : at + 32]).to_bytes(4, "big")
     assert data[at + 36 : at + 41] == b"frame"
     assert len(data) == at + 41 + RECORD
+
+
+def test_endings_say_who_and_how_and_refusals_why(tmp_path: Path) -> None:
+    with RecordingWriter(tmp_path) as writer:
+        for number in range(1, 5):
+            writer.opened(number, f"c{number}", 1)
+        writer.closed(1, 2, by="client")
+        writer.closed(2, 3, by="broker", reset=True)
+        writer.closed(3, 4)
+        writer.refused(5, "10.0.0.1:5-kafka-1:9092#5", "Connection refused", 5)
+        path = writer.path
+    data = path.read_bytes()
+    endings = [r for r in records(read(data)) if r.direction not in ("opened", "request", "response")]
+    assert [(r.connection, r.direction, r.by) for r in endings] == [
+        (1, "closed", "client"),
+        (2, "reset", "broker"),
+        (3, "closed", None),
+        (5, "refused", None),
+    ]
+    assert refusal(endings[-1].body) == ("10.0.0.1:5-kafka-1:9092#5", "Connection refused")
+    assert [data[r.position + 28 : r.position + 30].hex() for r in endings] == ["0202", "020c", "0200", "0210"]
+    assert names_at(path, len(data)) == {4: "c4"}
 
 
 def bitwise_crc32c(data: bytes) -> int:

@@ -30,7 +30,7 @@ def record(writer: RecordingWriter, first: int, count: int, step_ns: int = 1) ->
         direction = "request" if n % 2 else "response"
         writer.frame(n - n % 7, direction, n.to_bytes(4, "big") * (1 + n % 5), BEGAN_NS + n * step_ns)
         if n % 7 == 6:
-            writer.closed(n - 6, BEGAN_NS + n * step_ns)
+            writer.closed(n - 6, BEGAN_NS + n * step_ns, by="client" if n % 2 else "broker", reset=n % 3 == 0)
     writer.flush()
 
 
@@ -168,6 +168,15 @@ def test_a_file_removed_between_plan_and_task(tmp_path: Path) -> None:
         else:
             assert list(reader.read(part)) == []
         path.write_bytes(kept)
+
+
+def test_a_refused_connection_is_a_row(tmp_path: Path) -> None:
+    with RecordingWriter(tmp_path) as writer:
+        writer.refused(1, NAME.format(1), "Connection refused", BEGAN_NS)
+    reader = stream(tmp_path)
+    _, [row] = follow(reader, reader.initialOffset(), ALL)
+    assert [row] == whole(tmp_path)
+    assert (row["direction"], row["connection"], row["error"]) == ("refused", NAME.format(1), "Connection refused")
 
 
 def test_latest_reads_only_new_records(tmp_path: Path) -> None:

@@ -25,8 +25,10 @@ def record_capture(folder: Path, capture: Path, **options: Any) -> None:
             if row["direction"] == "opened":
                 numbers[name] = len(numbers)
                 writer.opened(numbers[name], name, row["time_ns"])
-            elif row["direction"] == "closed":
-                writer.closed(numbers[name], row["time_ns"])
+            elif row["direction"] in ("closed", "reset"):
+                writer.closed(numbers[name], row["time_ns"], by=row["by"], reset=row["direction"] == "reset")
+            elif row["direction"] == "refused":
+                writer.refused(numbers.setdefault(name, len(numbers)), name, row["error"] or "", row["time_ns"])
             else:
                 writer.frame(numbers[name], row["direction"], row["frame"], row["time_ns"])
 

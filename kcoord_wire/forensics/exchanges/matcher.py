@@ -224,7 +224,7 @@ class _Batch:
     def note_damage(self) -> None:
         """Report the damaged ones among the new frames."""
         errors = self.rows.column("error")
-        damaged = np.flatnonzero(~absent(errors) | self._short)
+        damaged = np.flatnonzero((~absent(errors) & (self.kinds != CLOSED)) | self._short)
         if not len(damaged):
             return
         lost = _numbers(self.rows.column("lost"))

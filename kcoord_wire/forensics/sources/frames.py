@@ -33,7 +33,7 @@ from kcoord_wire.errors import DecodeError
 from kcoord_wire.forensics.model import Frame, LogRow, arrow_schema, record_time_ns
 from kcoord_wire.forensics.sources.files import Source, SourceError, find_sources, kind_of
 from kcoord_wire.forensics.sources.unpacked import plain_name, unpacked
-from kcoord_wire.recorder.recording import Damage, RecordingError, is_repeated, read_header, read_recording
+from kcoord_wire.recorder.recording import Damage, RecordingError, is_repeated, read_header, read_recording, refusal
 from kcoord_wire.records.control import ControlType, decode_control_record
 from kcoord_wire.records.decoding import ReadLimits
 from kcoord_wire.records.model import Batch, RecordBatch, TimestampType
@@ -129,7 +129,7 @@ def _of_recording(path: Path) -> Iterator[_Row]:
         if isinstance(found, Damage):
             yield seq, found.position, time_ns, "", "damage", b"", found.why, found.size, None
             continue
-        position, time_ns, number, direction, body, size, _ = found
+        position, time_ns, number, direction, body, size, _, by = found
         name = names.get(number) or f"?:0-?:0#{number}"
         if size == len(body) and (direction == "request" or direction == "response"):
             yield seq, position, time_ns, name, direction, body, None, 0, None
@@ -139,9 +139,12 @@ def _of_recording(path: Path) -> Iterator[_Row]:
                 seq -= 1  # it was opened in an earlier file
             else:
                 yield seq, position, time_ns, name, direction, b"", None, 0, None
-        elif direction == "closed":
+        elif direction == "refused":
+            name, why = refusal(body)
+            yield seq, position, time_ns, name, direction, b"", why, 0, None
+        elif direction == "closed" or direction == "reset":
             names.pop(number, None)
-            yield seq, position, time_ns, name, direction, b"", None, 0, None
+            yield seq, position, time_ns, name, direction, b"", None, 0, by
         else:
             error = f"{size - len(body)} of its {size} bytes were not recorded"
             yield seq, position, time_ns, name, direction, body, error, len(body), None

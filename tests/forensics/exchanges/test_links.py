@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire.forensics.exchanges.links import LINK_EVENTS, link_sighting
+from kcoord_wire.forensics.model import Frame
 from tests.support.wire_samples import batch, match_all
 
 
@@ -17,10 +18,10 @@ def test_what_happens_to_a_connection_is_a_sighting(kind: str) -> None:
 
 
 def test_a_refused_connection_is_seen() -> None:
-    from kcoord_wire.forensics.model import Frame
-
     name = "10.0.0.1:4000-10.0.9.9:9092#1"
-    frame = Frame("a.kcrec", 0, 0, 7, name, "refused", b"", by="broker")
+    frame = Frame("a.kcrec", 0, 0, 7, name, "refused", b"", "Connection refused")
     exchanges, seen, matcher = match_all([batch([frame])])
     assert (exchanges, matcher.losses) == ([], [])
-    assert [(row["kind"], row["connection"], row["time_ns"]) for row in seen] == [("refused", name, 7)]
+    assert [(row["kind"], row["connection"], row["time_ns"], row["text"]) for row in seen] == [
+        ("refused", name, 7, "Connection refused")
+    ]
