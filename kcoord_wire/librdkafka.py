@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from kcoord_wire.extras import require
@@ -95,6 +96,60 @@ class Cluster:
             raise self.refused(topic, found.error)
         return found
 
+    def groups(self, admin: Any) -> list[str]:
+        """Return the names of all consumer groups, sorted.
+
+        :param admin: of `make_admin`
+        """
+        try:
+            found = admin.list_consumer_groups(request_timeout=self._first_wait).result()
+        except self.kafka.KafkaException as error:
+            raise self.unreachable(error) from None
+        if found.errors and not found.valid:
+            raise self.unreachable(found.errors[0])
+        return sorted(group.group_id for group in found.valid)
+
+    def described(self, admin: Any, groups: Iterable[str]) -> dict[str, Any]:
+        """Return the descriptions of groups, as confluent-kafka has them; a group without an answer is left out."""
+        names = list(groups)
+        found = admin.describe_consumer_groups(names, request_timeout=self._first_wait) if names else {}
+        return self._answers(found)
+
+    def committed(self, admin: Any, groups: Iterable[str]) -> dict[str, dict[tuple[str, int], int]]:
+        """Return the committed offset of each topic and partition, by group; a group without an answer is left out."""
+        request = self.kafka.ConsumerGroupTopicPartitions
+        asked = [
+            admin.list_consumer_group_offsets([request(group)], request_timeout=self._first_wait) for group in groups
+        ]
+        answered = self._answers({group: future for each in asked for group, future in each.items()})
+        return {
+            group: {
+                (place.topic, place.partition): place.offset
+                for place in found.topic_partitions
+                if place.error is None and place.offset >= 0
+            }
+            for group, found in answered.items()
+        }
+
+    def ends(self, admin: Any, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """Return the high watermark of each topic and partition; one whose leader does not answer is left out."""
+        latest = self.admin.OffsetSpec.latest()
+        asked = {self.kafka.TopicPartition(*place): latest for place in places}
+        answered = self._answers(admin.list_offsets(asked, request_timeout=self._first_wait) if asked else {})
+        return {(place.topic, place.partition): found.offset for place, found in answered.items()}
+
+    @property
+    def _first_wait(self) -> float:
+        return min(self.patience_s, _CONNECT_SECONDS)
+
+    def _answers(self, futures: Mapping[Any, Any]) -> dict[Any, Any]:
+        """Return the results of those futures that do not fail."""
+        found = {}
+        for key, future in futures.items():
+            with suppress(self.kafka.KafkaException):
+                found[key] = future.result()
+        return found
+
     def refused(self, topic: str, error: Any) -> Exception:
         """Return the error of a topic that a broker does not let us read."""
         codes = self.kafka.KafkaError
@@ -110,7 +165,7 @@ class Cluster:
         if self.complaint is not None and self.is_final(self.complaint):
             what = f"the broker at {self.bootstrap} refuses the login: {reason}; check the security settings"
             return self._failure(what)
-        what = f"no broker answers at {self.bootstrap} within {min(self.patience_s, _CONNECT_SECONDS):g} s"
+        what = f"no broker answers at {self.bootstrap} within {self._first_wait:g} s"
         return self._failure(f"{what}: {reason}; check address, port and security.protocol")
 
     def is_final(self, error: Any) -> bool:
@@ -127,7 +182,7 @@ class Cluster:
     def _metadata(self) -> Any:
         """Return the metadata of all topics: a request for one by name may make a broker create it."""
         admin = self.make_admin()
-        wait = min(self.patience_s, _CONNECT_SECONDS)
+        wait = self._first_wait
         end = time.monotonic() + wait
         error: Any = None
         while time.monotonic() < end:

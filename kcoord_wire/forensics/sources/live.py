@@ -1,4 +1,4 @@
-"""The records of a live ``__consumer_offsets``, read over the network with confluent-kafka (extra ``kafka``).
+"""A live cluster, with confluent-kafka (extra ``kafka``): the records of ``__consumer_offsets``, and the lag of groups.
 
     for batch in read_topic("127.0.0.1:9092", {"security.protocol": "SASL_SSL", ...}):
         ...                                     # a pyarrow.RecordBatch of `LogRow`
@@ -15,16 +15,16 @@ Laws:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 
-from kcoord_wire.forensics.model import LogRow, record_time_ns, table_of
+from kcoord_wire.forensics.model import Lag, LogRow, record_time_ns, table_of
 from kcoord_wire.librdkafka import Cluster, error_text
 
-__all__ = ["OFFSETS_TOPIC", "TopicError", "read_topic"]
+__all__ = ["OFFSETS_TOPIC", "TopicError", "read_lag", "read_topic"]
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
@@ -71,6 +71,62 @@ def read_topic(
         yield from reader.batches(until_end, batch_rows, progress)
     finally:
         reader.close()
+
+
+def read_lag(
+    bootstrap: str,
+    config: Mapping[str, str] | None = None,
+    *,
+    groups: Collection[str] | None = None,
+    patience_s: float = 30.0,
+) -> list[Lag]:
+    """Return how far consumer groups are behind the ends of their partitions now.
+
+    There is a row for each partition that a group has committed or that a member has. `Lag.lag` is from the committed
+    offset to the high watermark, None where nothing is committed; `Lag.member_id` is None where no member has it.
+    Nothing is joined or changed: the requests are those of ``kafka-consumer-groups.sh --describe`` (DescribeGroups,
+    OffsetFetch, ListOffsets). The two offsets are not of one moment, so that the lag of a fast partition is a little
+    too large, never negative.
+
+    :param bootstrap: ``host:port``, several with commas
+    :param config: settings of librdkafka, mainly for security
+    :param groups: only these; None for all that the user may see
+    :param patience_s: seconds to wait for a response, ten at most
+    :return: by group, topic and partition. A partition without a leader, and a group that is not answered, has no row
+    :raises MissingLibraryError: the extra ``kafka`` is not installed
+    :raises TopicError: no broker answers, or the login is refused
+    """
+    cluster = Cluster(bootstrap, config, TopicError, "reading the lag of groups", patience_s)
+    admin = cluster.make_admin()
+    names = [name for name in cluster.groups(admin) if groups is None or name in groups]
+    owners = {name: _owners(found) for name, found in cluster.described(admin, names).items()}
+    committed = cluster.committed(admin, names)
+    wanted = {name: sorted({*committed.get(name, ()), *owners.get(name, ())}) for name in names}
+    ends = cluster.ends(admin, {place for places in wanted.values() for place in places})
+    now = time.time_ns()
+    return [
+        _lag_row(name, place, now, committed.get(name, {}).get(place), ends[place], owners.get(name, {}).get(place))
+        for name in names
+        for place in wanted[name]
+        if place in ends
+    ]
+
+
+def _owners(described: Any) -> dict[tuple[str, int], str]:
+    """Return the member id that has each topic and partition, from the description of a group."""
+    return {
+        (place.topic, place.partition): member.member_id
+        for member in described.members
+        if member.assignment is not None
+        for place in member.assignment.topic_partitions
+    }
+
+
+def _lag_row(
+    group: str, place: tuple[str, int], now: int, committed: int | None, end: int, member_id: str | None
+) -> Lag:
+    lag = None if committed is None else max(end - committed, 0)
+    return Lag(group, *place, now, committed, None, end, lag, member_id)
 
 
 class _TopicReader:

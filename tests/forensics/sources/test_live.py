@@ -13,14 +13,15 @@ import time
 import confluent_kafka
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kcoord_wire.cli.main import main
+from kcoord_wire.coordinator import Coordinator, GroupConfig
 from kcoord_wire.extras import MissingLibraryError
 from kcoord_wire.forensics.log.history import log_histories
 from kcoord_wire.forensics.model import LogRow, arrow_schema
 from kcoord_wire.forensics.sources.frames import read_log
-from kcoord_wire.forensics.sources.live import TopicError, read_topic
+from kcoord_wire.forensics.sources.live import TopicError, read_lag, read_topic
 from tests.support.marshal_rows import live_log
 from tests.support.offsets_log import CONSUMER_GROUPS
 
@@ -62,6 +63,41 @@ def test_a_log_read_live_is_the_log(mock: Mock) -> None:
     assert calls == sorted(calls)
     causes = [[rebalance.cause for rebalance in history.rebalances] for history in log_histories(read)]
     assert causes == [[rebalance.cause for rebalance in history.rebalances] for history in log_histories(segment)]
+
+
+def test_the_lag_of_groups_is_read_from_the_cluster() -> None:
+    """Five records of which two are committed, a partition without a commit, and a group without members."""
+    with Coordinator({"orders": 2, "idle": 1}, config=GroupConfig(initial_rebalance_delay_ms=0)) as broker:
+        producer = Producer({"bootstrap.servers": broker.address})
+        for _ in range(5):
+            producer.produce("orders", b"x", partition=0)
+        assert producer.flush(20) == 0
+        consumer = Consumer({"bootstrap.servers": broker.address, "group.id": "billing", "enable.auto.commit": False})
+        other = Consumer({"bootstrap.servers": broker.address, "group.id": "audit", "enable.auto.commit": False})
+        consumer.subscribe(["orders"])
+        while not consumer.assignment():
+            consumer.poll(0.1)
+        consumer.commit(offsets=[TopicPartition("orders", 0, 2)], asynchronous=False)
+        other.commit(offsets=[TopicPartition("idle", 0, 0)], asynchronous=False)
+        rows = read_lag(broker.address)
+        member = consumer.memberid()
+        assert [
+            (r.group_id, r.topic, r.partition, r.committed_offset, r.end_offset, r.lag, r.member_id) for r in rows
+        ] == [
+            ("audit", "idle", 0, 0, 0, 0, None),
+            ("billing", "orders", 0, 2, 5, 3, member),
+            ("billing", "orders", 1, None, 0, None, member),
+        ]
+        assert [row.group_id for row in read_lag(broker.address, groups=["audit", "unknown"])] == ["audit"]
+        consumer.close()
+        other.close()
+
+
+def test_the_lag_of_an_unreachable_cluster_is_refused() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with pytest.raises(TopicError, match="no broker answers"):
+        read_lag(f"127.0.0.1:{port}", patience_s=1)
 
 
 def test_a_coordination_topic_is_analyzed_live(mock: Mock, capsys: pytest.CaptureFixture[str]) -> None:
