@@ -14,11 +14,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Protocol, TypeVar
 
 from kcoord_wire.forensics.model import Cause, GroupHistory, Rebalance
 from tests.truth.labels import Label
 
-__all__ = ["CHECKS", "Comparison", "Score", "Tolerance", "compare", "match"]
+__all__ = ["CHECKS", "Comparison", "Score", "Timed", "Tolerance", "compare", "match"]
 
 MS = 1_000_000  # nanoseconds
 CHECKS = (
@@ -38,6 +39,22 @@ CHECKS = (
     "outcome",
 )
 TIMERS = (Cause.SESSION_EXPIRED, Cause.SYNC_EXPIRED, Cause.GROUP_TOO_LARGE)
+
+
+class Timed(Protocol):
+    """A rebalance that happened: its generation, and its times in ms since the epoch; None where it had none."""
+
+    @property
+    def generation_id(self) -> int | None: ...
+    @property
+    def started_ms(self) -> int: ...
+    @property
+    def joined_ms(self) -> int | None: ...
+    @property
+    def ended_ms(self) -> int | None: ...
+
+
+TimedT = TypeVar("TimedT", bound=Timed)
 
 
 @dataclass(frozen=True)
@@ -124,7 +141,7 @@ def compare(
 # ---- which is which
 
 
-def match(truths: Sequence[Label], guesses: Sequence[Rebalance]) -> list[tuple[Label | None, Rebalance | None]]:
+def match(truths: Sequence[TimedT], guesses: Sequence[Rebalance]) -> list[tuple[TimedT | None, Rebalance | None]]:
     """Find the pairing, in the order of both, that has most in common (an alignment of two sequences)."""
     rows, columns = len(truths), len(guesses)
     best = [[0.0] * (columns + 1) for _ in range(rows + 1)]
@@ -133,7 +150,7 @@ def match(truths: Sequence[Label], guesses: Sequence[Rebalance]) -> list[tuple[L
             alike = likeness(truths[row], guesses[column])
             paired = alike + best[row + 1][column + 1] if alike > 0 else 0.0
             best[row][column] = max(paired, best[row + 1][column], best[row][column + 1])
-    pairs: list[tuple[Label | None, Rebalance | None]] = []
+    pairs: list[tuple[TimedT | None, Rebalance | None]] = []
     row = column = 0
     while row < rows or column < columns:
         alike = likeness(truths[row], guesses[column]) if row < rows and column < columns else 0.0
@@ -150,7 +167,7 @@ def match(truths: Sequence[Label], guesses: Sequence[Rebalance]) -> list[tuple[L
     return pairs
 
 
-def likeness(truth: Label, guess: Rebalance) -> float:
+def likeness(truth: Timed, guess: Rebalance) -> float:
     """How alike two rebalances are, apart from their causes; 0 if they cannot be the same."""
     start, joined = guess.started_ns / MS, None if guess.joined_ns is None else guess.joined_ns / MS
     apart = abs(start - truth.started_ms)
