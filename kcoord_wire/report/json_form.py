@@ -1,9 +1,10 @@
 """The report as JSON, for programs.
 
-    {"format": "kcoord-report", "version": 1,
+    {"format": "kcoord-report", "version": 2,
      "groups": [{"group": {...}, "opening": "...", "severity": "...",
                  "rebalances": [...], "generations": [...], "states": [...], "members": [...],
-                 "ownership": [...], "pauses": [...], "commits": [...], "findings": [...]}],
+                 "ownership": [...], "pauses": [...], "commits": [...], "outages": [...], "lag": [...],
+                 "findings": [...]}],
      "losses": [...]}
 
 Laws:
@@ -33,7 +34,7 @@ from kcoord_wire.report.formatting import iso
 __all__ = ["to_json", "write_json"]
 
 FORMAT: Final = "kcoord-report"
-VERSION: Final = 1
+VERSION: Final = 2
 
 
 def to_json(histories: Iterable[GroupHistory], losses: Iterable[Loss]) -> dict[str, Any]:

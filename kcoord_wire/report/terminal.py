@@ -14,8 +14,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from kcoord_wire.extras import require
-from kcoord_wire.forensics.model import Cause, Finding, GroupHistory, Loss, Rebalance
-from kcoord_wire.report.digest import Digest, digests, worst_findings
+from kcoord_wire.forensics.model import Cause, GroupHistory, Loss, Rebalance
+from kcoord_wire.report.cards import Card, cards_of
+from kcoord_wire.report.digest import Digest, digests
 from kcoord_wire.report.formatting import ago, counted, duration, name_if_known, shown
 
 if TYPE_CHECKING:
@@ -73,11 +74,11 @@ def _group(digest: Digest, narrow: bool) -> Iterator[Any]:
     if len(history.rebalances) > ROWS:
         rest = len(history.rebalances) - ROWS
         yield text(f"the {ROWS} that took longest; {rest:,} more are in the tables and the page", "dim")
-    findings = worst_findings(history.findings)
-    for finding in findings[:FINDINGS]:
-        yield _finding(finding)
-    if len(findings) > FINDINGS:
-        yield text(f"{counted(len(findings) - FINDINGS, 'more finding')}", "dim")
+    cards = cards_of(history.findings)
+    for card in cards[:FINDINGS]:
+        yield _finding(card)
+    if len(cards) > FINDINGS:
+        yield text(f"{counted(len(cards) - FINDINGS, 'more finding')}", "dim")
     for sentence in history.group.blind:
         yield text(f"not visible in this source: {shown(sentence, 400)}", "dim")
     yield ""
@@ -141,10 +142,12 @@ def _who(client_id: str | None, member_id: str | None, instance_id: str | None, 
     return f"{name} ({shown(host, 45)})" if name and host else name
 
 
-def _finding(finding: Finding) -> Any:
-    text = _rich("text").Text
+def _finding(card: Card) -> Any:
+    text, finding = _rich("text").Text, card.first
     line = text(f"{shown(finding.severity, 12)}: ", STYLES.get(finding.severity, ""))
     line.append(shown(finding.text, 600), "")
+    if card.more:
+        line.append(f" {shown(card.more, 400)}", "dim")
     if finding.advice:
         line.append(f"\n  {shown(finding.advice, 600)}", "dim")
     return line

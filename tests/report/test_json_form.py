@@ -28,7 +28,7 @@ def rows(value: Any) -> list[dict[str, Any]]:
 def test_every_field_of_every_row_is_written() -> None:
     report = to_json(HISTORIES, losses())
     assert list(report) == ["format", "version", "groups", "losses"]
-    assert (report["format"], report["version"]) == ("kcoord-report", 1)
+    assert (report["format"], report["version"]) == ("kcoord-report", 2)
     tables = [field.name for field in dataclasses.fields(GroupHistory)]
     history = typical()
     for group in report["groups"]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kcoord_wire.forensics.model import GroupHistory, MemberLife, Ownership
+from kcoord_wire.forensics.model import Finding, GroupHistory, MemberLife, Ownership
 from kcoord_wire.report.page.group_clock import GroupClock
-from kcoord_wire.report.page.lanes import lanes_of, ownership_of
+from kcoord_wire.report.page.lanes import by_trouble, lanes_of, ownership_of
 from tests.support.histories import MS, SECOND, START, summary
 
 
@@ -26,6 +27,40 @@ def test_a_returning_client_keeps_its_lane_and_twins_have_two() -> None:
     assert [(lane.label, lane.host, [one.member_id for one in lane.lives]) for lane in lanes] == [
         ("c", "h", ["a", "d"]), ("c", "i", ["e"]), ("c (2)", "h", ["b"]),
     ]  # fmt: skip
+
+
+def many(sick: str | None) -> GroupHistory:
+    lives = [life(f"m-{at}", f"c-{at}", at, None) for at in range(200)]
+    history = GroupHistory(summary("g", START + 300 * SECOND), members=lives)
+    if sick is not None:
+        found = Finding("g", "flapping_member", "warning", START, None, sick, "", "", 3.0, 3.0, [], [])
+        history.findings = [found]
+    return history
+
+
+@pytest.mark.parametrize("subject", ["c-199", "m-199", "c-199 at h"])
+def test_of_many_lanes_those_with_trouble_come_first(subject: str) -> None:
+    history = many(subject)
+    lanes, folded = by_trouble(lanes_of(history.members), history)
+    assert [lane.label for lane in lanes[:3]] == ["c-199", "c-0", "c-1"]
+    assert (len(lanes), folded) == (200, 199)
+
+
+def test_a_session_timeout_is_trouble_and_leaving_is_not() -> None:
+    history = many(None)
+    for at, why in ((150, "left"), (160, "session timeout")):
+        history.members[at].left_ns, history.members[at].why_left = START + 300 * SECOND, why
+    lanes, folded = by_trouble(lanes_of(history.members), history)
+    assert (lanes[0].label, folded) == ("c-160", 199)
+
+
+def test_lanes_keep_their_order_where_all_are_seen() -> None:
+    quiet = many(None)
+    lanes = lanes_of(quiet.members)
+    assert by_trouble(lanes, quiet) == (lanes, 0)
+    sick = many("c-9")
+    lanes = lanes_of(sick.members[:20])
+    assert by_trouble(lanes, sick) == (lanes, 0)
 
 
 intervals = st.lists(

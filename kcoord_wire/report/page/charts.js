@@ -5,7 +5,8 @@ const charts = (() => {
   const PADDING = { causes: [22, 4], lanes: [2, 2], pauses: [6, 4], commits: [6, 24] }; // above and below the plot
   const ROW = 20, RIGHT = 14, SHORTEST = 0.02;
   const views = {};
-  let group, rows, from, to, left, plot, drawing = null, again = false, ready = false, printing = false;
+  const OUTAGE = "#7a1f1f";
+  let group, rows, lanes, isUnfolded = false, from, to, left, plot, drawing = null, again = false, ready = false, printing = false;
 
   async function start(specs, open) {
     for (const id of IDS) {
@@ -30,8 +31,14 @@ const charts = (() => {
     group.unit = group.measure === 1 ? "records" : "commits";
     group.each = { 1: "second", 60: "minute" }[group.interval] || duration(group.interval * 1000);
     rows = group.rebalances;
+    unfold(false);
     $("lanes").scrollTop = 0;
     whole();
+  }
+
+  function unfold(all) {
+    isUnfolded = all;
+    draw();
   }
 
   function setRebalances(shown) {
@@ -78,13 +85,14 @@ const charts = (() => {
   // Set the visible data of every view; the caller runs them.
   function fill() {
     const width = $("charts").clientWidth;
-    const causes = group.causes.map((share) => share[0]);
-    const names = [...causes, ...group.lanes.map((lane) => (width > 800 && lane.host ? `${lane.label} · ${lane.host}` : lane.label))];
+    lanes = isUnfolded || printing ? group.lanes : group.lanes.slice(0, group.lanes.length - group.folded);
+    const causes = [...(group.outages.length ? ["outage"] : []), ...group.causes.map((share) => share[0])];
+    const names = [...causes, ...lanes.map((lane) => (width > 800 && lane.host ? `${lane.label} · ${lane.host}` : lane.label))];
     left = Math.round(Math.max(70, Math.min(260, width * 0.3, 18 + 6.6 * Math.max(...names.map((name) => name.length)))));
     plot = Math.max(120, width - left - RIGHT);
     const first = group.first;
-    const heights = { causes: ROW * Math.max(1, causes.length), lanes: ROW * Math.max(1, group.lanes.length), pauses: 84, commits: 84 };
-    const bands = bandsOf(causes, first);
+    const heights = { causes: ROW * Math.max(1, causes.length), lanes: ROW * Math.max(1, lanes.length), pauses: 84, commits: 84 };
+    const bands = [...outagesOf(first), ...bandsOf(causes, first)];
     const step = (curve, at) => around(curve).map((point) => ({ at: first + point[0], value: point[at] }));
     const data = {
       causes: { bands },
@@ -113,6 +121,15 @@ const charts = (() => {
 
   const pixel = () => (to - from) / plot;
 
+  // Outages are bands of their own, in the first row of the causes.
+  function outagesOf(first) {
+    const least = 2 * pixel();
+    return group.outages.filter(([start, end]) => end >= from - least && start <= to).map(([start, end, kind, text]) => ({
+      from: first + start, to: first + Math.max(end, start + least), joined: first + Math.max(end, start + least),
+      top: 0.15, bottom: 0.85, colour: OUTAGE, tip: `${kind}, ${duration(end - start)}\n${text}`,
+    }));
+  }
+
   function bandsOf(causes, first) {
     const least = 2 * pixel();
     return rows.filter((row) => row.end >= from - least && row.start <= to).map((row) => {
@@ -133,7 +150,7 @@ const charts = (() => {
     const bars = [], figures = [], lives = [], ends = [];
     const most = Math.max(1, ...group.bars.map((flat) => flat.reduce((top, value, at) => (at % 4 === 2 ? Math.max(top, value) : top), 0)));
     const [top, bottom] = visibleLanes();
-    group.lanes.forEach((lane, row) => {
+    lanes.forEach((lane, row) => {
       if (row < top || row > bottom) return;
       for (const [start, end, why, id] of lane.lives) {
         if (end < from || start > to) continue;
@@ -281,5 +298,5 @@ const charts = (() => {
     show(row.start - span, row.end + span);
   }
 
-  return { start, setGroup, setRebalances, showRebalance, zoom, move, whole, scroll, listen, range: () => [from, to] };
+  return { start, setGroup, setRebalances, showRebalance, zoom, move, whole, scroll, listen, unfold, unfolded: () => isUnfolded, range: () => [from, to] };
 })();

@@ -15,13 +15,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from kcoord_wire.forensics.model import Evidence, Finding, GroupHistory, Loss, Rebalance
-from kcoord_wire.report.digest import NAMELESS_GROUP, Digest, digests, worst_findings
+from kcoord_wire.forensics.model import Evidence, GroupHistory, Loss, Rebalance
+from kcoord_wire.report.cards import Card, cards_of
+from kcoord_wire.report.digest import NAMELESS_GROUP, Digest, digests
 from kcoord_wire.report.formatting import counted, duration, iso, name_if_known, name_of, shown, utc
 from kcoord_wire.report.page.cause_styles import ABOUT, COLOURS, OTHER
 from kcoord_wire.report.page.group_clock import GroupClock
 from kcoord_wire.report.page.keys import FindingKeys, GroupKeys, PageKeys, RebalanceKeys
-from kcoord_wire.report.page.lanes import Lane, held_ns, lane_row, lanes_of, ownership_of
+from kcoord_wire.report.page.lanes import Lane, by_trouble, held_ns, lane_row, lanes_of, ownership_of
 
 __all__ = ["PageLimits", "page_data"]
 
@@ -37,6 +38,7 @@ class PageLimits:
     rebalances: int = 3000
     evidence: int = 5  # of one rebalance
     lanes: int = 400  # of one group
+    outages: int = 200  # of one group
     lives: int = 6000  # of one group: member ids
     steps: int = 60_000  # of all lanes
     held_chars: int = 800_000  # of the texts that list partitions
@@ -104,14 +106,14 @@ def _group(digest: Digest, limits: PageLimits, rebalances: int, steps: int, char
     cut: list[str] = []
     kept = _longest(digest, rebalances, cut)
     clients = lanes_of(history.members)
-    lanes = _most_present(clients, group.last_ns, limits.lanes, cut)
+    lanes, folded = by_trouble(_most_present(clients, group.last_ns, limits.lanes, cut), history)
     lives = max(1, limits.lives // max(1, len(lanes)))
     if any(len(lane.lives) > lives for lane in lanes):
         cut.append(f"Of clients with more than {counted(lives, 'member id')} the last {lives:,} are in this page.")
     bars, held = ownership_of(history, lanes, clock, max(steps, 500), chars, cut)
-    findings = worst_findings(history.findings)
-    if len(findings) > limits.findings:
-        cut.append(f"Of {len(findings):,} findings the {limits.findings:,} worst are in this page.")
+    cards = cards_of(history.findings)
+    if len(cards) > limits.findings:
+        cut.append(f"Of {len(cards):,} findings the {limits.findings:,} worst are in this page.")
     return {
         "id": shown(group.group_id, 200) or NAMELESS_GROUP,
         "origin": shown(group.origin, 20),
@@ -137,12 +139,17 @@ def _group(digest: Digest, limits: PageLimits, rebalances: int, steps: int, char
         "culprits": [[c.name, c.host, c.set_off, c.last, round(c.late_ms, 1), c.removed] for c in digest.culprits[:8]],
         "rebalances": [_rebalance(row, digest.lengths[row.number], clock, limits) for row in kept],
         "lanes": [lane_row(lane, clock, lives) for lane in lanes],
+        "folded": folded,
+        "outages": [
+            [clock.ms(row.from_ns), clock.end(row.to_ns), shown(row.kind, 40), shown(row.text, 400)]
+            for row in history.outages[: limits.outages]
+        ],
         "bars": bars,
         "held": held,
         "pauses": _pauses(history, clock, limits.points, cut),
         "commits": _commits(history, clock, limits.points, cut),
         "interval": _interval_s(history, limits.points),
-        "findings": [_finding(row, clock) for row in findings[: limits.findings]],
+        "findings": [_finding(card, clock) for card in cards[: limits.findings]],
         "blind": [shown(sentence, 400) for sentence in group.blind],
         "cut": cut,
     }
@@ -231,18 +238,20 @@ def _file(source: str) -> str:
     return shown("/".join(source.replace("\\", "/").split("/")[-2:]), 80)
 
 
-def _finding(row: Finding, clock: GroupClock) -> FindingKeys:
+def _finding(card: Card, clock: GroupClock) -> FindingKeys:
+    row, rebalances = card.first, card.rebalances
     return {
         "detector": shown(row.detector, 60),
         "severity": shown(row.severity, 20),
         "start": clock.ms(row.from_ns),
-        "end": clock.end(row.to_ns),
+        "end": clock.end(card.to_ns),
         "text": shown(row.text, 600),
+        "alike": shown(card.more, 400),
         "advice": shown(row.advice, 600),
         "value": row.value if math.isfinite(row.value) else None,
         "threshold": row.threshold if math.isfinite(row.threshold) else None,
-        "rebalances": row.rebalances[:_OF_FINDING],
-        "more": max(0, len(row.rebalances) - _OF_FINDING),
+        "rebalances": rebalances[:_OF_FINDING],
+        "more": max(0, len(rebalances) - _OF_FINDING),
     }
 
 

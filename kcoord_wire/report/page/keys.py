@@ -91,6 +91,7 @@ class FindingKeys(TypedDict):
     start: float
     end: float
     text: str
+    alike: str  # what the other findings of its card are about
     advice: str
     value: float | None  # None: infinite
     threshold: float | None  # None: infinite
@@ -122,7 +123,9 @@ class GroupKeys(TypedDict):
     causes: list[list[Any]]  # [cause, count, duration, paused], most frequent first
     culprits: list[list[Any]]  # [name, host, set off, was last, latest by, removed], worst first
     rebalances: list[RebalanceKeys]
-    lanes: list[LaneKeys]
+    lanes: list[LaneKeys]  # where there are many, those with trouble first
+    folded: int  # how many of the last lanes have no trouble and are shown only on demand
+    outages: list[list[Any]]  # [start, end, kind, text], in order of time
     bars: list[list[float]]  # per lane: start, end, partitions, index into `held` or -1; repeated
     held: list[str]  # texts that list partitions
     pauses: list[list[float]]  # [time, partitions without an owner], where it changes

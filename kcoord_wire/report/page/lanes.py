@@ -11,15 +11,21 @@ Laws:
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from kcoord_wire.forensics.model import GroupHistory, MemberLife, Ownership
 from kcoord_wire.report.formatting import duration, name_of, partition_runs, shown
 from kcoord_wire.report.page.group_clock import GroupClock
 from kcoord_wire.report.page.keys import LaneKeys
 
-__all__ = ["Lane", "held_ns", "lane_row", "lanes_of", "ownership_of"]
+__all__ = ["Lane", "by_trouble", "held_ns", "lane_row", "lanes_of", "ownership_of"]
+
+_FOLDED_FROM: Final = 20  # lanes above which those without trouble are folded
+_LATE_MS: Final = 1_000  # a member that joins so long after the others is in trouble
+_OWN_ENDS: Final = ("left", "replaced")
 
 
 @dataclass(slots=True)
@@ -60,6 +66,48 @@ def lanes_of(members: Iterable[MemberLife]) -> list[Lane]:
 def _natural(text: str) -> list[tuple[int, str]]:
     """A sort key that puts c2 before c10."""
     return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split("([0-9]{1,9})", text[:200])]
+
+
+def by_trouble(lanes: Sequence[Lane], history: GroupHistory) -> tuple[list[Lane], int]:
+    """Return the lanes, where there are many those with trouble first, and how many of the last ones have none.
+
+    Trouble is an end that the client did not choose, a rebalance that it set off by such an end or in which the others
+    waited for it, and a finding about it.
+    """
+    if len(lanes) <= _FOLDED_FROM:
+        return list(lanes), 0
+    trouble = _trouble(history)
+    marks = [sum(trouble[name] for name in _names_of(lane)) + _bad_ends(lane) for lane in lanes]
+    order = sorted(range(len(lanes)), key=lambda at: (-marks[at], at))
+    quiet = sum(not mark for mark in marks)
+    return [lanes[at] for at in order], quiet if quiet < len(lanes) else 0
+
+
+def _trouble(history: GroupHistory) -> Counter[str]:
+    """How often members, clients and instances are named where something is wrong."""
+    found: Counter[str] = Counter()
+    for finding in history.findings:
+        if finding.subject and finding.severity != "info":
+            found[finding.subject] += 10
+    for row in history.rebalances:
+        late = row.late_ms is not None and row.late_ms >= _LATE_MS and row.last_member_id
+        if late and row.last_member_id:
+            found[row.last_member_id] += 1
+        for gone in row.removed:
+            found[gone.member_id] += gone.why not in _OWN_ENDS
+    return found
+
+
+def _names_of(lane: Lane) -> set[str]:
+    names = {lane.label}
+    for life in lane.lives:
+        host = f" at {life.client_host}" if life.client_host else ""
+        names |= {life.member_id, life.instance_id or "", life.client_id or "", f"{life.client_id}{host}"}
+    return names - {""}
+
+
+def _bad_ends(lane: Lane) -> int:
+    return sum(life.why_left is not None and life.why_left not in _OWN_ENDS for life in lane.lives)
 
 
 def held_ns(lane: Lane, last_ns: int) -> int:

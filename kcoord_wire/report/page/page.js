@@ -28,6 +28,7 @@ function choose(at) {
   $("cut").textContent = [...page.cut, ...group.cut].join(" ");
   listTo($("blind"), group.blind.length ? el("ul", {}, group.blind.map((text) => el("li", {}, text))) : el("p", { class: "quiet" }, "This source has everything that this report uses."));
   charts.setGroup(group);
+  fold(group);
   describe(group);
   table.setGroup(group);
 }
@@ -48,7 +49,7 @@ function facts(group) {
 function findings(group) {
   const FIRST = 4;
   const card = (finding) => el("li", { class: `finding ${SIGNS[finding.severity] ? finding.severity : ""}` },
-    el("p", {}, el("b", { class: "badge" }, badge(finding.severity)), " ", finding.text),
+    el("p", {}, el("b", { class: "badge" }, badge(finding.severity)), " ", finding.text, finding.alike ? el("span", { class: "quiet" }, ` ${finding.alike}`) : ""),
     finding.advice ? el("p", { class: "advice" }, el("b", {}, "What to do: "), finding.advice) : "",
     el("p", { class: "quiet" }, `${finding.detector} · ${relative(finding.start)} to ${relative(finding.end)} · measured ${figure(finding.value)}, reported from ${figure(finding.threshold)}`,
       finding.rebalances.length ? " · rebalances " : "",
@@ -106,13 +107,21 @@ function describe(group) {
     commits: group.commits.length ? `${group.unit === "records" ? "Records that commits advanced by" : "Commits"} per ${group.each}: at most ${number(busiest)}; ${counted(refused, "commit")} refused.` : "This source holds no commits.",
   };
   const notes = {
-    causes: "", lanes: group.lanes.length ? `${counted(group.lanes.length, "client")}; × where one left` : "no member was seen",
+    causes: "", lanes: group.lanes.length ? `${counted(group.lanes.length, "client")}${group.folded ? `, ${number(group.lanes.length - group.folded)} with trouble` : ""}; × where one left` : "no member was seen",
     pauses: `at most ${number(peak)}`, commits: group.commits.length ? `at most ${number(busiest)}${refused ? `, × ${counted(refused, "commit")} refused` : ""}` : "none in this source",
   };
   for (const [id, text] of Object.entries(texts)) {
     $(id).setAttribute("aria-label", text);
     $(`${id}-note`).textContent = notes[id];
   }
+}
+
+// Lanes without trouble are shown on demand where there are many.
+function fold(group) {
+  const name = () => (charts.unfolded() ? "Show only those with trouble" : `Show ${counted(group.folded, "quiet client")} as well`);
+  $("fold").hidden = !group.folded;
+  $("fold").textContent = name();
+  $("fold").onclick = () => { charts.unfold(!charts.unfolded()); $("fold").textContent = name(); };
 }
 
 function allGroups() {
