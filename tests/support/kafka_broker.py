@@ -13,11 +13,13 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -53,6 +55,12 @@ _START_SECONDS: Final = 60
 _STOP_SECONDS: Final = 30
 _CLUSTER_ID: Final = "MkU3OEVBNTcwNTJENDM2Qg"
 _SMALL_JVM: Final = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8")
+_LOGGER: Final = (
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=[yyyy-MM-dd HH:mm:ss,SSS]",
+    "-Dorg.slf4j.simpleLogger.showThreadName=false",
+    "-Duser.timezone=UTC",
+)
 _PROPERTIES: Final = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -144,9 +152,14 @@ class KafkaBroker:
 
     :param folder: for its data; made by the first start
     :param properties: of server.properties, over those above
+    :param controller: the broker that this one joins as another node of its cluster; None makes it its own controller
+    :param node_id: of the node; 1 is the controller's
+    :param inside: whether it has one more listener, for the other brokers and for who looks on
     :param secured: of one more listener, with TLS and SASL; without the prefix ``listener.name.secured.``
     :param users: name -> password, of users of SCRAM
     :ivar address: ``127.0.0.1:PORT``
+    :ivar inside_address: of the listener for the other brokers, if there is one
+    :ivar log: what it writes to standard output and error
     :ivar secured_address: of the listener with TLS and SASL, if there is one
     """
 
@@ -156,18 +169,25 @@ class KafkaBroker:
         properties: Mapping[str, str] | None = None,
         version: str = KAFKA,
         *,
+        controller: KafkaBroker | None = None,
+        node_id: int = 1,
+        inside: bool = False,
         secured: Mapping[str, str] | None = None,
         users: Mapping[str, str] | None = None,
     ) -> None:
-        self.address = self.secured_address = ""
+        self.address = self.secured_address = self.inside_address = ""
         self.folder = folder
+        self.node_id = node_id
+        self._inside = inside
+        self._controller = controller
+        self._voter = ""
         self._path = class_path(version=version)
         self._properties = {**_PROPERTIES, **(properties or {})}
         self._secured = secured
         self._users = users or {}
         self._process: subprocess.Popen[bytes] | None = None
-        self._log = LOGS / f"{folder.name}.log"
-        self._log.unlink(missing_ok=True)
+        self.log = LOGS / f"{folder.name}.log"
+        self.log.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
         self.start()
@@ -187,21 +207,43 @@ class KafkaBroker:
         :param port: for clients; 0 takes a free one
         :raises RuntimeError: it does not start, with the end of its log
         """
+        self.launch(port=port)
+        try:
+            self.wait_until_ready()
+        except BaseException:
+            self.stop()
+            raise
+
+    def launch(self, *, port: int = 0) -> None:
+        """Start it without waiting: the nodes of a cluster are ready together."""
         LOGS.mkdir(parents=True, exist_ok=True)
-        free, controller, secured = free_ports(3)
+        free, controller, secured, inside = free_ports(4)
         port = port or free
         self.address = f"127.0.0.1:{port}"
         listening = {
             "log.dirs": str(self.folder),
-            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{controller}",
+            "listeners": f"PLAINTEXT://{self.address}",
             "advertised.listeners": f"PLAINTEXT://{self.address}",
-            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
         }
+        if self._controller is None:
+            self._voter = self._voter or f"1@127.0.0.1:{controller}"  # other nodes know the first one's port
+            listening["listeners"] += f",CONTROLLER://{self._voter.removeprefix('1@')}"
+        else:
+            self._voter = self._controller._voter
+            listening |= {"process.roles": "broker", "node.id": str(self.node_id)}
+        listening["controller.quorum.voters"] = self._voter
+        more = {}
+        if self._inside:
+            self.inside_address = more["INSIDE"] = self.inside_address or f"127.0.0.1:{inside}"
+            listening["inter.broker.listener.name"] = "INSIDE"
         if self._secured is not None:
-            self.secured_address = f"127.0.0.1:{secured}"
-            for name in "listeners", "advertised.listeners":
-                listening[name] += f",SECURED://{self.secured_address}"
-            listening["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURED:SASL_SSL"
+            self.secured_address = more["SECURED"] = f"127.0.0.1:{secured}"
+        for name, key in product(more, ("listeners", "advertised.listeners")):
+            listening[key] += f",{name}://{more[name]}"
+        listening["listener.security.protocol.map"] = (
+            "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,INSIDE:PLAINTEXT,SECURED:SASL_SSL"
+        )
+        if self._secured is not None:
             listening |= {f"listener.name.secured.{name}": value for name, value in self._secured.items()}
         settings = self.folder.with_suffix(".properties")
         settings.write_text("".join(f"{name}={value}\n" for name, value in {**self._properties, **listening}.items()))
@@ -212,28 +254,44 @@ class KafkaBroker:
                 for mechanism in "SCRAM-SHA-256", "SCRAM-SHA-512":
                     command += ["--add-scram", f"{mechanism}=[name={name},password={password}]"]
             run_java(self._path, *command)
-        with self._log.open("ab") as log:
-            command = java(self._path, "kafka.Kafka", str(settings))
+        with self.log.open("ab") as log:
+            command = java(self._path, *_LOGGER, "kafka.Kafka", str(settings))
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        try:
-            self._wait_until_ready()
-        except BaseException:
-            self.stop()
-            raise
 
     def restart(self, properties: Mapping[str, str] | None = None) -> None:
         """Kill it and start it at the same port, on what it has written, with these properties over its own."""
         self._properties |= properties or {}
+        self.kill()
+        self.start(port=self.port)
+
+    @property
+    def port(self) -> int:
+        """Of its clients."""
+        return int(self.address.rpartition(":")[2])
+
+    def kill(self) -> None:
+        """End it by SIGKILL, as a machine does that loses its power."""
+        process, self._process = self._process, None
+        assert process is not None, "it runs"
+        process.kill()
+        process.wait()
+
+    def freeze(self) -> None:
+        """Stop it by SIGSTOP: its connections stay, and nothing is answered."""
         assert self._process is not None, "it runs"
-        self._process.kill()
-        self._process.wait()
-        self.start(port=int(self.address.rpartition(":")[2]))
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it run again."""
+        assert self._process is not None, "it runs"
+        self._process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
         """Stop it as an operator would, and make sure that it has ended."""
         process, self._process = self._process, None
         if process is None:
             return
+        process.send_signal(signal.SIGCONT)  # one that is frozen would not see the next signal
         process.terminate()
         try:
             process.wait(_STOP_SECONDS)
@@ -241,24 +299,28 @@ class KafkaBroker:
             process.kill()
             process.wait()
 
-    def _wait_until_ready(self) -> None:
+    def wait_until_ready(self) -> None:
+        """Wait until it serves groups, as their coordinator or as one that says who is.
+
+        :raises RuntimeError: it has ended, or a minute is over
+        """
         assert self._process is not None
         end = time.monotonic() + _START_SECONDS
         while not self._serves_groups():
             if self._process.poll() is not None or time.monotonic() > end:
-                tail = self._log.read_text(errors="replace")[-4000:]
-                raise RuntimeError(f"Kafka has not started; the end of {self._log}:\n{tail}")
+                tail = self.log.read_text(errors="replace")[-4000:]
+                raise RuntimeError(f"Kafka has not started; the end of {self.log}:\n{tail}")
             time.sleep(0.05)
 
     def _serves_groups(self) -> bool:
         """Whether there is a coordinator that has loaded its partition; the first question makes Kafka create it."""
         try:
-            with Wire(self.address, timeout=5) as wire:
+            with Wire(self.inside_address or self.address, timeout=5) as wire:
                 found = wire.call(kw.FindCoordinatorRequest(key="ready"), 0)
                 if found.error_code != ErrorCode.NONE:
                     return False
                 described = wire.call(kw.DescribeGroupsRequest(groups=["ready"]), 0)
-                return bool(described.groups[0].error_code == ErrorCode.NONE)
+                return described.groups[0].error_code in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR)
         except (OSError, EOFError):
             return False
 

@@ -6,6 +6,8 @@ Its event loop runs while a command is served and while it polls, and it polls a
 from __future__ import annotations
 
 import asyncio
+import time
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
@@ -14,8 +16,19 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitio
 
 from tests.support.clients.lines import Member, Settings, serve
 
+
+class SlowRange(RangePartitionAssignor):  # type: ignore[misc]
+    """An assignor that asks another service first, which takes its time."""
+
+    @classmethod
+    def assign(cls, *arguments: Any) -> Any:
+        time.sleep(5)
+        return super().assign(*arguments)
+
+
 ASSIGNORS = {
     "range": RangePartitionAssignor,
+    "slow-range": SlowRange,
     "roundrobin": RoundRobinPartitionAssignor,
     "sticky": StickyPartitionAssignor,
 }

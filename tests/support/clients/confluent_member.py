@@ -62,6 +62,9 @@ class ConfluentMember(Member):
             if committed.error is not None:
                 raise RuntimeError(f"not committed: {committed}")
 
+    def pause(self) -> None:
+        self.consumer.pause(self.consumer.assignment())
+
     def leave(self) -> None:
         self.consumer.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
@@ -12,8 +13,19 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 
 from tests.support.clients.lines import Member, serve
 
+
+class SlowRange(RangePartitionAssignor):  # type: ignore[misc]
+    """An assignor that asks another service first, which takes its time."""
+
+    @classmethod
+    def assign(cls, *arguments: Any) -> Any:
+        time.sleep(5)
+        return super().assign(*arguments)
+
+
 ASSIGNORS = {
     "range": RangePartitionAssignor,
+    "slow-range": SlowRange,
     "roundrobin": RoundRobinPartitionAssignor,
     "sticky": StickyPartitionAssignor,
     "cooperative-sticky": CooperativeStickyAssignor,
@@ -67,6 +79,9 @@ class KafkaPythonMember(Member):
         self.consumer.commit(
             {TopicPartition(topic, partition): OffsetAndMetadata(offset, "", -1) for partition, offset in positions}
         )
+
+    def pause(self) -> None:
+        self.consumer.pause(*self.consumer.assignment())
 
     def leave(self) -> None:
         self.consumer.close()

@@ -15,6 +15,7 @@ Commands, and the event that answers each (`event` is the command's name):
 * ``{"do": "subscribe", "topics": [...]}``: subscribe to these instead, or to none; partitions are reported without
   their topic then.
 * ``{"do": "stall", "ms": n}``: do not poll for so long; answered when that is over.
+* ``{"do": "pause"}``: fetch no more of the partitions that it owns; it polls on, and stays in the group.
 * ``{"do": "rebalance", "reason": ...}``: ask for a rebalance, where the library can do that.
 * ``{"do": "leave"}``: close the consumer as the library closes it; answered when that is done.
 * end of input: the program ends, closing nothing first.
@@ -131,6 +132,10 @@ class Member(ABC):
         """Do not poll for so long; what the library does by itself goes on."""
         time.sleep(seconds)
 
+    def pause(self) -> None:
+        """Fetch no more of what it owns."""
+        raise NotImplementedError("no test pauses a member of this library")
+
     def rebalance(self, reason: str) -> None:
         """Ask for a rebalance."""
         raise NotImplementedError("this library cannot be asked for a rebalance")
@@ -152,6 +157,8 @@ class Member(ABC):
                 self.subscribe(command["topics"])
             case "stall":
                 self.stall(command["ms"] / 1000)
+            case "pause":
+                self.pause()
             case "rebalance":
                 self.rebalance(command["reason"])
             case "produce":

@@ -1,0 +1,300 @@
+"""Judges what a report says first against what was done.
+
+What is read first: the headline of the group, its findings of at least a warning with their advice, its outages, and
+the causes of the rebalances in the time of the incident. The rule of a kind says what an operator must learn from
+these, whom nobody may blame, and which advice would harm. The rules come from what was done and from the protocol; they
+name no detector, since what counts is what is said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from kcoord_wire.forensics.analysis import Analysis
+from kcoord_wire.forensics.model import Cause, GroupHistory, Rebalance
+from kcoord_wire.report.digest import digest_of
+from tests.incidents.labels import Incident, Run
+
+__all__ = ["RULES", "Rule", "Says", "Statement", "Verdict", "judge", "statements_of"]
+
+_SECOND: Final = 1_000_000_000
+_BEFORE_NS: Final = 1 * _SECOND
+_AFTER_NS: Final = 15 * _SECOND
+"""What follows from an act shows within the session timeout and so much more."""
+
+SILENCES: Final = frozenset({Cause.SESSION_EXPIRED, Cause.POLL_TIMEOUT, Cause.REBALANCE_TIMEOUT, Cause.SYNC_EXPIRED})
+"""Causes that blame a client."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One sentence of the report. `place` is ``headline``, ``finding``, ``outage``, ``cause`` or ``loss``."""
+
+    place: str
+    kind: str
+    severity: str
+    text: str
+    advice: str
+    from_ns: int
+
+    def __str__(self) -> str:
+        return f"{self.place} {self.severity} {self.kind}: {self.text}" + (f" [{self.advice}]" if self.advice else "")
+
+
+@dataclass(frozen=True)
+class Says:
+    """A statement that names the essential.
+
+    :ivar words: a regular expression that its kind and text contain, in any case
+    :ivar names: whether it has to name a victim
+    """
+
+    words: str
+    names: bool = True
+    places: Sequence[str] = ("finding", "outage", "cause", "loss")
+
+    def fits(self, statement: Statement, victims: Sequence[str]) -> bool:
+        said = f"{statement.kind}: {statement.text}"
+        known = not self.names or any(victim in said for victim in victims)
+        return statement.place in self.places and known and re.search(self.words, said, re.I) is not None
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What an operator must learn.
+
+    :ivar learns: in words
+    :ivar essential: all of these are said; none for an incident in which nothing may be found
+    :ivar causes: of rebalances in the time of the incident that are right; None where any may be
+    :ivar blames_broker: it was a broker's fault: no client may be blamed
+    :ivar warns: whether findings of at least a warning may be there
+    :ivar harmful: a regular expression of advice that would harm
+    :ivar anywhere: the group has no history of its own: all that the report says counts
+    """
+
+    learns: str
+    essential: Sequence[Says] = ()
+    causes: frozenset[Cause] | None = None
+    blames_broker: bool = False
+    warns: bool = True
+    harmful: str | None = None
+    anywhere: bool = False
+
+
+ORDERLY: Final = frozenset(
+    {Cause.NEW_MEMBER, Cause.MEMBER_LEFT, Cause.LEADER_REJOINED, Cause.COOPERATIVE_FOLLOW_UP, Cause.STATIC_REPLACED}
+)
+_RAISES_SESSION: Final = r"(raise|increase|lengthen) session\.timeout"
+_TOUCHES_POLL: Final = r"(raise|increase|shorten|lower|reduce) max\.poll"
+_BROKER_RULE: Final = {
+    "blames_broker": True,
+    "harmful": rf"{_RAISES_SESSION}|{_TOUCHES_POLL}|restart (the|that|this) (member|process|client)",
+}
+
+RULES: Final[dict[str, Rule]] = {
+    "healthy": Rule("nothing is wrong", causes=ORDERLY, warns=False),
+    "frozen shortly": Rule("nothing happened: the session outlived the pause", causes=ORDERLY),
+    "killed": Rule(
+        "which process died, and that its partitions waited for its session",
+        [Says(r"session timeout"), Says(r"\b(died|dead|killed|crashed|ended|closed|gone)\b")],
+        harmful=_TOUCHES_POLL,
+    ),
+    "frozen": Rule(
+        "which process was silent, with its connection open",
+        [Says(r"session timeout"), Says(r"silen|frozen|froze|stood still|network|not heard|paused|suspended")],
+        harmful=_TOUCHES_POLL,
+    ),
+    "cut off": Rule(
+        "which client was cut off",
+        [Says(r"session timeout"), Says(r"silen|frozen|froze|network|not heard|cut off|unreachable")],
+        harmful=_TOUCHES_POLL,
+    ),
+    "crash loop": Rule(
+        "which process starts and dies again and again",
+        [Says(r"\d+ (times|starts|incarnations|lives)|crash|restarted", places=("finding",))],
+        harmful=rf"{_RAISES_SESSION}|(shorten|lower|reduce) max\.poll|evenly|uneven",
+    ),
+    "max poll": Rule(
+        "whose application did not poll in time", [Says(r"max\.poll\.interval\.ms exceeded")], harmful=_RAISES_SESSION
+    ),
+    "fenced": Rule(
+        "that two processes use one group.instance.id, and which one",
+        [Says(r"fenced|two processes|same group\.instance\.id|one group\.instance\.id", places=("finding",))],
+    ),
+    "subscription": Rule("who subscribes to other topics now", [Says("subscription changed")]),
+    "assignors": Rule(
+        "who cannot join for want of a common assignor",
+        [Says(r"INCONSISTENT_GROUP_PROTOCOL|no assignor", places=("finding",))],
+    ),
+    "too many": Rule(
+        "who cannot join because the group is full",
+        [Says(r"GROUP_MAX_SIZE_REACHED|group\.max\.size", places=("finding",))],
+    ),
+    "deploy": Rule(
+        "that it was a deploy, and what it cost",
+        [Says(r"deploy|rolling|restarted one after|bounce", names=False, places=("finding", "headline"))],
+        causes=ORDERLY,
+        harmful=rf"{_TOUCHES_POLL}|{_RAISES_SESSION} where",
+    ),
+    "static deploy": Rule("nothing is wrong: static members kept their places", causes=ORDERLY),
+    "slow leader": Rule(
+        "that the leader's assignor is slow, and who leads",
+        [Says(r"assign\w* .*(slow|took|takes|needed|waited|for \d|after \d)|slow", places=("finding",))],
+    ),
+    "offset reset": Rule(
+        "that the offsets were set back, and of what",
+        [Says(r"offsets? .*(reset|back|set|moved|jump|lower|earlier|rewound)|reset", places=("finding",))],
+    ),
+    "retention": Rule(
+        "that records were gone before they were read, and of what",
+        [Says(r"out.of.range|retention|deleted|reset|skipped|jump|gone|lost", places=("finding",))],
+    ),
+    "two applications": Rule(
+        "that two applications share the group's name",
+        [Says(r"two app|different topics|applications|no topic in common|other topics", False, ("finding",))],
+    ),
+    "deleted": Rule(
+        "that the group was deleted and formed again",
+        [Says(r"deleted|formed again|formed anew|begins again|follows generation", False, ("finding", "cause"))],
+    ),
+    "stopped reading": Rule(
+        "which partitions are not read although their owner is there",
+        [Says(r"not (read|fetch)|neither|stuck|no (longer )?(read|fetch)|stalled|stopped", places=("finding",))],
+    ),
+    "lag": Rule(
+        "which partitions are not committed while their end moves",
+        [Says(r"lag|stall|behind|not commit|no commit", places=("finding",))],
+    ),
+    "tls": Rule("that a client speaks TLS to a plain port", [Says(r"TLS|SSL", names=False)], anywhere=True),
+    "versions": Rule(
+        "that a client's ApiVersions is refused", [Says(r"UNSUPPORTED_VERSION|ApiVersions", names=False)], anywhere=True
+    ),
+    "broker outage": Rule(
+        "which broker was away, from when until when", [Says(r"outage|broker|coordinator", places=("outage",))],
+        **_BROKER_RULE,
+    ),
+    "coordinator moved": Rule(
+        "that the coordinator moved away from a broker",
+        [Says(r"moved|coordinator|broker down", places=("outage", "cause", "finding"))],
+        **_BROKER_RULE,
+    ),
+    "group refused": Rule(
+        "that the group's ACL refuses them",
+        [Says(r"GROUP_AUTHORIZATION_FAILED|authori[sz]|ACL", names=False, places=("finding",))],
+        causes=ORDERLY | {Cause.UNKNOWN},
+        harmful=_RAISES_SESSION,
+    ),
+    "topic refused": Rule(
+        "that the topic's ACL refuses them",
+        [Says(r"TOPIC_AUTHORIZATION_FAILED|authori[sz]|ACL", names=False, places=("finding",))],
+        harmful=_RAISES_SESSION,
+    ),
+    "loss": Rule("nothing: the packets are missing in the capture, not in the group", causes=ORDERLY, warns=False),
+}
+
+
+@dataclass
+class Verdict:
+    """How a report does for one run.
+
+    :ivar missing: words of essential statements that are not there
+    :ivar false_criticals: critical findings that do not name the essential
+    :ivar wrong: causes, blame and warnings that are not right
+    :ivar harmful: advice that would harm
+    :ivar said: all statements that were read
+    """
+
+    run: Run
+    missing: list[str] = field(default_factory=list)
+    false_criticals: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    harmful: list[str] = field(default_factory=list)
+    said: list[Statement] = field(default_factory=list)
+
+    @property
+    def names(self) -> bool:
+        """Whether the essential is named and nothing wrong is said instead."""
+        return not (self.missing or self.wrong)
+
+    @property
+    def is_good(self) -> bool:
+        return self.names and not (self.false_criticals or self.harmful)
+
+
+def statements_of(analysis: Analysis, run: Run, anywhere: bool = False) -> Iterator[Statement]:
+    """What the report of an analysis says first of a run."""
+    histories = [history for history in analysis.histories if anywhere or history.group.group_id == run.group]
+    for history in histories:
+        yield from _of_group(history, run)
+    if anywhere:
+        for loss in analysis.losses:
+            yield Statement("loss", "", "", loss.what, "", 0)
+
+
+def _of_group(history: GroupHistory, run: Run) -> Iterator[Statement]:
+    digest = digest_of(history)
+    yield Statement("headline", "", digest.severity, digest.sentence, "", history.group.first_ns)
+    for finding in history.findings:
+        if finding.severity != "info":
+            text = f"{finding.subject or ''}: {finding.text}"
+            yield Statement("finding", finding.detector, finding.severity, text, finding.advice, finding.from_ns)
+    for outage in history.outages:
+        yield Statement("outage", outage.kind, "", f"{outage.broker}: {outage.text}", "", outage.from_ns)
+    for rebalance in _affected(history.rebalances, run):
+        text = f"{rebalance.client_id or rebalance.instance_id or ''}: {rebalance.detail}"
+        yield Statement("cause", rebalance.cause, "", text, "", rebalance.started_ns)
+
+
+def _affected(rebalances: Sequence[Rebalance], run: Run) -> Iterator[Rebalance]:
+    """The rebalances in the time of the incident, until what follows from it is over."""
+    start = min((act.at_ns for act in run.acts), default=run.from_ns) - _BEFORE_NS
+    end = max((act.until_ns or act.at_ns for act in run.acts), default=run.to_ns)
+    end += run.session_ms * 1_000_000 + _AFTER_NS
+    yield from (rebalance for rebalance in rebalances if start <= rebalance.started_ns <= end)
+
+
+def judge(analysis: Analysis, run: Run) -> Verdict:
+    """Judge what the report says of a run by the rule of its kind."""
+    rule = RULES[run.kind]
+    said = list(statements_of(analysis, run, rule.anywhere))
+    verdict = Verdict(run, said=said)
+    if not said:
+        verdict.missing.append("the group itself")
+    for needed in rule.essential:
+        if not any(needed.fits(statement, run.victims) for statement in said):
+            verdict.missing.append(needed.words)
+    for statement in said:
+        _judge_statement(statement, rule, run, verdict)
+    return verdict
+
+
+def _judge_statement(statement: Statement, rule: Rule, run: Run, verdict: Verdict) -> None:
+    essential = any(needed.fits(statement, run.victims) for needed in rule.essential)
+    if statement.severity == "critical" and statement.place == "finding" and not essential:
+        verdict.false_criticals.append(str(statement))
+    if statement.place == "finding" and not rule.warns:
+        verdict.wrong.append(str(statement))
+    if statement.place == "cause" and _is_wrong_cause(statement, rule, run):
+        verdict.wrong.append(str(statement))
+    if statement.place == "outage" and not rule.blames_broker:
+        verdict.wrong.append(str(statement))
+    if rule.harmful and re.search(rule.harmful, statement.advice, re.I):
+        verdict.harmful.append(str(statement))
+
+
+def _is_wrong_cause(statement: Statement, rule: Rule, run: Run) -> bool:
+    cause = Cause(statement.kind)
+    if rule.blames_broker:
+        return cause in SILENCES
+    if cause == Cause.COORDINATOR_FAILOVER:
+        return True  # no broker was touched
+    if rule.causes is not None and cause not in rule.causes:
+        return True
+    return cause in SILENCES and not any(victim in statement.text for victim in run.victims)
+
+
+def judge_incident(analysis: Analysis, incident: Incident) -> list[Verdict]:
+    return [judge(analysis, run) for run in incident.runs]

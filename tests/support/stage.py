@@ -1,0 +1,143 @@
+"""A stage for situations: one consumer group on a real broker, played by programs of client libraries.
+
+Law: a step has to show at the broker before the next one is taken: so what happened is known without the analysis.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import kcoord_wire as kw
+from tests.support.clients.members import PATIENCE, Client, Member
+from tests.support.wire import Wire
+
+__all__ = ["LONG_MS", "PARTITIONS", "Stage"]
+
+PARTITIONS = 4
+LONG_MS = 120_000
+"""More than a situation takes on a machine that is busy with other things."""
+
+
+@dataclass
+class Stage:
+    """Where a situation is played: its own group and topic.
+
+    :ivar broker: that is asked about the group
+    :ivar bootstrap: where the members connect
+    """
+
+    name: str
+    broker: str
+    bootstrap: str
+    clients: Mapping[str, Client]
+    members: list[Member] = field(default_factory=list)
+
+    @property
+    def topic(self) -> str:
+        return f"orders-{self.name}"
+
+    @property
+    def more(self) -> str:
+        return f"bills-{self.name}"
+
+    @contextmanager
+    def played(self) -> Iterator[None]:
+        """At the end all programs that are left are killed."""
+        try:
+            yield
+        finally:
+            for member in self.members:
+                with suppress(ValueError, OSError):
+                    member.kill()
+
+    def joins(self, library: str, name: str, assignor: str = "range", **options: Any) -> Member:
+        """A program that joins the group."""
+        member = self.program(library, name, assignor, **options)
+        member.join()
+        return member
+
+    def program(
+        self,
+        library: str,
+        name: str,
+        assignor: str = "range",
+        *,
+        session_ms: int = 10_000,
+        poll_ms: int = LONG_MS,
+        static: bool = False,
+        **options: Any,
+    ) -> Member:
+        """A program that is ready to join; options with ``_`` for ``.``, except in Python's libraries."""
+        dotted = library in ("java", "confluent")
+        if dotted:
+            options.setdefault("reconnect_backoff_max_ms", 200)  # else some are not back while their session lasts
+        member = Member(
+            self.clients[library],
+            bootstrap=self.bootstrap,
+            topic=self.topic,
+            group=self.name,
+            client_id=name,
+            assignor=assignor,
+            instance_id=name if static else None,
+            session_timeout_ms=session_ms,
+            heartbeat_interval_ms=500,
+            rebalance_timeout_ms=poll_ms,
+            options={key.replace("_", ".") if dotted else key: value for key, value in options.items()},
+        )
+        self.members.append(member)
+        return member
+
+    def settles(self, **shares: int) -> None:
+        """Wait until the broker has the group stable with these clients, each with so many partitions, for good."""
+        end = time.monotonic() + PATIENCE
+        while (seen := self.described()) != ("Stable" if shares else "Empty", shares) or not self.is_calm():
+            found = [(member.name, member.owned[-3:], member.complaints[-3:]) for member in self.members]
+            assert time.monotonic() < end, f"{self.name}: the broker has {seen}, not {shares}; {found}"
+            time.sleep(0.05)
+
+    def is_calm(self) -> bool:
+        """Whether no member may be about to join once more unasked, as some libraries do."""
+        return all(time.monotonic() > member.changed + 2 * member.client.settles for member in self.members)
+
+    def described(self) -> tuple[str, dict[str, int]]:
+        with Wire(self.broker) as wire:
+            group = wire.call(kw.DescribeGroupsRequest(groups=[self.name]), 0).groups[0]
+        return group.group_state, {member.client_id: _count(member.member_assignment) for member in group.members}
+
+    def waits(self, condition: Callable[[], bool], what: str) -> None:
+        end = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < end, f"{self.name}: {what}; {self.described()}"
+            time.sleep(0.02)
+
+    def again(self, member: Member, act: Callable[[], Any]) -> None:
+        """Do something after which the member is assigned its partitions anew, and wait for that."""
+        before = len(member.owned)
+        act()
+        self.waits(lambda: len(member.owned) >= before + 2 and bool(member.now_owned), "it is not assigned anew")
+
+    def has(self, *names: str) -> bool:
+        """Whether the broker has the group stable, with just these clients."""
+        state, shares = self.described()
+        return state == "Stable" and sorted(shares) == sorted(names)
+
+    def part(self, *leaving: Member) -> None:
+        """All leave, one after the other."""
+        for number, member in enumerate(leaving, 1):
+            member.leave()
+            names = [other.name for other in leaving[number:]]
+            if names:
+                self.waits(lambda names=names: self.has(*names), f"{names} are not alone")
+            else:
+                self.settles()
+
+
+def _count(assignment: bytes) -> int:
+    if not assignment:
+        return 0
+    _, decoded = kw.decode_prefixed(kw.ConsumerProtocolAssignment, assignment)
+    return sum(len(topic.partitions) for topic in decoded.assigned_partitions)
