@@ -21,7 +21,7 @@ SUITE := tests --ignore=tests/interop
 
 # What `make check` leaves out besides the tests marked `slow`: what starts processes, Spark or clients, and what draws
 # thousands of inputs. Whole files, so that they are not even collected.
-SLOW := tests/bench tests/fuzz tests/spark tests/truth tests/test_packaging.py tests/test_documents.py
+SLOW := tests/bench tests/fuzz tests/incidents tests/spark tests/truth tests/test_documents.py tests/test_packaging.py
 SLOW += tests/central/test_delivery.py tests/central/test_hostile.py tests/central/test_hostile_coordinators.py
 SLOW += tests/cli/test_marshal_consume.py tests/marshal/test_client.py tests/marshal/test_delivery.py tests/marshal/test_set_position.py
 SLOW += tests/cli/test_marshal_export.py tests/cli/test_marshal_pause.py tests/cli/test_marshal_set_position.py
@@ -48,13 +48,13 @@ PURE += tests/recorder/test_recording.py tests/coordinator/test_api_codec.py tes
 PURE += tests/consumer/test_client.py tests/consumer/test_connection.py tests/forensics/test_analysis.py tests/cli/test_decode.py
 
 # Of `make interop`, what runs dozens of clients at once, with sessions of ten seconds: nothing else runs beside it.
-CROWDED := tests/interop/test_explain_situations.py
+CROWDED := tests/interop/test_explain_situations.py tests/interop/test_incidents.py
 
 # pytest rewrites the asserts of every test module; without its cache each worker does so at each start (10 s).
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native run check test proof lint simulate truth bench bench-assignors bench-scale bench-size bench-central run-central fuzz interop peers sanitize regen clean
+.PHONY: help setup native run check test proof lint simulate truth incidents bench bench-assignors bench-scale bench-size bench-central run-central fuzz interop peers sanitize regen clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -106,6 +106,10 @@ simulate: setup ## random schedules of faults on the virtual cluster (SEEDS=FIRS
 truth: setup ## how often the causes agree with the coordinator's own account, over hundreds of labelled scenarios
 	$(PY) -m tests.truth --write
 
+incidents: setup peers ## incidents on real brokers with real clients and faults, made anew, and what the report says first of each
+	$(PY) -m tests.incidents --make
+	$(PY) -m tests.incidents --write
+
 bench: setup $(RIVALS)/.installed ## the codec next to other libraries, the column decoder, the recorder
 	$(RIVALS)/bin/python -m tests.bench
 	$(PY) -m tests.bench.columns
@@ -141,7 +145,7 @@ $(FUZZER)/.installed: fuzz/requirements.txt | $(PY)
 	@touch $@
 
 interop: setup peers ## compare with other implementations: brokers, clients, dissectors; installs what is missing
-	$(PYTEST) -n 2 tests/interop --ignore=$(CROWDED)
+	$(PYTEST) -n 2 tests/interop $(addprefix --ignore=,$(CROWDED))
 	$(PY) -m pytest $(CROWDED)
 
 peers: # installs what is missing of them

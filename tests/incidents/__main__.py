@@ -1,9 +1,9 @@
 """Makes incidents on real Kafka brokers, and judges what the report says first of those that are stored.
 
-    python -m tests.incidents                       # judge what is stored, a table
-    python -m tests.incidents --show NAME           # what the report says of one run, and what was done
-    python -m tests.incidents --make [HALL ...]     # make incidents anew: brokers, clients, faults, captures
-    python -m tests.incidents --write               # judge, and write docs/incidents.md
+python -m tests.incidents                       # judge what is stored, a table
+python -m tests.incidents --show NAME           # what the report says of one run, and what was done
+python -m tests.incidents --make [HALL ...]     # make incidents anew: brokers, clients, faults, captures
+python -m tests.incidents --write               # judge, and write docs/incidents.md
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.make is not None:
         return _make(given.make)
     judged = report.judge_all(read_incidents())
-    if given.show:
+    if given.show is not None:
         print(report.in_full([one for one in judged if given.show in one.run.group]))
         return 0
     text = report.markdown(judged)
@@ -59,7 +59,7 @@ def _make(names: Sequence[str]) -> int:
                 for one in error.exceptions:
                     print(f"  {type(one).__name__}: {one} {getattr(one, '__notes__', '')}", file=sys.stderr)
                 continue
-        size = incident.capture.stat().st_size
+        size = incident.capture_in(DATA).stat().st_size
         print(f"{name}: {len(incident.runs)} runs, {size:,} bytes, {time.monotonic() - start:.0f} s", flush=True)
     return 1 if failed else 0
 

@@ -254,12 +254,12 @@ def _play(hall: Hall, clients: Mapping[str, Client]) -> list[Run]:
 
 def _keep(incident: Incident, raw: Path, logs: Sequence[Path], into: Path) -> None:
     into.mkdir(parents=True, exist_ok=True)
-    (into / incident.capture.name).write_bytes(gzip.compress(raw.read_bytes(), mtime=0))
+    incident.capture_in(into).write_bytes(gzip.compress(raw.read_bytes(), mtime=0))
     lines = [
         f"[{at}] {level} {text} ({logger})"
         for log in logs
         for at, level, logger, text in _LINE.findall(log.read_text(errors="replace"))
         if "group" in logger
     ]
-    (into / incident.log.name).write_bytes(gzip.compress("\n".join([*sorted(lines), ""]).encode(), mtime=0))
-    write_label(incident, into / f"{incident.name}.json")
+    incident.log_in(into).write_bytes(gzip.compress("\n".join([*sorted(lines), ""]).encode(), mtime=0))
+    write_label(incident, into)

@@ -16,7 +16,7 @@ from typing import Final
 from kcoord_wire.forensics.analysis import Analysis
 from kcoord_wire.forensics.model import Cause, GroupHistory, Rebalance
 from kcoord_wire.report.digest import digest_of
-from tests.incidents.labels import Incident, Run
+from tests.incidents.labels import Run
 
 __all__ = ["RULES", "Rule", "Says", "Statement", "Verdict", "judge", "statements_of"]
 
@@ -71,6 +71,7 @@ class Rule:
     :ivar causes: of rebalances in the time of the incident that are right; None where any may be
     :ivar blames_broker: it was a broker's fault: no client may be blamed
     :ivar warns: whether findings of at least a warning may be there
+    :ivar wrongly: a regular expression of what is wrong to say of a victim
     :ivar harmful: a regular expression of advice that would harm
     :ivar anywhere: the group has no history of its own: all that the report says counts
     """
@@ -80,6 +81,7 @@ class Rule:
     causes: frozenset[Cause] | None = None
     blames_broker: bool = False
     warns: bool = True
+    wrongly: str | None = None
     harmful: str | None = None
     anywhere: bool = False
 
@@ -105,6 +107,7 @@ RULES: Final[dict[str, Rule]] = {
     "frozen": Rule(
         "which process was silent, with its connection open",
         [Says(r"session timeout"), Says(r"silen|frozen|froze|stood still|network|not heard|paused|suspended")],
+        wrongly=r"\b(died|crashed|was killed)\b",
         harmful=_TOUCHES_POLL,
     ),
     "cut off": Rule(
@@ -173,7 +176,8 @@ RULES: Final[dict[str, Rule]] = {
         "that a client's ApiVersions is refused", [Says(r"UNSUPPORTED_VERSION|ApiVersions", names=False)], anywhere=True
     ),
     "broker outage": Rule(
-        "which broker was away, from when until when", [Says(r"outage|broker|coordinator", places=("outage",))],
+        "which broker was away, from when until when",
+        [Says(r"outage|broker|coordinator", places=("outage",))],
         **_BROKER_RULE,
     ),
     "coordinator moved": Rule(
@@ -279,6 +283,8 @@ def _judge_statement(statement: Statement, rule: Rule, run: Run, verdict: Verdic
         verdict.wrong.append(str(statement))
     if statement.place == "cause" and _is_wrong_cause(statement, rule, run):
         verdict.wrong.append(str(statement))
+    if rule.wrongly and Says(rule.wrongly).fits(statement, run.victims):
+        verdict.wrong.append(str(statement))
     if statement.place == "outage" and not rule.blames_broker:
         verdict.wrong.append(str(statement))
     if rule.harmful and re.search(rule.harmful, statement.advice, re.I):
@@ -294,7 +300,3 @@ def _is_wrong_cause(statement: Statement, rule: Rule, run: Run) -> bool:
     if rule.causes is not None and cause not in rule.causes:
         return True
     return cause in SILENCES and not any(victim in statement.text for victim in run.victims)
-
-
-def judge_incident(analysis: Analysis, incident: Incident) -> list[Verdict]:
-    return [judge(analysis, run) for run in incident.runs]

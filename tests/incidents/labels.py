@@ -74,17 +74,15 @@ class Incident:
     brokers: list[str]
     runs: list[Run]
 
-    @property
-    def capture(self) -> Path:
-        return DATA / f"{self.name}.pcap.gz"
+    def capture_in(self, folder: Path) -> Path:
+        return folder / f"{self.name}.pcap.gz"
 
-    @property
-    def log(self) -> Path:
-        return DATA / f"{self.name}.log.gz"
+    def log_in(self, folder: Path) -> Path:
+        return folder / f"{self.name}.log.gz"
 
 
-def write_label(incident: Incident, path: Path) -> None:
-    path.write_text(json.dumps(asdict(incident), indent=1) + "\n", encoding="utf-8")
+def write_label(incident: Incident, folder: Path) -> None:
+    (folder / f"{incident.name}.json").write_text(json.dumps(asdict(incident), indent=1) + "\n", encoding="utf-8")
 
 
 def read_label(path: Path) -> Incident:

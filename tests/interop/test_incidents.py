@@ -1,0 +1,22 @@
+"""Incidents made anew on real brokers: the labels are true, and the judged report is as good as on the stored ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.incidents.hall import make
+from tests.incidents.programme import clients, halls
+from tests.incidents.report import NOT_YET, judge_one
+
+LIVE = ("clients-1", "outage-kill")
+
+
+@pytest.mark.parametrize("name", LIVE)
+def test_an_incident_made_now_is_named(name: str, tmp_path: Path) -> None:
+    hall = next(hall for hall in halls() if hall.name == name)
+    incident = make(hall, tmp_path, clients(tmp_path / "classes"), tmp_path / "made")
+    verdicts = judge_one(incident, tmp_path / "made")
+    assert {verdict.run.group for verdict in verdicts if not verdict.names} <= NOT_YET
+    assert [text for verdict in verdicts for text in (*verdict.false_criticals, *verdict.harmful)] == []
