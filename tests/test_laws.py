@@ -139,7 +139,9 @@ TESTED_IN = {
     # Plain data: these tests construct and compare the instances.
     "coordinator.core.events": "coordinator/test_machine.py",
     "forensics.detectors.found": "forensics/detectors/test_registry.py",
+    "forensics.importance": "forensics/detectors/test_registry.py",
     "forensics.model": "forensics/test_analysis.py",
+    "forensics.refusal_advice": "forensics/detectors/test_refusals.py",
     "records.model": "records/test_batch.py",
     "zookeeper.model": "zookeeper/test_procedures.py",
     "marshal.events": "marshal/test_machine.py",

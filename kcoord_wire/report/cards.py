@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from kcoord_wire.forensics.importance import by_importance
 from kcoord_wire.forensics.model import Finding
-from kcoord_wire.report.digest import worst_findings
 
 __all__ = ["Card", "cards_of"]
 
@@ -54,9 +54,9 @@ class Card:
 
 
 def cards_of(findings: Iterable[Finding]) -> list[Card]:
-    """Return the cards, worst first."""
+    """Return the cards, the most important first."""
     alike: dict[tuple[str, str], list[Finding]] = {}
-    for finding in worst_findings(findings):
+    for finding in by_importance(findings):
         alike.setdefault((finding.severity, finding.detector), []).append(finding)
     cards = []
     for found in alike.values():
@@ -64,6 +64,4 @@ def cards_of(findings: Iterable[Finding]) -> list[Card]:
             cards.append(Card(found[0], found[1:]))
         else:
             cards += [Card(finding, []) for finding in found]
-    order = {id(card.first): place for place, card in enumerate(cards)}
-    worst = worst_findings(card.first for card in cards)
-    return [cards[order[id(finding)]] for finding in worst]
+    return cards

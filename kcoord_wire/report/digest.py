@@ -1,8 +1,12 @@
-"""The summary of a group: severity, causes, clients and durations, as a sentence and as numbers.
+"""The summary of a group: headline, causes, clients and durations, as sentences and as numbers.
 
 Laws:
 
-* Groups are sorted by the severity of their findings, then by the time lost, then by name.
+* The headline is the first of these that there is: a critical finding, an outage, a warning, a rebalance that a fault
+  began (`FAULTS`; the one that cost most) or that does not end, a finding of severity info; else what happened, as
+  nothing unusual.
+* A first start and a final shutdown are never what a headline is about, unless nothing else happened.
+* Groups are sorted by the severity of their headlines, then by the time lost, then by name.
 * An open rebalance lasts until the last moment of its group, an interrupted one until the next begins.
 """
 
@@ -11,16 +15,34 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import Final
 
-from kcoord_wire.forensics.model import Finding, GroupHistory, Rebalance
-from kcoord_wire.report.formatting import counted, duration, name_if_known, name_of, shown
+from kcoord_wire.forensics.importance import SEVERITIES, by_importance
+from kcoord_wire.forensics.model import Cause, GroupHistory, Outage, Rebalance
+from kcoord_wire.report.formatting import ago, counted, duration, name_if_known, name_of, shown
 
-__all__ = ["NAMELESS_GROUP", "CauseShare", "Culprit", "Digest", "digest_of", "digests", "worst_findings"]
+__all__ = [
+    "FAULTS",
+    "NAMELESS_GROUP",
+    "CauseShare",
+    "Culprit",
+    "Digest",
+    "Headline",
+    "digest_of",
+    "digests",
+    "headline",
+]
 
-SEVERITIES: Final = ("critical", "warning", "info")
+FAULTS: Final = frozenset(
+    {Cause.POLL_TIMEOUT, Cause.SESSION_EXPIRED, Cause.SYNC_EXPIRED, Cause.REBALANCE_TIMEOUT}
+    | {Cause.COORDINATOR_FAILOVER, Cause.GROUP_TOO_LARGE}
+)
+"""Causes that are no part of normal work."""
+
 _LATE: Final = 0.3  # share of a rebalance from which the last member to join is named as the reason for its length
+_COSTLY_MS: Final = 30_000  # partition time, or length, from which a rebalance by a fault is a warning
+_TOGETHER_NS: Final = 60_000_000_000  # joins of one start, and leaves of one shutdown, are not further apart
 NAMELESS_GROUP: Final = "(group without a name)"
 
 
@@ -53,13 +75,24 @@ class Culprit:
 
 
 @dataclass(frozen=True, slots=True)
+class Headline:
+    """What matters most in a group, in a sentence.
+
+    :ivar severity: ``critical``, ``warning``, ``info``, or ``quiet`` where nothing unusual happened
+    """
+
+    severity: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Digest:
     """The summary of a group.
 
     :ivar history: with unknown instead of non-finite durations
-    :ivar severity: of its worst finding; ``quiet`` without findings
+    :ivar headline: what matters most
     :ivar name: of the group, printable
-    :ivar sentence: what happened to it
+    :ivar sentence: all that happened to it: how many rebalances, why, what they cost
     :ivar lengths: duration of each rebalance in milliseconds, by number; None where unknown
     :ivar rebalancing_ms: time in which any rebalance went on, overlaps counted once
     :ivar paused_ms: partition time without an owner
@@ -68,11 +101,11 @@ class Digest:
     :ivar unfinished: number of open or interrupted rebalances
     :ivar causes: most frequent first
     :ivar culprits: worst first
-    :ivar worst: the longest rebalance
+    :ivar worst: the rebalance that cost most, other than first starts and final shutdowns where there are others
     """
 
     history: GroupHistory
-    severity: str
+    headline: Headline
     name: str
     sentence: str
     lengths: dict[int, float | None]
@@ -86,8 +119,12 @@ class Digest:
     worst: Rebalance | None
 
     @property
+    def severity(self) -> str:
+        return self.headline.severity
+
+    @property
     def opening(self) -> str:
-        return f"{self.name}: {self.sentence}"
+        return f"{self.name}: {self.headline.text}"
 
 
 def digests(histories: Iterable[GroupHistory]) -> list[Digest]:
@@ -104,24 +141,19 @@ def digests(histories: Iterable[GroupHistory]) -> list[Digest]:
     )
 
 
-def worst_findings(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings, worst first, then in order of time."""
-    rank = {name: place for place, name in enumerate(SEVERITIES)}
-    return sorted(findings, key=lambda f: (rank.get(f.severity, len(rank)), f.from_ns, f.detector, f.text))
-
-
 def digest_of(history: GroupHistory) -> Digest:
     """The summary of one group."""
     history = replace(history, rebalances=[_with_numbers(row) for row in history.rebalances])
     group, rebalances = history.group, history.rebalances
     lengths = _lengths(history)
-    worst = max(rebalances, key=lambda r: (lengths[r.number] or 0.0, r.paused_ms or 0.0, -r.number), default=None)
+    middle = _middle(rebalances)
+    worst = _costliest(middle or rebalances, lengths)
     causes = _causes(rebalances, lengths)
     return Digest(
         history=history,
-        severity=next((f.severity for f in worst_findings(history.findings)), "quiet"),
+        headline=_headline(history, middle, lengths),
         name=shown(group.group_id, 80) or NAMELESS_GROUP,
-        sentence=_sentence(history, causes, worst, lengths),
+        sentence=_sentence(history, causes),
         lengths=lengths,
         rebalancing_ms=_covered_ms(rebalances, lengths),
         paused_ms=group.paused_ms if math.isfinite(group.paused_ms) else 0.0,
@@ -160,7 +192,10 @@ def _causes(rebalances: Sequence[Rebalance], lengths: Mapping[int, float | None]
         found.setdefault(str(rebalance.cause), []).append(rebalance)
     shares = [
         CauseShare(
-            cause, len(rows), sum(lengths[row.number] or 0.0 for row in rows), sum(row.paused_ms or 0.0 for row in rows)
+            cause,
+            len(rows),
+            sum(lengths.get(row.number) or 0.0 for row in rows),
+            sum(row.paused_ms or 0.0 for row in rows),
         )
         for cause, rows in found.items()
     ]
@@ -197,29 +232,146 @@ def _culprits(rebalances: Iterable[Rebalance]) -> list[Culprit]:
     return sorted(found.values(), key=lambda c: (-(c.set_off + c.removed), -c.late_ms, c.name, c.host))
 
 
-def _sentence(
-    history: GroupHistory, causes: Sequence[CauseShare], worst: Rebalance | None, lengths: Mapping[int, float | None]
-) -> str:
-    span = duration(max(0, history.group.last_ns - history.group.first_ns) / 1e6)
-    if worst is None:
-        return f"no rebalance in {span}"
+def _sentence(history: GroupHistory, causes: Sequence[CauseShare]) -> str:
+    if not causes:
+        return f"no rebalance in {_span(history)}"
     why = ", ".join(f"{share.count:,} {shown(share.cause, 60)}" for share in causes)
-    text = f"{counted(len(history.rebalances), 'rebalance')} in {span}: {why}"
+    text = f"{counted(len(history.rebalances), 'rebalance')} in {_span(history)}: {why}"
     if history.group.paused_ms > 0:
         text += f", paused {duration(history.group.paused_ms)} of partition time"
-    length = lengths[worst.number]
-    if length is None:
-        return text
-    took = f"has not ended after {duration(length)}" if worst.outcome == "open" else f"took {duration(length)}"
-    return f"{text}; worst: #{worst.number} {took}{_because(worst, length)}"
+    return text
 
 
-def _because(worst: Rebalance, length: float) -> str:
-    if worst.late_ms is not None and worst.late_ms >= _LATE * length and (worst.last_client_id or worst.last_member_id):
-        return f" because {_person(worst.last_client_id, worst.last_member_id, worst.last_client_host)} was late"
-    if name := name_if_known(worst.client_id, worst.member_id, worst.instance_id):
-        return f", set off by {_person(name, None, worst.client_host)}"
-    return ""
+def _span(history: GroupHistory) -> str:
+    return duration(max(0, history.group.last_ns - history.group.first_ns) / 1e6)
+
+
+# ---- the headline
+
+
+def headline(history: GroupHistory) -> Headline:
+    """What matters most in a group; the module's docstring has the order."""
+    return digest_of(history).headline
+
+
+def _headline(history: GroupHistory, middle: Sequence[Rebalance], lengths: Mapping[int, float | None]) -> Headline:
+    return (
+        _of_finding(history, "critical")
+        or (Headline("warning", _of_outages(history)) if history.outages else None)
+        or _of_finding(history, "warning")
+        or _of_fault(history, lengths)
+        or _of_finding(history, *SEVERITIES)
+        or Headline("quiet", _nothing_unusual(history, middle, lengths))
+    )
+
+
+def _of_finding(history: GroupHistory, *severities: str) -> Headline | None:
+    found = next((finding for finding in by_importance(history.findings) if finding.severity in severities), None)
+    return None if found is None else Headline(found.severity, shown(found.text, 400).rstrip("."))
+
+
+def _of_fault(history: GroupHistory, lengths: Mapping[int, float | None]) -> Headline | None:
+    fault = _costliest([row for row in history.rebalances if _is_fault(row, lengths)], lengths)
+    if fault is None:
+        return None
+    is_costly = max(fault.paused_ms or 0.0, lengths[fault.number] or 0.0) >= _COSTLY_MS
+    return Headline("warning" if is_costly else "info", _of_rebalance(history, fault, lengths))
+
+
+def _nothing_unusual(history: GroupHistory, middle: Sequence[Rebalance], lengths: Mapping[int, float | None]) -> str:
+    if not history.rebalances and not history.members:
+        return f"no member was seen in {_span(history)}, only requests that name the group"
+    text = f"nothing unusual in {_span(history)}: {_of_course(history, middle)}"
+    costliest = _costliest(middle, lengths)
+    return text if costliest is None else f"{text}; {_of_rebalance(history, costliest, lengths)}"
+
+
+def _is_fault(row: Rebalance, lengths: Mapping[int, float | None]) -> bool:
+    return row.cause in FAULTS or (row.outcome == "open" and (lengths[row.number] or 0.0) >= _COSTLY_MS)
+
+
+def _of_outages(history: GroupHistory) -> str:
+    def length(outage: Outage) -> int:
+        return (history.group.last_ns if outage.to_ns is None else outage.to_ns) - outage.from_ns
+
+    longest = max(history.outages, key=length)
+    more = len(history.outages) - 1
+    return shown(longest.text, 400) + (f" (and {counted(more, 'shorter outage')})" if more else "")
+
+
+def _of_rebalance(history: GroupHistory, row: Rebalance, lengths: Mapping[int, float | None]) -> str:
+    """A rebalance in a sentence: why, when, how long, and what it cost."""
+    length = lengths[row.number]
+    same = sum(other.cause == row.cause for other in history.rebalances)
+    text = f"{same} x {shown(str(row.cause), 60)}, the costliest" if same > 1 else shown(str(row.cause), 60)
+    if name := name_if_known(row.client_id, row.member_id, row.instance_id):
+        text += f" of {_person(name, None, row.client_host)}"
+    text += f" at {ago(row.started_ns, history.group.first_ns)}"
+    if length is not None:
+        text += f": rebalance #{row.number} "
+        text += f"has not ended after {duration(length)}" if row.outcome == "open" else f"took {duration(length)}"
+        text += _because(row, length)
+    if row.paused_ms:
+        text += f", {duration(row.paused_ms)} of partition time without an owner"
+    return text
+
+
+def _because(row: Rebalance, length: float) -> str:
+    if row.late_ms is None or row.late_ms < _LATE * length or not (row.last_client_id or row.last_member_id):
+        return ""
+    return f" because {_person(row.last_client_id, row.last_member_id, row.last_client_host)} was late"
+
+
+def _of_course(history: GroupHistory, middle: Sequence[Rebalance]) -> str:
+    """What happened to a group in which nothing unusual did."""
+    rows = history.rebalances
+    if not rows:
+        return f"no rebalance, {counted(len(history.members), 'member')} at work"
+    parts = []
+    if begun := _start(rows):
+        parts.append(f"it started with {counted(rows[begun - 1].members_after, 'member')}")
+    if middle:
+        counts = ", ".join(f"{share.count:,} {shown(share.cause, 60)}" for share in _causes(middle, {}))
+        parts.append(f"{counted(len(middle), 'rebalance')} in between ({counts})" if begun else counts)
+    if _shutdown(rows) and len(rows) > begun:
+        parts.append("and it was shut down")
+    return ", ".join(parts)
+
+
+def _start(rows: Sequence[Rebalance]) -> int:
+    """How many rebalances the first start took: from an empty group on, while new members came."""
+    if not rows or rows[0].members_before or rows[0].cause != Cause.NEW_MEMBER:
+        return 0
+    count = 1
+    for before, row in pairwise(rows):
+        comes = row.cause in (Cause.NEW_MEMBER, Cause.COOPERATIVE_FOLLOW_UP)
+        if not comes or row.removed or row.started_ns - before.started_ns > _TOGETHER_NS:
+            break
+        count += 1
+    return count
+
+
+def _shutdown(rows: Sequence[Rebalance]) -> int:
+    """How many rebalances the final shutdown took: the last one left the group empty."""
+    if not rows or rows[-1].outcome != "empty":
+        return 0
+    count = 0
+    for row, after in zip(reversed(rows), [rows[-1], *reversed(rows)], strict=False):
+        if row.cause != Cause.MEMBER_LEFT or after.started_ns - row.started_ns > _TOGETHER_NS:
+            break
+        count += 1
+    return count
+
+
+def _middle(rows: Sequence[Rebalance]) -> Sequence[Rebalance]:
+    """The rebalances without those of the first start and of the final shutdown."""
+    begun = _start(rows)
+    return rows[begun : max(begun, len(rows) - _shutdown(rows))]
+
+
+def _costliest(rows: Iterable[Rebalance], lengths: Mapping[int, float | None]) -> Rebalance | None:
+    """The rebalance that cost the most partition time, then the longest."""
+    return max(rows, key=lambda row: (row.paused_ms or 0.0, lengths[row.number] or 0.0, -row.number), default=None)
 
 
 def _person(client_id: str | None, member_id: str | None, host: str | None) -> str:

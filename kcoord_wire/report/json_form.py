@@ -1,7 +1,7 @@
 """The report as JSON, for programs.
 
     {"format": "kcoord-report", "version": 2,
-     "groups": [{"group": {...}, "opening": "...", "severity": "...",
+     "groups": [{"group": {...}, "severity": "...", "opening": "...", "headline": "...", "summary": "...",
                  "rebalances": [...], "generations": [...], "states": [...], "members": [...],
                  "ownership": [...], "pauses": [...], "commits": [...], "outages": [...], "lag": [...],
                  "findings": [...]}],
@@ -12,7 +12,8 @@ Laws:
 * Rows have all keys of `kcoord_wire.forensics.model`, in its order and with the meaning documented there.
 * A time ``x_ns`` is written twice: ``x_ns``, an integer, and ``x``, in ISO 8601 with nanoseconds, UTC.
 * A non-finite number is null.
-* Groups are sorted worst first. ``severity`` is that of the worst finding, or ``quiet``.
+* Groups are sorted worst first. ``severity`` is that of the headline, or ``quiet``; ``opening`` is the group's name
+  with the headline.
 * Strings are exactly those of the source; the file is ASCII, so that no control character reaches a terminal.
 * A version may add keys; removing a key or changing its meaning needs a new version.
 """
@@ -43,7 +44,13 @@ def to_json(histories: Iterable[GroupHistory], losses: Iterable[Loss]) -> dict[s
         "format": FORMAT,
         "version": VERSION,
         "groups": [
-            {"severity": digest.severity, "opening": digest.opening, **_row(digest.history)}
+            {
+                "severity": digest.severity,
+                "opening": digest.opening,
+                "headline": digest.headline.text,
+                "summary": digest.sentence,
+                **_row(digest.history),
+            }
             for digest in digests(histories)
         ],
         "losses": [_row(loss) for loss in losses],

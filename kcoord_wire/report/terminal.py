@@ -14,9 +14,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from kcoord_wire.extras import require
-from kcoord_wire.forensics.model import Cause, GroupHistory, Loss, Rebalance
+from kcoord_wire.forensics.model import GroupHistory, Loss, Rebalance
 from kcoord_wire.report.cards import Card, cards_of
-from kcoord_wire.report.digest import Digest, digests
+from kcoord_wire.report.digest import FAULTS, Digest, digests
 from kcoord_wire.report.formatting import ago, counted, duration, name_if_known, shown
 
 if TYPE_CHECKING:
@@ -28,9 +28,6 @@ ROWS: Final = 20  # rebalances of a group
 FINDINGS: Final = 10  # of a group
 LOSSES: Final = 10
 STYLES: Final = {"critical": "bold red", "warning": "yellow", "info": "cyan", "quiet": "green"}
-FAULTS: Final = {
-    Cause.POLL_TIMEOUT, Cause.SESSION_EXPIRED, Cause.SYNC_EXPIRED, Cause.REBALANCE_TIMEOUT, Cause.COORDINATOR_FAILOVER,
-}  # fmt: skip
 NARROW: Final = 100  # columns below which the cells of a table would wrap within words
 PLAIN: Final = 1 << 16  # columns where the output is not a terminal, so that no line is wrapped
 
@@ -67,6 +64,7 @@ def _group(digest: Digest, narrow: bool) -> Iterator[Any]:
     text = _rich("text").Text
     history = digest.history
     yield text(digest.opening, STYLES.get(digest.severity, "") if digest.severity != "quiet" else "bold")
+    yield text(digest.sentence, "dim")
     if narrow:
         yield from _list(digest)
     elif history.rebalances:
@@ -76,7 +74,7 @@ def _group(digest: Digest, narrow: bool) -> Iterator[Any]:
         yield text(f"the {ROWS} that took longest; {rest:,} more are in the tables and the page", "dim")
     cards = cards_of(history.findings)
     for card in cards[:FINDINGS]:
-        yield _finding(card)
+        yield _finding(card, history.group.first_ns)
     if len(cards) > FINDINGS:
         yield text(f"{counted(len(cards) - FINDINGS, 'more finding')}", "dim")
     for sentence in history.group.blind:
@@ -142,9 +140,11 @@ def _who(client_id: str | None, member_id: str | None, instance_id: str | None, 
     return f"{name} ({shown(host, 45)})" if name and host else name
 
 
-def _finding(card: Card) -> Any:
+def _finding(card: Card, first_ns: int) -> Any:
     text, finding = _rich("text").Text, card.first
-    line = text(f"{shown(finding.severity, 12)}: ", STYLES.get(finding.severity, ""))
+    line = text(
+        f"{shown(finding.severity, 12)} at {ago(finding.from_ns, first_ns)}: ", STYLES.get(finding.severity, "")
+    )
     line.append(shown(finding.text, 600), "")
     if card.more:
         line.append(f" {shown(card.more, 400)}", "dim")

@@ -138,7 +138,8 @@ def test_asks_for_its_own_file_and_for_nothing_else(page: Page) -> None:
     asked = {event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"}
     assert asked == {(page.folder / "report.html").as_uri()}
     assert page.one("#group-title").text == "billing"
-    assert page.one("#opening").text.startswith("7 rebalances in 3 min 20 s: 4 new member")
+    assert page.one("#opening").text.startswith("billing-1 was put out because it did not poll")
+    assert page.one("#summary").text.startswith("7 rebalances in 3 min 20 s: 4 new member")
     assert "5 pieces at 3 places, 4,933 bytes" in page.one("#lost").text
     assert page.texts("#blind li") == ["Heartbeats before the capture began are not in it."]
     assert len(page.all("#findings .finding")) == 3

@@ -128,7 +128,7 @@ def test_captures_become_pages(name: str, tmp_path: Path) -> None:
     assert group["bars"]
     assert group["clients"] <= group["members"]
     assert all(row["evidence"][0][1] == f"captures/{name}.pcap" for row in group["rebalances"])
-    assert to_json(analysis.histories, [])["groups"][0]["opening"] == f"billing: {group['sentence']}"
+    assert to_json(analysis.histories, [])["groups"][0]["opening"] == f"billing: {group['headline']}"
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ def test_every_field_of_every_row_is_written() -> None:
     tables = [field.name for field in dataclasses.fields(GroupHistory)]
     history = typical()
     for group in report["groups"]:
-        assert list(group) == ["severity", "opening", *tables]
+        assert list(group) == ["severity", "opening", "headline", "summary", *tables]
     billing = next(group for group in report["groups"] if group["group"]["group_id"] == "billing")
     for table in tables[1:]:
         kept = getattr(history, table)

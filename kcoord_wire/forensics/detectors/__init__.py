@@ -4,7 +4,8 @@ A detector is a function ``find(history, exchanges)`` that yields `Found` and ne
 head of its module says what it looks for, what counts as normal, and from which threshold on it reports. `exchanges` is
 the group's table of exchanges, or None where the source is a log; a detector that needs them finds nothing then.
 
-To add a detector, write its module and give it a line in `DETECTORS`; its findings carry the name used there.
+To add a detector, write its module and give it a line in `DETECTORS`; its findings carry the name used there. Give the
+name its place in `forensics.importance.IMPORTANCE`, and a word in docs/analyze.md.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from kcoord_wire.forensics.detectors import (
     generation_reset,
     leader,
     mixed_assignors,
+    refusals,
     storm,
     stuck,
     unclaimed,
@@ -33,6 +35,7 @@ from kcoord_wire.forensics.detectors import (
 )
 from kcoord_wire.forensics.detectors.found import Detector
 from kcoord_wire.forensics.detectors.known_bugs import finding_of
+from kcoord_wire.forensics.importance import by_importance
 from kcoord_wire.forensics.model import Finding, GroupHistory
 
 if TYPE_CHECKING:
@@ -42,6 +45,7 @@ __all__ = ["DETECTORS", "detect", "findings_of"]
 
 DETECTORS: Final[Mapping[str, Detector]] = MappingProxyType(
     {
+        "refused": refusals.find,
         "storm": storm.find,
         "flapping_member": flapping_member.find,
         "stuck_preparing": stuck.find_preparing,
@@ -66,8 +70,6 @@ DETECTORS: Final[Mapping[str, Detector]] = MappingProxyType(
 )
 """The detectors, by the name that their findings carry."""
 
-_WORST_FIRST: Final = {"critical": 0, "warning": 1, "info": 2}
-
 
 def findings_of(detector: str, history: GroupHistory, exchanges: pa.Table | None = None) -> list[Finding]:
     """Return what one detector finds in a group.
@@ -79,6 +81,5 @@ def findings_of(detector: str, history: GroupHistory, exchanges: pa.Table | None
 
 
 def detect(history: GroupHistory, exchanges: pa.Table | None = None) -> list[Finding]:
-    """Return what all detectors find in a group, the worst first, then by time. Parameters as in `findings_of`."""
-    found = [finding for detector in DETECTORS for finding in findings_of(detector, history, exchanges)]
-    return sorted(found, key=lambda f: (_WORST_FIRST[f.severity], f.from_ns, f.detector, f.subject or ""))
+    """Return what all detectors find in a group, the most important first. Parameters as in `findings_of`."""
+    return by_importance(finding for detector in DETECTORS for finding in findings_of(detector, history, exchanges))

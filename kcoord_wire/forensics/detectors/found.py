@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence, Sized
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kcoord_wire.forensics.model import Evidence, GroupHistory, MemberLife, Rebalance
+from kcoord_wire.forensics.detectors.windows import MINUTE_NS, SECOND_NS
+from kcoord_wire.forensics.model import NS_PER_MS, Evidence, GroupHistory, MemberLife, Rebalance
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -16,8 +17,10 @@ __all__ = [
     "Found",
     "client_of",
     "first_evidence",
+    "lasting",
     "listed",
     "only",
+    "person",
     "plural",
     "subscription_traits",
 ]
@@ -60,6 +63,19 @@ def client_of(row: MemberLife) -> str:
 def listed(names: Sequence[str]) -> str:
     """Return the first three names, with an ellipsis where there are more."""
     return ", ".join(names[:_LISTED]) + (" ..." if len(names) > _LISTED else "")
+
+
+def person(client_id: str | None, host: str | None) -> str:
+    """Return ``c1 (10.0.0.1)``, as far as both are known."""
+    name = client_id or "a client without a name"
+    return f"{name} ({host})" if host else name
+
+
+def lasting(ns: float) -> str:
+    """Return a duration as findings have it: ``340 ms``, ``8.1 s``, ``12 min``."""
+    if ns < SECOND_NS:
+        return f"{ns / NS_PER_MS:.0f} ms"
+    return f"{ns / SECOND_NS:.1f} s" if ns < 2 * MINUTE_NS else f"{ns / MINUTE_NS:.0f} min"
 
 
 def plural(one: str, items: Sized, several: str | None = None) -> str:

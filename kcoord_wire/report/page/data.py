@@ -119,6 +119,7 @@ def _group(digest: Digest, limits: PageLimits, rebalances: int, steps: int, char
         "origin": shown(group.origin, 20),
         "protocol": shown(group.protocol_type, 40),
         "severity": shown(digest.severity, 20),
+        "headline": digest.headline.text,
         "sentence": digest.sentence,
         "first": clock.first / 1e6,
         "span": clock.ms(clock.last),

@@ -105,8 +105,9 @@ class GroupKeys(TypedDict):
     id: str
     origin: str
     protocol: str
-    severity: str  # of its worst finding
-    sentence: str  # what happened
+    severity: str  # of its headline
+    headline: str  # what matters most
+    sentence: str  # all that happened
     first: float  # its first moment, in milliseconds since 1970
     span: float  # from its first to its last moment
     begins: str  # its first moment, as a date and time
@@ -119,7 +120,7 @@ class GroupKeys(TypedDict):
     unfinished: int  # rebalances that are open or were interrupted
     members: int  # number of member ids
     clients: int  # number of clients; the page may have fewer lanes
-    worst: int | None  # number of the longest rebalance
+    worst: int | None  # number of the rebalance that cost most
     causes: list[list[Any]]  # [cause, count, duration, paused], most frequent first
     culprits: list[list[Any]]  # [name, host, set off, was last, latest by, removed], worst first
     rebalances: list[RebalanceKeys]

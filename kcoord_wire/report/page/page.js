@@ -16,11 +16,13 @@ function choose(at) {
   $("group-title").textContent = group.id;
   $("severity").textContent = badge(group.severity);
   $("severity").className = `badge ${SIGNS[group.severity] ? group.severity : ""}`;
-  $("opening").textContent = group.sentence.replace(/(\d) (ms|s|min|h|d)\b/g, "$1\u00a0$2");
+  const unbroken = (text) => text.replace(/(\d) (ms|s|min|h|d)\b/g, "$1\u00a0$2");
+  $("opening").textContent = unbroken(group.headline);
+  $("summary").textContent = unbroken(group.sentence);
   const origin = { wire: "from captured frames", log: "from the records of __consumer_offsets" }[group.origin] || group.origin;
   $("period").textContent = `${group.begins} to ${group.ends} · ${origin}${group.protocol ? ` · protocol type ${group.protocol}` : ""}`;
   $("worst").hidden = !group.rebalances.some((row) => row.n === group.worst);
-  $("worst").textContent = `Open #${group.worst}, which took longest`;
+  $("worst").textContent = `Open #${group.worst}, which cost most`;
   facts(group);
   findings(group);
   why(group);

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kcoord_wire.forensics.detectors import detect
+from kcoord_wire.forensics.detectors import DETECTORS, detect
+from kcoord_wire.forensics.importance import IMPORTANCE
 from kcoord_wire.forensics.model import (
     Cause,
     Exchange,
@@ -22,3 +23,8 @@ def test_detect_returns_the_worst_first() -> None:
     assert found[0].detector == "storm"
     assert detect(group()) == []
     assert detect(everything, table_of(Exchange, [])) == found
+
+
+def test_every_detector_has_its_place_in_the_order() -> None:
+    assert set(IMPORTANCE) == set(DETECTORS)
+    assert len(IMPORTANCE) == len(DETECTORS)

@@ -1,0 +1,112 @@
+"""Refused requests: which errors are findings, how often, and what they say of processes with one instance id."""
+
+from __future__ import annotations
+
+import pytest
+
+from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.forensics.model import Exchange
+from tests.support.detector_groups import SECOND, exchange, group, of
+
+
+def refused(api: str, times: int, code: int, start_s: float = 10, client: str = "c1", **more: object) -> list[Exchange]:
+    return [
+        exchange(api, start_s + at, error_code=code, client_id=client, member_id=f"{client}-id", **more)
+        for at in range(times)
+    ]
+
+
+def test_a_client_without_an_acl_is_critical() -> None:
+    rows = refused("Heartbeat", 3, 30) + refused("JoinGroup", 4, 30, 13)
+    (found,) = of("refused", group(60), rows)
+    assert (found.severity, found.subject, found.value) == ("critical", "c1", 7)
+    assert (found.from_ns, found.to_ns) == (10 * SECOND + 1000, 16 * SECOND + 1000)
+    assert found.text == (
+        "c1 (10.0.0.1) was refused with GROUP_AUTHORIZATION_FAILED, 7 times in 6.0 s (4 JoinGroup, 3 Heartbeat): its "
+        "principal may not use this group; nothing was accepted afterwards, in 44.0 s"
+    )
+    assert "kafka-acls.sh" in found.advice
+    assert found.evidence[0].text == "Heartbeat of c1 (10.0.0.1) is answered with GROUP_AUTHORIZATION_FAILED"
+
+
+def test_a_client_that_is_accepted_again_is_a_warning() -> None:
+    rows = [*refused("JoinGroup", 4, 30), exchange("JoinGroup", 15)]
+    (found,) = of("refused", group(60), rows)
+    assert found.severity == "warning"
+    assert found.text.endswith("accepted again 2.0 s after the last refusal")
+
+
+@pytest.mark.parametrize("code", [27, 79, 14, 15, 16])
+def test_what_the_protocol_uses_itself_is_normal(code: int) -> None:
+    assert of("refused", group(), refused("JoinGroup", 50, code)) == []
+
+
+@pytest.mark.parametrize("code", [22, 25, 110, 113])
+def test_an_error_that_follows_a_removal_is_normal_once(code: int) -> None:
+    assert of("refused", group(), refused("Heartbeat", 2, code)) == []
+    (found,) = of("refused", group(), refused("Heartbeat", 3, code))
+    assert (found.severity, found.threshold) == ("warning", 3)
+    slowly = [row for start in (0, 1000, 2000) for row in refused("Heartbeat", 1, code, start)]
+    assert of("refused", group(), slowly) == []
+
+
+@pytest.mark.parametrize("code", sorted(set(map(int, ErrorCode)) - {0, 14, 15, 16, 23, 27, 79, 82}))
+def test_every_other_error_is_a_finding_if_it_goes_on(code: int) -> None:
+    (found,) = of("refused", group(), refused("JoinGroup", 50, code))
+    assert ErrorCode(code).name in found.text
+    assert found.advice
+
+
+def test_an_error_code_that_is_not_known_is_a_finding() -> None:
+    (found,) = of("refused", group(), refused("JoinGroup", 5, 999))
+    assert "unknown error code" in found.text
+
+
+def test_a_refused_session_timeout_is_named() -> None:
+    (found,) = of("refused", group(), refused("JoinGroup", 1, 26, session_timeout_ms=1000))
+    assert "(it asks for 1,000 ms)" in found.text
+
+
+def test_two_processes_with_one_instance_id_are_both_named() -> None:
+    common = {"instance_id": "orders-1"}
+    first = exchange("JoinGroup", 1, member_id="", given_member_id="c1-id", **common)
+    second = exchange(
+        "JoinGroup", 20, client_id="c2", client_host="10.0.0.2", member_id="", given_member_id="c2-id",
+        connection="10.0.0.2:7-10.0.0.9:9092#2", **common,
+    )  # fmt: skip
+    (found,) = of("refused", group(60), [first, second, *refused("Heartbeat", 1, 82, 21, **common)])
+    assert (found.severity, found.subject) == ("critical", "orders-1")
+    assert found.text == (
+        "c1 (10.0.0.1:1) was fenced (FENCED_INSTANCE_ID, 1 time (1 Heartbeat)) when c2 (10.0.0.2:7) joined with the "
+        "same group.instance.id (orders-1); a client that is fenced stops for good"
+    )
+
+
+def test_a_static_member_that_repeats_its_join_is_normal() -> None:
+    common = {"instance_id": "orders-1"}
+    parked = exchange("JoinGroup", 10, error_code=82, member_id="a-id", answered_ns=31 * SECOND, **common)
+    again = exchange("JoinGroup", 30, member_id="", given_member_id="b-id", **common)
+    assert of("refused", group(), [parked, again]) == []
+
+
+def test_a_tool_that_sets_offsets_of_a_group_with_members() -> None:
+    row = exchange("OffsetCommit", 5, member_id="", error_code=25, client_id="ops")
+    (found,) = of("refused", group(), [row])
+    assert (found.severity, found.subject) == ("info", "ops")
+    assert "from outside" in found.text
+
+
+def test_leaving_and_commits_after_a_removal_are_not_refusals() -> None:
+    assert of("refused", group(), refused("LeaveGroup", 5, 25) + refused("OffsetCommit", 5, 22)) == []
+
+
+def test_commits_that_are_never_accepted_are_critical() -> None:
+    (found,) = of("refused", group(), refused("OffsetCommit", 2, 12))
+    assert (found.severity, found.subject) == ("critical", "c1")
+    (found,) = of("refused", group(), refused("OffsetFetch", 9, 30))
+    assert found.severity == "warning", "a tool that may not describe the group"
+
+
+def test_a_log_has_no_refusals() -> None:
+    assert of("refused", group()) == []
+    assert of("refused", group(), []) == []
