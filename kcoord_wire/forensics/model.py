@@ -352,7 +352,7 @@ class Sighting:
     :ivar start_offset: FETCHED: offset of the first record that is left
     :ivar fetch_offset: FETCHED: where the client reads, from its request; None where the request does not say
     :ivar by: CLOSED, RESET: which side ended the connection, ``client`` or ``broker``; HOLE: whose bytes are missing
-    :ivar api: ERROR: name of the API
+    :ivar api: ERROR, FETCHED: name of the API
     :ivar error_code: ERROR, FETCHED
     :ivar text: CLUSTER: the id; REFUSED: why, as far as the source knows
     """

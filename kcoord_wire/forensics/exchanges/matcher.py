@@ -13,8 +13,8 @@ Laws:
   response is an exchange all the same, a response without request is a loss.
 * Connections of the 0.8 draft are read by `central`, all others as Kafka's; JoinGroup of the consumer rewrite, which
   Kafka's JoinGroup 0 is not, by `rewrite`.
-* Only frames of `APIS` are decoded, and of ApiVersions the client's software (KIP-511). Of the others the first eight
-  bytes are read, to pair their responses.
+* Only frames of `APIS` are decoded, of ApiVersions the client's software (KIP-511), and of Fetch and ListOffsets the
+  offsets (`fetched`). Of the others the first eight bytes are read, to pair their responses.
 * State is bounded for each connection: its pending requests (pairing.MAX_PENDING, MAX_PENDING_BYTES), and the topics
   and groups it has named (memory.MAX_NAMES). A closed connection leaves nothing behind. All pending requests together
   are bounded as well (`MAX_HELD`); where that gives requests up, the cut into batches does make a difference.
@@ -56,6 +56,7 @@ from kcoord_wire.forensics.exchanges.arrow import (
 )
 from kcoord_wire.forensics.exchanges.central import CentralFrames
 from kcoord_wire.forensics.exchanges.decode import APIS, Decoded, decode_pairs
+from kcoord_wire.forensics.exchanges.fetched import fetch_sightings, list_sightings
 from kcoord_wire.forensics.exchanges.links import ENDS, link_sighting
 from kcoord_wire.forensics.exchanges.memory import (
     MAX_NAMES,
@@ -80,6 +81,7 @@ MAX_HELD: Final = 512 * 1024 * 1024
 
 _MAX_BATCH_BYTES: Final = 256 * 1024 * 1024
 _KINDS: Final = {"request": REQUEST, "response": RESPONSE, "opened": OPENED, **dict.fromkeys(ENDS, CLOSED)}
+_READ: Final = (*APIS, ApiKey.FETCH, ApiKey.LIST_OFFSETS)
 _COUNTED: Final = ("requests", "responses", "opened", "closed", "damage")  # in the order of the kinds
 _CORRELATION: Final = 4  # a response begins with its correlation id
 _PEEKED: Final = 8  # api key, version, correlation id
@@ -215,7 +217,7 @@ class _Batch:
         self._short = (self.kinds == REQUEST) & (self.lengths < _PEEKED)
         self._short |= (self.kinds == RESPONSE) & (self.lengths < _CORRELATION)
         self.kinds[self._short] = DAMAGE
-        self.interesting = np.isin(self.words >> 16, APIS) & (self.kinds == REQUEST)
+        self.interesting = np.isin(self.words >> 16, _READ) & (self.kinds == REQUEST)
         self.costs = np.where(self.interesting, self.lengths, _PEEKED)
         self.sasl = np.array([connection.sasl for connection in connections], np.bool_)
         self.sasl[codes[(self.kinds == REQUEST) & (self.words == _SASL_HANDSHAKE_0)]] = True
@@ -297,7 +299,15 @@ class _Batch:
                 made.append(exchange_rows(pairs, self.memory))
                 self._counts["unanswered"] += int((pairs.responses < 0).sum())
                 self._counts["exchanges"] += len(pairs)
+        self._note_fetched(keys, requests, responses)
         return joined(made, arrow_schema(Exchange))
+
+    def _note_fetched(self, keys: NDArray[np.int64], requests: NDArray[np.int64], responses: NDArray[np.int64]) -> None:
+        of_fetch, of_list = keys == ApiKey.FETCH, keys == ApiKey.LIST_OFFSETS
+        asked = requests[of_fetch]
+        versions = self.words[asked] & 0xFFFF
+        self.sightings += fetch_sightings(self.rows, asked, responses[of_fetch], versions, self.memory)
+        self.sightings += list_sightings(self.rows, requests[of_list], responses[of_list], self.memory)
 
     def _of_rewrite(self, requests: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which JoinGroup requests are those of the consumer rewrite, which has the same api key and version."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from kcoord_wire.capture.fetches import FetchSession
 from kcoord_wire.forensics.exchanges.arrow import take
 from kcoord_wire.forensics.model import Loss
 
@@ -58,6 +59,8 @@ class ConnectionMemory:
     :ivar topics: number of partitions and topic id of each topic that Metadata has shown
     :ivar topic_ids: names of topics, by the bytes of their ids
     :ivar groups: protocol types of groups, from JoinGroup
+    :ivar fetching: where it reads, and which partitions of Fetch were reported last
+    :ivar listed: when an offset of ListOffsets was reported last, by topic, partition and timestamp asked for
     """
 
     host: str
@@ -67,6 +70,8 @@ class ConnectionMemory:
     topics: dict[str, tuple[int, bytes | None]] = field(default_factory=dict)
     topic_ids: dict[bytes, tuple[Place, str]] = field(default_factory=dict)
     groups: dict[str, tuple[Place, str]] = field(default_factory=dict)
+    fetching: FetchSession = field(default_factory=FetchSession)
+    listed: dict[tuple[str, int, int], int] = field(default_factory=dict)
 
 
 class Losses:
@@ -113,6 +118,10 @@ class BatchMemory:
     def of(self, row: int) -> ConnectionMemory:
         """Return the memory of the connection of that row."""
         return self.connections[int(self.codes[row])]
+
+    def name(self, row: int) -> str:
+        """Return the name of the connection of that row."""
+        return str(self.rows.column("connection")[row].as_py())
 
     def place(self, row: int) -> Place:
         return self._sources[row].as_py(), int(self._seqs[row])

@@ -1,0 +1,405 @@
+"""The numbers in Fetch: where a client reads a partition, and where the partition begins and ends; never the records.
+
+Laws:
+
+* Records are passed over by their length, and no byte of them is kept: `FetchWalk` takes a response in pieces of any
+  size, and memory holds the head of one partition (`MAX_HEAD`).
+* A response that lacks its end (``tcpdump -s``, a recorder's limit) shows the partitions before the cut.
+* Bytes that are no Fetch raise nothing: the walk ends (`FetchWalk.is_lost`) with what it had.
+* A session (KIP-227) knows the fetch offset of each partition of its last full request and of those that later requests
+  named; a response leaves out the partitions of which nothing has changed. At most `MAX_PARTITIONS` are remembered.
+* Of a partition, `FetchSession.due` lets one row pass per second, and of a session `ROWS_PER_SECOND` about; one with
+  another error, or with a fetch offset below the last one, passes at once.
+
+Layouts: Kafka's FetchRequest.json and FetchResponse.json, versions 0 to 18; topics by id from version 13 on (KIP-516).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+__all__ = [
+    "MAX_HEAD",
+    "MAX_PARTITIONS",
+    "NEWEST",
+    "ROWS_PER_SECOND",
+    "FetchAsked",
+    "FetchSession",
+    "FetchWalk",
+    "FetchedPartition",
+    "Place",
+    "read_fetch_request",
+]
+
+NEWEST: Final = 18
+"""Newest version whose layout is known."""
+
+MAX_HEAD: Final = 1 << 20
+"""Bytes of a partition before its records; aborted transactions take 16 each."""
+
+MAX_PARTITIONS: Final = 10_000
+"""Partitions that are remembered of a session."""
+
+ROWS_PER_SECOND: Final = 100
+
+Bytes = bytes | memoryview
+"""A view has unsigned bytes."""
+
+Place = tuple[str | bytes, int]
+"""A topic, by name or by the 16 bytes of its id, and a partition."""
+
+_SECOND_NS: Final = 1_000_000_000
+_MOST: Final = 1_000_000  # topics, partitions or tagged fields in one message
+_FLEXIBLE, _BY_ID, _WITH_SESSION = 12, 13, 7
+_ID: Final = 16
+_ABORTED: Final = 16  # producer id and first offset
+_REPLICA_STATE: Final = 1  # a tag
+_CLIENT_ID: Final = 8  # where its length is in the header
+_INT: Final = struct.Struct(">i")
+_SHORT: Final = struct.Struct(">h")
+_PARTITION: Final = struct.Struct(">ihq")  # number, error code, high watermark
+_LONG: Final = struct.Struct(">q")
+_INCOMPLETE: Final = (struct.error, IndexError)
+
+
+class FetchedPartition(NamedTuple):
+    """A partition in a response.
+
+    :ivar end_offset: the high watermark; -1 where the broker does not say
+    :ivar start_offset: the first offset that is left; None before version 5, and where the broker does not say
+    """
+
+    place: Place
+    error_code: int
+    end_offset: int
+    start_offset: int | None
+
+
+class FetchAsked(NamedTuple):
+    """A request of a consumer.
+
+    :ivar is_full: it names all partitions of its session; else those that have changed
+    :ivar offsets: where it reads
+    :ivar forgotten: partitions that it takes out of the session
+    """
+
+    is_full: bool
+    offsets: dict[Place, int]
+    forgotten: list[Place]
+
+
+# ---- requests
+
+
+def read_fetch_request(frame: Bytes) -> FetchAsked | None:
+    """Return what a request asks for; None for a follower's, and for bytes that are none.
+
+    :param frame: header and message, without the four bytes of size
+    """
+    try:
+        (version,) = _SHORT.unpack_from(frame, 2)
+        return _Request(frame, version).read() if 0 <= version <= NEWEST else None
+    except (*_INCOMPLETE, ValueError):
+        return None
+
+
+class _Request:
+    """Reads one request, front to back."""
+
+    def __init__(self, data: Bytes, version: int) -> None:
+        self._data, self._version = data, version
+        self._flexible = version >= _FLEXIBLE
+        (size,) = _SHORT.unpack_from(data, _CLIENT_ID)
+        self._at = _CLIENT_ID + 2 + max(size, 0)
+        self._pass_tags()
+
+    def read(self) -> FetchAsked | None:
+        version = self._version
+        if version < 15 and self._int() >= 0:  # the replica id; from 15 on it is in a tagged field at the end
+            return None
+        self._at += 8 + 4 * (version >= 3) + (version >= 4)  # max wait, min bytes, max bytes, isolation level
+        epoch = -1
+        if version >= _WITH_SESSION:
+            self._at += 4
+            epoch = self._int()
+        offsets: dict[Place, int] = {}
+        before = 4 * (version >= 9)  # the leader epoch
+        behind = 4 * (version >= 12) + 8 * (version >= 5) + 4  # last epoch, log start offset, max bytes
+        for topic in self._topics():
+            for _ in range(self._count()):
+                partition = self._int()
+                self._at += before
+                (offsets[topic, partition],) = _LONG.unpack_from(self._data, self._at)
+                self._at += 8 + behind
+                self._pass_tags()
+            self._pass_tags()
+        forgotten = list(self._forgotten()) if version >= _WITH_SESSION else []
+        if version >= 15 and self._is_of_follower():
+            return None
+        return FetchAsked(epoch <= 0, offsets, forgotten)
+
+    def _forgotten(self) -> Iterable[Place]:
+        for topic in self._topics():
+            for _ in range(self._count()):
+                yield topic, self._int()
+            self._pass_tags()
+
+    def _is_of_follower(self) -> bool:
+        size, self._at = _size(self._data, self._at, True)
+        self._at += size  # the rack
+        count, self._at = _varint(self._data, self._at)
+        tag = 0
+        if count:
+            tag, at = _varint(self._data, self._at)
+            if tag < _REPLICA_STATE and count > 1:  # the cluster id precedes it
+                size, at = _varint(self._data, at)
+                tag, _ = _varint(self._data, at + size)
+        return tag == _REPLICA_STATE
+
+    def _topics(self) -> Iterable[str | bytes]:
+        for _ in range(self._count()):
+            topic, self._at = _topic(self._data, self._at, self._version)
+            yield topic
+
+    def _int(self) -> int:
+        (found,) = _INT.unpack_from(self._data, self._at)
+        self._at += 4
+        return int(found)
+
+    def _count(self) -> int:
+        found, self._at = _count(self._data, self._at, self._flexible)
+        return found
+
+    def _pass_tags(self) -> None:
+        if self._flexible:
+            self._at = _behind_tags(self._data, self._at)
+
+
+# ---- responses
+
+
+class FetchWalk:
+    """Walks a response, in pieces, from behind its correlation id.
+
+    :param version: of the request
+    :ivar partitions: those whose head was seen
+    :ivar error_code: of the response as a whole; 0 before version 7
+    :ivar is_lost: the bytes are no response of that version
+    """
+
+    def __init__(self, version: int) -> None:
+        self.partitions: list[FetchedPartition] = []
+        self.error_code = 0
+        self.is_lost = not 0 <= version <= NEWEST
+        self._version = version
+        self._flexible = version >= _FLEXIBLE
+        self._held = b""
+        self._skip = 0  # bytes of records that are still to come
+        self._topics = self._partitions = 0  # still to come
+        self._topic: str | bytes = ""
+        self._next: Callable[[Bytes, int], int] | None = self._head
+        self._head_size = 4 * (version >= 1)  # the throttle time
+        self._tail_size = 8 * (version >= 4) + 8 * (version >= 5)
+
+    def feed(self, data: Bytes) -> None:
+        """Take the next bytes of the response."""
+        if self.is_lost or self._next is None:
+            return
+        if self._skip >= len(data):
+            self._skip -= len(data)
+            return
+        if self._held:
+            data = self._held + bytes(data)
+            self._held = b""
+        at, self._skip = self._skip, 0
+        try:
+            while self._next is not None:
+                done = self._next(data, at)
+                if done > len(data):
+                    self._skip = done - len(data)
+                    return
+                at = done
+        except _INCOMPLETE:
+            self._held = bytes(data[at:])
+            self.is_lost = len(self._held) > MAX_HEAD
+        except ValueError:
+            self.is_lost = True
+
+    # Each step reads one part that begins at `at`, sets the next step, and returns where its part ends, which may be
+    # behind the data. It changes nothing before it has all bytes that it needs.
+
+    def _head(self, data: Bytes, at: int) -> int:
+        if self._flexible:
+            at = _behind_tags(data, at)
+        at += self._head_size
+        error = 0
+        if self._version >= _WITH_SESSION:
+            (error,) = _SHORT.unpack_from(data, at)
+            at += 6  # the session id follows
+        self._topics, at = _count(data, at, self._flexible)
+        self.error_code = error
+        self._next = self._topic_head if self._topics else None
+        return at
+
+    def _topic_head(self, data: Bytes, at: int) -> int:
+        topic, at = _topic(data, at, self._version)
+        self._partitions, at = _count(data, at, self._flexible)
+        self._topic = topic
+        self._next = self._partition if self._partitions else self._behind_topic
+        return at
+
+    def _partition(self, data: Bytes, at: int) -> int:
+        number, error, end = _PARTITION.unpack_from(data, at)
+        at += _PARTITION.size
+        start = None
+        if self._version >= 5:
+            (start,) = _LONG.unpack_from(data, at + 8)
+        at += self._tail_size
+        if self._version >= 4:  # aborted transactions; null is -1, or 0 in the compact form
+            aborted, at = _count(data, at, self._flexible, nullable=True)
+            if self._flexible:
+                for _ in range(aborted):
+                    at = _behind_tags(data, at + _ABORTED)
+            else:
+                at += aborted * _ABORTED
+        at += 4 * (self._version >= 11)  # the preferred read replica
+        size, at = _size(data, at, self._flexible)
+        known = start if start is not None and start >= 0 else None
+        self.partitions.append(FetchedPartition((self._topic, number), error, end, known))
+        self._partitions -= 1
+        self._next = self._behind_partition
+        return at + size
+
+    def _behind_partition(self, data: Bytes, at: int) -> int:
+        if self._flexible:
+            at = _behind_tags(data, at)
+        self._next = self._partition if self._partitions else self._behind_topic
+        return at
+
+    def _behind_topic(self, data: Bytes, at: int) -> int:
+        if self._flexible:
+            at = _behind_tags(data, at)
+        self._topics -= 1
+        self._next = self._topic_head if self._topics else None
+        return at
+
+
+# ---- sessions
+
+
+class FetchSession:
+    """What is known of the fetches on one connection.
+
+    :ivar offsets: where the client reads, by partition
+    """
+
+    def __init__(self) -> None:
+        self.offsets: dict[Place, int] = {}
+        self._passed: dict[Place, tuple[int, int, int]] = {}  # the last row: time, error code, fetch offset
+
+    def ask(self, asked: FetchAsked) -> None:
+        """Take in a request."""
+        if asked.is_full:
+            self.offsets = dict(list(asked.offsets.items())[:MAX_PARTITIONS])
+            return
+        for place in asked.forgotten:
+            self.offsets.pop(place, None)
+        for place, offset in asked.offsets.items():
+            if place in self.offsets or len(self.offsets) < MAX_PARTITIONS:
+                self.offsets[place] = offset
+
+    def due(self, partitions: Iterable[FetchedPartition], time_ns: int) -> list[FetchedPartition]:
+        """Return those partitions of a response of which a row passes; see the laws."""
+        interval_ns = max(1, len(self.offsets) / ROWS_PER_SECOND) * _SECOND_NS
+        found = []
+        for each in partitions:
+            offset = self.offsets.get(each.place, -1)
+            last = self._passed.get(each.place)
+            if last is None:
+                if len(self._passed) >= MAX_PARTITIONS:
+                    continue
+            elif time_ns - last[0] < interval_ns and last[1] == each.error_code and offset >= last[2]:
+                continue
+            self._passed[each.place] = time_ns, each.error_code, offset
+            found.append(each)
+        return found
+
+
+# ---- primitives
+
+
+def _varint(data: Bytes, at: int) -> tuple[int, int]:
+    """Return an unsigned varint of 32 bits and where it ends.
+
+    :raises IndexError: the data ends within it
+    :raises ValueError: it is longer than five bytes
+    """
+    found = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        found |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return found, at
+        shift += 7
+        if shift > 28:
+            raise ValueError("a varint of more than five bytes")
+
+
+def _size(data: Bytes, at: int, flexible: bool) -> tuple[int, int]:
+    """Return the length of bytes, 0 for null, and where they begin."""
+    if flexible:
+        found, at = _varint(data, at)
+        return max(found - 1, 0), at
+    (found,) = _INT.unpack_from(data, at)
+    if found < -1:
+        raise ValueError(f"a length of {found}")
+    return max(found, 0), at + 4
+
+
+def _count(data: Bytes, at: int, flexible: bool, *, nullable: bool = False) -> tuple[int, int]:
+    """Return the number of elements of an array, and where they begin."""
+    if flexible:
+        found, at = _varint(data, at)
+        found -= 1
+    else:
+        (found,) = _INT.unpack_from(data, at)
+        at += 4
+    if not (0 if not nullable else -1) <= found <= _MOST:
+        raise ValueError(f"{found} elements")
+    return max(found, 0), at
+
+
+def _topic(data: Bytes, at: int, version: int) -> tuple[str | bytes, int]:
+    """Return the topic, by name or by id, and where it ends."""
+    if version >= _BY_ID:
+        end = at + _ID
+    elif version >= _FLEXIBLE:
+        size, at = _varint(data, at)
+        end = at + size - 1
+    else:
+        (size,) = _SHORT.unpack_from(data, at)
+        at += 2
+        end = at + size
+    if end < at:
+        raise ValueError("a topic without a name")
+    if end > len(data):
+        raise IndexError
+    name = bytes(data[at:end])
+    return (name if version >= _BY_ID else name.decode()), end
+
+
+def _behind_tags(data: Bytes, at: int) -> int:
+    """Return where tagged fields end."""
+    count, at = _varint(data, at)
+    if count > _MOST:
+        raise ValueError(f"{count} tagged fields")
+    for _ in range(count):
+        _, at = _varint(data, at)
+        size, at = _varint(data, at)
+        at += size
+    if at > len(data):
+        raise IndexError
+    return at
