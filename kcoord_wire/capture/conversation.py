@@ -6,7 +6,9 @@ Laws:
 * Every byte fed is in a `RawFrame`: in a body, in the four bytes of size before it, or counted in `RawFrame.lost`.
 * A frame's time is the latest among the packets that hold its bytes, whenever it was recognised; usually that is the
   packet with its last byte.
-* ``closed`` comes only from a connection whose end was seen, not where the capture ended first.
+* ``closed`` and ``reset`` come only from a connection whose end was seen, not where the capture ended first.
+* Where bytes are missing that may have been frames about a group, a row has the interval in which they were sent. Bytes
+  missing inside a frame of Fetch or Produce hide nothing: its size says where the next one begins.
 * Nothing raises, and nothing is decoded except to get back into step. No I/O: the two directions are fed with bytes, so
   that a capture file and a live connection use the same class.
 """
@@ -20,20 +22,29 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Literal
 
+from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.capture.central import assess_central, is_central
+from kcoord_wire.capture.packets import At
 from kcoord_wire.capture.pending import PendingRequests, RequestHead
 from kcoord_wire.capture.plausible import assess_request, assess_response, request_splitter, response_splitter
 from kcoord_wire.capture.splitter import FrameSplitter, Plausibility, Skipped, SplitFrame
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE, SIZE_BYTES
 
-__all__ = ["CaptureReport", "RawConversation", "RawFrame", "Side"]
+__all__ = ["CaptureReport", "Party", "RawConversation", "RawFrame", "Side", "sender_of"]
 
 Side = Literal["request", "response"]
+Party = Literal["client", "broker"]
 
 _MAX_NOTES: Final = 1000
 _MAX_TIMES: Final = 4096
 _REQUEST_HEAD: Final = struct.Struct(">hhi")  # api key, version, correlation id
 _CORRELATION_ID: Final = struct.Struct(">i")
+_BULK: Final = (ApiKey.PRODUCE, ApiKey.FETCH)
+
+
+def sender_of(side: Side) -> Party:
+    """Return who sends requests or responses."""
+    return "client" if side == "request" else "broker"
 
 
 @dataclass(slots=True)
@@ -41,25 +52,30 @@ class RawFrame:
     """A frame, undecoded, or something that happened to a connection.
 
     :ivar time_ns: nanoseconds since 1970, see the laws of this module
-    :ivar position: number of the packet in the capture that completed it
+    :ivar position: number of the packet in the capture that completed it, from 1 as Wireshark counts; 0 without one
     :ivar connection: as in `CapturedFrame`; empty for damage of the file itself
-    :ivar kind: ``request`` (sent by the client) and ``response`` (by the broker) have a body; ``opened`` and ``closed``
-        have none; ``damage`` is bytes that are in no frame
+    :ivar kind: ``request`` (sent by the client) and ``response`` (by the broker) have a body; ``opened``, ``closed``
+        (FIN), ``reset`` (RST) and ``refused`` (never made) have none; ``damage`` is bytes that are in no frame
     :ivar body: header and message, or the part of them that was captured
-    :ivar error: why the frame is cut, or why bytes are in no frame
+    :ivar error: why the frame is cut, why bytes are in no frame, or why the connection was refused
     :ivar lost: bytes that `error` is about: the captured bytes of a cut frame and of its size, the bytes of the
         damage, or the bytes that a hole lacks
     :ivar size: bytes that the body had on the wire
+    :ivar by: ``closed``, ``reset``: who ended the connection, None if that was not seen; ``damage``: whose bytes
+    :ivar since_ns: ``damage``: what is missing, and may have been frames about a group, was sent between this time and
+        `time_ns`; None where nothing of that kind is missing
     """
 
     time_ns: int
     position: int
     connection: str
-    kind: Literal["request", "response", "opened", "closed", "damage"]
+    kind: Literal["request", "response", "opened", "closed", "reset", "refused", "damage"]
     body: bytes = b""
     error: str | None = None
     lost: int = 0
     size: int = 0
+    by: Party | None = None
+    since_ns: int | None = None
 
 
 @dataclass(slots=True)
@@ -121,35 +137,39 @@ class CaptureReport:
 
 
 class _Direction:
-    """One direction of a connection, and when its bytes that are in no frame yet were captured."""
+    """One direction of a connection, and when its bytes that are in no frame yet were captured.
 
-    __slots__ = ("_fed", "_taken", "_times", "splitter")
+    :ivar is_bulk: a frame that was cut, and whose rest may be missing too, is of Fetch or Produce
+    """
+
+    __slots__ = ("_fed", "_taken", "_times", "is_bulk", "splitter")
 
     def __init__(self, splitter: FrameSplitter) -> None:
         self.splitter = splitter
+        self.is_bulk = False
         self._fed = self._taken = 0
-        self._times: deque[tuple[int, int]] = deque()  # where each piece ends in the direction, and its time
+        self._times: deque[tuple[int, At]] = deque()  # where each piece ends in the direction, and its packet
 
-    def feed(self, data: bytes, time_ns: int) -> Iterator[SplitFrame | Skipped]:
+    def feed(self, data: bytes, at: At) -> Iterator[SplitFrame | Skipped]:
         if data:
             self._fed += len(data)
             if len(self._times) < _MAX_TIMES:
-                self._times.append((self._fed, time_ns))
+                self._times.append((self._fed, at))
             else:  # pieces of a byte each: they share a time, so that times take no more memory than bytes do
-                self._times[-1] = self._fed, max(time_ns, self._times[-1][1])
+                self._times[-1] = self._fed, max(at, self._times[-1][1])
         return self.splitter.feed(data)
 
-    def time_of(self, size: int) -> int:
-        """The latest time among the next `size` bytes, which are in no frame or loss before."""
+    def take(self, size: int) -> tuple[int, At]:
+        """The first time and the latest packet of the next `size` bytes, which are in no frame or loss before."""
         times = self._times
         self._taken += size
-        latest = times[0][1]
+        first, latest = times[0][1][0], times[0][1]
         while times[0][0] < self._taken:
             times.popleft()
             latest = max(latest, times[0][1])
         if times[0][0] == self._taken:
             times.popleft()
-        return latest
+        return first, latest
 
 
 class RawConversation:
@@ -179,54 +199,86 @@ class RawConversation:
         self._directions: dict[Side, _Direction] = {"request": _Direction(requests), "response": _Direction(responses)}
         report.connections += 1
 
-    def open(self, time_ns: int) -> list[RawFrame]:
-        """Note that the connection was seen for the first time."""
-        return [RawFrame(time_ns, 0, self._connection, "opened")]
+    def open(self, time_ns: int, number: int = 0) -> list[RawFrame]:
+        """Note that the connection was seen for the first time.
 
-    def feed(self, side: Side, data: bytes, time_ns: int) -> list[RawFrame]:
+        :param number: of the packet, here and below
+        """
+        return [RawFrame(time_ns, number, self._connection, "opened")]
+
+    def feed(self, side: Side, data: bytes, time_ns: int, number: int = 0) -> list[RawFrame]:
         """Take in the next bytes of one direction, and return the frames that they complete."""
-        return list(self._frames(side, self._directions[side].feed(data, time_ns)))
+        return list(self._frames(side, self._directions[side].feed(data, (time_ns, number))))
 
-    def hole(self, side: Side, size: int, time_ns: int) -> list[RawFrame]:
-        """Note that the next `size` bytes of one direction were not captured."""
+    def hole(
+        self, side: Side, size: int, time_ns: int, number: int = 0, *, since_ns: int | None = None
+    ) -> list[RawFrame]:
+        """Note that the next `size` bytes of one direction were not captured.
+
+        :param since_ns: time of the packet before them; `time_ns` if left out
+        """
         self._report.holes += 1
         self._report.hole_bytes += size
-        lost = RawFrame(time_ns, 0, self._connection, "damage", error=f"{side}: bytes were not captured", lost=size)
-        return [lost, *self._frames(side, self._directions[side].splitter.hole(size))]
+        direction = self._directions[side]
+        in_frame = direction.splitter.is_within_frame(size)
+        frames = list(self._frames(side, direction.splitter.hole(size)))
+        lost = RawFrame(time_ns, number, self._connection, "damage", lost=size, by=sender_of(side))
+        if in_frame and direction.is_bulk:
+            lost.error = f"{side}: bytes of the data of Fetch or Produce were not captured"
+        else:
+            lost.error = f"{side}: bytes were not captured"
+            lost.since_ns = time_ns if since_ns is None else since_ns
+        return [lost, *frames]
 
-    def close(self, time_ns: int, seen: bool = True) -> list[RawFrame]:
+    def close(
+        self,
+        time_ns: int,
+        number: int = 0,
+        *,
+        how: Literal["closed", "reset"] | None = "closed",
+        by: Party | None = None,
+    ) -> list[RawFrame]:
         """Return what is held, as cut frames: no bytes follow.
 
-        :param seen: the connection was closed, rather than the capture ended
+        :param how: the connection ended; None where the capture did
+        :param by: who ended it
         """
         frames = [
             frame
             for side, direction in self._directions.items()
             for frame in self._frames(side, direction.splitter.close())
         ]
-        return [*frames, RawFrame(time_ns, 0, self._connection, "closed")] if seen else frames
+        return frames if how is None else [*frames, RawFrame(time_ns, number, self._connection, how, by=by)]
 
     def _frames(self, side: Side, pieces: Iterator[SplitFrame | Skipped]) -> Iterator[RawFrame]:
-        time_of = self._directions[side].time_of
+        direction = self._directions[side]
         for piece in pieces:
             if isinstance(piece, Skipped):
-                self._report.skipped_bytes += piece.size
-                time_ns, error = time_of(piece.size), f"{side}: {piece.reason}"
-                yield RawFrame(time_ns, 0, self._connection, "damage", error=error, lost=piece.size)
+                yield self._skipped(side, piece)
                 continue
             body = piece.body
             if self._is_central is None and len(body) == piece.size:
                 self._is_central = is_central(side, body)
-            if side == "request":
-                self._note_request(body)
-            else:
-                self._note_response(body)
-            found = RawFrame(time_of(SIZE_BYTES + len(body)), 0, self._connection, side, body, size=piece.size)
+            direction.is_bulk = (self._note_request if side == "request" else self._note_response)(body) in _BULK
+            _, at = direction.take(SIZE_BYTES + len(body))
+            found = RawFrame(*at, self._connection, side, body, size=piece.size)
             if lacking := piece.size - len(body):
                 found.error = f"{lacking} of its {piece.size} bytes were not captured"
                 found.lost = SIZE_BYTES + len(body)
                 self._report.undecodable += 1
             yield found
+
+    def _skipped(self, side: Side, piece: Skipped) -> RawFrame:
+        self._report.skipped_bytes += piece.size
+        direction = self._directions[side]
+        first_ns, at = direction.take(piece.size)
+        found = RawFrame(*at, self._connection, "damage", lost=piece.size, by=sender_of(side))
+        found.error = f"{side}: {piece.reason}"
+        if not (piece.in_frame and direction.is_bulk):
+            found.since_ns = first_ns
+        if side == "response" and piece.is_framed:
+            found.error = f"{side}: the answer to a request that was not captured"
+        return found
 
     def _assess(self, side: Side, buffer: bytearray, start: int) -> Plausibility:
         """Whether a frame of the protocol spoken starts at a place; of either while that is not known."""
@@ -241,13 +293,19 @@ class RawConversation:
             of_kafka = assess_response(buffer, start, self._max_frame_size, self._pending)
         return found if of_kafka is Plausibility.NO else of_kafka
 
-    def _note_request(self, body: bytes) -> None:
+    def _note_request(self, body: bytes) -> int | None:
+        """Keep what a response is recognised by where it is out of step; return the api key, if it is Kafka's."""
         self._report.requests += 1
-        if len(body) >= _REQUEST_HEAD.size and not self._is_central:  # what an out-of-step response is recognised by
-            api_key, api_version, correlation_id = _REQUEST_HEAD.unpack_from(body)
-            self._pending.add(correlation_id, RequestHead(api_key, api_version, None))
+        if len(body) < _REQUEST_HEAD.size or self._is_central:
+            return None
+        api_key, api_version, correlation_id = _REQUEST_HEAD.unpack_from(body)
+        self._pending.add(correlation_id, RequestHead(api_key, api_version, None))
+        return int(api_key)
 
-    def _note_response(self, body: bytes) -> None:
+    def _note_response(self, body: bytes) -> int | None:
+        """Return the api key of the request that is answered, if that is known."""
         self._report.responses += 1
-        if len(body) >= _CORRELATION_ID.size:
-            self._pending.answer(_CORRELATION_ID.unpack_from(body)[0])
+        if len(body) < _CORRELATION_ID.size:
+            return None
+        answered = self._pending.answer(_CORRELATION_ID.unpack_from(body)[0])
+        return None if answered is None else answered[0].api_key

@@ -15,12 +15,15 @@ connection is the broker. That is
 Two protocols are recognised, each connection by itself: Kafka's, and that of the 0.8 draft (`central`), whose
 coordinator is the broker here although it sends requests, too.
 
+A connection that is refused counts where the side that does not send the SYN is such a broker, found before or later.
+
 A connection without such a side is left out. That is reported as lost bytes with their place, because it may have been
 a client whose requests are encrypted or damaged.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterator
 from contextlib import nullcontext
 from mmap import ACCESS_READ, mmap
@@ -29,20 +32,21 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from kcoord_wire.capture.central import LIKELY_CENTRAL, assess_central
-from kcoord_wire.capture.conversation import CaptureReport, RawConversation, RawFrame, Side
+from kcoord_wire.capture.conversation import CaptureReport, Party, RawConversation, RawFrame, Side
 from kcoord_wire.capture.decode import CapturedFrame, FrameDecoder
-from kcoord_wire.capture.packets import Endpoint, Segment, read_segment
+from kcoord_wire.capture.packets import At, Endpoint, Segment, read_segment
 from kcoord_wire.capture.pcap import CaptureError, read_packets
 from kcoord_wire.capture.plausible import assess_request_header, request_splitter
 from kcoord_wire.capture.salvage import salvage_packets
 from kcoord_wire.capture.splitter import SEARCH_WINDOW, FrameSplitter, Plausibility, SplitFrame
-from kcoord_wire.capture.tcp import Closed, Connection, Hole, Reassembler, StreamEvent
+from kcoord_wire.capture.tcp import Closed, Connection, Hole, Reassembler, Refused, StreamEvent
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
 from kcoord_wire.net import address_text, looks_like
 
 __all__ = ["read_capture", "read_raw_frames"]
 
 
+_MAX_REFUSED: Final = 65_536
 _MAY_BE_KAFKA: Final = ("link type", "fragment", "short")
 """Reasons (`packets.Unread`) for which a packet of a Kafka connection may be unreadable."""
 
@@ -75,7 +79,7 @@ def read_capture(
             found = decoder.decode(raw)
             if found is not None:
                 yield found
-            elif raw.kind == "closed":
+            elif raw.kind in ("closed", "reset"):
                 decoders.pop(raw.connection).finish()
     for decoder in decoders.values():
         decoder.finish()
@@ -90,6 +94,7 @@ def _read_undamaged(file: BinaryIO, reader: _Reader, report: CaptureReport) -> I
         report.packets += 1
         segment = read_segment(packet)
         if isinstance(segment, Segment):
+            segment.number = report.packets
             yield from reader.push(segment)
         else:
             report.unread_packets[segment] = report.unread_packets.get(segment, 0) + 1
@@ -115,34 +120,35 @@ def read_raw_frames(
     lost: list[RawFrame] = []
     time_ns = 0
 
-    def lose(error: str, size: int) -> None:
-        lost.append(RawFrame(time_ns, report.packets, "", "damage", error=error, lost=size))
+    def lose(error: str, size: int, is_hole: bool = True) -> None:
+        since_ns = time_ns if is_hole else None
+        lost.append(RawFrame(time_ns, report.packets, "", "damage", error=error, lost=size, since_ns=since_ns))
 
     with Path(path).open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
         reader = _Reader(ports, max_frame_size, report)
         for packet in salvage_packets(data, lambda at, size, why: lose(f"byte {at} of the file: {why}", size)):
-            time_ns = packet.time_ns
+            for damage in lost:  # before this packet
+                damage.time_ns = max(damage.time_ns, packet.time_ns)
+            report.packets += 1
             segment = read_segment(packet)
             if isinstance(segment, Segment):
+                segment.number = report.packets
                 stray = reader.stray_bytes
-                for found in reader.push(segment):
-                    found.position = report.packets
-                    yield found
+                yield from reader.push(segment)
+                time_ns = packet.time_ns
                 if reader.stray_bytes > stray:
-                    lose("payload that fits nowhere into its connection", reader.stray_bytes - stray)
+                    lose("payload that fits nowhere into its connection", reader.stray_bytes - stray, is_hole=False)
             else:
+                time_ns = packet.time_ns
                 report.unread_packets[segment] = report.unread_packets.get(segment, 0) + 1
                 if segment in _MAY_BE_KAFKA:
                     lose(f"a packet that could not be read: {segment}", len(packet.data))
             yield from lost
             lost.clear()
-            report.packets += 1
-        for found in reader.finish():
-            found.position = report.packets
-            yield found
+        yield from reader.finish()
         if report.packets and not report.connections:
             hint = "encrypted, or not Kafka's" if ports is None else f"none to the ports {sorted(ports)}"
-            lose(f"no Kafka connection in {report.packets} packets: {hint}", 0)
+            lose(f"no Kafka connection in {report.packets} packets: {hint}", 0, is_hole=False)
         yield from lost
 
 
@@ -167,7 +173,7 @@ class _Introduction:
     def find_broker(self, event: StreamEvent) -> int | None:
         """Take in the next event; return the index of the broker once it is known."""
         self.events.append(event)
-        if isinstance(event.piece, Closed):
+        if isinstance(event.piece, (Closed, Refused)):
             self.hopeless = True
             return None
         if isinstance(event.piece, Hole):
@@ -236,31 +242,36 @@ class _Dialogue:
         self._broker = broker
         self._conversation = conversation
 
-    def open(self, time_ns: int) -> list[RawFrame]:
-        return self._conversation.open(time_ns)
+    def open(self, event: StreamEvent) -> list[RawFrame]:
+        return self._conversation.open(*event.at)
 
-    def handle(self, event: StreamEvent, ended: bool) -> list[RawFrame]:
+    def handle(self, event: StreamEvent) -> list[RawFrame]:
         """Take in the next event; return the frames that it completes."""
         side: Side = "response" if event.sender == self._broker else "request"
-        if isinstance(event.piece, Closed):
-            return self._conversation.close(event.time_ns, not ended)
-        if isinstance(event.piece, Hole):
-            return self._conversation.hole(side, event.piece.size, event.time_ns)
-        return self._conversation.feed(side, event.piece, event.time_ns)
+        match event.piece:
+            case Closed(how, by):
+                party: Party | None = None if by is None else "broker" if by == self._broker else "client"
+                return self._conversation.close(*event.at, how=how, by=party)
+            case Hole(size, since_ns):
+                return self._conversation.hole(side, size, *event.at, since_ns=since_ns or None)
+            case Refused():
+                return []
+            case data:
+                return self._conversation.feed(side, data, *event.at)
 
 
 class _Reader:
     """All connections of a capture, each with what is known of it so far."""
 
     def __init__(self, ports: Collection[int] | None, max_frame_size: int, report: CaptureReport) -> None:
-        self._ended = False
         self._ports = None if ports is None else frozenset(ports)
         self._max_frame_size = max_frame_size
         self._report = report
         self._reassembler = Reassembler()
         self._brokers: set[Endpoint] = set()
         self._talks: dict[int, _Introduction | _Dialogue | None] = {}  # by connection number; None: left out
-        self._time_ns = 0
+        self._refused: deque[StreamEvent] = deque(maxlen=_MAX_REFUSED)  # by what is not known to be a broker
+        self._last: At = (0, 0)
 
     @property
     def stray_bytes(self) -> int:
@@ -269,7 +280,7 @@ class _Reader:
 
     def push(self, segment: Segment) -> Iterator[RawFrame]:
         """Take in the next segment; yield the frames that it completes."""
-        self._time_ns = segment.time_ns
+        self._last = segment.at
         if self._ports is not None and self._ports.isdisjoint((segment.source[1], segment.destination[1])):
             return
         self._report.cut_packets += len(segment.payload) < segment.length
@@ -278,22 +289,24 @@ class _Reader:
 
     def finish(self) -> Iterator[RawFrame]:
         """Yield what is held: the capture has ended."""
-        self._ended = True
-        for event in self._reassembler.finish(self._time_ns):
+        for event in self._reassembler.finish(self._last):
             yield from self._handle(event)
         self._report.stray_bytes = self._reassembler.stray_bytes
 
     def _handle(self, event: StreamEvent) -> Iterator[RawFrame]:
         connection = event.connection
+        if isinstance(event.piece, Refused):
+            yield from self._refuse(event)
+            return
         if connection.number not in self._talks:
             broker = self._known_broker(connection)
             if broker is None:
                 self._talks[connection.number] = _Introduction(connection, self._max_frame_size)
             else:
-                yield from self._begin(connection, broker).open(event.time_ns)
+                yield from self._begin(connection, broker).open(event)
         talk = self._talks[connection.number]
         if isinstance(talk, _Dialogue):
-            yield from talk.handle(event, self._ended)
+            yield from talk.handle(event)
         elif isinstance(talk, _Introduction):
             yield from self._introduce(talk, event)
         if isinstance(event.piece, Closed):
@@ -305,9 +318,10 @@ class _Reader:
         if broker is not None:
             self._brokers.add(connection.endpoints[broker])
             dialogue = self._begin(connection, broker)
-            yield from dialogue.open(introduction.events[0].time_ns)
+            yield from dialogue.open(introduction.events[0])
             for earlier in introduction.events:
-                yield from dialogue.handle(earlier, self._ended)
+                yield from dialogue.handle(earlier)
+            yield from self._refused_by_brokers()
         elif introduction.hopeless:
             yield from self._leave_out(connection, introduction)
 
@@ -318,27 +332,44 @@ class _Reader:
         if introduction.size:
             ends = "-".join(address_text(*endpoint) for endpoint in connection.endpoints)
             error = f"a connection without a Kafka request, left out: {ends}{looks_like(introduction.first_bytes)}"
-            time_ns = introduction.events[0].time_ns
-            yield RawFrame(time_ns, 0, "", "damage", error=error, lost=introduction.size)
+            yield RawFrame(*introduction.events[0].at, "", "damage", error=error, lost=introduction.size)
+
+    def _refuse(self, event: StreamEvent) -> Iterator[RawFrame]:
+        """Report a connection that was never made, at once or when its other side is found to be a broker."""
+        if self._is_broker(event.connection.endpoints[event.sender]):
+            name = self._name(event.connection, event.sender)
+            assert isinstance(event.piece, Refused)
+            yield RawFrame(*event.at, name, "refused", error=event.piece.why)
+        else:
+            self._refused.append(event)
+
+    def _refused_by_brokers(self) -> Iterator[RawFrame]:
+        held = list(self._refused)
+        self._refused.clear()
+        for event in held:
+            yield from self._refuse(event)
+
+    def _is_broker(self, endpoint: Endpoint) -> bool:
+        return endpoint in self._brokers if self._ports is None else endpoint[1] in self._ports
 
     def _known_broker(self, connection: Connection) -> int | None:
         """Index of the broker where the port, or an earlier connection, shows it."""
-        known = [
-            endpoint in self._brokers if self._ports is None else endpoint[1] in self._ports
-            for endpoint in connection.endpoints
-        ]
+        known = [self._is_broker(endpoint) for endpoint in connection.endpoints]
         if known == [True, True] and connection.initiator is not None:  # brokers among themselves
             return 1 - connection.initiator
         return known.index(True) if sum(known) == 1 else None
 
     def _begin(self, connection: Connection, broker: int) -> _Dialogue:
-        client = 1 - broker
-        names = [address_text(*endpoint) for endpoint in connection.endpoints]
         conversation = RawConversation(
-            f"{names[client]}-{names[broker]}#{connection.number}",
+            self._name(connection, broker),
             self._report,
             max_frame_size=self._max_frame_size,
-            in_step=(connection.from_start(client), connection.from_start(broker)),
+            in_step=(connection.from_start(1 - broker), connection.from_start(broker)),
         )
         dialogue = self._talks[connection.number] = _Dialogue(broker, conversation)
         return dialogue
+
+    @staticmethod
+    def _name(connection: Connection, broker: int) -> str:
+        names = [address_text(*endpoint) for endpoint in connection.endpoints]
+        return f"{names[1 - broker]}-{names[broker]}#{connection.number}"

@@ -24,7 +24,7 @@ from typing import Any, Final, Literal
 from kcoord_wire.capture.pcap import Packet
 from kcoord_wire.extras import require
 
-__all__ = ["ACK", "FIN", "MAX_HEADERS", "RST", "SYN", "Endpoint", "Segment", "Unread", "read_segment"]
+__all__ = ["ACK", "FIN", "MAX_HEADERS", "RST", "SYN", "At", "Endpoint", "Segment", "Unread", "read_segment"]
 
 FIN, SYN, RST, ACK = 0x01, 0x02, 0x04, 0x10
 
@@ -33,6 +33,9 @@ MAX_HEADERS: Final = 1024
 
 Endpoint = tuple[str, int]
 """Address and port."""
+
+At = tuple[int, int]
+"""When and where: nanoseconds since 1970, and the number of the packet."""
 
 Unread = Literal[
     "link type",  # not one of those above
@@ -55,6 +58,7 @@ class Segment:
     :ivar flags: the low eight bits of the TCP flags
     :ivar length: payload bytes it had on the wire
     :ivar payload: payload bytes that were captured, at most `length`
+    :ivar number: of the packet in its capture, from 1 as Wireshark counts (frame.number); 0 where nothing counts
     """
 
     time_ns: int
@@ -65,6 +69,11 @@ class Segment:
     flags: int
     length: int
     payload: bytes
+    number: int = 0
+
+    @property
+    def at(self) -> At:
+        return self.time_ns, self.number
 
 
 _LINK_NULL, _LINK_ETHERNET, _LINK_LOOP, _LINK_SLL, _LINK_SLL2 = 0, 1, 108, 113, 276

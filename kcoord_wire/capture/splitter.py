@@ -62,10 +62,14 @@ class Skipped:
 
     :ivar size: how many
     :ivar reason: why
+    :ivar in_frame: they are in a frame that was given up
+    :ivar is_framed: their sizes divide them into whole frames
     """
 
     size: int
     reason: str
+    in_frame: bool = False
+    is_framed: bool = False
 
 
 class FrameSplitter:
@@ -94,12 +98,17 @@ class FrameSplitter:
             tail = min(self._broken, len(data))
             self._broken -= tail
             data = data[tail:]
-            yield Skipped(tail, "the rest of a frame with a hole")
+            yield Skipped(tail, "the rest of a frame with a hole", in_frame=True)
         if self._framer is not None:
             yield from self._split(self._framer, data)
         elif data:
             self._window += data
             yield from self._search()
+
+    def is_within_frame(self, size: int) -> bool:
+        """Whether the next `size` bytes belong to the frame that is held, or that was given up."""
+        missing = self._framer.missing if self._framer is not None and not self._broken else self._broken
+        return missing is not None and size <= missing
 
     def hole(self, size: int) -> Iterator[SplitFrame | Skipped]:
         """Note that the next `size` bytes were not captured."""
@@ -149,10 +158,11 @@ class FrameSplitter:
         start = self._find_start()
         if start is not None:
             found = bytes(self._window[start:])
+            is_framed = _is_framed(self._window, start)
             self._lose_step()
             self._framer = Framer(self._max_frame_size)
             if start:
-                yield Skipped(start, "no frame's start was found")
+                yield Skipped(start, "no frame's start was found", is_framed=is_framed)
             yield from self._split(self._framer, found)
         elif len(self._window) > SEARCH_WINDOW:
             dropped = len(self._window) - SEARCH_WINDOW // 2
@@ -181,3 +191,14 @@ class FrameSplitter:
             if match.start() >= end:
                 return
             yield match.start()
+
+
+def _is_framed(window: bytearray, end: int) -> bool:
+    """Whether the sizes in the bytes before `end` lead exactly there."""
+    place = 0
+    while place + SIZE_BYTES <= end:
+        size = int.from_bytes(window[place : place + SIZE_BYTES], "big", signed=True)
+        if size < 0:
+            return False
+        place += SIZE_BYTES + size
+    return place == end

@@ -4,17 +4,22 @@ Laws:
 
 * Each byte of a direction is delivered once and in order, whatever was retransmitted, overlapped, reordered or wrapped
   around. Where copies of a byte differ, the first one captured counts.
-* Every piece has the time of the packet that brought it, however long it was held back: behind a hole, or for bytes of
-  the other direction. So times ascend within a direction only where the capture has its packets in order.
+* Every piece has the time and number of the packet that brought it, however long it was held back: behind a hole, or
+  for bytes of the other direction. So times ascend within a direction only where the capture has its packets in order.
 * Causality: a segment is delivered after the bytes that its sender had acknowledged when it sent it. So a request is
   delivered before its response even where the capture has them the other way round.
 * Missing bytes become a `Hole` of known size. A hole is given up when the peer has acknowledged it and `PATIENCE`
   further segments did not bring it, when more than `MAX_PENDING` bytes or segments are held behind it, or at the end.
 * A new SYN on a pair of endpoints is a new connection. A connection first seen without its SYN starts at its first
   captured byte (`Connection.from_start` is then false).
+* A connection is closed by the side that sends FIN first, else broken off by RST: `Closed.by`. RST after FIN changes
+  nothing about that, because a closed socket answers what still comes with RST. A FIN that the capture lacks is
+  recognised by the other side's FIN, which acknowledges it.
+* A SYN that is answered by RST, or repeated without any answer, is a `Refused`. A connection whose end is not in the
+  capture is not closed.
 * Memory is bounded per direction (`MAX_PENDING`) and in the number of connections (`max_connections`).
 
-No I/O, no clock. Source: RFC 9293 (sections 3.4, 3.5, 3.10).
+No I/O, no clock. Source: RFC 9293 (sections 3.4, 3.5, 3.6, 3.10).
 """
 
 from __future__ import annotations
@@ -23,11 +28,11 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
-from kcoord_wire.capture.packets import ACK, FIN, RST, SYN, Endpoint, Segment
+from kcoord_wire.capture.packets import ACK, FIN, RST, SYN, At, Endpoint, Segment
 
-__all__ = ["MAX_PENDING", "PATIENCE", "Closed", "Connection", "Hole", "Reassembler", "StreamEvent"]
+__all__ = ["MAX_PENDING", "PATIENCE", "Closed", "Connection", "Hole", "Reassembler", "Refused", "StreamEvent"]
 
 PATIENCE: Final = 32
 """Further segments of a connection after which a byte that was acknowledged but not captured counts as lost."""
@@ -38,8 +43,8 @@ MAX_PENDING: Final = 4 * 1024 * 1024
 _MAX_PENDING_SEGMENTS: Final = 4096
 _WINDOW: Final = 1 << 30  # the largest that TCP can offer (RFC 7323): anything further away is not of this stream
 
-_Pending = tuple[int, bytes, int]  # offset, payload, and the time of the packet that brought it
-_Timed = tuple["bytes | Hole", int]  # a piece in order, and its time
+_Pending = tuple[int, bytes, At]  # offset, payload, and the packet that brought it
+_Timed = tuple["bytes | Hole", At]  # a piece in order, and its packet
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +52,40 @@ class Hole:
     """Bytes of the stream that the capture lacks. Its time is that of the packet behind it, or of the acknowledgement.
 
     :ivar size: how many
+    :ivar since_ns: they were not sent before: the time of the packet before them, in this direction
     """
 
     size: int
+    since_ns: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """Both directions have ended: by FIN, by RST, by a new connection between the endpoints, or with the capture."""
+    """Nothing of the connection follows. Its time is that of the packet that ended it: the first FIN, else the RST.
+
+    :ivar how: ``closed`` by FIN, or because its ports are used again; ``reset`` by RST; None where the capture ends
+        first
+    :ivar by: index of the side that ended it; None where that is not seen
+    """
+
+    how: Literal["closed", "reset"] | None = None
+    by: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A connection that was never made. The sender is the side that refused; the time is that of the first SYN.
+
+    :ivar why: in words
+    """
+
+    why: str
 
 
 class _Direction:
     """One direction of a connection. Offsets are sequence numbers that do not wrap around."""
 
-    __slots__ = ("expected", "fin", "from_start", "initial", "pending", "pending_bytes")
+    __slots__ = ("expected", "fin", "from_start", "initial", "pending", "pending_bytes", "since_ns")
 
     def __init__(self) -> None:
         self.expected: int | None = None  # offset of the next byte to deliver
@@ -69,6 +94,7 @@ class _Direction:
         self.from_start = False
         self.pending: list[_Pending] = []  # sorted, without overlaps, all behind `expected`
         self.pending_bytes = 0
+        self.since_ns = 0  # the last time at which nothing beyond `expected` was sent
 
     @property
     def ended(self) -> bool:
@@ -84,7 +110,7 @@ class _Direction:
         assert self.expected is not None
         return ((sequence - self.expected + 0x80000000) & 0xFFFFFFFF) - 0x80000000
 
-    def take(self, ahead: int, payload: bytes, time_ns: int) -> Iterator[_Timed]:
+    def take(self, ahead: int, payload: bytes, at: At) -> Iterator[_Timed]:
         """Take in bytes that begin `ahead` of the next one; yield what is in order now."""
         assert self.expected is not None
         if ahead < 0:
@@ -93,56 +119,67 @@ class _Direction:
         if not ahead and not self.pending:  # nearly always: all of `read_raw_frames` takes a tenth less time
             self.expected += len(payload)
             self.expected += self.expected == self.fin  # a FIN has a sequence number too
+            self.since_ns = at[0]
             if payload:
-                yield payload, time_ns
+                yield payload, at
             return
         if payload:
-            self._insert(self.expected + ahead, payload, time_ns)
+            self._insert(self.expected + ahead, payload, at)
         yield from self._in_order()
         while self.pending_bytes > MAX_PENDING or len(self.pending) > _MAX_PENDING_SEGMENTS:
-            yield from self.give_up(self.pending[0][0], time_ns)
+            yield from self.give_up(self.pending[0][0], at)
 
-    def give_up(self, offset: int, time_ns: int) -> Iterator[_Timed]:
-        """Count the bytes before `offset` that are missing as lost; `time_ns` is of the packet that shows the loss."""
+    def give_up(self, offset: int, at: At) -> Iterator[_Timed]:
+        """Count the bytes before `offset` that are missing as lost; `at` is the packet that shows the loss."""
         assert self.expected is not None
         while self.expected < offset:
             until = offset
             if self.pending and self.pending[0][0] <= offset:
-                until, _, time_ns = self.pending[0]
-            yield Hole(until - self.expected), time_ns
+                until, _, at = self.pending[0]
+            yield Hole(until - self.expected, self.since_ns), at
+            self.since_ns = at[0]
             self.expected = until
             yield from self._in_order()
 
-    def flush(self) -> Iterator[_Timed]:
-        """Deliver everything, because no more segments follow."""
+    def flush(self, at: At) -> Iterator[_Timed]:
+        """Deliver everything, because no more segments follow; `at` is the packet that ends the connection."""
         while self.pending:
             yield from self.give_up(self.pending[0][0], self.pending[0][2])
+        if self.fin is not None and self.expected is not None and self.expected < self.fin:
+            yield from self.give_up(self.fin, at)
 
-    def _insert(self, offset: int, payload: bytes, time_ns: int) -> None:
+    def infer_fin(self) -> None:
+        """Note that a FIN follows the bytes so far, though the capture lacks it."""
+        assert self.expected is not None
+        self.fin = self.expected
+        self.expected += 1
+
+    def _insert(self, offset: int, payload: bytes, at: At) -> None:
         """Put the part of the payload that `pending` lacks into it."""
-        at = bisect_left(self.pending, (offset,))
-        if at and (covered := self.pending[at - 1][0] + len(self.pending[at - 1][1]) - offset) > 0:
+        index = bisect_left(self.pending, (offset,))
+        if index and (covered := self.pending[index - 1][0] + len(self.pending[index - 1][1]) - offset) > 0:
             payload, offset = payload[covered:], offset + covered
         while payload:
-            free = self.pending[at][0] - offset if at < len(self.pending) else len(payload)
+            free = self.pending[index][0] - offset if index < len(self.pending) else len(payload)
             if part := payload[:free]:
-                self.pending.insert(at, (offset, part, time_ns))
+                self.pending.insert(index, (offset, part, at))
                 self.pending_bytes += len(part)
-                at += 1
-            if at == len(self.pending):
+                index += 1
+            if index == len(self.pending):
                 return
-            skipped = free + len(self.pending[at][1])
+            skipped = free + len(self.pending[index][1])
             payload, offset = payload[skipped:], offset + skipped
-            at += 1
+            index += 1
 
     def _in_order(self) -> Iterator[_Timed]:
         assert self.expected is not None
         ready: list[_Timed] = []
-        for offset, payload, time_ns in self.pending:
+        for offset, payload, at in self.pending:
             if offset != self.expected:
                 break
             self.expected += len(payload)
-            ready.append((payload, time_ns))
+            self.since_ns = max(self.since_ns, at[0])
+            ready.append((payload, at))
             self.pending_bytes -= len(payload)
         del self.pending[: len(ready)]
         if self.expected == self.fin:
@@ -160,18 +197,27 @@ class Connection:
     :ivar endpoints: in no particular order; a direction is named by its sender, as an index into this
     :ivar initiator: index of the endpoint that sent the first SYN; None if that was not captured
     :ivar closed: nothing more is delivered
+    :ivar ending: who has ended it, and by which packet, once that is known
     """
 
     number: int
     endpoints: tuple[Endpoint, Endpoint]
     initiator: int | None = None
     closed: bool = False
+    ending: tuple[Closed, At] | None = None
+    _syns: list[At] = field(default_factory=list, repr=False)  # the first and the last that nothing has answered
+    _syn_count: int = field(default=0, repr=False)
     _directions: tuple[_Direction, _Direction] = field(default_factory=lambda: (_Direction(), _Direction()), repr=False)
     _held: list[tuple[int, Segment]] = field(default_factory=list, repr=False)
 
     def from_start(self, sender: int) -> bool:
         """Whether the SYN of this direction was captured, so that its first byte is the first one sent."""
         return self._directions[sender].from_start
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether there is a SYN, and nothing that shows an answer."""
+        return bool(self._syns) and self.initiator is not None
 
     @property
     def buffered(self) -> int:
@@ -186,14 +232,14 @@ class StreamEvent:
 
     :ivar connection: where it was sent
     :ivar sender: index into `Connection.endpoints`
-    :ivar time_ns: of the packet that brought the piece, not of a later one that let it be delivered; see `Hole`
+    :ivar at: the packet that brought the piece, not a later one that let it be delivered; see `Hole`
     :ivar piece: bytes in order, a hole in them, or the end of the connection
     """
 
     connection: Connection
     sender: int
-    time_ns: int
-    piece: bytes | Hole | Closed
+    at: At
+    piece: bytes | Hole | Closed | Refused
 
 
 class Reassembler:
@@ -219,7 +265,7 @@ class Reassembler:
             if not segment.length and not segment.flags & SYN:
                 return  # an acknowledgement alone shows no data
             if connection is not None:
-                yield from self._end(connection, segment.time_ns)
+                yield from self._end(connection, Closed("closed"), segment.at)
             connection = self._connections[endpoints] = Connection(self._opened, endpoints)
             self._opened += 1
         self._connections.move_to_end(endpoints)
@@ -229,20 +275,21 @@ class Reassembler:
                 self.stray_bytes += segment.length  # not a mere copy of delivered bytes
             return
         if segment.flags & RST:
-            yield from self._end(connection, segment.time_ns)
+            yield from self._reset(connection, sender, segment)
             return
+        _note_start_and_end(connection, sender, segment)
         connection._held.append((sender, segment))
         yield from self._release(connection, PATIENCE)
         if all(direction.ended for direction in connection._directions):
-            yield from self._end(connection, segment.time_ns)
+            yield from self._end(connection, Closed("closed"), segment.at)
         if len(self._connections) > self._max_connections:
             _, silent = self._connections.popitem(last=False)
-            yield from self._end(silent, segment.time_ns)
+            yield from self._end(silent, Closed("closed"), segment.at)
 
-    def finish(self, time_ns: int = 0) -> Iterator[StreamEvent]:
-        """Deliver what is still held back, then the end of every connection, at the time the capture ended."""
+    def finish(self, at: At = (0, 0)) -> Iterator[StreamEvent]:
+        """Deliver what is still held back, then the end of every connection: `at` is the capture's last packet."""
         for connection in self._connections.values():
-            yield from self._end(connection, time_ns)
+            yield from self._end(connection, Closed(), at)
         self._connections.clear()
 
     def _release(self, connection: Connection, patience: int) -> Iterator[StreamEvent]:
@@ -258,12 +305,12 @@ class Reassembler:
                     return
                 peer = connection._directions[1 - sender]
                 assert peer.expected is not None
-                for piece, time_ns in peer.give_up(peer.expected + lacking, segment.time_ns):
-                    yield StreamEvent(connection, 1 - sender, time_ns, piece)
+                for piece, at in peer.give_up(peer.expected + lacking, segment.at):
+                    yield StreamEvent(connection, 1 - sender, at, piece)
                 continue
             del held[index]
-            for piece, time_ns in self._take(connection, sender, segment):
-                yield StreamEvent(connection, sender, time_ns, piece)
+            for piece, at in self._take(connection, sender, segment):
+                yield StreamEvent(connection, sender, at, piece)
 
     def _take(self, connection: Connection, sender: int, segment: Segment) -> Iterator[_Timed]:
         direction = connection._directions[sender]
@@ -286,17 +333,52 @@ class Reassembler:
             return
         if segment.flags & FIN:
             direction.fin = direction.expected + ahead + segment.length
-        yield from direction.take(ahead, segment.payload, segment.time_ns)
+        yield from direction.take(ahead, segment.payload, segment.at)
 
-    def _end(self, connection: Connection, time_ns: int) -> Iterator[StreamEvent]:
+    def _reset(self, connection: Connection, sender: int, segment: Segment) -> Iterator[StreamEvent]:
+        if connection.is_unanswered and connection.initiator == 1 - sender:
+            connection.closed = True
+            yield StreamEvent(connection, sender, connection._syns[0], Refused("answered with a reset"))
+        else:
+            yield from self._end(connection, Closed("reset", sender), segment.at)
+
+    def _end(self, connection: Connection, closed: Closed, at: At) -> Iterator[StreamEvent]:
+        """End a connection.
+
+        :param closed: how, unless a FIN has ended it before
+        :param at: the packet that shows it
+        """
         if connection.closed:
+            return
+        if connection.is_unanswered and connection._syn_count > 1:
+            assert connection.initiator is not None
+            first, last = connection._syns
+            connection.closed = True
+            why = f"no answer to {connection._syn_count} SYNs in {(last[0] - first[0]) / 1e9:.1f} s"
+            yield StreamEvent(connection, 1 - connection.initiator, first, Refused(why))
             return
         yield from self._release(connection, patience=0)
         for sender, direction in enumerate(connection._directions):
-            for piece, own_ns in direction.flush():
-                yield StreamEvent(connection, sender, own_ns, piece)
+            for piece, own in direction.flush(at):
+                yield StreamEvent(connection, sender, own, piece)
         connection.closed = True
-        yield StreamEvent(connection, 0, time_ns, Closed())
+        yield StreamEvent(connection, 0, *(connection.ending or (closed, at))[::-1])
+
+
+def _note_start_and_end(connection: Connection, sender: int, segment: Segment) -> None:
+    """Note what a segment says about the beginning and the end of its connection."""
+    if segment.flags & (SYN | ACK) == SYN:
+        connection._syns = [*(connection._syns[:1] or [segment.at]), segment.at]
+        connection._syn_count += 1
+        return
+    connection._syns.clear()
+    if segment.flags & FIN and connection.ending is None:
+        peer = connection._directions[1 - sender]
+        by = sender
+        if _lacking(connection, sender, segment) == 1 and not peer.pending and peer.fin is None:
+            peer.infer_fin()
+            by = 1 - sender
+        connection.ending = Closed("closed", by), segment.at
 
 
 def _opens_another(connection: Connection, sender: int, segment: Segment) -> bool:

@@ -18,7 +18,8 @@ Columns with one meaning in every table:
 ================= ==========================================================================================
 ``source``        name of the file, or ``topic-partition`` of a live topic
 ``seq``           number of the frame in its source, from 0, in the order in which frames were complete
-``position``      place in the source: byte of a recording or segment, number of the packet in a capture
+``position``      place in the source: byte of a recording or segment; in a capture the number of the packet, from 1 as
+                  Wireshark counts (``frame.number``), as long as no damage of the file lies before it
 ``connection``    ``client_ip:port-broker_ip:port#n``, unique within the source
 ``group_id``      the consumer group
 ``member_id``     id assigned by the coordinator
@@ -107,6 +108,9 @@ class Frame:
     :ivar lost: bytes that `error` refers to, of the file or of the connection
     :ivar by: ``closed``, ``reset``: which side ended the connection, ``client`` or ``broker``; ``damage``: whose bytes
         are missing; None where that is not known
+    :ivar since_ns: ``damage``: the bytes that are missing, or not understood, were sent between this time and
+        `time_ns`, and frames about a group may be among them; None where they hide nothing of the kind (data of Fetch
+        or Produce, bytes sent on a closed connection, a connection that is not Kafka's)
     """
 
     source: str
@@ -119,6 +123,7 @@ class Frame:
     error: str | None = None
     lost: int = 0
     by: str | None = None
+    since_ns: int | None = None
 
 
 @dataclass(slots=True)
@@ -331,10 +336,15 @@ class SightingKind(enum.StrEnum):
     TOPIC = "topic"  # in a Metadata response: where a connection sees it first, and where it sees it changed
     CLUSTER = "cluster"  # the id of the cluster in a Metadata response, once per connection
     OPENED = "opened"  # a connection was first seen
-    CLOSED = "closed"  # it ended in order (FIN)
+    # It ended in order (FIN), whether or not RST follows. The time is that of the first FIN, so that frames which were
+    # under way may come after it. The kernel closes, or resets, the connections of a process that is killed; a host
+    # that disappears closes nothing.
+    CLOSED = "closed"
     RESET = "reset"  # it was broken off (RST)
-    REFUSED = "refused"  # a client could not connect: no broker listens, or none answers
-    HOLE = "hole"  # bytes of it are missing in the source
+    # A client could not connect: nothing listens (RST, at once), or nothing answers (its SYN is repeated). Each attempt
+    # is a connection of its own; the time is that of its first SYN.
+    REFUSED = "refused"
+    HOLE = "hole"  # bytes of a connection, or with an empty name of any, are missing: see `Sighting.since_ns`
     ERROR = "error"  # a request outside any group was answered with an error (ApiVersions, Metadata, SASL)
     FETCHED = "fetched"  # a partition in a Fetch or ListOffsets response, at most once a second per connection
 
@@ -354,7 +364,10 @@ class Sighting:
     :ivar by: CLOSED, RESET: which side ended the connection, ``client`` or ``broker``; HOLE: whose bytes are missing
     :ivar api: ERROR, FETCHED: name of the API
     :ivar error_code: ERROR, FETCHED
-    :ivar text: CLUSTER: the id; REFUSED: why, as far as the source knows
+    :ivar text: CLUSTER: the id; REFUSED: why, as far as the source knows; HOLE: what is missing, in words
+    :ivar since_ns: HOLE: what is missing was sent between this time (the packet before) and `time_ns` (the one behind);
+        equal to it where the source does not say when the damage ends. As in `Frame`, holes in which no frame about a
+        group can be are left out
     """
 
     time_ns: int
@@ -373,6 +386,7 @@ class Sighting:
     api: str | None = None
     error_code: int | None = None
     text: str | None = None
+    since_ns: int | None = None
 
 
 # ---- what comes out

@@ -261,7 +261,9 @@ class _Cursor:
         """The row of the next record; None for a repeated opening."""
         self.position = _end_of(found)
         if isinstance(found, Damage):
-            return Frame(source, seq, found.position, self.time_ns, "", "damage", b"", found.why, found.size)
+            return Frame(
+                source, seq, found.position, self.time_ns, "", "damage", b"", found.why, found.size, None, self.time_ns
+            )
         self.time_ns = found.time_ns
         if found.direction == "opened":
             self.names[found.connection] = found.body.decode(errors="replace")

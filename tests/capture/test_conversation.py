@@ -33,7 +33,7 @@ def test_a_hole_is_reported_with_its_size() -> None:
     assert [(item.kind, item.lost) for item in found] == [
         ("damage", 5), ("request", 10), ("damage", len(request) - 15), ("request", 0),
     ]  # fmt: skip
-    assert conversation.close(4, seen=False) == []
+    assert conversation.close(4, how=None) == []
 
 
 def test_an_endless_search_holds_a_window_at_most() -> None:

@@ -6,6 +6,7 @@ import random
 import struct
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,8 +14,8 @@ from hypothesis import strategies as st
 
 import kcoord_wire as kw
 from kcoord_wire.capture import CaptureReport, RawFrame, read_raw_frames
-from kcoord_wire.capture.packets import RST
-from tests.support.packets import Line, asked, capture, expected, frames_of, summary, talk
+from kcoord_wire.capture.packets import ACK, FIN, RST, SYN
+from tests.support.packets import BROKER, Line, asked, capture, expected, frames_of, summary, talk
 
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 
@@ -167,7 +168,11 @@ def test_raw_frames_are_the_decoded_ones_with_their_places() -> None:
     assert report.requests == sum(found.kind == "request" for found in frames) == 147
     assert report.responses == sum(found.kind == "response" for found in frames) == 143
     assert report.packets > 400
-    assert [found.position for found in frames] == sorted(found.position for found in frames)
+    positions = [
+        found.position for found in frames if found.kind != "closed"
+    ]  # a closing is found when both sides have
+    assert positions == sorted(positions)
+    assert positions[-1] <= report.packets
 
 
 def raw_frames(packets: Sequence[bytes], folder: Path) -> list[RawFrame]:
@@ -208,10 +213,53 @@ def test_a_connection_left_out_is_a_loss_with_its_place(tmp_path: Path) -> None:
     silent = Line(broker=("10.0.0.2", 443), client=("10.0.0.1", 40001)).open().close()
     found = raw_frames(talk(Line().open(), [1]).packets + other.packets + silent.packets, tmp_path)
     (loss,) = [item for item in found if item.kind == "damage"]
-    assert (loss.connection, loss.position, loss.lost) == ("", 8, 203)
+    assert (loss.connection, loss.position, loss.lost) == ("", 9, 203)
     assert loss.error == (
         "a connection without a Kafka request, left out: 10.0.0.1:40000-10.0.0.2:443, which looks like TLS"
     )
+
+
+# ---- the ends of connections, and those that were never made
+
+
+def ends(packets: Sequence[bytes], folder: Path, **options: Any) -> list[tuple[str, str, str | None, str | None, int]]:
+    """Kind, connection, who, why and packet of what happened to connections besides their opening."""
+    file = folder / "made.pcap"
+    file.write_bytes(capture(packets).read())
+    return [
+        (item.kind, item.connection, item.by, item.error, item.position)
+        for item in read_raw_frames(file, **options)
+        if item.kind in ("closed", "reset", "refused")
+    ]
+
+
+def refused(port: int, broker: tuple[str, int] = BROKER) -> list[bytes]:
+    return Line(client=("10.0.0.1", port), broker=broker).send(0, flags=SYN).send(1, flags=RST | ACK).packets
+
+
+def test_an_end_names_the_side_and_the_packet(tmp_path: Path) -> None:
+    name = "10.0.0.1:50000-10.0.0.2:9092#0"
+    made = [talk(Line().open(), [1]) for _ in range(4)]
+    assert ends(made[0].close().packets, tmp_path) == [("closed", name, "client", None, 6)]
+    closed_by_broker = made[1].send(1, flags=FIN | ACK).send(0, flags=FIN | ACK).packets
+    assert ends(closed_by_broker, tmp_path) == [("closed", name, "broker", None, 6)]
+    assert ends(made[2].send(1, flags=RST | ACK).packets, tmp_path) == [("reset", name, "broker", None, 6)]
+    assert ends(made[3].packets, tmp_path) == [], "the capture ended first"
+
+
+def test_refused_connections_count_where_a_broker_is_known(tmp_path: Path) -> None:
+    """Known before or after, or by its port; a refusal of anything else is none of Kafka's."""
+    before, after, other = refused(40001), refused(40002), refused(40003, ("10.0.0.2", 22))
+    found = ends([*other, *before, *talk(Line().open(), [1]).packets, *after], tmp_path)
+    why = "answered with a reset"
+    assert found == [
+        ("refused", "10.0.0.1:40001-10.0.0.2:9092#1", None, why, 3),
+        ("refused", "10.0.0.1:40002-10.0.0.2:9092#3", None, why, 10),
+    ]
+    assert ends([*other, *before], tmp_path) == []
+    assert ends([*other, *before], tmp_path, ports=[9092]) == [
+        ("refused", "10.0.0.1:40001-10.0.0.2:9092#0", None, why, 3)
+    ]
 
 
 # ---- lost packets
@@ -242,3 +290,43 @@ def times_by_frame(file: Path) -> dict[tuple[str, str, bytes], int]:
         for item in read_raw_frames(file)
         if item.body and item.error is None
     }
+
+
+def hole_rows(packets: Sequence[bytes], folder: Path) -> list[RawFrame]:
+    return [item for item in raw_frames(packets, folder) if item.since_ns is not None]
+
+
+def test_a_hole_has_its_interval_and_its_side(tmp_path: Path) -> None:
+    line = talk(Line().open(), range(1, 10))
+    lost = 9  # the request of the fourth exchange
+    (hole,) = [
+        item
+        for item in hole_rows(line.packets[:lost] + line.packets[lost + 1 :], tmp_path)
+        if "were not" in str(item.error)
+    ]
+    assert (hole.by, hole.since_ns, hole.time_ns) == ("client", 1007 * 10**9 + 5000, 1009 * 10**9 + 5000)
+
+
+def test_missing_data_of_fetch_and_produce_hides_nothing(tmp_path: Path) -> None:
+    line = Line().open()
+    for number in range(1, 30):
+        fetch = kw.frame(struct.pack(">hhih", 1, 4, number, -1) + bytes(30))
+        line.send(0, fetch).send(1, kw.frame(struct.pack(">i", number) + bytes(20_000)), size=1000)
+        talk(line, [100 + number], size=1000)
+    data = [at for at, packet in enumerate(line.packets) if len(packet) == 1054 and bytes(900) in packet]
+    assert len(data) > 500
+    for lost in (data[5], data[50], data[150]):
+        packets = line.packets[:lost] + line.packets[lost + 1 :]
+        assert hole_rows(packets, tmp_path) == []
+        missing = [item.lost for item in raw_frames(packets, tmp_path) if "data of Fetch" in str(item.error)]
+        assert missing == [1000]
+
+
+@pytest.mark.parametrize("begin", range(4, 9))
+def test_a_capture_that_begins_midway_says_what_it_lacks(begin: int, tmp_path: Path) -> None:
+    line = talk(Line().open(), range(1, 10))
+    first = [item for item in raw_frames(line.packets[begin:], tmp_path) if item.kind == "damage"]
+    if begin in (4, 8):
+        assert [(item.by, item.error) for item in first] == [
+            ("broker", "response: the answer to a request that was not captured")
+        ]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcoord_wire.capture.packets import ACK, FIN, RST, SYN, Segment
-from kcoord_wire.capture.tcp import MAX_PENDING, PATIENCE, Closed, Hole, Reassembler
+from kcoord_wire.capture.tcp import MAX_PENDING, PATIENCE, Closed, Hole, Reassembler, Refused
 
 CLIENT, BROKER = ("10.0.0.1", 50000), ("10.0.0.2", 9092)
 STREAM = random.Random(1).randbytes(3000)
@@ -205,8 +205,8 @@ def test_every_piece_has_the_time_of_its_own_packet() -> None:
     lost = [segment(20, b"tuv", at=8), segment(23, b"wxy", at=9)]
     reassembler = Reassembler()
     events = [event for each in opening + behind + swapped + lost for event in reassembler.push(each)]
-    events += reassembler.finish(10)
-    assert [(event.piece, event.time_ns) for event in events] == [
+    events += reassembler.finish((10, 0))
+    assert [(event.piece, event.at[0]) for event in events] == [
         (b"abc", 5), (b"def", 3), (b"ghi", 4), (b"jkl", 7), (b"answer", 6),
         (Hole(7), 8), (b"tuv", 8), (b"wxy", 9), (Closed(), 10),
     ]  # fmt: skip
@@ -218,5 +218,118 @@ def test_a_hole_at_the_end_has_the_time_of_its_acknowledgement() -> None:
     events = [
         event for each in [*opening, segment(1, b"r", ack=9, back=True, at=3)] for event in reassembler.push(each)
     ]
-    events += reassembler.finish(10)
-    assert [(event.piece, event.time_ns) for event in events] == [(Hole(8), 3), (b"r", 3), (Closed(), 10)]
+    events += reassembler.finish((10, 0))
+    assert [(event.piece, event.at[0]) for event in events] == [(Hole(8), 3), (b"r", 3), (Closed(), 10)]
+
+
+def test_a_hole_has_the_interval_in_which_its_bytes_were_sent() -> None:
+    """Not since the bytes before it: a later acknowledgement shows that nothing more was sent until then."""
+    idle = [segment(0, flags=SYN, at=1), segment(0, flags=SYN | ACK, ack=1, back=True, at=2), segment(1, b"abc", at=3)]
+    idle += [segment(1, b"answer", ack=4, back=True, at=4), segment(4, ack=7, at=5)]
+    reassembler = Reassembler()
+    events = [event for each in [*idle, segment(10, b"later", at=9)] for event in reassembler.push(each)]
+    events += reassembler.finish((10, 0))
+    (hole,) = [event for event in events if isinstance(event.piece, Hole)]
+    assert isinstance(hole.piece, Hole)
+    assert (hole.piece.since_ns, hole.at[0]) == (5, 9)
+
+
+# ---- ends
+
+
+OPENING = [segment(0, flags=SYN), segment(0, flags=SYN | ACK, ack=1, back=True), segment(1, b"hello", ack=1)]
+
+
+def ending(segments: Iterable[Segment]) -> tuple[str | None, str | None, int]:
+    """How a connection ends, by whom, and when."""
+    reassembler = Reassembler()
+    events = [event for each in [*OPENING, *segments] for event in reassembler.push(each)]
+    events += reassembler.finish((99, 0))
+    (end,) = [event for event in events if isinstance(event.piece, Closed)]
+    assert isinstance(end.piece, Closed)
+    assert not any(isinstance(event.piece, Hole) for event in events)
+    by = None if end.piece.by is None else ("broker", "client")[end.connection.endpoints[end.piece.by] == CLIENT]
+    return end.piece.how, by, end.at[0]
+
+
+def test_the_side_that_sends_fin_first_closes() -> None:
+    fin = segment(6, flags=FIN | ACK, ack=1, at=5)
+    theirs = segment(1, flags=FIN | ACK, ack=6, back=True, at=6)
+    assert ending([fin, segment(1, flags=FIN | ACK, ack=7, back=True, at=6), segment(7, ack=2, at=7)]) == (
+        "closed", "client", 5,
+    )  # fmt: skip
+    assert ending([theirs, segment(6, flags=FIN | ACK, ack=2, at=8)]) == ("closed", "broker", 6)
+    assert ending([fin]) == ("closed", "client", 5), "the capture ends before the broker answers"
+    assert ending([]) == (None, None, 99), "nobody ended it"
+
+
+def test_a_reset_is_by_its_sender_unless_a_fin_came_first() -> None:
+    assert ending([segment(6, flags=RST | ACK, ack=1, at=5)]) == ("reset", "client", 5)
+    assert ending([segment(1, flags=RST, back=True, at=5)]) == ("reset", "broker", 5)
+    fin = segment(6, flags=FIN | ACK, ack=1, at=5)
+    answer = segment(1, b"too late", ack=7, back=True, at=6)
+    assert ending([fin, answer, segment(7, flags=RST, at=7)]) == ("closed", "client", 5)
+    assert ending([fin, segment(1, flags=RST, back=True, at=7)]) == ("closed", "client", 5)
+
+
+def test_a_fin_that_was_not_captured_is_no_hole() -> None:
+    """The broker's FIN acknowledges that of the client, which therefore came first."""
+    theirs = segment(1, flags=FIN | ACK, ack=7, back=True, at=6)
+    assert ending([theirs, segment(7, ack=2, at=7)]) == ("closed", "client", 6)
+    late = segment(6, flags=FIN | ACK, ack=1, at=7)  # captured in the wrong order
+    assert ending([theirs, late, segment(7, ack=2, at=8)]) == ("closed", "client", 6)
+
+
+def test_ports_used_again_close_by_nobody_known() -> None:
+    reassembler = Reassembler()
+    again = segment(5000, flags=SYN, at=8)
+    events = [event for each in [*OPENING, again] for event in reassembler.push(each)]
+    assert [event.piece for event in events if isinstance(event.piece, Closed)] == [Closed("closed", None)]
+
+
+def test_bytes_missing_before_a_fin_are_a_hole() -> None:
+    reassembler = Reassembler()
+    lost = [*OPENING, segment(20, flags=FIN | ACK, ack=1, at=5)]
+    events = [event for each in lost for event in reassembler.push(each)] + list(reassembler.finish((9, 0)))
+    assert [event.piece for event in events][-2:] == [Hole(14), Closed("closed", events[-1].piece.by)]
+
+
+# ---- connections that are never made
+
+
+def refusals(segments: Iterable[Segment]) -> list[tuple[str, int]]:
+    reassembler = Reassembler()
+    events = [event for each in segments for event in reassembler.push(each)] + list(reassembler.finish((99, 0)))
+    found = [event for event in events if isinstance(event.piece, Refused)]
+    assert all(event.connection.endpoints[event.sender] == BROKER for event in found)
+    return [(event.piece.why, event.at[0]) for event in found if isinstance(event.piece, Refused)]
+
+
+def test_a_syn_answered_by_a_reset_is_refused() -> None:
+    attempts = [
+        [segment(first, flags=SYN, at=at), segment(0, flags=RST | ACK, ack=first + 1, back=True, at=at + 1)]
+        for first, at in ((10, 3), (700, 13))
+    ]
+    assert refusals([*attempts[0], *attempts[1]]) == [("answered with a reset", 3), ("answered with a reset", 13)]
+
+
+def test_a_syn_repeated_without_an_answer_is_refused() -> None:
+    dialling = [segment(10, flags=SYN, at=at * 10**9) for at in (1, 2, 4, 8)]
+    assert refusals(dialling) == [("no answer to 4 SYNs in 7.0 s", 10**9)]
+    again = segment(900, flags=SYN, at=20 * 10**9)
+    assert refusals([*dialling, again]) == [("no answer to 4 SYNs in 7.0 s", 10**9)], "once is not given up yet"
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        [segment(0, flags=SYN | ACK, ack=11, back=True), segment(1, flags=RST, back=True)],
+        [segment(11, ack=1), segment(1, flags=RST, back=True)],  # the answer to the SYN was not captured
+    ],
+    ids=["reset later", "answer lost"],
+)
+def test_a_connection_that_was_made_is_not_refused(behind: list[Segment]) -> None:
+    reassembler = Reassembler()
+    opening = [segment(10, flags=SYN), segment(10, flags=SYN)]
+    events = [event for each in [*opening, *behind] for event in reassembler.push(each)] + list(reassembler.finish())
+    assert not any(isinstance(event.piece, Refused) for event in events)

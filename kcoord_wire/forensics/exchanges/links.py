@@ -1,4 +1,4 @@
-"""What happens to connections, as rows of `Sighting`: opened, closed, broken off, refused.
+"""What happens to connections, as rows of `Sighting`: opened, closed, broken off, refused, bytes missing.
 
 Law: such a row of `Frame` carries no frame, and nothing of it is decoded.
 """
@@ -21,9 +21,10 @@ ENDS: Final = ("closed", "reset", "refused")
 def link_sighting(frame: dict[str, Any], client_id: str | None) -> Sighting:
     """Return the row for such a frame.
 
-    :param frame: a row of `Frame`, by column
+    :param frame: a row of `Frame`, by column; damage only where it has `since_ns`
     :param client_id: of the connection, where it is known
     """
-    kind = SightingKind(frame["direction"])
+    since_ns = frame["since_ns"]
+    kind = SightingKind(frame["direction"]) if since_ns is None else SightingKind.HOLE
     place = (frame["time_ns"], frame["source"], frame["connection"])
-    return Sighting(*place, client_id, kind, by=frame["by"], text=frame["error"])
+    return Sighting(*place, client_id, kind, by=frame["by"], text=frame["error"], since_ns=since_ns)

@@ -90,7 +90,7 @@ _SASL_HANDSHAKE_0: Final = ApiKey.SASL_HANDSHAKE << 16  # api key and version, 1
 _SOFTWARE_STATED: Final = ApiKey.API_VERSIONS << 16 | 3
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9.-]{0,99} [a-zA-Z0-9][a-zA-Z0-9.-]{0,99}")
 _NO_ID: Final = bytes(16)
-_NOT_NULL: Final = -3  # all columns of `Frame` but the last three: error, lost, by
+_NOT_NULL: Final = -4  # all columns of `Frame` but the last four: error, lost, by, since_ns
 
 
 class Matcher:
@@ -151,7 +151,7 @@ class Matcher:
         none = np.full(len(given_up), -1)
         rows = batch.exchanges(np.concatenate([found.requests, given_up]), np.concatenate([found.responses, none]))
         self._pending = batch.kept(pending)
-        for row in np.flatnonzero((batch.kinds == OPENED) | (batch.kinds == CLOSED)).tolist():
+        for row in np.flatnonzero((batch.kinds == OPENED) | (batch.kinds == CLOSED) | batch.holes).tolist():
             batch.note_link(row)
             if batch.kinds[row] == CLOSED:
                 self._connections.pop(batch.keys[batch.codes[row]], None)
@@ -186,6 +186,7 @@ class _Batch:
     :ivar memory: the same, by row
     :ivar sightings: rows of `Sighting` so far
     :ivar kinds: per row REQUEST, RESPONSE, OPENED, CLOSED or DAMAGE
+    :ivar holes: per row, whether bytes are missing that may have been frames about a group
     :ivar lengths: per row, bytes of the frame
     :ivar words: api key and version of the requests, 16 bits each
     :ivar correlation: correlation ids of requests and responses
@@ -210,6 +211,7 @@ class _Batch:
         directions = rows.column("direction").dictionary_encode()
         names = [_KINDS.get(name, DAMAGE) for name in directions.dictionary.to_pylist()]
         self.kinds = np.array(names, np.int8)[_numbers(directions.indices)]
+        self.holes = ~absent(rows.column("since_ns"))
         self._heads, self.lengths = _heads(rows.column("frame"), _CLIENT_ID)
         words = self._heads[:, :_PEEKED].copy().view(">i4").astype(np.int64)
         self.words = words[:, 0]
@@ -329,7 +331,7 @@ class _Batch:
         return rows.set_column(index, rows.schema.field(index), stripped)
 
     def note_link(self, row: int) -> None:
-        """Note that the connection of that row was opened, refused or ended."""
+        """Note that the connection of that row was opened, refused or ended, or that bytes of it are missing."""
         [frame] = self.rows.slice(row, 1).to_pylist()
         self.sightings.append(link_sighting(frame, self.memory.client_id(row)))
 

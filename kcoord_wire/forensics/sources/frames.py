@@ -96,7 +96,7 @@ def read_frames(
     yield from _batches_of(Frame, source, _frames_of(path, ports), batch_rows, 5)
 
 
-_Row = tuple[int, int, int, str, str, bytes, str | None, int, str | None]
+_Row = tuple[int, int, int, str, str, bytes, str | None, int, str | None, int | None]
 """A `Frame` without its source."""
 
 
@@ -104,19 +104,19 @@ def _frames_of(path: str | os.PathLike[str], ports: Collection[int] | None) -> I
     try:
         kind = kind_of(path)
         with unpacked(Path(path)) as content:
-            last: _Row = (-1, 0, 0, "", "damage", b"", None, 0, None)
+            last: _Row = (-1, 0, 0, "", "damage", b"", None, 0, None, None)
             for last in _of_recording(content.path) if kind == "recording" else _of_capture(content.path, ports):
                 yield last
             if content.fault is not None:
-                yield last[0] + 1, last[1], last[2], "", "damage", b"", content.fault, content.lost, None
+                yield last[0] + 1, last[1], last[2], "", "damage", b"", content.fault, content.lost, None, last[2]
     except (SourceError, CaptureError, RecordingError) as error:
-        yield 0, 0, 0, "", "damage", b"", str(error), Path(path).stat().st_size, None
+        yield 0, 0, 0, "", "damage", b"", str(error), Path(path).stat().st_size, None, None
 
 
 def _of_capture(path: Path, ports: Collection[int] | None) -> Iterator[_Row]:
     for seq, found in enumerate(read_raw_frames(path, ports=ports)):
-        error, lost = found.error, found.lost
-        yield seq, found.position, found.time_ns, found.connection, found.kind, found.body, error, lost, None
+        row = (seq, found.position, found.time_ns, found.connection, found.kind, found.body, found.error, found.lost)
+        yield *row, found.by, found.since_ns
 
 
 def _of_recording(path: Path) -> Iterator[_Row]:
@@ -127,27 +127,27 @@ def _of_recording(path: Path) -> Iterator[_Row]:
     for found in read_recording(path):
         seq += 1
         if isinstance(found, Damage):
-            yield seq, found.position, time_ns, "", "damage", b"", found.why, found.size, None
+            yield seq, found.position, time_ns, "", "damage", b"", found.why, found.size, None, time_ns
             continue
         position, time_ns, number, direction, body, size, _, by = found
         name = names.get(number) or f"?:0-?:0#{number}"
         if size == len(body) and (direction == "request" or direction == "response"):
-            yield seq, position, time_ns, name, direction, body, None, 0, None
+            yield seq, position, time_ns, name, direction, body, None, 0, None, None
         elif direction == "opened":
             name = names[number] = body.decode(errors="replace")
             if is_repeated(found, header):
                 seq -= 1  # it was opened in an earlier file
             else:
-                yield seq, position, time_ns, name, direction, b"", None, 0, None
+                yield seq, position, time_ns, name, direction, b"", None, 0, None, None
         elif direction == "refused":
             name, why = refusal(body)
-            yield seq, position, time_ns, name, direction, b"", why, 0, None
+            yield seq, position, time_ns, name, direction, b"", why, 0, None, None
         elif direction == "closed" or direction == "reset":
             names.pop(number, None)
-            yield seq, position, time_ns, name, direction, b"", None, 0, by
+            yield seq, position, time_ns, name, direction, b"", None, 0, by, None
         else:
             error = f"{size - len(body)} of its {size} bytes were not recorded"
-            yield seq, position, time_ns, name, direction, body, error, len(body), None
+            yield seq, position, time_ns, name, direction, body, error, len(body), None, None
 
 
 def read_log(path: str | os.PathLike[str], *, batch_rows: int = 8192) -> Iterator[pa.RecordBatch]:

@@ -192,6 +192,7 @@ class Link(NamedTuple):
     client_id: str | None
     by: str | None
     text: str | None
+    since_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,7 +414,8 @@ def read_sightings(topics: pa.Table) -> Sightings:
         last_ns = max(last_ns, time_ns)
         kind = item["kind"]
         if kind in _OF_LINKS:
-            links.append(Link(time_ns, kind, connection, item["client_id"], item["by"], item["text"]))
+            who = (item["client_id"], item["by"], item["text"], item["since_ns"])
+            links.append(Link(time_ns, kind, connection, *who))
             if kind in _ENDS:
                 closed[connection] = time_ns
         elif kind == SightingKind.TOPIC and item["partitions"] is not None:
