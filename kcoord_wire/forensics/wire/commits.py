@@ -22,7 +22,7 @@ def commit_rows(group_id: str, commits: pa.Table) -> list[CommitRow]:
     :param commits: OffsetCommit exchanges in order of time
     """
     table = _flat(commits)
-    if table is None:
+    if table is None or not table.num_rows:
         return []
     bounds = pc.min_max(table["asked"]).as_py()
     span_s = (bounds["max"] - bounds["min"]) / NS_PER_S
