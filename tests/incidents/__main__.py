@@ -18,7 +18,7 @@ from pathlib import Path
 from tests.incidents import report
 from tests.incidents.hall import make
 from tests.incidents.labels import DATA, read_incidents
-from tests.incidents.programme import clients, halls
+from tests.incidents.programme import clients, halls, libraries_of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _make(given.make)
     judged = report.judge_all(read_incidents())
     if given.show is not None:
-        print(report.in_full([one for one in judged if given.show in one.run.group]))
+        print(report.in_full([one for one in judged.verdicts if given.show in one.run.group]))
         return 0
     text = report.markdown(judged)
     print(text)
@@ -52,7 +52,9 @@ def _make(names: Sequence[str]) -> int:
         start = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="incident-") as scratch:
             try:
-                incident = make(known[name], Path(scratch), clients(Path(scratch) / "classes"), DATA)
+                incident = make(
+                    known[name], Path(scratch), clients(Path(scratch) / "classes", libraries_of(known[name])), DATA
+                )
             except BaseExceptionGroup as error:
                 failed += 1
                 print(f"{name} failed: {error}", file=sys.stderr)

@@ -27,10 +27,12 @@ from typing import Any
 
 import kcoord_wire as kw
 from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.recorder.proxy import Recorder
 from tests.incidents.labels import Act, Incident, Run, write_label
 from tests.support.clients.members import Client
 from tests.support.kafka_broker import KAFKA, KafkaBroker, create_topics, tool
 from tests.support.stage import Stage
+from tests.support.tcp_proxy import TcpProxy
 from tests.support.wire import Wire
 
 __all__ = ["Capture", "Hall", "Plan", "Scene", "make"]
@@ -110,6 +112,16 @@ class Scene(Stage):
     run: Run = field(default_factory=lambda: Run("", "", "", 0, []))
     fault: Fault | None = None
     brokers: Sequence[KafkaBroker] = ()
+    proxy: TcpProxy | None = None
+
+    @property
+    def modern(self) -> bool:
+        """Whether its members speak the consumer protocol (KIP-848), of which the test asks themselves."""
+        return any(value == "consumer" for member in self.members for value in member.options.values())
+
+    def shares(self) -> dict[str, int]:
+        """Partitions by client, as the members themselves report them."""
+        return {member.name: len(member.now_owned) for member in self.members if member.now_owned and member.lives}
 
     def now_ready(self) -> None:
         """The group is as it should be; what comes now is the incident."""
@@ -137,6 +149,9 @@ class Scene(Stage):
 
     def described(self) -> tuple[str, dict[str, int]]:
         """As its coordinator has it, whichever broker that is."""
+        if self.modern:
+            shares = self.shares()
+            return "Stable" if shares else "Empty", shares
         for broker in self.brokers:
             try:
                 with Wire(broker.inside_address) as wire:
@@ -172,6 +187,8 @@ class Hall:
 
     :ivar nodes: how many brokers; the first is the controller
     :ivar fault: done to a broker while the groups of all scenes live; None where each scene has its own
+    :ivar point: where it is captured: ``broker`` (packets), or ``recorder`` (`kcoord record`, which all clients use)
+    :ivar proxied: whether the broker is also reached through a proxy, which a scene can cut
     """
 
     name: str
@@ -180,21 +197,29 @@ class Hall:
     nodes: int = 1
     properties: Mapping[str, str] = field(default_factory=dict)
     fault: Callable[[Hall], list[Act]] | None = None
+    point: str = "broker"
+    proxied: bool = False
     brokers: list[KafkaBroker] = field(default_factory=list)
+    proxy: TcpProxy | None = None
 
     def start(self, folder: Path, stack: ExitStack) -> None:
         """Start the brokers, together."""
         more = {"offsets.topic.replication.factor": str(self.nodes), "default.replication.factor": str(self.nodes)}
         properties = {**PROPERTIES, **(more if self.nodes > 1 else {}), **self.properties}
+        self.proxy = stack.enter_context(TcpProxy(0)) if self.proxied else None
+        proxied = self.proxy.port if self.proxy else 0
         for node in range(1, self.nodes + 1):
             first = self.brokers[0] if self.brokers else None
             path = folder / f"incident-{self.name}-{node}"
-            broker = KafkaBroker(path, properties, self.kafka, controller=first, node_id=node, inside=True)
+            options: dict[str, Any] = {"controller": first, "node_id": node, "inside": True, "proxied": proxied}
+            broker = KafkaBroker(path, properties, self.kafka, **options)
             self.brokers.append(broker)
             stack.callback(broker.stop)
             broker.launch()
         for broker in self.brokers:
             broker.wait_until_ready()
+        if self.proxy is not None:
+            self.proxy.target = self.brokers[0].proxied_port
 
     def coordinator(self, group: str) -> KafkaBroker:
         """The broker that coordinates a group."""
@@ -210,15 +235,28 @@ def make(hall: Hall, folder: Path, clients: Mapping[str, Client], into: Path) ->
         addresses = [broker.address for broker in hall.brokers]
         topics = [f"{kind}-{plan.name}" for plan in hall.plans for kind in ("orders", "bills")]
         create_topics(hall.brokers[0].inside_address, topics)
-        raw = folder / f"{hall.name}.pcap"
-        with Capture(raw, [broker.port for broker in hall.brokers]):
-            runs = _play(hall, clients)
-    incident = Incident(hall.name, hall.kafka, "broker", addresses, runs)
+        with _captured(hall, folder) as (raw, bootstrap):
+            runs = _play(hall, clients, bootstrap)
+    incident = Incident(hall.name, hall.kafka, hall.point, addresses, runs)
     _keep(incident, raw, [broker.log for broker in hall.brokers], into)
     return incident
 
 
-def _play(hall: Hall, clients: Mapping[str, Client]) -> list[Run]:
+@contextmanager
+def _captured(hall: Hall, folder: Path) -> Iterator[tuple[Path, str]]:
+    """Where the capture lies at the end of the block, and the address for clients."""
+    if hall.point == "recorder":
+        recording = folder / "recording"
+        with Recorder(upstream=hall.brokers[0].address, folder=recording) as recorder:
+            yield recording, recorder.address
+        return
+    raw = folder / f"{hall.name}.pcap"
+    ports = [port for broker in hall.brokers for port in (broker.port, broker.proxied_port) if port]
+    with Capture(raw, ports):
+        yield raw, ",".join(broker.address for broker in hall.brokers)
+
+
+def _play(hall: Hall, clients: Mapping[str, Client], bootstrap: str) -> list[Run]:
     lives = [plan for plan in hall.plans if hall.fault is not None]
     fault = Fault(Barrier(len(lives) + 1), hall.fault) if hall.fault is not None else None
 
@@ -254,7 +292,9 @@ def _play(hall: Hall, clients: Mapping[str, Client]) -> list[Run]:
 
 def _keep(incident: Incident, raw: Path, logs: Sequence[Path], into: Path) -> None:
     into.mkdir(parents=True, exist_ok=True)
-    incident.capture_in(into).write_bytes(gzip.compress(raw.read_bytes(), mtime=0))
+    files = [raw] if raw.is_file() else sorted(raw.iterdir())
+    assert len(files) == 1, f"a short recording is one file: {files}"
+    incident.capture_in(into).write_bytes(gzip.compress(files[0].read_bytes(), mtime=0))
     lines = [
         f"[{at}] {level} {text} ({logger})"
         for log in logs

@@ -64,7 +64,7 @@ class Incident:
     """The runs of one capture.
 
     :ivar kafka: version of the brokers
-    :ivar point: where it was captured: ``broker``
+    :ivar point: where it was captured: ``broker`` (packets) or ``recorder`` (`kcoord record`)
     :ivar brokers: their addresses
     """
 
@@ -75,7 +75,7 @@ class Incident:
     runs: list[Run]
 
     def capture_in(self, folder: Path) -> Path:
-        return folder / f"{self.name}.pcap.gz"
+        return folder / f"{self.name}.{'kcrec' if self.point == 'recorder' else 'pcap'}.gz"
 
     def log_in(self, folder: Path) -> Path:
         return folder / f"{self.name}.log.gz"

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, Final
+
+from kafka import TopicPartition
+from kafka.admin import KafkaAdminClient
 
 from tests.incidents.hall import Hall, Scene
 from tests.incidents.labels import Act
+from tests.support.clients.members import PATIENCE
 
-__all__ = ["freeze", "kill", "lives_through", "restart", "shut_down_one"]
+__all__ = ["freeze", "kill", "lives_through", "reassign", "restart", "shut_down_one"]
+
+
+PREFERRED: Final = 0
+"""The election type of ElectLeaders (KIP-460) that takes the first replica of the list."""
 
 
 def lives_through(scene: Scene, library: str, session_ms: int, **options: Any) -> None:
@@ -23,7 +31,7 @@ def lives_through(scene: Scene, library: str, session_ms: int, **options: Any) -
     scene.now_ready()
     scene.pass_by()
     scene.waits(lambda: scene.has(*names), "they are not together again")
-    time.sleep(4)
+    time.sleep(3)
     for member in reversed(scene.members):
         member.kill()
 
@@ -67,3 +75,21 @@ def shut_down_one(hall: Hall, kills: bool) -> list[Act]:
     else:
         broker.stop()
     return [Act(start, "kill -9" if kills else "controlled shutdown", broker.address)]
+
+
+def reassign(hall: Hall) -> list[Act]:
+    """The partition of the groups gets another replica first in its list, and that one is elected."""
+    broker = hall.coordinator(hall.plans[0].name)
+    partition = TopicPartition("__consumer_offsets", 0)
+    others = [one.node_id for one in hall.brokers if one is not broker]
+    start = time.time_ns()
+    admin = KafkaAdminClient(bootstrap_servers=broker.inside_address, client_id="operator")
+    try:
+        admin.alter_partition_reassignments({partition: [*others, broker.node_id]})
+        end = time.monotonic() + PATIENCE
+        while hall.coordinator(hall.plans[0].name) is broker and time.monotonic() < end:
+            time.sleep(0.5)
+            admin.elect_leaders(PREFERRED, {"__consumer_offsets": [0]}, raise_errors=False)
+    finally:
+        admin.close()
+    return [Act(start, "reassign the partition of the groups", broker.address, time.time_ns())]

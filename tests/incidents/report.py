@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from kcoord_wire.forensics.analysis import analyze
 from tests.incidents.judge import RULES, Verdict, judge
 from tests.incidents.labels import DATA, Act, Incident
+from tests.incidents.stated import Agreement, compare
 from tests.support.clients.members import ROOT
 
-__all__ = ["NOT_YET", "PAGE", "in_full", "judge_all", "judge_one", "markdown", "write"]
+__all__ = ["NOT_YET", "PAGE", "Judged", "in_full", "judge_all", "markdown", "write"]
 
 NOT_YET: Final = frozenset(
     {
@@ -28,21 +30,32 @@ NOT_YET: Final = frozenset(
 PAGE: Final = ROOT / "docs" / "incidents.md"
 
 
-def judge_all(incidents: Iterable[Incident]) -> list[Verdict]:
-    """The verdicts on all runs of these incidents."""
-    return [verdict for incident in incidents for verdict in judge_one(incident)]
+@dataclass
+class Judged:
+    """The verdicts on the runs of some incidents, and how their causes agree with the brokers' logs."""
+
+    verdicts: list[Verdict] = field(default_factory=list)
+    agreement: Agreement = field(default_factory=Agreement)
+
+    def add(self, incident: Incident, folder: Path = DATA) -> None:
+        """Analyze and judge one incident, whose capture and log lie in the folder."""
+        ports = [int(address.rpartition(":")[2]) for address in incident.brokers]
+        analysis = analyze([incident.capture_in(folder)], ports=ports)
+        self.verdicts += [judge(analysis, run) for run in incident.runs]
+        compare(incident, folder, analysis, self.agreement)
 
 
-def judge_one(incident: Incident, folder: Path = DATA) -> list[Verdict]:
-    """The verdicts on the runs of one incident, whose capture lies in the folder."""
-    ports = [int(address.rpartition(":")[2]) for address in incident.brokers]
-    analysis = analyze([incident.capture_in(folder)], ports=ports)
-    return [judge(analysis, run) for run in incident.runs]
+def judge_all(incidents: Iterable[Incident], folder: Path = DATA) -> Judged:
+    """Judge all of these."""
+    judged = Judged()
+    for incident in incidents:
+        judged.add(incident, folder)
+    return judged
 
 
-def write(verdicts: Sequence[Verdict]) -> None:
+def write(judged: Judged) -> None:
     """Write the page of the documents."""
-    PAGE.write_text(f"{_HEAD}\n{markdown(verdicts)}\n", encoding="utf-8")
+    PAGE.write_text(f"{_HEAD}\n{markdown(judged)}\n", encoding="utf-8")
 
 
 _HEAD: Final = """# Incidents: what the report says first
@@ -56,8 +69,9 @@ is in tests/incidents/judge.py. `--show NAME` shows what was done in a run and w
 """
 
 
-def markdown(verdicts: Sequence[Verdict]) -> str:
+def markdown(judged: Judged) -> str:
     """The whole report."""
+    verdicts = judged.verdicts
     named = sum(verdict.names for verdict in verdicts)
     criticals = sum(len(verdict.false_criticals) for verdict in verdicts)
     harmful = sum(len(verdict.harmful) for verdict in verdicts)
@@ -72,6 +86,10 @@ def markdown(verdicts: Sequence[Verdict]) -> str:
         "## Not right",
         "",
         *(_faults(verdicts) or ["Nothing."]),
+        "",
+        "## The brokers' own reasons",
+        "",
+        *_agreement(judged.agreement),
     ]
     return "\n".join(lines)
 
@@ -84,6 +102,27 @@ def _rows(verdicts: Sequence[Verdict]) -> Iterator[str]:
         of = kinds[kind]
         criticals, harmful = sum(len(v.false_criticals) for v in of), sum(len(v.harmful) for v in of)
         yield f"| {kind} | {len(of)} | {sum(v.names for v in of)} | {criticals} | {harmful} | {RULES[kind].learns} |"
+
+
+def _agreement(agreement: Agreement) -> Iterator[str]:
+    kinds = agreement.same.keys() | agreement.missed.keys() | {kind for kind, _ in agreement.other}
+    same, total = 0, 0
+    rows = []
+    for kind in sorted(kinds):
+        others = {cause: count for (of, cause), count in agreement.other.items() if of == kind}
+        of_kind = agreement.same[kind] + agreement.missed[kind] + sum(others.values())
+        same, total = same + agreement.same[kind], total + of_kind
+        named = ", ".join(f"{count} x {cause}" for cause, count in sorted(others.items()))
+        rows.append(
+            f"| {kind or 'another'} | {of_kind} | {agreement.same[kind]} | {named} | {agreement.missed[kind]} |"
+        )
+    yield f"{total} rebalances are in the brokers' logs with a reason; of {same} the cause says the same."
+    yield ""
+    yield "| the broker's reason | rebalances | same | other causes | not reported |"
+    yield "|---|--:|--:|---|--:|"
+    yield from rows
+    yield ""
+    yield from (f"* {text}" for text in agreement.examples)
 
 
 def _faults(verdicts: Sequence[Verdict]) -> list[str]:

@@ -5,11 +5,21 @@ Every scene names its victims, waits at the broker until each step shows, and en
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import Any, Final
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    OffsetSpec,
+    ResourcePatternType,
+    ResourceType,
+)
 
 import kcoord_wire as kw
 from tests.incidents.hall import Scene
@@ -21,10 +31,12 @@ __all__ = [
     "crashes_in_a_loop",
     "deploys",
     "freezes",
+    "is_cut_off",
     "is_deleted_and_formed_again",
     "is_fenced",
     "is_healthy",
     "is_killed",
+    "is_refused",
     "lags",
     "mixes_assignors",
     "overflows",
@@ -82,6 +94,55 @@ def freezes(scene: Scene, library: str, session_ms: int, frozen_ms: int, **optio
     time.sleep(2)
     scene.settles(first=2, second=2)
     scene.part(second, first)
+
+
+def is_cut_off(scene: Scene, library: str, session_ms: int = 5_000, cut_ms: int = 9_000, **options: Any) -> None:
+    """The network of one client carries nothing for a time; its process runs on."""
+    assert scene.proxy is not None
+    direct, scene.run.session_ms = scene.bootstrap, session_ms
+    first = scene.joins(library, "first", session_ms=60_000, **options)
+    scene.settles(first=4)
+    scene.bootstrap = scene.proxy.address
+    second = scene.joins(library, "second", session_ms=session_ms, **options)
+    scene.settles(first=2, second=2)
+    scene.bootstrap = direct
+    scene.run.victims = ["second"]
+    scene.now_ready()
+    with scene.doing("carry nothing", "second"):
+        scene.proxy.hold()
+        time.sleep(cut_ms / 1000)
+        scene.proxy.heal()
+    time.sleep(3)
+    scene.waits(lambda: scene.has("first", "second"), "it is not back")
+    time.sleep(1)
+    for member in second, first:
+        member.kill()
+
+
+def is_refused(scene: Scene, library: str, of: str, seconds: float = 10, **options: Any) -> None:
+    """An ACL forbids the group or the topic for a time."""
+    first, second = pair(scene, library, 20_000, **options)
+    name = scene.name if of == "group" else scene.topic
+    scene.run.victims = [name, "first", "second"]
+    kind = ResourceType.GROUP if of == "group" else ResourceType.TOPIC
+    everybody = {"principal": "User:*", "host": "*"}
+    about = (kind, name, ResourcePatternType.LITERAL)
+    allowed = AclBinding(*about, **everybody, operation=AclOperation.ALL, permission_type=AclPermissionType.ALLOW)
+    denied = AclBinding(*about, **everybody, operation=AclOperation.READ, permission_type=AclPermissionType.DENY)
+    admin = _admin(scene)
+    for done in admin.create_acls([allowed]).values():
+        done.result(PATIENCE)
+    with scene.doing(f"deny READ on the {of}", name):
+        for done in admin.create_acls([denied]).values():
+            done.result(PATIENCE)
+        time.sleep(seconds)
+        what = {"operation": AclOperation.READ, "permission_type": AclPermissionType.DENY}
+        filtered = AclBindingFilter(*about, **everybody, **what)
+        for found in admin.delete_acls([filtered]).values():
+            found.result(PATIENCE)
+    time.sleep(4)
+    for member in second, first:
+        member.kill()
 
 
 def crashes_in_a_loop(
@@ -204,6 +265,7 @@ def sleeps_in_the_assignor(scene: Scene, library: str) -> None:
 
 
 def _admin(scene: Scene) -> AdminClient:
+    """An operator's client. What it is asked for is answered as long as it is referred to."""
     return AdminClient({"bootstrap.servers": scene.bootstrap, "client.id": "operator"})
 
 
@@ -230,7 +292,8 @@ def resets_offsets(scene: Scene, library: str, to: int = 0) -> None:
     scene.now_ready()
     with scene.doing(f"reset the offsets to {to}", scene.topic):
         wanted = [TopicPartition(scene.topic, partition, to) for partition in range(4)]
-        changed = _admin(scene).alter_consumer_group_offsets([ConsumerGroupTopicPartitions(scene.name, wanted)])
+        admin = _admin(scene)
+        changed = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(scene.name, wanted)])
         for done in changed.values():
             done.result(PATIENCE)
     again = scene.joins(library, "first")
@@ -250,7 +313,8 @@ def retention_resets(scene: Scene, library: str) -> None:
     scene.run.session_ms, scene.run.victims = 10_000, [scene.topic]
     scene.now_ready()
     with scene.doing("delete records up to offset 15", scene.topic):
-        gone = _admin(scene).delete_records([TopicPartition(scene.topic, partition, 15) for partition in range(4)])
+        admin = _admin(scene)
+        gone = admin.delete_records([TopicPartition(scene.topic, partition, 15) for partition in range(4)])
         for done in gone.values():
             done.result(PATIENCE)
     first.kill()
@@ -282,7 +346,8 @@ def is_deleted_and_formed_again(scene: Scene, library: str) -> None:
     scene.part(second, first)
     scene.run.victims = [scene.name]
     with scene.doing("delete the group", scene.name):
-        for done in _admin(scene).delete_consumer_groups([scene.name]).values():
+        admin = _admin(scene)
+        for done in admin.delete_consumer_groups([scene.name]).values():
             done.result(PATIENCE)
     for member in first, second:
         member.kill()
@@ -340,7 +405,8 @@ def speaks_tls(scene: Scene, library: str) -> None:
     scene.run.victims = ["secure"]
     with scene.doing("TLS to a plain port", "secure"):
         settings = {"security.protocol": "ssl", "enable.ssl.certificate.verification": False, "client.id": "secure"}
-        consumer = Consumer({"bootstrap.servers": scene.bootstrap, "group.id": scene.name, **settings})
+        settings |= {"bootstrap.servers": scene.bootstrap, "group.id": scene.name, "reconnect.backoff.ms": 500}
+        consumer = Consumer(settings, logger=logging.getLogger("tls"))
         consumer.subscribe([scene.topic])
         end = time.monotonic() + 5
         while time.monotonic() < end:

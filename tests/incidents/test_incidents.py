@@ -16,7 +16,7 @@ from tests.support.histories import START, typical
 
 @pytest.fixture(scope="module")
 def judged() -> dict[str, Verdict]:
-    return {verdict.run.group: verdict for verdict in report.judge_all(read_incidents())}
+    return {verdict.run.group: verdict for verdict in report.judge_all(read_incidents()).verdicts}
 
 
 def test_every_stored_run_but_these_is_named(judged: dict[str, Verdict]) -> None:

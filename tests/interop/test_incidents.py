@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.incidents.hall import make
-from tests.incidents.programme import clients, halls
-from tests.incidents.report import NOT_YET, judge_one
+from tests.incidents.programme import clients, halls, libraries_of
+from tests.incidents.report import NOT_YET, judge_all
 
 LIVE = ("clients-1", "outage-kill")
 
@@ -16,7 +16,7 @@ LIVE = ("clients-1", "outage-kill")
 @pytest.mark.parametrize("name", LIVE)
 def test_an_incident_made_now_is_named(name: str, tmp_path: Path) -> None:
     hall = next(hall for hall in halls() if hall.name == name)
-    incident = make(hall, tmp_path, clients(tmp_path / "classes"), tmp_path / "made")
-    verdicts = judge_one(incident, tmp_path / "made")
+    incident = make(hall, tmp_path, clients(tmp_path / "classes", libraries_of(hall)), tmp_path / "made")
+    verdicts = judge_all([incident], tmp_path / "made").verdicts
     assert {verdict.run.group for verdict in verdicts if not verdict.names} <= NOT_YET
     assert [text for verdict in verdicts for text in (*verdict.false_criticals, *verdict.harmful)] == []

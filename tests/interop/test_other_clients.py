@@ -7,28 +7,22 @@ and built lies under build/interop.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.support.clients.kafkajs import kafkajs_client
 from tests.support.clients.life_cycle import Figures, Place, at_once, life_cycle, mixed, static
-from tests.support.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, ROOT, Client
+from tests.support.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, Client
 from tests.support.clients.served import Served
-from tests.support.go_programs import build_go_programs, run
-from tests.support.kafka_broker import KafkaBroker, create_topics, tool, wait_for_producer_ids
+from tests.support.go_programs import build_go_programs
+from tests.support.kafka_broker import KafkaBroker, create_topics, wait_for_producer_ids
 
-HERE = Path(__file__).parent
-BUILD = ROOT / "build" / "interop"
 RANGE = "range"
 COOPERATIVE = "cooperative-sticky"
 
-KAFKAJS_ALLOWED = {
-    "Connection: Response Heartbeat.*: The group is rebalancing": "it logs this answer as an error, and then rejoins",
-    "Runner: The group is rebalancing, re-joining": "it warns of each rebalance that others begin",
-}
 SARAMA_ALLOWED = {
     "|".join(
         (
@@ -51,14 +45,7 @@ SARAMA_ALLOWED = {
 
 @pytest.fixture(scope="session")
 def kafkajs() -> Client:
-    node, npm = tool("node", "nodejs"), tool("npm", "npm")
-    modules = BUILD / "node"
-    modules.mkdir(parents=True, exist_ok=True)
-    for name in "package.json", "package-lock.json", ".npmrc":
-        shutil.copyfile(HERE / "node" / name, modules / name)
-    run([npm, "ci", "--ignore-scripts"], modules)
-    environment = {"NODE_PATH": str(modules / "node_modules"), "KAFKAJS_NO_PARTITIONER_WARNING": "1"}
-    return Client("kafkajs", (node, str(HERE / "node" / "member.js")), KAFKAJS_ALLOWED, environment)
+    return kafkajs_client()
 
 
 @pytest.fixture(scope="session")

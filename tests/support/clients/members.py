@@ -78,6 +78,7 @@ class Member:
     def __init__(self, client: Client, **options: Any) -> None:
         self.client = client
         self.name = options["client_id"]
+        self.options: Mapping[str, Any] = options.get("options", {})
         self.owned: list[list[int]] = []  # each set of partitions that it reported, sorted
         self.records: list[Record] = []
         self.complaints: list[str] = []
@@ -177,6 +178,11 @@ class Member:
         """No record may have come beyond those expected, and no complaint at all."""
         assert not self.records[self._expected :], f"{self.name} ({self.client.name}) saw records again"
         assert not self.complaints, f"{self.name} ({self.client.name}) complained: {self.complaints}"
+
+    @property
+    def lives(self) -> bool:
+        """Whether its process has not ended."""
+        return not self._ended
 
     @property
     def now_owned(self) -> list[int]:
