@@ -291,10 +291,20 @@ def _judge_statement(statement: Statement, rule: Rule, run: Run, verdict: Verdic
         verdict.harmful.append(str(statement))
 
 
+_OF_BROKERS: Final = r"broker|coordinator|outage|nobody was answered"
+
+
+def _is_within(statement: Statement, run: Run) -> bool:
+    """Whether it is said of a time in which no broker answered; a client that is late after that is late."""
+    return any(
+        act.at_ns <= statement.from_ns <= (act.until_ns or act.at_ns + run.session_ms * 1_000_000) for act in run.acts
+    )
+
+
 def _is_wrong_cause(statement: Statement, rule: Rule, run: Run) -> bool:
     cause = Cause(statement.kind)
     if rule.blames_broker:
-        return cause in SILENCES
+        return cause in SILENCES and _is_within(statement, run) and not re.search(_OF_BROKERS, statement.text)
     if cause == Cause.COORDINATOR_FAILOVER:
         return True  # no broker was touched
     if rule.causes is not None and cause not in rule.causes:

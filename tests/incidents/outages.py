@@ -67,14 +67,18 @@ def freeze(hall: Hall, seconds: float) -> list[Act]:
 
 
 def shut_down_one(hall: Hall, kills: bool) -> list[Act]:
-    """The coordinator of the first group, if it is not the controller, is shut down or killed; another takes over."""
+    """The coordinator of the groups is shut down or killed, and another broker takes over.
+
+    The controller, which has to live on, gives the groups away before.
+    """
+    acts = reassign(hall) if hall.coordinator(hall.plans[0].name).node_id == 1 else []
     broker = hall.coordinator(hall.plans[0].name)
     start = time.time_ns()
     if kills:
         broker.kill()
     else:
         broker.stop()
-    return [Act(start, "kill -9" if kills else "controlled shutdown", broker.address)]
+    return [*acts, Act(start, "kill -9" if kills else "controlled shutdown", broker.address)]
 
 
 def reassign(hall: Hall) -> list[Act]:

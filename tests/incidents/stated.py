@@ -2,7 +2,7 @@
 
 The coordinator logs each rebalance of a classic group when it begins: ``Preparing to rebalance group G in state S with
 old generation N (reason: R)`` (GroupMetadataManager.java of Kafka 3.7 and newer). A reason is coarser than a cause: it
-says that a member came, not that it had been there before. The table lists for each reason the causes that say the same.
+says that a member came, not that it had been there before. The table has for each reason the causes that say the same.
 """
 
 from __future__ import annotations
