@@ -18,6 +18,7 @@ from pathlib import Path
 from tests.incidents import report
 from tests.incidents.hall import make
 from tests.incidents.labels import DATA, read_incidents
+from tests.incidents.lossy import judge_lossy
 from tests.incidents.programme import clients, halls, libraries_of
 
 
@@ -35,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.make is not None:
         return _make(given.make)
     judged = report.judge_all(read_incidents())
+    judged.verdicts += judge_lossy()
     if given.show is not None:
         print(report.in_full([one for one in judged.verdicts if given.show in one.run.group]))
         return 0

@@ -196,7 +196,7 @@ RULES: Final[dict[str, Rule]] = {
         [Says(r"TOPIC_AUTHORIZATION_FAILED|authori[sz]|ACL", names=False, places=("finding",))],
         harmful=_RAISES_SESSION,
     ),
-    "loss": Rule("nothing: the packets are missing in the capture, not in the group", causes=ORDERLY, warns=False),
+    "loss": Rule("nothing: the packets are missing in the capture, not in the group"),  # judged by lossy.py
 }
 
 

@@ -154,7 +154,8 @@ def crashes_in_a_loop(
     scene.run.session_ms, scene.run.victims = session_ms, ["looper"]
     scene.now_ready()
     for _ in range(times):
-        looper = scene.joins(library, "looper", session_ms=session_ms)
+        looper = scene.program(library, "looper", session_ms=session_ms)
+        looper.send("join")
         time.sleep(lives_ms / 1000)
         scene.did("kill -9", "looper")
         looper.kill()

@@ -124,14 +124,18 @@ class Member:
 
     def command(self, do: str, **fields: Any) -> dict[str, Any]:
         """Send a command and give its answer."""
-        stdin = self._process.stdin
-        assert stdin is not None
-        stdin.write(json.dumps({"do": do, **fields}) + "\n")
-        stdin.flush()
+        self.send(do, **fields)
         self.wait(lambda: bool(self._answers), f"answer {do}")
         answer = self._answers.pop(0)
         assert answer["event"] == do, f"{self.name} answered {do} with {answer}"
         return answer
+
+    def send(self, do: str, **fields: Any) -> None:
+        """Send a command and wait for nothing: the program may be killed before it answers."""
+        stdin = self._process.stdin
+        assert stdin is not None
+        stdin.write(json.dumps({"do": do, **fields}) + "\n")
+        stdin.flush()
 
     def kill(self) -> None:
         """End the process by SIGKILL and reap it: nothing of it is sent to anyone."""
