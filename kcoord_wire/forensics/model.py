@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NS_PER_MS",
+    "Awaited",
     "Cause",
     "ClaimRow",
     "CommitRow",
@@ -439,6 +440,25 @@ class RemovedMember:
 
 
 @dataclass(slots=True)
+class Awaited:
+    """A member for which the join phase of a rebalance waited when all others had rejoined.
+
+    :ivar from_ns: when the last of the others had rejoined
+    :ivar ms: from then until it joined or was removed, or until the source ended
+    :ivar end: `MemberLife.end`, ``process died``, ``silent`` ...; ``late`` of a member that lives and joined late
+    :ivar died_ns: `MemberLife.died_ns`
+    """
+
+    member_id: str
+    client_id: str | None
+    client_host: str | None
+    from_ns: int
+    ms: float
+    end: str
+    died_ns: int | None
+
+
+@dataclass(slots=True)
 class Rebalance:
     """One rebalance: from its trigger until the members are at work again.
 
@@ -474,6 +494,7 @@ class Rebalance:
         not ended counts until the last frame (wire/ownership.py); in the log only pauses that ended count, and only
         those of cooperative rebalances are known, else it is None (log/ledger.py)
     :ivar removed: members that the group lost
+    :ivar waited_for: whom the join phase waited for, the longest wait first; classic groups on the wire only
     """
 
     group_id: str
@@ -509,6 +530,7 @@ class Rebalance:
     moved_needlessly: int = 0
     paused_ms: float | None = None
     removed: list[RemovedMember] = field(default_factory=list)
+    waited_for: list[Awaited] = field(default_factory=list)
 
 
 class Identity(NamedTuple):
@@ -633,6 +655,8 @@ class StateInterval:
 class MemberLife:
     """The life of one member id.
 
+    The coordinator counts a member until `left_ns`; that its process worked no more since `died_ns` it learns late.
+
     :ivar joined_ns: when it joined, or was first seen
     :ivar left_ns: when it left or was removed; None where it was there to the end
     :ivar why_left: ``left``, ``poll timeout``, ``session timeout``, ``rebalance timeout``, ``sync timeout``,
@@ -650,6 +674,13 @@ class MemberLife:
     :ivar software: its software and version as it states them (KIP-511), ``librdkafka 2.6.0``; None where it does not
     :ivar clock_ahead_ms: Marshal: how far the clock in its messages is ahead of the broker's, or, where the topic has
         no append times, of the group's median member; negative: behind, by so much at most
+    :ivar died_ns: since when its process did nothing for the group, although the coordinator did not know: its
+        connection ended, or its last sign of life; None where that did not happen, or is not known
+    :ivar end: how it ended: ``left`` (LeaveGroup), ``process died`` (the client's side ended its connections without
+        LeaveGroup, and the member id was not heard of again), ``process ended`` (the same of a client that sends no
+        LeaveGroup when it is closed: a static member, Kafka Streams), ``gone`` (the same where bytes are missing, so
+        that a LeaveGroup may be among them), ``silent`` (nothing was heard: a frozen process, or the network; where
+        `last_seen_ns` is later than `died_ns`, it came back); None where it was there to the end, or is not known
     """
 
     group_id: str
@@ -671,6 +702,8 @@ class MemberLife:
     library: str | None = None
     software: str | None = None
     clock_ahead_ms: int | None = None
+    died_ns: int | None = None
+    end: str | None = None
 
 
 @dataclass(slots=True)
@@ -681,6 +714,7 @@ class Ownership:
     what the next assignment takes from them.
 
     :ivar generation_id: in which it got the partition
+    :ivar dead_from_ns: from then on, its holder was dead (`MemberLife.died_ns`), and the partition paused; None: never
     """
 
     group_id: str
@@ -691,15 +725,18 @@ class Ownership:
     generation_id: int | None
     from_ns: int
     to_ns: int | None
+    dead_from_ns: int | None = None
 
 
 @dataclass(slots=True)
 class Pause:
-    """An interval in which no member held a partition that had an owner before.
+    """An interval in which no member held a partition that had an owner before, or only a dead one.
 
     :ivar former_member_id: last owner
     :ivar next_member_id: next owner; None where there was none
     :ivar rebalance: number of the rebalance it belongs to
+    :ivar dead_until_ns: until then the coordinator took the former owner, which was dead from the beginning of the
+        pause, for its owner; None where it was not dead
     """
 
     group_id: str
@@ -710,6 +747,7 @@ class Pause:
     former_member_id: str
     next_member_id: str | None
     rebalance: int | None
+    dead_until_ns: int | None = None
 
 
 @dataclass(slots=True)

@@ -135,9 +135,10 @@ class Script:
         values = {"generation_id": epoch, "new_generation_id": answered, "assignment": parts(given), "owned": owned}
         self.add("ConsumerGroupHeartbeat", client, asked, asked + 1, **{**values, **more})
 
-    def closed(self, client: str, ms: float, connection: str | None = None) -> None:
+    def closed(self, client: str, ms: float, connection: str | None = None, **fields: Any) -> None:
+        """The connection of a client ends, or what else `kind` says happens to it."""
         name = connection or f"10.0.0.{client.lstrip('c')}:4000-10.0.9.9:9092#{client}"
-        self.topics.append(Sighting(at(ms), "script", name, client, SightingKind.CLOSED))
+        self.topics.append(Sighting(at(ms), "script", name, client, **{"kind": SightingKind.CLOSED, **fields}))
 
     def saw(self, client: str, ms: float, topic: str, partitions: int) -> None:
         name = f"10.0.0.{client.lstrip('c')}:4001-10.0.9.9:9092#m{client}"

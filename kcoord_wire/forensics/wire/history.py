@@ -16,7 +16,7 @@ Laws:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -35,18 +35,20 @@ from kcoord_wire.forensics.model import (
 )
 from kcoord_wire.forensics.wire.causes import CauseFinder, Explanation
 from kcoord_wire.forensics.wire.commits import commit_rows
+from kcoord_wire.forensics.wire.deaths import End, find_ends
 from kcoord_wire.forensics.wire.draft import DRAFT_APIS, explain_draft
 from kcoord_wire.forensics.wire.facts import identity_of, removed_member
 from kcoord_wire.forensics.wire.failovers import find_failovers
 from kcoord_wire.forensics.wire.joins import Join, find_joins
 from kcoord_wire.forensics.wire.kip848 import Epochs, read_epochs
-from kcoord_wire.forensics.wire.members import member_rows
+from kcoord_wire.forensics.wire.members import add_end, member_rows
 from kcoord_wire.forensics.wire.moments import NS_PER_MS, NS_PER_S, Moment
 from kcoord_wire.forensics.wire.ownership import Owners, find_holdings, find_pauses, ownership_rows
 from kcoord_wire.forensics.wire.replay import Replay
 from kcoord_wire.forensics.wire.rewrite import explain_rewrite
 from kcoord_wire.forensics.wire.trace import MemberTrace, RebalanceTrace, StartKind, Why
 from kcoord_wire.forensics.wire.traffic import GroupTraffic, Sightings, read_sightings, read_traffic
+from kcoord_wire.forensics.wire.waits import awaited_text, find_awaited
 
 __all__ = ["explain_group", "wire_history"]
 
@@ -106,6 +108,8 @@ class _WireGroup:
         for member in self._replay.traces:
             if member.why == Why.LEFT and finder.did_not_poll(member):
                 member.why = Why.POLL_TIMEOUT
+        self._lives: list[MemberTrace] = [*self._replay.traces, *self._epochs.lives]
+        self._ends = find_ends(traffic, self._lives)
         self._explained = list(self._explain(explanations))
 
     def rules(self) -> dict[int, str]:
@@ -114,12 +118,17 @@ class _WireGroup:
     def history(self) -> GroupHistory:
         traffic, epochs, traces = self._traffic, self._epochs, self._replay.traces
         rebalances = _numbered([*(each.row for each in self._explained), *epochs.rebalances])
+        ends = self._ends
         holdings = [*find_holdings(traces, traffic.requests), *epochs.holdings]
+        for holding in holdings:
+            holding.end_with(ends[holding.member].died_ns if holding.member in ends else None)
         holdings.sort(key=lambda holding: holding.order)
         spans = [(rebalance.started_ns, rebalance.ended_ns) for rebalance in rebalances]
         pauses = find_pauses(traffic.group_id, holdings, spans)
         _add_pauses(rebalances, pauses, traffic.last_ns)
         members = [*member_rows(traffic, traces), *epochs.members]
+        for life, row in zip(self._lives, members, strict=True):
+            add_end(row, ends.get(life))
         generations = [*self._generations(), *epochs.generations]
         return GroupHistory(
             group=GroupSummary(
@@ -157,6 +166,8 @@ class _WireGroup:
         for number, (trace, explanation) in enumerate(zip(self._traces, explanations, strict=True), start=1):
             row = _rebalance(self._traffic.group_id, number, trace, explanation, following[number - 1])
             row.moved, row.moved_needlessly = owners.count_assigned(trace)
+            row.waited_for = find_awaited(trace, self._ends, self._traffic.horizon_ns)
+            row.detail += _ended_text(trace, self._ends) + awaited_text(row.waited_for)
             yield _Explained(trace, explanation, row)
 
     # ---- generations and states
@@ -239,6 +250,14 @@ def _rebalance(
         rebalance.assignor, rebalance.leader_id = join.assignor or None, join.leader_id or None
     _add_last_joiner(trace, rebalance)
     return rebalance
+
+
+def _ended_text(trace: RebalanceTrace, ends: Mapping[MemberTrace, End]) -> str:
+    """What became of a process whose session ran out, to be added to the sentence of the cause."""
+    member = trace.start.member
+    if trace.start.kind not in (StartKind.SESSION, StartKind.VANISHED) or member is None or member not in ends:
+        return ""
+    return ends[member].text
 
 
 def _did_not_poll(member: MemberTrace, why: Why) -> bool:

@@ -61,6 +61,7 @@ _DEPARTURES: Final = (Cause.MEMBER_LEFT, Cause.SESSION_EXPIRED, Cause.POLL_TIMEO
 class Epochs:
     """The history of a KIP-848 group; each list in order of time.
 
+    :ivar lives: of which `members` has the rows
     :ivar unknown: how many rebalances have no known cause
     """
 
@@ -68,6 +69,7 @@ class Epochs:
     generations: list[Generation] = field(default_factory=list)
     states: list[StateInterval] = field(default_factory=list)
     members: list[MemberLife] = field(default_factory=list)
+    lives: list[EpochMember] = field(default_factory=list)
     holdings: list[Holding] = field(default_factory=list)
     unknown: int = 0
 
@@ -129,6 +131,7 @@ class EpochHistory:
                 result.rebalances[-1].outcome = "interrupted"
             result.rebalances.append(last)
         result.states = self._states(result.rebalances)
+        result.lives = self._read.lives
         result.members = [self._member(member) for member in self._read.lives]
         return result
 

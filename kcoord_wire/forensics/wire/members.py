@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kcoord_wire.forensics.model import MemberLife
+from kcoord_wire.forensics.wire.deaths import End
 from kcoord_wire.forensics.wire.trace import MemberTrace
 from kcoord_wire.forensics.wire.traffic import GroupTraffic
 
-__all__ = ["library_of", "member_row", "member_rows"]
+__all__ = ["add_end", "library_of", "member_row", "member_rows"]
 
 _JAVA_REASONS: Final = (
     "need to re-join with the given member-id",
@@ -52,7 +53,7 @@ class _Seen:
 
 
 def member_rows(traffic: GroupTraffic, members: Sequence[MemberTrace]) -> list[MemberLife]:
-    """Return the lives, in order of their beginning."""
+    """Return the lives in the order of the members; how they ended is added by `add_end`."""
     seen = _read_seen(traffic)
     return [_life(traffic, member, seen.get(member.member_id, _Seen())) for member in members]
 
@@ -87,6 +88,12 @@ def member_row(group_id: str, member: MemberTrace, last_seen_ns: int) -> MemberL
         assignors=[],
         topics=[],
     )
+
+
+def add_end(row: MemberLife, end: End | None) -> None:
+    """Add how a life ended."""
+    if end is not None:
+        row.end, row.died_ns = end
 
 
 def _read_seen(traffic: GroupTraffic) -> dict[str, _Seen]:

@@ -6,8 +6,8 @@ Laws:
   everything up with its next JoinGroup; a cooperative one what its next assignment leaves out, or its next join no
   longer names (KIP-429).
 * A member that leaves, is removed, or is rejected (22, 25, 82) holds nothing from then on.
-* A pause begins when the last holder lets go, and ends when the next one begins; a partition that was never held has
-  none.
+* A pause begins when the last holder lets go, or is dead (`deaths`), and ends when the next one begins; a partition
+  that was never held has none.
 * A static member that returns under another member id is the same owner.
 """
 
@@ -39,6 +39,7 @@ class Holding:
     """A member held a partition.
 
     :ivar to_ns: None: to the end of the source
+    :ivar dead_from_ns: since when its holder was dead; None: it was not
     """
 
     partition: Partition
@@ -46,6 +47,17 @@ class Holding:
     generation: int | None
     from_ns: int
     to_ns: int | None = None
+    dead_from_ns: int | None = None
+
+    @property
+    def worked_until_ns(self) -> int | None:
+        """When its holder let go or died; None: neither."""
+        return self.to_ns if self.dead_from_ns is None else self.dead_from_ns
+
+    def end_with(self, died_ns: int | None) -> None:
+        """Record when its holder died, if it held the partition until then."""
+        if died_ns is not None and (self.to_ns is None or died_ns < self.to_ns):
+            self.dead_from_ns = max(died_ns, self.from_ns)
 
     @property
     def order(self) -> tuple[Partition, int, int, str]:
@@ -134,6 +146,7 @@ def ownership_rows(group_id: str, holdings: Iterable[Holding]) -> list[Ownership
             holding.generation,
             holding.from_ns,
             holding.to_ns,
+            holding.dead_from_ns,
         )
         for holding in holdings
     ]
@@ -154,15 +167,17 @@ def find_pauses(group_id: str, holdings: Sequence[Holding], spans: Sequence[tupl
     for holding in [*holdings, None]:
         is_same = holding is not None and last is not None and holding.partition == last.partition
         following = holding if is_same else None
-        if last is not None and last.to_ns is not None and (following is None or following.from_ns > last.to_ns):
-            pauses.append(_pause(group_id, last, last.to_ns, following, spans))
+        from_ns = None if last is None else last.worked_until_ns
+        if last is not None and from_ns is not None and (following is None or following.from_ns > from_ns):
+            pauses.append(_pause(group_id, last, from_ns, following, spans))
         if following is None or last is None or _outlasts(following, last):
             last = holding
     return sorted(pauses, key=lambda pause: (pause.from_ns, pause.topic, pause.partition))
 
 
 def _outlasts(holding: Holding, last: Holding) -> bool:
-    return last.to_ns is not None and (holding.to_ns is None or holding.to_ns >= last.to_ns)
+    end_ns, last_ns = holding.worked_until_ns, last.worked_until_ns
+    return last_ns is not None and (end_ns is None or end_ns >= last_ns)
 
 
 def _pause(
@@ -177,7 +192,14 @@ def _pause(
         last.member.member_id,
         None if following is None else following.member.member_id,
         _rebalance_at(from_ns, spans),
+        None if last.dead_from_ns is None else _until(last.to_ns, following),
     )
+
+
+def _until(to_ns: int | None, following: Holding | None) -> int | None:
+    """When a dead holder was removed, or its successor began."""
+    ends = [end for end in (to_ns, None if following is None else following.from_ns) if end is not None]
+    return min(ends, default=None)
 
 
 def _rebalance_at(now_ns: int, spans: Sequence[tuple[int, int | None]]) -> int | None:

@@ -202,12 +202,14 @@ class Sightings:
     :ivar sizes: sizes of topics, in order of time
     :ivar closed: when connections were closed, by connection
     :ivar links: what happened to connections, in order of time
+    :ivar links_of: the same, by connection
     :ivar last_ns: the last time in the table, 0 for none
     """
 
     sizes: list[TopicSize]
     closed: dict[str, int]
     links: list[Link]
+    links_of: dict[str, list[Link]]
     last_ns: int
 
 
@@ -221,6 +223,7 @@ class GroupTraffic:
     :ivar sightings: sizes of topics, in order of time
     :ivar closed: when connections were closed, by connection
     :ivar links: what happened to connections, those of other groups included
+    :ivar links_of: the same, by connection
     :ivar answered_ns: times of the first and the last response on each connection
     :ivar horizon_ns: the last time in the source
     :ivar unplaced: exchanges without the time of their request
@@ -233,6 +236,7 @@ class GroupTraffic:
     sightings: list[TopicSize]
     closed: dict[str, int]
     links: list[Link]
+    links_of: dict[str, list[Link]]
     first_ns: int
     last_ns: int
     horizon_ns: int
@@ -265,6 +269,7 @@ def read_traffic(exchanges: pa.Table, topics: Sightings) -> GroupTraffic:
         sightings=topics.sizes,
         closed=topics.closed,
         links=topics.links,
+        links_of=topics.links_of,
         first_ns=min(times, default=0),
         last_ns=max(times, default=0),
         horizon_ns=max([*times, topics.last_ns]),
@@ -406,6 +411,7 @@ def read_sightings(topics: pa.Table) -> Sightings:
     sizes: list[TopicSize] = []
     closed: dict[str, int] = {}
     links: list[Link] = []
+    links_of: dict[str, list[Link]] = {}
     last_ns = 0
     for number, item in enumerate(topics.sort_by(_SIGHTING_ORDER).to_pylist()):
         time_ns, connection = item["time_ns"], item["connection"] or ""
@@ -415,13 +421,15 @@ def read_sightings(topics: pa.Table) -> Sightings:
         kind = item["kind"]
         if kind in _OF_LINKS:
             who = (item["client_id"], item["by"], item["text"], item["since_ns"])
-            links.append(Link(time_ns, kind, connection, *who))
+            link = Link(time_ns, kind, connection, *who)
+            links.append(link)
+            links_of.setdefault(connection, []).append(link)
             if kind in _ENDS:
                 closed[connection] = time_ns
         elif kind == SightingKind.TOPIC and item["partitions"] is not None:
             at = Moment(time_ns, item["source"] or "", number)
             sizes.append(TopicSize(at, item["client_id"], connection, item["topic"] or "", item["partitions"]))
-    return Sightings(sizes, closed, links, last_ns)
+    return Sightings(sizes, closed, links, links_of, last_ns)
 
 
 def _answer_spans(placed: pa.Table) -> dict[str, tuple[int, int]]:

@@ -1,0 +1,171 @@
+"""When the process behind a member id ended or fell silent, which the coordinator learns only when its session is over.
+
+Laws:
+
+* A member that sent LeaveGroup is not dead, and neither is one that sent anything later under its id, unless the
+  coordinator had removed it by then: that one was silent, and came back.
+* An end of a connection by the broker's side proves nothing about the process.
+* Where bytes of a connection are missing behind the member's last request, a LeaveGroup may be among them: the member
+  is ``gone``, and how is not said.
+* Silence counts from the last sign of life to the removal, or to the end of the source if that is long enough; a member
+  whose JoinGroup or SyncGroup waits for an answer is not silent. If nobody of the group was answered after the last
+  sign although others were there, the coordinator was silent, not the member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.forensics.model import SightingKind
+from kcoord_wire.forensics.wire.failovers import REFUSALS
+from kcoord_wire.forensics.wire.moments import NS_PER_MS, NS_PER_S
+from kcoord_wire.forensics.wire.trace import MemberTrace, Why
+from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Link
+
+__all__ = ["DIED", "ENDED", "GONE", "LEFT", "SILENT", "End", "clock", "find_ends"]
+
+LEFT: Final = "left"
+DIED: Final = "process died"
+ENDED: Final = "process ended"
+GONE: Final = "gone"
+SILENT: Final = "silent"
+
+_WORDS: Final = {
+    DIED: "its process had died at {at} UTC (its connection was closed without LeaveGroup)",
+    ENDED: "its process had ended at {at} UTC (its connection was closed; it sends no LeaveGroup)",
+    GONE: "its connection had ended at {at} UTC (bytes before that are missing)",
+    SILENT: "silent since {at} UTC on an open connection: a frozen process, or the network",
+}
+_DEFAULT_SESSION_MS: Final = 45_000  # of Java since 3.0 (KIP-735), of librdkafka, and of KIP-848 groups
+_SILENT_PART: Final = 2 / 3  # of a session: clients send three heartbeats in one, or more
+_STREAMS: Final = "-StreamThread-"  # in the client ids of Kafka Streams, which sends no LeaveGroup when it is closed
+_ENDS: Final = frozenset({SightingKind.CLOSED, SightingKind.RESET})
+_NO_SIGN: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.FENCED_MEMBER_EPOCH})
+_WAITING: Final = frozenset({"JoinGroup", "SyncGroup"})
+_BY_COORDINATOR: Final = frozenset({Why.TOO_LARGE, Why.FAILOVER})
+
+
+class End(NamedTuple):
+    """How a member id ended.
+
+    :ivar kind: a value of `MemberLife.end`
+    :ivar died_ns: since when its process did nothing for the group; None if it left
+    """
+
+    kind: str
+    died_ns: int | None
+
+    @property
+    def text(self) -> str:
+        """The same in words, to be added to a sentence; empty if there is nothing to add."""
+        if self.died_ns is None:
+            return ""
+        return f"; {_WORDS[self.kind].format(at=clock(self.died_ns))}"
+
+
+def clock(time_ns: int) -> str:
+    """The time of day in UTC, to the second."""
+    return datetime.fromtimestamp(time_ns // NS_PER_S, UTC).strftime("%H:%M:%S")
+
+
+def find_ends(traffic: GroupTraffic, members: Sequence[MemberTrace]) -> dict[MemberTrace, End]:
+    """Find how the members ended; those that were there to the end, or of which it is not known, are left out."""
+    finder = _Ends(traffic, members)
+    found = ((member, finder.end_of(member)) for member in members)
+    return {member: end for member, end in found if end is not None}
+
+
+class _Ends:
+    def __init__(self, traffic: GroupTraffic, members: Sequence[MemberTrace]) -> None:
+        self._traffic = traffic
+        self._members = members
+        self._requests: dict[str, list[GroupRequest]] = {}
+        for request in traffic.requests:
+            if request.who and request.api != "LeaveGroup":
+                self._requests.setdefault(request.who, []).append(request)
+        self._answered = {member.member_id: self._last_answer(member.member_id) for member in members}
+
+    def _last_answer(self, name: str) -> int:
+        own = [each.answered.time_ns for each in self._requests.get(name, ()) if each.answered is not None]
+        return max([*own, self._traffic.heartbeats.answered.last(name) or 0])
+
+    def end_of(self, member: MemberTrace) -> End | None:
+        if member.why in (Why.LEFT, Why.POLL_TIMEOUT):
+            return End(LEFT, None)
+        if member.why in _BY_COORDINATOR:
+            return None
+        return self._by_connection(member) or self._by_silence(member)
+
+    # ---- its connection ended
+
+    def _by_connection(self, member: MemberTrace) -> End | None:
+        links = self._traffic.links_of.get(self._last_connection(member), ())
+        heard_ns = self._heard_ns(member.member_id)
+        after = [link for link in links if link.time_ns >= heard_ns]
+        end = next((link for link in after if link.kind in _ENDS), None)
+        if end is None or not self._is_of_client(member, end):
+            return None
+        if any(link.kind == SightingKind.HOLE and link.by != "broker" for link in after):
+            return End(GONE, end.time_ns)
+        says_goodbye = member.instance_id is None and _STREAMS not in (member.client_id or "")
+        return End(DIED if says_goodbye else ENDED, end.time_ns)
+
+    def _heard_ns(self, name: str) -> int:
+        """When anything was last sent under a member id."""
+        own = self._requests.get(name)
+        return max(own[-1].asked.time_ns if own else 0, self._traffic.heartbeats.last(name) or 0)
+
+    def _is_of_client(self, member: MemberTrace, end: Link) -> bool:
+        """Whether the end of a member's connection is that of its process, as far as the source shows."""
+        if end.by == "broker" or (member.left is not None and end.time_ns > member.left.time_ns):
+            return False
+        own = self._requests.get(member.member_id)
+        if own and own[-1].error in REFUSALS:
+            return False  # it looks for the coordinator elsewhere
+        return end.by is not None or self._is_served(member, end.time_ns)
+
+    def _last_connection(self, member: MemberTrace) -> str:
+        """The connection on which it was answered last, or on which it waits for an answer."""
+        own = self._requests.get(member.member_id)
+        if own and own[-1].answered is None:
+            return own[-1].connection
+        used = member.connections | self._traffic.heartbeats.connections.get(member.member_id, set())
+        spans = self._traffic.answered_ns
+        return max(sorted(used), key=lambda name: spans.get(name, (0, 0))[1], default="")
+
+    def _is_served(self, member: MemberTrace, after_ns: int) -> bool:
+        """Whether the coordinator answered another member later, if there was another; else it was lost itself."""
+        others = [other for other in self._members if other is not member and _is_present(other, after_ns)]
+        return not others or any(self._answered[other.member_id] > after_ns for other in others)
+
+    # ---- it was not heard of
+
+    def _by_silence(self, member: MemberTrace) -> End | None:
+        until_ns = self._traffic.horizon_ns if member.left is None else member.left.time_ns
+        last_ns = self._sign_before(member, until_ns)
+        session_ms = member.session_ms or _DEFAULT_SESSION_MS
+        is_long = until_ns - last_ns >= session_ms * NS_PER_MS * _SILENT_PART
+        if last_ns == 0 or not (is_long or member.why == Why.SESSION) or not self._is_served(member, last_ns):
+            return None
+        own = self._requests.get(member.member_id)
+        if member.left is None and own and own[-1].api in _WAITING and own[-1].answered is None:
+            return None
+        return End(SILENT, last_ns)
+
+    def _sign_before(self, member: MemberTrace, until_ns: int) -> int:
+        """The last sign of life up to a time; the answer to a request that waited is one."""
+        name, beats = member.member_id, self._traffic.heartbeats
+        signs = [beats.answered.before(name, until_ns + 1) or 0, beats.unanswered.before(name, until_ns + 1) or 0]
+        for request in self._requests.get(name, ()):
+            if request.error not in _NO_SIGN:
+                signs.append(request.asked.time_ns)
+                if request.api in _WAITING and request.answered is not None:
+                    signs.append(request.answered.time_ns)
+        return max((sign for sign in signs if sign <= until_ns), default=0)
+
+
+def _is_present(member: MemberTrace, at_ns: int) -> bool:
+    return member.since.time_ns <= at_ns and (member.left is None or member.left.time_ns > at_ns)

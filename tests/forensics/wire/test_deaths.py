@@ -1,0 +1,135 @@
+"""When members died or fell silent, in scripted exchanges."""
+
+from __future__ import annotations
+
+import pytest
+
+from kcoord_wire.forensics.model import GroupHistory, MemberLife, SightingKind
+from tests.support.exchange_script import Script, at, two_members
+
+
+def life(history: GroupHistory, name: str) -> MemberLife:
+    return next(row for row in history.members if row.member_id == f"{name}-id")
+
+
+def end_of(script: Script, name: str = "c2") -> tuple[str | None, float | None]:
+    """How a member ended, and when its process died, in ms."""
+    row = life(script.history(), name)
+    return row.end, None if row.died_ns is None else (row.died_ns - at(0)) / 1e6
+
+
+def lost(ms: int = 12_000) -> Script:
+    """c2 sends its last heartbeat at 2 s; c1 goes on, and rejoins alone when its session is over."""
+    script = two_members()
+    script.beats("c2", 1_000, 3_000, 1)
+    script.beats("c1", 1_000, 8_000, 1)
+    script.beat("c1", 8_050, 1, error=27)
+    script.join("c1", 8_060, 8_061, 2, members=["c1"])
+    script.sync("c1", 8_070, 8_071, 2, {"orders": [0, 1]}, {"c1": {"orders": [0, 1]}})
+    script.beats("c1", 9_000, ms, 2)
+    return script
+
+
+def test_a_closed_connection_without_a_leave_is_a_death() -> None:
+    script = lost()
+    script.closed("c2", 2_500, by="client")
+    assert end_of(script) == ("process died", 2_500)
+    history = script.history()
+    assert life(history, "c2").why_left == "session timeout", "the coordinator learns it later"
+    assert "its process had died at 22:13:22 UTC" in history.rebalances[-1].detail
+    assert end_of(script, "c1") == (None, None)
+
+
+@pytest.mark.parametrize("fields", [{"kind": SightingKind.RESET, "by": "client"}, {}])
+def test_a_reset_or_an_end_of_unknown_side_is_a_death(fields: dict[str, str]) -> None:
+    script = lost()
+    script.closed("c2", 2_500, **fields)
+    assert end_of(script) == ("process died", 2_500)
+
+
+def test_an_end_by_the_broker_proves_no_death() -> None:
+    script = lost()
+    script.closed("c2", 2_500, by="broker")
+    assert end_of(script) == ("silent", 2_000)
+
+
+def test_an_open_connection_without_a_sign_is_silence() -> None:
+    script = lost()
+    assert end_of(script) == ("silent", 2_000)
+    assert "silent since 22:13:22 UTC on an open connection" in script.last().detail
+
+
+def test_a_frozen_process_that_comes_back_was_silent() -> None:
+    script = lost()
+    script.beat("c2", 11_000, 1, error=25)
+    script.closed("c2", 11_500, by="client")
+    assert end_of(script) == ("silent", 2_000)
+    row = life(script.history(), "c2")
+    assert row.last_seen_ns == at(11_000)
+
+
+def test_a_member_that_leaves_is_not_dead() -> None:
+    script = two_members()
+    script.leave("c2", 1_000, 1_001)
+    script.closed("c2", 1_002, by="client")
+    assert end_of(script) == ("left", None)
+
+
+def test_a_leave_may_be_among_missing_bytes() -> None:
+    script = lost()
+    script.closed("c2", 2_400, kind=SightingKind.HOLE, by="client")
+    script.closed("c2", 2_500, by="client")
+    assert end_of(script) == ("gone", 2_500)
+
+
+def test_a_static_member_closes_without_a_leave() -> None:
+    script = Script()
+    script.join("c1", 0, 10, 1, members=["c1"], member_id="", instance_id="i1")
+    script.sync("c1", 11, 12, 1, {"orders": [0]}, {"c1": {"orders": [0]}}, instance_id="i1")
+    script.closed("c1", 1_000, by="client")
+    assert end_of(script, "c1") == ("process ended", 1_000)
+
+
+def test_a_new_connection_of_the_same_member_is_life() -> None:
+    script = two_members()
+    script.closed("c2", 2_000, by="client")
+    script.beat("c2", 2_500, 1, connection="10.0.0.2:4009-10.0.9.9:9092#again")
+    script.beats("c1", 1_000, 9_000, 1)
+    assert end_of(script)[0] != "process died"
+
+
+def test_a_member_sent_to_another_broker_is_not_dead() -> None:
+    script = two_members()
+    script.beat("c2", 1_000, 1, error=16)
+    script.closed("c2", 1_100, by="client")
+    assert end_of(script) == (None, None)
+
+
+def test_nobody_is_silent_when_the_coordinator_is() -> None:
+    script = two_members()
+    script.beats("c1", 1_000, 3_000, 1)
+    script.beats("c2", 1_000, 3_000, 1)
+    script.saw("c9", 60_000, "orders", 2)
+    assert end_of(script, "c1") == (None, None)
+
+
+def test_a_parked_join_is_not_silence() -> None:
+    script = two_members()
+    script.rebalance_ms = 60_000
+    script.beat("c1", 1_000, 1, error=27)
+    script.join("c3", 990, None, member_id="c3-id")
+    script.join("c1", 1_010, None, member_id="c1-id")
+    script.beats("c2", 1_000, 30_000, 1)
+    assert end_of(script, "c1") == (None, None)
+
+
+def test_the_partitions_of_a_dead_member_are_paused() -> None:
+    script = lost()
+    script.closed("c2", 2_500, by="client")
+    history = script.history()
+    row = next(row for row in history.ownership if row.member_id == "c2-id")
+    assert (row.dead_from_ns, row.to_ns) == (at(2_500), at(8_000))
+    pause = next(pause for pause in history.pauses if pause.former_member_id == "c2-id")
+    assert (pause.from_ns, pause.dead_until_ns, pause.to_ns) == (at(2_500), at(8_000), at(8_071))
+    assert pause.rebalance == 2
+    assert history.rebalances[-1].paused_ms == (8_071 - 2_500) + (8_071 - 8_060)
