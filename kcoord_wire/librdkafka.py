@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -37,6 +37,7 @@ class Cluster:
     :param patience_s: seconds to wait for a response; for the first one ten at most
     :ivar kafka: the module `confluent_kafka`
     :ivar complaint: the last error that a client has reported beside its answers; a refused login stays
+    :ivar result: waits for the future of a response and returns its result; one that must not block replaces it
     :raises MissingLibraryError: the extra is not installed
     """
 
@@ -53,6 +54,7 @@ class Cluster:
         self.bootstrap = bootstrap
         self.complaint: Any = None
         self.patience_s = patience_s
+        self.result: Callable[[Any], Any] = lambda future: future.result()
         self._failure = failure
         self._config: dict[str, Any] = {**(config or {}), "bootstrap.servers": bootstrap, "error_cb": self._complained}
         self._group_id = self._config.pop("group.id", None)  # admin clients and producers have none
@@ -147,7 +149,7 @@ class Cluster:
         found = {}
         for key, future in futures.items():
             with suppress(self.kafka.KafkaException):
-                found[key] = future.result()
+                found[key] = self.result(future)
         return found
 
     def refused(self, topic: str, error: Any) -> Exception:

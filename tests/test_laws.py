@@ -41,7 +41,15 @@ MAY_IMPORT = {
     "coordinator.core": {"", "messages", "machines", "timers"} | DATA,
     "coordinator.log": {"coordinator.core", "records", "disk"} | DATA,
     "coordinator.topics": {"", "messages", "coordinator.core", "records"} | DATA,
-    "coordinator": {"coordinator.core", "coordinator.log", "coordinator.topics", "background", "disk", "net"}
+    "coordinator": {
+        "coordinator.core",
+        "coordinator.log",
+        "coordinator.topics",
+        "background",
+        "disk",
+        "exposition",
+        "net",
+    }
     | PROTOCOL,
     "consumer": {"machines", "net", "records"} | PROTOCOL,
     "zookeeper": {"java", "machines", "procedures", "timers"} | DATA,
@@ -83,6 +91,7 @@ MAY_IMPORT = {
     "forensics.detectors": {"forensics"} | DATA,
     "report": {"report.page", "forensics", "fields"} | DATA,
     "report.page": {"report", "forensics"} | DATA,
+    "watch": {"forensics", "forensics.detectors", "forensics.log", "report", "exposition", "librdkafka"} | DATA,
     "spark": {"java", "schema", "forensics", "forensics.sources", "forensics.exchanges", "forensics.wire"}
     | {"forensics.log", "forensics.marshal", "forensics.detectors"}
     | FRAMES,
@@ -121,6 +130,9 @@ STATE_MACHINES = (
     "simulation.proposal.all_members",
     "simulation.proposal.subscription_hash",
     "simulation.proposal.single_assignor",
+    "watch.group",
+    "watch.groups",
+    "watch.view",
     "zookeeper.memory",
     "zookeeper.memory_registry",
 )
@@ -143,6 +155,7 @@ TESTED_IN = {
     "forensics.model": "forensics/test_analysis.py",
     "forensics.refusal_advice": "forensics/detectors/test_refusals.py",
     "records.model": "records/test_batch.py",
+    "watch.seen": "watch/test_group.py",
     "zookeeper.model": "zookeeper/test_procedures.py",
     "marshal.events": "marshal/test_machine.py",
     # Arguments and connections, with which these tests run.

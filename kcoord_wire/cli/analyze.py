@@ -12,7 +12,6 @@ Laws:
 from __future__ import annotations
 
 import argparse
-import errno
 import logging
 import os
 import shutil
@@ -27,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from kcoord_wire.cli.arguments import add_command, argument, parse_positive, parse_setting
 from kcoord_wire.cli.output import complain
+from kcoord_wire.cli.report_files import make_writable, write_report
 from kcoord_wire.extras import require
 from kcoord_wire.fields import printable
 
@@ -113,7 +113,7 @@ def _run(args: argparse.Namespace) -> None:
     if args.topic and not args.kafka:
         raise ValueError("--topic names a topic of a cluster: give --kafka HOST:PORT, too")
     if args.out is not None:
-        _make_writable(args.out)
+        make_writable(args.out)
     meter = _Meter(sys.stderr, silent=args.quiet or not sys.stderr.isatty())
     with tempfile.TemporaryDirectory(prefix="kcoord-") as folder:
         sources = [_seekable(source, Path(folder, f"stdin-{at}")) for at, source in enumerate(args.source)]
@@ -132,12 +132,6 @@ def _run(args: argparse.Namespace) -> None:
             f"bytes are missing from the capture in {gaps:,} places, and rebalances may be missing with them: "
             "capture whole packets (tcpdump -s 0) and drop none (tcpdump -B 65536)"
         )
-
-
-def _make_writable(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
 
 
 def _seekable(source: str, place: Path) -> str:
@@ -237,29 +231,10 @@ def _is_not_interrupt(record: logging.LogRecord) -> bool:
 
 
 def _write(analysis: Analysis, args: argparse.Namespace) -> None:
-    from kcoord_wire.forensics.analysis import write_tables
-    from kcoord_wire.report import write_html, write_json
-
-    folder: Path = args.out
     title = args.kafka or ", ".join("stdin" if source == "-" else Path(source).name for source in args.source[:3])
     counts = {name: analysis.counts.get(name, 0) for name in ("sources", "frames", "records")}
     source = ", ".join(f"{count:,} {name if count != 1 else name[:-1]}" for name, count in counts.items() if count)
-    write_tables(analysis.histories, analysis.losses, folder)
-    with _moved_when_complete(folder / "report.json") as path:
-        write_json(analysis.histories, analysis.losses, path)
-    with _moved_when_complete(folder / "report.html") as path:
-        write_html(analysis.histories, analysis.losses, path, title=title, source=source)
-
-
-@contextmanager
-def _moved_when_complete(path: Path) -> Iterator[Path]:
-    """A path beside `path`; the file written there is moved to `path` if the block succeeds."""
-    part = path.with_name(f"{path.name}.part")
-    try:
-        yield part
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    write_report(analysis.histories, analysis.losses, args.out, title=title, source=source)
 
 
 class _Meter:

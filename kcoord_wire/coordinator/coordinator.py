@@ -31,12 +31,12 @@ from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.fault_injection import Fault, Faults
 from kcoord_wire.coordinator.log.disk import FileDisk
 from kcoord_wire.coordinator.log.store import Store
-from kcoord_wire.coordinator.metrics import MetricsServer
 from kcoord_wire.coordinator.permissions import Permissions
 from kcoord_wire.coordinator.security import Users
 from kcoord_wire.coordinator.server import Server
 from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.disk import MemoryDisk
+from kcoord_wire.exposition import MetricsServer
 from kcoord_wire.net import WILDCARD_HOSTS, local_address
 
 __all__ = ["Coordinator"]

@@ -4,7 +4,7 @@ Laws:
 
 * Counting costs an addition or a dict entry and takes no lock: one thread counts, the scraping thread reads copies.
   Samples, labels and text are made at a scrape.
-* Counting needs only Python; prometheus-client, of the extra ``serve``, is imported at the first scrape.
+* Counting needs only Python; samples need prometheus-client, see `kcoord_wire.exposition`.
 
 ========================================  =========================================================================
 sample                                    what it is
@@ -31,31 +31,24 @@ kcoord_faults_total                       faults injected, by ``action``
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from functools import cached_property, partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kcoord_wire.api_keys import api_name
 from kcoord_wire.coordinator.core.events import RebalanceAccount
 from kcoord_wire.error_codes import ErrorCode
-from kcoord_wire.extras import require
+from kcoord_wire.exposition import Exporter, Value, family
 
 if TYPE_CHECKING:
-    from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
-
-    from prometheus_client import CollectorRegistry
     from prometheus_client.metrics_core import Metric
 
-__all__ = ["GroupCounts", "Histogram", "Metrics", "MetricsServer", "durations", "first_error"]
+__all__ = ["GroupCounts", "Histogram", "Metrics", "durations", "first_error"]
 
 _SECONDS: Final = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0)
 _COUNTS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
-SCRAPE_SECONDS: Final = 10.0
 
 # The lists of a response whose parts have errors; other responses have one error, at the top.
 _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -124,6 +117,10 @@ class Histogram:
             buckets.append((bound, float(so_far)))
         return buckets
 
+    def sample(self) -> Value:
+        """Return the buckets and the sum, for `family`."""
+        return self.buckets(), self.total
+
 
 class GroupCounts(NamedTuple):
     """The groups at one moment.
@@ -136,7 +133,7 @@ class GroupCounts(NamedTuple):
     members: int
 
 
-class Metrics:
+class Metrics(Exporter):
     """The counters of one coordinator. The server changes the public ones itself.
 
     :ivar connections: number that is open
@@ -191,32 +188,8 @@ class Metrics:
 
     # ---- samples
 
-    @cached_property
-    def registry(self) -> CollectorRegistry:
-        """A registry of these metrics only.
-
-        :raises MissingLibraryError: prometheus-client is not installed
-        """
-        registry: CollectorRegistry = _prometheus("registry").CollectorRegistry()
-        registry.register(self)
-        return registry
-
-    def describe(self) -> list[Metric]:
-        """Return no names in advance: `collect` has them all, and must not run before there is a server."""
-        return []
-
     def collect(self) -> Iterable[Metric]:
         """Yield the current samples."""
-        core = _prometheus("metrics_core")
-
-        def family(kind: str, name: str, text: str, values: Mapping[Any, float | Histogram], *labels: str) -> Metric:
-            metric: Any = getattr(core, f"{kind}MetricFamily")(f"kcoord_{name}", text, labels=labels)
-            for label_values, value in values.items():
-                sample = (value.buckets(), value.total) if isinstance(value, Histogram) else (value,)
-                metric.add_metric(label_values, *sample)
-            made: Metric = metric
-            return made
-
         counter, gauge, histogram = (partial(family, kind) for kind in ("Counter", "Gauge", "Histogram"))
         groups, members = self.read_groups()
         yield gauge("connections", "Connections that are open", {(): self.connections})
@@ -226,76 +199,20 @@ class Metrics:
         yield counter("sent_bytes", "Bytes of responses", {(): self.sent_bytes})
         requests = {(api_name(key), _error_name(code)): count for (key, code), count in list(self._requests.items())}
         yield counter("requests", "Responses", requests, "api", "error")
-        latencies = {(api_name(key),): latency for key, latency in list(self._latencies.items())}
+        latencies = {(api_name(key),): latency.sample() for key, latency in list(self._latencies.items())}
         yield histogram("request_seconds", "From a request to its response", latencies, "api")
         yield gauge("groups", "Groups", {(state,): count for state, count in groups.items()}, "state")
         yield gauge("members", "Members of all groups", {(): members})
         yield counter("rebalances", "Rebalances that have ended", dict(self._rebalances), "trigger", "outcome")
-        phases = {(phase,): duration for phase, duration in self._durations.items()}
+        phases = {(phase,): duration.sample() for phase, duration in self._durations.items()}
         yield histogram("rebalance_seconds", "Duration of rebalances", phases, "phase")
         yield counter("members_removed", "Members removed during rebalances", _labelled(self._removed), "why")
-        yield histogram("sync_seconds", "Duration of a write to the log and its fsync", {(): self._sync_seconds})
-        yield histogram("sync_appends", "Appends in one write to the log", {(): self._sync_appends})
+        yield histogram(
+            "sync_seconds", "Duration of a write to the log and its fsync", {(): self._sync_seconds.sample()}
+        )
+        yield histogram("sync_appends", "Appends in one write to the log", {(): self._sync_appends.sample()})
         yield gauge("log_bytes", "Size of the log", {(): self.read_log_bytes()})
         yield counter("faults", "Faults injected", _labelled(self.faults), "action")
-
-    def exposition(self) -> bytes:
-        """Return all samples in Prometheus's text format."""
-        text: bytes = _prometheus("exposition").generate_latest(self.registry)
-        return text
-
-    def serve(self, host: str = "127.0.0.1", port: int = 0) -> MetricsServer:
-        """Answer scrapes over HTTP until the server is stopped. Every client that reaches the port can read them. A
-        client that sends nothing for `SCRAPE_SECONDS` is disconnected, since it takes a thread and an open file.
-
-        :param port: 0 takes a free one
-        :raises OSError: the port cannot be opened
-        """
-        server, thread = _prometheus("exposition").start_http_server(port, host, self.registry)
-        server.RequestHandlerClass = _with_timeout(server.RequestHandlerClass)
-        return MetricsServer(server, thread)
-
-
-class MetricsServer:
-    """The HTTP server of `Metrics.serve`, in its own thread.
-
-    :ivar port: the port it listens on
-    """
-
-    def __init__(self, server: WSGIServer, thread: threading.Thread) -> None:
-        self._server = server
-        self._thread = thread
-        self.port: int = server.server_port
-
-    def stop(self) -> None:
-        """Stop listening, and wait until it has ended."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
-
-
-def _with_timeout(handler: type[WSGIRequestHandler]) -> type[WSGIRequestHandler]:
-    class WithTimeout(handler):  # type: ignore[valid-type,misc]  # a class of prometheus-client
-        timeout = SCRAPE_SECONDS
-
-        def handle(self) -> None:
-            with suppress(OSError):  # TimeoutError among them; socketserver would print a traceback
-                super().handle()
-
-    return WithTimeout
-
-
-def _prometheus(module: str) -> Any:
-    require("prometheus_client", "serve", "the metrics port")
-    return require(f"prometheus_client.{module}", "serve", "the metrics port")
 
 
 def _labelled(counts: Mapping[str, int]) -> dict[tuple[str], int]:

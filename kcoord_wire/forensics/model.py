@@ -613,7 +613,7 @@ def end_rebalance(rebalance: Rebalance, ended_ns: int, outcome: str) -> None:
 @dataclass(slots=True)
 class Generation:
     """A generation of a group (KIP-848: an epoch; 0.8 draft: an assignment, counted from the source's beginning;
-    Marshal: an interval in which the same clients hold something, counted likewise).
+    Marshal: an interval in which the same clients hold something, Admin API: an assignment; counted likewise).
 
     :ivar joined_ns: when the joins were answered
     :ivar stable_ns: when all members had their assignment; None where that never happened
@@ -893,7 +893,8 @@ class Finding:
 class GroupSummary:
     """One group in one row.
 
-    :ivar origin: ``wire`` (frames), ``log`` (records of ``__consumer_offsets``) or ``marshal`` (a coordination topic)
+    :ivar origin: ``wire`` (frames), ``log`` (records of ``__consumer_offsets``), ``marshal`` (a coordination topic) or
+        ``admin`` (polls of the Admin API)
     :ivar protocol_type: ``consumer``, ``connect`` ...; ``marshal document`` or ``marshal library``, by the rules that
         judged its log; None where it is not known
     :ivar first_ns: time of the first row about the group

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import socket
 import sys
 import threading
 import urllib.request
@@ -120,25 +119,6 @@ def test_scrapes_while_another_thread_counts() -> None:
     finally:
         done.set()
         thread.join()
-
-
-def test_serving() -> None:
-    metrics = Metrics()
-    metrics.accepted = 7
-    with metrics.serve() as server:
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=10) as answer:
-            assert "kcoord_connections_accepted_total 7.0" in answer.read().decode()
-        with pytest.raises(OSError, match="in use"):
-            metrics.serve(port=server.port)
-        threads = threading.active_count()
-    assert threading.active_count() < threads
-
-
-def test_a_silent_scraper_is_disconnected(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("kcoord_wire.coordinator.metrics.SCRAPE_SECONDS", 0.1)
-    with Metrics().serve() as server, socket.create_connection(("127.0.0.1", server.port), 10) as silent:
-        assert silent.recv(1) == b""
-    assert capsys.readouterr().err == ""
 
 
 def test_counting_needs_no_library(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """What the records of one group have shown so far: members, owners, pauses, generations, rebalances.
 
 `classic` and `kip848` both write into it, because a group may change from one protocol to the other and keep its
-members and what they hold.
+members and what they hold. `kcoord_wire.watch` writes into it what polls of the Admin API show.
 
 Laws:
 
@@ -332,15 +332,31 @@ class Ledger:
         self.end_generation(at)
         self.state(at, None, None)
 
-    def history(self, first_ns: int, last_ns: int, commits: list[CommitRow], blind: list[str]) -> GroupHistory:
-        """Return the tables; call it once, at the end."""
+    def trim(self, most: int) -> bool:
+        """Drop the older half of each table that has more than `most` rows, but for rows that are still open; return
+        whether any was dropped. For a source that goes on for days."""
+        tables: list[list[Any]] = [self.rebalances, self.generations, self._states, self._lives, self._ownership]
+        sizes = [len(rows) for rows in (*tables, self._pauses)]
+        if max(sizes) <= most:
+            return False
+        for rows in (*tables, self._pauses):
+            if len(rows) > most:
+                half = len(rows) // 2
+                rows[:half] = [row for row in rows[:half] if _end_of(row) is None]
+        self._left.clear()
+        return True
+
+    def history(
+        self, first_ns: int, last_ns: int, commits: list[CommitRow], blind: list[str], *, origin: str = "log"
+    ) -> GroupHistory:
+        """Return the tables; later records change their rows."""
         pauses = [item for item in self._pauses if item.from_ns != item.to_ns]
         for rebalance in self.rebalances:
             if rebalance.cooperative and rebalance.outcome == "stable":
                 rebalance.paused_ms = _paused_ms(item for item in pauses if item.rebalance == rebalance.number)
         summary = GroupSummary(
             group_id=self.group_id,
-            origin="log",
+            origin=origin,
             protocol_type=self.protocol_type,
             first_ns=first_ns,
             last_ns=last_ns,
@@ -362,6 +378,12 @@ class Ledger:
             pauses=pauses,
             commits=commits,
         )
+
+
+def _end_of(row: Any) -> int | None:
+    names = ("to_ns", "left_ns", "ended_ns")
+    end: int | None = next(getattr(row, name) for name in names if hasattr(row, name))
+    return end
 
 
 def _paused_ms(pauses: Iterable[Pause]) -> float:

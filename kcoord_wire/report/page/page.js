@@ -19,7 +19,7 @@ function choose(at) {
   const unbroken = (text) => text.replace(/(\d) (ms|s|min|h|d)\b/g, "$1\u00a0$2");
   $("opening").textContent = unbroken(group.headline);
   $("summary").textContent = unbroken(group.sentence);
-  const origin = { wire: "from captured frames", log: "from the records of __consumer_offsets" }[group.origin] || group.origin;
+  const origin = { wire: "from captured frames", log: "from the records of __consumer_offsets", admin: "from polls of the Admin API" }[group.origin] || group.origin;
   $("period").textContent = `${group.begins} to ${group.ends} · ${origin}${group.protocol ? ` · protocol type ${group.protocol}` : ""}`;
   $("worst").hidden = !group.rebalances.some((row) => row.n === group.worst);
   $("worst").textContent = `Open #${group.worst}, which cost most`;

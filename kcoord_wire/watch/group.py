@@ -1,0 +1,399 @@
+"""One group, from what polls show of it to the tables of the pipeline.
+
+Laws:
+
+* Time is an argument. A poll shows states and members, not requests: a rebalance begins with the first poll that shows
+  it and ends with the first that does not, so each of its times may be one interval late.
+* A rebalance that began and ended between two polls is known by its result: other members, or other owners. Its
+  duration is unknown. One that changed nothing, and a second one in the same interval, are not seen.
+* What a classic group's members hold is not shown while it rebalances. They count as holding it until the next Stable
+  shows otherwise; what a member held that is gone has no owner from that poll on.
+* `GroupWatch.trim` bounds the tables; `GroupSummary.blind` says when older rows were dropped.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from kcoord_wire.forensics.log.ledger import GONE, CommitTimes, Ledger, removed_members
+from kcoord_wire.forensics.model import (
+    Cause,
+    Evidence,
+    GroupHistory,
+    MemberLife,
+    Outage,
+    Rebalance,
+    end_rebalance,
+    new_rebalance,
+)
+from kcoord_wire.report.formatting import counted, duration, partition_runs, shown
+from kcoord_wire.watch.causes import Difference, Reason, explain, identity, listed, topics_changed, who
+from kcoord_wire.watch.changes import Change, ChangeKind
+from kcoord_wire.watch.lags import LagBook
+from kcoord_wire.watch.seen import Place, SeenGroup, SeenMember, Unanswered
+
+__all__ = ["BLIND", "GroupWatch"]
+
+BLIND: Final = (
+    "The Admin API shows states and members, no requests: who joined last, who was late and what a member gave as its "
+    "reason are not known. Each time may be one poll late; one between two polls took at most what is shown.",
+    "While a classic group rebalances, its assignments are not shown: pauses of members that rejoin are not counted.",
+    "Generations are counted from the beginning of the watch; the Admin API does not show the group's own number.",
+)
+_THINNED: Final = "Older rows were dropped, to keep the memory of the watch bounded."
+_AFTER_OUTAGE_NS: Final = 60_000_000_000  # in which a rebalance without another sign is its consequence
+_REPLACED: Final = "replaced"
+_ENDS: Final = {"stable": "ended", "empty": "ended without members"}  # of a rebalance, by its outcome
+
+
+class GroupWatch:
+    """Follows one group.
+
+    :param source: named by the evidence; ``host:port`` of the cluster
+    :ivar seen: its last description; None before the first
+    :ivar since_ns: first poll that showed the present state
+    :ivar unanswered: why the last poll did not describe it; None if it did
+    :ivar rebalance: under way
+    :ivar waits_for: members that the rebalance under way may wait for, see `_waiting`
+    :ivar causes: of its rebalances, with their number
+    :ivar rebalancing_ns: time that it was seen rebalancing
+    """
+
+    def __init__(self, group_id: str, source: str, now: int) -> None:
+        self._ledger = Ledger(group_id, CommitTimes())
+        self.group_id = group_id
+        self.lag = LagBook(group_id)
+        self.seen: SeenGroup | None = None
+        self.since_ns = now
+        self.unanswered: Unanswered | None = None
+        self.rebalance: Rebalance | None = None
+        self.waits_for: list[SeenMember] = []
+        self.causes: Counter[str] = Counter()
+        self.rebalancing_ns = 0
+        self.outages: list[Outage] = []
+        self._source = source
+        self._first_ns = self._last_ns = self._described_ns = now
+        self._number = self._generation = 0
+        self._before: dict[Place, str] = {}
+        self._is_dropped = False
+
+    # ---- what polls show
+
+    def take(self, now: int, seen: SeenGroup, *, is_new: bool = False) -> list[Change]:
+        """Take in a description.
+
+        :param is_new: the group was not there in an earlier poll, so that its first members are a rebalance
+        """
+        before = self.seen or (SeenGroup(seen.group_id, "Empty", seen.protocol, None, None, {}) if is_new else None)
+        difference = Difference.between(before, seen)
+        changes = [*self._answered(now), *self._moved_coordinator(now, before, seen)]
+        if self.seen is None:
+            changes.append(self._change(now, ChangeKind.GROUP_SEEN, _summary(seen)))
+        changes += self._member_changes(now, difference, is_first=before is None)
+        self._time(now, before)
+        if before is None:
+            self._settle(now, seen, difference)
+            if seen.is_rebalancing:
+                self._begin(now, seen, Reason(Cause.UNKNOWN, 0.0, "it was under way when the watch began"))
+        else:
+            changes += self._follow(now, before, seen, difference)
+        if self.seen is None or self.seen.state != seen.state:
+            self.since_ns = now
+        self.seen = seen
+        return changes
+
+    def take_offsets(self, now: int, committed: Mapping[Place, int], ends: Mapping[Place, int]) -> list[Change]:
+        """Take in the committed offsets of the group, and the ends of their partitions."""
+        owners = {place: item.member_id for place, item in self._ledger.held.items()}
+        back = self.lag.take(now, committed, ends, owners)
+        self._last_ns = now
+        return [
+            self._change(
+                now,
+                ChangeKind.OFFSET_SET_BACK,
+                f"the committed offset of {shown(each.place[0], 60)}/{each.place[1]} went back from {each.before:,} "
+                f"to {each.after:,}",
+            )
+            for each in back
+        ]
+
+    def miss(self, now: int, why: Unanswered, broker: str | None) -> list[Change]:
+        """Take in that the group was not described."""
+        was, self.unanswered = self.unanswered, why
+        self._last_ns = now
+        if was is not None and was.kind == why.kind:
+            return []
+        self._end_outage(now)
+        if why.kind != "refused":
+            text = f"the watch was not answered about the group: {why.text}"
+            self._outage(why.kind, now, None, broker, text)
+        return [self._change(now, ChangeKind.UNANSWERED, f"not described: {shown(why.text, 200)}")]
+
+    def gone(self, now: int) -> list[Change]:
+        """Take in that the group does not exist any more."""
+        if self.rebalance is not None:
+            self._end(now, "empty")
+        self._ledger.deleted(now)
+        self.seen, self.waits_for, self.unanswered, self._last_ns = None, [], None, now
+        return [self._change(now, ChangeKind.GROUP_GONE, "deleted, or empty without offsets")]
+
+    # ---- what has become of it
+
+    @property
+    def paused(self) -> int:
+        """Partitions that had an owner and have none."""
+        return len(self._ledger.paused)
+
+    def held_by(self, member_id: str) -> list[Place]:
+        """Return the partitions that a member holds, as far as polls have shown it."""
+        return sorted(place for place, item in self._ledger.held.items() if item.member_id == member_id)
+
+    def history(self) -> GroupHistory:
+        """Return the tables so far; later polls change their rows."""
+        blind = [*BLIND, _THINNED] if self._is_dropped else list(BLIND)
+        history = self._ledger.history(self._first_ns, self._last_ns, [], blind, origin="admin")
+        history.lag = self.lag.rows()
+        history.outages = self.outages
+        return history
+
+    # ---- rebalances
+
+    def _follow(self, now: int, before: SeenGroup, seen: SeenGroup, difference: Difference) -> Iterator[Change]:
+        """Begin and end rebalances, and bring the members and what they hold up to date in between."""
+        if self.rebalance is not None and _is_another(before, seen, difference):
+            yield self._end(now, "interrupted")
+        if self.rebalance is None and seen.is_rebalancing:
+            yield self._begin(now, seen, self._reason(now, before, seen, difference), before)
+        elif self.rebalance is None and _has_changed(before, seen, difference):
+            self._begin(self._described_ns, seen, self._reason(now, before, seen, difference), before)
+        topics = self._topics_with_new_places(seen)
+        self._settle(now, seen, difference)
+        self._described_ns = now
+        if self.rebalance is not None:
+            self._go_on(now, seen, self.rebalance, topics)
+            if not seen.is_rebalancing:
+                yield self._end(now, "stable" if seen.members else "empty", was_seen=before.is_rebalancing)
+
+    def _reason(self, now: int, before: SeenGroup, seen: SeenGroup, difference: Difference) -> Reason:
+        has_unowned = any(pause.rebalance == self._number for pause in self._ledger.paused.values())
+        return explain(before, seen, difference, after_outage=self._is_after_outage(now), has_unowned=has_unowned)
+
+    def _topics_with_new_places(self, seen: SeenGroup) -> list[str]:
+        """Return the topics that the group had before, of which partitions are assigned for the first time."""
+        known = self._ledger.held.keys() | self._ledger.paused.keys()
+        topics = {topic for topic, _ in known}
+        return sorted({topic for topic, _ in seen.owners().keys() - known if topic in topics})
+
+    def _go_on(self, now: int, seen: SeenGroup, rebalance: Rebalance, new_topics: list[str]) -> None:
+        """Note what a description shows of the rebalance under way."""
+        self.waits_for = _waiting(None, seen, self.waits_for)
+        if rebalance.joined_ns is None and seen.state == "CompletingRebalance":
+            rebalance.joined_ns = now
+        if rebalance.cause == Cause.UNKNOWN and new_topics:
+            reason = topics_changed(new_topics)
+            rebalance.cause, rebalance.confidence, rebalance.detail = reason.cause, reason.confidence, reason.detail
+        rebalance.assignor = seen.assignor or rebalance.assignor
+        rebalance.members_after = len(seen.members)
+
+    def _begin(self, now: int, seen: SeenGroup, reason: Reason, before: SeenGroup | None = None) -> Change:
+        self._number += 1
+        self.waits_for = _waiting(before or seen, seen)
+        self._before = self._ledger.owners()
+        self.rebalance = new_rebalance(
+            group_id=self.group_id,
+            number=self._number,
+            generation_id=None,
+            started_ns=now,
+            cause=reason.cause,
+            confidence=reason.confidence,
+            detail=reason.detail,
+            evidence=[Evidence(now, self._source, -1, f"the coordinator describes it as {_summary(seen)}")],
+            trigger=reason.trigger,
+            protocol_type="consumer",
+            assignor=seen.assignor,
+            members_before=0 if before is None else len(before.members),
+            members_after=len(seen.members),
+        )
+        self._ledger.rebalances.append(self.rebalance)
+        self._link_outage(now)
+        text = f"rebalance #{self._number} began{_because(self.rebalance)}"
+        return self._change(now, ChangeKind.REBALANCE_BEGAN, text, self.rebalance)
+
+    def _end(self, now: int, outcome: str, *, was_seen: bool = True) -> Change:
+        rebalance, self.rebalance, self.waits_for = self.rebalance, None, []
+        assert rebalance is not None
+        end_rebalance(rebalance, now, outcome)
+        self.causes[str(rebalance.cause)] += 1
+        how = f"{_ENDS.get(outcome, outcome)} after {duration(rebalance.duration_ms or 0)}"
+        if not was_seen:
+            rebalance.duration_ms = rebalance.syncing_ms = None
+            how = f"between two polls{_because(rebalance)}"
+        if outcome == "stable":
+            self._ledger.count_moves(self._before, rebalance)
+            self._generation += 1
+            rebalance.generation_id = self._generation
+            self._ledger.begin_generation(self._generation, rebalance, now, len(self._ledger.held))
+        else:
+            self._ledger.end_generation(now)
+        moved = f"; {counted(rebalance.moved, 'partition')} moved" if rebalance.moved else ""
+        text = f"rebalance #{rebalance.number} {how}{moved}"
+        return self._change(now, ChangeKind.REBALANCE_ENDED, text, rebalance)
+
+    # ---- members and what they hold
+
+    def _settle(self, now: int, seen: SeenGroup, difference: Difference) -> None:
+        """Bring the ledger to what was seen: members, owners, state."""
+        ledger, number = self._ledger, None if self.rebalance is None else self.rebalance.number
+        kept = {member.key: member.member_id for member in difference.replaced}
+        for member_id in ledger.members.keys() - seen.members.keys():
+            life = ledger.members[member_id]
+            is_replaced = life.instance_id is not None and f"instance {life.instance_id}" in kept
+            ledger.lose(now, member_id, _REPLACED if is_replaced else GONE, number)
+            if self.rebalance is not None and not is_replaced:
+                self.rebalance.removed += removed_members([life])
+        for member in seen.members.values():
+            ledger.see(now, self._life(now, seen, member))
+        if seen.shows_assignments:
+            self._assign(now, seen, number)
+        ledger.protocol_type = "consumer"
+        ledger.state(now, seen.state, None)
+
+    def _assign(self, now: int, seen: SeenGroup, number: int | None) -> None:
+        assigned = {place: each.member_id for each in seen.members.values() for place in each.assigned}
+        for place in sorted(self._ledger.held.keys() - assigned.keys()):
+            self._ledger.release(now, place, number)
+        for place, member_id in sorted(assigned.items()):
+            self._ledger.give(now, place, member_id, self._generation + (self.rebalance is not None))
+
+    def _life(self, now: int, seen: SeenGroup, member: SeenMember) -> MemberLife:
+        return MemberLife(
+            group_id=self.group_id,
+            member_id=member.member_id,
+            instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            joined_ns=now,
+            left_ns=None,
+            why_left=None,
+            last_seen_ns=now,
+            first_generation_id=None,
+            last_generation_id=None,
+            session_timeout_ms=None,
+            rebalance_timeout_ms=None,
+            assignors=[seen.assignor] if seen.assignor else [],
+            topics=[],
+            protocol=seen.protocol,
+        )
+
+    def _member_changes(self, now: int, difference: Difference, *, is_first: bool) -> Iterator[Change]:
+        if is_first:  # the line about the group says who is in it
+            return
+        for member in difference.gone:
+            held = partition_runs(self.held_by(member.member_id))
+            text = f"member {who(member)} gone" + (f", held {held}" if held else "")
+            yield self._change(now, ChangeKind.MEMBER_GONE, text, member=member)
+        for member in difference.appeared:
+            yield self._change(now, ChangeKind.MEMBER_JOINED, f"member {who(member)} joined", member=member)
+        for member in difference.replaced:
+            text = f"static member {who(member)} was replaced by a process with its instance id"
+            yield self._change(now, ChangeKind.MEMBER_REPLACED, text, member=member)
+
+    # ---- outages
+
+    def _answered(self, now: int) -> Iterator[Change]:
+        if self.unanswered is not None:
+            self.unanswered = None
+            self._end_outage(now)
+            yield self._change(now, ChangeKind.ANSWERED, "described again")
+
+    def _moved_coordinator(self, now: int, before: SeenGroup | None, seen: SeenGroup) -> Iterator[Change]:
+        old = None if before is None else before.coordinator
+        if old is not None and seen.coordinator is not None and old != seen.coordinator:
+            text = f"its coordinator moved from {old} to {seen.coordinator}"
+            self._outage("coordinator moved", self._described_ns, now, old, text)
+            yield self._change(now, ChangeKind.COORDINATOR_MOVED, text)
+
+    def _outage(self, kind: str, from_ns: int, to_ns: int | None, broker: str | None, text: str) -> None:
+        evidence = [Evidence(from_ns, self._source, -1, text)]
+        self.outages.append(Outage(self.group_id, kind, from_ns, to_ns, broker, [], text, None, evidence))
+
+    def _end_outage(self, now: int) -> None:
+        if self.outages and self.outages[-1].to_ns is None:
+            self.outages[-1].to_ns = now
+
+    def _is_after_outage(self, now: int) -> bool:
+        last = self.outages[-1] if self.outages else None
+        return last is not None and (last.to_ns is None or now - last.to_ns < _AFTER_OUTAGE_NS)
+
+    def _link_outage(self, now: int) -> None:
+        if self._is_after_outage(now) and self.outages[-1].rebalance is None:
+            self.outages[-1].rebalance = self._number
+
+    def _time(self, now: int, before: SeenGroup | None) -> None:
+        if before is not None and before.is_rebalancing:
+            self.rebalancing_ns += now - self._described_ns
+        self._last_ns = now
+
+    def trim(self, rows: int, lag_rows: int) -> None:
+        """Drop older rows, so that about `rows` are left of each table and `lag_rows` of the lag."""
+        self._is_dropped |= self._ledger.trim(rows) | self.lag.thin(lag_rows)
+        if len(self.outages) > rows:
+            del self.outages[: len(self.outages) // 2]
+            self._is_dropped = True
+
+    def _change(
+        self,
+        now: int,
+        kind: ChangeKind,
+        text: str,
+        rebalance: Rebalance | None = None,
+        member: SeenMember | None = None,
+    ) -> Change:
+        about = None if member is None else identity(member)
+        if rebalance is None:
+            return Change(now, self.group_id, kind, text, about)
+        number, cause, confidence = rebalance.number, str(rebalance.cause), rebalance.confidence
+        return Change(now, self.group_id, kind, text, about, number, cause, confidence)
+
+
+def _has_changed(before: SeenGroup, seen: SeenGroup, difference: Difference) -> bool:
+    """Return whether a rebalance has taken place between two polls that both show none."""
+    return bool(difference.appeared or difference.gone) or before.owners() != seen.owners()
+
+
+def _is_another(before: SeenGroup, seen: SeenGroup, difference: Difference) -> bool:
+    """Return whether a rebalance has begun since the one that the poll before showed.
+
+    A classic group collects members while it prepares; once the joins were answered, a change begins another one. In
+    KIP-848 each change of the members is another epoch.
+    """
+    if seen.protocol == "consumer":
+        return not difference.is_empty
+    return before.state == "CompletingRebalance" and (seen.state == "PreparingRebalance" or not difference.is_empty)
+
+
+def _waiting(before: SeenGroup | None, seen: SeenGroup, waited_for: Sequence[SeenMember] = ()) -> list[SeenMember]:
+    """Return the members that the rebalance may wait for.
+
+    KIP-848: those that have not taken over their target. Classic: those that were there before it began; who of them
+    has rejoined is not shown. A member that has appeared has joined by that.
+    """
+    if seen.protocol == "consumer":
+        return [each for each in seen.members.values() if each.target is not None and each.target != each.assigned]
+    if seen.state != "PreparingRebalance":
+        return []
+    if before is None:
+        return [each for each in waited_for if each.member_id in seen.members]
+    return [each for member_id, each in before.members.items() if member_id in seen.members]
+
+
+def _summary(seen: SeenGroup) -> str:
+    members = f"{counted(len(seen.members), 'member')}"
+    return f"{seen.state}, {members}" + (f": {listed(list(seen.members.values()))}" if seen.members else "")
+
+
+def _because(rebalance: Rebalance) -> str:
+    unknown = rebalance.cause == Cause.UNKNOWN
+    return ", cause unknown" if unknown else f": {rebalance.cause} ({rebalance.confidence:.0%})"

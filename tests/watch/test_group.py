@@ -1,0 +1,224 @@
+"""One group, poll by poll: members, rebalances with their causes, owners and pauses, outages, bounded tables."""
+
+from __future__ import annotations
+
+from kcoord_wire.forensics.model import Cause
+from kcoord_wire.watch.changes import Change, ChangeKind, lines_of
+from kcoord_wire.watch.seen import Unanswered
+from tests.support.watching import SECOND, START, Script, group, member
+
+TWO = group("Stable", member("c-1", 0, 1), member("c-2", 2, 3))
+LOADING = Unanswered("loading", "coordinator load in progress")
+
+
+def kinds(changes: list[Change]) -> list[ChangeKind]:
+    return [change.kind for change in changes]
+
+
+def test_a_group_that_was_there_has_no_rebalance() -> None:
+    script = Script()
+    (seen,) = script.poll(TWO)
+    assert seen.text == "Stable, 2 members: c-1 (10.0.0.1), c-2 (10.0.0.2)"
+    assert script.poll(TWO) == []
+    history = script.history()
+    assert (history.group.origin, history.group.members, history.rebalances) == ("admin", 2, [])
+    assert [(row.partition, row.member_id, row.from_ns) for row in history.ownership] == [
+        (n, "c-1-a" if n < 2 else "c-2-a", START) for n in range(4)
+    ]
+    assert len(history.group.blind) == 3
+
+
+def test_a_member_goes() -> None:
+    script = Script()
+    script.poll(TWO)
+    changes = script.poll(group("PreparingRebalance", member("c-1"), assignor=None))
+    assert list(lines_of(changes)) == [
+        "12:00:02 billing: member c-2 (10.0.0.2) gone, held orders 2-3; rebalance #1 began: member left (50%)"
+    ]
+    assert [each.name for each in script.view().members] == ["c-1 (10.0.0.1)"]
+    assert script.view().waits_for == ("c-1 (10.0.0.1)",)
+    changes = script.poll(group("Stable", member("c-1", 0, 1, 2, 3)))
+    assert list(lines_of(changes)) == ["12:00:04 billing: rebalance #1 ended after 2.0 s; 2 partitions moved"]
+    history = script.history()
+    (rebalance,) = history.rebalances
+    assert (rebalance.cause, rebalance.confidence, rebalance.client_id) == (Cause.MEMBER_LEFT, 0.5, "c-2")
+    assert (rebalance.started_ns, rebalance.duration_ms) == (START + 2 * SECOND, 2000)
+    assert (rebalance.members_before, rebalance.members_after, rebalance.moved) == (2, 1, 2)
+    assert [gone.client_id for gone in rebalance.removed] == ["c-2"]
+    assert [(pause.partition, pause.rebalance, pause.next_member_id) for pause in history.pauses] == [
+        (2, 1, "c-1-a"),
+        (3, 1, "c-1-a"),
+    ]
+    assert history.group.paused_ms == 4000
+    assert [(row.state, row.to_ns) for row in history.states] == [
+        ("Stable", START + 2 * SECOND),
+        ("PreparingRebalance", START + 4 * SECOND),
+        ("Stable", None),
+    ]
+    gone = next(life for life in history.members if life.client_id == "c-2")
+    assert (gone.left_ns, gone.why_left) == (START + 2 * SECOND, "left or timed out")
+
+
+def test_a_rebalance_between_two_polls() -> None:
+    script = Script()
+    script.poll(TWO)
+    changes = script.poll(group("Stable", member("c-1", 0, 1), member("c-2", 2), member("c-3", 3)))
+    assert kinds(changes) == [ChangeKind.MEMBER_JOINED, ChangeKind.REBALANCE_ENDED]
+    assert changes[1].text == "rebalance #1 between two polls: new member (80%); 1 partition moved"
+    (rebalance,) = script.history().rebalances
+    assert (rebalance.started_ns, rebalance.ended_ns) == (START, START + 2 * SECOND)
+    assert (rebalance.duration_ms, rebalance.outcome) == (None, "stable")
+
+
+def test_a_new_group_begins_with_a_rebalance() -> None:
+    script = Script()
+    script.poll()
+    changes = script.poll(group("PreparingRebalance", member("c-1"), assignor=None))
+    assert kinds(changes) == [ChangeKind.GROUP_SEEN, ChangeKind.MEMBER_JOINED, ChangeKind.REBALANCE_BEGAN]
+    script.poll(group("CompletingRebalance", member("c-1"), assignor=None))
+    script.poll(group("Stable", member("c-1", 0)))
+    (rebalance,) = script.history().rebalances
+    assert (rebalance.cause, rebalance.confidence) == (Cause.NEW_MEMBER, 0.9)
+    assert (rebalance.joining_ms, rebalance.syncing_ms) == (None, 2000)
+    assert rebalance.joined_ns == START + 4 * SECOND
+
+
+def test_a_rebalance_under_way_at_the_beginning() -> None:
+    script = Script()
+    script.poll(group("PreparingRebalance", member("c-1"), member("c-2"), assignor=None))
+    assert script.view().waits_for == ("c-1 (10.0.0.1)", "c-2 (10.0.0.2)")
+    script.poll(TWO)
+    (rebalance,) = script.history().rebalances
+    assert (rebalance.cause, rebalance.confidence, rebalance.outcome) == (Cause.UNKNOWN, 0.0, "stable")
+
+
+def test_joins_meanwhile_belong_to_the_same_rebalance() -> None:
+    script = Script()
+    script.poll(TWO)
+    script.poll(group("PreparingRebalance", member("c-1"), member("c-2"), member("c-3")))
+    script.poll(group("PreparingRebalance", member("c-1"), member("c-3"), member("c-4")))
+    assert script.view().waits_for == ("c-1 (10.0.0.1)",), "c-2 is gone, the others have joined"
+    script.poll(group("Stable", member("c-1", 0, 1), member("c-3", 2), member("c-4", 3)))
+    (rebalance,) = script.history().rebalances
+    assert (rebalance.client_id, [gone.client_id for gone in rebalance.removed]) == ("c-3", ["c-2"])
+
+
+def test_joins_while_it_completes_begin_another() -> None:
+    script = Script()
+    script.poll(TWO)
+    script.poll(group("CompletingRebalance", member("c-1"), member("c-2"), member("c-3")))
+    script.poll(group("PreparingRebalance", member("c-1"), member("c-2"), member("c-3"), member("c-4")))
+    first, second = script.history().rebalances
+    assert (first.outcome, second.outcome, second.client_id) == ("interrupted", "open", "c-4")
+
+
+def test_a_static_member_restarts_without_a_rebalance() -> None:
+    script = Script()
+    script.poll(group("Stable", member("c-1", 0, instance="i-1"), member("c-2", 1)))
+    changes = script.poll(group("Stable", member("c-1", 0, life="b", instance="i-1"), member("c-2", 1)))
+    assert kinds(changes) == [ChangeKind.MEMBER_REPLACED]
+    history = script.history()
+    assert history.rebalances == []
+    assert [life.why_left for life in history.members] == ["replaced", None, None]
+    assert history.pauses == []
+
+
+def test_a_second_cooperative_round_is_known() -> None:
+    script = Script()
+    one, two = member("c-1", 0, 1), member("c-1", 0)
+    script.poll(group("Stable", one, assignor="cooperative-sticky"))
+    script.poll(group("Stable", two, member("c-2"), assignor="cooperative-sticky"))
+    script.poll(group("PreparingRebalance", member("c-1"), member("c-2"), assignor=None))
+    script.poll(group("Stable", two, member("c-2", 1), assignor="cooperative-sticky"))
+    first, second = script.history().rebalances
+    assert (first.cause, second.cause) == (Cause.NEW_MEMBER, Cause.COOPERATIVE_FOLLOW_UP)
+    assert [(pause.partition, pause.rebalance) for pause in script.history().pauses] == [(1, 1)]
+
+
+def test_new_partitions_are_a_cause() -> None:
+    script = Script()
+    script.poll(TWO)
+    script.poll(group("PreparingRebalance", member("c-1"), member("c-2")))
+    script.poll(group("Stable", member("c-1", 0, 1, 4), member("c-2", 2, 3, 5)))
+    (rebalance,) = script.history().rebalances
+    assert (rebalance.cause, rebalance.moved) == (Cause.TOPICS_CHANGED, 0)
+
+
+def test_a_group_becomes_empty_and_is_deleted() -> None:
+    script = Script()
+    script.poll(TWO)
+    changes = script.poll(group("Empty", assignor=None))
+    assert changes[-1].text.startswith("rebalance #1 between two polls: member left")
+    assert script.view().paused == 4
+    assert kinds(script.poll()) == [ChangeKind.GROUP_GONE]
+    assert script.watched.snapshot.groups == ()
+    history = script.history()
+    assert [rebalance.outcome for rebalance in history.rebalances] == ["empty"]
+    assert history.states[-1].to_ns == START + 4 * SECOND
+    script.poll(group("Stable", member("c-1", 0, life="b")))
+    assert [rebalance.outcome for rebalance in script.history().rebalances] == ["empty", "stable"], "formed again"
+
+
+def test_the_new_protocol_shows_whom_it_waits_for() -> None:
+    script = Script()
+    script.poll(group("Stable", member("c-1", 0, 1, target=(0, 1)), protocol="consumer"))
+    joined = member("c-2", target=(1,))
+    script.poll(group("Reconciling", member("c-1", 0, 1, target=(0,)), joined, protocol="consumer"))
+    assert script.view().waits_for == ("c-1 (10.0.0.1)", "c-2 (10.0.0.2)")
+    one = member("c-1", 0, target=(0,))
+    script.poll(group("Reconciling", one, joined, protocol="consumer"))
+    assert script.view().waits_for == ("c-2 (10.0.0.2)",)
+    assert script.view().paused == 1, "its owner has given it up, the next has not taken it"
+    script.poll(group("Stable", one, member("c-2", 1, target=(1,)), protocol="consumer"))
+    (rebalance,) = script.history().rebalances
+    assert (rebalance.cause, rebalance.outcome, rebalance.moved) == (Cause.NEW_MEMBER, "stable", 1)
+    assert [(pause.partition, pause.from_ns) for pause in script.history().pauses] == [(1, START + 4 * SECOND)]
+
+
+def test_each_change_of_members_is_an_epoch() -> None:
+    script = Script()
+    one = member("c-1", 0, target=(0,))
+    script.poll(group("Stable", one, protocol="consumer"))
+    script.poll(group("Reconciling", one, member("c-2", target=(1,)), protocol="consumer"))
+    script.poll(group("Reconciling", one, member("c-2", target=()), member("c-3", target=(1,)), protocol="consumer"))
+    first, second = script.history().rebalances
+    assert (first.outcome, first.client_id, second.client_id) == ("interrupted", "c-2", "c-3")
+
+
+def test_a_coordinator_moves() -> None:
+    script = Script()
+    script.poll(TWO)
+    changes = script.poll(group("PreparingRebalance", member("c-1"), member("c-2")), coordinator="k2:9092")
+    assert kinds(changes) == [ChangeKind.COORDINATOR_MOVED, ChangeKind.REBALANCE_BEGAN]
+    history = script.history()
+    (outage,) = history.outages
+    assert (outage.kind, outage.from_ns, outage.to_ns) == ("coordinator moved", START, START + 2 * SECOND)
+    assert (outage.broker, outage.rebalance) == ("k1:9092", 1)
+    assert history.rebalances[0].cause == Cause.COORDINATOR_FAILOVER
+
+
+def test_a_group_that_is_loaded_is_an_outage() -> None:
+    script = Script()
+    script.poll(TWO)
+    assert kinds(script.poll(unanswered={"billing": LOADING})) == [ChangeKind.UNANSWERED]
+    assert script.poll(unanswered={"billing": LOADING}) == []
+    assert script.view().state is None
+    assert kinds(script.poll(TWO)) == [ChangeKind.ANSWERED]
+    (outage,) = script.history().outages
+    assert (outage.kind, outage.from_ns, outage.to_ns) == ("loading", START + 2 * SECOND, START + 6 * SECOND)
+
+
+def test_a_refusal_is_no_outage() -> None:
+    script = Script()
+    script.poll(TWO)
+    script.poll(unanswered={"billing": Unanswered("refused", "Group authorization failed.")})
+    assert script.history().outages == []
+    assert script.view().unanswered == "Group authorization failed."
+
+
+def test_an_offset_that_goes_back_is_a_change() -> None:
+    script = Script()
+    script.poll(TWO, committed={0: 900}, ends={0: 1000})
+    (change,) = script.poll(TWO, committed={0: 0}, ends={0: 1000})
+    assert change.text == "the committed offset of orders/0 went back from 900 to 0"
+    assert [(row.lag, row.member_id) for row in script.history().lag] == [(100, "c-1-a"), (1000, "c-1-a")]
