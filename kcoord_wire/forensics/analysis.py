@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kcoord_wire.forensics.detectors import detect
+from kcoord_wire.forensics.detectors import detect, history_of_clients
 from kcoord_wire.forensics.exchanges.matcher import Matcher, name_topics
 from kcoord_wire.forensics.log.history import group_of, log_history
 from kcoord_wire.forensics.marshal.history import marshal_histories
@@ -71,7 +71,8 @@ Look = Callable[[GroupHistory, pa.Table], None]
 class Analysis:
     """What the sources show.
 
-    :ivar histories: one per group and origin, in order of the group ids
+    :ivar histories: one per group and origin, in order of the group ids; and one without a group (origin ``clients``)
+        where clients that belong to none were refused
     :ivar losses: what could not be read, and where
     :ivar counts: ``sources``, ``bytes``, ``frames``, ``exchanges``, ``records``
     """
@@ -205,15 +206,18 @@ class Collected:
         counts = {"exchanges": exchanges.num_rows, "records": records.num_rows}
         return Analysis(histories, self._losses, counts)
 
-    def _of_wire(self, exchanges: pa.Table) -> Iterator[GroupHistory]:
+    def _of_wire(self, exchanges: pa.Table) -> list[GroupHistory]:
         topics = pa.Table.from_batches(self._topics, arrow_schema(Sighting))
         sightings = read_sightings(topics)
+        found: list[GroupHistory] = []
         for rows in by_group(name_topics(exchanges, topics), exchanges["group_id"]):
             history = wire_history(rows, sightings)
-            history.findings = detect(history, rows)
+            history.findings = detect(history, rows, sightings.errors)
             if self._look is not None:
                 self._look(history, rows)
-            yield history
+            found.append(history)
+        others = history_of_clients(found, sightings.errors) if self._groups is None else None
+        return found if others is None else [*found, others]
 
     def _of_log(self, records: pa.Table) -> Iterator[GroupHistory]:
         names = group_of(records["key"].combine_chunks()) if records.num_rows else pa.array([], pa.string())

@@ -346,7 +346,9 @@ class SightingKind(enum.StrEnum):
     # is a connection of its own; the time is that of its first SYN.
     REFUSED = "refused"
     HOLE = "hole"  # bytes of a connection, or with an empty name of any, are missing: see `Sighting.since_ns`
-    ERROR = "error"  # a request outside any group was answered with an error (ApiVersions, Metadata, SASL)
+    # A request outside any group was answered with an error. ApiVersions: on a connection where nothing else was ever
+    # answered; Metadata: one topic's; SaslHandshake, SaslAuthenticate.
+    ERROR = "error"
     FETCHED = "fetched"  # a partition in a Fetch or ListOffsets response, at most once a second per connection
 
 
@@ -355,7 +357,7 @@ class Sighting:
     """What frames show besides the exchanges of groups; columns of other kinds are None.
 
     :ivar kind: a value of `SightingKind`
-    :ivar topic: TOPIC, FETCHED
+    :ivar topic: TOPIC, FETCHED; ERROR of Metadata
     :ivar topic_id: TOPIC, FETCHED: in hex, 32 digits; None where the version has none (before KIP-516)
     :ivar partitions: TOPIC: how many the topic has; 0 where it does not exist
     :ivar partition: FETCHED
@@ -894,7 +896,7 @@ class GroupSummary:
     """One group in one row.
 
     :ivar origin: ``wire`` (frames), ``log`` (records of ``__consumer_offsets``), ``marshal`` (a coordination topic) or
-        ``admin`` (polls of the Admin API)
+        ``admin`` (polls of the Admin API); ``clients``: no group at all, but what frames show of clients in none
     :ivar protocol_type: ``consumer``, ``connect`` ...; ``marshal document`` or ``marshal library``, by the rules that
         judged its log; None where it is not known
     :ivar first_ns: time of the first row about the group

@@ -19,12 +19,13 @@ from itertools import pairwise, zip_longest
 from typing import Final
 
 from kcoord_wire.forensics.importance import SEVERITIES, by_importance
-from kcoord_wire.forensics.model import Cause, GroupHistory, Outage, Rebalance
+from kcoord_wire.forensics.model import Cause, GroupHistory, GroupSummary, Outage, Rebalance
 from kcoord_wire.report.formatting import ago, counted, duration, name_if_known, name_of, shown
 
 __all__ = [
     "FAULTS",
     "NAMELESS_GROUP",
+    "NO_GROUP",
     "CauseShare",
     "Culprit",
     "Digest",
@@ -32,6 +33,7 @@ __all__ = [
     "digest_of",
     "digests",
     "headline",
+    "nameless",
 ]
 
 FAULTS: Final = frozenset(
@@ -44,6 +46,7 @@ _LATE: Final = 0.3  # share of a rebalance from which the last member to join is
 _COSTLY_MS: Final = 30_000  # partition time, or length, from which a rebalance by a fault is a warning
 _TOGETHER_NS: Final = 60_000_000_000  # joins of one start, and leaves of one shutdown, are not further apart
 NAMELESS_GROUP: Final = "(group without a name)"
+NO_GROUP: Final = "(clients outside groups)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,11 @@ def digests(histories: Iterable[GroupHistory]) -> list[Digest]:
     )
 
 
+def nameless(group: GroupSummary) -> str:
+    """The name for people of a group without one, or of the clients that belong to no group."""
+    return NO_GROUP if group.origin == "clients" else NAMELESS_GROUP
+
+
 def digest_of(history: GroupHistory) -> Digest:
     """The summary of one group."""
     history = replace(history, rebalances=[_with_numbers(row) for row in history.rebalances])
@@ -152,7 +160,7 @@ def digest_of(history: GroupHistory) -> Digest:
     return Digest(
         history=history,
         headline=_headline(history, middle, lengths),
-        name=shown(group.group_id, 80) or NAMELESS_GROUP,
+        name=shown(group.group_id, 80) or nameless(group),
         sentence=_sentence(history, causes),
         lengths=lengths,
         rebalancing_ms=_covered_ms(rebalances, lengths),
@@ -233,6 +241,8 @@ def _culprits(rebalances: Iterable[Rebalance]) -> list[Culprit]:
 
 
 def _sentence(history: GroupHistory, causes: Sequence[CauseShare]) -> str:
+    if history.group.origin == "clients":
+        return f"clients that are members of no group, in {_span(history)}"
     if not causes:
         return f"no rebalance in {_span(history)}"
     why = ", ".join(f"{share.count:,} {shown(share.cause, 60)}" for share in causes)

@@ -198,7 +198,7 @@ def _wire_history_of(topics: pa.Table) -> Callable[[pa.Table], pa.Table]:
         topics, sightings = _read_topics(encoded)
         exchanges = name_topics(exchanges, topics)
         history = wire_history(exchanges, sightings)
-        history.findings = detect(history, exchanges)
+        history.findings = detect(history, exchanges, sightings.errors)
         return _one(history)
 
     return history_of

@@ -10,7 +10,7 @@ name its place in `forensics.importance.IMPORTANCE`, and a word in docs/analyze.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -35,13 +35,14 @@ from kcoord_wire.forensics.detectors import (
 )
 from kcoord_wire.forensics.detectors.found import Detector
 from kcoord_wire.forensics.detectors.known_bugs import finding_of
+from kcoord_wire.forensics.detectors.outside import history_of_clients, outside_findings
 from kcoord_wire.forensics.importance import by_importance
-from kcoord_wire.forensics.model import Finding, GroupHistory
+from kcoord_wire.forensics.model import Finding, GroupHistory, Sighting
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["DETECTORS", "detect", "findings_of"]
+__all__ = ["DETECTORS", "detect", "findings_of", "history_of_clients"]
 
 DETECTORS: Final[Mapping[str, Detector]] = MappingProxyType(
     {
@@ -80,6 +81,12 @@ def findings_of(detector: str, history: GroupHistory, exchanges: pa.Table | None
     return [finding_of(detector, found, history) for found in DETECTORS[detector](history, exchanges)]
 
 
-def detect(history: GroupHistory, exchanges: pa.Table | None = None) -> list[Finding]:
-    """Return what all detectors find in a group, the most important first. Parameters as in `findings_of`."""
-    return by_importance(finding for detector in DETECTORS for finding in findings_of(detector, history, exchanges))
+def detect(history: GroupHistory, exchanges: pa.Table | None = None, errors: Iterable[Sighting] = ()) -> list[Finding]:
+    """Return what all detectors find in a group, the most important first.
+
+    :param exchanges: as in `findings_of`
+    :param errors: rows of ERROR, of all clients
+    """
+    found = [finding for detector in DETECTORS for finding in findings_of(detector, history, exchanges)]
+    outside = (finding_of("refused", each, history) for each in outside_findings(history, errors))
+    return by_importance([*found, *outside])

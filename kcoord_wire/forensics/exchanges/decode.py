@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 __all__ = ["APIS", "Decoded", "assembled", "decode_pairs", "note_errors"]
 
 _COLUMNS: Final[Mapping[ApiKey, tuple[tuple[str, ...], tuple[str, ...]]]] = {  # of the request, of the response
-    ApiKey.METADATA: ((), ("topics.error_code", "topics.name", "topics.topic_id", "topics.partitions.partition_index")),
+    ApiKey.METADATA: (
+        (),
+        ("cluster_id", "topics.error_code", "topics.name", "topics.topic_id", "topics.partitions.partition_index"),
+    ),
     ApiKey.OFFSET_COMMIT: (
         (
             *("group_id", "generation_id_or_member_epoch", "member_id", "group_instance_id", "topics.name"),

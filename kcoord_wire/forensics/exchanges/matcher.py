@@ -14,7 +14,8 @@ Laws:
 * Connections of the 0.8 draft are read by `central`, all others as Kafka's; JoinGroup of the consumer rewrite, which
   Kafka's JoinGroup 0 is not, by `rewrite`.
 * Only frames of `APIS` are decoded, of ApiVersions the client's software (KIP-511), and of Fetch and ListOffsets the
-  offsets (`fetched`). Of the others the first eight bytes are read, to pair their responses.
+  offsets (`fetched`); of the responses of ApiVersions and SASL the error code is read (`errors`). Of the others the
+  first eight bytes are read, to pair their responses.
 * State is bounded for each connection: its pending requests (pairing.MAX_PENDING, MAX_PENDING_BYTES), and the topics
   and groups it has named (memory.MAX_NAMES). A closed connection leaves nothing behind. All pending requests together
   are bounded as well (`MAX_HELD`); where that gives requests up, the cut into batches does make a difference.
@@ -56,6 +57,13 @@ from kcoord_wire.forensics.exchanges.arrow import (
 )
 from kcoord_wire.forensics.exchanges.central import CentralFrames
 from kcoord_wire.forensics.exchanges.decode import APIS, Decoded, decode_pairs
+from kcoord_wire.forensics.exchanges.errors import (
+    TOPIC_ERRORS,
+    error_codes,
+    keep_error,
+    leftover_errors,
+    note_topic_error,
+)
 from kcoord_wire.forensics.exchanges.fetched import fetch_sightings, list_sightings
 from kcoord_wire.forensics.exchanges.links import ENDS, link_sighting
 from kcoord_wire.forensics.exchanges.memory import (
@@ -154,7 +162,8 @@ class Matcher:
         for row in np.flatnonzero((batch.kinds == OPENED) | (batch.kinds == CLOSED) | batch.holes).tolist():
             batch.note_link(row)
             if batch.kinds[row] == CLOSED:
-                self._connections.pop(batch.keys[batch.codes[row]], None)
+                ended = self._connections.pop(batch.keys[batch.codes[row]], None)
+                batch.sightings += leftover_errors(ended) if ended is not None else []
                 self._central.forget(batch.keys[batch.codes[row]])
         return rows, only_batch(table_of(Sighting, batch.sightings))
 
@@ -165,7 +174,8 @@ class Matcher:
         rows = batch.exchanges(every, np.full(len(every), -1))
         self._pending = joined([], arrow_schema(Frame))
         rows = joined([rows, self._central.finish()], arrow_schema(Exchange))
-        return rows, joined([], arrow_schema(Sighting))
+        left = [row for connection in self._connections.values() for row in leftover_errors(connection)]
+        return rows, only_batch(table_of(Sighting, left))
 
     def _batch(self, rows: pa.RecordBatch, carried: int) -> _Batch:
         codes, keys = connection_codes(rows)
@@ -274,7 +284,8 @@ class _Batch:
         return False
 
     def exchanges(self, requests: NDArray[np.int64], responses: NDArray[np.int64]) -> pa.RecordBatch:
-        """Return the rows of all APIs, and note the topics that Metadata shows."""
+        """Return the rows of all APIs, and note the topics that Metadata shows, and errors outside groups."""
+        self._note_errors(requests, responses)
         wanted = self.interesting[requests]
         self._counts["passed_over"] += int(len(requests) - wanted.sum())
         requests, responses = requests[wanted], responses[wanted]
@@ -335,20 +346,50 @@ class _Batch:
         [frame] = self.rows.slice(row, 1).to_pylist()
         self.sightings.append(link_sighting(frame, self.memory.client_id(row)))
 
+    def _place(self, row: int) -> Sighting:
+        """Time, source, connection and client of a response."""
+        source, connection = self.memory.place(row)[0], self.keys[self.codes[row]][1]
+        time_ns = self.rows.column("time_ns")[row].as_py()
+        return Sighting(time_ns, source, connection, self.memory.client_id(row), SightingKind.TOPIC)
+
+    def _note_errors(self, requests: NDArray[np.int64], responses: NDArray[np.int64]) -> None:
+        """Note errors of ApiVersions and SASL, and which connections have had an answer."""
+        asked, answered = requests[responses >= 0], responses[responses >= 0]
+        words = self.words[asked]
+        codes = error_codes(words, self._heads[answered], self.lengths[answered])
+        is_refused = (words >> 16 == ApiKey.API_VERSIONS) & (codes == ErrorCode.UNSUPPORTED_VERSION)
+        for code in np.unique(self.codes[answered[~is_refused]]).tolist():
+            self.connections[code].is_answered = True
+        for index in np.flatnonzero(codes).tolist():
+            row = int(answered[index])
+            memory = self.memory.of(row)
+            self.sightings += keep_error(memory, self._place(row), int(words[index]) >> 16, int(codes[index]))
+
+    def _note_cluster(self, pairs: Decoded) -> None:
+        """Note the cluster id of each connection, where a Metadata response states it first."""
+        ids = child(pairs.answered, "cluster_id").to_pylist()
+        for row, cluster_id in zip(pairs.responses.tolist(), ids, strict=True):
+            connection = self.connections[self.codes[row]]
+            if cluster_id and cluster_id != connection.cluster_id:
+                connection.cluster_id = cluster_id
+                self.sightings.append(replace(self._place(row), kind=SightingKind.CLUSTER, text=cluster_id))
+
     def _note_topics(self, pairs: Decoded) -> None:
+        self._note_cluster(pairs)
         topics = flatten(child(pairs.answered, "topics"))
         rows = pairs.responses[topics.row].tolist()
         sizes = pc.list_value_length(child(topics.values, "partitions")).to_pylist()
         columns = [child(topics.values, name).to_pylist() for name in ("error_code", "name", "topic_id")]
         last, place, first = -1, ("", 0), Sighting(0, "", "", None, "")
         for row, size, error, name, id_ in zip(rows, sizes, *columns, strict=True):
-            if not name or error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+            if not name:
+                continue
+            if error in TOPIC_ERRORS:
+                self.sightings += note_topic_error(self.memory.of(row), self._place(row), name, error)
+            if error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
                 continue
             if row != last:  # one response may name a million topics: what they share is looked up once
-                last, place = row, self.memory.place(row)
-                connection_name = self.keys[self.codes[row]][1]
-                time_ns = self.rows.column("time_ns")[row].as_py()
-                first = Sighting(time_ns, place[0], connection_name, self.memory.client_id(row), SightingKind.TOPIC)
+                last, place, first = row, self.memory.place(row), self._place(row)
             connection = self.connections[self.codes[row]]
             seen = (0 if error else size, id_ if id_ != _NO_ID else None)
             if connection.topics.get(name) == seen:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from kcoord_wire.capture.fetches import FetchSession
 from kcoord_wire.forensics.exchanges.arrow import take
-from kcoord_wire.forensics.model import Loss
+from kcoord_wire.forensics.model import Loss, Sighting
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -61,6 +61,10 @@ class ConnectionMemory:
     :ivar groups: protocol types of groups, from JoinGroup
     :ivar fetching: where it reads, and which partitions of Fetch were reported last
     :ivar listed: when an offset of ListOffsets was reported last, by topic, partition and timestamp asked for
+    :ivar is_answered: a request other than an ApiVersions was answered, or an ApiVersions was accepted
+    :ivar unsupported: the ApiVersions requests that were refused before that
+    :ivar topic_errors: topics in Metadata with their errors
+    :ivar cluster_id: as Metadata states it
     """
 
     host: str
@@ -72,6 +76,10 @@ class ConnectionMemory:
     groups: dict[str, tuple[Place, str]] = field(default_factory=dict)
     fetching: FetchSession = field(default_factory=FetchSession)
     listed: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    is_answered: bool = False
+    unsupported: list[Sighting] = field(default_factory=list)
+    topic_errors: set[tuple[str, int]] = field(default_factory=set)
+    cluster_id: str | None = None
 
 
 class Losses:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kcoord_wire.forensics.model import SightingKind
+from kcoord_wire.forensics.model import Sighting, SightingKind
 from kcoord_wire.forensics.wire.heartbeats import Heartbeats
 from kcoord_wire.forensics.wire.moments import UNKNOWN_SEQ, Moment
 
@@ -204,6 +204,7 @@ class Sightings:
     :ivar links: what happened to connections, in order of time
     :ivar links_of: the same, by connection
     :ivar last_ns: the last time in the table, 0 for none
+    :ivar errors: rows of ERROR
     """
 
     sizes: list[TopicSize]
@@ -211,6 +212,7 @@ class Sightings:
     links: list[Link]
     links_of: dict[str, list[Link]]
     last_ns: int
+    errors: list[Sighting] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -412,6 +414,7 @@ def read_sightings(topics: pa.Table) -> Sightings:
     closed: dict[str, int] = {}
     links: list[Link] = []
     links_of: dict[str, list[Link]] = {}
+    errors: list[Sighting] = []
     last_ns = 0
     for number, item in enumerate(topics.sort_by(_SIGHTING_ORDER).to_pylist()):
         time_ns, connection = item["time_ns"], item["connection"] or ""
@@ -429,7 +432,9 @@ def read_sightings(topics: pa.Table) -> Sightings:
         elif kind == SightingKind.TOPIC and item["partitions"] is not None:
             at = Moment(time_ns, item["source"] or "", number)
             sizes.append(TopicSize(at, item["client_id"], connection, item["topic"] or "", item["partitions"]))
-    return Sightings(sizes, closed, links, links_of, last_ns)
+        elif kind == SightingKind.ERROR:
+            errors.append(Sighting(**item))
+    return Sightings(sizes, closed, links, links_of, last_ns, errors)
 
 
 def _answer_spans(placed: pa.Table) -> dict[str, tuple[int, int]]:

@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 
 from kcoord_wire.forensics.model import Evidence, GroupHistory, Loss, Rebalance
 from kcoord_wire.report.cards import Card, cards_of
-from kcoord_wire.report.digest import NAMELESS_GROUP, Digest, digests
+from kcoord_wire.report.digest import Digest, digests, nameless
 from kcoord_wire.report.formatting import counted, duration, iso, name_if_known, name_of, shown, utc
 from kcoord_wire.report.page.cause_styles import ABOUT, COLOURS, OTHER
 from kcoord_wire.report.page.group_clock import GroupClock
@@ -115,7 +115,7 @@ def _group(digest: Digest, limits: PageLimits, rebalances: int, steps: int, char
     if len(cards) > limits.findings:
         cut.append(f"Of {len(cards):,} findings the {limits.findings:,} worst are in this page.")
     return {
-        "id": shown(group.group_id, 200) or NAMELESS_GROUP,
+        "id": shown(group.group_id, 200) or nameless(group),
         "origin": shown(group.origin, 20),
         "protocol": shown(group.protocol_type, 40),
         "severity": shown(digest.severity, 20),
