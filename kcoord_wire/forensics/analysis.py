@@ -40,6 +40,7 @@ from kcoord_wire.forensics.model import (
     arrow_schema,
     table_of,
 )
+from kcoord_wire.forensics.places import place_evidence
 from kcoord_wire.forensics.sources.frames import find_sources, read_frames, read_log
 from kcoord_wire.forensics.wire.history import wire_history
 from kcoord_wire.forensics.wire.traffic import read_sightings
@@ -213,6 +214,7 @@ class Collected:
         for rows in by_group(name_topics(exchanges, topics), exchanges["group_id"]):
             history = wire_history(rows, sightings)
             history.findings = detect(history, rows, sightings.errors)
+            place_evidence(history, rows)
             if self._look is not None:
                 self._look(history, rows)
             found.append(history)

@@ -290,6 +290,8 @@ class Exchange:
     :ivar software: name and version that the connection's ApiVersions stated before (KIP-511), ``librdkafka 2.6.0``
     :ivar retries: Ping: how often it had been tried before
     :ivar epoch: 0.8 draft: the election of the coordinator, as its request states it; None without that extension
+    :ivar position: of the request in its source
+    :ivar answer_position: of the response; None without one
     """
 
     group_id: str
@@ -329,6 +331,8 @@ class Exchange:
     software: str | None = None
     retries: int | None = None
     epoch: int | None = None
+    position: int | None = None
+    answer_position: int | None = None
 
 
 class SightingKind(enum.StrEnum):
@@ -423,12 +427,15 @@ class Evidence:
 
     :ivar seq: of the frame, or offset of the record; -1 for a fact that no single frame shows
     :ivar text: the fact in a sentence
+    :ivar position: of the frame in its source: the packet's number as Wireshark counts, or the byte of a recording;
+        None where no single frame shows the fact, and for records
     """
 
     time_ns: int
     source: str
     seq: int
     text: str
+    position: int | None = None
 
 
 @dataclass(slots=True)

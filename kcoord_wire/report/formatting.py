@@ -15,8 +15,20 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from kcoord_wire.fields import printable
+from kcoord_wire.forensics.model import Evidence
 
-__all__ = ["ago", "counted", "duration", "iso", "name_if_known", "name_of", "partition_runs", "shown", "utc"]
+__all__ = [
+    "ago",
+    "counted",
+    "duration",
+    "iso",
+    "name_if_known",
+    "name_of",
+    "partition_runs",
+    "place_text",
+    "shown",
+    "utc",
+]
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -37,6 +49,13 @@ def name_of(client_id: str | None, member_id: str | None = None, instance_id: st
 def name_if_known(client_id: str | None, member_id: str | None = None, instance_id: str | None = None) -> str:
     """The name of a member as in `name_of`; empty if nothing of it is known."""
     return name_of(client_id, member_id, instance_id) if client_id or member_id or instance_id else ""
+
+
+def place_text(fact: Evidence) -> str:
+    """Where a fact is: ``packet 1234`` of a capture, ``byte 1234`` of a recording; else ``#17``, its seq."""
+    if fact.position is None:
+        return f"#{fact.seq}"
+    return f"{'byte' if '.kcrec' in fact.source else 'packet'} {fact.position}"
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:

@@ -17,7 +17,7 @@ from kcoord_wire.extras import require
 from kcoord_wire.forensics.model import GroupHistory, Loss, Rebalance
 from kcoord_wire.report.cards import Card, cards_of
 from kcoord_wire.report.digest import FAULTS, Digest, digests
-from kcoord_wire.report.formatting import ago, counted, duration, name_if_known, shown
+from kcoord_wire.report.formatting import ago, counted, duration, name_if_known, place_text, shown
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -146,6 +146,8 @@ def _finding(card: Card, first_ns: int) -> Any:
         f"{shown(finding.severity, 12)} at {ago(finding.from_ns, first_ns)}: ", STYLES.get(finding.severity, "")
     )
     line.append(shown(finding.text, 600), "")
+    if (fact := next((fact for fact in finding.evidence if fact.position is not None), None)) is not None:
+        line.append(f" ({place_text(fact)} of {shown(fact.source)})", "dim")
     if card.more:
         line.append(f" {shown(card.more, 400)}", "dim")
     if finding.advice:

@@ -35,6 +35,7 @@ from kcoord_wire.forensics.log.history import group_of, log_history
 from kcoord_wire.forensics.marshal.history import marshal_history
 from kcoord_wire.forensics.marshal.parts import Judge, Part
 from kcoord_wire.forensics.model import Exchange, Frame, GroupHistory, LogRow, Loss, Rebalance, Sighting, table_of
+from kcoord_wire.forensics.places import place_evidence
 from kcoord_wire.forensics.wire.history import wire_history
 from kcoord_wire.forensics.wire.traffic import Sightings, read_sightings
 from kcoord_wire.spark.marshal import coordination_parts, coordination_sources
@@ -199,6 +200,7 @@ def _wire_history_of(topics: pa.Table) -> Callable[[pa.Table], pa.Table]:
         exchanges = name_topics(exchanges, topics)
         history = wire_history(exchanges, sightings)
         history.findings = detect(history, exchanges, sightings.errors)
+        place_evidence(history, exchanges)
         return _one(history)
 
     return history_of

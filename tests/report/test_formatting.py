@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcoord_wire.report.formatting import ago, counted, duration, iso, name_of, partition_runs, shown
+from kcoord_wire.forensics.model import Evidence
+from kcoord_wire.report.formatting import ago, counted, duration, iso, name_of, partition_runs, place_text, shown
 from tests.support.histories import MS, SECOND, START
 
 
@@ -72,3 +73,11 @@ def test_iso_sorts_by_time(ns: int) -> None:
 def test_partitions_are_shortened_to_runs(partitions: list[int], text: str) -> None:
     assert partition_runs(("t", partition) for partition in partitions) == text
     assert partition_runs([("b", 1), ("a", 0), ("a", 1)]) == "a 0-1; b 1"
+
+
+@pytest.mark.parametrize(
+    ("source", "position", "text"),
+    [("a/trace.pcap.gz", 1234, "packet 1234"), ("frames-000001.kcrec", 99, "byte 99"), ("trace.pcap", None, "#17")],
+)
+def test_places_are_those_that_other_tools_show(source: str, position: int | None, text: str) -> None:
+    assert place_text(Evidence(0, source, 17, "it joins", position)) == text

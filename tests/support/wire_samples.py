@@ -126,7 +126,7 @@ def cut_anywhere(frames: Sequence[Frame], rng: random.Random) -> list[pa.RecordB
 
 
 def pair_rows(frame: Any, answer: Any | None, seq: int, answer_seq: int | None, source: str) -> list[dict[str, Any]]:
-    """Return the exchanges of a request and its response, two `CapturedFrame`."""
+    """Return the exchanges of a request and its response, two `CapturedFrame`; positions are those of a `Talk`."""
     host = frame.connection.partition("-")[0].rpartition(":")[0].strip("[]")
     common = {
         "api": frame.api,
@@ -134,6 +134,8 @@ def pair_rows(frame: Any, answer: Any | None, seq: int, answer_seq: int | None, 
         "source": source,
         "seq": seq,
         "answer_seq": answer_seq,
+        "position": seq,
+        "answer_position": answer_seq,
         "connection": frame.connection,
         "client_id": frame.client_id,
         "client_host": host,

@@ -158,7 +158,7 @@ class _Conversation:
         rows, unanswered = answered
         yield from (each for given_up in unanswered for each in given_up)
         for each in rows:
-            each.answer_seq, each.answered_ns = row["seq"], row["time_ns"]
+            each.answer_seq, each.answer_position, each.answered_ns = row["seq"], row["position"], row["time_ns"]
             _ANSWERED[what.name](each, message)
             yield each
 
@@ -188,6 +188,7 @@ class _Conversation:
             member_id=message.consumer_id,
             generation_id=None if fence is None else fence.generation,
             epoch=None if fence is None else fence.epoch,
+            position=row["position"],
         )
         if name == "RegisterConsumer":
             made.session_timeout_ms = message.session_timeout_ms

@@ -201,6 +201,8 @@ def assembled(pairs: Decoded, columns: dict[str, pa.Array], of: NDArray[np.int64
         "source": take(frames.column("source"), requests),
         "seq": take(frames.column("seq"), requests),
         "answer_seq": take(frames.column("seq"), responses),
+        "position": take(frames.column("position"), requests),
+        "answer_position": take(frames.column("position"), responses),
         "connection": take(frames.column("connection"), requests),
         "client_id": client_ids,
         "client_host": hosts,

@@ -59,6 +59,7 @@ def _row(frames: pa.RecordBatch, asked: int, answered: int, memory: BatchMemory)
         protocol_type="consumer",
         assignor=request.strategy or None,
         topics=list(request.topics),
+        position=frame["position"],
     )
     if answered >= 0:
         _answer(row, frames.slice(int(answered), 1).to_pylist()[0], int(answered), memory)
@@ -66,7 +67,7 @@ def _row(frames: pa.RecordBatch, asked: int, answered: int, memory: BatchMemory)
 
 
 def _answer(row: Exchange, frame: dict[str, Any], place: int, memory: BatchMemory) -> None:
-    row.answer_seq, row.answered_ns = frame["seq"], frame["time_ns"]
+    row.answer_seq, row.answer_position, row.answered_ns = frame["seq"], frame["position"], frame["time_ns"]
     if frame["error"] is not None:
         return
     try:

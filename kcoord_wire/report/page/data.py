@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 from kcoord_wire.forensics.model import Evidence, GroupHistory, Loss, Rebalance
 from kcoord_wire.report.cards import Card, cards_of
 from kcoord_wire.report.digest import Digest, digests, nameless
-from kcoord_wire.report.formatting import counted, duration, iso, name_if_known, name_of, shown, utc
+from kcoord_wire.report.formatting import counted, duration, iso, name_if_known, name_of, place_text, shown, utc
 from kcoord_wire.report.page.cause_styles import ABOUT, COLOURS, OTHER
 from kcoord_wire.report.page.group_clock import GroupClock
 from kcoord_wire.report.page.keys import FindingKeys, GroupKeys, PageKeys, RebalanceKeys
@@ -230,7 +230,8 @@ def _rounded(ms: float | None) -> float | None:
 
 def _evidence(rows: Sequence[Evidence], clock: GroupClock, limits: PageLimits) -> list[Any]:
     return [
-        [clock.ms(row.time_ns), _file(row.source), row.seq, shown(row.text, 300)] for row in rows[: limits.evidence]
+        [clock.ms(row.time_ns), _file(row.source), place_text(row), shown(row.text, 300)]
+        for row in rows[: limits.evidence]
     ]
 
 

@@ -63,7 +63,7 @@ class RebalanceKeys(TypedDict):
     reason: NotRequired[str]
     detail: NotRequired[str]
     sure: NotRequired[float]  # confidence, 0 to 1
-    evidence: NotRequired[list[Any]]  # [time, source, seq, text]
+    evidence: NotRequired[list[Any]]  # [time, source, place, text]
     moreEvidence: NotRequired[int]  # how much more there is
     assignor: NotRequired[str]
     leader: NotRequired[str]

@@ -136,7 +136,7 @@ const table = (() => {
 
   function evidence(row) {
     return el("div", {}, el("h4", {}, "Evidence"), el("ol", { class: "evidence" },
-      row.evidence.map(([at, source, seq, text]) => el("li", {}, el("span", { class: "when" }, relative(at)), ` ${text} `, el("span", { class: "quiet" }, `${source} #${seq}`))),
+      row.evidence.map(([at, source, place, text]) => el("li", {}, el("span", { class: "when" }, relative(at)), ` ${text} `, el("span", { class: "quiet" }, `${source} ${place}`))),
       row.moreEvidence ? el("li", { class: "quiet" }, `${counted(row.moreEvidence, "more row")} in the tables`) : ""));
   }
 

@@ -25,7 +25,8 @@ from tests.support.wire_samples import Talk, batch, canonical, match_all, mixed,
 def expected_of_capture(path: Path) -> list[dict[str, Any]]:
     """What `read_capture` says of a capture: the account by objects."""
     frames = list(read_capture(path))
-    rows = [row for found in read_frames(path) for row in found.select(["seq", "direction", "frame"]).to_pylist()]
+    names = ["seq", "position", "direction", "frame"]
+    rows = [row for found in read_frames(path) for row in found.select(names).to_pylist()]
     said = [row for row in rows if row["direction"] in ("request", "response")]
     assert [(row["direction"], row["frame"]) for row in said] == [(frame.direction, frame.raw) for frame in frames]
     waiting: defaultdict[tuple[str, int | None], deque[tuple[CapturedFrame, int]]] = defaultdict(deque)
@@ -38,8 +39,9 @@ def expected_of_capture(path: Path) -> list[dict[str, Any]]:
             pairs.append((*waiting[key].popleft(), frame, row["seq"]))
     pairs += [(*asked, None, None) for queue in waiting.values() for asked in queue]
     software = software_of(frames)
+    at = {row["seq"]: row["position"] for row in said} | {None: None}
     return [
-        row | {"software": software[asked.connection]}
+        row | {"software": software[asked.connection], "position": at[seq], "answer_position": at[answer_seq]}
         for asked, seq, answer, answer_seq in pairs
         for row in pair_rows(asked, answer, seq, answer_seq, str(path))
     ]

@@ -78,12 +78,12 @@ def test_a_batch_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rows(batches) == rows(read_frames(CAPTURES / "aiokafka.pcap"))
 
 
+PLACES = ("source", "seq", "answer_seq", "position", "answer_position")
+
+
 def told(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Without what differs between sources of the same."""
-    return [
-        {name: value for name, value in row.items() if name not in ("source", "seq", "answer_seq", "position")}
-        for row in found
-    ]
+    return [{name: value for name, value in row.items() if name not in PLACES} for row in found]
 
 
 @pytest.mark.parametrize("max_file_bytes", [1 << 30, 3_000])
