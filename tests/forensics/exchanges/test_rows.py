@@ -65,7 +65,7 @@ def test_exchanges_of_captures_match_their_messages(name: str) -> None:
     assert len(exchanges) > 40
     seen = {row["topic"]: row["partitions"] for row in topics if row["kind"] == "topic"}
     assert seen == {"orders": 4, "payments": 4}
-    assert {row["kind"] for row in topics} == {"topic", "cluster", "opened", "closed"}
+    assert {row["kind"] for row in topics} == {"topic", "cluster", "opened", "closed", "fetched"}
     assert matcher.counts["closed"] == sum(row["kind"] == "closed" for row in topics) == matcher.counts["opened"]
     assert matcher.counts["stray"] == 0
 
