@@ -31,6 +31,7 @@ IMPORTANCE: Final = (
     "two_owners",
     "commit_after_revoke",
     "generation_reset",
+    "offset_reset",
     # the group waits
     "stuck_preparing",
     "leader_does_not_assign",
@@ -38,6 +39,7 @@ IMPORTANCE: Final = (
     "commits_instead_of_joining",
     "cooperative_loop",
     # partitions are not read
+    "stuck_partition",
     "assigned_not_read",
     "unclaimed_partition",
     "released_not_reclaimed",

@@ -65,17 +65,21 @@ __all__ = [
     "Identity",
     "JoinedMember",
     "Lag",
+    "LagStatus",
     "LeaderAssignment",
     "LogRow",
     "Loss",
     "MemberLife",
     "Offered",
+    "OffsetReset",
     "OffsetsCommitted",
     "Outage",
     "Ownership",
+    "PartitionState",
     "Pause",
     "Rebalance",
     "RemovedMember",
+    "ResetKind",
     "Sighting",
     "SightingKind",
     "StateInterval",
@@ -504,6 +508,9 @@ class Rebalance:
         those of cooperative rebalances are known, else it is None (log/ledger.py)
     :ivar removed: members that the group lost
     :ivar waited_for: whom the join phase waited for, the longest wait first; classic groups on the wire only
+    :ivar lag_grown: records by which the group fell behind, from its start until the next one: the greatest lag of all
+        partitions together, above the greatest of the half minute before it; None where the source does not show it
+    :ivar caught_up_ns: when the lag was first back at what it had been; None where it did not grow, or never was
     """
 
     group_id: str
@@ -540,6 +547,8 @@ class Rebalance:
     paused_ms: float | None = None
     removed: list[RemovedMember] = field(default_factory=list)
     waited_for: list[Awaited] = field(default_factory=list)
+    lag_grown: int | None = None
+    caught_up_ns: int | None = None
 
 
 class Identity(NamedTuple):
@@ -840,6 +849,73 @@ class Lag:
     member_id: str | None
 
 
+class LagStatus(enum.StrEnum):
+    """How a group does on one partition, by the rules of Burrow; see `wire.lag_status`."""
+
+    OK = "OK"
+    WARN = "WARN"  # it commits, and falls behind
+    STALLED = "STALLED"  # it commits the same offset again and again, and has not read everything
+    STOPPED = "STOPPED"  # it has stopped to commit, and has not read everything
+    UNKNOWN = "UNKNOWN"  # the source shows no end, or too few commits
+
+
+@dataclass(slots=True)
+class PartitionState:
+    """Where a group is on one partition when the source ends.
+
+    :ivar status: a value of `LagStatus`
+    :ivar since_ns: since when it has this status; None for OK and UNKNOWN
+    :ivar time_ns: of the last row of `Lag`
+    :ivar committed_offset: as in that row, like `fetch_offset`, `end_offset`, `lag` and `member_id`
+    :ivar most_lag: the greatest in the source
+    """
+
+    group_id: str
+    topic: str
+    partition: int
+    status: str
+    since_ns: int | None
+    time_ns: int
+    committed_offset: int | None
+    fetch_offset: int | None
+    end_offset: int
+    lag: int | None
+    most_lag: int | None
+    member_id: str | None
+
+
+class ResetKind(enum.StrEnum):
+    """How the position of a group was changed, other than by reading on."""
+
+    ADMIN = "admin"  # by a commit of a client that is no member: kafka-consumer-groups.sh --reset-offsets
+    COMMIT = "commit"  # a member has committed less than was committed
+    UNSEEN = "unseen"  # the coordinator has less than was committed, or nothing; what changed it is not in the source
+    OUT_OF_RANGE = "out of range"  # OFFSET_OUT_OF_RANGE, after which the client reads elsewhere (auto.offset.reset)
+    SEEK = "seek"  # the owner reads again what had been committed
+
+
+@dataclass(slots=True)
+class OffsetReset:
+    """A position of a group that was changed other than by reading on.
+
+    :ivar kind: a value of `ResetKind`
+    :ivar from_offset: where it was
+    :ivar to_offset: where it is from then on; None where nothing is committed any more
+    :ivar client_id: of the client that did it, with its host and, if it is a member, its member id
+    """
+
+    group_id: str
+    topic: str
+    partition: int
+    time_ns: int
+    kind: str
+    from_offset: int
+    to_offset: int | None
+    client_id: str | None
+    client_host: str | None
+    member_id: str | None
+
+
 @dataclass(slots=True)
 class CommitRow:
     """The commits of one partition in one interval: a minute, or less where the source is short.
@@ -947,6 +1023,8 @@ class GroupHistory:
     commits: list[CommitRow] = field(default_factory=list)
     outages: list[Outage] = field(default_factory=list)
     lag: list[Lag] = field(default_factory=list)
+    partitions: list[PartitionState] = field(default_factory=list)
+    resets: list[OffsetReset] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
 

@@ -45,7 +45,7 @@ def test_a_capture_and_its_recording_agree(capture: Path, tmp_path: Path) -> Non
                     case "opened":
                         writer.opened(number, row["connection"], row["time_ns"])
                     case "closed":
-                        writer.closed(number, row["time_ns"])
+                        writer.closed(number, row["time_ns"], by=row["by"])
                     case direction:
                         writer.frame(number, direction, row["frame"], row["time_ns"])
     assert len(list((tmp_path / "recording").iterdir())) > 1

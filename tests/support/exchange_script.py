@@ -15,6 +15,7 @@ from kcoord_wire.forensics.model import (
     JoinedMember,
     LeaderAssignment,
     Offered,
+    OffsetsCommitted,
     Rebalance,
     Sighting,
     SightingKind,
@@ -139,6 +140,38 @@ class Script:
         """The connection of a client ends, or what else `kind` says happens to it."""
         name = connection or f"10.0.0.{client.lstrip('c')}:4000-10.0.9.9:9092#{client}"
         self.topics.append(Sighting(at(ms), "script", name, client, **{"kind": SightingKind.CLOSED, **fields}))
+
+    def commit(self, client: str, ms: float, offsets: Mapping[int, int], **fields: Any) -> Exchange:
+        """OffsetCommit of partitions of ``orders``."""
+        return self._positions("OffsetCommit", client, ms, offsets, **{"generation_id": 1, **fields})
+
+    def position(self, client: str, ms: float, offsets: Mapping[int, int], **fields: Any) -> Exchange:
+        """OffsetFetch, and what it was answered; -1 for nothing."""
+        return self._positions("OffsetFetch", client, ms, offsets, **{"member_id": "", "generation_id": -1, **fields})
+
+    def _positions(self, api: str, client: str, ms: float, offsets: Mapping[int, int], **fields: Any) -> Exchange:
+        found = [OffsetsCommitted("orders", number, offset, 0) for number, offset in offsets.items()]
+        return self.add(api, client, ms, ms + 1, offsets=found, **fields)
+
+    def fetch(self, client: str, ms: float, partition: int, offset: int | None, end: int, error: int = 0) -> None:
+        """What a Fetch of a client shows of a partition of ``orders``."""
+        name = f"10.0.0.{client.lstrip('c')}:4002-10.0.9.9:9092#f{client}"
+        self.topics.append(
+            Sighting(
+                at(ms),
+                "script",
+                name,
+                client,
+                SightingKind.FETCHED,
+                "orders",
+                partition=partition,
+                end_offset=end,
+                start_offset=0,
+                fetch_offset=offset,
+                api="Fetch",
+                error_code=error,
+            )
+        )
 
     def saw(self, client: str, ms: float, topic: str, partitions: int) -> None:
         name = f"10.0.0.{client.lstrip('c')}:4001-10.0.9.9:9092#m{client}"

@@ -3,6 +3,8 @@
 Normal is that a consumer fetches the committed offsets of all partitions that it was assigned and does not claim to own
 already. One that leaves some out behaves as if it read them (franz-go#686): no member does; only their lag grows.
 
+Partitions that a source shows to be left behind are `stuck_partition`'s, and not named again here.
+
 Threshold: 1 partition that no OffsetFetch of the member's client names, and no commit, for 10 s after the assignment;
 the client has fetched or committed others of the same assignment in that time.
 """
@@ -18,6 +20,7 @@ import pyarrow.compute as pc
 
 from kcoord_wire.forensics.detectors.found import MAX_EVIDENCE, Found, client_of, listed, only, plural
 from kcoord_wire.forensics.detectors.rounds import Partition, Round, assigned_rounds, label
+from kcoord_wire.forensics.detectors.stuck_partition import stuck_partitions
 from kcoord_wire.forensics.detectors.windows import SECOND_NS
 from kcoord_wire.forensics.model import GroupHistory, MemberLife
 
@@ -39,6 +42,8 @@ def find(history: GroupHistory, exchanges: pa.Table | None = None) -> Iterator[F
     """Yield one finding for all members that leave partitions out."""
     rounds = assigned_rounds(history, exchanges)
     left = list(_left(history, rounds, _reads(exchanges))) if exchanges is not None else []
+    told = {each.place for each in stuck_partitions(history)}
+    left = [item._replace(partitions=item.partitions - told) for item in left if item.partitions - told]
     if not left:
         return
     concerned = {partition for item in left for partition in item.partitions}

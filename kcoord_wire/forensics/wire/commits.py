@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from kcoord_wire.forensics.model import CommitRow
 from kcoord_wire.forensics.wire.moments import NS_PER_S
 
-__all__ = ["commit_rows"]
+__all__ = ["commit_rows", "flat_offsets"]
 
 _KEYS: Final = ["topic", "partition", "from"]
 _INTERVALS: Final = ((1, 300), (10, 3_600))  # seconds, and up to which span of all commits; a minute beyond that
@@ -21,8 +21,8 @@ def commit_rows(group_id: str, commits: pa.Table) -> list[CommitRow]:
 
     :param commits: OffsetCommit exchanges in order of time
     """
-    table = _flat(commits)
-    if table is None or not table.num_rows:
+    table = flat_offsets(commits)
+    if table is None:
         return []
     bounds = pc.min_max(table["asked"]).as_py()
     span_s = (bounds["max"] - bounds["min"]) / NS_PER_S
@@ -55,8 +55,8 @@ def _key(row: dict[str, Any]) -> tuple[str, int, int]:
     return (row["topic"], row["partition"], row["from"])
 
 
-def _flat(commits: pa.Table) -> pa.Table | None:
-    """A row per committed partition; None if there is none."""
+def flat_offsets(commits: pa.Table) -> pa.Table | None:
+    """Return a row per partition of each exchange, ``row`` is the number of the exchange; None if there is none."""
     offsets = commits["offsets"].combine_chunks() if len(commits) else None
     if offsets is None or not len(offsets):
         return None
@@ -64,10 +64,13 @@ def _flat(commits: pa.Table) -> pa.Table | None:
         offsets = offsets.chunk(0)
     parents = pc.list_parent_indices(offsets)
     flat = pc.list_flatten(offsets)
+    if not len(flat):
+        return None
     asked = pc.take(commits["asked_ns"].combine_chunks(), parents)
     bad = pc.fill_null(pc.not_equal(flat.field("error_code"), 0), False)
     return pa.table(
         {
+            "row": parents,
             "topic": pc.fill_null(flat.field("topic"), ""),
             "partition": pc.fill_null(flat.field("partition"), -1),
             "asked": asked,

@@ -41,6 +41,7 @@ from kcoord_wire.forensics.wire.facts import identity_of, removed_member
 from kcoord_wire.forensics.wire.failovers import find_failovers
 from kcoord_wire.forensics.wire.joins import Join, find_joins
 from kcoord_wire.forensics.wire.kip848 import Epochs, read_epochs
+from kcoord_wire.forensics.wire.lag import note_growth, read_lag
 from kcoord_wire.forensics.wire.members import add_end, member_rows
 from kcoord_wire.forensics.wire.moments import NS_PER_MS, NS_PER_S, Moment
 from kcoord_wire.forensics.wire.ownership import Owners, find_holdings, find_pauses, ownership_rows
@@ -126,10 +127,13 @@ class _WireGroup:
         spans = [(rebalance.started_ns, rebalance.ended_ns) for rebalance in rebalances]
         pauses = find_pauses(traffic.group_id, holdings, spans)
         _add_pauses(rebalances, pauses, traffic.last_ns)
+        ownership = ownership_rows(traffic.group_id, holdings)
         members = [*member_rows(traffic, traces), *epochs.members]
         for life, row in zip(self._lives, members, strict=True):
             add_end(row, ends.get(life))
         generations = [*self._generations(), *epochs.generations]
+        lag = read_lag(traffic, ownership, members)
+        note_growth(rebalances, lag.rows)
         return GroupHistory(
             group=GroupSummary(
                 group_id=traffic.group_id,
@@ -149,9 +153,12 @@ class _WireGroup:
             generations=sorted(generations, key=lambda generation: generation.joined_ns),
             states=sorted([*self._states(), *epochs.states], key=lambda state: state.from_ns),
             members=sorted(members, key=lambda member: member.joined_ns),
-            ownership=ownership_rows(traffic.group_id, holdings),
+            ownership=ownership,
             pauses=pauses,
             commits=commit_rows(traffic.group_id, traffic.commits),
+            lag=lag.rows,
+            partitions=lag.partitions,
+            resets=lag.resets,
         )
 
     def _protocol_type(self) -> str | None:

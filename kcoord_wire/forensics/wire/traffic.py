@@ -50,7 +50,14 @@ _SIGHTING_ORDER: Final = [
 ]
 _OF_LINKS: Final = frozenset({"opened", "closed", "reset", "refused", "hole"})
 _ENDS: Final = frozenset({SightingKind.CLOSED, SightingKind.RESET})
-_COMMIT_COLUMNS: Final = ["source", "seq", "connection", "asked_ns", "error_code", "member_id", "offsets"]
+_COMMIT_COLUMNS: Final = [
+    *("source", "seq", "connection", "asked_ns", "answered_ns", "error_code", "member_id", "generation_id", "offsets"),
+    *("client_id", "client_host"),
+]
+_FETCHED_COLUMNS: Final = [
+    *("time_ns", "source", "connection", "client_id", "topic", "partition", "end_offset", "start_offset"),
+    *("fetch_offset", "api", "error_code"),
+]
 _DEFAULTS: Final = (("api", ""), ("source", ""), ("seq", 0), ("connection", ""), ("member_id", ""))
 
 
@@ -203,8 +210,9 @@ class Sightings:
     :ivar closed: when connections were closed, by connection
     :ivar links: what happened to connections, in order of time
     :ivar links_of: the same, by connection
-    :ivar last_ns: the last time in the table, 0 for none
     :ivar errors: rows of ERROR
+    :ivar last_ns: the last time in the table, 0 for none; that of `fetched` does not count
+    :ivar fetched: what Fetch and ListOffsets show, in order of time, as columns of `Sighting`; topics have their names
     """
 
     sizes: list[TopicSize]
@@ -212,6 +220,7 @@ class Sightings:
     links: list[Link]
     links_of: dict[str, list[Link]]
     last_ns: int
+    fetched: pa.Table
     errors: list[Sighting] = field(default_factory=list)
 
 
@@ -222,6 +231,8 @@ class GroupTraffic:
     :ivar requests: those that may have changed something, in order of time
     :ivar heartbeats: the others
     :ivar commits: OffsetCommit requests, and positions in answers of the 0.8 draft, as columns, in order of time
+    :ivar positions: answered OffsetFetch requests, in the same columns
+    :ivar fetched: what Fetch and ListOffsets show, those of other groups included
     :ivar sightings: sizes of topics, in order of time
     :ivar closed: when connections were closed, by connection
     :ivar links: what happened to connections, those of other groups included
@@ -235,6 +246,8 @@ class GroupTraffic:
     requests: list[GroupRequest]
     heartbeats: Heartbeats
     commits: pa.Table
+    positions: pa.Table
+    fetched: pa.Table
     sightings: list[TopicSize]
     closed: dict[str, int]
     links: list[Link]
@@ -268,6 +281,8 @@ def read_traffic(exchanges: pa.Table, topics: Sightings) -> GroupTraffic:
         requests=requests,
         heartbeats=Heartbeats(placed, quiet),
         commits=placed.select(_COMMIT_COLUMNS).filter(_has_commits(placed)).sort_by(_ORDER),
+        positions=placed.select(_COMMIT_COLUMNS).filter(_has_positions(placed)).sort_by(_ORDER),
+        fetched=topics.fetched,
         sightings=topics.sizes,
         closed=topics.closed,
         links=topics.links,
@@ -299,6 +314,11 @@ def _has_commits(table: pa.Table) -> pa.Array:
     """Mark OffsetCommit requests, and the answers with positions that a coordinator of the 0.8 draft commits."""
     reported = pc.is_in(table["api"], value_set=pa.array(_REPORTING_APIS, table["api"].type))
     return pc.or_(pc.equal(table["api"], "OffsetCommit"), pc.and_(reported, pc.is_valid(table["offsets"])))
+
+
+def _has_positions(table: pa.Table) -> pa.Array:
+    """Mark OffsetFetch requests that were answered."""
+    return pc.and_(pc.equal(table["api"], "OffsetFetch"), pc.is_valid(table["answered_ns"]))
 
 
 # ---- one request
@@ -416,7 +436,13 @@ def read_sightings(topics: pa.Table) -> Sightings:
     links_of: dict[str, list[Link]] = {}
     errors: list[Sighting] = []
     last_ns = 0
-    for number, item in enumerate(topics.sort_by(_SIGHTING_ORDER).to_pylist()):
+    topics = topics.sort_by(_SIGHTING_ORDER)
+    is_fetched = pc.fill_null(pc.equal(topics["kind"], str(SightingKind.FETCHED)), False)
+    fetched = topics.filter(is_fetched).select(_FETCHED_COLUMNS)
+    for name in ("time_ns", "connection", "topic", "partition", "end_offset"):
+        fetched = fetched.filter(pc.is_valid(fetched[name]))
+    fetched = _with_names(fetched, topics)
+    for number, item in enumerate(topics.filter(pc.invert(is_fetched)).to_pylist()):
         time_ns, connection = item["time_ns"], item["connection"] or ""
         if time_ns is None:
             continue
@@ -434,7 +460,19 @@ def read_sightings(topics: pa.Table) -> Sightings:
             sizes.append(TopicSize(at, item["client_id"], connection, item["topic"] or "", item["partitions"]))
         elif kind == SightingKind.ERROR:
             errors.append(Sighting(**item))
-    return Sightings(sizes, closed, links, links_of, last_ns, errors)
+    return Sightings(sizes, closed, links, links_of, last_ns, fetched, errors)
+
+
+def _with_names(fetched: pa.Table, topics: pa.Table) -> pa.Table:
+    """Replace the topic ids (``id:``) in rows of FETCHED by names, where any row has the name."""
+    named = topics.filter(pc.equal(topics["kind"], str(SightingKind.TOPIC)))
+    ids = named.filter(pc.is_valid(named["topic_id"]))
+    names = {f"id:{id_}": name for id_, name in zip(ids["topic_id"].to_pylist(), ids["topic"].to_pylist(), strict=True)}
+    column = fetched["topic"].combine_chunks().dictionary_encode()
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    found = pa.array([names.get(name, name) for name in column.dictionary.to_pylist()], pa.string())
+    return fetched.set_column(fetched.column_names.index("topic"), "topic", found.take(column.indices))
 
 
 def _answer_spans(placed: pa.Table) -> dict[str, tuple[int, int]]:

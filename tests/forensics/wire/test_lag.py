@@ -1,0 +1,161 @@
+"""The lag of a group from commits and fetches: rows, owners, resets of every kind, growth while it rebalances."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kcoord_wire.forensics.model import ResetKind
+from kcoord_wire.forensics.wire import lag
+from tests.support.exchange_script import Script, at
+
+
+def group(**owners: dict[str, list[int]]) -> Script:
+    script = Script()
+    script.form(*(owners or {"c1": {}}), owners=owners or {"c1": {"orders": [0, 1]}})
+    return script
+
+
+def rows(script: Script, partition: int = 0) -> list[tuple[Any, ...]]:
+    found = [row for row in script.history().lag if row.partition == partition]
+    return [(row.time_ns, row.committed_offset, row.fetch_offset, row.end_offset, row.lag) for row in found]
+
+
+def resets(script: Script) -> list[tuple[Any, ...]]:
+    return [
+        (r.partition, r.kind, r.from_offset, r.to_offset, r.client_id, r.member_id) for r in script.history().resets
+    ]
+
+
+def test_lag_is_from_the_committed_offset_to_the_end() -> None:
+    script = group()
+    script.position("c1", 100, {0: -1})
+    script.fetch("c1", 1_000, 0, 5, 40)
+    script.commit("c1", 3_000, {0: 10})
+    script.fetch("c1", 5_000, 0, 12, 44)
+    assert rows(script) == [
+        (at(1_000), None, 5, 40, 35),
+        (at(3_000), 10, 5, 40, 30),
+        (at(5_000), 10, 12, 44, 34),
+    ]
+    [row] = script.history().partitions
+    assert (row.status, row.lag, row.most_lag, row.member_id) == ("UNKNOWN", 34, 35, "c1-id")
+
+
+def test_the_end_is_known_from_any_client_and_the_position_is_not() -> None:
+    script = group()
+    script.commit("c1", 500, {0: 10})
+    script.fetch("c7", 1_000, 0, 3, 40)
+    assert rows(script) == [(at(1_000), 10, None, 40, 30)]
+
+
+def test_a_position_begins_anew_with_each_owner() -> None:
+    script = group(c1={"orders": [0]}, c2={"orders": [1]})
+    script.fetch("c1", 1_000, 0, 5, 40)
+    for client in ("c1", "c2"):
+        script.join(client, 5_000, 5_010, 2, members=("c1", "c2") if client == "c1" else ())
+    script.sync("c1", 5_011, 5_020, 2, {"orders": [1]}, {"c1": {"orders": [1]}, "c2": {"orders": [0]}})
+    script.sync("c2", 5_012, 5_020, 2, {"orders": [0]})
+    script.fetch("c1", 6_000, 0, 9, 50)
+    script.fetch("c2", 7_000, 0, 8, 60)
+    found = [(row.fetch_offset, row.member_id) for row in script.history().lag]
+    assert found == [(5, "c1-id"), (None, "c2-id"), (8, "c2-id")]
+
+
+def test_two_readers_of_one_name_leave_the_position_unknown() -> None:
+    script = group()
+    script.fetch("c1", 1_000, 0, 5, 40)
+    script.fetch("c1", 2_000, 0, 30, 40)
+    script.topics[-1].connection = "10.0.0.1:4999-10.0.9.9:9092#other"
+    assert [row.fetch_offset for row in script.history().lag] == [5, None]
+
+
+def test_rows_are_thinned_and_the_last_of_an_interval_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = group()
+    for n in range(100):
+        script.fetch("c1", 1_000 + 100 * n, 0, n, 2 * n)
+    assert len(rows(script)) == 10
+    monkeypatch.setattr(lag, "MAX_ROWS", 4)
+    thin = rows(script)
+    assert len(thin) <= 5
+    assert thin[-1][2:4] == (99, 198)
+
+
+def test_an_operator_resets_an_empty_group() -> None:
+    script = group()
+    script.commit("c1", 1_000, {0: 500, 1: 500})
+    script.leave("c1", 2_000, 2_001)
+    outside = {"member_id": "", "generation_id": -1}
+    script.commit("c9", 3_000, {0: 0, 1: 700}, **outside)
+    assert resets(script) == [
+        (0, ResetKind.ADMIN, 500, 0, "c9", None),
+        (1, ResetKind.ADMIN, 500, 700, "c9", None),
+    ]
+
+
+def test_a_refused_commit_changes_nothing() -> None:
+    script = group()
+    script.commit("c1", 1_000, {0: 500})
+    refused = script.commit("c9", 3_000, {0: 0}, member_id="", generation_id=-1, error_code=25)
+    refused.offsets[0].error_code = 25
+    assert resets(script) == []
+
+
+def test_a_member_commits_less_than_before() -> None:
+    script = group()
+    script.commit("c1", 1_000, {0: 500})
+    script.commit("c1", 2_000, {0: 501})
+    script.commit("c1", 3_000, {0: 20})
+    assert resets(script) == [(0, ResetKind.COMMIT, 501, 20, "c1", "c1-id")]
+
+
+@pytest.mark.parametrize(("answer", "after"), [(100, 100), (-1, None)])
+def test_what_changed_an_offset_need_not_be_seen(answer: int, after: int | None) -> None:
+    script = group()
+    script.commit("c1", 1_000, {0: 500})
+    script.position("c1", 9_000, {0: answer})
+    assert resets(script) == [(0, ResetKind.UNSEEN, 500, after, None, None)]
+
+
+def test_an_answer_that_a_commit_has_overtaken_is_no_reset() -> None:
+    script = group()
+    script.position("c1", 100, {0: 400})
+    script.commit("c1", 1_000, {0: 500})
+    asked = script.position("c1", 1_000, {0: 400})
+    asked.answered_ns = at(1_005)
+    assert resets(script) == []
+
+
+def test_an_offset_out_of_range_is_told_with_where_it_went_on() -> None:
+    script = group()
+    script.commit("c1", 1_000, {0: 500})
+    script.fetch("c1", 2_000, 0, 500, -1, error=1)
+    script.fetch("c1", 3_000, 0, 800, 900)
+    assert resets(script) == [(0, ResetKind.OUT_OF_RANGE, 500, 800, "c1", "c1-id")]
+    assert script.history().resets[0].time_ns == at(2_000)
+
+
+def test_reading_again_what_was_committed_is_a_seek() -> None:
+    script = group()
+    script.fetch("c1", 1_000, 0, 600, 900)
+    script.commit("c1", 2_000, {0: 500})
+    script.fetch("c1", 3_000, 0, 550, 900)
+    assert resets(script) == [], "records that were fetched ahead are fetched again after a pause"
+    script.fetch("c1", 4_000, 0, 100, 900)
+    assert resets(script) == [(0, ResetKind.SEEK, 550, 100, "c1", "c1-id")]
+
+
+def test_the_lag_that_a_rebalance_brings_is_above_what_was_usual() -> None:
+    script = group(c1={"orders": [0]}, c2={"orders": [1]})
+    for second in range(1, 20):
+        script.fetch("c1", second * 1_000, 0, 10 * second, 10 * second + second % 5)
+    script.join("c1", 20_000, 25_000, 2, members=("c1", "c2"))
+    script.join("c2", 20_001, 25_000, 2)
+    script.sync("c1", 25_001, 25_010, 2, {"orders": [0]}, {"c1": {"orders": [0]}, "c2": {"orders": [1]}})
+    script.sync("c2", 25_001, 25_010, 2, {"orders": [1]})
+    script.fetch("c1", 26_000, 0, 190, 260)
+    script.fetch("c1", 28_000, 0, 277, 280)
+    first, second = script.history().rebalances
+    assert (first.lag_grown, first.caught_up_ns) == (None, None)
+    assert (second.lag_grown, second.caught_up_ns) == (70 - 4, at(28_000))
