@@ -43,7 +43,7 @@ def test_lag_is_from_the_committed_offset_to_the_end() -> None:
     assert (row.status, row.lag, row.most_lag, row.member_id) == ("UNKNOWN", 34, 35, "c1-id")
 
 
-def test_the_end_is_known_from_any_client_and_the_position_is_not() -> None:
+def test_the_end_comes_from_any_client_the_position_does_not() -> None:
     script = group()
     script.commit("c1", 500, {0: 10})
     script.fetch("c7", 1_000, 0, 3, 40)
@@ -71,7 +71,7 @@ def test_two_readers_of_one_name_leave_the_position_unknown() -> None:
     assert [row.fetch_offset for row in script.history().lag] == [5, None]
 
 
-def test_rows_are_thinned_and_the_last_of_an_interval_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_thinned_to_the_last_of_each_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     script = group()
     for n in range(100):
         script.fetch("c1", 1_000 + 100 * n, 0, n, 2 * n)
