@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kcoord_wire.forensics.model import Finding, GroupHistory, MemberLife, Ownership
 from kcoord_wire.report.page.group_clock import GroupClock
-from kcoord_wire.report.page.lanes import by_trouble, lanes_of, ownership_of
+from kcoord_wire.report.page.lanes import by_trouble, dead_spans, lanes_of, ownership_of
 from tests.support.histories import MS, SECOND, START, summary
 
 
@@ -61,6 +61,18 @@ def test_lanes_keep_their_order_where_all_are_seen() -> None:
     sick = many("c-9")
     lanes = lanes_of(sick.members[:20])
     assert by_trouble(lanes, sick) == (lanes, 0)
+
+
+def test_a_dead_owner_has_no_bar_but_a_span() -> None:
+    history = GroupHistory(summary("g", START + 60 * SECOND), members=[life("a", "c", 0, 50), life("b", "d", 0, None)])
+    history.ownership = [
+        Ownership("g", "t", partition, "a", "c", 1, START, START + 50 * SECOND, START + 7 * SECOND)
+        for partition in range(3)
+    ]
+    lanes, clock = lanes_of(history.members), GroupClock(history)
+    assert dead_spans(history, lanes, clock, 10) == [[[7_000, 50_000, 3]], []]
+    bars, _ = ownership_of(history, lanes, clock, 1000, 10_000, [])
+    assert [bar[:3] for bar in bars] == [[0, 7_000, 3], []]
 
 
 intervals = st.lists(

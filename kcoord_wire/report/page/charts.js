@@ -147,7 +147,7 @@ const charts = (() => {
   }
 
   function lanesOf(first) {
-    const bars = [], figures = [], lives = [], ends = [];
+    const bars = [], figures = [], lives = [], ends = [], dead = [];
     const most = Math.max(1, ...group.bars.map((flat) => flat.reduce((top, value, at) => (at % 4 === 2 ? Math.max(top, value) : top), 0)));
     const [top, bottom] = visibleLanes();
     lanes.forEach((lane, row) => {
@@ -158,6 +158,14 @@ const charts = (() => {
         lives.push({ from: first + start, to: first + end, row: row + 0.5, tip: `${person(lane.label, lane.host)}\n${id}${gone}` });
         const fault = why && why !== "left" && why !== "replaced";
         if (why) ends.push({ at: first + end, row: row + 0.5, colour: fault ? "#d1495b" : "#7d8590", tip: `${person(lane.label, lane.host)}\n${why} at ${relative(end)}` });
+      }
+      for (const [start, end, held] of lane.dead) {
+        if (end < from || start > to) continue;
+        const about = `dead from ${relative(start)} to ${relative(end)}, when the coordinator noticed`;
+        dead.push({
+          from: first + start, to: first + end, top: row + 0.2, bottom: row + 0.8,
+          tip: `${person(lane.label, lane.host)}\n${about}: ${counted(held, "partition")} unread for ${duration(end - start)}`,
+        });
       }
       for (const [start, end, held, which] of narrowed(group.bars[row] || [])) {
         const half = 0.24 + 0.2 * held / most;
@@ -171,7 +179,7 @@ const charts = (() => {
         if (half * 2 * ROW >= 10.5 && visible > 10 + 7 * count.length) figures.push({ middle: first + middle, row: row + 0.5, text: count });
       }
     });
-    return { bars, figures, lives, ends };
+    return { bars, figures, lives, ends, dead };
   }
 
   // The visible lanes and some more; all of them in print.

@@ -21,6 +21,7 @@ PAUSED: Final = "#d55e00"
 COMMITTED: Final = "#2f8f5b"
 FAILED: Final = "#d1495b"
 MEMBER: Final = "#7d8590"
+DEAD: Final = "#d1495b"
 FONT: Final = (
     "system-ui, Segoe UI, Roboto, Helvetica Neue, Arial, DejaVu Sans, sans-serif"  # the same as in the style sheet
 )
@@ -76,7 +77,10 @@ def _causes() -> list[Any]:
 
 
 def _lanes() -> list[Any]:
-    """Members, one lane per client: a line while it was a member, a bar for its partitions, a mark where it left."""
+    """Members, one lane per client: a line while it was a member, a bar for its partitions, a mark where it left.
+
+    A dashed box: its process was dead, and the coordinator did not know.
+    """
     alt = _altair()
     x, y = _time("from", axis=None), _row("top")
     bars = _mark("bars", "rect", color=BAR, cornerRadius=1).encode(x=x, x2="to", y=y, y2="bottom:Q", tooltip="tip:N")
@@ -87,7 +91,10 @@ def _lanes() -> list[Any]:
     ends = _mark("ends", "point", shape=CROSS, size=45, strokeWidth=2, opacity=1).encode(
         x=_time("at", axis=None), y=_row("row"), color=alt.Color("colour:N", scale=None), tooltip="tip:N"
     )
-    return [_bands(None), lives, bars, texts, ends]
+    dead = _mark(
+        "dead", "rect", fill=DEAD, fillOpacity=0.12, stroke=DEAD, strokeDash=[3, 3], strokeWidth=1.2, opacity=1
+    ).encode(x=x, x2="to", y=y, y2="bottom:Q", tooltip="tip:N")
+    return [_bands(None), lives, bars, texts, ends, dead]
 
 
 def _pauses() -> list[Any]:

@@ -22,7 +22,7 @@ from kcoord_wire.report.formatting import counted, duration, iso, name_if_known,
 from kcoord_wire.report.page.cause_styles import ABOUT, COLOURS, OTHER
 from kcoord_wire.report.page.group_clock import GroupClock
 from kcoord_wire.report.page.keys import FindingKeys, GroupKeys, PageKeys, RebalanceKeys
-from kcoord_wire.report.page.lanes import Lane, by_trouble, held_ns, lane_row, lanes_of, ownership_of
+from kcoord_wire.report.page.lanes import Lane, by_trouble, dead_spans, held_ns, lane_row, lanes_of, ownership_of
 
 __all__ = ["PageLimits", "page_data"]
 
@@ -139,7 +139,10 @@ def _group(digest: Digest, limits: PageLimits, rebalances: int, steps: int, char
         ],
         "culprits": [[c.name, c.host, c.set_off, c.last, round(c.late_ms, 1), c.removed] for c in digest.culprits[:8]],
         "rebalances": [_rebalance(row, digest.lengths[row.number], clock, limits) for row in kept],
-        "lanes": [lane_row(lane, clock, lives) for lane in lanes],
+        "lanes": [
+            lane_row(lane, clock, lives, dead)
+            for lane, dead in zip(lanes, dead_spans(history, lanes, clock, lives), strict=True)
+        ],
         "folded": folded,
         "outages": [
             [clock.ms(row.from_ns), clock.end(row.to_ns), shown(row.kind, 40), shown(row.text, 400)]

@@ -44,6 +44,7 @@ class LaneKeys(TypedDict):
     host: str
     about: str
     lives: list[list[Any]]  # [start, end, why it left, member id], in order of time
+    dead: list[list[float]]  # [start, end, partitions]: dead, and an owner for the coordinator
 
 
 class RebalanceKeys(TypedDict):

@@ -21,7 +21,7 @@ from kcoord_wire.report.formatting import duration, name_of, partition_runs, sho
 from kcoord_wire.report.page.group_clock import GroupClock
 from kcoord_wire.report.page.keys import LaneKeys
 
-__all__ = ["Lane", "by_trouble", "held_ns", "lane_row", "lanes_of", "ownership_of"]
+__all__ = ["Lane", "by_trouble", "dead_spans", "held_ns", "lane_row", "lanes_of", "ownership_of"]
 
 _FOLDED_FROM: Final = 20  # lanes above which those without trouble are folded
 _LATE_MS: Final = 1_000  # a member that joins so long after the others is in trouble
@@ -115,8 +115,11 @@ def held_ns(lane: Lane, last_ns: int) -> int:
     return sum((last_ns if life.left_ns is None else life.left_ns) - life.joined_ns for life in lane.lives)
 
 
-def lane_row(lane: Lane, clock: GroupClock, lives: int) -> LaneKeys:
-    """The JSON of a lane, with the last `lives` member ids."""
+def lane_row(lane: Lane, clock: GroupClock, lives: int, dead: Sequence[list[float]] = ()) -> LaneKeys:
+    """The JSON of a lane, with the last `lives` member ids.
+
+    :param dead: see `dead_spans`
+    """
     last = lane.lives[-1]
     about = [
         f"instance {shown(last.instance_id, 60)}" if last.instance_id else "",
@@ -133,7 +136,22 @@ def lane_row(lane: Lane, clock: GroupClock, lives: int) -> LaneKeys:
             [clock.ms(life.joined_ns), clock.end(life.left_ns), shown(life.why_left, 40), shown(life.member_id)]
             for life in lane.lives[-lives:]
         ],
+        "dead": list(dead),
     }
+
+
+def dead_spans(history: GroupHistory, lanes: Sequence[Lane], clock: GroupClock, room: int) -> list[list[list[float]]]:
+    """Of each lane, the last times in which its client was dead while the coordinator took it for an owner.
+
+    :param room: the most of a lane
+    :return: per lane, start, end and number of partitions of each
+    """
+    spans: list[list[list[float]]] = []
+    for rows in _by_lane(history.ownership, lanes):
+        held = Counter((row.dead_from_ns, row.to_ns) for row in rows if row.dead_from_ns is not None)
+        found = [[clock.ms(begin), clock.end(end), count] for (begin, end), count in held.items()]
+        spans.append(sorted(found)[-room:])
+    return spans
 
 
 def ownership_of(
@@ -207,7 +225,8 @@ def _steps(rows: Sequence[Ownership], clock: GroupClock) -> list[_Step]:
     for row in rows:
         place = (row.topic, row.partition)
         events.setdefault(clock.ms(row.from_ns), []).append((True, place))
-        events.setdefault(clock.end(row.to_ns), []).append((False, place))
+        until_ns = row.to_ns if row.dead_from_ns is None else row.dead_from_ns
+        events.setdefault(clock.end(until_ns), []).append((False, place))
     held: dict[tuple[str, int], int] = {}
     result: list[_Step] = []
     since = 0.0

@@ -109,7 +109,7 @@ function describe(group) {
     commits: group.commits.length ? `${group.unit === "records" ? "Records that commits advanced by" : "Commits"} per ${group.each}: at most ${number(busiest)}; ${counted(refused, "commit")} refused.` : "This source holds no commits.",
   };
   const notes = {
-    causes: "", lanes: group.lanes.length ? `${counted(group.lanes.length, "client")}${group.folded ? `, ${number(group.lanes.length - group.folded)} with trouble` : ""}; × where one left` : "no member was seen",
+    causes: "", lanes: group.lanes.length ? `${counted(group.lanes.length, "client")}${group.folded ? `, ${number(group.lanes.length - group.folded)} with trouble` : ""}; × where one left${group.lanes.some((lane) => lane.dead.length) ? ", dashed while it was dead and the coordinator did not know" : ""}` : "no member was seen",
     pauses: `at most ${number(peak)}`, commits: group.commits.length ? `at most ${number(busiest)}${refused ? `, × ${counted(refused, "commit")} refused` : ""}` : "none in this source",
   };
   for (const [id, text] of Object.entries(texts)) {
