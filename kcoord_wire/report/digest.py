@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
-from typing import Final
+from typing import Final, NamedTuple
 
 from kcoord_wire.forensics.importance import SEVERITIES, by_importance
 from kcoord_wire.forensics.model import Cause, GroupHistory, GroupSummary, Outage, Rebalance
@@ -30,6 +30,8 @@ __all__ = [
     "Culprit",
     "Digest",
     "Headline",
+    "Waiting",
+    "awaited",
     "digest_of",
     "digests",
     "headline",
@@ -259,6 +261,35 @@ def _span(history: GroupHistory) -> str:
 # ---- the headline
 
 
+class Waiting(NamedTuple):
+    """The member that the others waited for in a rebalance.
+
+    :ivar name: client id or member id, printable
+    :ivar ms: how long; None where it was the only one to join
+    :ivar how: `model.Awaited.end`; empty for the last one to join
+    """
+
+    name: str
+    host: str
+    ms: float | None
+    how: str
+
+    @property
+    def person(self) -> str:
+        return self.name + (f" ({self.host})" if self.host else "")
+
+
+def awaited(row: Rebalance) -> Waiting | None:
+    """Return the member that the others waited for longest: dead, silent or late, else the last to join."""
+    longest = max(row.waited_for, key=lambda wait: wait.ms, default=None)
+    if longest is not None and longest.ms >= (row.late_ms or 0.0):
+        name = name_of(longest.client_id, longest.member_id)
+        return Waiting(name, shown(longest.client_host, 60), longest.ms, shown(longest.end, 40))
+    if not (row.last_client_id or row.last_member_id):
+        return None
+    return Waiting(name_of(row.last_client_id, row.last_member_id), shown(row.last_client_host, 60), row.late_ms, "")
+
+
 def headline(history: GroupHistory) -> Headline:
     """What matters most in a group; the module's docstring has the order."""
     return digest_of(history).headline
@@ -327,9 +358,12 @@ def _of_rebalance(history: GroupHistory, row: Rebalance, lengths: Mapping[int, f
 
 
 def _because(row: Rebalance, length: float) -> str:
-    if row.late_ms is None or row.late_ms < _LATE * length or not (row.last_client_id or row.last_member_id):
+    wait = awaited(row)
+    if wait is None or wait.ms is None or wait.ms < _LATE * length:
         return ""
-    return f" because {_person(row.last_client_id, row.last_member_id, row.last_client_host)} was late"
+    if wait.how in ("", "late"):
+        return f" because {wait.person} was late"
+    return f" because it waited {duration(wait.ms)} for {wait.person}, {wait.how}"
 
 
 def _of_course(history: GroupHistory, middle: Sequence[Rebalance]) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 from kcoord_wire.extras import require
 from kcoord_wire.forensics.model import GroupHistory, Loss, Rebalance
 from kcoord_wire.report.cards import Card, cards_of
-from kcoord_wire.report.digest import FAULTS, Digest, digests
+from kcoord_wire.report.digest import FAULTS, Digest, awaited, digests
 from kcoord_wire.report.formatting import ago, counted, duration, name_if_known, place_text, shown
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _table(digest: Digest) -> Table:
     rich_table, text = _rich("table"), _rich("text").Text
     table: Table = rich_table.Table(box=None, pad_edge=False)
     for name, right in (
-        ("#", True), ("start", True), ("cause", False), ("who", False), ("took", True), ("last to join", False),
+        ("#", True), ("start", True), ("cause", False), ("who", False), ("took", True), ("waited for", False),
         ("late", True), ("moved", True), ("paused", True), ("outcome", False),
     ):  # fmt: skip
         table.add_column(name, header_style="dim", justify="right" if right else "left", overflow="fold", no_wrap=right)
@@ -97,15 +97,16 @@ def _table(digest: Digest) -> Table:
 
 
 def _cells(digest: Digest, row: Rebalance) -> tuple[str, ...]:
-    took = digest.lengths[row.number]
+    took, wait = digest.lengths[row.number], awaited(row)
+    waited_for = "" if wait is None else wait.person + (f", {wait.how}" if wait.how else "")
     return (
         str(row.number),
         ago(row.started_ns, digest.history.group.first_ns),
         shown(str(row.cause), 60) + (f" ({row.confidence:.0%})" if row.confidence < 1 else ""),
         _who(row.client_id, row.member_id, row.instance_id, row.client_host),
         "" if took is None else duration(took),
-        _who(row.last_client_id, row.last_member_id, None, row.last_client_host),
-        "" if row.late_ms is None else duration(row.late_ms),
+        waited_for,
+        "" if wait is None or wait.ms is None else duration(wait.ms),
         f"{row.moved:,}" + (f" ({row.moved_needlessly:,} needless)" if row.moved_needlessly else ""),
         "" if row.paused_ms is None else duration(row.paused_ms),
         shown(row.outcome, 20),
@@ -121,7 +122,7 @@ def _list(digest: Digest) -> Iterator[Any]:
         line.append(f", {who}" if who else "")
         yield line
         parts = (
-            took and f"took {took}", last and f"last to join {last}", late and f"late {late}", f"moved {moved}",
+            took and f"took {took}", last and f"waited for {last}", late and f"late {late}", f"moved {moved}",
             paused and f"paused {paused}", outcome,
         )  # fmt: skip
         yield text(f"  {', '.join(filter(None, parts))}", "dim" if row.outcome == "stable" else "yellow")

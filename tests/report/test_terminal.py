@@ -78,5 +78,5 @@ def test_a_narrow_terminal_has_two_lines_per_rebalance() -> None:
     narrow = " ".join(summary(typical(), width=80).split())
     for row in typical().rebalances:
         assert f"#{row.number} +" in narrow
-    assert "last to join" in narrow
-    assert "took 8.1 s, last to join" in narrow
+    assert "waited for" in narrow
+    assert "took 8.1 s, waited for" in narrow

@@ -137,7 +137,7 @@ const charts = (() => {
       const end = Math.max(row.end, row.start + least);
       const joined = row.joined === undefined ? end : Math.min(Math.max(row.joined, row.start + least), end);
       const who = person(row.who, row.host);
-      const late = row.late ? `\nlast: ${person(row.last, row.lastHost)}, ${duration(row.late)} late` : "";
+      const late = row.late ? `\nwaited ${duration(row.late)} for ${person(row.last, row.lastHost)}${row.how ? `, ${row.how}` : ""}` : "";
       return {
         from: first + row.start, to: first + end, joined: first + joined, top: at + 0.15, bottom: at + 0.85, n: row.n,
         colour: (page.causes[row.cause] || { colour: page.other }).colour,

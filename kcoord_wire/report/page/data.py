@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 
 from kcoord_wire.forensics.model import Evidence, GroupHistory, Loss, Rebalance
 from kcoord_wire.report.cards import Card, cards_of
-from kcoord_wire.report.digest import Digest, digests, nameless
+from kcoord_wire.report.digest import Digest, awaited, digests, nameless
 from kcoord_wire.report.formatting import counted, duration, iso, name_if_known, name_of, place_text, shown, utc
 from kcoord_wire.report.page.cause_styles import ABOUT, COLOURS, OTHER
 from kcoord_wire.report.page.group_clock import GroupClock
@@ -179,7 +179,7 @@ def _most_present(lanes: list[Lane], last_ns: int, room: int, cut: list[str]) ->
 
 
 def _rebalance(row: Rebalance, length: float | None, clock: GroupClock, limits: PageLimits) -> RebalanceKeys:
-    start = clock.ms(row.started_ns)
+    start, wait = clock.ms(row.started_ns), awaited(row)
     joined = None if row.joined_ns is None else clock.ms(row.joined_ns)
     every: dict[str, Any] = {
         "n": row.number,
@@ -203,9 +203,10 @@ def _rebalance(row: Rebalance, length: float | None, clock: GroupClock, limits: 
         "took": _rounded(length),
         "joining": _rounded(row.joining_ms),
         "syncing": _rounded(row.syncing_ms),
-        "last": name_if_known(row.last_client_id, row.last_member_id),
-        "lastHost": shown(row.last_client_host, 60),
-        "late": _rounded(row.late_ms),
+        "last": wait.name if wait else "",
+        "lastHost": wait.host if wait else "",
+        "late": _rounded(wait.ms) if wait else None,
+        "how": wait.how if wait else "",
         "before": row.members_before,
         "after": row.members_after,
         "moved": row.moved,

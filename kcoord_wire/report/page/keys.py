@@ -72,9 +72,10 @@ class RebalanceKeys(TypedDict):
     took: NotRequired[float]  # duration
     joining: NotRequired[float]
     syncing: NotRequired[float]
-    last: NotRequired[str]  # client or member that joined last
+    last: NotRequired[str]  # client or member that the others waited for
     lastHost: NotRequired[str]
-    late: NotRequired[float]  # how long after the one before it
+    late: NotRequired[float]  # how long
+    how: NotRequired[str]  # what was with it: `process died` ...
     before: NotRequired[int]  # members before it
     after: NotRequired[int]  # members after it
     moved: NotRequired[int]

@@ -7,7 +7,7 @@ const table = (() => {
     ["cause", "Cause", false, (row) => row.cause],
     ["who", "Set off by", false, (row) => person(row.who, row.host)],
     ["took", "Took", true, (row) => row.took ?? -1],
-    ["late", "Last to join", true, (row) => row.late ?? -1],
+    ["late", "Waited for", true, (row) => row.late ?? -1],
     ["moved", "Moved", true, (row) => row.moved ?? 0],
     ["paused", "Paused", true, (row) => row.paused ?? -1],
     ["outcome", "Outcome", false, (row) => row.outcome],
@@ -59,7 +59,7 @@ const table = (() => {
   }
 
   function textOf(row) {
-    row.text ??= [`#${row.n}`, row.cause, row.who, row.host, row.member, row.detail, row.reason, row.last, row.lastHost, row.outcome, row.assignor, ...(row.removed || []).flat()].join("\n").toLowerCase();
+    row.text ??= [`#${row.n}`, row.cause, row.who, row.host, row.member, row.detail, row.reason, row.last, row.lastHost, row.how, row.outcome, row.assignor, ...(row.removed || []).flat()].join("\n").toLowerCase();
     return row.text;
   }
 
@@ -91,7 +91,7 @@ const table = (() => {
     const open = opened.has(row.n);
     const button = el("button", { type: "button", class: "open", "aria-expanded": String(open), "aria-controls": `particulars-${row.n}`, "aria-label": `Rebalance ${row.n}` }, `${row.n}`);
     const took = el("td", { class: "figure c-took" }, duration(row.took), meter(row.took / longest));
-    const late = row.late === undefined ? row.last || "" : [el("span", {}, row.last), " ", el("span", { class: "quiet" }, `+${duration(row.late)}`)];
+    const late = row.late === undefined ? row.last || "" : [el("span", {}, row.last), " ", el("span", { class: "quiet" }, `${row.how ? `${row.how}, ` : ""}${duration(row.late)}`)];
     return el("tr", { "data-n": row.n, class: open ? "opened" : "", onclick: (event) => { if (event.target === button || !window.getSelection().toString()) toggle(row.n); } },
       el("th", { scope: "row", class: "figure c-n" }, button),
       el("td", { class: "figure c-start", title: row.iso }, relative(row.start)),
@@ -110,7 +110,7 @@ const table = (() => {
       ["Set off by", [person(row.who, row.host), row.member && row.member !== row.who ? `, member id ${row.member}` : ""].join("")],
       ["Stated reason", row.reason],
       ["Phases", row.joining === undefined ? "" : phases(row)],
-      ["Last to join", row.last && `${person(row.last, row.lastHost)}${row.late === undefined ? "" : `, ${duration(row.late)} after the one before it`}`],
+      ["Waited for", row.last && `${person(row.last, row.lastHost)}${row.how ? `, ${row.how}` : ""}${row.late === undefined ? "" : `: ${duration(row.late)} after all others`}`],
       ["Removed", row.removed && el("ul", {}, row.removed.map(([name, host, why]) => el("li", {}, `${person(name, host)}: ${why}`)), row.moreRemoved ? el("li", {}, `${number(row.moreRemoved)} more`) : "")],
       ["Members", `${number(row.before || 0)} before, ${number(row.after || 0)} after`],
       ["Partitions", `${number(row.moved || 0)} moved${row.needless ? `, ${number(row.needless)} of them needlessly` : ""}${row.paused ? `; paused for ${duration(row.paused)} in total` : ""}`],
