@@ -43,7 +43,7 @@ PROPERTIES = {
     "num.partitions": "4",
     "group.min.session.timeout.ms": "1000",
     "group.initial.rebalance.delay.ms": "200",
-    "group.max.size": "5",
+    "group.max.size": "20",
     "group.consumer.heartbeat.interval.ms": "500",
     "group.consumer.min.heartbeat.interval.ms": "500",
     "group.consumer.session.timeout.ms": "4000",

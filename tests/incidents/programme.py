@@ -136,6 +136,7 @@ def _of_applications() -> list[Hall]:
                 plan("tls", scenes.speaks_tls, "confluent"),
             ],
             NEWER,
+            properties={"group.max.size": "5"},
         ),
         Hall(
             "applications-3",

@@ -338,7 +338,8 @@ def serves_two_applications(scene: Scene, library: str) -> None:
     audit.command("subscribe", topics=[scene.more])
     scene.waits(lambda: scene.described()[1] == {"billing-1": 2, "billing-2": 2, "audit-1": 4}, "it is not in")
     time.sleep(3)
-    scene.part(audit, two, one)
+    for member in audit, two, one:
+        member.kill()
 
 
 def is_deleted_and_formed_again(scene: Scene, library: str) -> None:

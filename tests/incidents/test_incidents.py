@@ -74,7 +74,13 @@ def test_a_cause_of_another_client_is_wrong_blame() -> None:
 
 
 def test_a_broker_fault_blamed_on_a_client_is_wrong() -> None:
-    assert judged_as("broker outage", victim="127.0.0.1:9092").wrong
+    history = replace(typical(), findings=[], outages=[])
+    blamed = replace(history.rebalances[0], cause=Cause.SESSION_EXPIRED, detail="it sent nothing", started_ns=START)
+    act = Act(START, "kill -9", "127.0.0.1:9092", START + 1)
+    run = replace(RUN, kind="broker outage", victims=["127.0.0.1:9092"], acts=[act])
+    assert judge(Analysis([replace(history, rebalances=[blamed])]), run).wrong
+    late = replace(blamed, started_ns=START + 2)
+    assert not judge(Analysis([replace(history, rebalances=[late])]), run).wrong
 
 
 def test_an_outage_has_to_name_the_broker() -> None:
