@@ -262,10 +262,8 @@ def _play(hall: Hall, clients: Mapping[str, Client], bootstrap: str) -> list[Run
 
     def play(plan: Plan) -> Run:
         run = Run(plan.name, plan.kind, plan.library, 0, [])
-        address = ",".join(broker.address for broker in hall.brokers)
-        scene = Scene(
-            plan.name, hall.brokers[0].inside_address, address, clients, run=run, fault=fault, brokers=hall.brokers
-        )
+        about: dict[str, Any] = {"run": run, "fault": fault, "brokers": hall.brokers, "proxy": hall.proxy}
+        scene = Scene(plan.name, hall.brokers[0].inside_address, bootstrap, clients, **about)
         with scene.played():
             try:
                 scene.now_ready()
