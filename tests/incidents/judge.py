@@ -240,7 +240,8 @@ def statements_of(analysis: Analysis, run: Run, anywhere: bool = False) -> Itera
 
 def _of_group(history: GroupHistory, run: Run) -> Iterator[Statement]:
     digest = digest_of(history)
-    yield Statement("headline", "", digest.severity, digest.sentence, "", history.group.first_ns)
+    text = f"{digest.headline.text}; {digest.sentence}"
+    yield Statement("headline", "", digest.severity, text, "", history.group.first_ns)
     for finding in history.findings:
         if finding.severity != "info":
             text = f"{finding.subject or ''}: {finding.text}"

@@ -204,7 +204,7 @@ def _of_brokers() -> list[Hall]:
         ),
         Hall(
             "outage-recorded",
-            [through(x, 10_000, suffix="recorded") for x in ("confluent", "kafka-python")],
+            [through(x, 10_000, suffix="recorded") for x in ("confluent", "aiokafka")],
             fault=partial(outages.kill, down_seconds=3),
             point="recorder",
         ),

@@ -28,8 +28,7 @@ class Judged:
 
     def add(self, incident: Incident, folder: Path = DATA) -> None:
         """Analyze and judge one incident, whose capture and log lie in the folder."""
-        ports = [int(address.rpartition(":")[2]) for address in incident.brokers]
-        analysis = analyze([incident.capture_in(folder)], ports=ports)
+        analysis = analyze([incident.capture_in(folder)])
         self.verdicts += [judge(analysis, run) for run in incident.runs]
         compare(incident, folder, analysis, self.agreement)
 
