@@ -254,10 +254,10 @@ def _of_group(history: GroupHistory, run: Run) -> Iterator[Statement]:
 
 
 def _affected(rebalances: Sequence[Rebalance], run: Run) -> Iterator[Rebalance]:
-    """The rebalances in the time of the incident, until what follows from it is over."""
+    """The rebalances in the time of the incident, until what follows from it is over, or the run ends its members."""
     start = min((act.at_ns for act in run.acts), default=run.from_ns) - _BEFORE_NS
     end = max((act.until_ns or act.at_ns for act in run.acts), default=run.to_ns)
-    end += run.session_ms * 1_000_000 + _AFTER_NS
+    end = min(end + run.session_ms * 1_000_000 + _AFTER_NS, run.to_ns)
     yield from (rebalance for rebalance in rebalances if start <= rebalance.started_ns <= end)
 
 
@@ -271,8 +271,9 @@ def judge(analysis: Analysis, run: Run) -> Verdict:
     for needed in rule.essential:
         if not any(needed.fits(statement, run.victims) for statement in said):
             verdict.missing.append(needed.words)
-    for statement in said:
-        _judge_statement(statement, rule, run, verdict)
+    if not rule.anywhere:  # else it is about other runs, too
+        for statement in said:
+            _judge_statement(statement, rule, run, verdict)
     return verdict
 
 

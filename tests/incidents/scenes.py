@@ -215,7 +215,7 @@ def mixes_assignors(scene: Scene, library: str) -> None:
     scene.part(second, first)
 
 
-def overflows(scene: Scene, library: str, limit: int = 5) -> None:
+def overflows(scene: Scene, library: str, limit: int) -> None:
     """One member more than group.max.size."""
     names = [f"member-{number}" for number in range(1, limit + 1)]
     members = [scene.joins(library, name, session_ms=20_000) for name in names]
