@@ -163,6 +163,12 @@ class Scene(Stage):
                 return super().described()
         return "unknown", {}
 
+    def clients_now(self) -> list[str]:
+        """The client ids of the members while the group is stable, of whatever protocol type it is."""
+        with Wire(self.brokers[0].inside_address) as wire:
+            found = wire.call(kw.DescribeGroupsRequest(groups=[self.name]), 0).groups[0]
+        return sorted(member.client_id for member in found.members) if found.group_state == "Stable" else []
+
 
 Play = Callable[..., None]
 

@@ -100,6 +100,13 @@ def _of_clients() -> list[Hall]:
             proxied=True,
         ),
         Hall(
+            "connect",
+            [
+                plan("healthy", scenes.loses_a_worker, "connect", dies=False),
+                plan("killed", scenes.loses_a_worker, "connect", dies=True),
+            ],
+        ),
+        Hall(
             "recorded",
             [
                 plan("healthy", scenes.is_healthy, "confluent", "recorded"),

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
@@ -23,6 +26,7 @@ from confluent_kafka.admin import (
 
 import kcoord_wire as kw
 from tests.incidents.hall import Scene
+from tests.support.clients.connect_worker import ConnectWorker
 from tests.support.clients.members import PATIENCE, Member
 from tests.support.wire import Wire
 
@@ -38,6 +42,7 @@ __all__ = [
     "is_killed",
     "is_refused",
     "lags",
+    "loses_a_worker",
     "mixes_assignors",
     "overflows",
     "polls_late",
@@ -143,6 +148,31 @@ def is_refused(scene: Scene, library: str, of: str, seconds: float = 10, **optio
     time.sleep(4)
     for member in second, first:
         member.kill()
+
+
+def loses_a_worker(scene: Scene, library: str, dies: bool, session_ms: int = 10_000) -> None:
+    """Two workers of Kafka Connect, one of which is killed, or leaves as it should."""
+    with TemporaryDirectory() as folder, ExitStack() as stack:
+
+        def works(name: str) -> ConnectWorker:
+            worker = ConnectWorker(name, scene.bootstrap, scene.name, Path(folder), session_ms=session_ms)
+            return stack.enter_context(worker)
+
+        first = works("first")
+        scene.waits(lambda: scene.clients_now() == ["first"], "the first is not in")
+        second = works("second")
+        scene.waits(lambda: scene.clients_now() == ["first", "second"], "the second is not in")
+        time.sleep(3)
+        scene.run.session_ms, scene.run.victims = session_ms, ["second"]
+        scene.now_ready()
+        if dies:
+            scene.did("kill -9", "second")
+            second.kill()
+        else:
+            second.leave()
+        scene.waits(lambda: scene.clients_now() == ["first"], "the first is not alone")
+        time.sleep(3)
+        first.leave()
 
 
 def crashes_in_a_loop(
