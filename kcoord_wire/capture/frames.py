@@ -24,7 +24,7 @@ a client whose requests are encrypted or damaged.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import nullcontext
 from mmap import ACCESS_READ, mmap
 from os import PathLike
@@ -43,7 +43,13 @@ from kcoord_wire.capture.tcp import Closed, Connection, Hole, Reassembler, Refus
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
 from kcoord_wire.net import address_text, looks_like
 
-__all__ = ["read_capture", "read_raw_frames"]
+__all__ = ["GoesOn", "read_capture", "read_raw_frames"]
+
+GoesOn = Callable[[int, int], bool]
+"""Called now and then with the bytes that are read and those there are; reading ends where it returns False."""
+
+_PACKETS_BETWEEN: Final = 512  # calls of it
+_PACKET_HEADER: Final = 16
 
 
 _MAX_REFUSED: Final = 65_536
@@ -107,6 +113,7 @@ def read_raw_frames(
     ports: Collection[int] | None = None,
     max_frame_size: int = DEFAULT_MAX_FRAME_SIZE,
     report: CaptureReport | None = None,
+    goes_on: GoesOn | None = None,
 ) -> Iterator[RawFrame]:
     """The same frames, undecoded, with the openings and ends of connections, and with all damage in its place.
 
@@ -118,7 +125,7 @@ def read_raw_frames(
         raise CaptureError("neither pcap nor pcapng: the file is empty")
     report = CaptureReport() if report is None else report
     lost: list[RawFrame] = []
-    time_ns = 0
+    time_ns = done = 0
 
     def lose(error: str, size: int, is_hole: bool = True) -> None:
         since_ns = time_ns if is_hole else None
@@ -145,6 +152,9 @@ def read_raw_frames(
                     lose(f"a packet that could not be read: {segment}", len(packet.data))
             yield from lost
             lost.clear()
+            done += _PACKET_HEADER + len(packet.data)
+            if goes_on and not report.packets % _PACKETS_BETWEEN and not goes_on(min(done, len(data)), len(data)):
+                break
         yield from reader.finish()
         if report.packets and not report.connections:
             hint = "encrypted, or not Kafka's" if ports is None else f"none to the ports {sorted(ports)}"

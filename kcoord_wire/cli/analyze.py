@@ -6,6 +6,8 @@ Laws:
 * With --out, status 0 means that the tables (Parquet), report.json and report.html exist. Each is written beside its
   place and then moved there, so that an interrupt leaves no partial file.
 * A damaged source is read as far as possible, with status 0; only a source without any group is an error.
+* The first interrupt (Ctrl-C) ends the reading: what was read is analysed and written, and marked as partial. The
+  second ends the command at once. Work on Spark ends with the first.
 * --out is checked before anything is read. A pipe is copied to a temporary file first.
 """
 
@@ -15,12 +17,15 @@ import argparse
 import logging
 import os
 import shutil
+import signal
 import stat
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
@@ -32,6 +37,7 @@ from kcoord_wire.fields import printable
 
 if TYPE_CHECKING:
     from kcoord_wire.forensics.analysis import Analysis
+    from kcoord_wire.forensics.pace import Stop
 
 __all__ = ["add_parser"]
 
@@ -118,9 +124,12 @@ def _run(args: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(prefix="kcoord-") as folder:
         sources = [_seekable(source, Path(folder, f"stdin-{at}")) for at, source in enumerate(args.source)]
         try:
-            analysis = _histories(args, sources, meter)
+            with nullcontext(bool) if args.spark_master else _first_interrupt(meter) as stop:
+                analysis = _histories(args, sources, meter, stop)
         finally:
             meter.clear()
+    if analysis.stopped is not None:
+        complain(f"PARTIAL: reading was stopped at {analysis.stopped:.0%}; what follows is of the part that was read")
     if not analysis.histories:
         raise ValueError(_why_empty(analysis, args))
     if args.out is not None:
@@ -138,13 +147,44 @@ def _seekable(source: str, place: Path) -> str:
     """The path of a file with the bytes of `source`: standard input and pipes are copied to `place`."""
     if source != "-" and not (os.path.exists(source) and stat.S_ISFIFO(os.stat(source).st_mode)):
         return source
-    with place.open("wb") as file:
+    with place.open("wb") as file, _until_interrupted(source):
         if source == "-":
             shutil.copyfileobj(sys.stdin.buffer, file)
         else:
             with open(source, "rb") as pipe:
                 shutil.copyfileobj(pipe, file)
     return str(place)
+
+
+@contextmanager
+def _until_interrupted(source: str) -> Iterator[None]:
+    """Let an interrupt end the copying, so that what has come is read: it often ends the writer of the pipe as well."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        complain(f"{'standard input' if source == '-' else source}: interrupted; what has come so far is read")
+
+
+@contextmanager
+def _first_interrupt(meter: _Meter) -> Iterator[Stop]:
+    """Yield whether there was an interrupt; a second one ends the command as usual."""
+    interrupts: list[int] = []
+
+    def note(number: int, _: object) -> None:
+        interrupts.append(number)
+        signal.signal(signal.SIGINT, before)
+        meter.clear()
+        complain("stopping: what was read is analysed now; interrupt again to end at once")
+
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread():
+        yield bool  # only the main thread receives signals
+        return
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: bool(interrupts)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _why_empty(analysis: Analysis, args: argparse.Namespace) -> str:
@@ -174,7 +214,7 @@ def _print(analysis: Analysis, args: argparse.Namespace) -> None:
     sys.stdout.flush()
 
 
-def _histories(args: argparse.Namespace, sources: list[str], meter: _Meter) -> Analysis:
+def _histories(args: argparse.Namespace, sources: list[str], meter: _Meter, stop: Stop) -> Analysis:
     require("pyarrow", "analyze", "analyze")
     from kcoord_wire.forensics.marshal.parts import Judge
     from kcoord_wire.forensics.sources.live import OFFSETS_TOPIC
@@ -203,11 +243,18 @@ def _histories(args: argparse.Namespace, sources: list[str], meter: _Meter) -> A
         from kcoord_wire.forensics.sources.live import read_topic
 
         config: Mapping[str, str] = dict(args.kafka_config)
-        batches = read_topic(
-            args.kafka, config, topic=topic, progress=lambda done, total: meter.show(args.kafka, done, total)
-        )
-        return analyze_records(batches, groups=args.group, judge=judge)
-    return analyze(sources, ports=args.port, groups=args.group, progress=meter.show, judge=judge)
+        read = [0, 1]  # offsets: done, and those there are
+
+        def show(done: int, total: int) -> None:
+            read[:] = done, total
+            meter.show(args.kafka, done, total)
+
+        batches = read_topic(args.kafka, config, topic=topic, progress=show)
+        analysis = analyze_records(takewhile(lambda _: not stop(), batches), groups=args.group, judge=judge)
+        if stop():
+            analysis.stopped = read[0] / max(1, read[1])
+        return analysis
+    return analyze(sources, ports=args.port, groups=args.group, progress=meter.show, judge=judge, stop=stop)
 
 
 @contextmanager

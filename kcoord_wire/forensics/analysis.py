@@ -40,6 +40,7 @@ from kcoord_wire.forensics.model import (
     arrow_schema,
     table_of,
 )
+from kcoord_wire.forensics.pace import Pace, Progress, Stop
 from kcoord_wire.forensics.places import place_evidence
 from kcoord_wire.forensics.sources.frames import find_sources, read_frames, read_log
 from kcoord_wire.forensics.wire.history import wire_history
@@ -49,6 +50,7 @@ __all__ = [
     "TABLES",
     "Analysis",
     "Progress",
+    "Stop",
     "analyze",
     "analyze_frames",
     "analyze_records",
@@ -60,9 +62,6 @@ __all__ = [
 _LISTS: Final = {name: get_args(hint)[0] for name, hint in get_type_hints(GroupHistory).items() if name != "group"}
 TABLES: Final[Mapping[str, type]] = {"groups": GroupSummary, **_LISTS}
 """The tables of a report: name, which is that of the Parquet file, and row type. ``losses`` is one more."""
-
-Progress = Callable[[str, int, int], None]
-"""Called with the source, how many bytes of all sources are done, and how many there are."""
 
 Look = Callable[[GroupHistory, pa.Table], None]
 """Called with the history of a group, and its rows of `Exchange`."""
@@ -76,11 +75,14 @@ class Analysis:
         where clients that belong to none were refused
     :ivar losses: what could not be read, and where
     :ivar counts: ``sources``, ``bytes``, ``frames``, ``exchanges``, ``records``
+    :ivar stopped: share of the sources that was read, from 0 to 1, where reading was stopped; None otherwise. `losses`
+        say where
     """
 
     histories: list[GroupHistory]
     losses: list[Loss] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
+    stopped: float | None = None
 
 
 def analyze(
@@ -91,6 +93,7 @@ def analyze(
     progress: Progress | None = None,
     look: Look | None = None,
     judge: Judge | None = None,
+    stop: Stop | None = None,
 ) -> Analysis:
     """Return the histories of all groups in captures, recordings and log segments.
 
@@ -100,34 +103,32 @@ def analyze(
     :param progress: called while the sources are read, and once at the end
     :param look: called with the history of each group on the wire and its exchanges
     :param judge: the rules for logs of Marshal; those of the document if left out
+    :param stop: asked while the sources are read: whether to stop reading and analyse what was read
     :raises SourceError: a path has nothing that can be read
     :raises OSError: a source cannot be read
     """
     sources = find_sources(paths)
-    total = sum(source.path.stat().st_size for source in sources)
+    pace = Pace(sources, progress, stop)
     matcher = Matcher()
     collected = Collected(groups, look, judge)
-    done = frames = 0
+    frames = 0
     for source in sources:
-        size = source.path.stat().st_size
-        if progress is not None:
-            progress(source.path.name, done, total)
+        if not pace.begin(source):
+            continue
         if source.kind == "log":
-            for batch in read_log(source.path):
+            for batch in read_log(source.path, goes_on=pace.goes_on):
                 collected.add_records(batch)
         else:
-            for batch in read_frames(source.path, ports=ports):
+            for batch in read_frames(source.path, ports=ports, goes_on=pace.goes_on):
                 frames += batch.num_rows
                 collected.add_exchanges(*matcher.feed(batch))
-                if progress is not None and source.kind == "recording" and batch.num_rows:
-                    progress(source.path.name, done + min(size, batch["position"][-1].as_py()), total)
-        done += size
     collected.add_exchanges(*matcher.finish())
-    if progress is not None:
-        progress("", total, total)
+    pace.finish()
     analysis = collected.analysis()
-    analysis.losses = [*matcher.losses, *analysis.losses]
-    analysis.counts |= {"sources": len(sources), "bytes": total, "frames": frames}
+    analysis.losses = [*pace.losses, *matcher.losses, *analysis.losses]
+    analysis.counts |= {"sources": len(sources), "bytes": pace.total, "frames": frames}
+    if pace.losses:
+        analysis.stopped = 1 - sum(loss.bytes for loss in pace.losses) / max(1, pace.total)
     return analysis
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import struct
 import threading
 from pathlib import Path
@@ -155,6 +156,34 @@ def test_an_interrupt_leaves_no_partial_file(writer: str, tmp_path: Path) -> Non
     with patch(writer, side_effect=KeyboardInterrupt):
         assert main(["analyze", CAPTURE, "--out", str(tmp_path)]) == 130
     assert not list(tmp_path.glob("*.part"))
+
+
+@pytest.mark.parametrize("interrupts", [1, 2])
+def test_an_interrupt_writes_what_was_read(interrupts: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first one stops the reading, within a capture; the second one ends the command."""
+
+    def show(meter: _Meter, what: str, done: int, total: int) -> None:
+        if total // 3 < done < total:
+            for _ in range(interrupts):
+                signal.raise_signal(signal.SIGINT)
+
+    behind = str(CAPTURES / "static_bounce.pcap")
+    arguments = ["analyze", str(CAPTURES / "incidents" / "moves.pcap.gz"), behind, "--out", str(tmp_path)]
+    with patch.object(_Meter, "show", show):
+        assert main(arguments) == (0 if interrupts == 1 else 130)
+    out, err = capsys.readouterr()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if interrupts == 2:
+        assert list(tmp_path.iterdir()) == []
+        return
+    assert "interrupt again to end at once" in err
+    assert "PARTIAL: reading was stopped at " in err
+    report = json.loads((tmp_path / "report.json").read_text("utf-8"))
+    assert {group["group"]["group_id"] for group in report["groups"]} == {"moves"}
+    stops = [loss for loss in report["losses"] if "reading was stopped here on request" in loss["what"]]
+    assert [Path(loss["source"]).name for loss in stops] == ["moves.pcap.gz", "static_bounce.pcap"]
+    assert "100% of this source was not read" in stops[1]["what"]
+    assert "reading was stopped here" in out
 
 
 def test_progress_is_one_line_and_wiped() -> None:

@@ -27,7 +27,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kcoord_wire.capture.frames import read_raw_frames
+from kcoord_wire.capture.frames import GoesOn, read_raw_frames
 from kcoord_wire.capture.pcap import CaptureError
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.forensics.model import Frame, LogRow, arrow_schema, record_time_ns
@@ -44,6 +44,7 @@ __all__ = ["MAX_BATCH_BYTES", "Source", "SourceError", "find_sources", "kind_of"
 MAX_BATCH_BYTES: Final = 16 * 1024 * 1024
 """Bytes of frames or records at which a batch ends, however few rows it has."""
 
+_ROWS_BETWEEN: Final = 512  # calls of `GoesOn`
 _LIMITS: Final = ReadLimits(strict=False)
 _MAX_BATCH: Final = 100 * 1024 * 1024
 _SEARCHES: Final = 64  # how often each byte of a segment is examined in the search for sound batches, on average
@@ -83,38 +84,48 @@ def _batches_of(
 
 
 def read_frames(
-    path: str | os.PathLike[str], *, ports: Collection[int] | None = None, batch_rows: int = 8192
+    path: str | os.PathLike[str],
+    *,
+    ports: Collection[int] | None = None,
+    batch_rows: int = 8192,
+    goes_on: GoesOn | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the frames of a capture or a recording, as rows of `Frame`.
 
     :param ports: the brokers' ports, for captures; None to detect them
     :param batch_rows: rows of a batch, at most
+    :param goes_on: see `GoesOn`
     :raises OSError: the file cannot be read
     :raises MissingLibraryError: the extra ``capture`` or ``records`` is not installed
     """
     source = os.fspath(path)
-    yield from _batches_of(Frame, source, _frames_of(path, ports), batch_rows, 5)
+    yield from _batches_of(Frame, source, _frames_of(path, ports, goes_on), batch_rows, 5)
 
 
 _Row = tuple[int, int, int, str, str, bytes, str | None, int, str | None, int | None]
 """A `Frame` without its source."""
 
 
-def _frames_of(path: str | os.PathLike[str], ports: Collection[int] | None) -> Iterator[_Row]:
+def _frames_of(path: str | os.PathLike[str], ports: Collection[int] | None, goes_on: GoesOn | None) -> Iterator[_Row]:
     try:
         kind = kind_of(path)
         with unpacked(Path(path)) as content:
             last: _Row = (-1, 0, 0, "", "damage", b"", None, 0, None, None)
-            for last in _of_recording(content.path) if kind == "recording" else _of_capture(content.path, ports):
+            is_recording = kind == "recording"
+            rows = _of_recording(content.path) if is_recording else _of_capture(content.path, ports, goes_on)
+            size = content.path.stat().st_size
+            for last in rows:
                 yield last
+                if is_recording and goes_on and not last[0] % _ROWS_BETWEEN and not goes_on(last[1], size):
+                    break
             if content.fault is not None:
                 yield last[0] + 1, last[1], last[2], "", "damage", b"", content.fault, content.lost, None, last[2]
     except (SourceError, CaptureError, RecordingError) as error:
         yield 0, 0, 0, "", "damage", b"", str(error), Path(path).stat().st_size, None, None
 
 
-def _of_capture(path: Path, ports: Collection[int] | None) -> Iterator[_Row]:
-    for seq, found in enumerate(read_raw_frames(path, ports=ports)):
+def _of_capture(path: Path, ports: Collection[int] | None, goes_on: GoesOn | None) -> Iterator[_Row]:
+    for seq, found in enumerate(read_raw_frames(path, ports=ports, goes_on=goes_on)):
         row = (seq, found.position, found.time_ns, found.connection, found.kind, found.body, found.error, found.lost)
         yield *row, found.by, found.since_ns
 
@@ -150,17 +161,20 @@ def _of_recording(path: Path) -> Iterator[_Row]:
             yield seq, position, time_ns, name, direction, body, error, len(body), None, None
 
 
-def read_log(path: str | os.PathLike[str], *, batch_rows: int = 8192) -> Iterator[pa.RecordBatch]:
+def read_log(
+    path: str | os.PathLike[str], *, batch_rows: int = 8192, goes_on: GoesOn | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield the records of a segment file of ``__consumer_offsets``, as rows of `LogRow`.
 
     :param batch_rows: rows of a batch, at most
+    :param goes_on: see `GoesOn`
     :raises OSError: the file cannot be read
     :raises MissingLibraryError: the extra ``records`` is not installed
     """
     source = os.fspath(path)
     name = re.fullmatch(r".*-(\d+)", Path(path).resolve().parent.name)
     partition = int(name[1]) if name and int(name[1]) < _PARTITIONS else -1
-    rows = ((partition, *row) for row in _records_of(Path(path)))
+    rows = ((partition, *row) for row in _records_of(Path(path), goes_on))
     yield from _batches_of(LogRow, source, rows, batch_rows, 5)
 
 
@@ -168,12 +182,12 @@ _Record = tuple[int, int, int, bytes | None, bytes | None, str | None, int, bool
 """A `LogRow` without source and partition."""
 
 
-def _records_of(path: Path) -> Iterator[_Record]:
+def _records_of(path: Path, goes_on: GoesOn | None) -> Iterator[_Record]:
     with unpacked(path) as content:
         size = content.path.stat().st_size
         if size:
             with content.path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
-                yield from _of_segment(data, _offsets_of(plain_name(path)))
+                yield from _of_segment(data, _offsets_of(plain_name(path)), goes_on)
         if content.fault is not None:
             yield -1, size, 0, None, None, content.fault, content.lost, False
 
@@ -184,9 +198,9 @@ def _offsets_of(name: str) -> range:
     return range(_MAX_OFFSET) if first is None else range(first, first + _OFFSETS_OF_SEGMENT)
 
 
-def _of_segment(data: mmap, offsets: range) -> Iterator[_Record]:
+def _of_segment(data: mmap, offsets: range, goes_on: GoesOn | None) -> Iterator[_Record]:
     open_: dict[int, list[_Record]] = {}  # by producer
-    for batch in _batches(data):
+    for batch in _batches(data, goes_on):
         if not isinstance(batch, Batch):
             position, size, why = batch
             yield -1, position, 0, None, None, why, size, False
@@ -236,10 +250,10 @@ def _ends_well(batch: RecordBatch) -> bool | None:
     return None
 
 
-def _batches(data: mmap) -> Iterator[Batch | tuple[int, int, str]]:
+def _batches(data: mmap, goes_on: GoesOn | None) -> Iterator[Batch | tuple[int, int, str]]:
     """Yield the batches of a segment, and position, size and reason of the damage between them."""
     position, budget = 0, _SEARCHES * len(data)
-    while position < len(data):
+    while position < len(data) and (goes_on is None or goes_on(position, len(data))):
         batch = _batch_at(data, position)
         if not isinstance(batch, DecodeError):
             yield batch
