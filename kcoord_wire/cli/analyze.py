@@ -111,7 +111,7 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     command.add_argument("--quiet", action="store_true", help="show no progress")
 
 
-def _run(args: argparse.Namespace) -> None:
+def _check(args: argparse.Namespace) -> None:
     if bool(args.source) == bool(args.kafka):
         raise ValueError("give either files or --kafka HOST:PORT (see kcoord analyze --help)")
     if args.heartbeat_interval > _LONGEST_INTERVAL_S:
@@ -120,6 +120,10 @@ def _run(args: argparse.Namespace) -> None:
         raise ValueError("--topic names a topic of a cluster: give --kafka HOST:PORT, too")
     if args.out is not None:
         make_writable(args.out)
+
+
+def _run(args: argparse.Namespace) -> None:
+    _check(args)
     meter = _Meter(sys.stderr, silent=args.quiet or not sys.stderr.isatty())
     with tempfile.TemporaryDirectory(prefix="kcoord-") as folder:
         sources = [_seekable(source, Path(folder, f"stdin-{at}")) for at, source in enumerate(args.source)]
