@@ -27,6 +27,7 @@ IMPORTANCE: Final = (
     # what is refused cannot work
     "refused",
     "mixed_assignors",
+    "two_applications",
     # records are lost or read twice
     "two_owners",
     "commit_after_revoke",
@@ -36,6 +37,7 @@ IMPORTANCE: Final = (
     "stuck_preparing",
     "leader_does_not_assign",
     "stuck_completing",
+    "slow_leader",
     "commits_instead_of_joining",
     "cooperative_loop",
     # partitions are not read
@@ -47,12 +49,15 @@ IMPORTANCE: Final = (
     "handed_over_early",
     # members come and go
     "client_id_reuse",
+    "frozen_member",
     "flapping_member",
     "storm",
     # the work is spread badly
     "uneven_assignment",
     "clumped_topic",
     "clock_skew",
+    # of course
+    "deploy",
 )
 """The detectors, the most important first."""
 

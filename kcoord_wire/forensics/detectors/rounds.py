@@ -51,6 +51,7 @@ class Round:
     :ivar claims: by member id
     :ivar given: by member id, what the leader assigned; None where it sent no SyncGroup that succeeded
     :ivar is_synced: whether it sent a SyncGroup at all
+    :ivar synced_ns: when it sent the first; 0 where it sent none
     """
 
     generation: int
@@ -64,6 +65,7 @@ class Round:
     claims: Mapping[str, Claim]
     given: Mapping[str, frozenset[Partition]] | None = None
     is_synced: bool = False
+    synced_ns: int = 0
     owners: dict[Partition, list[str]] = field(default_factory=dict)
 
     @property
@@ -164,6 +166,7 @@ def _partitions(entries: list[dict[str, Any]] | None) -> frozenset[Partition]:
 
 
 def _add_sync(each: Round, row: dict[str, Any]) -> None:
+    each.synced_ns = each.synced_ns or row["asked_ns"]
     each.is_synced = True
     if row["error_code"] or not row["assignments"]:
         return

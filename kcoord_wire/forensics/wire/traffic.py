@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.model import Sighting, SightingKind
 from kcoord_wire.forensics.wire.heartbeats import Heartbeats
 from kcoord_wire.forensics.wire.moments import UNKNOWN_SEQ, Moment
@@ -210,7 +211,7 @@ class Sightings:
     :ivar closed: when connections were closed, by connection
     :ivar links: what happened to connections, in order of time
     :ivar links_of: the same, by connection
-    :ivar errors: rows of ERROR
+    :ivar errors: rows of ERROR, and of FETCHED that an ACL refused
     :ivar last_ns: the last time in the table, 0 for none; that of `fetched` does not count
     :ivar fetched: what Fetch and ListOffsets show, in order of time, as columns of `Sighting`; topics have their names
     """
@@ -460,6 +461,8 @@ def read_sightings(topics: pa.Table) -> Sightings:
             sizes.append(TopicSize(at, item["client_id"], connection, item["topic"] or "", item["partitions"]))
         elif kind == SightingKind.ERROR:
             errors.append(Sighting(**item))
+    forbidden = fetched.filter(pc.equal(fetched["error_code"], ErrorCode.TOPIC_AUTHORIZATION_FAILED.value))
+    errors += [Sighting(kind=SightingKind.FETCHED, **row) for row in forbidden.to_pylist()]
     return Sightings(sizes, closed, links, links_of, last_ns, fetched, errors)
 
 

@@ -15,7 +15,7 @@ def error(at_s: float, api: str, code: int, client: str = "c1", topic: str | Non
 
 
 def test_a_topic_that_a_member_may_not_read() -> None:
-    history = group(60, members=[life("c1")])
+    history = group(5, members=[life("c1", topics=["orders", "secret"])])
     errors = [error(at, "Metadata", 29, topic="secret") for at in (1, 2)]
     (found,) = detect(history, None, errors)
     assert (found.severity, found.subject, found.detector) == ("critical", "c1", "refused")
@@ -24,6 +24,11 @@ def test_a_topic_that_a_member_may_not_read() -> None:
         "principal may not read a topic that it subscribes to or commits for"
     )
     assert detect(history, None, errors[:1])[0].severity == "warning"
+    assert detect(group(5, members=[life("c1")]), None, errors) == [], "of another group with its name"
+    history.group.last_ns = 60 * SECOND
+    (found,) = detect(history, None, errors)
+    assert found.severity == "warning"
+    assert found.text.endswith("; not again in the 58.0 s after that")
     assert history_of_clients([history], errors) is None
 
 
