@@ -481,7 +481,8 @@ class Rebalance:
     :ivar joined_ns: when the joins were answered (KIP-848: when the target assignment was ready; 0.8 draft: when the
         fetchers of all consumers had stopped)
     :ivar ended_ns: when the last member had its assignment
-    :ivar outcome: ``stable``, ``empty``, ``interrupted`` (another began before the leader's SyncGroup), ``open``
+    :ivar outcome: ``stable``, ``empty``, ``interrupted`` (another began before the leader's SyncGroup), ``open`` (the
+        source ended first), ``unseen`` (the last members that the source shows left, and others went on)
     :ivar cause: a value of `Cause`
     :ivar member_id: member that triggered it, with its client id, host and instance id; None where it is not known
     :ivar reason: as that member stated it (KIP-800)
@@ -505,7 +506,8 @@ class Rebalance:
         came back to their former owner after a pause
     :ivar paused_ms: time in which partitions had no owner, summed over the partitions. On the wire a pause that has
         not ended counts until the last frame (wire/ownership.py); in the log only pauses that ended count, and only
-        those of cooperative rebalances are known, else it is None (log/ledger.py)
+        those of cooperative rebalances are known, else it is None (log/ledger.py). None too where members that the
+        source does not show may have held them (wire/coverage.py), and for protocol types other than ``consumer``
     :ivar removed: members that the group lost
     :ivar waited_for: whom the join phase waited for, the longest wait first; classic groups on the wire only
     :ivar lag_grown: records by which the group fell behind, from its start until the next one: the greatest lag of all
@@ -990,7 +992,7 @@ class GroupSummary:
     :ivar exchanges: rows of `Exchange`; 0 for a log
     :ivar commits: offsets committed, one per partition
     :ivar paused_ms: time in which partitions had no owner, summed over the partitions: on the wire those of the
-        rebalances, in the log those of all pauses
+        rebalances, in the log those of all pauses; None where it is not known, see `Rebalance.paused_ms`
     :ivar blind: what this source cannot show about the group, in sentences
     """
 
@@ -1004,7 +1006,7 @@ class GroupSummary:
     rebalances: int
     exchanges: int
     commits: int
-    paused_ms: float
+    paused_ms: float | None
     blind: list[str]
 
 

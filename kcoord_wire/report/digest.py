@@ -115,7 +115,7 @@ class Digest:
     sentence: str
     lengths: dict[int, float | None]
     rebalancing_ms: float
-    paused_ms: float
+    paused_ms: float | None
     moved: int
     needless: int
     unfinished: int
@@ -139,7 +139,7 @@ def digests(histories: Iterable[GroupHistory]) -> list[Digest]:
         map(digest_of, histories),
         key=lambda d: (
             rank.get(d.severity, len(rank)),
-            -(d.rebalancing_ms + d.paused_ms),
+            -(d.rebalancing_ms + (d.paused_ms or 0.0)),
             -len(d.history.rebalances),
             d.history.group.group_id,
         ),
@@ -166,7 +166,7 @@ def digest_of(history: GroupHistory) -> Digest:
         sentence=_sentence(history, causes),
         lengths=lengths,
         rebalancing_ms=_covered_ms(rebalances, lengths),
-        paused_ms=group.paused_ms if math.isfinite(group.paused_ms) else 0.0,
+        paused_ms=group.paused_ms if group.paused_ms is not None and math.isfinite(group.paused_ms) else None,
         moved=sum(r.moved for r in rebalances),
         needless=sum(r.moved_needlessly for r in rebalances),
         unfinished=sum(r.outcome in ("interrupted", "open") for r in rebalances),
@@ -249,7 +249,7 @@ def _sentence(history: GroupHistory, causes: Sequence[CauseShare]) -> str:
         return f"no rebalance in {_span(history)}"
     why = ", ".join(f"{share.count:,} {shown(share.cause, 60)}" for share in causes)
     text = f"{counted(len(history.rebalances), 'rebalance')} in {_span(history)}: {why}"
-    if history.group.paused_ms > 0:
+    if history.group.paused_ms:
         text += f", paused {duration(history.group.paused_ms)} of partition time"
     return text
 

@@ -35,6 +35,7 @@ from kcoord_wire.forensics.model import (
 )
 from kcoord_wire.forensics.wire.causes import CauseFinder, Explanation
 from kcoord_wire.forensics.wire.commits import commit_rows
+from kcoord_wire.forensics.wire.coverage import Coverage
 from kcoord_wire.forensics.wire.deaths import End, find_ends
 from kcoord_wire.forensics.wire.draft import DRAFT_APIS, explain_draft
 from kcoord_wire.forensics.wire.facts import identity_of, removed_member
@@ -47,7 +48,7 @@ from kcoord_wire.forensics.wire.moments import NS_PER_MS, NS_PER_S, Moment
 from kcoord_wire.forensics.wire.ownership import Owners, find_holdings, find_pauses, ownership_rows
 from kcoord_wire.forensics.wire.replay import Replay
 from kcoord_wire.forensics.wire.rewrite import explain_rewrite
-from kcoord_wire.forensics.wire.trace import MemberTrace, RebalanceTrace, StartKind, Why
+from kcoord_wire.forensics.wire.trace import UNKNOWN_STATE, MemberTrace, RebalanceTrace, StartKind, Why
 from kcoord_wire.forensics.wire.traffic import GroupTraffic, Sightings, read_sightings, read_traffic
 from kcoord_wire.forensics.wire.waits import awaited_text, find_awaited
 
@@ -56,6 +57,7 @@ __all__ = ["explain_group", "wire_history"]
 _AT_ONCE_NS: Final = NS_PER_S  # a static member that is back within this time belongs to the same rebalance
 _LISTED_NUMBERS: Final = 5
 _MAX_SKIPPED: Final = 20  # a larger jump is a group that was deleted and formed again
+_CONSUMER: Final = "consumer"
 _EAGER_ASSIGNORS: Final = ("range", "roundrobin", "sticky")
 
 
@@ -125,8 +127,14 @@ class _WireGroup:
             holding.end_with(ends[holding.member].died_ns if holding.member in ends else None)
         holdings.sort(key=lambda holding: holding.order)
         spans = [(rebalance.started_ns, rebalance.ended_ns) for rebalance in rebalances]
-        pauses = find_pauses(traffic.group_id, holdings, spans)
+        _correct_outcomes(rebalances, self._lives if traces and epochs.lives else ())
+        coverage = Coverage(traffic, self._joins, () if epochs.lives else _skipped(self._traces), epochs)
+        pauses, unknown = find_pauses(traffic.group_id, holdings, spans, coverage.is_unseen)
+        is_known = self._protocol_type() in (None, _CONSUMER) and not unknown
         _add_pauses(rebalances, pauses, traffic.last_ns)
+        for rebalance in rebalances:
+            if not is_known and (not unknown or rebalance.number in unknown):
+                rebalance.paused_ms = None
         ownership = ownership_rows(traffic.group_id, holdings)
         members = [*member_rows(traffic, traces), *epochs.members]
         for life, row in zip(self._lives, members, strict=True):
@@ -146,8 +154,11 @@ class _WireGroup:
                 rebalances=len(rebalances),
                 exchanges=traffic.count,
                 commits=len(traffic.commits),
-                paused_ms=sum(rebalance.paused_ms or 0.0 for rebalance in rebalances),
-                blind=list(_blind(traffic, self._replay, self._joins, epochs)),
+                paused_ms=sum(rebalance.paused_ms or 0.0 for rebalance in rebalances) if is_known else None,
+                blind=[
+                    *_blind(traffic, self._replay, self._joins, epochs),
+                    *_blind_pauses(coverage, self._protocol_type(), is_known=is_known),
+                ],
             ),
             rebalances=rebalances,
             generations=sorted(generations, key=lambda generation: generation.joined_ns),
@@ -165,7 +176,7 @@ class _WireGroup:
         types = [join.protocol_type for join in self._joins]
         types += [request.protocol_type for request in self._traffic.requests]
         known = next((name for name in types if name), None)
-        return known or ("consumer" if self._epochs.members else None)
+        return known or (_CONSUMER if self._epochs.members else None)
 
     def _explain(self, explanations: Sequence[Explanation]) -> Iterator[_Explained]:
         owners = Owners()
@@ -198,13 +209,26 @@ class _WireGroup:
         ]
 
     def _states(self) -> list[StateInterval]:
-        moves = self._replay.states
+        moves = self._replay.states  # a state that is not known only ends the one before it
         ends = [*(at.time_ns for _, at, _ in moves[1:]), None]
         return [
             StateInterval(self._traffic.group_id, state, at.time_ns, end_ns, generation)
             for (state, at, generation), end_ns in zip(moves, ends, strict=False)
-            if end_ns != at.time_ns
+            if state != UNKNOWN_STATE and end_ns != at.time_ns
         ]
+
+
+def _correct_outcomes(rebalances: Sequence[Rebalance], lives: Sequence[MemberTrace]) -> None:
+    """A group of both protocols is not empty when the last member of one has left.
+
+    :param lives: of both; empty in a group of one protocol
+    """
+    for rebalance in rebalances:
+        at_ns = rebalance.ended_ns or rebalance.started_ns
+        if rebalance.outcome == "empty" and any(
+            life.since.time_ns <= at_ns and (life.left is None or life.left.time_ns > at_ns) for life in lives
+        ):
+            rebalance.outcome = "interrupted"
 
 
 def _numbered(rebalances: list[Rebalance]) -> list[Rebalance]:
@@ -255,6 +279,8 @@ def _rebalance(
     if join is not None:
         rebalance.protocol_type = join.protocol_type
         rebalance.assignor, rebalance.leader_id = join.assignor or None, join.leader_id or None
+    if trace.outcome == "unseen":
+        rebalance.duration_ms = None  # others may still have joined
     _add_last_joiner(trace, rebalance)
     return rebalance
 
@@ -365,6 +391,20 @@ def _blind_epochs(replay: Replay, epochs: Epochs) -> Iterator[str]:
         yield "Members of both protocols are in the group: how the coordinator combined them is not on the wire."
     if epochs.unknown:
         yield f"Nothing in the source raised {epochs.unknown} of {len(epochs.generations)} epochs."
+
+
+def _blind_pauses(coverage: Coverage, protocol_type: str | None, *, is_known: bool) -> Iterator[str]:
+    if coverage.unshown:
+        yield (
+            f"{len(coverage.unshown)} members of the group sent nothing in this source: they are on hosts that were "
+            "not captured."
+        )
+    if coverage.others_hold:
+        yield f"{coverage.others_hold} partitions are with members that this source does not show."
+    if protocol_type not in (None, _CONSUMER):
+        yield f"What members of the protocol type {protocol_type} hold is not read: their pauses are not known."
+    elif not is_known:
+        yield "Pauses are not known where members that this source does not show may have had the partitions."
 
 
 def _blind_joins(joins: list[Join]) -> Iterator[str]:

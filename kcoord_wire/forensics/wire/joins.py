@@ -7,7 +7,8 @@ Laws:
 
 * A JoinGroup request that was read after its generation was complete joined nothing: it is in `Join.late`.
 * The same generation number again, or a lower one, is another join only where the coordinator can have forgotten the
-  first: its leader's SyncGroup was not answered, or the number went down.
+  first: its leader's SyncGroup was not answered, the number went down, or another member leads, because the group was
+  deleted when it was empty.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kcoord_wire.forensics.wire.failovers import Failover
-from kcoord_wire.forensics.wire.moments import NS_PER_MS, Moment
-from kcoord_wire.forensics.wire.traffic import GroupRequest, ListedMember, Partition
+from kcoord_wire.forensics.wire.moments import END, NS_PER_MS, Moment
+from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, ListedMember, Partition
 
-__all__ = ["PARKED_NS", "Join", "find_joins"]
+__all__ = ["PARKED_NS", "Join", "find_joins", "unshown_members"]
 
 PARKED_NS: Final = 20 * NS_PER_MS
 """A response that took longer than this waited for other members."""
@@ -116,6 +117,13 @@ def find_joins(requests: list[GroupRequest], failovers: list[Failover]) -> list[
     return _JoinFinder(requests, failovers).find()
 
 
+def unshown_members(join: Join, traffic: GroupTraffic) -> set[str]:
+    """Return the members of a join of which the source shows no request: its leader, those in the leader's list. They
+    are on hosts that were not captured.
+    """
+    return {*join.members, *([join.leader_id] if join.leader_id else [])} - traffic.names
+
+
 class _JoinFinder:
     def __init__(self, requests: list[GroupRequest], failovers: list[Failover]) -> None:
         self._failovers = failovers
@@ -127,7 +135,10 @@ class _JoinFinder:
         ]
         self._answered.sort(key=_answered_at)
         self._syncs: dict[int, list[GroupRequest]] = {}
+        self._left: dict[str, Moment] = {}
         for request in requests:
+            for leaver in request.leavers if request.error == 0 else ():
+                self._left[leaver.member_id] = request.due
             if request.api == "SyncGroup" and request.generation is not None and request.member_id:
                 self._syncs.setdefault(request.generation, []).append(request)
 
@@ -150,7 +161,8 @@ class _JoinFinder:
             if join.generation == request.new_generation and join.joined is not None:
                 if request.due <= join.joined:
                     return join
-                return None if self._is_forgotten(join, request) or join is not self._joins[-1] else join
+                is_another = self._is_forgotten(join, request) or join is not self._joins[-1]
+                return None if is_another or _is_led_by_another(join, request) else join
         return None
 
     def _is_forgotten(self, join: Join, request: GroupRequest) -> bool:
@@ -188,9 +200,13 @@ class _JoinFinder:
         ]
 
     def _note_lost_generation(self, request: GroupRequest) -> None:
-        """Add a failover if a generation number went down, and no failover explains that."""
+        """Add a failover if a generation number went down, and no failover explains that; a group that had become
+        empty was deleted instead, and formed again.
+        """
         last = self._joins[-1] if self._joins else None
         if last is None or request.new_generation is None or request.new_generation > last.generation:
+            return
+        if all(self._left.get(member_id, END) < request.due for member_id in last.members):
             return
         begun = last.at
         if any(begun <= failover.begin <= request.due for failover in self._failovers):
@@ -221,6 +237,15 @@ class _JoinFinder:
                     stray.add_sync(request)
                 unseen.append(stray)
         return unseen
+
+
+def _is_led_by_another(join: Join, request: GroupRequest) -> bool:
+    """Whether a response with the generation of a join that is over names another leader, which no generation changes:
+    the group was deleted in between and formed again. Only a static leader that restarts gets another member id.
+    """
+    leader = join.members.get(join.leader_id or "")
+    is_static = leader is not None and leader.instance_id is not None
+    return not is_static and bool(join.leader_id and request.leader_id) and join.leader_id != request.leader_id
 
 
 def _answered_at(request: GroupRequest) -> Moment:

@@ -7,14 +7,14 @@ Laws:
   longer names (KIP-429).
 * A member that leaves, is removed, or is rejected (22, 25, 82) holds nothing from then on.
 * A pause begins when the last holder lets go, or is dead (`deaths`), and ends when the next one begins; a partition
-  that was never held has none.
+  that was never held has none. Where members that the source does not show may have held it meanwhile, there is no row.
 * A static member that returns under another member id is the same owner.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Final
@@ -25,7 +25,7 @@ from kcoord_wire.forensics.wire.moments import NEVER_NS, Moment
 from kcoord_wire.forensics.wire.trace import MemberTrace, RebalanceTrace, is_cooperative
 from kcoord_wire.forensics.wire.traffic import GroupRequest, Partition
 
-__all__ = ["Holding", "Owners", "fair_share", "find_holdings", "find_pauses", "ownership_rows"]
+__all__ = ["Holding", "Owners", "Unseen", "fair_share", "find_holdings", "find_pauses", "ownership_rows"]
 
 _REJECTIONS: Final = frozenset(
     {ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
@@ -156,23 +156,37 @@ def ownership_rows(group_id: str, holdings: Iterable[Holding]) -> list[Ownership
 # ---- pauses
 
 
-def find_pauses(group_id: str, holdings: Sequence[Holding], spans: Sequence[tuple[int, int | None]]) -> list[Pause]:
+Unseen = Callable[[int, Holding | None], bool]
+"""Whether others, which the source does not show, may have held a partition between a time and its next holder."""
+
+
+def find_pauses(
+    group_id: str,
+    holdings: Sequence[Holding],
+    spans: Sequence[tuple[int, int | None]],
+    is_unseen: Unseen = lambda _from_ns, _following: False,
+) -> tuple[list[Pause], list[int]]:
     """Find the times in which no member held a partition that had been held.
 
     :param holdings: sorted by `Holding.order`
     :param spans: begin and end of the rebalances, in order of number
+    :return: the pauses, and the numbers of the rebalances whose pauses are not known
     """
     pauses = []
+    unknown = []
     last: Holding | None = None
     for holding in [*holdings, None]:
         is_same = holding is not None and last is not None and holding.partition == last.partition
         following = holding if is_same else None
         from_ns = None if last is None else last.worked_until_ns
         if last is not None and from_ns is not None and (following is None or following.from_ns > from_ns):
-            pauses.append(_pause(group_id, last, from_ns, following, spans))
+            if is_unseen(from_ns, following):
+                unknown.append(_rebalance_at(from_ns, spans) or 0)
+            else:
+                pauses.append(_pause(group_id, last, from_ns, following, spans))
         if following is None or last is None or _outlasts(following, last):
             last = holding
-    return sorted(pauses, key=lambda pause: (pause.from_ns, pause.topic, pause.partition))
+    return sorted(pauses, key=lambda pause: (pause.from_ns, pause.topic, pause.partition)), unknown
 
 
 def _outlasts(holding: Holding, last: Holding) -> bool:

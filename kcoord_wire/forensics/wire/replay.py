@@ -29,7 +29,7 @@ from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.wire.failovers import Failover
 from kcoord_wire.forensics.wire.group import GroupState, is_follower
 from kcoord_wire.forensics.wire.hindsight import CALM_NS, Hindsight
-from kcoord_wire.forensics.wire.joins import PARKED_NS, Join
+from kcoord_wire.forensics.wire.joins import PARKED_NS, Join, unshown_members
 from kcoord_wire.forensics.wire.moments import NS_PER_MS, Moment, end_of
 from kcoord_wire.forensics.wire.trace import (
     COMPLETING,
@@ -96,6 +96,7 @@ class Replay(GroupState):
         super().__init__(Hindsight(traffic, joins, failovers))
         self._traffic = traffic
         self._unseen = UnseenStarts(self)
+        self._unshown = {name for join in joins for name in unshown_members(join, traffic)}
         self._written: tuple[Join, dict[str, MemberTrace]] | None = None  # what a failover leaves of the group
         self._loaded_ns = 0
         self._events: list[_Event] = []
@@ -201,12 +202,17 @@ class Replay(GroupState):
         self._lose_members(None, at)
 
     def _lose_members(self, start: Start | None, at: Moment) -> None:
-        """After members are gone, a rebalance begins, or goes on, or ends with an empty group."""
+        """After members are gone, a rebalance begins, or goes on, or ends with an empty group; if only members are left
+        of which the source shows no request, it ends unseen.
+        """
         if start is not None and self.state != PREPARING:
             self._begin_rebalance(start)
         else:
             self.also_started_by(start)
         rebalance = self.rebalance
+        if self.members and self._unshown.issuperset(self.members):
+            self.end("unseen", at)
+            self.move(UNKNOWN_STATE, at)
         if self.members or rebalance is None or self.state != PREPARING:
             return
         join = self.hindsight.next_join(at)
@@ -215,7 +221,7 @@ class Replay(GroupState):
             return  # others joined before the initial delay was over
         self.generation = rebalance.generation = expected
         self.end("empty", at)
-        self.leader = self.join = None
+        self.leader = self.join = self._written = None
         self.move(EMPTY, at)
 
     # ---- JoinGroup: was it parked, what does it start, who is its sender
@@ -339,6 +345,8 @@ class Replay(GroupState):
         rebalance = self.rebalance
         assert rebalance is not None, "one has begun"
         self._admit_listed(at, join)
+        if join.leader_id in self._unshown and join.leader_id not in self.members:
+            self.admit(MemberTrace(join.leader_id, None, None, "", at, is_new=False))
         for member in list(self.members.values()):
             if self._is_absent(member, join, at):
                 self.remove(member, at, self._why_absent(member, at))
@@ -380,7 +388,7 @@ class Replay(GroupState):
             return False
         if join.is_listed:
             return member.member_id not in join.members
-        is_waiting = member.parked is not None or member.instance_id is not None
+        is_waiting = member.parked is not None or member.instance_id is not None or member.member_id in self._unshown
         return not is_waiting and self.hindsight.last_alive(member.member_id) <= at.time_ns
 
     def _why_absent(self, member: MemberTrace, at: Moment) -> Why:
@@ -553,7 +561,7 @@ class Replay(GroupState):
         self.lost = []
         self._unseen.forget()
         self._loaded_ns = self._served_again_ns(at, failover)
-        if self.state in (STABLE, UNKNOWN_STATE) or (self._written is None and following is None):
+        if self.state in (STABLE, EMPTY, UNKNOWN_STATE) or (self._written is None and following is None):
             return
         join, members = self._written if self._written is not None else (None, {})
         self.restore(join, members, at)

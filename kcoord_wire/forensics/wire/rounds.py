@@ -217,7 +217,7 @@ class RoundHistory:
         traffic = self._traffic
         rebalances = [*self._rebalances(), *([] if last is None else [last])]
         spans = [(row.started_ns, row.ended_ns) for row in rebalances]
-        pauses = find_pauses(traffic.group_id, self._holdings, spans)
+        pauses, _ = find_pauses(traffic.group_id, self._holdings, spans)
         for pause in pauses:
             if pause.rebalance is not None:
                 row = rebalances[pause.rebalance - 1]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -225,7 +226,7 @@ class Sightings:
     errors: list[Sighting] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@dataclass
 class GroupTraffic:
     """All exchanges of a group.
 
@@ -259,6 +260,12 @@ class GroupTraffic:
     count: int
     unplaced: int
     answered_ns: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    @cached_property
+    def names(self) -> set[str]:
+        """The member ids under which something was sent or asked."""
+        asked = {name for request in self.requests for name in request.named}
+        return asked | {member_id for member_id, _, _ in self.heartbeats.versions}
 
 
 def read_traffic(exchanges: pa.Table, topics: Sightings) -> GroupTraffic:

@@ -127,7 +127,7 @@ def _group(digest: Digest, limits: PageLimits, rebalances: int, steps: int, char
         "ends": utc(clock.last),
         "total": len(history.rebalances),
         "rebalancing": round(digest.rebalancing_ms, 3),
-        "paused": round(digest.paused_ms, 3),
+        "paused": _rounded(digest.paused_ms),
         "moved": digest.moved,
         "needless": digest.needless,
         "unfinished": digest.unfinished,

@@ -116,7 +116,7 @@ class GroupKeys(TypedDict):
     ends: str  # its last moment, as a date and time
     total: int  # number of rebalances; the page may have fewer
     rebalancing: float  # time in which any rebalance went on
-    paused: float  # partition time without an owner
+    paused: float | None  # partition time without an owner; None: not known
     moved: int
     needless: int
     unfinished: int  # rebalances that are open or were interrupted

@@ -40,7 +40,7 @@ function facts(group) {
   const pairs = [
     ["Rebalances", number(group.total), group.total > 1 ? `one every ${duration(group.span / group.total)}` : ""],
     ["Time in rebalances", duration(group.rebalancing), group.span ? `${(part * 100).toFixed(part < 0.1 ? 1 : 0)} % of ${duration(group.span)}` : ""],
-    ["Partition time paused", duration(group.paused), "summed over the partitions"],
+    ["Partition time paused", duration(group.paused) || "not known", "summed over the partitions"],
     ["Partitions moved", number(group.moved), `${number(group.needless)} needlessly`],
     ["Clients", number(group.clients), counted(group.members, "member id")],
     ["Not completed", number(group.unfinished), "interrupted or still open"],
@@ -105,7 +105,7 @@ function describe(group) {
   const texts = {
     causes: `${counted(group.total, "rebalance")}: ${group.causes.map(([cause, count]) => `${count} ${cause}`).join(", ") || "none"}. The table of rebalances lists them.`,
     lanes: `${counted(group.lanes.length, "client")}, one lane each: bars show when it owned partitions, their thickness how many. The table of members lists them.`,
-    pauses: `Partitions without an owner over time: at most ${peak}; ${duration(group.paused)} in total.`,
+    pauses: `Partitions without an owner over time: at most ${peak}; ${duration(group.paused) || "not known"} in total.`,
     commits: group.commits.length ? `${group.unit === "records" ? "Records that commits advanced by" : "Commits"} per ${group.each}: at most ${number(busiest)}; ${counted(refused, "commit")} refused.` : "This source holds no commits.",
   };
   const notes = {
