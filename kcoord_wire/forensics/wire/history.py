@@ -28,6 +28,7 @@ from kcoord_wire.forensics.model import (
     Generation,
     GroupHistory,
     GroupSummary,
+    MemberLife,
     Pause,
     Rebalance,
     StateInterval,
@@ -45,7 +46,7 @@ from kcoord_wire.forensics.wire.kip848 import Epochs, read_epochs
 from kcoord_wire.forensics.wire.lag import note_growth, read_lag
 from kcoord_wire.forensics.wire.members import add_end, member_rows
 from kcoord_wire.forensics.wire.moments import NS_PER_MS, NS_PER_S, Moment
-from kcoord_wire.forensics.wire.ownership import Owners, find_holdings, find_pauses, ownership_rows
+from kcoord_wire.forensics.wire.ownership import Holding, Owners, find_holdings, find_pauses, ownership_rows
 from kcoord_wire.forensics.wire.replay import Replay
 from kcoord_wire.forensics.wire.rewrite import explain_rewrite
 from kcoord_wire.forensics.wire.trace import UNKNOWN_STATE, MemberTrace, RebalanceTrace, StartKind, Why
@@ -119,26 +120,14 @@ class _WireGroup:
         return {each.row.number: each.explanation.rule for each in self._explained}
 
     def history(self) -> GroupHistory:
-        traffic, epochs, traces = self._traffic, self._epochs, self._replay.traces
+        traffic, epochs = self._traffic, self._epochs
         rebalances = _numbered([*(each.row for each in self._explained), *epochs.rebalances])
-        ends = self._ends
-        holdings = [*find_holdings(traces, traffic.requests), *epochs.holdings]
-        for holding in holdings:
-            holding.end_with(ends[holding.member].died_ns if holding.member in ends else None)
-        holdings.sort(key=lambda holding: holding.order)
-        spans = [(rebalance.started_ns, rebalance.ended_ns) for rebalance in rebalances]
-        _correct_outcomes(rebalances, self._lives if traces and epochs.lives else ())
+        _correct_outcomes(rebalances, self._lives if self._replay.traces and epochs.lives else ())
+        holdings = self._holdings()
         coverage = Coverage(traffic, self._joins, () if epochs.lives else _skipped(self._traces), epochs)
-        pauses, unknown = find_pauses(traffic.group_id, holdings, spans, coverage.is_unseen)
-        is_known = self._protocol_type() in (None, _CONSUMER) and not unknown
-        _add_pauses(rebalances, pauses, traffic.last_ns)
-        for rebalance in rebalances:
-            if not is_known and (not unknown or rebalance.number in unknown):
-                rebalance.paused_ms = None
+        pauses, unknown = self._pauses(rebalances, holdings, coverage)
         ownership = ownership_rows(traffic.group_id, holdings)
-        members = [*member_rows(traffic, traces), *epochs.members]
-        for life, row in zip(self._lives, members, strict=True):
-            add_end(row, ends.get(life))
+        members = self._members()
         generations = [*self._generations(), *epochs.generations]
         lag = read_lag(traffic, ownership, members)
         note_growth(rebalances, lag.rows)
@@ -154,10 +143,10 @@ class _WireGroup:
                 rebalances=len(rebalances),
                 exchanges=traffic.count,
                 commits=len(traffic.commits),
-                paused_ms=sum(rebalance.paused_ms or 0.0 for rebalance in rebalances) if is_known else None,
+                paused_ms=None if unknown else sum(rebalance.paused_ms or 0.0 for rebalance in rebalances),
                 blind=[
                     *_blind(traffic, self._replay, self._joins, epochs),
-                    *_blind_pauses(coverage, self._protocol_type(), is_known=is_known),
+                    *_blind_pauses(coverage, self._protocol_type(), is_known=not unknown),
                 ],
             ),
             rebalances=rebalances,
@@ -171,6 +160,33 @@ class _WireGroup:
             partitions=lag.partitions,
             resets=lag.resets,
         )
+
+    def _holdings(self) -> list[Holding]:
+        holdings = [*find_holdings(self._replay.traces, self._traffic.requests), *self._epochs.holdings]
+        for holding in holdings:
+            end = self._ends.get(holding.member)
+            holding.end_with(None if end is None else end.died_ns)
+        return sorted(holdings, key=lambda holding: holding.order)
+
+    def _pauses(
+        self, rebalances: list[Rebalance], holdings: list[Holding], coverage: Coverage
+    ) -> tuple[list[Pause], set[int]]:
+        """Add the pauses to the rebalances; return them, and the numbers of the rebalances whose pauses are unknown."""
+        spans = [(rebalance.started_ns, rebalance.ended_ns) for rebalance in rebalances]
+        pauses, missing = find_pauses(self._traffic.group_id, holdings, spans, coverage.is_unseen)
+        is_read = self._protocol_type() in (None, _CONSUMER)
+        unknown = set(missing) if is_read else {rebalance.number for rebalance in rebalances}
+        _add_pauses(rebalances, pauses, self._traffic.last_ns)
+        for rebalance in rebalances:
+            if rebalance.number in unknown:
+                rebalance.paused_ms = None
+        return pauses, unknown
+
+    def _members(self) -> list[MemberLife]:
+        rows = [*member_rows(self._traffic, self._replay.traces), *self._epochs.members]
+        for life, row in zip(self._lives, rows, strict=True):
+            add_end(row, self._ends.get(life))
+        return rows
 
     def _protocol_type(self) -> str | None:
         types = [join.protocol_type for join in self._joins]
