@@ -281,7 +281,7 @@ def test_any_part_of_a_capture_gives_a_history(seed: int, dropped: float, cut: f
     for each in history.rebalances:
         assert 0 <= each.confidence <= 1
         assert each.ended_ns is None or each.ended_ns >= each.started_ns
-        assert each.outcome in ("stable", "empty", "interrupted", "open")
+        assert each.outcome in ("stable", "empty", "interrupted", "open", "unseen")
         assert Cause(each.cause)
         assert each.detail
     for row in history.ownership:
