@@ -37,7 +37,7 @@ MAY_IMPORT = {
     "records": {"", "messages", "codec"} | DATA,
     "assignors": {"messages", "codec"} | DATA,
     "capture": {"", "messages", "codec", "net"} | DATA,
-    "recorder": {"", "messages", "codec", "background", "net"} | DATA,
+    "recorder": {"", "messages", "codec", "capture", "background", "net"} | DATA,
     "coordinator.core": {"", "messages", "machines", "timers"} | DATA,
     "coordinator.log": {"coordinator.core", "records", "disk"} | DATA,
     "coordinator.topics": {"", "messages", "coordinator.core", "records"} | DATA,

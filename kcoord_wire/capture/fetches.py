@@ -181,22 +181,23 @@ class _Request:
 
 
 class FetchWalk:
-    """Walks a response, in pieces, from behind its correlation id.
+    """Walks a response, in pieces.
 
     :param version: of the request
+    :param skip: bytes before its header's tagged fields, or before its message: those of the correlation id
     :ivar partitions: those whose head was seen
     :ivar error_code: of the response as a whole; 0 before version 7
     :ivar is_lost: the bytes are no response of that version
     """
 
-    def __init__(self, version: int) -> None:
+    def __init__(self, version: int, skip: int = 4) -> None:
         self.partitions: list[FetchedPartition] = []
         self.error_code = 0
         self.is_lost = not 0 <= version <= NEWEST
         self._version = version
         self._flexible = version >= _FLEXIBLE
         self._held = b""
-        self._skip = 0  # bytes of records that are still to come
+        self._skip = skip  # bytes that are still to come and not wanted, mostly records
         self._topics = self._partitions = 0  # still to come
         self._topic: str | bytes = ""
         self._next: Callable[[Bytes, int], int] | None = self._head

@@ -37,8 +37,9 @@ examples:
   kcoord record --upstream kafka-1:9092 --no-rewrite --apis all --out recording
       responses unchanged: clients connect directly to the other brokers that they learn of
 
---apis group records group requests, Metadata and ApiVersions; all records Produce and Fetch as well, which contain the
-users' data. Passwords (SaslAuthenticate) are never recorded. SASL passes through unchanged, except for mechanisms that
+--apis group records group requests, Metadata, ApiVersions and ListOffsets, and of Fetch, once a second, where clients
+read and where partitions end, without the data; all records Produce and Fetch as well, with the users' data. Passwords
+(SaslAuthenticate) are never recorded. SASL passes through unchanged, except for mechanisms that
 bind the broker's name (GSSAPI).
 A client that learns of a new leader from a Produce or Fetch response (KIP-951) may produce and fetch past the proxy;
 group traffic always goes through it.

@@ -2,7 +2,7 @@
 
 Laws:
 
-* No produced or fetched record is recorded unless everything is.
+* No produced or fetched record is recorded unless everything is; of Fetch, only the numbers are (`fetches`).
 * Passwords are never recorded: SaslAuthenticate is only followed.
 """
 
@@ -13,10 +13,11 @@ from typing import Final
 
 from kcoord_wire.api_keys import ApiKey
 
-__all__ = ["GROUP_APIS", "RECORDED", "REWRITTEN", "TRACKED", "plan_of"]
+__all__ = ["GROUP_APIS", "NUMBERS", "RECORDED", "REWRITTEN", "TRACKED", "plan_of"]
 
-TRACKED, RECORDED, REWRITTEN = 1, 2, 4
-"""The request is remembered until its response; its frames are recorded; the addresses in its response are replaced."""
+TRACKED, RECORDED, REWRITTEN, NUMBERS = 1, 2, 4, 8
+"""The request is remembered until its response; its frames are recorded; the addresses in its response are replaced;
+of its frames only the numbers of partitions are recorded."""
 
 _WITH_ADDRESSES: Final = (ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_CLUSTER)
 
@@ -24,6 +25,7 @@ GROUP_APIS: Final = frozenset(
     (
         *_WITH_ADDRESSES,
         ApiKey.API_VERSIONS,
+        ApiKey.LIST_OFFSETS,
         ApiKey.JOIN_GROUP,
         ApiKey.SYNC_GROUP,
         ApiKey.HEARTBEAT,
@@ -43,18 +45,20 @@ GROUP_APIS: Final = frozenset(
         ApiKey.STREAMS_GROUP_DESCRIBE,
     )
 )
-"""The apis of consumer groups, and those that clients need to reach them."""
+"""The apis of consumer groups, those that clients need to reach them, and the one that says where partitions end."""
 
 
 def plan_of(apis: str, *, rewrite: bool) -> Callable[[int], int]:
-    """Return what is done with an api key, as a sum of `TRACKED`, `RECORDED` and `REWRITTEN`.
+    """Return what is done with an api key, as a sum of `TRACKED`, `RECORDED`, `REWRITTEN` and `NUMBERS`.
 
     :param apis: ``group`` or ``all``
     """
     plan: dict[int, int] = dict.fromkeys(GROUP_APIS, TRACKED | RECORDED)
+    plan[ApiKey.FETCH] = TRACKED | NUMBERS
     other = 0
     if apis == "all":
         other = TRACKED | RECORDED
+        plan[ApiKey.FETCH] = other
         plan[ApiKey.PRODUCE] = RECORDED  # without a response if no acknowledgement is asked for
         plan[ApiKey.SASL_AUTHENTICATE] = TRACKED
     if rewrite:

@@ -22,13 +22,15 @@ import time
 from typing import Any, Final, Literal, cast
 
 from kcoord_wire.api_keys import API_NAMES, ApiKey, api_name
+from kcoord_wire.capture.fetches import FetchWalk
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE, frame
 from kcoord_wire.codec.registry import MessageCodec
 from kcoord_wire.net import address_text, looks_like
 from kcoord_wire.recorder.addresses import AddressError, rewrite_addresses, rewrite_message
 from kcoord_wire.recorder.central import CentralTraffic
 from kcoord_wire.recorder.context import RelayContext
-from kcoord_wire.recorder.policy import RECORDED, REWRITTEN, TRACKED
+from kcoord_wire.recorder.fetches import FetchNumbers
+from kcoord_wire.recorder.policy import NUMBERS, RECORDED, REWRITTEN, TRACKED
 from kcoord_wire.recorder.recording import Side
 
 __all__ = ["HELD_FOR_REWRITING", "MAX_WAITING", "Relay"]
@@ -56,13 +58,14 @@ class Relay:
     :ivar waiting: api key, version and plan of the requests without a response, by correlation id. A relay follows some
         apis only, so it cannot know which requests are passed over, as a reader of the recording does
     :ivar raw: bare SASL tokens may follow
+    :ivar fetches: of a connection on which a client fetches
     :ivar central: of a connection of the 0.8 draft; None until the first frame of the client, False on one of Kafka
     :ivar ended: the side that ended the connection first, and whether it broke it off; None where neither did
     """
 
     __slots__ = (
-        "_connecting", "_early", "_ended_early", "central", "client", "context", "ended", "host", "name", "number",
-        "raw", "target", "upstream", "waiting",
+        "_connecting", "_early", "_ended_early", "central", "client", "context", "ended", "fetches", "host", "name",
+        "number", "raw", "target", "upstream", "waiting",
     )  # fmt: skip
 
     def __init__(self, context: RelayContext, target: tuple[str, int]) -> None:
@@ -76,6 +79,7 @@ class Relay:
         self.client.other, self.upstream.other = self.upstream, self.client
         self.waiting: dict[int, tuple[int, int, int]] = {}
         self.raw = False
+        self.fetches: FetchNumbers | None = None
         self.central: CentralTraffic | Literal[False] | None = None
         self.ended: tuple[Side, bool] | None = None
         self._ended_early = False
@@ -376,11 +380,15 @@ class _End(asyncio.Protocol):
 class _Client(_End):
     """What the client sends: passed on as it is."""
 
-    __slots__ = ()
+    __slots__ = ("_fetches",)
     HEAD = _REQUEST_HEAD.size
     LIMIT = DEFAULT_MAX_FRAME_SIZE
     SIDE = "request"
     NAME: Side = "client"
+
+    def __init__(self, relay: Relay) -> None:
+        super().__init__(relay)
+        self._fetches = False  # of the frame in progress, only the numbers are recorded
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -445,17 +453,27 @@ class _Client(_End):
             waiting[correlation_id] = api_key, version, what
             if len(waiting) > MAX_WAITING:
                 del waiting[next(iter(waiting))]
-        return (min(size, context.limits.max_frame) if what & RECORDED else 0), False
+        self._fetches = what & NUMBERS != 0
+        return (min(size, context.limits.max_frame) if what & (RECORDED | NUMBERS) else 0), False
 
     def end(self, body: bytes, size: int) -> bytes | None:
         self.record(body, size)
         return None
 
+    def record(self, body: bytes, size: int) -> None:
+        if not self._fetches:
+            super().record(body, size)
+            return
+        relay = self.relay
+        if relay.fetches is None:
+            relay.fetches = FetchNumbers()
+        relay.fetches.ask(body)
+
 
 class _Upstream(_End):
     """What the broker sends: passed on as it comes, except responses with addresses."""
 
-    __slots__ = ("_answered", "_named")
+    __slots__ = ("_answered", "_correlation_id", "_named", "_walk")
     HEAD = _RESPONSE_HEAD.size
     LIMIT = 0x7FFFFFFF
     SIDE = "response"
@@ -465,6 +483,8 @@ class _Upstream(_End):
         super().__init__(relay)
         self._answered: tuple[int, int, int] | None = None
         self._named: tuple[MessageCodec, int] | None = None  # a message of the 0.8 draft that names brokers
+        self._correlation_id = 0
+        self._walk: FetchWalk | None = None  # through a response of which only the numbers are recorded
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -496,14 +516,15 @@ class _Upstream(_End):
         relay = self.relay
         context = relay.context
         context.counters.responses += 1
-        self._answered = self._named = None
+        self._answered = self._named = self._walk = None
         if relay.central:
             self._named = relay.central.from_coordinator(data[at + 4 : at + 6]) if context.rewrites else None
             may_hold = size <= HELD_FOR_REWRITING and context.held + size <= context.limits.max_held
             return min(size, context.limits.max_frame), self._named is not None and may_hold
         if size < 4:
             return 0, False
-        answered = self._answered = relay.waiting.pop(_RESPONSE_HEAD.unpack_from(data, at)[1], None)
+        self._correlation_id = _RESPONSE_HEAD.unpack_from(data, at)[1]
+        answered = self._answered = relay.waiting.pop(self._correlation_id, None)
         stray = RECORDED if context.records_all and not relay.raw else 0
         what = stray if answered is None else answered[2]
         if what & REWRITTEN:
@@ -512,7 +533,30 @@ class _Upstream(_End):
             if answered is not None:
                 context.cannot_rewrite(_described(answered, None), f"{size} bytes are too many to hold")
             self._answered = None
+        if answered is not None and what & NUMBERS:
+            self._walk = FetchWalk(answered[1])
+            return size, False
         return (min(size, context.limits.max_frame) if what & RECORDED else 0), False
+
+    def _hold(self, piece: bytes) -> None:
+        if self._walk is None:
+            super()._hold(piece)
+        else:
+            self._walk.feed(piece)
+
+    def record(self, body: bytes, size: int) -> None:
+        """Record a frame; of a Fetch that was held back nowhere, `body` is what was not fed to its walk before."""
+        relay, walk, self._walk = self.relay, self._walk, None
+        if walk is None:
+            super().record(body, size)
+        elif relay.fetches is not None and relay.context.recording is not None:
+            walk.feed(body)
+            for side, made in zip(
+                ("request", "response"),
+                relay.fetches.answer(self._correlation_id, walk, self._time_ns) or (),
+                strict=False,
+            ):
+                relay.context.recording.frame(relay.number, side, made, self._time_ns, len(made))
 
     def end(self, body: bytes, size: int) -> bytes | None:
         context = self.relay.context

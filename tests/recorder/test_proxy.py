@@ -22,6 +22,7 @@ import trustme
 
 import kcoord_wire as kw
 from kcoord_wire import background
+from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.capture import CaptureReport, FrameDecoder, RawConversation, RawFrame
 from kcoord_wire.coordinator import Coordinator
 from kcoord_wire.net import LogLimiter
@@ -637,7 +638,9 @@ def test_real_clients(tmp_path: Path) -> None:
             raw = RawFrame(record.time_ns, 0, "", record.direction, record.body, size=record.size)
             seen = decoders[record.connection].decode(raw)
             assert seen is not None
-            assert seen.api_key in GROUP_APIS
+            assert seen.api_key in {*GROUP_APIS, ApiKey.FETCH}
+            if seen.api_key == ApiKey.FETCH and seen.direction == "response":
+                assert not any(part.records for topic in seen.message.responses for part in topic.partitions)
             if seen.direction == "request" and seen.api_key == 11 and seen.message is not None:
                 joins.add(seen.message.group_id)
     assert joins == {place.group for place in places.values()}

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["fetch_sightings", "list_sightings"]
 
-_CORRELATION: Final = 4
 _LATEST, _EARLIEST = -1, -2
 _SECOND_NS: Final = 1_000_000_000
 
@@ -57,7 +56,7 @@ def fetch_sightings(
         if response < 0:
             continue
         walk = FetchWalk(version)
-        walk.feed(_view(bodies[response])[_CORRELATION:])
+        walk.feed(_view(bodies[response]))
         time_ns = times[response].as_py()
         for found in session.due(walk.partitions, time_ns):
             topic, partition = found.place
