@@ -533,10 +533,14 @@ class _Upstream(_End):
             if answered is not None:
                 context.cannot_rewrite(_described(answered, None), f"{size} bytes are too many to hold")
             self._answered = None
-        if answered is not None and what & NUMBERS:
+        return self._to_keep(what, answered, size), False
+
+    def _to_keep(self, what: int, answered: tuple[int, int, int] | None, size: int) -> int:
+        """Return how many bytes of a response to keep, or to walk through."""
+        if what & NUMBERS and answered is not None:
             self._walk = FetchWalk(answered[1])
-            return size, False
-        return (min(size, context.limits.max_frame) if what & RECORDED else 0), False
+            return size
+        return min(size, self.relay.context.limits.max_frame) if what & RECORDED else 0
 
     def _hold(self, piece: bytes) -> None:
         if self._walk is None:
@@ -551,12 +555,11 @@ class _Upstream(_End):
             super().record(body, size)
         elif relay.fetches is not None and relay.context.recording is not None:
             walk.feed(body)
-            for side, made in zip(
-                ("request", "response"),
-                relay.fetches.answer(self._correlation_id, walk, self._time_ns) or (),
-                strict=False,
-            ):
-                relay.context.recording.frame(relay.number, side, made, self._time_ns, len(made))
+            made = relay.fetches.answer(self._correlation_id, walk, self._time_ns)
+            if made is not None:
+                record = relay.context.recording.frame
+                record(relay.number, "request", made[0], self._time_ns, len(made[0]))
+                record(relay.number, "response", made[1], self._time_ns, len(made[1]))
 
     def end(self, body: bytes, size: int) -> bytes | None:
         context = self.relay.context
