@@ -130,7 +130,7 @@ def _of_applications() -> list[Hall]:
                 plan("offset reset", scenes.resets_offsets, "confluent"),
                 plan("two applications", scenes.serves_two_applications, "confluent"),
                 plan("deleted", scenes.is_deleted_and_formed_again, "confluent"),
-                plan("stopped reading", scenes.stops_reading, "confluent"),
+                plan("stopped reading", scenes.stops_reading, "confluent", count=2),
             ],
         ),
         Hall(
@@ -155,7 +155,8 @@ def _of_applications() -> list[Hall]:
                 plan("offset reset", scenes.resets_offsets, "kafka-python", to=10),
                 plan("two applications", scenes.serves_two_applications, "kafka-python"),
                 plan("deleted", scenes.is_deleted_and_formed_again, "aiokafka"),
-                plan("stopped reading", scenes.stops_reading, "kafka-python"),
+                plan("stopped reading", scenes.stops_reading, "kafka-python", "one", count=1),
+                plan("stopped reading", scenes.stops_reading, "confluent", "one", count=1),
                 plan("subscription", scenes.subscribes_anew, "java"),
             ],
             NEWER,

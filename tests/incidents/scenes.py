@@ -400,35 +400,36 @@ def _watch_ends(scene: Scene, seconds: float) -> None:
         time.sleep(1)
 
 
-def stops_reading(scene: Scene, library: str, seconds: float = 15) -> None:
-    """A member fetches nothing more and heartbeats on, while the ends of its partitions move."""
+def stops_reading(scene: Scene, library: str, count: int, seconds: float = 40) -> None:
+    """A member fetches some of its two partitions no more and heartbeats on, while their ends move."""
     first, second = pair(scene, library, 10_000)
     _fill(first, 5)
     _consume(scene, first, 10)
     _consume(scene, second, 10)
-    scene.run.victims = ["second", f"{scene.topic}-2", f"{scene.topic}-3"]
-    with scene.doing("pause its partitions", "second"):
-        second.command("pause")
-        for _ in range(3):
-            _fill(first, 10)
-            first.commit()
-            _watch_ends(scene, seconds / 3)
+    paused = second.now_owned[:count]
+    scene.run.victims = ["second", *(f"{scene.topic}-{partition}" for partition in paused)]
+    with scene.doing(f"pause {count} of its 2 partitions", "second"):
+        second.command("pause", partitions=paused)
+        for _ in range(6):
+            _fill(first, 5)
+            _watch_ends(scene, seconds / 6)
+            for member in first, second:
+                member.commit()
     scene.part(second, first)
 
 
-def lags(scene: Scene, library: str, seconds: float = 15) -> None:
+def lags(scene: Scene, library: str, seconds: float = 40) -> None:
     """A member reads and never commits, while the ends of its partitions move."""
     first, second = pair(scene, library, 10_000)
     _fill(first, 5)
     _consume(scene, first, 10)
     _consume(scene, second, 10)
-    scene.run.victims = ["second", f"{scene.topic}-2", f"{scene.topic}-3"]
+    scene.run.victims = ["second", *(f"{scene.topic}-{partition}" for partition in second.now_owned)]
     with scene.doing("commit no more", "second"):
-        for number in range(5):
+        for _ in range(10):
             _fill(first, 5)
-            scene.waits(lambda number=number: len(first.records) >= 10 + 10 * (number + 1), "it has not read on")
+            time.sleep(seconds / 10)
             first.commit()
-            time.sleep(seconds / 5)
     scene.part(second, first)
 
 

@@ -411,7 +411,8 @@ def name_topics(exchanges: pa.Table, topics: pa.Table) -> pa.Table:
 
     @cache
     def by_id() -> dict[str, str]:
-        named = topics.filter(pc.is_valid(topics.column("topic_id")))
+        named = topics.filter(pc.equal(topics.column("kind"), SightingKind.TOPIC.value))
+        named = named.filter(pc.is_valid(named.column("topic_id")))
         ids, names = named.column("topic_id").to_pylist(), named.column("topic").to_pylist()
         return {f"id:{id_}": name for id_, name in zip(ids, names, strict=True)}
 

@@ -47,6 +47,7 @@ def test_topic_ids_get_the_name_seen_before_on_the_connection(seed: int) -> None
     names = {(row["connection"], row["seq"]): row["offsets"][0]["topic"] for row in exchanges if row["offsets"]}
     assert sorted(names.values()) == [unnamed, unnamed, "orders"]
     assert [row["owned"] for row in exchanges if row["owned"]] == [[{"topic": "orders", "partitions": [0]}]]
+    topics.append({**topics[0], "kind": "fetched", "topic": unnamed, "topic_id": TOPIC.hex})  # on a deaf connection
     named = name_topics(
         pa.Table.from_pylist(exchanges, arrow_schema(Exchange)),
         pa.Table.from_pylist(topics, arrow_schema(Sighting)),

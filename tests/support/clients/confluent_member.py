@@ -62,8 +62,8 @@ class ConfluentMember(Member):
             if committed.error is not None:
                 raise RuntimeError(f"not committed: {committed}")
 
-    def pause(self) -> None:
-        self.consumer.pause(self.consumer.assignment())
+    def pause(self, partitions: list[int]) -> None:
+        self.consumer.pause([TopicPartition(self.settings.topic, partition) for partition in partitions])
 
     def leave(self) -> None:
         self.consumer.close()

@@ -80,8 +80,8 @@ class KafkaPythonMember(Member):
             {TopicPartition(topic, partition): OffsetAndMetadata(offset, "", -1) for partition, offset in positions}
         )
 
-    def pause(self) -> None:
-        self.consumer.pause(*self.consumer.assignment())
+    def pause(self, partitions: list[int]) -> None:
+        self.consumer.pause(*(TopicPartition(self.settings.topic, partition) for partition in partitions))
 
     def leave(self) -> None:
         self.consumer.close()

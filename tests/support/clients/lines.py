@@ -15,7 +15,7 @@ Commands, and the event that answers each (`event` is the command's name):
 * ``{"do": "subscribe", "topics": [...]}``: subscribe to these instead, or to none; partitions are reported without
   their topic then.
 * ``{"do": "stall", "ms": n}``: do not poll for so long; answered when that is over.
-* ``{"do": "pause"}``: fetch no more of the partitions that it owns; it polls on, and stays in the group.
+* ``{"do": "pause", "partitions": [...]}``: fetch no more of these partitions; it polls on, and stays in the group.
 * ``{"do": "rebalance", "reason": ...}``: ask for a rebalance, where the library can do that.
 * ``{"do": "leave"}``: close the consumer as the library closes it; answered when that is done.
 * end of input: the program ends, closing nothing first.
@@ -132,8 +132,8 @@ class Member(ABC):
         """Do not poll for so long; what the library does by itself goes on."""
         time.sleep(seconds)
 
-    def pause(self) -> None:
-        """Fetch no more of what it owns."""
+    def pause(self, partitions: list[int]) -> None:
+        """Fetch no more of these partitions of its topic."""
         raise NotImplementedError("no test pauses a member of this library")
 
     def rebalance(self, reason: str) -> None:
@@ -158,7 +158,7 @@ class Member(ABC):
             case "stall":
                 self.stall(command["ms"] / 1000)
             case "pause":
-                self.pause()
+                self.pause(command["partitions"])
             case "rebalance":
                 self.rebalance(command["reason"])
             case "produce":
