@@ -422,6 +422,9 @@ class Cause(enum.StrEnum):
     ASSIGNORS_CHANGED = "list of assignors changed"
     LEADER_REJOINED = "leader rejoined"
     GROUP_TOO_LARGE = "group larger than group.max.size"
+    REFUSED = (
+        "member refused"  # the coordinator refused its requests, as for want of an ACL, until its session was over
+    )
     UNKNOWN = "unknown"
 
 

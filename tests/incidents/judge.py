@@ -188,7 +188,7 @@ RULES: Final[dict[str, Rule]] = {
     "group refused": Rule(
         "that the group's ACL refuses them",
         [Says(r"GROUP_AUTHORIZATION_FAILED|authori[sz]|ACL", names=False, places=("finding",))],
-        causes=ORDERLY | {Cause.UNKNOWN},
+        causes=ORDERLY | {Cause.UNKNOWN, Cause.REFUSED},
         harmful=_RAISES_SESSION,
     ),
     "topic refused": Rule(

@@ -31,6 +31,7 @@ RULES: Final = MappingProxyType(
         "broken off": "A process in the group repeated the JoinGroup that a crash of the coordinator broke off.",
         "left": "A member sent LeaveGroup because its user or an operator wanted that.",
         "did not poll": "A member sent LeaveGroup although no user wanted that: max.poll.interval.ms was over.",
+        "refused": "The session timer fired of a member whose requests the coordinator had refused.",
         "session": "The coordinator's session timer fired.",
         "sync": "The coordinator's timer for SyncGroup fired.",
         "replaced": "A JoinGroup had no member id, and an instance id that is in the group.",

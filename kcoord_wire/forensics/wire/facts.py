@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Final
 
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.error_codes import ErrorCode, describe_error
 from kcoord_wire.forensics.model import Evidence, Identity, RemovedMember
+from kcoord_wire.forensics.refusal_advice import refusal_of
 from kcoord_wire.forensics.wire.failovers import REFUSALS, client_address
 from kcoord_wire.forensics.wire.moments import BEGIN, END, NS_PER_MS, NS_PER_S, UNKNOWN_SEQ, Moment
 from kcoord_wire.forensics.wire.trace import MemberTrace, RebalanceTrace, StartKind, Why
@@ -356,6 +357,21 @@ class Facts:
             return False
         return rejection.asked >= self.start.at
 
+    @cached_property
+    def refused(self) -> list[GroupRequest]:
+        """Requests of the member that was lost, after the last that was accepted, that were refused for good."""
+        member = self.start.member
+        if member is None:
+            return []
+        requests = self.background.by_member.get(member.member_id, [])
+        own = [request for request in requests if request.asked <= self.start.at and request.answered is not None]
+        beat = self.background.traffic.heartbeats.answered.moment_before(member.member_id, self.start.at.time_ns)
+        accepted = max(
+            [request.asked for request in own if not request.error] + ([beat] if beat else []), default=BEGIN
+        )
+        later = [request for request in own if request.asked > accepted]
+        return later if later and all(refusal_of(request.error or 0).is_fatal for request in later) else []
+
     def last_seen(self) -> Iterator[Evidence]:
         member = self.start.member
         if member is None:
@@ -398,6 +414,8 @@ _WORDS: Final[Mapping[str, Callable[[Facts], object]]] = {
     "session": lambda facts: (
         f" for its session timeout of {facts.member.session_ms / _MS_PER_S:g} s" if facts.member.session_ms else ""
     ),
+    "refused_with": lambda facts: describe_error(facts.refused[-1].error or 0) if facts.refused else "",
+    "refused_times": lambda facts: f"{len(facts.refused)} times" if len(facts.refused) > 1 else "once",
     "former_generation": lambda facts: facts.trace.former_join.generation if facts.trace.former_join else "",
     "late_others": lambda facts: (
         f" and {late - 1} more" if (late := sum(why == Why.SYNC for _, why in facts.trace.removed)) > 1 else ""

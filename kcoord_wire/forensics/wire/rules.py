@@ -94,6 +94,10 @@ def _size_refusals(facts: Facts) -> Iterable[Evidence]:
     return (fact for each in facts.refused_for_size[:MAX_CITED] for fact in _answered_with_error(facts, each))
 
 
+def _refusals(facts: Facts) -> Iterable[Evidence]:
+    return (fact for each in facts.refused[:MAX_CITED] for fact in _answered_with_error(facts, each))
+
+
 def _rejection(facts: Facts) -> Iterable[Evidence]:
     return _answered_with_error(facts, facts.start.rejection)
 
@@ -342,7 +346,14 @@ RULES: Final[tuple[CauseRule, ...]] = (
         "left", _LEFT, "else", _always, Cause.MEMBER_LEFT, 1.0, "{who} left{said}", (_leaves,),
         _UNANSWERED, _is_unanswered,
     ),
-    # Timers.
+    # Timers. A coordinator that refuses the requests of a member does not hear them.
+    CauseRule(
+        "refused", _SESSION | _VANISHED,
+        "the member's requests were refused with an error that a retry does not help, up to its end",
+        lambda facts: bool(facts.refused),
+        Cause.REFUSED, 0.95, "{who} was refused with {refused_with}, {refused_times}, and its session ran out",
+        (_refusals,),
+    ),
     CauseRule(
         "session", _SESSION, "a member sent nothing, and was answered nothing, for its session timeout", _always,
         Cause.SESSION_EXPIRED, 0.95, "{who} sent nothing{session}",

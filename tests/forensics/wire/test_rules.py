@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.model import Cause, Rebalance
 from tests.support.exchange_script import Script, at, both_join, two_members
 
@@ -206,3 +207,19 @@ def test_a_repeated_join_has_the_cause_of_the_first(has_assigned: bool) -> None:
     script.closed("c1", 5_504)
     both_join(script, "c1", ms=6_000, generation=3, reason="the connection was lost while joining", connection="n")
     assert script.last().cause == (Cause.LEADER_REJOINED if has_assigned else Cause.TOPICS_CHANGED)
+
+
+@pytest.mark.parametrize("code", [30, 29, 82])
+def test_a_refused_member_did_not_fall_silent(code: int) -> None:
+    script = two_members()
+    script.beats("c1", 1_000, 12_000, 1)
+    script.beats("c2", 1_000, 4_000, 1)
+    for ms in range(4_000, 9_000, 500):
+        script.beat("c2", ms, 1, code)
+    script.beat("c1", 12_000, 1, 27)
+    script.join("c1", 12_010, 12_020, 2, members=["c1"])
+    script.sync("c1", 12_021, 12_022, 2, {}, {"c1": {"orders": [0, 1]}})
+    last = script.last()
+    assert (last.cause, last.client_id, last.confidence) == (Cause.REFUSED, "c2", 0.95)
+    assert f"was refused with {ErrorCode(code).value} {ErrorCode(code).name}, 10 times" in last.detail
+    assert "was answered with" in last.evidence[0].text
