@@ -3,6 +3,7 @@
     frames -> exchanges, topics  -> GroupHistory -> the tables of a report
     records (the offsets log, or
         Marshal's topic)         -> GroupHistory -> the same tables
+    lines of text (logs of brokers and clients) -> GroupHistory -> the same tables
 
 Laws:
 
@@ -67,6 +68,7 @@ __all__ = [
     "Lag",
     "LagStatus",
     "LeaderAssignment",
+    "LogLine",
     "LogRow",
     "Loss",
     "MemberLife",
@@ -156,6 +158,56 @@ class LogRow:
     error: str | None = None
     lost: int = 0
     is_append_time: bool = False
+
+
+@dataclass(slots=True)
+class LogLine:
+    """A line of a broker's or a client's own log that says something of a group.
+
+    A column is None where the line does not say it, nor, for the client and its group, the lines of that client before.
+
+    :ivar position: byte at which the line begins in its source
+    :ivar time_ns: as the line states it, else what wraps it (docker, kubectl, a log shipper), else the line before it
+    :ivar is_zoned: the time has a zone; otherwise it was read in the zone that the reader was given
+    :ivar program: ``broker``, ``java``, ``librdkafka``, ``kafkajs``, ``aiokafka``, ``kafka-python``, ``sarama``,
+        ``franz-go``; empty for damage
+    :ivar kind: what it says, a name in `kcoord_wire.forensics.lines.meanings`; empty for damage
+    :ivar text: the line without time and wrapping
+    :ivar coordinator: id of the broker that wrote it
+    :ivar state: of the group, or of the member
+    :ivar reason: as the line states it; members' ids where it lists some
+    :ivar members: how many the group has
+    :ivar assignor: that was chosen
+    :ivar other_id: a second member id: of the leader, or of the member that is replaced
+    :ivar timeout_ms: session timeout of the member, where the line states it
+    :ivar took_ms: a duration that the line states
+    :ivar error: why the bytes here are no usable line
+    :ivar lost: bytes that `error` refers to
+    """
+
+    source: str
+    position: int
+    time_ns: int
+    is_zoned: bool
+    program: str
+    kind: str
+    text: str
+    group_id: str | None = None
+    member_id: str | None = None
+    instance_id: str | None = None
+    client_id: str | None = None
+    client_host: str | None = None
+    generation_id: int | None = None
+    coordinator: str | None = None
+    state: str | None = None
+    reason: str | None = None
+    members: int | None = None
+    assignor: str | None = None
+    other_id: str | None = None
+    timeout_ms: int | None = None
+    took_ms: int | None = None
+    error: str | None = None
+    lost: int = 0
 
 
 @dataclass(slots=True)
@@ -485,7 +537,8 @@ class Rebalance:
         fetchers of all consumers had stopped)
     :ivar ended_ns: when the last member had its assignment
     :ivar outcome: ``stable``, ``empty``, ``interrupted`` (another began before the leader's SyncGroup), ``open`` (the
-        source ended first), ``unseen`` (the last members that the source shows left, and others went on)
+        source ended first), ``unseen`` (the last members that the source shows left, and others went on; or a log has
+        no line about its end)
     :ivar cause: a value of `Cause`
     :ivar member_id: member that triggered it, with its client id, host and instance id; None where it is not known
     :ivar reason: as that member stated it (KIP-800)
@@ -983,8 +1036,9 @@ class Finding:
 class GroupSummary:
     """One group in one row.
 
-    :ivar origin: ``wire`` (frames), ``log`` (records of ``__consumer_offsets``), ``marshal`` (a coordination topic) or
-        ``admin`` (polls of the Admin API); ``clients``: no group at all, but what frames show of clients in none
+    :ivar origin: ``wire`` (frames), ``log`` (records of ``__consumer_offsets``), ``marshal`` (a coordination topic),
+        ``admin`` (polls of the Admin API), ``text`` (lines of logs); ``clients``: no group at all, but what frames show
+        of clients in none
     :ivar protocol_type: ``consumer``, ``connect`` ...; ``marshal document`` or ``marshal library``, by the rules that
         judged its log; None where it is not known
     :ivar first_ns: time of the first row about the group

@@ -1,0 +1,199 @@
+"""A classic group as its coordinator logs it: ``Preparing to rebalance`` -> ``Stabilized`` -> ``Assignment received``.
+
+| column      | line                                                                                           |
+|-------------|------------------------------------------------------------------------------------------------|
+| started     | Preparing to rebalance, with the reason (2.3 and newer)                                        |
+| joined      | Stabilized: the joins are answered                                                             |
+| ended       | Assignment received from leader: the members get it with their SyncGroup, of which no line says|
+|             | when; or Group ... is now empty                                                                |
+
+Before 2.3 a line has no reason. What stands just before it decides then: a member that failed or left; the first join of
+an empty group. Otherwise the cause is unknown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from kcoord_wire.forensics.lines.reasons import Verdict, cause_of_client, judge_reason
+from kcoord_wire.forensics.lines.story import Story, evidence_of
+from kcoord_wire.forensics.model import NS_PER_MS, Cause, Generation, Identity, LogLine, end_rebalance
+
+__all__ = ["BrokerLines"]
+
+_JUST_BEFORE_NS: Final = 1_000 * NS_PER_MS
+_INFERRED: Final = 0.95
+_FROM_EMPTY: Final = 0.9
+_MEMBER: Final = re.compile(r"[^\s,(){}\[\]]{1,300}")
+_GONE: Final = {"failed": "session timeout", "left": "left"}
+
+
+class BrokerLines:
+    """Reads the lines of brokers about one classic group, in order of time.
+
+    :param left: the lines ``left`` by member id: they may stand before or behind the rebalance that follows from them
+    """
+
+    def __init__(self, story: Story, left: dict[str, LogLine]) -> None:
+        self._story = story
+        self._left = left
+        self._last_gone: LogLine | None = None
+
+    def read(self, row: LogLine) -> None:
+        """Read one line; of kinds that say nothing of a classic group, nothing."""
+        if (handle := _HANDLERS.get(row.kind)) is not None:
+            handle(self, row)
+
+    def _preparing(self, row: LogLine) -> None:
+        verdict = judge_reason(row.reason) if row.reason else self._inferred(row)
+        member_id = verdict.trigger.member_id
+        evidence = [evidence_of(row)]
+        reason = verdict.reason
+        if member_id is not None:
+            life = self._story.find(member_id) or self._story.meet(member_id, row)
+            verdict = verdict._replace(
+                trigger=Identity(
+                    member_id,
+                    life.client_id or verdict.trigger.client_id,
+                    life.client_host,
+                    life.instance_id or verdict.trigger.instance_id,
+                )
+            )
+            if verdict.cause == Cause.MEMBER_LEFT and (line := self._left.get(member_id)):
+                evidence.append(evidence_of(line))
+                reason = reason or _stated(line)
+                verdict = verdict._replace(cause=(cause_of_client(reason) if reason else None) or verdict.cause)
+        elif not row.reason and self._last_gone is not None and verdict.cause != Cause.NEW_MEMBER:
+            evidence.append(evidence_of(self._last_gone))
+        self._story.begin(
+            row, verdict.cause, verdict.confidence, verdict.trigger, reason, _detail(row, verdict, reason), evidence
+        )
+        self._story.enter("PreparingRebalance", row.time_ns, row.generation_id)
+        if verdict.cause == Cause.SESSION_EXPIRED and member_id in self._story.present:
+            self._story.part(member_id or "", row, "session timeout")
+
+    def _inferred(self, row: LogLine) -> Verdict:
+        """Judge a line without a reason by the one before it."""
+        gone = self._last_gone
+        if gone is not None and row.time_ns - gone.time_ns <= _JUST_BEFORE_NS and gone.member_id is not None:
+            cause = Cause.SESSION_EXPIRED if gone.kind == "failed" else Cause.MEMBER_LEFT
+            return Verdict(cause, _INFERRED, Identity(gone.member_id, gone.client_id, None, gone.instance_id))
+        if row.generation_id == 0 or (self._story.states and self._story.states[-1].state == "Empty"):
+            return Verdict(Cause.NEW_MEMBER, _FROM_EMPTY, Identity())
+        return Verdict(Cause.UNKNOWN, 0.0, Identity())
+
+    def _stabilized(self, row: LogLine) -> None:
+        rebalance = self._story.current
+        if row.members is not None:
+            self._story.size = row.members
+        generation = Generation(
+            self._story.group_id, row.generation_id or 0, row.time_ns, None, None, None, None, self._story.size, 0
+        )
+        self._story.next_generation(generation)
+        self._story.enter("CompletingRebalance", row.time_ns, row.generation_id)
+        if rebalance is None:
+            return
+        rebalance.generation_id, rebalance.joined_ns = row.generation_id, row.time_ns
+        rebalance.joining_ms = (row.time_ns - rebalance.started_ns) / NS_PER_MS
+        rebalance.members_after = self._story.size
+
+    def _assigned(self, row: LogLine) -> None:
+        story, rebalance = self._story, self._story.current
+        if row.members is not None:
+            story.size = row.members
+        if row.member_id is not None:
+            story.meet(row.member_id, row)
+        for life in story.present.values():
+            life.first_generation_id = row.generation_id if life.first_generation_id is None else life.first_generation_id
+            life.last_generation_id = row.generation_id
+        if story.generations and story.generations[-1].generation_id == row.generation_id:
+            last = story.generations[-1]
+            last.stable_ns, last.leader_id = row.time_ns, row.member_id
+            last.members = story.size or last.members
+        story.enter("Stable", row.time_ns, row.generation_id)
+        if rebalance is not None and rebalance.generation_id == row.generation_id:
+            rebalance.leader_id, rebalance.members_after = row.member_id, story.size
+            end_rebalance(rebalance, row.time_ns, "stable")
+
+    def _empty(self, row: LogLine) -> None:
+        story = self._story
+        story.size = 0
+        if story.current is not None:
+            story.current.generation_id = row.generation_id
+            end_rebalance(story.current, row.time_ns, "empty")
+        if story.generations and story.generations[-1].ended_ns is None:
+            story.generations[-1].ended_ns = row.time_ns
+        story.enter("Empty", row.time_ns, row.generation_id)
+
+    def _member_gone(self, row: LogLine) -> None:
+        if row.member_id is None:
+            return
+        self._last_gone = row
+        stated = cause_of_client(row.reason) if row.reason else None
+        why = "poll timeout" if stated == Cause.POLL_TIMEOUT else _GONE[row.kind]
+        self._story.part(row.member_id, row, why)
+
+    def _removed_late(self, row: LogLine) -> None:
+        for member_id in _members(row.reason):
+            self._story.part(member_id, row, "rebalance timeout")
+
+    def _pending_gone(self, row: LogLine) -> None:
+        life = self._story.present.pop(row.member_id or "", None)
+        if life is not None:
+            self._story.lives.remove(life)
+
+    def _met(self, row: LogLine) -> None:
+        if row.member_id is not None:
+            self._story.meet(row.member_id, row)
+
+    def _replaced(self, row: LogLine) -> None:
+        if row.other_id in self._story.present:
+            life = self._story.present.pop(row.other_id or "")
+            life.left_ns, life.why_left = row.time_ns, "replaced"
+        self._met(row)
+
+    def _loaded(self, row: LogLine) -> None:
+        if row.members is not None:
+            self._story.size = row.members
+
+
+def _stated(row: LogLine) -> str | None:
+    reason = (row.reason or "").rstrip(".")
+    return None if reason in ("", "not provided") else reason
+
+
+def _members(text: str | None) -> Iterable[str]:
+    names = _MEMBER.findall(text or "")
+    return [name for name in names if name not in ("Set", "List", "HashSet", "Vector")]
+
+
+def _detail(row: LogLine, verdict: Verdict, reason: str | None) -> str:
+    if row.reason:
+        return f"The coordinator states: {row.reason.rstrip('.')}" + (
+            f"; the client states: {reason}" if reason and reason not in row.reason else ""
+        )
+    if verdict.cause == Cause.UNKNOWN:
+        return "A broker of this release states no reason"
+    if verdict.trigger.member_id is None:
+        return "The group was empty, so that a member joined; a broker of this release states no reason"
+    return f"{verdict.trigger.member_id} was removed just before; a broker of this release states no reason"
+
+
+_HANDLERS: Final = {
+    "preparing": BrokerLines._preparing,
+    "stabilized": BrokerLines._stabilized,
+    "assigned_by_leader": BrokerLines._assigned,
+    "empty": BrokerLines._empty,
+    "failed": BrokerLines._member_gone,
+    "left": BrokerLines._member_gone,
+    "removed_late": BrokerLines._removed_late,
+    "pending_left": BrokerLines._pending_gone,
+    "pending_expired": BrokerLines._pending_gone,
+    "id_given": BrokerLines._met,
+    "pending_joined": BrokerLines._met,
+    "static_joined": BrokerLines._met,
+    "static_replaced": BrokerLines._replaced,
+    "loaded": BrokerLines._loaded,
+}

@@ -1,0 +1,153 @@
+"""Lines of logs -> the history of a group, of origin ``text``.
+
+    history = text_history(lines)               # a table of `LogLine`, of one group
+
+Where a broker's lines are there, they make the history, and lines of clients are witnesses: what a client states about
+the rebalance that it set off is evidence, and a poll timeout that only the client knows of is the cause. Where only
+clients logged, their lines make the history.
+
+Laws:
+
+* Order and chunking of the rows do not matter; the same line in two sources (a rotated file and its copy) counts once.
+* What the lines do not say is None, and `GroupSummary.blind` names it: nobody's log says who was late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+
+from kcoord_wire.forensics.lines.broker import BrokerLines
+from kcoord_wire.forensics.lines.clients import ClientLines, trigger_of
+from kcoord_wire.forensics.lines.kip848 import Kip848Lines
+from kcoord_wire.forensics.lines.story import Story, evidence_of
+from kcoord_wire.forensics.model import NS_PER_MS, Cause, GroupHistory, GroupSummary, LogLine, Rebalance
+
+__all__ = ["text_history"]
+
+_NEAR_NS: Final = 5_000 * NS_PER_MS
+_WITNESSES: Final = frozenset(
+    {"poll_timeout", "leaving", "session_lost", "fenced", "unauthorized", "unknown_member", "commit_refused", "rejoin_requested"}
+)
+_SAYS_NOTHING: Final = "group is already rebalancing"
+_MOST_WITNESSES: Final = 3
+_BLIND_BROKER: Final = (
+    "Who joined last and how late, what moved, and how long partitions were without an owner, brokers do not log.",
+)
+_BLIND_EPOCHS: Final = "When each member reached an epoch of KIP-848, brokers from 4.1 on do not log."
+_BLIND_CLIENTS: Final = (
+    "Only clients' logs are here: members whose log is missing do not count, and what they did is unknown.",
+    "Who joined last and how late, and what moved, is not in these lines.",
+)
+_BLIND_REASON: Final = "{} of {} rebalances have no reason: brokers before 2.3 log none."
+_BLIND_ZONE: Final = "The lines state no time zone: their times were read as {}."
+
+
+def text_history(lines: pa.Table) -> GroupHistory:
+    """Return the history of the one group whose lines these are.
+
+    :param lines: `LogLine`, one or more, in any order
+    """
+    rows = _in_order(lines)
+    broker = [row for row in rows if row.program == "broker"]
+    clients = [row for row in rows if row.program != "broker"]
+    _name_by_source(clients)
+    named = {row.member_id: row.client_id for row in clients if row.member_id and row.client_id}
+    story = Story(rows[0].group_id or "")
+    if any(row.kind in ("preparing", "stabilized", "epoch_bumped") for row in broker):
+        blind = list(_of_brokers(story, broker))
+        story.name_clients(named)
+        for rebalance in story.rebalances:
+            _add_witnesses(rebalance, clients)
+    else:
+        reader = ClientLines(story)
+        for row in clients:
+            reader.read(row)
+        reader.finish()
+        story.name_clients(named)
+        blind = list(_BLIND_CLIENTS)
+    if not all(row.is_zoned for row in rows):
+        blind.append(_BLIND_ZONE.format("UTC, or as --timezone says"))
+    return _history(story, rows, blind)
+
+
+def _of_brokers(story: Story, rows: list[LogLine]) -> Iterator[str]:
+    classic = BrokerLines(story, {row.member_id: row for row in rows if row.kind == "left" and row.member_id})
+    epochs = Kip848Lines(story)
+    for row in rows:
+        classic.read(row)
+        epochs.read(row)
+    epochs.finish()
+    yield from _BLIND_BROKER
+    if any(row.kind == "epoch_bumped" for row in rows) and not any(row.kind == "epoch_state" for row in rows):
+        yield _BLIND_EPOCHS
+    bare = sum(row.kind == "preparing" and row.reason is None for row in rows)
+    if bare:
+        yield _BLIND_REASON.format(bare, len(story.rebalances))
+
+
+def _in_order(lines: pa.Table) -> list[LogLine]:
+    found: dict[tuple[int, str, str], LogLine] = {}
+    for row in lines.to_pylist():
+        line = LogLine(**row)
+        key = (line.time_ns, line.coordinator or line.client_id or line.source, line.text)
+        if key not in found or (line.source, line.position) < (found[key].source, found[key].position):
+            found[key] = line
+    return sorted(found.values(), key=lambda line: (line.time_ns, line.source, line.position))
+
+
+def _name_by_source(clients: list[LogLine]) -> None:
+    """Name the client of lines that stand before the first that names it, in sources of one client."""
+    names: dict[str, set[str]] = {}
+    for row in clients:
+        if row.client_id is not None:
+            names.setdefault(row.source, set()).add(row.client_id)
+    for row in clients:
+        if row.client_id is None and len(known := names.get(row.source, set())) == 1:
+            (row.client_id,) = known
+
+
+def _add_witnesses(rebalance: Rebalance, clients: list[LogLine]) -> None:
+    """Add what clients state about a rebalance that they set off."""
+    near = [row for row in clients if abs(row.time_ns - rebalance.started_ns) <= _NEAR_NS and row.kind in _WITNESSES]
+    if rebalance.client_id is not None or rebalance.member_id is not None:
+        near = [row for row in near if _is_of(row, rebalance)]
+    near = [row for row in near if row.reason is None or _SAYS_NOTHING not in row.reason]
+    if not near:
+        return
+    rebalance.evidence += [evidence_of(row) for row in near[:_MOST_WITNESSES]]
+    cause, confidence, line, detail = trigger_of(near, set())
+    if line is not None and (
+        (rebalance.cause == Cause.MEMBER_LEFT and cause == Cause.POLL_TIMEOUT) or rebalance.cause == Cause.UNKNOWN
+    ):
+        rebalance.cause, rebalance.confidence = cause, confidence
+        rebalance.detail += f"; the client's log: {detail}"
+        rebalance.client_id = rebalance.client_id or line.client_id
+
+
+def _is_of(row: LogLine, rebalance: Rebalance) -> bool:
+    if row.member_id is not None and rebalance.member_id is not None:
+        return row.member_id == rebalance.member_id
+    return row.client_id is not None and row.client_id == rebalance.client_id
+
+
+def _history(story: Story, rows: list[LogLine], blind: list[str]) -> GroupHistory:
+    if story.states:
+        story.states[-1].to_ns = None
+    summary = GroupSummary(
+        group_id=story.group_id,
+        origin="text",
+        protocol_type=None,
+        first_ns=rows[0].time_ns,
+        last_ns=rows[-1].time_ns,
+        members=len(story.lives),
+        generations=len(story.generations),
+        rebalances=len(story.rebalances),
+        exchanges=0,
+        commits=0,
+        paused_ms=0.0,
+        blind=blind,
+    )
+    return GroupHistory(summary, story.rebalances, story.generations, story.states, story.lives)

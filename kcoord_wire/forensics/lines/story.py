@@ -1,0 +1,153 @@
+"""What lines tell of one group, collected: rebalances, states, generations, members.
+
+Laws:
+
+* A rebalance ends before the next begins; one that the next cuts off is ``interrupted``.
+* A member is known from the first line that names it to the line that says that it is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kcoord_wire.forensics.lines.parsing import client_of
+from kcoord_wire.forensics.model import (
+    Cause,
+    Evidence,
+    Generation,
+    Identity,
+    LogLine,
+    MemberLife,
+    Rebalance,
+    RemovedMember,
+    StateInterval,
+    end_rebalance,
+    new_rebalance,
+)
+
+__all__ = ["Story", "evidence_of"]
+
+_SHOWN: int = 300
+
+
+def evidence_of(row: LogLine) -> Evidence:
+    """Return a line as evidence: the number is its byte in the source."""
+    text = row.text if len(row.text) <= _SHOWN else f"{row.text[:_SHOWN]} ..."
+    who = row.program if row.client_id is None or row.program == "broker" else f"{row.program} {row.client_id}"
+    return Evidence(row.time_ns, row.source, row.position, f"{who}: {text}")
+
+
+@dataclass(slots=True)
+class Story:
+    """The tables of one group while its lines are read in order of time.
+
+    :ivar protocol: of its members, ``classic`` or ``consumer``
+    :ivar present: the members that are there, by id
+    :ivar size: how many members the group has, as the last line that says it
+    """
+
+    group_id: str
+    protocol: str = "classic"
+    rebalances: list[Rebalance] = field(default_factory=list)
+    generations: list[Generation] = field(default_factory=list)
+    states: list[StateInterval] = field(default_factory=list)
+    lives: list[MemberLife] = field(default_factory=list)
+    present: dict[str, MemberLife] = field(default_factory=dict)
+    size: int = 0
+    _gone: list[RemovedMember] = field(default_factory=list)
+
+    @property
+    def current(self) -> Rebalance | None:
+        """The rebalance that is under way."""
+        last = self.rebalances[-1] if self.rebalances else None
+        return last if last is not None and last.outcome == "open" else None
+
+    def begin(
+        self,
+        row: LogLine,
+        cause: Cause,
+        confidence: float,
+        trigger: Identity,
+        reason: str | None,
+        detail: str,
+        evidence: Iterable[Evidence],
+    ) -> Rebalance:
+        """Begin a rebalance; one that is under way is cut off."""
+        if self.current is not None:
+            end_rebalance(self.current, row.time_ns, "interrupted")
+        rebalance = new_rebalance(
+            group_id=self.group_id,
+            number=len(self.rebalances) + 1,
+            generation_id=None,
+            started_ns=row.time_ns,
+            cause=cause,
+            confidence=confidence,
+            trigger=trigger,
+            reason=reason,
+            detail=detail,
+            evidence=list(evidence),
+            members_before=self.size,
+            removed=self._gone,
+        )
+        self._gone = []
+        self.rebalances.append(rebalance)
+        return rebalance
+
+    def enter(self, state: str, at_ns: int, generation_id: int | None) -> None:
+        """Note that the group is in a state from now on."""
+        if self.states:
+            if self.states[-1].state == state and self.states[-1].generation_id == generation_id:
+                return
+            self.states[-1].to_ns = at_ns
+        self.states.append(StateInterval(self.group_id, state, at_ns, None, generation_id))
+
+    def next_generation(self, generation: Generation) -> None:
+        """Add a generation; the one before it ends."""
+        if self.generations and self.generations[-1].ended_ns is None:
+            self.generations[-1].ended_ns = generation.joined_ns
+        self.generations.append(generation)
+
+    def meet(self, member_id: str, row: LogLine) -> MemberLife:
+        """Return the life of a member that a line names; it begins here if the member was not known."""
+        life = self.present.get(member_id)
+        if life is None:
+            client_id = row.client_id or client_of(member_id)
+            life = MemberLife(
+                self.group_id, member_id, row.instance_id, client_id, row.client_host, row.time_ns, None, None,
+                row.time_ns, row.generation_id, None, None, None, [], [], self.protocol,
+            )  # fmt: skip
+            self.present[member_id] = life
+            self.lives.append(life)
+        life.last_seen_ns = max(life.last_seen_ns, row.time_ns)
+        life.instance_id = life.instance_id or row.instance_id
+        life.client_id = life.client_id or row.client_id
+        life.client_host = life.client_host or row.client_host
+        life.session_timeout_ms = life.session_timeout_ms or row.timeout_ms
+        return life
+
+    def find(self, member_id: str) -> MemberLife | None:
+        """Return the last life of a member id, also one that has ended."""
+        return next((life for life in reversed(self.lives) if life.member_id == member_id), None)
+
+    def part(self, member_id: str, row: LogLine, why: str) -> None:
+        """Note that a member is gone."""
+        life = self.meet(member_id, row)
+        self.present.pop(member_id)
+        life.left_ns, life.why_left = row.time_ns, why
+        gone = RemovedMember(member_id, life.client_id, life.client_host, why)
+        held = self._gone if self.current is None else self.current.removed
+        held.append(gone)
+
+    def name_clients(self, clients: Mapping[str, str]) -> None:
+        """Give the members the client ids that lines of clients show, by member id."""
+        for life in self.lives:
+            life.client_id = life.client_id or clients.get(life.member_id)
+        names = {life.member_id: life for life in self.lives}
+        for rebalance in self.rebalances:
+            if life := names.get(rebalance.member_id or ""):
+                rebalance.client_id = rebalance.client_id or life.client_id
+                rebalance.client_host = rebalance.client_host or life.client_host
+                rebalance.instance_id = rebalance.instance_id or life.instance_id
+            for gone in rebalance.removed:
+                gone.client_id = gone.client_id or clients.get(gone.member_id)
