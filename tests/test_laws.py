@@ -81,9 +81,10 @@ MAY_IMPORT = {
     | {"coordinator", "coordinator.core", "coordinator.log", "coordinator.topics"}
     | PROTOCOL,
     "forensics": {"forensics.sources", "forensics.exchanges", "forensics.wire", "forensics.log", "forensics.detectors"}
-    | {"forensics.marshal"}
+    | {"forensics.marshal", "forensics.lines"}
     | DATA,
-    "forensics.sources": {"forensics", "forensics.marshal", "librdkafka"} | FRAMES,
+    "forensics.sources": {"forensics", "forensics.lines", "forensics.marshal", "librdkafka"} | FRAMES,
+    "forensics.lines": {"forensics"} | DATA,
     "forensics.exchanges": {"forensics"} | FRAMES - {"recorder", "records"},
     "forensics.wire": {"forensics"} | DATA,
     "forensics.log": {"forensics"} | FRAMES - {"recorder", "capture"},
@@ -93,7 +94,7 @@ MAY_IMPORT = {
     "report.page": {"report", "forensics"} | DATA,
     "watch": {"forensics", "forensics.detectors", "forensics.log", "report", "exposition", "librdkafka"} | DATA,
     "spark": {"java", "schema", "forensics", "forensics.sources", "forensics.exchanges", "forensics.wire"}
-    | {"forensics.log", "forensics.marshal", "forensics.detectors"}
+    | {"forensics.log", "forensics.lines", "forensics.marshal", "forensics.detectors"}
     | FRAMES,
     "cli": {"*"},
 }
@@ -204,6 +205,11 @@ TESTED_IN = {
     "records.lz4_header": "records/test_compression.py",
     "records.reader": "records/test_segment.py",
     "records.record": "records/test_batch.py",
+    # Tables of lines, each row of which these tests read.
+    "forensics.lines.broker_shapes": "forensics/lines/test_parsing.py",
+    "forensics.lines.client_shapes": "forensics/lines/test_parsing.py",
+    # What a reader of lines fills; its tests read it.
+    "forensics.lines.story": "forensics/lines/test_broker.py",
     # Two functions over a list of times; a storm is the busiest window.
     "forensics.detectors.windows": "forensics/detectors/test_storm.py",
 }

@@ -1,4 +1,4 @@
-"""`kcoord analyze`: explain why groups rebalanced, from captures, log segments or a live topic.
+"""`kcoord analyze`: explain why groups rebalanced, from captures, log segments, logs of text or a live topic.
 
 Laws:
 
@@ -53,6 +53,8 @@ examples:
       the same from the live topic; only reads, joins no group, commits nothing
   kcoord analyze --kafka broker:9092 --topic __marshal
       who claimed what, from Marshal's coordination topic; also from its segments: kcoord analyze data/__marshal-*
+  kcoord analyze server.log.2026-11-22-1* app-*.log --timezone Europe/Berlin
+      from what brokers and clients log; with a capture of the same incident, the broker's reasons stand beside it
   kubectl exec broker-0 -- tcpdump -w - port 9092 | kcoord analyze - --out report
       from standard input, copied to a temporary file; anything packed with gzip is unpacked
   kcoord analyze 'captures/*.pcap' --spark-master 'local[8]' --out report
@@ -72,8 +74,8 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     command.add_argument(
         "source",
         nargs="*",
-        help="captures (pcap, pcapng), recordings of `kcoord record`, segments of __consumer_offsets; "
-        "files, folders or patterns; - for standard input",
+        help="captures (pcap, pcapng), recordings of `kcoord record`, segments of __consumer_offsets, logs of brokers "
+        "and clients; files, folders or patterns; - for standard input",
     )
     command.add_argument("--kafka", metavar="HOST:PORT", help="read __consumer_offsets of this cluster instead")
     command.add_argument("--topic", metavar="NAME", help="with --kafka: read this topic instead, as in __marshal")
@@ -104,6 +106,12 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
         default=60,
         metavar="S",
         help="of Marshal's members, in seconds; 60 by default, as in the Go library",
+    )
+    command.add_argument(
+        "--timezone",
+        default="UTC",
+        metavar="ZONE",
+        help="of lines of logs whose time states none, as in Europe/Berlin or +02:00; UTC by default",
     )
     command.add_argument("--spark-master", metavar="URL", help="run on Spark, as in local[4] or spark://host:7077")
     command.add_argument("--out", type=Path, metavar="DIR", help="write tables, report.json and report.html here")
@@ -195,6 +203,10 @@ def _why_empty(analysis: Analysis, args: argparse.Namespace) -> str:
     where = args.kafka or ", ".join(args.source)
     if args.group:
         return f"no consumer group called {', '.join(args.group)} is in {where}; leave out --group to see all of them"
+    if analysis.counts.get("lines"):
+        return (
+            f"no line in {where} names the consumer group that it is about; kcoord explain-line says what a line means"
+        )
     if analysis.counts.get("exchanges") or analysis.counts.get("records"):
         return f"no consumer group is in {where}, only other Kafka traffic"
     text = f"no consumer group is in {where}: a capture needs the brokers' traffic, in whole packets and without TLS"
@@ -240,6 +252,7 @@ def _histories(args: argparse.Namespace, sources: list[str], meter: _Meter, stop
                 groups=args.group,
                 progress=meter.show,
                 judge=judge,
+                timezone=args.timezone,
             )
     from kcoord_wire.forensics.analysis import analyze, analyze_records
 
@@ -258,7 +271,15 @@ def _histories(args: argparse.Namespace, sources: list[str], meter: _Meter, stop
         if stop():
             analysis.stopped = read[0] / max(1, read[1])
         return analysis
-    return analyze(sources, ports=args.port, groups=args.group, progress=meter.show, judge=judge, stop=stop)
+    return analyze(
+        sources,
+        ports=args.port,
+        groups=args.group,
+        progress=meter.show,
+        judge=judge,
+        stop=stop,
+        timezone=args.timezone,
+    )
 
 
 @contextmanager
@@ -283,7 +304,7 @@ def _is_not_interrupt(record: logging.LogRecord) -> bool:
 
 def _write(analysis: Analysis, args: argparse.Namespace) -> None:
     title = args.kafka or ", ".join("stdin" if source == "-" else Path(source).name for source in args.source[:3])
-    counts = {name: analysis.counts.get(name, 0) for name in ("sources", "frames", "records")}
+    counts = {name: analysis.counts.get(name, 0) for name in ("sources", "frames", "records", "lines")}
     source = ", ".join(f"{count:,} {name if count != 1 else name[:-1]}" for name, count in counts.items() if count)
     write_report(analysis.histories, analysis.losses, args.out, title=title, source=source)
 

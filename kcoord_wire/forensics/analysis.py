@@ -26,6 +26,8 @@ import pyarrow.parquet as pq
 
 from kcoord_wire.forensics.detectors import detect, history_of_clients
 from kcoord_wire.forensics.exchanges.matcher import Matcher, name_topics
+from kcoord_wire.forensics.lines.history import text_history
+from kcoord_wire.forensics.lines.witness import join_witnesses
 from kcoord_wire.forensics.log.history import group_of, log_history
 from kcoord_wire.forensics.marshal.history import marshal_histories
 from kcoord_wire.forensics.marshal.parts import Judge
@@ -34,6 +36,7 @@ from kcoord_wire.forensics.model import (
     Exchange,
     GroupHistory,
     GroupSummary,
+    LogLine,
     LogRow,
     Loss,
     Sighting,
@@ -43,6 +46,7 @@ from kcoord_wire.forensics.model import (
 from kcoord_wire.forensics.pace import Pace, Progress, Stop
 from kcoord_wire.forensics.places import place_evidence
 from kcoord_wire.forensics.sources.frames import find_sources, read_frames, read_log
+from kcoord_wire.forensics.sources.lines import parse_zone, read_lines
 from kcoord_wire.forensics.wire.history import wire_history
 from kcoord_wire.forensics.wire.traffic import read_sightings
 
@@ -74,7 +78,7 @@ class Analysis:
     :ivar histories: one per group and origin, in order of the group ids; and one without a group (origin ``clients``)
         where clients that belong to none were refused
     :ivar losses: what could not be read, and where
-    :ivar counts: ``sources``, ``bytes``, ``frames``, ``exchanges``, ``records``
+    :ivar counts: ``sources``, ``bytes``, ``frames``, ``exchanges``, ``records``, ``lines``
     :ivar stopped: share of the sources that was read, from 0 to 1, where reading was stopped; None otherwise. `losses`
         say where
     """
@@ -94,8 +98,9 @@ def analyze(
     look: Look | None = None,
     judge: Judge | None = None,
     stop: Stop | None = None,
+    timezone: str = "UTC",
 ) -> Analysis:
-    """Return the histories of all groups in captures, recordings and log segments.
+    """Return the histories of all groups in captures, recordings, log segments and logs of brokers and clients.
 
     :param paths: files, folders, patterns
     :param ports: the brokers' ports, for captures; None to detect them
@@ -104,9 +109,12 @@ def analyze(
     :param look: called with the history of each group on the wire and its exchanges
     :param judge: the rules for logs of Marshal; those of the document if left out
     :param stop: asked while the sources are read: whether to stop reading and analyse what was read
+    :param timezone: of lines whose time states none, as in ``Europe/Berlin`` or ``+02:00``
     :raises SourceError: a path has nothing that can be read
+    :raises ValueError: the time zone is unknown
     :raises OSError: a source cannot be read
     """
+    parse_zone(timezone)
     sources = find_sources(paths)
     pace = Pace(sources, progress, stop)
     matcher = Matcher()
@@ -118,6 +126,9 @@ def analyze(
         if source.kind == "log":
             for batch in read_log(source.path, goes_on=pace.goes_on):
                 collected.add_records(batch)
+        elif source.kind == "text":
+            for batch in read_lines(source.path, timezone=timezone, goes_on=pace.goes_on):
+                collected.add_lines(batch)
         else:
             for batch in read_frames(source.path, ports=ports, goes_on=pace.goes_on):
                 frames += batch.num_rows
@@ -178,6 +189,7 @@ class Collected:
         self._exchanges: list[pa.RecordBatch] = []
         self._topics: list[pa.RecordBatch] = []
         self._records: list[pa.RecordBatch] = []
+        self._lines: list[pa.RecordBatch] = []
         self._losses: list[Loss] = []
 
     def add_exchanges(self, exchanges: pa.RecordBatch, topics: pa.RecordBatch) -> None:
@@ -189,23 +201,34 @@ class Collected:
 
     def add_records(self, records: pa.RecordBatch) -> None:
         """Add a batch of `LogRow`."""
-        for row in records.filter(pc.is_valid(records["error"])).to_pylist():
+        self._records.append(self._sound(records))
+
+    def add_lines(self, lines: pa.RecordBatch) -> None:
+        """Add a batch of `LogLine`."""
+        self._lines.append(self._sound(lines))
+
+    def _sound(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows without an error, and note the others as losses."""
+        for row in rows.filter(pc.is_valid(rows["error"])).to_pylist():
             self._losses.append(Loss(row["source"], row["position"], row["error"], row["lost"]))
-        self._records.append(records.filter(pc.is_null(records["error"])))
+        return rows.filter(pc.is_null(rows["error"]))
 
     def analysis(self) -> Analysis:
         """Return all histories, with their findings."""
         exchanges = pa.Table.from_batches(self._exchanges, arrow_schema(Exchange))
         records = pa.Table.from_batches(self._records, arrow_schema(LogRow))
+        lines = pa.Table.from_batches(self._lines, arrow_schema(LogLine))
         is_marshal = pc.is_in(records["source"], coordination_sources(records))
         marshal = records.filter(is_marshal)
         histories = [
             *self._of_wire(exchanges),
             *self._of_log(records.filter(pc.invert(is_marshal))),
             *self._of_marshal(marshal),
+            *self._of_text(lines),
         ]
+        histories = join_witnesses(histories)
         histories.sort(key=lambda history: (history.group.group_id, history.group.origin))
-        counts = {"exchanges": exchanges.num_rows, "records": records.num_rows}
+        counts = {"exchanges": exchanges.num_rows, "records": records.num_rows, "lines": lines.num_rows}
         return Analysis(histories, self._losses, counts)
 
     def _of_wire(self, exchanges: pa.Table) -> list[GroupHistory]:
@@ -229,6 +252,16 @@ class Collected:
             names, records = names.filter(wanted), records.filter(wanted)
         for rows in by_group(records, names):
             history = log_history(rows)
+            history.findings = detect(history)
+            yield history
+
+    def _of_text(self, lines: pa.Table) -> Iterator[GroupHistory]:
+        names = lines["group_id"]
+        if self._groups is not None:
+            wanted = pc.fill_null(pc.is_in(names, self._groups), False)
+            names, lines = names.filter(wanted), lines.filter(wanted)
+        for rows in by_group(lines, names):
+            history = text_history(rows)
             history.findings = detect(history)
             yield history
 

@@ -26,9 +26,10 @@ from pyspark.sql import functions as F
 
 from kcoord_wire.forensics.analysis import Analysis, Progress
 from kcoord_wire.forensics.detectors import history_of_clients
+from kcoord_wire.forensics.lines.witness import join_witnesses
 from kcoord_wire.forensics.marshal.parts import Judge
 from kcoord_wire.forensics.model import LogRow, Loss, SightingKind, arrow_schema
-from kcoord_wire.forensics.sources.files import Source, find_sources
+from kcoord_wire.forensics.sources.files import Kind, Source, find_sources
 from kcoord_wire.forensics.sources.live import OFFSETS_TOPIC, read_topic
 from kcoord_wire.forensics.wire.traffic import read_sightings
 from kcoord_wire.spark.histories import Histories, group_histories, match_exchanges
@@ -52,8 +53,9 @@ def analyze_on_spark(
     groups: Collection[str] | None = None,
     progress: Progress | None = None,
     judge: Judge | None = None,
+    timezone: str = "UTC",
 ) -> Analysis:
-    """The histories of all groups in captures, recordings and log segments, or in a live topic.
+    """The histories of all groups in captures, recordings, log segments and logs of text, or in a live topic.
 
     :param paths: files, folders, patterns; every executor needs access to them
     :param kafka: ``host:port`` of a cluster of which `topic` is read instead. The driver copies it to a temporary
@@ -65,6 +67,7 @@ def analyze_on_spark(
     :param groups: only these groups
     :param progress: called with the name of the stage, its completed tasks and all its tasks
     :param judge: the rules for logs of Marshal; those of the document if left out
+    :param timezone: of lines whose time states none, as in ``Europe/Berlin`` or ``+02:00``
     :raises SourceError: a path has nothing that can be read
     """
     sources = [] if kafka else find_sources(paths)
@@ -73,27 +76,34 @@ def analyze_on_spark(
     try:
         register(spark)
         with tempfile.TemporaryDirectory(prefix="kcoord-topic-") as folder, _watched(spark, progress):
-            analysis = Analysis([], [], {"exchanges": 0, "records": 0, "frames": 0})
-            frames = [source for source in sources if source.kind != "log"]
-            if frames:
+            analysis = Analysis([], [], {"exchanges": 0, "records": 0, "frames": 0, "lines": 0})
+            if frames := _of_kinds(sources, "pcap", "recording"):
                 _add_frames(analysis, _load(spark, frames, ports, master), groups)
-            logs = [source for source in sources if source.kind == "log"]
             if kafka:
                 _stage(kafka, kafka_config or {}, topic, Path(folder) / "topic.parquet", progress)
                 _add_records(analysis, spark.read.parquet(folder), groups, judge)
-            elif logs:
+            elif logs := _of_kinds(sources, "log"):
                 _add_records(analysis, _load(spark, logs, None, master), groups, judge)
+            if text := _of_kinds(sources, "text"):
+                _add_lines(analysis, _load(spark, text, None, master, timezone), groups)
     finally:
         if is_new:
             spark.stop()
+    analysis.histories = join_witnesses(analysis.histories)
     analysis.histories.sort(key=lambda history: (history.group.group_id, history.group.origin))
     size = sum(source.path.stat().st_size for source in sources)
     analysis.counts |= {"sources": len(sources), "bytes": size}
     return analysis
 
 
-def _load(spark: SparkSession, sources: Sequence[Source], ports: Collection[int] | None, master: str) -> DataFrame:
-    reader = spark.read.format("kcoord")
+def _of_kinds(sources: Sequence[Source], *kinds: Kind) -> list[Source]:
+    return [source for source in sources if source.kind in kinds]
+
+
+def _load(
+    spark: SparkSession, sources: Sequence[Source], ports: Collection[int] | None, master: str, timezone: str = "UTC"
+) -> DataFrame:
+    reader = spark.read.format("kcoord").option("timezone", timezone)
     if ports:
         reader = reader.option("ports", ",".join(map(str, sorted(ports))))
     is_local = master.startswith("local")  # executors elsewhere have another current folder
@@ -121,6 +131,15 @@ def _add_records(analysis: Analysis, records: DataFrame, groups: Collection[str]
         _add(analysis, group_histories(records, groups=groups, judge=judge))
     finally:
         records.unpersist()
+
+
+def _add_lines(analysis: Analysis, lines: DataFrame, groups: Collection[str] | None) -> None:
+    lines = lines.persist()
+    try:
+        analysis.counts["lines"] += lines.where(F.col("error").isNull()).count()
+        _add(analysis, group_histories(lines, groups=groups))
+    finally:
+        lines.unpersist()
 
 
 def _add(analysis: Analysis, histories: Histories) -> None:

@@ -31,10 +31,21 @@ from kcoord_wire.forensics.analysis import TABLES
 from kcoord_wire.forensics.detectors import detect
 from kcoord_wire.forensics.exchanges.matcher import Matcher, name_topics
 from kcoord_wire.forensics.exchanges.memory import RECORDING_FILE
+from kcoord_wire.forensics.lines.history import text_history
 from kcoord_wire.forensics.log.history import group_of, log_history
 from kcoord_wire.forensics.marshal.history import marshal_history
 from kcoord_wire.forensics.marshal.parts import Judge, Part
-from kcoord_wire.forensics.model import Exchange, Frame, GroupHistory, LogRow, Loss, Rebalance, Sighting, table_of
+from kcoord_wire.forensics.model import (
+    Exchange,
+    Frame,
+    GroupHistory,
+    LogLine,
+    LogRow,
+    Loss,
+    Rebalance,
+    Sighting,
+    table_of,
+)
 from kcoord_wire.forensics.places import place_evidence
 from kcoord_wire.forensics.wire.history import wire_history
 from kcoord_wire.forensics.wire.traffic import Sightings, read_sightings
@@ -174,13 +185,15 @@ def group_histories(
     Frames are matched at once, because all topics have to be known before the first history is built.
 
     :param rows: frames (rows of `Frame`), records of ``__consumer_offsets`` or of a coordination topic of Marshal (rows
-        of `LogRow`), or the result of `match_exchanges`
+        of `LogRow`), lines of logs (rows of `LogLine`), or the result of `match_exchanges`
     :param groups: only these groups
     :param judge: the rules for logs of Marshal; those of the document if left out
-    :raises ValueError: the columns are neither those of `Frame` nor of `LogRow`
+    :raises ValueError: the columns are neither those of `Frame` nor of `LogRow` nor of `LogLine`
     """
     if isinstance(rows, DataFrame) and {"key", "value", "offset"} <= set(rows.columns):
         return _record_histories(rows, groups, judge or Judge())
+    if isinstance(rows, DataFrame) and {"kind", "program", "text"} <= set(rows.columns):
+        return _text_histories(rows.select(_checked_names(rows, LogLine)), groups)
     matched = match_exchanges(rows) if isinstance(rows, DataFrame) else rows
     topics = matched.topics.toArrow()
     exchanges = _only(matched.exchanges, groups)
@@ -251,8 +264,20 @@ def _log_histories(records: DataFrame, groups: Collection[str] | None) -> Histor
     return Histories(histories, _losses(records))
 
 
+def _text_histories(lines: DataFrame, groups: Collection[str] | None) -> Histories:
+    named = _only(lines.where(F.col("error").isNull() & F.col("group_id").isNotNull()), groups)
+    histories = named.groupBy("group_id").applyInArrow(_text_history_of, spark_schema(GroupHistory))
+    return Histories(histories.persist(StorageLevel.MEMORY_AND_DISK), _losses(lines))
+
+
+def _text_history_of(lines: pa.Table) -> pa.Table:
+    history = text_history(lines)
+    history.findings = detect(history)
+    return _one(history)
+
+
 def _losses(records: DataFrame) -> DataFrame:
-    """Rows of `Loss` for the damage among rows of `LogRow`."""
+    """Rows of `Loss` for the damage among rows of `LogRow` or `LogLine`."""
     one = F.lit(1).cast("long")
     return records.where(F.col("error").isNotNull()).select(
         "source", "position", F.col("error").alias("what"), F.col("lost").alias("bytes"), one.alias("count")

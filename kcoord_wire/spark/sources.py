@@ -1,4 +1,4 @@
-"""The data source ``kcoord``: captures, recordings and log segments as undecoded rows.
+"""The data source ``kcoord``: captures, recordings, log segments and logs of text as rows.
 
     register(spark)
     frames = spark.read.format("kcoord").option("ports", "9092,9093").load("captures/")
@@ -7,8 +7,8 @@
 
 Laws:
 
-* Captures and recordings have the rows of `Frame`, log segments those of `LogRow` (`kcoord_wire.forensics.model`). A
-  path with both is rejected, because a table has one schema.
+* Captures and recordings have the rows of `Frame`, log segments those of `LogRow`, logs of brokers and clients those of
+  `LogLine` (`kcoord_wire.forensics.model`). A path with several is rejected, because a table has one schema.
 * A file is a partition, because a frame is found only by reading all before it. Every executor needs access to the
   files.
 * Unreadable bytes are a row with `error`; with mode FAILFAST they end the job.
@@ -27,16 +27,19 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from kcoord_wire.forensics.model import Frame, LogRow
+from kcoord_wire.forensics.model import Frame, LogLine, LogRow
 from kcoord_wire.forensics.sources.frames import find_sources, read_frames, read_log
+from kcoord_wire.forensics.sources.lines import parse_zone, read_lines
 from kcoord_wire.spark.rows import as_arrow, as_spark, spark_schema
 from kcoord_wire.spark.stream import OPTIONS as STREAM_OPTIONS
 from kcoord_wire.spark.stream import RecordingStream
 
 __all__ = ["KcoordSource", "UnreadableError", "register"]
 
-OPTIONS: Final = ("mode", "path", "paths", "ports")
-ROWS: Final[Mapping[str, type]] = {"frames": Frame, "records": LogRow}
+OPTIONS: Final = ("mode", "path", "paths", "ports", "timezone")
+ROWS: Final[Mapping[str, type]] = {"frames": Frame, "records": LogRow, "lines": LogLine}
+_OF_KIND: Final = {"pcap": "frames", "recording": "frames", "log": "records", "text": "lines"}
+_NAMES: Final = {"frames": "frames", "records": "records of a log", "lines": "lines of text"}
 
 
 class UnreadableError(ValueError):
@@ -48,7 +51,8 @@ class KcoordSource(DataSource):
 
     Options of a batch: ``path`` (a file, a folder or a pattern; `load` takes several), ``ports`` (of the brokers,
     separated by commas; without them the connections of a capture are recognised by their bytes), ``mode`` (PERMISSIVE
-    or FAILFAST). `RecordingStream` lists those of a stream.
+    or FAILFAST), ``timezone`` (of lines whose time states none, UTC by default). `RecordingStream` lists those of a
+    stream.
     """
 
     @classmethod
@@ -57,11 +61,11 @@ class KcoordSource(DataSource):
         return "kcoord"
 
     def schema(self) -> StructType:
-        """The schema of `Frame` or `LogRow`, by the kind of the files.
+        """The schema of `Frame`, `LogRow` or `LogLine`, by the kind of the files.
 
         An empty folder has that of `Frame`, because a stream may begin before its recording.
 
-        :raises ValueError: there are files of both kinds, or none that can be read
+        :raises ValueError: there are files of several kinds, or none that can be read
         """
         paths = _paths(self.options)
         if all(Path(path).is_dir() and not any(Path(path).iterdir()) for path in paths):
@@ -94,6 +98,8 @@ class _File(InputPartition):
 class _Reader(DataSourceReader):
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self.fail_fast, self.ports = _checked(options)
+        self.timezone = options.get("timezone", "UTC")
+        parse_zone(self.timezone)
         self.paths = _paths(options)
         self.schema = schema
 
@@ -103,11 +109,17 @@ class _Reader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _File)
         wanted = as_arrow(self.schema)
-        is_log = partition.kind == "log"
-        for batch in read_log(partition.path) if is_log else read_frames(partition.path, ports=self.ports):
+        for batch in self._batches(partition):
             if self.fail_fast and batch["error"].null_count < len(batch):
                 raise UnreadableError(_damage_text(batch))
             yield as_spark(batch, wanted)
+
+    def _batches(self, partition: _File) -> Iterator[pa.RecordBatch]:
+        if partition.kind == "log":
+            return read_log(partition.path)
+        if partition.kind == "text":
+            return read_lines(partition.path, timezone=self.timezone)
+        return read_frames(partition.path, ports=self.ports)
 
 
 def _damage_text(batch: pa.RecordBatch) -> str:
@@ -117,13 +129,13 @@ def _damage_text(batch: pa.RecordBatch) -> str:
 
 def _kind(paths: Sequence[str]) -> str:
     sources = find_sources(paths)
-    of_kind = {kind: [s.path for s in sources if (s.kind == "log") == (kind == "records")] for kind in ROWS}
-    if of_kind["frames"] and of_kind["records"]:
-        raise ValueError(
-            f"{', '.join(paths)} has frames ({of_kind['frames'][0]}) and records of a log ({of_kind['records'][0]}); "
-            "a table has one kind: load them separately"
-        )
-    return "records" if of_kind["records"] else "frames"
+    first: dict[str, Path] = {}
+    for source in sources:
+        first.setdefault(_OF_KIND[source.kind], source.path)
+    if len(first) > 1:
+        found = " and ".join(f"{_NAMES[kind]} ({path})" for kind, path in first.items())
+        raise ValueError(f"{', '.join(paths)} has {found}; a table has one kind: load them separately")
+    return next(iter(first))
 
 
 def _paths(options: Mapping[str, str]) -> list[str]:

@@ -4,11 +4,11 @@
 |-------------|------------------------------------------------------------------------------------------------|
 | started     | Preparing to rebalance, with the reason (2.3 and newer)                                        |
 | joined      | Stabilized: the joins are answered                                                             |
-| ended       | Assignment received from leader: the members get it with their SyncGroup, of which no line says|
-|             | when; or Group ... is now empty                                                                |
+| ended       | Assignment received from leader; no line says when the members got it with their SyncGroup.    |
+|             | Or: Group ... is now empty                                                                     |
 
-Before 2.3 a line has no reason. What stands just before it decides then: a member that failed or left; the first join of
-an empty group. Otherwise the cause is unknown.
+Before 2.3 a line has no reason. What stands just before it decides then: a member that failed or left; the first join
+of an empty group. Otherwise the cause is unknown.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ __all__ = ["BrokerLines"]
 _JUST_BEFORE_NS: Final = 1_000 * NS_PER_MS
 _INFERRED: Final = 0.95
 _FROM_EMPTY: Final = 0.9
+_GROUP_EMPTY: Final = 0.7  # the last member left, or was removed
 _MEMBER: Final = re.compile(r"[^\s,(){}\[\]]{1,300}")
 _GONE: Final = {"failed": "session timeout", "left": "left"}
 
@@ -50,29 +51,25 @@ class BrokerLines:
         verdict = judge_reason(row.reason) if row.reason else self._inferred(row)
         member_id = verdict.trigger.member_id
         evidence = [evidence_of(row)]
-        reason = verdict.reason
         if member_id is not None:
-            life = self._story.find(member_id) or self._story.meet(member_id, row)
-            verdict = verdict._replace(
-                trigger=Identity(
-                    member_id,
-                    life.client_id or verdict.trigger.client_id,
-                    life.client_host,
-                    life.instance_id or verdict.trigger.instance_id,
-                )
-            )
+            verdict = verdict._replace(trigger=self._named(verdict.trigger, member_id, row))
             if verdict.cause == Cause.MEMBER_LEFT and (line := self._left.get(member_id)):
                 evidence.append(evidence_of(line))
-                reason = reason or _stated(line)
-                verdict = verdict._replace(cause=(cause_of_client(reason) if reason else None) or verdict.cause)
-        elif not row.reason and self._last_gone is not None and verdict.cause != Cause.NEW_MEMBER:
+                verdict = _as_left(verdict, line)
+        if not row.reason and self._last_gone is not None and member_id == self._last_gone.member_id:
             evidence.append(evidence_of(self._last_gone))
         self._story.begin(
-            row, verdict.cause, verdict.confidence, verdict.trigger, reason, _detail(row, verdict, reason), evidence
+            row, verdict.cause, verdict.confidence, verdict.trigger, verdict.reason, _detail(row, verdict), evidence
         )
         self._story.enter("PreparingRebalance", row.time_ns, row.generation_id)
         if verdict.cause == Cause.SESSION_EXPIRED and member_id in self._story.present:
             self._story.part(member_id or "", row, "session timeout")
+
+    def _named(self, trigger: Identity, member_id: str, row: LogLine) -> Identity:
+        """Return a trigger with what lines before have said of it."""
+        life = self._story.find(member_id) or self._story.meet(member_id, row)
+        client_id = life.client_id or trigger.client_id
+        return Identity(member_id, client_id, life.client_host, life.instance_id or trigger.instance_id)
 
     def _inferred(self, row: LogLine) -> Verdict:
         """Judge a line without a reason by the one before it."""
@@ -106,7 +103,9 @@ class BrokerLines:
         if row.member_id is not None:
             story.meet(row.member_id, row)
         for life in story.present.values():
-            life.first_generation_id = row.generation_id if life.first_generation_id is None else life.first_generation_id
+            life.first_generation_id = (
+                row.generation_id if life.first_generation_id is None else life.first_generation_id
+            )
             life.last_generation_id = row.generation_id
         if story.generations and story.generations[-1].generation_id == row.generation_id:
             last = story.generations[-1]
@@ -122,6 +121,9 @@ class BrokerLines:
         story.size = 0
         if story.current is not None:
             story.current.generation_id = row.generation_id
+            if story.current.cause == Cause.UNKNOWN:
+                story.current.cause, story.current.confidence = Cause.MEMBER_LEFT, _GROUP_EMPTY
+                story.current.detail += "; nobody is left in the group"
             end_rebalance(story.current, row.time_ns, "empty")
         if story.generations and story.generations[-1].ended_ns is None:
             story.generations[-1].ended_ns = row.time_ns
@@ -159,6 +161,13 @@ class BrokerLines:
             self._story.size = row.members
 
 
+def _as_left(verdict: Verdict, line: LogLine) -> Verdict:
+    """Return a verdict with the reason that the client gave as it left."""
+    reason = verdict.reason or _stated(line)
+    cause = cause_of_client(reason) if reason else None
+    return verdict._replace(reason=reason, cause=cause or verdict.cause)
+
+
 def _stated(row: LogLine) -> str | None:
     reason = (row.reason or "").rstrip(".")
     return None if reason in ("", "not provided") else reason
@@ -169,8 +178,9 @@ def _members(text: str | None) -> Iterable[str]:
     return [name for name in names if name not in ("Set", "List", "HashSet", "Vector")]
 
 
-def _detail(row: LogLine, verdict: Verdict, reason: str | None) -> str:
+def _detail(row: LogLine, verdict: Verdict) -> str:
     if row.reason:
+        reason = verdict.reason
         return f"The coordinator states: {row.reason.rstrip('.')}" + (
             f"; the client states: {reason}" if reason and reason not in row.reason else ""
         )

@@ -53,7 +53,10 @@ _TABLE: Final = (
     ),
     ("left", "Member <member> in group <group> has left, removing it from the group"),
     ("pending_left", "Pending member <member> is leaving group <group>"),
-    ("pending_left", "Pending member with memberId=<member> has left group <group> through explicit `LeaveGroup`<list>"),
+    (
+        "pending_left",
+        "Pending member with memberId=<member> has left group <group> through explicit `LeaveGroup`<list>",
+    ),
     ("pending_left", "[Group <group>] Pending member <member> has left group through explicit `LeaveGroup`<list>"),
     ("pending_expired", "Pending member <member> in group <group> has been removed after session timeout expiration"),
     (

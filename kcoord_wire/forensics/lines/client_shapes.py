@@ -24,7 +24,9 @@ _JAVA_GENERATION: Final = "Generation{generationId=<generation>, memberId='<memb
 
 def _braces(template: str) -> str:
     """Return a template in which the braces of a Java object stand for themselves."""
-    return template.replace(_JAVA_GENERATION, "Generation<any>=<generation>, memberId='<member>', protocol='<assignor>'")
+    return template.replace(
+        _JAVA_GENERATION, "Generation<any>=<generation>, memberId='<member>', protocol='<assignor>'"
+    )
 
 
 _TABLE: Final = (
@@ -83,7 +85,7 @@ _TABLE: Final = (
     ("leaving", "Leaving consumer group <group> (member <member>)", _PYTHON),
     ("leaving", "LeaveGroup request for group <group> returned successfully", _PYTHON),
     ("leaving", "LeaveGroup request succeeded", _AIOKAFKA),
-    ("leaving", 'Leaving group "<group>"<list>', _RDKAFKA),
+    ("leaving", 'Group "<group>": leave (in state <any>)', _RDKAFKA),
     ("leaving", "[Consumer] Stopped", _KAFKAJS),
     ("poll_timeout", "onsumer poll timeout has expired<list>", ("java", "kafka-python")),
     ("poll_timeout", "Application maximum poll interval (<timeout>ms) exceeded by <took>ms<list>", _RDKAFKA),
@@ -165,14 +167,18 @@ _TABLE: Final = (
     # ---- where it reads on
     ("offset_reset", "Resetting offset for partition <any> to position<list>", _JAVA),
     ("offset_reset", "Offset out of range<list>", ("kafkajs", "librdkafka", "java")),
-    # ---- sarama and franz-go
-    ("heartbeat_rebalancing", "consumer/broker/<any> loop check partition number coroutine will exit<list>", _SARAMA),
+    # ---- sarama, and franz-go with its own logger or slog
     ("joining", "client/coordinator requesting coordinator for consumergroup <group> from <any>", _SARAMA),
     ("coordinator_found", "client/coordinator coordinator for consumergroup <group> is <reason>", _SARAMA),
-    ("joining", "joining group{;|,} group: <group>", _FRANZ),
-    ("joined", "joined, balancing group{;|,} group: <group>, member_id: <member>, <list>generation: <generation><list>", _FRANZ),
-    ("synced", "synced{;|,} group: <group>, assigned: <reason>", _FRANZ),
-    ("leaving", "leaving group{;|,} group: <group>, member_id: <member><list>", _FRANZ),
+    ("joining", 'joining group{; group: |" group=}<group>', _FRANZ),
+    (
+        "joined",
+        'joined{, balancing group|}{; group: |" group=}<group>{, member_id: | member_id=}<member>'
+        "{, instance_id: | instance_id=}<any>{, generation: | generation=}<generation>{,| }<list>",
+        _FRANZ,
+    ),
+    ("synced", 'synced{; group: |" group=}<group>{, assigned: | assigned=}<reason>', _FRANZ),
+    ("leaving", 'leaving group{; group: |" group=}<group>{, member_id: | member_id=}<member>{,| }<list>', _FRANZ),
 )
 
 CLIENT_SHAPES: Final = tuple(Shape(kind, _braces(template), programs) for kind, template, programs in _TABLE)

@@ -15,16 +15,20 @@ from kcoord_wire.forensics.lines.reasons import cause_of_client
 from kcoord_wire.forensics.lines.story import Story, evidence_of
 from kcoord_wire.forensics.model import NS_PER_MS, Cause, Generation, Identity, LogLine, end_rebalance
 
-__all__ = ["ClientLines", "trigger_of"]
+__all__ = ["ENDS", "ClientLines", "trigger_of"]
+
+ENDS: Final = frozenset({"leaving", "unknown_member", "lost", "poll_timeout"})
+"""Kinds of lines after which their client is no member any more."""
 
 _SAME_ROUND_NS: Final = 2_000 * NS_PER_MS  # two joins without a generation so close together are of one
 _STATED: Final = 0.95
 _SEEN: Final = 0.8
 _NOT_SEEN: Final = 0.2
 _MOST_EVIDENCE: Final = 5
-_BEGINS: Final = frozenset({"rejoin_requested", "joining", "heartbeat_rebalancing", "poll_timeout", "leaving"})
-_BEGINS |= {"session_lost", "unknown_member", "stale_generation", "lost"}
-_ENDS: Final = frozenset({"leaving", "unknown_member", "lost", "poll_timeout"})
+_BEGINS: Final = frozenset(
+    {"rejoin_requested", "joining", "heartbeat_rebalancing", "poll_timeout", "leaving"}
+    | {"session_lost", "unknown_member", "stale_generation", "lost"}
+)
 _CAUSES: Final = {
     "poll_timeout": (Cause.POLL_TIMEOUT, _STATED, "did not poll for longer than max.poll.interval.ms and left"),
     "leaving": (Cause.MEMBER_LEFT, _STATED, "left"),
@@ -52,7 +56,7 @@ class ClientLines:
             self._begun.append(row)
             if row.kind == "leaving" and name not in self._known:
                 self._begun.pop()  # it repeats what an earlier line says
-            if row.kind in _ENDS:
+            if row.kind in ENDS:
                 self._gone(row, name)
         elif row.kind == "joined":
             self._join(row, name)
@@ -133,12 +137,12 @@ class ClientLines:
             if line is None:
                 continue
             last = self._story.rebalances[-1] if self._story.rebalances else None
-            if last is not None and last.outcome == "unknown" and row.time_ns - last.started_ns < _SAME_ROUND_NS:
+            if last is not None and last.outcome == "unseen" and row.time_ns - last.started_ns < _SAME_ROUND_NS:
                 continue
             begun = self._story.begin(
                 row, cause, confidence, _identity(row, self._ids), row.reason, detail, [evidence_of(row)]
             )
-            begun.outcome = "unknown"
+            begun.outcome = "unseen"
 
 
 def trigger_of(rows: Sequence[LogLine], known: set[str]) -> tuple[Cause, float, LogLine | None, str]:

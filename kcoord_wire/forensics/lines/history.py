@@ -20,7 +20,7 @@ from typing import Final
 import pyarrow as pa
 
 from kcoord_wire.forensics.lines.broker import BrokerLines
-from kcoord_wire.forensics.lines.clients import ClientLines, trigger_of
+from kcoord_wire.forensics.lines.clients import ENDS, ClientLines, trigger_of
 from kcoord_wire.forensics.lines.kip848 import Kip848Lines
 from kcoord_wire.forensics.lines.story import Story, evidence_of
 from kcoord_wire.forensics.model import NS_PER_MS, Cause, GroupHistory, GroupSummary, LogLine, Rebalance
@@ -29,7 +29,8 @@ __all__ = ["text_history"]
 
 _NEAR_NS: Final = 5_000 * NS_PER_MS
 _WITNESSES: Final = frozenset(
-    {"poll_timeout", "leaving", "session_lost", "fenced", "unauthorized", "unknown_member", "commit_refused", "rejoin_requested"}
+    {"poll_timeout", "leaving", "session_lost", "fenced", "unauthorized", "unknown_member", "commit_refused"}
+    | {"rejoin_requested", "joining"}
 )
 _SAYS_NOTHING: Final = "group is already rebalancing"
 _MOST_WITNESSES: Final = 3
@@ -111,23 +112,44 @@ def _name_by_source(clients: list[LogLine]) -> None:
 
 def _add_witnesses(rebalance: Rebalance, clients: list[LogLine]) -> None:
     """Add what clients state about a rebalance that they set off."""
-    near = [row for row in clients if abs(row.time_ns - rebalance.started_ns) <= _NEAR_NS and row.kind in _WITNESSES]
-    if rebalance.client_id is not None or rebalance.member_id is not None:
-        near = [row for row in near if _is_of(row, rebalance)]
-    near = [row for row in near if row.reason is None or _SAYS_NOTHING not in row.reason]
-    if not near:
+    near = [row for row in clients if _is_near(row, rebalance) and _may_be_of(row, rebalance)]
+    cause, confidence, line, detail = trigger_of(near, _joined_before(clients, rebalance.started_ns))
+    told = [row for row in near if row is line or row.kind != "joining"]
+    rebalance.evidence += [evidence_of(row) for row in told[:_MOST_WITNESSES]]
+    is_poll = rebalance.cause == Cause.MEMBER_LEFT and cause == Cause.POLL_TIMEOUT
+    if line is None or not (is_poll or rebalance.confidence < confidence):
         return
-    rebalance.evidence += [evidence_of(row) for row in near[:_MOST_WITNESSES]]
-    cause, confidence, line, detail = trigger_of(near, set())
-    if line is not None and (
-        (rebalance.cause == Cause.MEMBER_LEFT and cause == Cause.POLL_TIMEOUT) or rebalance.cause == Cause.UNKNOWN
-    ):
-        rebalance.cause, rebalance.confidence = cause, confidence
-        rebalance.detail += f"; the client's log: {detail}"
-        rebalance.client_id = rebalance.client_id or line.client_id
+    rebalance.cause, rebalance.confidence = cause, confidence
+    rebalance.detail += f"; the client's log: {detail}"
+    if rebalance.member_id is None:
+        rebalance.member_id, rebalance.client_id = line.member_id, rebalance.client_id or line.client_id
 
 
-def _is_of(row: LogLine, rebalance: Rebalance) -> bool:
+def _is_near(row: LogLine, rebalance: Rebalance) -> bool:
+    is_known = row.reason is None or _SAYS_NOTHING not in row.reason
+    return is_known and row.kind in _WITNESSES and abs(row.time_ns - rebalance.started_ns) <= _NEAR_NS
+
+
+def _joined_before(clients: list[LogLine], at_ns: int) -> set[str]:
+    """Return the clients that were in the group, as their own lines say."""
+    joined: set[str] = set()
+    for row in clients:
+        name = row.client_id or row.source
+        if row.time_ns >= at_ns:
+            break
+        if row.kind == "joined":
+            joined.add(name)
+        elif row.kind in ENDS:
+            joined.discard(name)
+    return joined
+
+
+def _may_be_of(row: LogLine, rebalance: Rebalance) -> bool:
+    """Return whether a line is of the client that set a rebalance off, as far as that is known."""
+    if rebalance.client_id is None and rebalance.member_id is None:
+        return True
+    if row.kind == "joining":
+        return False
     if row.member_id is not None and rebalance.member_id is not None:
         return row.member_id == rebalance.member_id
     return row.client_id is not None and row.client_id == rebalance.client_id

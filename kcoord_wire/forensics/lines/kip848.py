@@ -88,7 +88,7 @@ class Kip848Lines:
             Generation(story.group_id, row.generation_id or 0, row.time_ns, None, None, None, None, story.size, 0)
         )
         story.enter("Assigning", row.time_ns, row.generation_id)
-        if not story.present and cause in (Cause.MEMBER_LEFT, Cause.SESSION_EXPIRED):
+        if not story.present and rebalance.removed:
             end_rebalance(rebalance, row.time_ns, "empty")
             story.enter("Empty", row.time_ns, row.generation_id)
 
@@ -98,7 +98,7 @@ class Kip848Lines:
         if current is not None and current.joined_ns is None:
             end_rebalance(current, row.time_ns, "interrupted")
         elif current is not None:
-            current.outcome = "unknown"
+            current.outcome = "unseen"
 
     def _target(self, row: LogLine) -> None:
         story, rebalance = self._story, self._story.current
@@ -118,4 +118,4 @@ class Kip848Lines:
         """The lines are over: what has its target is under way for as long as nothing says."""
         current = self._story.current
         if current is not None and current.joined_ns is not None:
-            current.outcome = "unknown"
+            current.outcome = "unseen"

@@ -63,8 +63,11 @@ class Parsed:
 
 def parse_line(line: str) -> tuple[Parsed, Message] | None:
     """Return what a line says, and the message in it; None for a line of no known kind."""
+    shapes = _SHAPES if "\\" in line else [shape for shape in _SHAPES if shape.literal in line]  # JSON escapes quotes
+    if not shapes:
+        return None
     message = unwrap(line)
-    for shape in _SHAPES:
+    for shape in shapes:
         if found := shape.match(message.text):
             return _parsed(shape, found, message), message
     return None

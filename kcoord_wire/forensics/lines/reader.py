@@ -1,14 +1,15 @@
-"""Files of text -> rows of `LogLine`.
+"""Text -> the lines about groups in it, as `LogLine`.
 
-    for batch in read_lines("server.log"):
-        print(batch.to_pylist())
+    with open("server.log", "rb") as file:
+        for line in lines_of(file, "server.log", UTC, datetime.now(UTC)):
+            print(line.kind, line.group_id)
 
 Laws:
 
 * The content of a file raises nothing. A line that is about a group and has no time, in a file without any, is damage.
 * Memory holds a block of the file and a batch of rows, whatever the length of a line; beyond `MAX_LINE` bytes no line
   is read.
-* A line that cannot be about a group costs a substring search in its block, nothing more: `_MARKS` has what any line
+* A line that cannot be about a group costs a substring search in its block, nothing more: `MARKS` has what any line
   about a group holds.
 * Rows come in the order of the file. The client and the group of a line that names none are those that lines of the
   same client, or of a source with one group, have named before.
@@ -16,46 +17,51 @@ Laws:
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, tzinfo
-from pathlib import Path
+from datetime import datetime, tzinfo
 from typing import Any, BinaryIO, Final
-
-import pyarrow as pa
 
 from kcoord_wire.forensics.lines.parsing import Parsed, parse_line
 from kcoord_wire.forensics.lines.wrapping import MAX_LINE, Message, Stamp, stamp_of, unwrap
-from kcoord_wire.forensics.model import LogLine, table_of
+from kcoord_wire.forensics.model import LogLine
 
-__all__ = ["holds_lines", "read_lines"]
+__all__ = ["MARKS", "holds_lines", "lines_of"]
 
 _BLOCK: Final = 1 << 20
-_ROWS: Final = 8192
 _BACK: Final = 64  # lines before one without a time in which its time is looked for
-_MARKS: Final = (b"roup", b"artition", b"eartbeat", b"oll timeout", b"poll interval", b"ommit", b"oordinator", b"FENCED")
-_SNIFFED_LINES: Final = 2000
+MARKS: Final = (
+    b"roup",
+    b"eartbeat",
+    b"oll timeout",
+    b"poll interval",
+    b"poll()",
+    b"member",
+    b"oordinator",
+    b"ommit",
+    b"FENCED",
+    b"Fenced",
+    b"AUTHORIZATION",
+    b"Broker: ",
+    b"ebalance",
+    b"Offset out",
+)
+"""What each line that `parse_line` knows holds one of, but for those that name the group around the text."""
+_SNIFFED_LINES: Final = 20_000
 
 
-def read_lines(
-    path: str | os.PathLike[str], *, zone: tzinfo = UTC, batch_rows: int = _ROWS
-) -> Iterator[pa.RecordBatch]:
-    """Yield the lines about groups in a log, as rows of `LogLine`.
+def lines_of(
+    file: BinaryIO, source: str, zone: tzinfo, latest: datetime, goes_on: Callable[[int], bool] | None = None
+) -> Iterator[LogLine]:
+    """Yield the lines about groups in a log; the last may be damage, with an error.
 
+    :param source: its name
     :param zone: of times that state none
-    :param batch_rows: rows of a batch, at most
+    :param latest: no line is later, for times without a year
+    :param goes_on: asked from time to time, with the bytes read so far, whether to read on
     :raises OSError: the file cannot be read
     """
-    latest = datetime.fromtimestamp(Path(path).stat().st_mtime, UTC)
-    with Path(path).open("rb") as file:
-        held: list[LogLine] = []
-        for row in _Reader(os.fspath(path), zone, latest).rows(file):
-            held.append(row)
-            if len(held) >= batch_rows:
-                yield from table_of(LogLine, held).to_batches()
-                held = []
-        yield from table_of(LogLine, held).to_batches()
+    return _Reader(source, zone, latest).rows(file, goes_on)
 
 
 def holds_lines(start: bytes) -> bool:
@@ -83,9 +89,9 @@ def _blocks(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def _candidates(block: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines that hold one of `_MARKS`, with their places."""
+    """Yield the lines that hold one of `MARKS`, with their places."""
     starts: set[int] = set()
-    for mark in _MARKS:
+    for mark in MARKS:
         at = block.find(mark)
         while at >= 0:
             starts.add(block.rfind(b"\n", 0, at) + 1)
@@ -112,9 +118,11 @@ class _Reader:
     members: dict[str, str] = field(default_factory=dict)
     last: Stamp | None = None
 
-    def rows(self, file: BinaryIO) -> Iterator[LogLine]:
+    def rows(self, file: BinaryIO, goes_on: Callable[[int], bool] | None) -> Iterator[LogLine]:
         timeless = first = 0
         for position, block in _blocks(file):
+            if goes_on is not None and not goes_on(position):
+                break
             for start, line in _candidates(block):
                 found = parse_line(_decoded(line))
                 if found is None:

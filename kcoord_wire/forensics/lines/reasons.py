@@ -1,7 +1,7 @@
-"""Why a rebalance began, from the reason that the broker's line states, or that a client states.
+"""Why a rebalance began, from the reason that a broker's line states, or a client.
 
-Source: the arguments of ``prepareRebalance`` in GroupCoordinator.scala (2.3.1, 2.8.2, 3.6.1) and GroupMetadataManager.java;
-clients' reasons (KIP-800) in AbstractCoordinator.java and ConsumerCoordinator.java.
+Source: the arguments of ``prepareRebalance`` in GroupCoordinator.scala (2.3.1, 2.8.2, 3.6.1) and
+GroupMetadataManager.java; clients' reasons (KIP-800) in AbstractCoordinator.java and ConsumerCoordinator.java.
 """
 
 from __future__ import annotations
@@ -30,7 +30,11 @@ _REASONS: Final = tuple(
         ("emoving member <member> on heartbeat expiration", Cause.SESSION_EXPIRED, _CERTAIN),
         ("emoving member <member> on LeaveGroup[[; client reason: <reason>]]", Cause.MEMBER_LEFT, _CERTAIN),
         ("explicit `LeaveGroup` request for (<member>) members", Cause.MEMBER_LEFT, _CERTAIN),
-        ("Leader <member> re-joining group during <state>[[; client reason: <reason>]]", Cause.LEADER_REJOINED, _CERTAIN),
+        (
+            "Leader <member> re-joining group during <state>[[; client reason: <reason>]]",
+            Cause.LEADER_REJOINED,
+            _CERTAIN,
+        ),
         ("leader <member> re-joining group during <state>", Cause.LEADER_REJOINED, _CERTAIN),
         (
             "Updating metadata for static member <member> with instance id <instance>[[; client reason: <reason>]]",
@@ -61,7 +65,7 @@ _REASONS: Final = tuple(
 _CLIENTS: Final = (  # what a client's reason contains
     ("poll timeout has expired", Cause.POLL_TIMEOUT),
     ("max.poll.interval", Cause.POLL_TIMEOUT),
-    ("as indicated by the current assignment and re-join", Cause.COOPERATIVE_FOLLOW_UP),
+    ("need to revoke partitions", Cause.COOPERATIVE_FOLLOW_UP),
     ("cached metadata has changed", Cause.TOPICS_CHANGED),
     ("Metadata for subscribed topic(s) has changed", Cause.TOPICS_CHANGED),
     ("subscription has changed", Cause.SUBSCRIPTION_CHANGED),

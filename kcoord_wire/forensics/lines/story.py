@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from kcoord_wire.forensics.lines.parsing import client_of
 from kcoord_wire.forensics.model import (
@@ -28,7 +29,8 @@ from kcoord_wire.forensics.model import (
 
 __all__ = ["Story", "evidence_of"]
 
-_SHOWN: int = 300
+_SHOWN: Final = 300
+_LEAVES: Final = (Cause.MEMBER_LEFT, Cause.POLL_TIMEOUT)
 
 
 def evidence_of(row: LogLine) -> Evidence:
@@ -114,9 +116,23 @@ class Story:
         if life is None:
             client_id = row.client_id or client_of(member_id)
             life = MemberLife(
-                self.group_id, member_id, row.instance_id, client_id, row.client_host, row.time_ns, None, None,
-                row.time_ns, row.generation_id, None, None, None, [], [], self.protocol,
-            )  # fmt: skip
+                self.group_id,
+                member_id,
+                row.instance_id,
+                client_id,
+                row.client_host,
+                row.time_ns,
+                None,
+                None,
+                row.time_ns,
+                row.generation_id,
+                None,
+                None,
+                None,
+                [],
+                [],
+                self.protocol,
+            )
             self.present[member_id] = life
             self.lives.append(life)
         life.last_seen_ns = max(life.last_seen_ns, row.time_ns)
@@ -136,8 +152,13 @@ class Story:
         self.present.pop(member_id)
         life.left_ns, life.why_left = row.time_ns, why
         gone = RemovedMember(member_id, life.client_id, life.client_host, why)
-        held = self._gone if self.current is None else self.current.removed
-        held.append(gone)
+        last = self.rebalances[-1] if self.rebalances else None
+        if last is not None and last.cause in _LEAVES and last.member_id == member_id and not last.removed:
+            last.removed.append(gone)  # a broker before 4.0 says so behind the rebalance that follows from it
+        elif self.current is None or self.protocol == "consumer":  # an epoch begins behind who is gone
+            self._gone.append(gone)
+        else:
+            self.current.removed.append(gone)
 
     def name_clients(self, clients: Mapping[str, str]) -> None:
         """Give the members the client ids that lines of clients show, by member id."""
@@ -145,9 +166,9 @@ class Story:
             life.client_id = life.client_id or clients.get(life.member_id)
         names = {life.member_id: life for life in self.lives}
         for rebalance in self.rebalances:
-            if life := names.get(rebalance.member_id or ""):
-                rebalance.client_id = rebalance.client_id or life.client_id
-                rebalance.client_host = rebalance.client_host or life.client_host
-                rebalance.instance_id = rebalance.instance_id or life.instance_id
+            if named := names.get(rebalance.member_id or ""):
+                rebalance.client_id = rebalance.client_id or named.client_id
+                rebalance.client_host = rebalance.client_host or named.client_host
+                rebalance.instance_id = rebalance.instance_id or named.instance_id
             for gone in rebalance.removed:
                 gone.client_id = gone.client_id or clients.get(gone.member_id)

@@ -44,7 +44,9 @@ _ISO: Final = re.compile(
 _EPOCH: Final = re.compile(r"%\d\|(\d{9,11})\.(\d{3})\|")
 _MONTHS: Final = {
     name: number
-    for number, name in enumerate("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), start=1)
+    for number, name in enumerate(
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"], start=1
+    )
 }
 _SYSLOG: Final = re.compile(rf"({'|'.join(_MONTHS)}) {{1,2}}(\d{{1,2}}) (\d\d):(\d\d):(\d\d)(?:\.(\d{{1,9}}))?")
 _DATE: Final = re.compile(rf"(\d\d)[ /]({'|'.join(_MONTHS)})[ /](\d{{4}})[ :](\d\d):(\d\d):(\d\d)(?:[.,](\d{{1,9}}))?")
@@ -81,17 +83,26 @@ def unwrap(line: str) -> Message:
     times: list[Any] = []
     fields: Mapping[str, Any] = {}
     for _ in range(_DEPTH):
-        start = text.find("{")
-        found = _object(text[start:]) if start >= 0 and '"' in text else None
-        message = None if found is None else next((found[n] for n in _MESSAGES if isinstance(found.get(n), str)), None)
-        if found is None or message is None:
+        found = _inner(text)
+        if found is None:
             break
-        times += [text[:start]] if start else []
-        times += [found[name] for name in _TIMES if name in found][:1]
-        fields, text = found, message.rstrip("\r\n")
+        fields, message, before = found
+        times += [before] if before else []
+        times += [fields[name] for name in _TIMES if name in fields][:1]
+        text = message.rstrip("\r\n")
     details = [str(fields[name]) for name in _DETAILS if fields.get(name)]
     logger = next((str(fields[name]) for name in _LOGGERS if isinstance(fields.get(name), str)), "")
     return Message(_CLASS.sub("", " ".join([text, *details])), fields, times, logger)
+
+
+def _inner(text: str) -> tuple[dict[str, Any], str, str] | None:
+    """Return the JSON object at the end of a text, the message in it, and what stands before it."""
+    start = text.find("{")
+    found = _object(text[start:]) if start >= 0 and '"' in text else None
+    if found is None:
+        return None
+    message = next((found[name] for name in _MESSAGES if isinstance(found.get(name), str)), None)
+    return None if message is None else (found, message, text[:start])
 
 
 def _object(text: str) -> dict[str, Any] | None:

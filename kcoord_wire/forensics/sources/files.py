@@ -5,8 +5,9 @@ Laws:
 * The first bytes of a file's content decide its kind, packed with gzip or not. A log segment has no mark, so its name
   may decide as well, without the ``.gz`` of a packed file.
 * A path named by the user must be readable: otherwise a `SourceError` says what it looks like and what to do. In a
-  folder, only files named like captures, recordings or segments count; damage in them is reported when they are read.
-  Of other topics' segments, those of a coordination topic of Marshal count, which their text shows.
+  folder, only files named like captures, recordings, segments or logs count; damage in them is reported when they are
+  read. Of other topics' segments, those of a coordination topic of Marshal count, which their text shows.
+* Text counts as the log of a broker or client where a line about a group is in its first `_SEARCHED_TEXT` bytes.
 """
 
 from __future__ import annotations
@@ -22,19 +23,22 @@ from pathlib import Path
 from typing import Final, Literal
 
 from kcoord_wire.capture.pcap import PCAP_MAGIC, SECTION_MAGIC
+from kcoord_wire.forensics.lines.reader import holds_lines
 from kcoord_wire.forensics.marshal.recognition import holds_marshal_text
 from kcoord_wire.forensics.sources.unpacked import first_bytes, plain_name
 from kcoord_wire.recorder.recording import is_recording
 
 __all__ = ["Kind", "Source", "SourceError", "find_sources", "kind_of"]
 
-Kind = Literal["pcap", "recording", "log"]
+Kind = Literal["pcap", "recording", "log", "text"]
 
 _SUFFIXES: Final[dict[str, Kind]] = {".pcap": "pcap", ".pcapng": "pcap", ".cap": "pcap", ".kcrec": "recording"}
 _KNOWN_LOGS: Final = re.compile(r"(?:__consumer_offsets|__marshal)-\d+")
 _SEGMENT: Final = re.compile(r"\d{20}\.log")
 _OTHER_SEGMENT: Final = re.compile(r"(?!__consumer_offsets-|__marshal-).+-\d+")
+_TEXT: Final = re.compile(r".*\.(?:log|out|txt|json|jsonl)(?:[.-][\w.-]*)?")  # server.log.2024-05-01-12, too
 _SNIFFED: Final = 24
+_SEARCHED_TEXT: Final = 16 << 20
 _SEARCHED: Final = 65_536  # bytes of a segment in which the first message of Marshal would be
 _BATCH_START: Final = struct.Struct(">qiiB")  # offset, size, leader epoch or checksum, magic
 _BATCH_SIZES: Final = range(14, (1 << 30) + 1)  # from a message of version 0 with neither key nor value
@@ -90,10 +94,17 @@ def kind_of(path: str | os.PathLike[str]) -> Kind:
     for lead, what, advice in _FOREIGN:
         if start.startswith(lead):
             raise SourceError(f"{path} is {what}, not a capture, recording or log segment: {advice}")
+    if _has_lines(path):
+        return "text"
     look = "text" if _is_text(start) else f"something that begins with {start[:8].hex(' ')}"
     raise SourceError(
-        f"{path} is {look}, not a capture (pcap, pcapng), recording (.kcrec) or log segment of __consumer_offsets"
+        f"{path} is {look}, not a capture (pcap, pcapng), recording (.kcrec), log segment of __consumer_offsets, nor a"
+        " broker's or client's log with a line about a group"
     )
+
+
+def _has_lines(path: Path) -> bool:
+    return holds_lines(first_bytes(path, _SEARCHED_TEXT))
 
 
 def _is_batch(start: bytes) -> bool:
@@ -117,7 +128,8 @@ def find_sources(paths: Sequence[str | os.PathLike[str]]) -> list[Source]:
 
     In a folder, the files ``*.pcap``, ``*.pcapng``, ``*.cap`` and ``*.kcrec`` count, with or without a number appended,
     and the segments (20 digits ``.log``) in folders ``__consumer_offsets-N`` and ``__marshal-N`` or in the folder
-    itself, and all with text of Marshal, each with or without ``.gz``; empty segments are left out.
+    itself, and all with text of Marshal, and logs with a line about a group (``*.log``, ``*.txt``, ``*.json`` and the
+    like, rotated ones too); each with or without ``.gz``. Empty segments are left out.
 
     :return: each file once, ordered by path, with numbers in a path compared by value
     :raises SourceError: a path does not exist, or contains nothing that can be read
@@ -128,8 +140,8 @@ def find_sources(paths: Sequence[str | os.PathLike[str]]) -> list[Source]:
             sources = list(_in_folder(path)) if path.is_dir() else [Source(path, kind_of(path))]
             if not sources:
                 raise SourceError(
-                    f"{path} has no source in it: no *.pcap, *.pcapng, *.cap, *.kcrec and no segment in a folder"
-                    " __consumer_offsets-N"
+                    f"{path} has no source in it: no *.pcap, *.pcapng, *.cap, *.kcrec, no segment in a folder"
+                    " __consumer_offsets-N, and no *.log with a line about a group"
                 )
             for source in sources:
                 found.setdefault(source.path.resolve(), source)
@@ -158,8 +170,11 @@ def _in_folder(folder: Path) -> Iterator[Source]:
             kind = _SUFFIXES.get(Path(plain).suffix.rstrip("0123456789"))  # tcpdump -C numbers its files: trace.pcap1
             if kind is not None:
                 yield Source(path, kind)
-            elif _SEGMENT.fullmatch(plain) and path.stat().st_size and (is_known or _has_marshal_text(path)):
-                yield Source(path, "log")
+            elif _SEGMENT.fullmatch(plain):
+                if path.stat().st_size and (is_known or _has_marshal_text(path)):
+                    yield Source(path, "log")
+            elif _TEXT.fullmatch(plain) and path.is_file() and _has_lines(path):
+                yield Source(path, "text")
 
 
 def _has_marshal_text(path: Path) -> bool:

@@ -1,0 +1,115 @@
+"""Logs recorded from real brokers and clients: their histories say what was done to the group.
+
+In each a member `a` joins, then `b`, then `c`; `c` does not poll for 15 s with max.poll.interval.ms 8 s; `b` is killed
+with a session timeout of 6 s (45 s with KIP-848); `c` comes back and leaves, and so does `a`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from kcoord_wire.forensics import analyze
+from kcoord_wire.forensics.model import Cause, GroupHistory
+from tests.support.text_logs import history_of, parse, recorded
+
+POLL, LEFT, NEW, SESSION = Cause.POLL_TIMEOUT, Cause.MEMBER_LEFT, Cause.NEW_MEMBER, Cause.SESSION_EXPIRED
+LEADER, UNKNOWN = Cause.LEADER_REJOINED, Cause.UNKNOWN
+
+
+def recorded_history(group: str, *names: str) -> GroupHistory:
+    [history] = analyze(recorded(*names), groups=[group]).histories
+    return history
+
+
+def story(history: GroupHistory) -> list[tuple[str, str]]:
+    return [(rebalance.cause, (rebalance.client_id or "?")[-1]) for rebalance in history.rebalances]
+
+
+JAVA = [(NEW, "a"), (NEW, "b"), (NEW, "c"), (POLL, "c"), (NEW, "c"), (LEFT, "c"), (LEFT, "a")]
+NO_POLL_LIMIT = [(NEW, "a"), (NEW, "b"), (NEW, "c"), (SESSION, "c"), (NEW, "c"), (LEFT, "c"), (LEFT, "a")]
+BROKERS = {
+    ("broker-3.9.2", "billing-java"): JAVA,
+    # librdkafka and kafka-python state no reason when they leave (KIP-800), the broker cannot know more
+    ("broker-3.9.2", "billing-conf"): [(LEFT if cause == POLL else cause, who) for cause, who in JAVA],
+    ("broker-3.9.2", "billing-kjs"): NO_POLL_LIMIT,
+    ("broker-3.9.2", "billing-aio"): NO_POLL_LIMIT,
+    ("broker-4.1.0-kip848", "billing-java"): [(LEFT if cause == POLL else cause, "?") for cause, _ in JAVA],
+}
+
+
+@pytest.mark.parametrize(("name", "group"), BROKERS)
+def test_what_a_broker_logged_names_causes_and_clients(name: str, group: str) -> None:
+    assert story(recorded_history(group, name)) == BROKERS[name, group]
+
+
+@pytest.mark.parametrize(
+    ("library", "group", "expected"),
+    [
+        ("java-3.9.2", "billing-java", JAVA),
+        ("librdkafka", "billing-conf", JAVA),
+        # b was killed in the middle of what c set off, and c itself learned of it 9 s later
+        (
+            "kafkajs",
+            "billing-kjs",
+            [(UNKNOWN, "?") if cause == SESSION else (cause, who) for cause, who in NO_POLL_LIMIT],
+        ),
+        (
+            "aiokafka",
+            "billing-aio",
+            [(UNKNOWN, "?") if cause == SESSION else (cause, who) for cause, who in NO_POLL_LIMIT],
+        ),
+        ("kafka-python", "billing-kp", [*JAVA[:4], (UNKNOWN, "?"), *JAVA[4:]]),
+    ],
+)
+def test_what_clients_logged_says_what_they_did(library: str, group: str, expected: list[tuple[str, str]]) -> None:
+    assert story(recorded_history(group, library)) == expected
+
+
+def test_a_clients_poll_timeout_explains_why_it_left() -> None:
+    history = recorded_history("billing-conf", "broker-3.9.2", "librdkafka")
+    assert story(history) == JAVA
+    timeout = history.rebalances[3]
+    assert any("Application maximum poll interval (8000ms) exceeded" in fact.text for fact in timeout.evidence)
+
+
+def test_clients_give_names_to_the_members_of_kip_848() -> None:
+    assert story(recorded_history("billing-java", "broker-4.1.0-kip848", "java-4.1.0-kip848")) == JAVA
+
+
+def test_a_release_without_reasons_infers_what_it_can() -> None:
+    history = recorded_history("billing-conf", "broker-1.1.1")
+    assert [(row.cause, row.confidence) for row in history.rebalances[:2]] == [(NEW, 0.9), (SESSION, 0.95)]
+    assert history.rebalances[2].cause == UNKNOWN
+    assert "no reason" in " ".join(history.group.blind)
+
+
+def test_times_members_and_generations_are_those_of_the_lines() -> None:
+    history = recorded_history("billing-java", "broker-3.9.2")
+    third = history.rebalances[2]
+    assert (third.generation_id, third.members_before, third.members_after, third.outcome) == (3, 2, 3, "stable")
+    assert third.joining_ms == 103.0
+    assert third.duration_ms == 114.0
+    gone = {(row.client_id, row.why) for rebalance in history.rebalances for row in rebalance.removed}
+    assert gone == {("java-c", "poll timeout"), ("java-b", "session timeout"), ("java-c", "left"), ("java-a", "left")}
+    states = [state.state for state in history.states[:4]]
+    assert states == ["PreparingRebalance", "CompletingRebalance", "Stable", "PreparingRebalance"]
+    assert [row.generation_id for row in history.generations] == [1, 2, 3, 4, 5, 6]
+    assert history.group.origin == "text"
+
+
+def test_what_a_log_cannot_say_is_said() -> None:
+    history = recorded_history("billing-java", "broker-3.9.2")
+    assert all(row.late_ms is None and row.last_member_id is None for row in history.rebalances)
+    assert any("how late" in sentence for sentence in history.group.blind)
+    assert any("time zone" in sentence for sentence in history.group.blind)
+
+
+def test_a_zoned_log_needs_no_remark_about_zones() -> None:
+    assert not any("zone" in sentence for sentence in recorded_history("billing-kjs", "kafkajs").group.blind)
+
+
+def test_a_line_in_two_files_counts_once() -> None:
+    line = "[2026-11-22 12:00:00,000] INFO [GroupCoordinator 1]: Preparing to rebalance group g with old generation 0"
+    history = history_of([*parse(line, source="server.log"), *parse(line, source="server.log.1")])
+    assert len(history.rebalances) == 1
+    assert history.rebalances[0].evidence[0].source == "server.log"
