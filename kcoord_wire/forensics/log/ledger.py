@@ -8,6 +8,7 @@ Laws:
 * Time never decreases: a record with an earlier timestamp than the record before it counts at that record's time.
 * A member that gives up a partition and gets it back at the same moment has held it all the time; intervals of no
   length are dropped.
+* A group whose members have left is stopped, not paused: its pauses end when it is empty.
 * When moves are counted, a static member is the same one whatever its member id.
 """
 
@@ -346,10 +347,20 @@ class Ledger:
         self._left.clear()
         return True
 
+    def _end_pauses_of_stopped_groups(self) -> None:
+        """End each pause where the group became empty, unless a member had failed by then: nobody wants to consume."""
+        failed = {life.left_ns for life in self._lives if life.why_left == "session timeout"}
+        stopped = [row.from_ns for row in self._states if row.state == "Empty" and row.from_ns not in failed]
+        for pause in self._pauses:
+            at = bisect_left(stopped, pause.from_ns)
+            if at < len(stopped) and (pause.to_ns is None or stopped[at] < pause.to_ns):
+                pause.to_ns, pause.next_member_id = stopped[at], None
+
     def history(
         self, first_ns: int, last_ns: int, commits: list[CommitRow], blind: list[str], *, origin: str = "log"
     ) -> GroupHistory:
         """Return the tables; later records change their rows."""
+        self._end_pauses_of_stopped_groups()
         pauses = [item for item in self._pauses if item.from_ns != item.to_ns]
         for rebalance in self.rebalances:
             if rebalance.cooperative and rebalance.outcome == "stable":

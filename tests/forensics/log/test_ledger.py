@@ -54,6 +54,20 @@ def test_a_release_is_a_pause_until_the_next_owner() -> None:
     assert (pause.from_ns, pause.to_ns, pause.former_member_id, pause.next_member_id) == (5, 8, "a", "b")
 
 
+@pytest.mark.parametrize(("why", "ended"), [("left", 6), (GONE, 6), ("session timeout", 3_600)])
+def test_a_group_that_was_closed_in_order_is_not_paused(why: str, ended: int) -> None:
+    """Until it is deleted, an hour later, unless a member had failed."""
+    book = ledger(life("a"), life("b"))
+    book.give(0, PLACE, "a", 1)
+    book.lose(5 * SECOND, "a", "left", 1)
+    book.lose(6 * SECOND, "b", why, 1)
+    book.empty(6 * SECOND, 2)
+    book.deleted(3_600 * SECOND)
+    for _ in range(2):  # the tables of a group that goes on are taken again and again
+        (pause,) = book.history(0, 9, [], []).pauses
+        assert (pause.from_ns, pause.to_ns, pause.next_member_id) == (5 * SECOND, ended * SECOND, None)
+
+
 @pytest.mark.parametrize(
     ("commits", "at", "cause", "why"),
     [
