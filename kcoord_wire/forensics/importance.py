@@ -24,6 +24,8 @@ SEVERITIES: Final = ("critical", "warning", "info")
 """Of findings, the worst first."""
 
 IMPORTANCE: Final = (
+    # no member is served
+    "outage",
     # what is refused cannot work
     "refused",
     "mixed_assignors",
@@ -40,6 +42,7 @@ IMPORTANCE: Final = (
     "slow_leader",
     "commits_instead_of_joining",
     "cooperative_loop",
+    "coordinator_move",
     # partitions are not read
     "stuck_partition",
     "assigned_not_read",

@@ -459,6 +459,7 @@ class Cause(enum.StrEnum):
     """Why a rebalance began. The order here means nothing: which cause counts is up to the rules of wire/ and log/."""
 
     COORDINATOR_FAILOVER = "coordinator failover"  # the group was loaded by another broker, or again; members rejoined
+    OUTAGE = "outage"  # no coordinator answered the members for longer than their sessions: none of them is at fault
     POLL_TIMEOUT = "max.poll.interval.ms exceeded"  # the client left by itself, because the application did not poll
     STATIC_REPLACED = "static member replaced"  # a new process with a known group.instance.id (KIP-345)
     # A member that missed the join of an earlier generation has rejoined; in the 0.8 draft, the coordinator tries again
@@ -737,7 +738,8 @@ class MemberLife:
     :ivar left_ns: when it left or was removed; None where it was there to the end
     :ivar why_left: ``left``, ``poll timeout``, ``session timeout``, ``rebalance timeout``, ``sync timeout``,
         ``replaced`` (static), ``group.max.size``, ``coordinator failover`` (an id that the lost coordinator had not
-        written to its log); ``left or timed out`` where a log does not show which
+        written to its log), ``outage`` (its session ended while no member was answered); ``left or timed out`` where a
+        log does not show which
     :ivar last_seen_ns: last sign of it
     :ivar first_generation_id: first generation it was in
     :ivar last_generation_id: last generation it was in

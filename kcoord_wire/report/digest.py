@@ -40,7 +40,7 @@ __all__ = [
 
 FAULTS: Final = frozenset(
     {Cause.POLL_TIMEOUT, Cause.SESSION_EXPIRED, Cause.SYNC_EXPIRED, Cause.REBALANCE_TIMEOUT}
-    | {Cause.COORDINATOR_FAILOVER, Cause.GROUP_TOO_LARGE, Cause.REFUSED}
+    | {Cause.COORDINATOR_FAILOVER, Cause.OUTAGE, Cause.GROUP_TOO_LARGE, Cause.REFUSED}
 )
 """Causes that are no part of normal work."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kcoord_wire.forensics.model import GroupHistory, MemberLife, Rebalance
+from kcoord_wire.forensics.model import GroupHistory, MemberLife, Outage, Rebalance
 from kcoord_wire.report.formatting import counted, duration, name_if_known, name_of, partition_runs, shown
 
 __all__ = ["Event", "events_of"]
@@ -42,6 +42,7 @@ def events_of(history: GroupHistory) -> list[Event]:
         text = f"{generation.generation_id}: {counted(generation.members, 'member')}"
         text += f", assignor {shown(generation.assignor)}" if generation.assignor else ""
         events.append(Event(generation.joined_ns, "", "generation", text + (f", led by {leader}" if leader else "")))
+    events += [event for row in history.outages for event in _of_outage(row)]
     events += _of_ownership(history, names)
     for finding in history.findings:
         events.append(
@@ -73,6 +74,14 @@ def _of_rebalance(row: Rebalance) -> Iterator[Event]:
         took = "" if row.duration_ms is None else f" after {duration(row.duration_ms)}"
         text = f"#{row.number}{took}; {counted(row.moved, 'partition')} moved"
         yield Event(row.ended_ns, "", shown(row.outcome, 20), text)
+
+
+def _of_outage(row: Outage) -> Iterator[Event]:
+    broker = shown(row.broker)
+    yield Event(row.from_ns, broker, shown(row.kind, 40), shown(row.text, 400))
+    if row.to_ns is not None:
+        text = f"after {duration((row.to_ns - row.from_ns) / 1e6)}, {counted(len(row.members), 'member')} concerned"
+        yield Event(row.to_ns, broker, "answers again", text)
 
 
 def _of_ownership(history: GroupHistory, names: dict[str, str]) -> Iterator[Event]:

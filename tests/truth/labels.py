@@ -29,6 +29,7 @@ RULES: Final = MappingProxyType(
         "missed, not removed": "A static member rejoined after a join was completed without it.",
         "forgotten": "The process had a place in the group, which only a crash of the coordinator cost it.",
         "broken off": "A process in the group repeated the JoinGroup that a crash of the coordinator broke off.",
+        "cut off": "No member was answered for a time, in which a process in the group lost its place.",
         "left": "A member sent LeaveGroup because its user or an operator wanted that.",
         "did not poll": "A member sent LeaveGroup although no user wanted that: max.poll.interval.ms was over.",
         "refused": "The session timer fired of a member whose requests the coordinator had refused.",

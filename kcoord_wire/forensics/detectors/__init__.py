@@ -30,6 +30,7 @@ from kcoord_wire.forensics.detectors import (
     leader,
     mixed_assignors,
     offset_reset,
+    outage,
     refusals,
     slow_leader,
     storm,
@@ -52,6 +53,8 @@ __all__ = ["DETECTORS", "detect", "findings_of", "history_of_clients"]
 
 DETECTORS: Final[Mapping[str, Detector]] = MappingProxyType(
     {
+        "outage": outage.find_outages,
+        "coordinator_move": outage.find_moves,
         "refused": refusals.find,
         "deploy": deploy.find,
         "frozen_member": frozen_member.find,

@@ -20,8 +20,8 @@ from typing import Final, NamedTuple
 
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.model import SightingKind
-from kcoord_wire.forensics.wire.failovers import REFUSALS
 from kcoord_wire.forensics.wire.moments import NS_PER_MS, NS_PER_S
+from kcoord_wire.forensics.wire.service import REFUSALS
 from kcoord_wire.forensics.wire.trace import MemberTrace, Why
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Link
 

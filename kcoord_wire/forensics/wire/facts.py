@@ -13,8 +13,9 @@ from typing import Final
 from kcoord_wire.error_codes import ErrorCode, describe_error
 from kcoord_wire.forensics.model import Evidence, Identity, RemovedMember
 from kcoord_wire.forensics.refusal_advice import refusal_of
-from kcoord_wire.forensics.wire.failovers import REFUSALS, client_address
+from kcoord_wire.forensics.wire.failovers import client_address
 from kcoord_wire.forensics.wire.moments import BEGIN, END, NS_PER_MS, NS_PER_S, UNKNOWN_SEQ, Moment
+from kcoord_wire.forensics.wire.service import REFUSALS
 from kcoord_wire.forensics.wire.trace import MemberTrace, RebalanceTrace, StartKind, Why
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Partition, TopicSize
 
@@ -199,6 +200,10 @@ class Facts:
             return
         for request in failover.signs[:MAX_CITED]:
             yield evidence_of(request, failover.text, answer=request.answered is not None)
+
+    def outage_signs(self) -> Iterator[Evidence]:
+        if self.start.outage is not None:
+            yield from self.start.outage.evidence[:MAX_CITED]
 
     @property
     def former_joins(self) -> list[GroupRequest]:
@@ -400,6 +405,7 @@ _WORDS: Final[Mapping[str, Callable[[Facts], object]]] = {
     "lead": lambda facts: "the leader " if facts.start.leads else "",
     "stated": lambda facts: f" ({facts.reason})" if facts.reason else "",
     "said": lambda facts: f": {facts.reason}" if facts.reason else "",
+    "outage": lambda facts: facts.start.outage.text if facts.start.outage is not None else "",
     "signs": lambda facts: facts.start.failover.text if facts.start.failover is not None else "",
     "instance": lambda facts: facts.request.instance_id,
     "old_topics": lambda facts: ", ".join(_topics(facts.former)) or "nothing",

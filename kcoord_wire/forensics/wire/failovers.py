@@ -13,15 +13,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from kcoord_wire.error_codes import ErrorCode, describe_error
+from kcoord_wire.error_codes import describe_error
+from kcoord_wire.forensics.model import SightingKind
 from kcoord_wire.forensics.wire.moments import NS_PER_MS, NS_PER_S, Moment, end_of
+from kcoord_wire.forensics.wire.service import REFUSALS, broker_address
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic
 
-__all__ = ["REFUSALS", "Failover", "client_address", "find_failovers"]
+__all__ = ["Failover", "client_address", "find_failovers"]
 
-REFUSALS: Final = frozenset(
-    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
-)
 _ONE_FAILOVER_NS: Final = 10 * NS_PER_S  # signs of one failover are not further apart
 _TOGETHER_NS: Final = 100 * NS_PER_MS  # connections that end within this time end together
 _RETURN_NS: Final = 60 * NS_PER_S  # a client that has lost its connection is back within this time
@@ -38,12 +37,14 @@ class Failover:
     :ivar end: the last sign
     :ivar signs: the exchanges that show it
     :ivar text: what the signs are
+    :ivar ended: how many connections ended together
     """
 
     begin: Moment
     end: Moment
     signs: list[GroupRequest]
     text: str
+    ended: int = 0
 
     @property
     def is_refusal(self) -> bool:
@@ -71,7 +72,7 @@ def _by_refusals(requests: list[GroupRequest]) -> Iterator[Failover]:
 
 
 class _Connections:
-    """Finds connections that end together, although their clients go on and no other connection does."""
+    """Finds connections to a broker that end together, although their clients go on and no other connection does."""
 
     def __init__(self, traffic: GroupTraffic) -> None:
         self._spans = traffic.answered_ns
@@ -81,28 +82,46 @@ class _Connections:
             self._last[request.connection] = request
             if request.who:
                 self._used_by.setdefault(request.who, set()).add(request.connection)
-        self._ended = sorted(
+        self._refused = [
+            (broker_address(link.connection), link.time_ns)
+            for link in traffic.links
+            if link.kind == SightingKind.REFUSED
+        ]
+        ended = sorted(
             (at, name) for name, at in traffic.closed.items() if name in self._spans and not self._is_goodbye(name)
         )
+        self._ended: dict[str, list[tuple[int, str]]] = {}
+        for at, name in ended:
+            self._ended.setdefault(broker_address(name), []).append((at, name))
 
     def _is_goodbye(self, name: str) -> bool:
         return name in self._last and self._last[name].api == "LeaveGroup"
 
     def failovers(self, refused: list[Failover]) -> Iterator[Failover]:
-        index = 0
-        while index < len(self._ended):
-            begin = self._ended[index][0]
-            together = [name for at, name in self._ended[index:] if at - begin <= _TOGETHER_NS]
-            index += len(together)
-            end = self._ended[index - 1][0]
-            if not self._another_goes_on(begin) and self._clients_go_on(together, end, refused):
-                signs = [self._last[name] for name in together if name in self._last]
-                count = len(together)
-                text = "its connection ended" if count == 1 else f"{count} connections ended at once"
-                yield Failover(end_of(begin), end_of(end), signs[:_SHOWN_SIGNS], text)
+        for broker, ended in self._ended.items():
+            index = 0
+            while index < len(ended):
+                begin = ended[index][0]
+                together = [name for at, name in ended[index:] if at - begin <= _TOGETHER_NS]
+                index += len(together)
+                end = ended[index - 1][0]
+                is_down = self._is_refused(broker, begin) or self._clients_go_on(together, end, refused)
+                if is_down and not self._another_goes_on(begin, broker):
+                    signs = [self._last[name] for name in together if name in self._last]
+                    count = len(together)
+                    text = "its connection ended" if count == 1 else f"{count} connections ended at once"
+                    yield Failover(end_of(begin), end_of(end), signs[:_SHOWN_SIGNS], text, count)
 
-    def _another_goes_on(self, begin_ns: int) -> bool:
-        return any(first < begin_ns and last > begin_ns + NS_PER_MS for first, last in self._spans.values())
+    def _is_refused(self, broker: str, begin_ns: int) -> bool:
+        """Whether the broker could not be connected afterwards."""
+        return any(name == broker and begin_ns <= at <= begin_ns + _RETURN_NS for name, at in self._refused)
+
+    def _another_goes_on(self, begin_ns: int, broker: str) -> bool:
+        return any(
+            first < begin_ns and last > begin_ns + NS_PER_MS
+            for name, (first, last) in self._spans.items()
+            if broker_address(name) == broker
+        )
 
     def _clients_go_on(self, together: list[str], end_ns: int, refused: list[Failover]) -> bool:
         """Whether clients, or members, that lost their connections came back: their processes had not ended."""
@@ -131,6 +150,7 @@ def _merged(found: Iterable[Failover], requests: list[GroupRequest]) -> list[Fai
         if last is not None and _is_same(last, failover, served):
             last.end = max(last.end, failover.end)
             last.signs += failover.signs
+            last.ended += failover.ended
         else:
             merged.append(failover)
     return merged

@@ -11,7 +11,9 @@ from typing import Final
 from kcoord_wire.forensics.wire.failovers import Failover
 from kcoord_wire.forensics.wire.hindsight import Hindsight
 from kcoord_wire.forensics.wire.joins import Join
-from kcoord_wire.forensics.wire.moments import NS_PER_MS, Moment
+from kcoord_wire.forensics.wire.moments import NS_PER_MS, NS_PER_S, Moment
+from kcoord_wire.forensics.wire.outages import OutageTrace
+from kcoord_wire.forensics.wire.service import LONG_NS
 from kcoord_wire.forensics.wire.trace import (
     COMPLETING,
     EMPTY,
@@ -30,6 +32,8 @@ from kcoord_wire.forensics.wire.traffic import GroupRequest
 __all__ = ["GroupState", "is_follower"]
 
 _IN_FLIGHT_NS: Final = 50 * NS_PER_MS  # a request may be on its way while the coordinator is lost
+_RETURN_NS: Final = 60 * NS_PER_S  # clients wait between two attempts to connect, ten seconds by default
+_CUT_OFF: Final = (Why.OUTAGE, Why.FAILOVER, Why.SESSION, Why.REBALANCE)
 _OUTLIVED: Final = (None, Why.FAILOVER)  # of a life that no rebalance has ended
 
 
@@ -210,6 +214,7 @@ class GroupState:
             start.former = holder.last_join
             start.leads = holder.member_id == self.leader
         self._blame_failover(start, request, None)
+        self._blame_outage(start, request, self._lives_of(request))
         return start
 
     def _rejoin_start(self, at: Moment, request: GroupRequest, member: MemberTrace, *, leads: bool) -> Start | None:
@@ -225,6 +230,7 @@ class GroupState:
         if member.instance_id is not None and last is not None and last.joined is not None:
             start.missed = None if any(each.who == member.member_id for each in last.requests) else last
         self._blame_failover(start, request, member)
+        self._blame_outage(start, request, [member])
         if loaded and start.failover is None and not changed and not leads:
             return None
         return start
@@ -252,6 +258,25 @@ class GroupState:
         if start.is_repeat or rejection is not None:
             start.failover = failover
             start.rejection = rejection or start.rejection
+
+    def _blame_outage(self, start: Start, request: GroupRequest, lives: list[MemberTrace]) -> None:
+        """Record the outage that a member comes back from, if it lost its place in it: it was in the group before, has
+        asked nothing since, and its session was over, or it was rejected."""
+        outage = next((each for each in reversed(self.hindsight.outages) if each.begin_ns < request.due.time_ns), None)
+        end_ns = request.due.time_ns if outage is None or outage.end_ns is None else outage.end_ns
+        if outage is None or request.due.time_ns - end_ns > _RETURN_NS:
+            return
+        if any(self._is_cut_off(life, outage, request, end_ns) for life in lives):
+            start.outage = outage
+
+    def _is_cut_off(self, life: MemberTrace, outage: OutageTrace, request: GroupRequest, end_ns: int) -> bool:
+        was_there = life.left is None or (life.left.time_ns >= outage.begin_ns and life.why in _CUT_OFF)
+        if not was_there or life.since.time_ns >= outage.begin_ns:
+            return False
+        rejected = life.rejection is not None and life.rejection.asked.time_ns >= outage.begin_ns
+        answered_ns = self.hindsight.alive_before(life.member_id, request.due.time_ns - 1)
+        until_ns = outage.begin_ns if life.member_id == request.member_id else end_ns + LONG_NS
+        return outage.costs_session(life.session_ms, rejected=rejected) and answered_ns <= until_ns
 
     def _lives_of(self, request: GroupRequest) -> list[MemberTrace]:
         """The lives that the sender of a join without a known member id may have had."""

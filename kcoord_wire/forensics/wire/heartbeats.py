@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -15,10 +16,13 @@ import pyarrow.compute as pc
 
 from kcoord_wire.forensics.wire.moments import NEVER_NS, Moment
 
-__all__ = ["FirstSign", "Heartbeats"]
+__all__ = ["FirstSign", "Heartbeats", "longs"]
 
 _NAMED: Final = ("api", "source", "connection", "client_id", "client_host", "member_id", "instance_id")
 _ORDER: Final = [(name, "ascending") for name in ("member_id", "asked_ns", "source", "seq", "connection")]
+
+_RHYTHM: Final = 3
+_LATEST: Final = 20
 
 Names = dict[str, list[str]]
 """The strings of each column, sorted: a number in that column is an index into its list."""
@@ -55,7 +59,7 @@ class Heartbeats:
         answered = rows["answered"]
         beats = pc.and_(answered, pc.equal(rows["api"], _rank(names["api"], "Heartbeat")))
         calm = rows["asked_ns"].filter(beats).combine_chunks()
-        self.calm = _longs(calm.take(pc.sort_indices(calm)))
+        self.calm = longs(calm.take(pc.sort_indices(calm)))
         self.answered = Times(rows.filter(answered), names)
         self.unanswered = Times(rows.filter(pc.invert(answered)), names)
         self.first = _first_signs(rows, names)
@@ -108,7 +112,7 @@ class Times:
     def __init__(self, table: pa.Table, names: Names) -> None:
         self._table = table.select(["source", "seq", "member_id", "asked_ns"]).combine_chunks()
         self._names = names
-        self._at = _longs(self._table["asked_ns"])
+        self._at = longs(self._table["asked_ns"])
         self._slices = _slices(self._table, names)
 
     def ends(self, member_id: str) -> tuple[int, ...]:
@@ -136,6 +140,20 @@ class Times:
             return None
         row = self._table.slice(at - 1, 1)
         return Moment(self._at[at - 1], self._names["source"][row["source"][0].as_py()], row["seq"][0].as_py())
+
+    def rhythms(self, until_ns: int) -> dict[str, tuple[int, int]]:
+        """The last row of each member up to a time, and the usual interval between its rows until then.
+
+        Members with fewer than `_RHYTHM` rows have no usual interval.
+        """
+        found = {}
+        for member_id, (start, end) in self._slices.items():
+            at = bisect_right(self._at, until_ns, start, end)
+            times = self._at[max(start, at - _LATEST) : at]
+            if len(times) >= _RHYTHM:
+                intervals = sorted(after - before for before, after in pairwise(times))
+                found[member_id] = times[-1], intervals[len(intervals) // 2]
+        return found
 
     def gaps(self, least_ns: int) -> dict[str, list[int]]:
         """The times on both sides of each gap of at least this length, by member."""
@@ -223,7 +241,7 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) and whole.num_chunks else whole
 
 
-def _longs(column: Any) -> Any:
+def longs(column: Any) -> Any:
     """View an int64 column without nulls as a sequence, without copying."""
     array = _whole(column) if isinstance(column, pa.ChunkedArray) else column
     if not len(array):

@@ -9,12 +9,16 @@ Laws:
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import Final
 
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.wire.failovers import Failover
 from kcoord_wire.forensics.wire.joins import Join
 from kcoord_wire.forensics.wire.moments import NS_PER_MS, Moment
+from kcoord_wire.forensics.wire.outages import OutageTrace
+from kcoord_wire.forensics.wire.service import LONG_NS
+from kcoord_wire.forensics.wire.trace import MemberTrace
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic
 
 __all__ = ["CALM_NS", "Hindsight"]
@@ -30,10 +34,17 @@ class Hindsight:
     :ivar alive: times at which each member was answered as a member, except by successful heartbeats and commits
     """
 
-    def __init__(self, traffic: GroupTraffic, joins: list[Join], failovers: list[Failover]) -> None:
+    def __init__(
+        self,
+        traffic: GroupTraffic,
+        joins: list[Join],
+        failovers: list[Failover],
+        outages: Sequence[OutageTrace] = (),
+    ) -> None:
         self.traffic = traffic
         self.joins = joins
         self.failovers = failovers
+        self.outages = outages
         self.asked_by: dict[str, list[GroupRequest]] = {}
         for request in traffic.requests:
             if request.api in ("JoinGroup", "SyncGroup"):
@@ -78,6 +89,29 @@ class Hindsight:
         at = bisect_right(self._rebalancing_ns, now_ns)
         until = self._rebalancing_ns[at] if at < len(self._rebalancing_ns) else self.traffic.horizon_ns + 1
         return self.traffic.heartbeats.last_calm(now_ns + CALM_NS, until)
+
+    def is_rejected_after(self, member_id: str, after_ns: int) -> bool:
+        """Whether the coordinator did not know the member any more at some time after another."""
+        return any(
+            request.error == ErrorCode.UNKNOWN_MEMBER_ID and request.asked.time_ns >= after_ns
+            for request in self.traffic.requests
+            if request.member_id == member_id
+        )
+
+    # ---- outages
+
+    def outage_between(self, from_ns: int, to_ns: int) -> OutageTrace | None:
+        """The first outage of which some is between two times."""
+        return next((outage for outage in self.outages if outage.covers(from_ns, to_ns)), None)
+
+    def outage_of(self, member: MemberTrace, at_ns: int) -> OutageTrace | None:
+        """The outage behind the silence of a member until now: before it, the member was not late with a heartbeat."""
+        last_ns = max(self.alive_before(member.member_id, at_ns), member.alive_ns)
+        outage = self.outage_between(last_ns, at_ns)
+        if outage is None or not outage.costs_session(member.session_ms, rejected=True):
+            return None
+        late_ns = (member.session_ms or 0) * NS_PER_MS // 2
+        return outage if outage.begin_ns - last_ns <= max(late_ns, LONG_NS) else None
 
     # ---- joins
 

@@ -46,6 +46,7 @@ from kcoord_wire.forensics.wire.kip848 import Epochs, read_epochs
 from kcoord_wire.forensics.wire.lag import note_growth, read_lag
 from kcoord_wire.forensics.wire.members import add_end, member_rows
 from kcoord_wire.forensics.wire.moments import NS_PER_MS, NS_PER_S, Moment
+from kcoord_wire.forensics.wire.outages import find_outages, outage_rows
 from kcoord_wire.forensics.wire.ownership import Holding, Owners, find_holdings, find_pauses, ownership_rows
 from kcoord_wire.forensics.wire.replay import Replay
 from kcoord_wire.forensics.wire.rewrite import explain_rewrite
@@ -103,7 +104,8 @@ class _WireGroup:
         self._traffic = traffic
         failovers = find_failovers(traffic)
         self._joins = find_joins(traffic.requests, failovers)
-        self._replay = Replay(traffic, self._joins, failovers)
+        self._outages = find_outages(traffic, failovers)
+        self._replay = Replay(traffic, self._joins, failovers, self._outages)
         self._replay.run()
         self._epochs = read_epochs(traffic)
         self._traces = self._replay.rebalances
@@ -159,6 +161,7 @@ class _WireGroup:
             lag=lag.rows,
             partitions=lag.partitions,
             resets=lag.resets,
+            outages=list(outage_rows(traffic.group_id, self._outages, self._replay.traces, self._traces)),
         )
 
     def _holdings(self) -> list[Holding]:

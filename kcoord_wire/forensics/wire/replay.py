@@ -21,7 +21,7 @@ Laws:
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
@@ -31,6 +31,7 @@ from kcoord_wire.forensics.wire.group import GroupState, is_follower
 from kcoord_wire.forensics.wire.hindsight import CALM_NS, Hindsight
 from kcoord_wire.forensics.wire.joins import PARKED_NS, Join, unshown_members
 from kcoord_wire.forensics.wire.moments import NS_PER_MS, Moment, end_of
+from kcoord_wire.forensics.wire.outages import BROKER_DOWN, OutageTrace
 from kcoord_wire.forensics.wire.trace import (
     COMPLETING,
     EMPTY,
@@ -92,8 +93,14 @@ class Replay(GroupState):
     When `run` has returned, `rebalances`, `traces` and `states` are complete.
     """
 
-    def __init__(self, traffic: GroupTraffic, joins: list[Join], failovers: list[Failover]) -> None:
-        super().__init__(Hindsight(traffic, joins, failovers))
+    def __init__(
+        self,
+        traffic: GroupTraffic,
+        joins: list[Join],
+        failovers: list[Failover],
+        outages: Sequence[OutageTrace] = (),
+    ) -> None:
+        super().__init__(Hindsight(traffic, joins, failovers, outages))
         self._traffic = traffic
         self._unseen = UnseenStarts(self)
         self._unshown = {name for join in joins for name in unshown_members(join, traffic)}
@@ -400,7 +407,9 @@ class Replay(GroupState):
             return Why.SESSION  # a join does not remove static members, nor members whose JoinGroup is parked
         last = max(self.hindsight.alive_before(member.member_id, at.time_ns), member.alive_ns)
         is_over = bool(member.session_ms) and last + (member.session_ms or 0) * NS_PER_MS <= at.time_ns
-        return Why.SESSION if is_over and member.parked is None else Why.REBALANCE
+        if not is_over or member.parked is not None:
+            return Why.REBALANCE
+        return Why.SESSION if self.hindsight.outage_of(member, at.time_ns) is None else Why.OUTAGE
 
     # ---- SyncGroup
 
@@ -479,6 +488,9 @@ class Replay(GroupState):
         if start_ns < self._loaded_ns:
             self._renew_session(member, self._loaded_ns)
             return
+        outage = self.hindsight.outage_between(start_ns, at.time_ns)
+        if outage is not None and not self._outlasts(outage, member, at, start_ns):
+            return
         calm_ns = self.hindsight.calm_until_next_sign(at.time_ns)
         if calm_ns is not None:  # no member was joining until then, so that it was still in the group
             unanswered = self._traffic.heartbeats.unanswered.before(member_id, at.time_ns, start_ns)
@@ -486,8 +498,29 @@ class Replay(GroupState):
             self._plan_timer(end_ns if end_ns > at.time_ns else calm_ns, self._expire_session, member_id, start_ns)
             return
         leads = member_id == self.leader
-        self.remove(member, at, Why.SESSION)
-        self._lose_members(Start(StartKind.SESSION, at, member, leads=leads, inferred=True), at)
+        cut_off = self.hindsight.outage_of(member, at.time_ns)
+        self.remove(member, at, Why.SESSION if cut_off is None else Why.OUTAGE)
+        self._lose_members(Start(StartKind.SESSION, at, member, leads=leads, outage=cut_off, inferred=True), at)
+
+    def _outlasts(self, outage: OutageTrace, member: MemberTrace, at: Moment, start_ns: int) -> bool:
+        """Whether a session is known to have ended by the end of an outage; until then, no member was answered.
+
+        The timers of a broker that was down begin anew. Those of a broker that was only cut off, or stood still, have
+        ended if a rebalance more than the next join has been since.
+        """
+        if outage.end_ns is None:
+            return False
+        if at.time_ns < outage.end_ns:
+            self._plan_timer(outage.end_ns, self._expire_session, member.member_id, start_ns)
+            return False
+        join = self.hindsight.next_join(at)
+        if join is None:
+            return self.hindsight.is_rejected_after(member.member_id, outage.begin_ns)
+        if join.generation > (self.generation or 0) + 1:
+            return True
+        if outage.kind == BROKER_DOWN:
+            self._renew_session(member, outage.end_ns)
+        return False
 
     def _is_silent(self, member: MemberTrace, at: Moment, start_ns: int) -> bool:
         if at.time_ns > self._traffic.horizon_ns or member.parked is not None or member.waits_sync is not None:

@@ -16,7 +16,7 @@ To add a cause:
 * `model.Cause`; a rule here, at its place in `RULES` (and in `EPOCH_RULES` for KIP-848), with a `trace.StartKind` where
   it starts in a new way; what the rule asks for in `facts.Facts`.
 * Where records show it, log/classic.py and log/kip848.py, and the table in the docstring of log/history.py.
-* Its colour and its text in report/page/cause_styles.py; `FAULTS` in report/terminal.py if it is one.
+* Its colour and its text in report/page/cause_styles.py; `FAULTS` in report/digest.py if it is one.
 * Truth: a row of `RULES` and a branch in tests/truth/labels.py, an act in tests/truth/scenarios.py, and what records
   cannot show in tests/truth/records.py; then ``python -m tests.truth.causes`` writes docs/causes.md.
 """
@@ -178,6 +178,18 @@ def _after_failover(
     )  # fmt: skip
 
 
+def _after_outage(
+    starts: frozenset[StartKind], what: str, confidence: float, *evidence: Citation, when: str | None = None
+) -> CauseRule:
+    """The rule for a member that comes back, or is gone, because no coordinator answered for a time."""
+    return CauseRule(
+        "cut off", starts,
+        when or "no member was answered for a time, and this one, which was in the group before, comes back after it",
+        lambda facts: facts.start.outage is not None,
+        Cause.OUTAGE, confidence, f"{{outage}}; {what}", (Facts.outage_signs, *evidence),
+    )  # fmt: skip
+
+
 def _repeated(name: str, cause: Cause) -> CauseRule:
     return CauseRule(
         name, _REJOINED,
@@ -204,6 +216,7 @@ RULES: Final[tuple[CauseRule, ...]] = (
         lambda facts: says_poll_timeout(facts.reason),
         Cause.POLL_TIMEOUT, 1.0, "{who} had not polled in time and joins again", (_joins_as_new,),
     ),
+    _after_outage(_JOINED, "{who} came back", 0.9, _joins_as_new),
     CauseRule(
         "missed the join", _JOINED, "the same process was removed because it had not rejoined in time",
         lambda facts: facts.missed_a_join,
@@ -223,6 +236,7 @@ RULES: Final[tuple[CauseRule, ...]] = (
         lambda facts: facts.start.failover is not None and facts.start.failover.begin <= facts.request.asked,
         "{who} had to rejoin", 0.8, _joins_as_static,
     ),
+    _after_outage(_STATIC, "{who} came back", 0.8, _joins_as_static),
     CauseRule(
         "replaced", _STATIC, "it interrupts the assignment of the generation before",
         lambda facts: facts.trace.former_join is not None and facts.trace.former_join.leader_sync is None,
@@ -250,6 +264,7 @@ RULES: Final[tuple[CauseRule, ...]] = (
         lambda facts: says_poll_timeout(facts.reason),
         Cause.POLL_TIMEOUT, 1.0, "{lead}{who} had not polled in time and joins again", (_joins_again,),
     ),
+    _after_outage(_REJOINED, "{lead}{who} joined again", 0.9, _joins_again, _rejection),
     CauseRule(
         "gave up partitions", _REJOINED, "the last assignment took partitions from the member, or the client states it",
         lambda facts: bool(facts.start.gave_up)
@@ -353,6 +368,10 @@ RULES: Final[tuple[CauseRule, ...]] = (
         lambda facts: bool(facts.refused),
         Cause.REFUSED, 0.95, "{who} was refused with {refused_with}, {refused_times}, and its session ran out",
         (_refusals,),
+    ),
+    _after_outage(
+        _SESSION, "the session of {who} ended meanwhile", 0.9, Facts.last_seen, _rejection_afterwards,
+        when="no member was answered for a time, in which sessions ended",
     ),
     CauseRule(
         "session", _SESSION, "a member sent nothing, and was answered nothing, for its session timeout", _always,

@@ -13,6 +13,7 @@ from typing import Final
 from kcoord_wire.forensics.wire.failovers import Failover
 from kcoord_wire.forensics.wire.joins import Join
 from kcoord_wire.forensics.wire.moments import Moment
+from kcoord_wire.forensics.wire.outages import OutageTrace
 from kcoord_wire.forensics.wire.traffic import GroupRequest, Leaver, OfferedAssignor, Partition
 
 __all__ = [
@@ -48,6 +49,7 @@ class Why(StrEnum):
     REPLACED = "replaced"
     TOO_LARGE = "group.max.size"
     FAILOVER = "coordinator failover"
+    OUTAGE = "outage"
 
 
 @dataclass(slots=True, eq=False)
@@ -145,6 +147,7 @@ class Start:
     :ivar rejection: the response that rejected the member before it came back
     :ivar failover: the loss of the coordinator that the member comes back from
     :ivar is_repeat: that failover broke off the join that this one repeats; else it forgot the member
+    :ivar outage: that the member comes back from, or that cost it its session
     :ivar missed: the completed join before this one, if this (static) member was not part of it
     :ivar inferred: no frame shows it: it follows from later frames
     """
@@ -161,6 +164,7 @@ class Start:
     rejection: GroupRequest | None = None
     failover: Failover | None = None
     is_repeat: bool = False
+    outage: OutageTrace | None = None
     missed: Join | None = None
     inferred: bool = False
 

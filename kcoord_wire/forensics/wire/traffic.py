@@ -23,6 +23,7 @@ from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.model import Sighting, SightingKind
 from kcoord_wire.forensics.wire.heartbeats import Heartbeats
 from kcoord_wire.forensics.wire.moments import UNKNOWN_SEQ, Moment
+from kcoord_wire.forensics.wire.service import Service
 
 if TYPE_CHECKING:
     from kcoord_wire.forensics.wire.joins import Join
@@ -232,6 +233,7 @@ class GroupTraffic:
 
     :ivar requests: those that may have changed something, in order of time
     :ivar heartbeats: the others
+    :ivar service: when members were answered
     :ivar commits: OffsetCommit requests, and positions in answers of the 0.8 draft, as columns, in order of time
     :ivar positions: answered OffsetFetch requests, in the same columns
     :ivar fetched: what Fetch and ListOffsets show, those of other groups included
@@ -247,6 +249,7 @@ class GroupTraffic:
     group_id: str
     requests: list[GroupRequest]
     heartbeats: Heartbeats
+    service: Service
     commits: pa.Table
     positions: pa.Table
     fetched: pa.Table
@@ -288,6 +291,7 @@ def read_traffic(exchanges: pa.Table, topics: Sightings) -> GroupTraffic:
         group_id=groups[0].as_py() if len(groups) else "",
         requests=requests,
         heartbeats=Heartbeats(placed, quiet),
+        service=Service(placed),
         commits=placed.select(_COMMIT_COLUMNS).filter(_has_commits(placed)).sort_by(_ORDER),
         positions=placed.select(_COMMIT_COLUMNS).filter(_has_positions(placed)).sort_by(_ORDER),
         fetched=topics.fetched,

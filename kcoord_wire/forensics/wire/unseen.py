@@ -61,9 +61,10 @@ class UnseenStarts:
     def _expired_session(self, at: Moment) -> Start | None:
         for member in self._group.members.values():
             if self._has_expired(member, at):
-                self._group.remove(member, at, Why.SESSION)
+                outage = self._hindsight.outage_of(member, at.time_ns)
+                self._group.remove(member, at, Why.SESSION if outage is None else Why.OUTAGE)
                 leads = member.member_id == self._group.leader
-                return Start(StartKind.SESSION, at, member, leads=leads, inferred=True)
+                return Start(StartKind.SESSION, at, member, leads=leads, outage=outage, inferred=True)
         return None
 
     def _has_expired(self, member: MemberTrace, at: Moment) -> bool:
