@@ -20,14 +20,26 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 import kcoord_wire as kw
-from kcoord_wire.cli import analyze, capture, central, decode, marshal, record, schemas, serve, simulate, watch
+from kcoord_wire.cli import (
+    analyze,
+    capture,
+    central,
+    decode,
+    explain_line,
+    marshal,
+    record,
+    schemas,
+    serve,
+    simulate,
+    watch,
+)
 from kcoord_wire.cli.arguments import UsageError
 from kcoord_wire.cli.output import complain
 from kcoord_wire.extras import MissingLibraryError
 
 __all__ = ["build_parser", "main"]
 
-COMMANDS: Final = (decode, schemas, capture, analyze, watch, record, serve, simulate, central, marshal)
+COMMANDS: Final = (decode, schemas, capture, analyze, explain_line, watch, record, serve, simulate, central, marshal)
 """The modules of the commands, in the order in which the help lists them."""
 
 
