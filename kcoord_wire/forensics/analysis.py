@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kcoord_wire.forensics.detectors import detect, history_of_clients
+from kcoord_wire.forensics.exchanges.clusters import rename_groups
 from kcoord_wire.forensics.exchanges.matcher import Matcher, name_topics
 from kcoord_wire.forensics.lines.history import text_history
 from kcoord_wire.forensics.lines.witness import join_witnesses
@@ -235,7 +236,8 @@ class Collected:
         topics = pa.Table.from_batches(self._topics, arrow_schema(Sighting))
         sightings = read_sightings(topics)
         found: list[GroupHistory] = []
-        for rows in by_group(name_topics(exchanges, topics), exchanges["group_id"]):
+        exchanges = rename_groups(name_topics(exchanges, topics), topics)
+        for rows in by_group(exchanges, exchanges["group_id"]):
             history = wire_history(rows, sightings)
             history.findings = detect(history, rows, sightings.errors)
             place_evidence(history, rows)

@@ -29,6 +29,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from kcoord_wire.forensics.analysis import TABLES
 from kcoord_wire.forensics.detectors import detect
+from kcoord_wire.forensics.exchanges.clusters import BROKER, names_by_cluster, read_clusters
 from kcoord_wire.forensics.exchanges.matcher import Matcher, name_topics
 from kcoord_wire.forensics.exchanges.memory import RECORDING_FILE
 from kcoord_wire.forensics.lines.history import text_history
@@ -196,9 +197,29 @@ def group_histories(
         return _text_histories(rows.select(_checked_names(rows, LogLine)), groups)
     matched = match_exchanges(rows) if isinstance(rows, DataFrame) else rows
     topics = matched.topics.toArrow()
-    exchanges = _only(matched.exchanges, groups)
+    exchanges = _by_cluster(_only(matched.exchanges, groups), topics)
     histories = exchanges.groupBy("group_id").applyInArrow(_wire_history_of(topics), spark_schema(GroupHistory))
     return Histories(histories.persist(StorageLevel.MEMORY_AND_DISK), matched.losses)
+
+
+def _by_cluster(exchanges: DataFrame, topics: pa.Table) -> DataFrame:
+    """Put the cluster into the names of groups that are in several, as `rename_groups` does."""
+    clusters = read_clusters(topics)
+    if not clusters.are_several:
+        return exchanges
+    places = exchanges.select(
+        "group_id", "source", F.regexp_extract("connection", BROKER, 1).alias("broker")
+    ).distinct()
+    keys = [(row["group_id"], (row["source"], row["broker"])) for row in places.collect()]
+    names = names_by_cluster(keys, clusters)
+    if not names:
+        return exchanges
+    rows = [(group_id, *place, name) for (group_id, place), name in names.items()]
+    new = exchanges.sparkSession.createDataFrame(rows, "group_id string, source string, _broker string, _name string")
+    marked = exchanges.withColumn("_broker", F.regexp_extract("connection", BROKER, 1))
+    joined = marked.join(F.broadcast(new), ["group_id", "source", "_broker"], "left")
+    renamed = joined.withColumn("group_id", F.coalesce("_name", "group_id"))
+    return renamed.select(exchanges.columns)
 
 
 def _wire_history_of(topics: pa.Table) -> Callable[[pa.Table], pa.Table]:
