@@ -1,7 +1,7 @@
 """Judges what a report says first against what was done.
 
-What is read first: the headline of the group, its findings of at least a warning with their advice, its outages, and
-the causes of the rebalances in the time of the incident. The rule of a kind says what an operator must learn from
+What is read first: the headline of the group, its findings with their advice (of at least a warning, where something is
+wrong), its outages, and the causes of the rebalances in the time of the incident. The rule of a kind says what an operator must learn from
 these, whom nobody may blame, and which advice would harm. The rules come from what was done and from the protocol; they
 name no detector, since what counts is what is said.
 """
@@ -50,16 +50,19 @@ class Says:
 
     :ivar words: a regular expression that its kind and text contain, in any case
     :ivar names: whether it has to name a victim
+    :ivar even_info: whether a finding that needs no action will do: nothing is wrong
     """
 
     words: str
     names: bool = True
+    even_info: bool = False
     places: Sequence[str] = ("finding", "outage", "cause", "loss")
 
     def fits(self, statement: Statement, victims: Sequence[str]) -> bool:
         said = f"{statement.kind}: {statement.text}"
         known = not self.names or any(victim in said for victim in victims)
-        return statement.place in self.places and known and re.search(self.words, said, re.I) is not None
+        loud = self.even_info or statement.place != "finding" or statement.severity != "info"
+        return statement.place in self.places and known and loud and re.search(self.words, said, re.I) is not None
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,7 @@ RULES: Final[dict[str, Rule]] = {
     ),
     "deploy": Rule(
         "that it was a deploy, and what it cost",
-        [Says(r"deploy|rolling|restarted one after|bounce", names=False, places=("finding", "headline"))],
+        [Says(r"deploy|rolling|restarted one after|bounce", False, True, ("finding", "headline"))],
         causes=ORDERLY,
         harmful=rf"{_TOUCHES_POLL}|{_RAISES_SESSION} where",
     ),
@@ -157,11 +160,11 @@ RULES: Final[dict[str, Rule]] = {
     ),
     "two applications": Rule(
         "that two applications share the group's name",
-        [Says(r"two app|different topics|applications|no topic in common|other topics", False, ("finding",))],
+        [Says(r"two app|different topics|applications|no topic in common|other topics", False, False, ("finding",))],
     ),
     "deleted": Rule(
         "that the group was deleted and formed again",
-        [Says(r"deleted|formed again|formed anew|begins again|follows generation", False, ("finding", "cause"))],
+        [Says(r"deleted|formed again|formed anew|begins again|follows generation", False, True, ("finding", "cause"))],
     ),
     "stopped reading": Rule(
         "which partitions are not read although their owner is there",
@@ -243,9 +246,8 @@ def _of_group(history: GroupHistory, run: Run) -> Iterator[Statement]:
     text = f"{digest.headline.text}; {digest.sentence}"
     yield Statement("headline", "", digest.severity, text, "", history.group.first_ns)
     for finding in history.findings:
-        if finding.severity != "info":
-            text = f"{finding.subject or ''}: {finding.text}"
-            yield Statement("finding", finding.detector, finding.severity, text, finding.advice, finding.from_ns)
+        text = f"{finding.subject or ''}: {finding.text}"
+        yield Statement("finding", finding.detector, finding.severity, text, finding.advice, finding.from_ns)
     for outage in history.outages:
         yield Statement("outage", outage.kind, "", f"{outage.broker}: {outage.text}", "", outage.from_ns)
     for rebalance in _affected(history.rebalances, run):
@@ -281,7 +283,7 @@ def _judge_statement(statement: Statement, rule: Rule, run: Run, verdict: Verdic
     essential = any(needed.fits(statement, run.victims) for needed in rule.essential)
     if statement.severity == "critical" and statement.place == "finding" and not essential:
         verdict.false_criticals.append(str(statement))
-    if statement.place == "finding" and not rule.warns:
+    if statement.place == "finding" and statement.severity != "info" and not rule.warns:
         verdict.wrong.append(str(statement))
     if statement.place == "cause" and _is_wrong_cause(statement, rule, run):
         verdict.wrong.append(str(statement))

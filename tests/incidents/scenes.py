@@ -363,11 +363,9 @@ def serves_two_applications(scene: Scene, library: str) -> None:
     scene.run.session_ms, scene.run.victims = 10_000, ["audit-1"]
     scene.now_ready()
     scene.did("join with another topic", "audit-1")
-    audit = scene.program(library, "audit-1")
-    audit.command("join")
-    audit.command("subscribe", topics=[scene.more])
+    audit = scene.joins(library, "audit-1", topic=scene.more)
     scene.waits(lambda: scene.described()[1] == {"billing-1": 2, "billing-2": 2, "audit-1": 4}, "it is not in")
-    time.sleep(3)
+    time.sleep(10)
     for member in audit, two, one:
         member.kill()
 

@@ -69,6 +69,7 @@ class Stage:
         session_ms: int = 10_000,
         poll_ms: int = LONG_MS,
         static: bool = False,
+        topic: str | None = None,
         **options: Any,
     ) -> Member:
         """A program that is ready to join; options with ``_`` for ``.``, except in Python's libraries."""
@@ -78,7 +79,7 @@ class Stage:
         member = Member(
             self.clients[library],
             bootstrap=self.bootstrap,
-            topic=self.topic,
+            topic=topic or self.topic,
             group=self.name,
             client_id=name,
             assignor=assignor,
