@@ -1,9 +1,9 @@
 """Judges what a report says first against what was done.
 
 What is read first: the headline of the group, its findings with their advice (of at least a warning, where something is
-wrong), its outages, and the causes of the rebalances in the time of the incident. The rule of a kind says what an operator must learn from
-these, whom nobody may blame, and which advice would harm. The rules come from what was done and from the protocol; they
-name no detector, since what counts is what is said.
+wrong), its outages, and the causes of the rebalances in the time of the incident. The rule of a kind says what an
+operator must learn from these, whom nobody may blame, and which advice would harm. The rules come from what was done
+and from the protocol; they name no detector, since what counts is what is said.
 """
 
 from __future__ import annotations

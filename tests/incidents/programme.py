@@ -96,6 +96,8 @@ def _of_clients() -> list[Hall]:
                 plan("cut off", scenes.is_cut_off, "confluent"),
                 plan("killed", scenes.is_killed, "aiokafka", session_ms=5_000),
                 plan("frozen", scenes.freezes, "aiokafka", session_ms=4_000, frozen_ms=7_000),
+                plan("crash loop", scenes.crashes_in_a_loop, "confluent", "64s", lives_ms=8_000),
+                plan("crash loop", scenes.crashes_in_a_loop, "kafka-python", "10s", lives_ms=6_000, session_ms=10_000),
             ],
             proxied=True,
         ),

@@ -110,7 +110,10 @@ def _agreement(agreement: Agreement) -> Iterator[str]:
         rows.append(
             f"| {kind or 'another'} | {of_kind} | {agreement.same[kind]} | {named} | {agreement.missed[kind]} |"
         )
-    yield f"{total} rebalances are in the brokers' logs with a reason; of {same} the cause says the same."
+    yield (
+        f"{total} rebalances are in the brokers' logs with a reason; our cause says the same of {same}, "
+        f"and names the same member in {agreement.same_member}."
+    )
     yield ""
     yield "| the broker's reason | rebalances | same | other causes | not reported |"
     yield "|---|--:|--:|---|--:|"

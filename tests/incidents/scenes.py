@@ -183,7 +183,7 @@ def crashes_in_a_loop(
     scene.settles(first=4)
     scene.run.session_ms, scene.run.victims = session_ms, ["looper"]
     scene.now_ready()
-    for _ in range(times):
+    for _ in range(8):
         looper = scene.program(library, "looper", session_ms=session_ms)
         looper.send("join")
         time.sleep(lives_ms / 1000)

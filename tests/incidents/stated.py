@@ -8,7 +8,6 @@ says that a member came, not that it had been there before. The table has for ea
 from __future__ import annotations
 
 import gzip
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,16 +16,13 @@ from pathlib import Path
 from typing import Final
 
 from kcoord_wire.forensics.analysis import Analysis
+from kcoord_wire.forensics.lines.reader import lines_of
+from kcoord_wire.forensics.lines.reasons import judge_reason
 from kcoord_wire.forensics.model import Cause, Rebalance
 from tests.incidents.labels import Incident
 
 __all__ = ["REASONS", "Agreement", "StatedReason", "compare", "read_reasons"]
 
-_LINE: Final = re.compile(
-    r"^\[(?P<at>[\d :,-]+)\] .*Preparing to rebalance group (?P<group>\S+) in state \w+ with old generation "
-    r"(?P<generation>\d+) \(reason: (?P<reason>.*)\)\. \(",
-    re.M,
-)
 _CHANGED: Final = frozenset(
     {
         Cause.LEADER_REJOINED,
@@ -76,6 +72,7 @@ class Agreement:
     """How often cause and reason say the same.
 
     :ivar same: by kind of reason
+    :ivar same_member: of these, how many name the same member id
     :ivar other: (kind of reason, cause) -> rebalances
     :ivar missed: reasons without a rebalance in the report, by kind
     """
@@ -83,11 +80,13 @@ class Agreement:
     same: Counter[str] = field(default_factory=Counter)
     other: Counter[tuple[str, str]] = field(default_factory=Counter)
     missed: Counter[str] = field(default_factory=Counter)
+    same_member: int = 0
     examples: list[str] = field(default_factory=list)
 
     def add(self, stated: StatedReason, found: Rebalance | None) -> None:
         if found is not None and found.cause in REASONS.get(stated.kind, ()):
             self.same[stated.kind] += 1
+            self.same_member += found.member_id == judge_reason(stated.reason).trigger.member_id
             return
         if found is None:
             self.missed[stated.kind] += 1
@@ -99,11 +98,10 @@ class Agreement:
 
 def read_reasons(log: Path) -> Iterator[StatedReason]:
     """The rebalances that a stored log states, in its order."""
-    with gzip.open(log, "rt", encoding="utf-8") as lines:
-        for match in _LINE.finditer(lines.read()):
-            at = datetime.strptime(match["at"], "%Y-%m-%d %H:%M:%S,%f").replace(tzinfo=UTC)
-            at_ns = int(at.timestamp() * 1000) * 1_000_000
-            yield StatedReason(match["group"], at_ns, int(match["generation"]), match["reason"])
+    with gzip.open(log) as lines:
+        for row in lines_of(lines, log.name, UTC, datetime.now(UTC)):
+            if row.kind == "preparing":
+                yield StatedReason(row.group_id or "", row.time_ns, row.generation_id or 0, row.reason or "")
 
 
 def compare(incident: Incident, folder: Path, analysis: Analysis, agreement: Agreement) -> None:
