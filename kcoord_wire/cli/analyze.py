@@ -257,7 +257,8 @@ def _histories(args: argparse.Namespace, sources: list[str], meter: _Meter, stop
     from kcoord_wire.forensics.analysis import analyze, analyze_records
 
     if args.kafka is not None:
-        from kcoord_wire.forensics.sources.live import read_topic
+        from kcoord_wire.forensics.analysis import add_lag
+        from kcoord_wire.forensics.sources.live import read_lag, read_topic
 
         config: Mapping[str, str] = dict(args.kafka_config)
         read = [0, 1]  # offsets: done, and those there are
@@ -268,6 +269,9 @@ def _histories(args: argparse.Namespace, sources: list[str], meter: _Meter, stop
 
         batches = read_topic(args.kafka, config, topic=topic, progress=show)
         analysis = analyze_records(takewhile(lambda _: not stop(), batches), groups=args.group, judge=judge)
+        if topic == OFFSETS_TOPIC and not stop():
+            groups = [history.group.group_id for history in analysis.histories]
+            add_lag(analysis.histories, read_lag(args.kafka, config, groups=groups))
         if stop():
             analysis.stopped = read[0] / max(1, read[1])
         return analysis

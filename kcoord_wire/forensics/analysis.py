@@ -37,9 +37,12 @@ from kcoord_wire.forensics.model import (
     Exchange,
     GroupHistory,
     GroupSummary,
+    Lag,
+    LagStatus,
     LogLine,
     LogRow,
     Loss,
+    PartitionState,
     Sighting,
     arrow_schema,
     table_of,
@@ -56,6 +59,7 @@ __all__ = [
     "Analysis",
     "Progress",
     "Stop",
+    "add_lag",
     "analyze",
     "analyze_frames",
     "analyze_records",
@@ -274,6 +278,37 @@ class Collected:
             if self._groups is None or history.group.group_id in self._groups.to_pylist():
                 history.findings = detect(history)
                 yield history
+
+
+def add_lag(histories: Iterable[GroupHistory], rows: Iterable[Lag]) -> None:
+    """Put rows of `sources.live.read_lag` into histories that show no lag, such as those of a log.
+
+    With one moment for each partition, its state is OK where everything is read, and UNKNOWN elsewhere.
+    """
+    of_group: dict[str, list[Lag]] = {}
+    for row in rows:
+        of_group.setdefault(row.group_id, []).append(row)
+    for history in histories:
+        history.lag = of_group.get(history.group.group_id, [])
+        history.partitions = [_state_of(row) for row in history.lag]
+
+
+def _state_of(row: Lag) -> PartitionState:
+    status = LagStatus.OK if row.lag == 0 else LagStatus.UNKNOWN
+    return PartitionState(
+        row.group_id,
+        row.topic,
+        row.partition,
+        str(status),
+        None,
+        row.time_ns,
+        row.committed_offset,
+        row.fetch_offset,
+        row.end_offset,
+        row.lag,
+        row.lag,
+        row.member_id,
+    )
 
 
 def by_group(rows: pa.Table, groups: pa.Array | pa.ChunkedArray) -> Iterator[pa.Table]:

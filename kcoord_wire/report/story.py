@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from kcoord_wire.forensics.model import GroupHistory, MemberLife, Outage, Rebalance
 from kcoord_wire.report.formatting import counted, duration, name_if_known, name_of, partition_runs, shown
+from kcoord_wire.report.lagging import growth
 
 __all__ = ["Event", "events_of"]
 
@@ -73,6 +74,7 @@ def _of_rebalance(row: Rebalance) -> Iterator[Event]:
     if row.ended_ns is not None:
         took = "" if row.duration_ms is None else f" after {duration(row.duration_ms)}"
         text = f"#{row.number}{took}; {counted(row.moved, 'partition')} moved"
+        text += f"; {grown}" if (grown := growth(row)) else ""
         yield Event(row.ended_ns, "", shown(row.outcome, 20), text)
 
 

@@ -18,6 +18,7 @@ from kcoord_wire.forensics.model import GroupHistory, Loss, Rebalance
 from kcoord_wire.report.cards import Card, cards_of
 from kcoord_wire.report.digest import FAULTS, Digest, awaited, digests
 from kcoord_wire.report.formatting import ago, counted, duration, name_if_known, place_text, shown
+from kcoord_wire.report.lagging import growth, lag_sentence
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -65,6 +66,8 @@ def _group(digest: Digest, narrow: bool) -> Iterator[Any]:
     history = digest.history
     yield text(digest.opening, STYLES.get(digest.severity, "") if digest.severity != "quiet" else "bold")
     yield text(digest.sentence, "dim")
+    if (lag := lag_sentence(history)) is not None:
+        yield text(lag)
     if narrow:
         yield from _list(digest)
     elif history.rebalances:
@@ -108,7 +111,7 @@ def _cells(digest: Digest, row: Rebalance) -> tuple[str, ...]:
         waited_for,
         "" if wait is None or wait.ms is None else duration(wait.ms),
         f"{row.moved:,}" + (f" ({row.moved_needlessly:,} needless)" if row.moved_needlessly else ""),
-        "" if row.paused_ms is None else duration(row.paused_ms),
+        ", ".join(filter(None, ("" if row.paused_ms is None else duration(row.paused_ms), growth(row)))),
         shown(row.outcome, 20),
     )
 
