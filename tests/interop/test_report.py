@@ -424,7 +424,7 @@ def test_names_captions_heads_and_contrast(page: Page, dark: bool) -> None:
     count, low = page.js(CHECKS["contrast"])
     assert count > 300
     assert low == []
-    for chart in ("causes", "lanes", "pauses", "commits"):
+    for chart in ("causes", "lanes", "lag", "pauses", "commits"):
         assert len(page.one(f"#{chart}").get_attribute("aria-label") or "") > 30
 
 

@@ -10,7 +10,7 @@ from kcoord_wire.report.page.charts import chart_specs
 
 def test_charts_contain_no_data_and_no_address() -> None:
     specs = chart_specs()
-    assert list(specs) == ["causes", "lanes", "pauses", "commits"]
+    assert list(specs) == ["causes", "lanes", "lag", "pauses", "commits"]
     for spec in specs.values():
         assert "datasets" not in spec
         assert "values" not in json.dumps([layer["data"] for layer in spec["layer"]])

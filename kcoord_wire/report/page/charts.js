@@ -1,8 +1,8 @@
-// The four charts and the time span that they show together. Times are ms after the group's first moment.
+// The five charts and the time span that they show together. Times are ms after the group's first moment.
 
 const charts = (() => {
-  const IDS = ["causes", "lanes", "pauses", "commits"];
-  const PADDING = { causes: [22, 4], lanes: [2, 2], pauses: [6, 4], commits: [6, 24] }; // above and below the plot
+  const IDS = ["causes", "lanes", "lag", "pauses", "commits"];
+  const PADDING = { causes: [22, 4], lanes: [2, 2], lag: [6, 4], pauses: [6, 4], commits: [6, 24] }; // above and below the plot
   const ROW = 20, RIGHT = 14, SHORTEST = 0.02;
   const views = {};
   const OUTAGE = "#7a1f1f";
@@ -91,12 +91,13 @@ const charts = (() => {
     left = Math.round(Math.max(70, Math.min(260, width * 0.3, 18 + 6.6 * Math.max(...names.map((name) => name.length)))));
     plot = Math.max(120, width - left - RIGHT);
     const first = group.first;
-    const heights = { causes: ROW * Math.max(1, causes.length), lanes: ROW * Math.max(1, lanes.length), pauses: 84, commits: 84 };
+    const heights = { causes: ROW * Math.max(1, causes.length), lanes: ROW * Math.max(1, lanes.length), lag: 84, pauses: 84, commits: 84 };
     const bands = [...outagesOf(first), ...bandsOf(causes, first)];
     const step = (curve, at) => around(curve).map((point) => ({ at: first + point[0], value: point[at] }));
     const data = {
       causes: { bands },
       lanes: { bands, ...lanesOf(first) },
+      lag: { bands, steps: step(group.lag, 1) },
       pauses: { bands, steps: step(group.pauses, 1) },
       commits: {
         bands,
@@ -252,7 +253,7 @@ const charts = (() => {
     if (!inside) return;
     $("hair").style.left = `${event.clientX - $("charts").getBoundingClientRect().left}px`;
     const commits = group.commits.length ? `, ${number(valueAt(group.commits, moment, group.measure))} ${group.unit} per ${group.each}` : "";
-    $("reading").textContent = `${clock(group.first + moment, to - from)} (${relative(moment)}): ${counted(valueAt(group.pauses, moment), "partition")} paused${commits}`;
+    $("reading").textContent = `${clock(group.first + moment, to - from)} (${relative(moment)}): ${counted(valueAt(group.pauses, moment), "partition")} paused${commits}${group.lag.length ? `, lag ${number(valueAt(group.lag, moment))}` : ""}`;
   }
 
   function listen() {

@@ -1,8 +1,8 @@
-"""The four charts of a group, as Vega-Lite: rebalances by cause, members, paused partitions, commits.
+"""The five charts of a group, as Vega-Lite: rebalances by cause, members, lag, paused partitions, commits.
 
 Laws:
 
-* A chart contains no data: the page sets its rows, its time span (`t0` to `t1`) and its width, so that the four move
+* A chart contains no data: the page sets its rows, its time span (`t0` to `t1`) and its width, so that the five move
   together and one set of charts serves all groups.
 * Their plots are exactly above each other: the space beside a plot is set by the page, not measured.
 * Colours of text, grid and background come from the style sheet, so that a change of theme redraws nothing.
@@ -18,6 +18,7 @@ __all__ = ["chart_specs"]
 
 BAR: Final = "#2f6aa8"  # with white numbers on it
 PAUSED: Final = "#d55e00"
+LAG: Final = "#8a5fa8"
 COMMITTED: Final = "#2f8f5b"
 FAILED: Final = "#d1495b"
 MEMBER: Final = "#7d8590"
@@ -40,7 +41,8 @@ def chart_specs() -> dict[str, dict[str, Any]]:
     made = {
         "causes": _chart(_causes(), rows=True),
         "lanes": _chart(_lanes(), rows=True),
-        "pauses": _chart(_pauses()),
+        "lag": _chart(_curve(LAG)),
+        "pauses": _chart(_curve(PAUSED)),
         "commits": _chart(_commits()),
     }
     return {name: chart.to_dict() for name, chart in made.items()}
@@ -97,8 +99,8 @@ def _lanes() -> list[Any]:
     return [_bands(None), lives, bars, texts, ends, dead]
 
 
-def _pauses() -> list[Any]:
-    curve = _mark("steps", "area", interpolate="step-after", color=PAUSED, opacity=0.9)
+def _curve(colour: str) -> list[Any]:
+    curve = _mark("steps", "area", interpolate="step-after", color=colour, opacity=0.9)
     return [_bands(None), curve.encode(x=_time("at", axis=None), y=_amount("value"))]
 
 

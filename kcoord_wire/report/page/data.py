@@ -19,9 +19,11 @@ from kcoord_wire.forensics.model import Evidence, GroupHistory, Loss, Rebalance
 from kcoord_wire.report.cards import Card, cards_of
 from kcoord_wire.report.digest import Digest, awaited, digests, nameless
 from kcoord_wire.report.formatting import counted, duration, iso, name_if_known, name_of, place_text, shown, utc
+from kcoord_wire.report.lagging import lag_sentence
 from kcoord_wire.report.page.cause_styles import ABOUT, COLOURS, OTHER
 from kcoord_wire.report.page.group_clock import GroupClock
 from kcoord_wire.report.page.keys import FindingKeys, GroupKeys, PageKeys, RebalanceKeys
+from kcoord_wire.report.page.lag import lag_curve
 from kcoord_wire.report.page.lanes import Lane, by_trouble, dead_spans, held_ns, lane_row, lanes_of, ownership_of
 
 __all__ = ["PageLimits", "page_data"]
@@ -150,6 +152,8 @@ def _group(digest: Digest, limits: PageLimits, rebalances: int, steps: int, char
         ],
         "bars": bars,
         "held": held,
+        "lag": lag_curve(history, clock, limits.points),
+        "behind": lag_sentence(history) or "",
         "pauses": _pauses(history, clock, limits.points, cut),
         "commits": _commits(history, clock, limits.points, cut),
         "interval": _interval_s(history, limits.points),

@@ -131,6 +131,8 @@ class GroupKeys(TypedDict):
     outages: list[list[Any]]  # [start, end, kind, text], in order of time
     bars: list[list[float]]  # per lane: start, end, partitions, index into `held` or -1; repeated
     held: list[str]  # texts that list partitions
+    lag: list[list[float]]  # [time, records that were not read yet]
+    behind: str  # the lag at the end, in a sentence
     pauses: list[list[float]]  # [time, partitions without an owner], where it changes
     commits: list[list[float]]  # [time, records, commits, refused], per interval
     interval: int  # its length in seconds

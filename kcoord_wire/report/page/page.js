@@ -100,16 +100,20 @@ function members(group) {
 function describe(group) {
   const peak = group.pauses.reduce((top, point) => Math.max(top, point[1]), 0);
   const busiest = group.commits.reduce((top, point) => Math.max(top, point[group.measure]), 0);
+  const behind = group.lag.reduce((top, point) => Math.max(top, point[1]), 0);
+  $("lag-figure").hidden = !group.lag.length;
   $("commits-unit").textContent = `${group.unit} per ${group.each}`;
   const refused = group.commits.reduce((sum, point) => sum + point[3], 0);
   const texts = {
     causes: `${counted(group.total, "rebalance")}: ${group.causes.map(([cause, count]) => `${count} ${cause}`).join(", ") || "none"}. The table of rebalances lists them.`,
     lanes: `${counted(group.lanes.length, "client")}, one lane each: bars show when it owned partitions, their thickness how many. The table of members lists them.`,
+    lag: `Records that were not read yet over time: at most ${number(behind)}. ${group.behind}`,
     pauses: `Partitions without an owner over time: at most ${peak}; ${duration(group.paused) || "not known"} in total.`,
     commits: group.commits.length ? `${group.unit === "records" ? "Records that commits advanced by" : "Commits"} per ${group.each}: at most ${number(busiest)}; ${counted(refused, "commit")} refused.` : "This source holds no commits.",
   };
   const notes = {
     causes: "", lanes: group.lanes.length ? `${counted(group.lanes.length, "client")}${group.folded ? `, ${number(group.lanes.length - group.folded)} with trouble` : ""}; × where one left${group.lanes.some((lane) => lane.dead.length) ? ", dashed while it was dead and the coordinator did not know" : ""}` : "no member was seen",
+    lag: `at most ${number(behind)}; at the end ${group.behind}`,
     pauses: `at most ${number(peak)}`, commits: group.commits.length ? `at most ${number(busiest)}${refused ? `, × ${counted(refused, "commit")} refused` : ""}` : "none in this source",
   };
   for (const [id, text] of Object.entries(texts)) {
