@@ -54,8 +54,8 @@ _OF_CONSUMER: Final = frozenset((_FETCH, _CLUSTER_METADATA, _REGISTER))
 _OF_COORDINATOR: Final = frozenset((_PING, _STOP_FETCHER, _START_FETCHER))
 _TYPE_ID: Final = 2  # bytes
 _NAMES: Final = {_FETCH: ("topic",), _REGISTER: ("group_id", "consumer_id")}  # of the consumer's requests
-LIKELY_CENTRAL: Final = re.compile(rb"(?=[\x00-\x7f]...\x00[\x01\x05-\x09])", re.DOTALL)
-"""A size that is not negative, and a type id: a cheap filter of the places to assess."""
+LIKELY_CENTRAL: Final = re.compile(rb"\x00(?=[\x00-\x10]..\x00[\x01\x05-\x09])", re.DOTALL)
+"""A size of `_LARGEST_ASSESSED` at most, and a type id: a cheap filter of the places to assess."""
 _LARGEST_ASSESSED: Final = 1 << 20  # bytes of a frame that may decide; a larger one is not the draft's first
 
 

@@ -15,6 +15,7 @@ Laws:
 
 from __future__ import annotations
 
+import re
 import struct
 from collections import deque
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.capture.central import assess_central, is_central
 from kcoord_wire.capture.packets import At
 from kcoord_wire.capture.pending import PendingRequests, RequestHead
-from kcoord_wire.capture.plausible import assess_request, assess_response, request_splitter, response_splitter
+from kcoord_wire.capture.plausible import assess_request, assess_response, likely_response, request_splitter
 from kcoord_wire.capture.splitter import FrameSplitter, Plausibility, Skipped, SplitFrame
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE, SIZE_BYTES
 
@@ -195,7 +196,7 @@ class RawConversation:
         self._is_central: bool | None = None  # until the first whole frame
         self._pending: PendingRequests[RequestHead] = PendingRequests()
         requests = request_splitter(max_frame_size, in_step=in_step[0], assess=partial(self._assess, "request"))
-        responses = response_splitter(max_frame_size, partial(self._assess, "response"), in_step=in_step[1])
+        responses = FrameSplitter(max_frame_size, partial(self._assess, "response"), self._likely, in_step=in_step[1])
         self._directions: dict[Side, _Direction] = {"request": _Direction(requests), "response": _Direction(responses)}
         report.connections += 1
 
@@ -292,6 +293,9 @@ class RawConversation:
         else:
             of_kafka = assess_response(buffer, start, self._max_frame_size, self._pending)
         return found if of_kafka is Plausibility.NO else of_kafka
+
+    def _likely(self) -> re.Pattern[bytes]:
+        return likely_response(self._pending.prefixes, self._is_central is not False)
 
     def _note_request(self, body: bytes) -> int | None:
         """Keep what a response is recognised by where it is out of step; return the api key, if it is Kafka's."""

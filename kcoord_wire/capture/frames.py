@@ -235,7 +235,7 @@ def _central_probe(side: Side, max_frame_size: int) -> FrameSplitter:
     def assess(buffer: bytearray, start: int) -> Plausibility:
         return assess_central(side, buffer, start, max_frame_size)
 
-    return request_splitter(max_frame_size, in_step=False, assess=assess, likely=LIKELY_CENTRAL)
+    return request_splitter(max_frame_size, in_step=False, assess=assess, likely=lambda: LIKELY_CENTRAL)
 
 
 def _holds_frame(probe: FrameSplitter, data: bytes) -> bool:

@@ -42,11 +42,12 @@ class PendingRequests(Generic[T]):
     :param max_bytes: that these may have together, by the sizes given to `add`; None does not count them
     """
 
-    __slots__ = ("_by_id", "_bytes", "_max_bytes", "_max_requests", "_queue")
+    __slots__ = ("_by_id", "_bytes", "_max_bytes", "_max_requests", "_prefixes", "_queue")
 
     def __init__(self, max_requests: int = MAX_PENDING_REQUESTS, max_bytes: int | None = None) -> None:
         self._queue: deque[tuple[int, T, int]] = deque()  # correlation id, request, size: oldest first
         self._by_id: dict[int, list[T]] = {}  # the same, by correlation id; lists, as nearly all have one request
+        self._prefixes: dict[int, int] = {}  # the upper 24 bits of the correlation ids, and how many have them
         self._bytes = 0
         self._max_requests = max_requests
         self._max_bytes = max_bytes
@@ -59,12 +60,18 @@ class PendingRequests(Generic[T]):
         found = self._by_id.get(correlation_id)
         return found[0] if found else None
 
+    @property
+    def prefixes(self) -> frozenset[int]:
+        """The upper 24 bits of the pending correlation ids; few, because clients count their requests."""
+        return frozenset(self._prefixes)
+
     def add(self, correlation_id: int, request: T, size: int = 0) -> list[T]:
         """Add a request, and return those that are given up because too much is pending."""
         self._queue.append((correlation_id, request, size))
         same = self._by_id.get(correlation_id)
         if same is None:
             self._by_id[correlation_id] = [request]
+            self._prefixes[correlation_id >> 8] = self._prefixes.get(correlation_id >> 8, 0) + 1
         else:
             same.append(request)
         self._bytes += size
@@ -91,6 +98,10 @@ class PendingRequests(Generic[T]):
         same = self._by_id[oldest[0]]
         if len(same) == 1:
             del self._by_id[oldest[0]]
+            prefix = oldest[0] >> 8
+            self._prefixes[prefix] -= 1
+            if not self._prefixes[prefix]:
+                del self._prefixes[prefix]
         else:
             del same[0]
         self._bytes -= oldest[2]

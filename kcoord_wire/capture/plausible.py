@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final
 
 from kcoord_wire.api_keys import API_NAMES
 from kcoord_wire.capture.pending import PendingRequests, RequestHead
-from kcoord_wire.capture.splitter import ASSESSED_BYTES, Assess, FrameSplitter, Plausibility
+from kcoord_wire.capture.splitter import ASSESSED_BYTES, Assess, FrameSplitter, Likely, Plausibility
 from kcoord_wire.codec.framing import SIZE_BYTES, frame
 from kcoord_wire.codec.headers import decode_request, decode_response
 from kcoord_wire.codec.registry import registry
@@ -32,16 +32,22 @@ __all__ = [
     "assess_response",
     "has_header",
     "is_known",
+    "likely_response",
     "request_splitter",
-    "response_splitter",
 ]
 
-# Lookaheads, so that they match at every place. The first makes a search of 4 MiB of noise take 0.08 s instead of 2.5 s
-# (twice test_an_endless_search_holds_a_window_at_most in tests/capture/test_conversation.py).
-LIKELY_REQUEST: Final = re.compile(rb"(?=[\x00-\x7f]...\x00.\x00)", re.DOTALL)
-"""A size that is not negative, an api key and a version below 256."""
-LIKELY_RESPONSE: Final = re.compile(rb"(?=[\x00-\x7f])")
-"""A size that is not negative."""
+# They consume one byte, so that they match at every place, and begin with a literal one, which `re` finds by memchr. A
+# larger frame than SEARCH_WINDOW and a packet (0x11ffff bytes) brings no direction back into step. This, and that a
+# response needs a pending correlation id, is what makes a lossy capture take little more time than a whole one
+# (tests/bench/lossy.py).
+_SIZE: Final = rb"\x00(?=[\x00-\x11].."
+_APIS: Final = b"[" + b"".join(re.escape(bytes([key])) for key in API_NAMES) + b"]"
+_OF_CENTRAL: Final = rb"\x00[\x01\x05-\x09]"  # its type ids
+LIKELY_REQUEST: Final = re.compile(_SIZE + rb"(?:\x00" + _APIS + rb"\x00[\x00-\x1f]|" + _OF_CENTRAL + rb"))", re.DOTALL)
+"""A possible size; a known api key and a possible version, or a type id of the 0.8 draft."""
+LIKELY_RESPONSE: Final = re.compile(_SIZE + rb")", re.DOTALL)
+"""A possible size."""
+_MAX_PREFIXES: Final = 16
 
 _SMALLEST_REQUEST: Final = 10  # api key, version, correlation id, length of the client id
 _SMALLEST_RESPONSE: Final = 4
@@ -123,8 +129,22 @@ def assess_response(
     return Plausibility.YES
 
 
+@lru_cache(maxsize=256)
+def likely_response(prefixes: frozenset[int], may_be_central: bool) -> re.Pattern[bytes]:
+    """What matches wherever a response may start: a possible size, and a pending correlation id.
+
+    :param prefixes: the upper 24 bits of the pending correlation ids
+    :param may_be_central: whether the 0.8 draft's frames count as well
+    """
+    if len(prefixes) > _MAX_PREFIXES:
+        return LIKELY_RESPONSE
+    heads = [re.escape((prefix & 0xFFFFFF).to_bytes(3, "big")) + b"." for prefix in sorted(prefixes)]
+    heads += [_OF_CENTRAL] * may_be_central
+    return re.compile(_SIZE + rb"(?:" + b"|".join(heads or [b"(?!)"]) + rb"))", re.DOTALL)
+
+
 def request_splitter(
-    max_frame_size: int, *, in_step: bool, assess: Assess | None = None, likely: re.Pattern[bytes] = LIKELY_REQUEST
+    max_frame_size: int, *, in_step: bool, assess: Assess | None = None, likely: Likely = lambda: LIKELY_REQUEST
 ) -> FrameSplitter:
     """A splitter for what a client sends. The parameters are those of `FrameSplitter`.
 
@@ -135,11 +155,6 @@ def request_splitter(
         return assess_request(buffer, start, max_frame_size)
 
     return FrameSplitter(max_frame_size, assess or assess_kafka, likely, in_step=in_step)
-
-
-def response_splitter(max_frame_size: int, assess: Assess, *, in_step: bool) -> FrameSplitter:
-    """A splitter for what a broker sends. The parameters are those of `FrameSplitter`."""
-    return FrameSplitter(max_frame_size, assess, LIKELY_RESPONSE, in_step=in_step)
 
 
 def _int(buffer: bytes | bytearray, start: int, size: int) -> int:

@@ -21,7 +21,16 @@ from typing import Final
 from kcoord_wire.codec.framing import SIZE_BYTES, Framer
 from kcoord_wire.errors import DecodeError
 
-__all__ = ["ASSESSED_BYTES", "SEARCH_WINDOW", "Assess", "FrameSplitter", "Plausibility", "Skipped", "SplitFrame"]
+__all__ = [
+    "ASSESSED_BYTES",
+    "SEARCH_WINDOW",
+    "Assess",
+    "FrameSplitter",
+    "Likely",
+    "Plausibility",
+    "Skipped",
+    "SplitFrame",
+]
 
 SEARCH_WINDOW: Final = 1024 * 1024
 """Bytes searched for a frame's start; no larger frame can bring a direction back into step."""
@@ -39,6 +48,9 @@ class Plausibility(Enum):
     NO = "no"
     MORE = "more"  # perhaps: more bytes are needed to decide
 
+
+Likely = Callable[[], re.Pattern[bytes]]
+"""Returns what matches, now, wherever an assessment may be other than NO: a cheap filter. It consumes one byte."""
 
 Assess = Callable[[bytearray, int], Plausibility]
 """Decides about an offset in a buffer, at which the four bytes of a frame's size would be."""
@@ -77,11 +89,11 @@ class FrameSplitter:
 
     :param max_frame_size: as for `Framer`
     :param assess: recognises a frame's start while out of step
-    :param likely: matches wherever the assessment may be other than NO; a cheap filter
+    :param likely: where to assess
     :param in_step: whether the first byte fed is the first of a frame
     """
 
-    def __init__(self, max_frame_size: int, assess: Assess, likely: re.Pattern[bytes], *, in_step: bool) -> None:
+    def __init__(self, max_frame_size: int, assess: Assess, likely: Likely, *, in_step: bool) -> None:
         self._max_frame_size = max_frame_size
         self._assess = assess
         self._likely = likely
@@ -187,7 +199,7 @@ class FrameSplitter:
         """The places to assess: the candidates again, then likely places that were not."""
         yield from self._candidates
         end = len(self._window) - ASSESSED_BYTES + 1
-        for match in self._likely.finditer(self._window, self._assessed):
+        for match in self._likely().finditer(self._window, self._assessed):
             if match.start() >= end:
                 return
             yield match.start()

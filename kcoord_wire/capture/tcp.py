@@ -295,10 +295,10 @@ class Reassembler:
     def _release(self, connection: Connection, patience: int) -> Iterator[StreamEvent]:
         """Deliver the segments that lack nothing; if more than `patience` are held, give up what the oldest lacks."""
         held = connection._held
+        first = len(held) - 1  # those before were examined by the call before, and nothing was delivered since
         while held:
-            index = 0
-            if len(held) > 1:
-                index = next((i for i, waiting in enumerate(held) if not _lacking(connection, *waiting)), 0)
+            index = next((at for at in range(first, len(held)) if not _lacking(connection, *held[at])), 0)
+            first = 0
             sender, segment = held[index]
             if lacking := _lacking(connection, sender, segment):
                 if len(held) <= patience:

@@ -20,7 +20,7 @@ def assess(buffer: bytearray, start: int) -> Plausibility:
 
 
 def splitter(*, in_step: bool, max_frame_size: int = 1000) -> FrameSplitter:
-    return FrameSplitter(max_frame_size, assess, re.compile(b"(?=\0)"), in_step=in_step)
+    return FrameSplitter(max_frame_size, assess, lambda: re.compile(b"(?=\0)"), in_step=in_step)
 
 
 def split(pieces: list[bytes | int], *, in_step: bool = True) -> list[SplitFrame | Skipped]:
@@ -71,7 +71,7 @@ def test_a_place_that_needs_more_bytes_is_assessed_again() -> None:
         whole = len(buffer) - start >= 29
         return assess(buffer, start) if whole or assess(buffer, start) is Plausibility.NO else Plausibility.MORE
 
-    cut = FrameSplitter(1000, undecided, re.compile(b"(?=\0\0\0)"), in_step=False)
+    cut = FrameSplitter(1000, undecided, lambda: re.compile(b"(?=\0\0\0)"), in_step=False)
     assert list(cut.feed(b"no" + STREAM[: ASSESSED_BYTES + 2])) == []
     found = list(cut.feed(STREAM[ASSESSED_BYTES + 2 : 29]))
     assert found == [Skipped(2, "no frame's start was found"), SplitFrame(BODIES[0], 25)]
