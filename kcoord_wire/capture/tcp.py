@@ -295,10 +295,10 @@ class Reassembler:
     def _release(self, connection: Connection, patience: int) -> Iterator[StreamEvent]:
         """Deliver the segments that lack nothing; if more than `patience` are held, give up what the oldest lacks."""
         held = connection._held
-        first = len(held) - 1  # those before were examined by the call before, and nothing was delivered since
+        first, blocked = len(held) - 1, {0, 1}  # those before the last were examined by the call before
         while held:
-            index = next((at for at in range(first, len(held)) if not _lacking(connection, *held[at])), 0)
-            first = 0
+            places = (at for at in range(len(held)) if at >= first or held[at][0] not in blocked)
+            index = next((at for at in places if not _lacking(connection, *held[at])), 0)
             sender, segment = held[index]
             if lacking := _lacking(connection, sender, segment):
                 if len(held) <= patience:
@@ -307,8 +307,10 @@ class Reassembler:
                 assert peer.expected is not None
                 for piece, at in peer.give_up(peer.expected + lacking, segment.at):
                     yield StreamEvent(connection, 1 - sender, at, piece)
+                first = 0
                 continue
             del held[index]
+            first, blocked = index, {sender}  # what it delivers releases nothing of its own sender
             for piece, at in self._take(connection, sender, segment):
                 yield StreamEvent(connection, sender, at, piece)
 

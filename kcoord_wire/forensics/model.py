@@ -42,6 +42,7 @@ import types
 import typing
 from dataclasses import dataclass, field
 from functools import cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kcoord_wire.extras import require
@@ -1111,12 +1112,13 @@ def table_of(row: type, rows: list[Any]) -> pa.Table:
 
     :raises MissingLibraryError: the extra ``analyze`` is not installed
     """
-    schema = arrow_schema(row)
-    names = [field.name for field in dataclasses.fields(row)]
-    columns = [
-        _arrow().array([_plain(getattr(item, name)) for item in rows], type=schema.field(name).type) for name in names
-    ]
-    return _arrow().Table.from_arrays(columns, schema=schema)
+    arrow, schema = _arrow(), arrow_schema(row)
+    columns = []
+    for column in schema:
+        values = map(attrgetter(column.name), rows)
+        is_nested = arrow.types.is_nested(column.type)  # the enums here are strings, which Arrow takes as they are
+        columns.append(arrow.array(list(map(_plain, values) if is_nested else values), type=column.type))
+    return arrow.Table.from_arrays(columns, schema=schema)
 
 
 def _plain(value: Any) -> Any:

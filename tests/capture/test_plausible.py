@@ -19,6 +19,7 @@ from kcoord_wire.capture.plausible import (
     assess_request_header,
     assess_response,
     has_header,
+    likely_response,
 )
 from kcoord_wire.capture.splitter import Plausibility
 
@@ -105,3 +106,35 @@ def test_noise_is_not_a_request() -> None:
 def test_tokens_have_no_header() -> None:
     for token in (b"", b"\0user\0password", b"n,,n=user,r=fyko+d2lbbFgONRv9qkxdawL", b"\x60\x82\x02\x1f" + bytes(30)):
         assert not has_header(token, LIMIT)
+
+
+IDS = st.integers(-3, 3) | st.integers(250, 262) | st.integers(-(2**31), 2**31 - 1)
+
+
+@given(st.lists(IDS, max_size=30), st.lists(st.tuples(st.integers(0, 40), IDS), max_size=12), st.binary(max_size=30))
+def test_the_filter_passes_over_no_response(
+    pending_ids: list[int], answers: list[tuple[int, int]], noise: bytes
+) -> None:
+    """Wherever the slow rule may find a response, the pattern matches: for any ids that clients may count with."""
+    pending: PendingRequests[RequestHead] = PendingRequests()
+    for number in pending_ids:
+        pending.add(number, RequestHead(9999, 0, None))
+    for number in pending_ids[::3]:
+        pending.answer(number)
+    sent = [struct.pack(">ii", 4 + size, number) + bytes(size) for size, number in answers]
+    buffer = noise + b"".join(sent) + noise
+    places = {match.start() for match in likely_response(pending.prefixes, False).finditer(buffer)}
+    for place in range(len(buffer) - 8):
+        if assess_response(buffer, place, 1 << 20, pending) is not Plausibility.NO:
+            assert place in places
+
+
+def test_prefixes_are_those_of_what_is_pending() -> None:
+    pending: PendingRequests[RequestHead] = PendingRequests(max_requests=3)
+    for number in (1, 1, 300, 301):
+        pending.add(number, RequestHead(3, 0, None))
+    assert pending.prefixes == {0, 1}
+    pending.answer(300)
+    assert pending.prefixes == {1}
+    pending.clear()
+    assert pending.prefixes == frozenset()

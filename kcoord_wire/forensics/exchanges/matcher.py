@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Final
@@ -98,6 +98,7 @@ _SASL_HANDSHAKE_0: Final = ApiKey.SASL_HANDSHAKE << 16  # api key and version, 1
 _SOFTWARE_STATED: Final = ApiKey.API_VERSIONS << 16 | 3
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9.-]{0,99} [a-zA-Z0-9][a-zA-Z0-9.-]{0,99}")
 _NO_ID: Final = bytes(16)
+_OF_LINKS: Final = ["time_ns", "source", "connection", "direction", "error", "by", "since_ns"]
 _NOT_NULL: Final = -4  # all columns of `Frame` but the last four: error, lost, by, since_ns
 
 
@@ -159,8 +160,7 @@ class Matcher:
         none = np.full(len(given_up), -1)
         rows = batch.exchanges(np.concatenate([found.requests, given_up]), np.concatenate([found.responses, none]))
         self._pending = batch.kept(pending)
-        for row in np.flatnonzero((batch.kinds == OPENED) | (batch.kinds == CLOSED) | batch.holes).tolist():
-            batch.note_link(row)
+        for row in batch.note_links():
             if batch.kinds[row] == CLOSED:
                 ended = self._connections.pop(batch.keys[batch.codes[row]], None)
                 batch.sightings += leftover_errors(ended) if ended is not None else []
@@ -341,10 +341,14 @@ class _Batch:
         stripped = pc.if_else(pa.array(whole), bodies, pc.binary_slice(bodies, 0, _PEEKED))
         return rows.set_column(index, rows.schema.field(index), stripped)
 
-    def note_link(self, row: int) -> None:
-        """Note that the connection of that row was opened, refused or ended, or that bytes of it are missing."""
-        [frame] = self.rows.slice(row, 1).to_pylist()
-        self.sightings.append(link_sighting(frame, self.memory.client_id(row)))
+    def note_links(self) -> Iterator[int]:
+        """Note where a connection was opened, refused or ended, or bytes of it are missing; yield each such row."""
+        wanted = np.flatnonzero((self.kinds == OPENED) | (self.kinds == CLOSED) | self.holes)
+        for row, frame in zip(
+            wanted.tolist(), self.rows.select(_OF_LINKS).take(pa.array(wanted)).to_pylist(), strict=True
+        ):
+            self.sightings.append(link_sighting(frame, self.memory.client_id(row)))
+            yield row
 
     def _place(self, row: int) -> Sighting:
         """Time, source, connection and client of a response."""
