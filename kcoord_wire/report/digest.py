@@ -373,7 +373,8 @@ def _of_course(history: GroupHistory, middle: Sequence[Rebalance]) -> str:
         return f"no rebalance, {counted(len(history.members), 'member')} at work"
     parts = []
     if begun := _start(rows):
-        parts.append(f"it started with {counted(rows[begun - 1].members_after, 'member')}")
+        size = rows[begun - 1].members_after  # 0: the source does not say, as logs of brokers before 2.8
+        parts.append(f"it started with {counted(size, 'member')}" if size else "it started")
     if middle:
         counts = ", ".join(f"{share.count:,} {shown(share.cause, 60)}" for share in _causes(middle, {}))
         parts.append(f"{counted(len(middle), 'rebalance')} in between ({counts})" if begun else counts)

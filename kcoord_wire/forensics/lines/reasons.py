@@ -22,7 +22,7 @@ _REASONS: Final = tuple(
     (Shape(cause.name, template, ("broker",)), cause, confidence)
     for template, cause, confidence in (
         (
-            "Adding new member <member> with group instance id <instance>[[; client reason: <reason>]]",
+            "Adding new member <member> with group {instance id|instanceid} <instance>[[; client reason: <reason>]]",
             Cause.NEW_MEMBER,
             _CERTAIN,
         ),

@@ -37,6 +37,12 @@ def test_a_rolling_restart_with_its_cost() -> None:
     assert "Nothing is wrong" in found.advice
 
 
+def test_the_text_of_a_log_shows_no_deploy() -> None:
+    history = bounced("web-1", "web-2", "web-3")
+    history.group.origin = "text"
+    assert not list(of("deploy", history))
+
+
 def test_pods_get_new_names() -> None:
     lives = [life("web-a1", 0, 100), life("web-b2", 0, 120), life("web-c3", 95), life("web-d4", 115)]
     (found,) = of("deploy", group(600, members=lives))

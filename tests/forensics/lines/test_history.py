@@ -13,7 +13,7 @@ from kcoord_wire.forensics.model import Cause, GroupHistory
 from tests.support.text_logs import history_of, parse, recorded
 
 POLL, LEFT, NEW, SESSION = Cause.POLL_TIMEOUT, Cause.MEMBER_LEFT, Cause.NEW_MEMBER, Cause.SESSION_EXPIRED
-LEADER, UNKNOWN = Cause.LEADER_REJOINED, Cause.UNKNOWN
+FOLLOW_UP, UNKNOWN = Cause.COOPERATIVE_FOLLOW_UP, Cause.UNKNOWN
 
 
 def recorded_history(group: str, *names: str) -> GroupHistory:
@@ -33,6 +33,15 @@ BROKERS = {
     ("broker-3.9.2", "billing-conf"): [(LEFT if cause == POLL else cause, who) for cause, who in JAVA],
     ("broker-3.9.2", "billing-kjs"): NO_POLL_LIMIT,
     ("broker-3.9.2", "billing-aio"): NO_POLL_LIMIT,
+    ("broker-2.3.1", "billing-java"): [(LEFT if cause == POLL else cause, who) for cause, who in JAVA],
+    # a static member of group.instance.id pod-1 joined besides and was killed; b joined within the same rebalance
+    ("broker-2.8.2", "billing-java"): [
+        *[(NEW, "a"), (NEW, "1"), (NEW, "c"), (LEFT, "c"), (NEW, "c"), (SESSION, "1"), (LEFT, "c"), (LEFT, "a")]
+    ],
+    # a cooperative assignor, and the broker was killed before the end
+    ("broker-3.6.2", "billing-java"): [
+        *[(NEW, "a"), (NEW, "b"), (FOLLOW_UP, "a"), (NEW, "c"), (FOLLOW_UP, "b"), (POLL, "c")]
+    ],
     ("broker-4.1.0-kip848", "billing-java"): [(LEFT if cause == POLL else cause, "?") for cause, _ in JAVA],
 }
 
@@ -81,6 +90,14 @@ def test_a_release_without_reasons_infers_what_it_can() -> None:
     assert [(row.cause, row.confidence) for row in history.rebalances[:2]] == [(NEW, 0.9), (SESSION, 0.95)]
     assert history.rebalances[2].cause == UNKNOWN
     assert "no reason" in " ".join(history.group.blind)
+
+
+def test_the_oldest_release_shows_when_and_how_long() -> None:
+    history = recorded_history("billing-conf", "broker-0.10.2.2")
+    assert [row.generation_id for row in history.rebalances] == [1, 2, 3, 4, 5, 6, 7]
+    assert [row.outcome for row in history.rebalances] == [*["stable"] * 6, "empty"]
+    assert [(row.cause, row.confidence) for row in history.rebalances[:2]] == [(NEW, 0.9), (UNKNOWN, 0.0)]
+    assert history.rebalances[3].joining_ms == pytest.approx(3400, abs=100)
 
 
 def test_times_members_and_generations_are_those_of_the_lines() -> None:

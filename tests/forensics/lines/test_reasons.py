@@ -16,6 +16,7 @@ M = f"app-1-{UUID}"
     [
         (f"Adding new member {M}", Cause.NEW_MEMBER, 1.0),
         (f"Adding new member {M} with group instance id None; client reason: not provided", Cause.NEW_MEMBER, 1.0),
+        (f"Adding new member {M} with group instanceid None", Cause.NEW_MEMBER, 1.0),
         (f"removing member {M} on heartbeat expiration", Cause.SESSION_EXPIRED, 1.0),
         (f"removing member {M} on heartbeat expiration.", Cause.SESSION_EXPIRED, 1.0),
         (f"removing member {M} on LeaveGroup", Cause.MEMBER_LEFT, 1.0),
