@@ -133,7 +133,11 @@ class Hindsight:
         )
 
     def is_closed_after(self, request: GroupRequest) -> bool:
-        return self.traffic.closed.get(request.connection, -1) >= request.asked.time_ns
+        """Whether its connection ended later, except by the client: the coordinator keeps what a process that died had
+        sent.
+        """
+        is_ended = self.traffic.closed.get(request.connection, -1) >= request.asked.time_ns
+        return is_ended and not any(link.by == "client" for link in self.traffic.links_of.get(request.connection, ()))
 
     def is_parked_to_the_end(self, request: GroupRequest) -> bool:
         """Whether no failover can have broken it off before the source ended."""

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kcoord_wire.forensics.model import (
+    Cause,
     Generation,
     GroupHistory,
     GroupSummary,
@@ -124,6 +125,7 @@ class _WireGroup:
     def history(self) -> GroupHistory:
         traffic, epochs = self._traffic, self._epochs
         rebalances = _numbered([*(each.row for each in self._explained), *epochs.rebalances])
+        self._add_ends_of_epochs()
         _correct_outcomes(rebalances, self._lives if self._replay.traces and epochs.lives else ())
         holdings = self._holdings()
         coverage = Coverage(traffic, self._joins, () if epochs.lives else _skipped(self._traces), epochs)
@@ -163,6 +165,13 @@ class _WireGroup:
             resets=lag.resets,
             outages=list(outage_rows(traffic.group_id, self._outages, self._replay.traces, self._traces)),
         )
+
+    def _add_ends_of_epochs(self) -> None:
+        """Say what became of processes whose sessions ran out in a KIP-848 group."""
+        ends = {life.member_id: end for life, end in self._ends.items()}
+        for rebalance in self._epochs.rebalances:
+            if rebalance.cause == Cause.SESSION_EXPIRED and rebalance.member_id in ends:
+                rebalance.detail += ends[rebalance.member_id].text
 
     def _holdings(self) -> list[Holding]:
         holdings = [*find_holdings(self._replay.traces, self._traffic.requests), *self._epochs.holdings]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kcoord_wire.forensics.model import GroupHistory, MemberLife, SightingKind
@@ -133,3 +135,30 @@ def test_the_partitions_of_a_dead_member_are_paused() -> None:
     assert (pause.from_ns, pause.dead_until_ns, pause.to_ns) == (at(2_500), at(8_000), at(8_071))
     assert pause.rebalance == 2
     assert history.rebalances[-1].paused_ms == (8_071 - 2_500) + (8_071 - 8_060)
+
+
+def test_incarnations_that_died_while_they_joined_are_members() -> None:
+    """A crash loop within one rebalance: no JoinGroup is answered before the source ends."""
+    script = two_members()
+    script.session_ms = script.rebalance_ms = 45_000
+    for number in range(3, 6):
+        at_ms = number * 1_000
+        script.join(f"c{number}", at_ms, None, member_id=f"c{number}-id", client_id="loop", client_host="10.0.0.9")
+        script.closed(f"c{number}", at_ms + 500, by="client")
+    script.beats("c1", 1_000, 7_000, 1)
+    loop = [row for row in script.history().members if row.client_id == "loop"]
+    assert [(row.end, row.died_ns) for row in loop] == [("process died", at(ms)) for ms in (3_500, 4_500, 5_500)]
+    script.topics = [replace(row, by="broker") for row in script.topics]
+    assert not [row for row in script.history().members if row.client_id == "loop"], "the broker refused them"
+
+
+def test_the_end_of_a_kip_848_member_is_in_the_sentence() -> None:
+    script = Script()
+    script.consumer("c1", 0, 0, 1, {"orders": [0, 1]}, topics=["orders"])
+    script.consumer("c2", 1_000, 0, 2, {}, topics=["orders"])
+    script.closed("c2", 2_000, by="client")
+    for ms in range(2_500, 60_000, 5_000):
+        script.consumer("c1", ms, 2, 2)
+    script.consumer("c1", 60_000, 2, 3, {"orders": [0, 1]})
+    assert end_of(script) == ("process died", 2_000)
+    assert "its process had died at" in script.last().detail
