@@ -68,14 +68,15 @@ class RecordingThread:
             self._writer.opened(connection, name, time.time_ns())
             self._flush_soon()
 
-    def closed(self, connection: int, by: Side | None, *, reset: bool) -> None:
+    def closed(self, connection: int, by: Side | None, *, reset: bool, time_ns: int) -> None:
         """Record that a connection ends.
 
         :param by: the side that ended it; None where that is not known
         :param reset: it was broken off
+        :param time_ns: when its first side ended it
         """
         if not self._failed:
-            self._writer.closed(connection, time.time_ns(), by=by, reset=reset)
+            self._writer.closed(connection, time_ns, by=by, reset=reset)
             self._flush_soon()
 
     def refused(self, connection: int, name: str, reason: str) -> None:

@@ -60,7 +60,7 @@ class Relay:
     :ivar raw: bare SASL tokens may follow
     :ivar fetches: of a connection on which a client fetches
     :ivar central: of a connection of the 0.8 draft; None until the first frame of the client, False on one of Kafka
-    :ivar ended: the side that ended the connection first, and whether it broke it off; None where neither did
+    :ivar ended: the side that ended the connection first, whether it broke it off, and when; None where neither did
     """
 
     __slots__ = (
@@ -81,7 +81,7 @@ class Relay:
         self.raw = False
         self.fetches: FetchNumbers | None = None
         self.central: CentralTraffic | Literal[False] | None = None
-        self.ended: tuple[Side, bool] | None = None
+        self.ended: tuple[Side, bool, int] | None = None
         self._ended_early = False
         self._early: list[bytes] = []  # sent by the client before the broker was connected
         self._connecting: asyncio.Task[None] | None = None
@@ -155,8 +155,9 @@ class Relay:
             self._connecting.cancel()
         if self.client.transport is None and self.upstream.transport is None:
             if self.number and self.context.recording is not None:
-                by, reset = self.ended or (None, False)
-                self.context.recording.closed(self.number, by, reset=reset)
+                # A broker reads no end while a JoinGroup waits: the other side's may come a minute later.
+                by, reset, time_ns = self.ended or (None, False, time.time_ns())
+                self.context.recording.closed(self.number, by, reset=reset, time_ns=time_ns)
             self.context.left(self)
         else:
             self.close()
@@ -227,7 +228,7 @@ class _End(asyncio.Protocol):
     def note_end(self, *, reset: bool) -> None:
         """Note that this side has ended the connection, or broken it off, unless it had ended before."""
         if self.relay.ended is None:
-            self.relay.ended = self.NAME, reset
+            self.relay.ended = self.NAME, reset, time.time_ns()
 
     def pause_writing(self) -> None:
         source = self.other.transport

@@ -444,6 +444,28 @@ def test_who_ended_a_connection_and_how_is_recorded(side: str, reset: bool, loop
     assert (last.direction, last.by) == ("reset" if reset else "closed", side)
 
 
+def test_an_end_is_recorded_when_the_first_side_ends(tmp_path: Path) -> None:
+    """A broker does not read the end of a client whose JoinGroup waits."""
+    seen, release = threading.Event(), threading.Event()
+
+    def serve(client: socket.socket) -> None:
+        while client.recv(1000):
+            pass
+        seen.set()
+        release.wait(SOON)
+
+    with FakeBroker(serve) as broker, Recorder(broker.address, folder=tmp_path) as recorder:
+        with connect(recorder.address) as client:
+            client.sendall(kw.frame(kw.encode_request(HEARTBEAT, 4)))
+        assert seen.wait(SOON)
+        known_ns = time.time_ns()
+        release.set()
+        soon(lambda: recorder.counters.open == 0)
+    last = recorded(tmp_path)[-1]
+    assert (last.direction, last.by) == ("closed", "client")
+    assert last.time_ns <= known_ns
+
+
 def test_a_broker_that_does_not_answer(caplog: pytest.LogCaptureFixture) -> None:
     """One that takes connections into its backlog, and speaks no TLS."""
     limits = RelayLimits(connect_seconds=0.2)
