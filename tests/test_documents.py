@@ -31,6 +31,7 @@ SCRIPTS = {
     "docs/virtual-loop.md": ("session timeout",),
     "docs/proposal-variants.md": ("True 2 12", "settled after"),
     "docs/known-bugs.md": ("False 1",),
+    "docs/watch.md": ("gone, held orders 2-3; rebalance #1 began: member left (50%)", "member left 0.5 4000.0"),
 }
 
 

@@ -53,7 +53,7 @@ class GroupWatch:
 
     :param source: named by the evidence; ``host:port`` of the cluster
     :ivar seen: its last description; None before the first
-    :ivar since_ns: first poll that showed the present state
+    :ivar since_ns: first poll that showed the present state, or the last rebalance between two polls
     :ivar unanswered: why the last poll did not describe it; None if it did
     :ivar rebalance: under way
     :ivar waits_for: members that the rebalance under way may wait for, see `_waiting`
@@ -228,6 +228,7 @@ class GroupWatch:
         self.causes[str(rebalance.cause)] += 1
         how = f"{_ENDS.get(outcome, outcome)} after {duration(rebalance.duration_ms or 0)}"
         if not was_seen:
+            self.since_ns = now
             rebalance.duration_ms = rebalance.syncing_ms = None
             how = f"between two polls{_because(rebalance)}"
         if outcome == "stable":

@@ -176,7 +176,9 @@ class Watched:
     def _group(self, group_id: str, now: int) -> GroupWatch:
         if group_id in self._gone:  # deleted, and there again
             self._groups[group_id] = self._gone.pop(group_id)
-        return self._groups.setdefault(group_id, GroupWatch(group_id, self.source, now))
+        if group_id not in self._groups:
+            self._groups[group_id] = GroupWatch(group_id, self.source, now)
+        return self._groups[group_id]
 
     def _trim(self) -> None:
         while len(self._gone) > self.limits.groups:

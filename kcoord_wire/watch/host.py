@@ -3,7 +3,7 @@
 Laws:
 
 * The first poll has to be answered, else the watch ends with what to check. Later ones may fail: they are shown, and
-  tried again after the interval, then twice as long each time, half a minute at most.
+  tried again after twice the interval, then twice as long each time, ten seconds at most.
 * After `Watch.stop`, which a signal handler may call, the loop ends without waiting for the cluster.
 """
 
@@ -24,7 +24,7 @@ from kcoord_wire.watch.view import screen
 
 __all__ = ["JsonView", "LineView", "ScreenView", "View", "Watch"]
 
-_LONGEST_S: Final = 30.0
+_LONGEST_S: Final = 10.0
 _EVENTS: Final = 100  # lines of changes that a screen can show
 _HOME, _REST, _LINE = "\x1b[H", "\x1b[J", "\x1b[K\n"  # overwrites without clearing first, so that nothing flickers
 
@@ -126,7 +126,7 @@ class Watch:
                 if self._watched.snapshot.answered_ns is None:
                     raise WatchError(_unreachable(found))
                 changes = self._watched.miss(found)
-                delay = min(2 * delay, _LONGEST_S)
+                delay = max(self._interval_s, min(2 * delay, _LONGEST_S))
             else:
                 changes = self._watched.take(found, left_out=self._polls.left_out)
                 delay = self._interval_s

@@ -6,6 +6,8 @@ Laws:
   FindCoordinator and Metadata they need. It sends no JoinGroup, Heartbeat, LeaveGroup or OffsetCommit, so no group has
   it as a member and none rebalances because of it.
 * A poll ends in bounded time, also without any broker, and `stop` interrupts it.
+* A client of librdkafka (2.16) whose coordinator was away gets no answer from it any more, so a client that was not
+  answered is replaced by a new one.
 * A group that is listed as Empty, and was described so, is not described again; offsets are read every
   `offsets_every_s`.
 
@@ -65,7 +67,7 @@ class AdminPolls:
         *,
         groups: Collection[str] | None = None,
         choose: Callable[[Collection[str]], list[str]] = sorted,
-        patience_s: float = 10.0,
+        patience_s: float = 5.0,
         offsets_every_s: float = 5.0,
     ) -> None:
         self.bootstrap = bootstrap
@@ -100,11 +102,14 @@ class AdminPolls:
             return listed
         now = time.time_ns()
         chosen = self._choose(listed.keys())
-        self._known = set(chosen)
         self.left_out = len(listed) - len(chosen)
         groups, unanswered = self._describe(chosen, listed)
-        if not groups and unanswered and all(each.kind == "broker down" for each in unanswered.values()):
-            return self._missed(next(iter(unanswered.values())).text)
+        self._known = groups.keys() | unanswered.keys()
+        down = [each for each in unanswered.values() if each.kind == "broker down"]
+        if down and len(down) == len(chosen):
+            return self._missed(down[0].text)
+        if down:
+            self._admin = self._cluster.make_admin()
         committed, ends = self._offsets(groups)
         return Poll(now, groups, unanswered, committed, ends)
 
@@ -120,8 +125,8 @@ class AdminPolls:
         listed = {each.group_id: _state_name(each.state) for each in found.valid}
         if found.errors and not listed:
             return self._missed(error_text(found.errors[0]))
-        if found.errors:  # the groups of a broker that did not answer are not listed, and exist all the same
-            listed |= dict.fromkeys(self._known - listed.keys(), "")
+        # A group of a broker that does not answer, or is about to load it, is not listed: ask before it counts as gone.
+        listed |= dict.fromkeys(self._known - listed.keys(), "")
         wanted = listed.keys() if self._groups is None else listed.keys() & set(self._groups)
         return {group_id: listed[group_id] for group_id in wanted}
 
@@ -136,7 +141,8 @@ class AdminPolls:
             try:
                 groups[group_id] = _seen(self._result(future))
             except self._kafka.KafkaException as error:
-                unanswered[group_id] = _unanswered(error.args[0])
+                if error.args[0].name() != "GROUP_ID_NOT_FOUND":  # by which newer brokers say Dead
+                    unanswered[group_id] = _unanswered(error.args[0])
         self._empty = {each: group for each, group in groups.items() if group.state == "Empty"}
         existing = {each: group for each, group in groups.items() if group.state != "Dead"}
         return existing, unanswered
@@ -178,6 +184,7 @@ class AdminPolls:
         self._admin.poll(0)
         if self._is_refused():
             raise self._cluster.unreachable(None)
+        self._admin = self._cluster.make_admin()
         complaint = self._cluster.complaint
         return Missed(time.time_ns(), self.bootstrap, text if complaint is None else error_text(complaint))
 

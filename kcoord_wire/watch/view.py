@@ -136,16 +136,16 @@ def _waits(view: GroupView, until_ms: float | None) -> str:
         return "waits for the assignment of its leader, which the Admin API does not name"
     if not view.waits_for:
         return "waits for members that join" if view.protocol == "classic" else "all members have their target"
+    until = _until(view, until_ms)
     if view.protocol == "consumer":
-        return f"waits for {names} to take over the target assignment; {_until(view, until_ms)}"
-    return f"waits for those of {names} that have not rejoined (who has is not shown); {_until(view, until_ms)}"
+        return f"waits {until} for {names} to take over the target assignment"
+    return f"waits {until} for those of {names} that have not rejoined (who has is not shown)"
 
 
 def _until(view: GroupView, until_ms: float | None) -> str:
-    rebalance = view.rebalance
-    if until_ms is None or rebalance is None:
-        return "until unknown: the Admin API shows no rebalance timeout (--rebalance-timeout S, if you know it)"
-    return f"until {clock(rebalance.started_ns + round(until_ms * NS_PER_MS))} UTC at the latest"
+    if until_ms is None or view.rebalance is None:
+        return "(until when is not shown; --rebalance-timeout S, if you know it)"
+    return f"until {clock(view.rebalance.started_ns + round(until_ms * NS_PER_MS))} UTC at the latest"
 
 
 def _since(then: int, now: int) -> str:

@@ -1,0 +1,167 @@
+"""`kcoord watch` beside real consumers on Kafka's own brokers: what it sees is what happened, and it causes nothing.
+
+The judge is the broker's own log of the group: its histories have each generation, so a rebalance that the watch had
+caused would be one too many.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kcoord_wire.forensics import analyze
+from kcoord_wire.forensics.model import Cause
+from tests.data.consumer_groups.generate import PROPERTIES
+from tests.support.central_processes import Process
+from tests.support.clients.members import CONFLUENT, Member
+from tests.support.kafka_broker import KAFKA, KafkaBroker
+
+PARTITIONS: Final = 6
+CLASSIC: Final[dict[str, str | None]] = {}
+MODERN: Final = {
+    "group.protocol": "consumer",
+    "partition.assignment.strategy": None,
+    "session.timeout.ms": None,
+    "heartbeat.interval.ms": None,
+}
+GROUPS: Final = {"range": CLASSIC, "cooperative-sticky": CLASSIC, "kip-848": MODERN}
+PLAYED: Final = {KAFKA: ["range", "cooperative-sticky"], "4.1.0": list(GROUPS)}  # librdkafka needs 4.0 for KIP-848
+INTERVAL_S: Final = 0.3
+SECONDS: Final = 60.0  # for a machine that is busy with other things
+
+
+TABLES: Final = ("rebalances", "outages")
+MEMBERS: Final = [
+    ("member joined", "c-2"),
+    ("member joined", "c-3"),
+    ("member gone", "c-2"),
+    ("member gone", "c-3"),
+]
+HAPPENED: Final = [
+    ("new member", "c-1"),
+    ("new member", "c-2"),
+    ("new member", "c-3"),
+    ("member left", "c-2"),
+    ("member left", "c-3"),
+]
+
+
+class Seen(NamedTuple):
+    """A row of the watch's table of rebalances."""
+
+    cause: str
+    client_id: str | None
+
+
+class Group:
+    """One group of three members, of which one is killed and one leaves."""
+
+    def __init__(self, stack: ExitStack, address: str, name: str) -> None:
+        self.name = name
+        self.members: list[Member] = []
+        self._stack, self._address = stack, address
+
+    def join(self, client_id: str) -> None:
+        member = Member(
+            CONFLUENT,
+            bootstrap=self._address,
+            topic="orders",
+            group=self.name,
+            client_id=client_id,
+            assignor=self.name,
+            instance_id=None,
+            session_timeout_ms=2_000,
+            heartbeat_interval_ms=300,
+            rebalance_timeout_ms=20_000,
+            options=GROUPS[self.name],
+        )
+        self.members.append(self._stack.enter_context(member))
+        member.join()
+
+    def remove(self, member: Member) -> None:
+        self.members.remove(member)
+
+    @property
+    def is_settled(self) -> bool:
+        share = PARTITIONS // len(self.members)
+        return all(member.owned and len(member.now_owned) == share for member in self.members)
+
+
+def play(groups: list[Group], watch: Process) -> None:
+    """Two members, three, one is killed, one leaves; each time all groups settle, and rest for some polls."""
+
+    def settle() -> None:
+        until = time.monotonic() + SECONDS
+        while not all(group.is_settled for group in groups):
+            owned = {group.name: [(each.owned, each.complaints) for each in group.members] for group in groups}
+            assert time.monotonic() < until, owned
+            time.sleep(0.05)
+        time.sleep(4 * INTERVAL_S)
+
+    for client_id in ("c-1", "c-2", "c-3"):
+        for group in groups:
+            group.join(client_id)
+        settle()
+        for group in groups:
+            watch.wait_for(f'"group_id": "{group.name}", "kind": "group seen"')
+    for group in groups:
+        group.members[1].kill()
+        group.remove(group.members[1])
+    settle()
+    for group in groups:
+        group.members[1].leave()
+        group.remove(group.members[1])
+    settle()
+
+
+def changes_of(process: Process) -> Iterator[dict[str, Any]]:
+    for line in process.out.splitlines():
+        if line.endswith("}"):
+            yield json.loads(line)
+
+
+def essence(rows: Iterable[Any]) -> list[tuple[str, str | None]]:
+    """Cause and client of rebalances, without second cooperative rounds: a watch may see both rounds as one."""
+    return [(str(row.cause), row.client_id) for row in rows if row.cause != Cause.COOPERATIVE_FOLLOW_UP]
+
+
+@pytest.mark.parametrize("version", PLAYED)
+def test_a_watch_beside_groups(version: str, tmp_path: Path) -> None:
+    with KafkaBroker(tmp_path / f"watch-{version}", PROPERTIES, version) as broker, ExitStack() as stack:
+        admin = AdminClient({"bootstrap.servers": broker.address})
+        for future in admin.create_topics([NewTopic("orders", PARTITIONS, 1)]).values():
+            future.result(30)
+        options = ("--interval", str(INTERVAL_S), "--format", "json", "--out", str(tmp_path / "report"))
+        watch = stack.enter_context(Process("watch", "--kafka", broker.address, *options))
+        groups = [Group(stack, broker.address, name) for name in PLAYED[version]]
+        play(groups, watch)
+        recorded = {each.group.group_id: each for each in analyze(broker.offsets_log).histories}
+        port = int(broker.address.rpartition(":")[2])
+        broker.stop()
+        watch.wait_for('"kind": "unanswered"')
+        broker.start(port=port)
+        for group in groups:
+            watch.wait_for(f'"group_id": "{group.name}", "kind": "answered"')
+        assert watch.end(signal.SIGINT) == 0
+        changes = list(changes_of(watch))
+    tables = {name: pq.read_table(tmp_path / "report" / f"{name}.parquet").to_pylist() for name in TABLES}
+    outage_ns = next(change["time_ns"] for change in changes if change["kind"] == "unanswered")
+    for name in PLAYED[version]:
+        assert essence(recorded[name].rebalances) == HAPPENED, "no rebalance but those of the members"
+        mine = [change for change in changes if change["group_id"] == name]
+        assert "group gone" not in {change["kind"] for change in mine}, "a broker that starts lists no groups at first"
+        before = [change for change in mine if change["time_ns"] < outage_ns]
+        members = [(change["kind"], change["client_id"]) for change in before if change["kind"].startswith("member ")]
+        assert members[-4:] == MEMBERS, "the one before is c-1, if the watch was there first"
+        seen = [row for row in tables["rebalances"] if row["group_id"] == name and row["started_ns"] < outage_ns]
+        assert essence(Seen(row["cause"], row["client_id"]) for row in seen)[-4:] == HAPPENED[1:]
+        assert "broker down" in {row["kind"] for row in tables["outages"] if row["group_id"] == name}
