@@ -63,6 +63,7 @@ examples:
 tables in DIR: groups rebalances generations states members ownership claims pauses commits findings losses
 """
 
+_TLS: Final = "looks like TLS"  # in `Loss.what`
 _GAP: Final = "not captured"  # in `Loss.what` where packets were cut or dropped
 _LONGEST_INTERVAL_S: Final = 86_400
 
@@ -209,6 +210,11 @@ def _why_empty(analysis: Analysis, args: argparse.Namespace) -> str:
         )
     if analysis.counts.get("exchanges") or analysis.counts.get("records"):
         return f"no consumer group is in {where}, only other Kafka traffic"
+    if any(_TLS in loss.what for loss in analysis.losses):
+        return (
+            f"no consumer group is in {where}: connections in it look like TLS, which hides what they carry; "
+            "point the clients at kcoord record (--upstream-tls), and analyze its recording"
+        )
     text = f"no consumer group is in {where}: a capture needs the brokers' traffic, in whole packets and without TLS"
     if analysis.losses:
         first = analysis.losses[0]

@@ -3,8 +3,8 @@
 Laws:
 
 * The headline is the first of these that there is: a critical finding, an outage, a warning, a rebalance that a fault
-  began (`FAULTS`; the one that cost most) or that does not end, a finding of severity info; else what happened, as
-  nothing unusual.
+  began (`FAULTS`; the one that cost most) or that does not end, a finding of severity info, a fault that emptied the
+  group for good; else what happened, as nothing unusual.
 * A first start and a final shutdown are never what a headline is about, unless nothing else happened.
 * Groups are sorted by the severity of their headlines, then by the time lost, then by name.
 * An open rebalance lasts until the last moment of its group, an interrupted one until the next begins.
@@ -47,6 +47,7 @@ FAULTS: Final = frozenset(
 _LATE: Final = 0.3  # share of a rebalance from which the last member to join is named as the reason for its length
 _COSTLY_MS: Final = 30_000  # partition time, or length, from which a rebalance by a fault is a warning
 _TOGETHER_NS: Final = 60_000_000_000  # joins of one start, and leaves of one shutdown, are not further apart
+_ENDS: Final = (Cause.MEMBER_LEFT, Cause.SESSION_EXPIRED)  # of processes that are stopped in order, or killed
 NAMELESS_GROUP: Final = "(group without a name)"
 NO_GROUP: Final = "(clients outside groups)"
 
@@ -300,8 +301,9 @@ def _headline(history: GroupHistory, middle: Sequence[Rebalance], lengths: Mappi
         _of_finding(history, "critical")
         or (Headline("warning", _of_outages(history)) if history.outages else None)
         or _of_finding(history, "warning")
-        or _of_fault(history, lengths)
+        or _of_fault(history, middle, lengths)
         or _of_finding(history, *SEVERITIES)
+        or _of_fault(history, history.rebalances, lengths)
         or Headline("quiet", _nothing_unusual(history, middle, lengths))
     )
 
@@ -311,8 +313,8 @@ def _of_finding(history: GroupHistory, *severities: str) -> Headline | None:
     return None if found is None else Headline(found.severity, shown(found.text, 400).rstrip("."))
 
 
-def _of_fault(history: GroupHistory, lengths: Mapping[int, float | None]) -> Headline | None:
-    fault = _costliest([row for row in history.rebalances if _is_fault(row, lengths)], lengths)
+def _of_fault(history: GroupHistory, rows: Iterable[Rebalance], lengths: Mapping[int, float | None]) -> Headline | None:
+    fault = _costliest([row for row in rows if _is_fault(row, lengths)], lengths)
     if fault is None:
         return None
     is_costly = max(fault.paused_ms or 0.0, lengths[fault.number] or 0.0) >= _COSTLY_MS
@@ -402,7 +404,7 @@ def _shutdown(rows: Sequence[Rebalance]) -> int:
         return 0
     count = 0
     for row, after in zip(reversed(rows), [rows[-1], *reversed(rows)], strict=False):
-        if row.cause != Cause.MEMBER_LEFT or after.started_ns - row.started_ns > _TOGETHER_NS:
+        if row.cause not in _ENDS or after.started_ns - row.started_ns > _TOGETHER_NS:
             break
         count += 1
     return count

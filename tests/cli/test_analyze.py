@@ -16,6 +16,7 @@ import pytest
 from kcoord_wire.cli.analyze import _Meter
 from kcoord_wire.cli.main import main
 from tests.support.marshal_rows import generated_log, log_rows, write_segments
+from tests.support.packets import Line, capture
 
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 CAPTURE = str(CAPTURES / "cooperative.pcap")
@@ -112,6 +113,16 @@ def test_an_empty_capture_is_an_error_with_advice(tmp_path: Path, capsys: pytest
     empty.write_bytes(Path(CAPTURE).read_bytes()[:24])
     assert main(["analyze", str(empty)]) == 1
     assert "without TLS" in capsys.readouterr().err
+
+
+def test_a_capture_of_tls_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = Line().open().send(0, b"\x16\x03\x01" + bytes(200)).send(1, bytes(500))
+    path = tmp_path / "tls.pcap"
+    path.write_bytes(capture(line.packets).getvalue())
+    assert main(["analyze", str(path)]) == 1
+    err = capsys.readouterr().err
+    assert "look like TLS" in err
+    assert "kcoord record (--upstream-tls)" in err
 
 
 def test_standard_input_and_pipes_are_read(

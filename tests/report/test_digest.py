@@ -105,3 +105,11 @@ def test_starts_and_shutdowns_are_the_worst_only_alone() -> None:
     worst = digest_of(started()).worst
     assert worst is not None
     assert worst.number == 3, "the shutdown, for there is nothing else"
+
+
+def test_members_that_are_killed_at_the_end_are_a_shutdown() -> None:
+    history = started((300, Cause.NEW_MEMBER, "c3"))
+    history.rebalances[-1].cause = Cause.SESSION_EXPIRED
+    assert headline(history).text.startswith("session timeout")
+    history.findings = [replace(typical().findings[0], severity="info", text="a deploy")]
+    assert headline(history).text == "a deploy"

@@ -1,8 +1,8 @@
 """Two applications: members of one group that subscribe to topics of which they have none in common.
 
 They work, each on its own topics, but every start, stop and deploy of one stops the other, and the offsets of both lie
-under one name. Normal is a group whose members subscribe to the same topics; a member that changes its subscription is
-not one of another application, nor are members of an old and a new version that meet during a deploy.
+under one name. Normal is a group whose members subscribe to the same topics. A member that changes its subscription
+counts from ten seconds later on.
 
 Threshold: two sets of members without a common topic that are in the group at the same time, for a second if their
 client ids differ in more than the last part (warning), else for a minute (info: one application whose consumers should
@@ -12,6 +12,7 @@ not share a group).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
@@ -23,16 +24,20 @@ from kcoord_wire.forensics.model import Cause, Evidence, GroupHistory, MemberLif
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ALIKE_NS", "OTHERS_NS", "find"]
+__all__ = ["ALIKE_NS", "OTHERS_NS", "SETTLED_NS", "find"]
 
 OTHERS_NS: Final = SECOND_NS
 ALIKE_NS: Final = MINUTE_NS
+SETTLED_NS: Final = 10 * SECOND_NS
+"""After a change of its subscription, from when on a member counts."""
 
 
 def find(history: GroupHistory, _exchanges: pa.Table | None = None) -> Iterator[Found]:
     """Yield one finding for a group that has such sets."""
-    changed = {row.member_id for row in history.rebalances if row.cause == Cause.SUBSCRIPTION_CHANGED}
-    sets = _sets([life for life in history.members if life.topics and life.member_id not in changed])
+    changes = [row for row in history.rebalances if row.cause == Cause.SUBSCRIPTION_CHANGED]
+    since = {row.member_id: row.started_ns + SETTLED_NS for row in changes}
+    lives = [replace(life, joined_ns=since.get(life.member_id, life.joined_ns)) for life in history.members]
+    sets = _sets([life for life in lives if life.topics])
     pairs = [(_together(*each, history.group.last_ns), *each) for each in combinations(sets, 2)]
     if not pairs:
         return
