@@ -1,6 +1,7 @@
 """From a captured packet to its TCP segment. dpkt dissects the headers of all but the most common packets.
 
-Link types: Ethernet (with VLAN tags), raw IP, Linux cooked (SLL, SLL2), null and loopback. IPv4 and IPv6.
+Link types: Ethernet (with VLAN tags), raw IP, Linux cooked (SLL, SLL2), null and loopback. IPv4 and IPv6, also
+inside the tunnels of `tunnels`.
 
 Laws:
 
@@ -22,6 +23,7 @@ from socket import AF_INET, AF_INET6, inet_ntop
 from typing import Any, Final, Literal
 
 from kcoord_wire.capture.pcap import Packet
+from kcoord_wire.capture.tunnels import MAX_NESTED, inner_packet
 from kcoord_wire.extras import require
 
 __all__ = ["ACK", "FIN", "MAX_HEADERS", "RST", "SYN", "At", "Endpoint", "Segment", "Unread", "read_segment"]
@@ -80,6 +82,7 @@ _LINK_NULL, _LINK_ETHERNET, _LINK_LOOP, _LINK_SLL, _LINK_SLL2 = 0, 1, 108, 113, 
 _LINK_IP: Final = frozenset({12, 14, 101, 228, 229})
 _ETHERNET_HEADER, _VLAN_TAG = 14, 4
 _MAX_IPV4_HEADERS: Final = 60 + 60  # of IP and of TCP, each with all its options
+_MAX_DATAGRAM: Final = 65_535  # IP's length field; each tunnel costs a copy of what is in it
 _PLAIN: Final = struct.Struct(">12xHBxH2xHxB2x4s4s")  # Ethernet and IPv4, without options
 _TCP: Final = struct.Struct(">HHIIBB6x")  # without options
 _SMALLEST_PLAIN: Final = _PLAIN.size + _TCP.size
@@ -93,7 +96,7 @@ def read_segment(packet: Packet) -> Segment | Unread:
     :raises MissingLibraryError: the extra ``capture`` is not installed
     """
     _dpkt()  # required even if no packet needs it, so that the error does not depend on the packets
-    return _read_plain(packet) or _dissect(packet)
+    return _read_plain(packet) or _dissect(packet, MAX_NESTED)
 
 
 def _read_plain(packet: Packet) -> Segment | None:
@@ -131,7 +134,11 @@ def _address(packed: bytes) -> str:
     return inet_ntop(AF_INET, packed)
 
 
-def _dissect(packet: Packet) -> Segment | Unread:
+def _dissect(packet: Packet, nested: int) -> Segment | Unread:
+    """Dissect a packet.
+
+    :param nested: how many tunnels it may be in
+    """
     dpkt = _dpkt()
     try:
         start = _ip_start(dpkt, packet.link_type, packet.data[:MAX_HEADERS])
@@ -139,9 +146,9 @@ def _dissect(packet: Packet) -> Segment | Unread:
             return start
         version = packet.data[start] >> 4
         if version == 4:
-            return _read_ipv4(dpkt, packet, start)
+            return _read_ipv4(dpkt, packet, start, nested)
         if version == 6:
-            return _read_ipv6(dpkt, packet, start)
+            return _read_ipv6(dpkt, packet, start, nested)
     except (IndexError, dpkt.UnpackError):
         return "short"
     return "not IP"
@@ -180,7 +187,18 @@ def _ip_start(dpkt: Any, link_type: int, data: bytes) -> int | Unread:
     return start if ethertype in _ETHERTYPES_IP else "not IP"
 
 
-def _read_ipv4(dpkt: Any, packet: Packet, start: int) -> Segment | Unread:
+def _read_tunnel(packet: Packet, protocol: int, start: int, nested: int) -> Segment | Unread:
+    """Read what is behind a header of IP that is not followed by TCP's."""
+    may_be = nested and len(packet.data) - start <= _MAX_DATAGRAM
+    inner = inner_packet(protocol, packet.data[start : start + MAX_HEADERS], 0) if may_be else None
+    if inner is None:
+        return "not TCP"
+    at, kind = start + inner[0], inner[1]
+    carried = Packet(packet.time_ns, kind, packet.data[at:], max(0, packet.length - at))
+    return _read_plain(carried) or _dissect(carried, nested - 1)
+
+
+def _read_ipv4(dpkt: Any, packet: Packet, start: int, nested: int) -> Segment | Unread:
     try:
         ip = dpkt.ip.IP(packet.data[start : start + _MAX_IPV4_HEADERS])
     except dpkt.UnpackError:
@@ -188,7 +206,7 @@ def _read_ipv4(dpkt: Any, packet: Packet, start: int) -> Segment | Unread:
     except Exception:  # a TCP header raises only UnpackError
         return "not TCP"
     if ip.p != dpkt.ip.IP_PROTO_TCP:
-        return "not TCP"
+        return "not TCP" if ip.offset else _read_tunnel(packet, ip.p, start + ip.hl * 4, nested)
     if ip.mf or ip.offset:
         return "fragment"
     # If the interface does the segmentation, captured datagrams above 64 KiB have a length of 0.
@@ -196,7 +214,7 @@ def _read_ipv4(dpkt: Any, packet: Packet, start: int) -> Segment | Unread:
     return _read_tcp(dpkt, packet, AF_INET, ip, start + ip.hl * 4, end)
 
 
-def _read_ipv6(dpkt: Any, packet: Packet, start: int) -> Segment | Unread:
+def _read_ipv6(dpkt: Any, packet: Packet, start: int, nested: int) -> Segment | Unread:
     try:
         ip = dpkt.ip6.IP6(packet.data[start : start + MAX_HEADERS])
     except dpkt.UnpackError:
@@ -208,11 +226,14 @@ def _read_ipv6(dpkt: Any, packet: Packet, start: int) -> Segment | Unread:
     extensions = ip.all_extension_headers
     if any(isinstance(e, dpkt.ip6.IP6FragmentHeader) and (e.frag_off or e.m_flag) for e in extensions):
         return "fragment"
-    if getattr(ip, "p", None) != dpkt.ip.IP_PROTO_TCP:
-        return "not TCP"
+    protocol = getattr(ip, "p", None)
     position = start + ip.__hdr_len__
     end = position + ip.plen if ip.plen else packet.length
     position += sum(extension.length for extension in extensions)
+    if protocol is None:
+        return "not TCP"
+    if protocol != dpkt.ip.IP_PROTO_TCP:
+        return _read_tunnel(packet, protocol, position, nested)
     return _read_tcp(dpkt, packet, AF_INET6, ip, position, end)
 
 
