@@ -1,0 +1,80 @@
+"""Lag on a real broker: a recording of a slow consumer, the live cluster and Kafka's own tool agree."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import confluent_kafka
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kcoord_wire.forensics.analysis import analyze
+from kcoord_wire.forensics.sources.live import read_lag
+from kcoord_wire.recorder.proxy import Recorder
+from tests.support.kafka_broker import KafkaBroker, class_path, run_java
+
+GROUP, TOPIC, RECORDS = "slow", "orders", 300
+Offsets = dict[int, tuple[int, int, int]]
+
+
+def described(address: str) -> Offsets:
+    """Current offset, end and lag of each partition, as kafka-consumer-groups.sh --describe prints them."""
+    text = run_java(
+        class_path("kafka-tools"),
+        "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+        *("--bootstrap-server", address, "--describe", "--group", GROUP),
+    )
+    rows = re.findall(rf"^{GROUP}\s+{TOPIC}\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s", text, re.MULTILINE)
+    return {int(row[0]): (int(row[1]), int(row[2]), int(row[3])) for row in rows}
+
+
+def produce(address: str) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": address, "batch.num.messages": 5})
+    for number in range(RECORDS):
+        producer.produce(TOPIC, b"x" * 1_000, partition=number % 2)
+    assert producer.flush(30) == 0
+
+
+def test_recording_cluster_and_tool_agree_on_lag(tmp_path: Path) -> None:
+    with KafkaBroker(tmp_path / "broker") as broker:
+        admin = AdminClient({"bootstrap.servers": broker.address})
+        [made] = admin.create_topics([NewTopic(TOPIC, 2, 1)]).values()
+        made.result(30)
+        produce(broker.address)
+        with Recorder(broker.address, folder=tmp_path / "recording") as recorder:
+            consumer = confluent_kafka.Consumer(
+                {
+                    "bootstrap.servers": recorder.address,
+                    "group.id": GROUP,
+                    "client.id": "slow-1",
+                    "auto.offset.reset": "earliest",
+                    "enable.auto.commit": False,
+                    "queued.min.messages": 1,
+                    "max.partition.fetch.bytes": 5_000,
+                }
+            )
+            consumer.subscribe([TOPIC])
+            until, read = time.monotonic() + 60, 0
+            while read < RECORDS // 3:
+                assert time.monotonic() < until
+                message = consumer.poll(1)
+                if message is not None and message.error() is None:
+                    consumer.commit(message=message, asynchronous=False)
+                    read += 1
+                    if read == RECORDS // 6:
+                        produce(broker.address)
+            member = consumer.memberid()
+            time.sleep(2)  # the next fetches see the end as it is now
+            tool = described(broker.address)
+            live = read_lag(broker.address, groups=[GROUP])
+            consumer.close()
+    assert sum(lag for _, _, lag in tool.values()) == 2 * RECORDS - RECORDS // 3
+    assert {row.partition: (row.committed_offset, row.end_offset, row.lag) for row in live} == tool
+    assert {row.member_id for row in live} == {member}
+    [history] = analyze([tmp_path / "recording"]).histories
+    seen = {row.partition: (row.committed_offset, row.end_offset, row.lag) for row in history.partitions}
+    assert seen == tool
+    assert history.resets == []
+    data = b"".join(path.read_bytes() for path in (tmp_path / "recording").iterdir())
+    assert b"x" * 1_000 not in data
