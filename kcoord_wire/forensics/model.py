@@ -64,6 +64,7 @@ __all__ = [
     "Generation",
     "GroupHistory",
     "GroupSummary",
+    "Hole",
     "Identity",
     "JoinedMember",
     "Lag",
@@ -889,6 +890,26 @@ class Outage:
 
 
 @dataclass(slots=True)
+class Hole:
+    """An interval in which the source lacks bytes of a connection of the group: frames may have been there.
+
+    :ivar from_ns: of the packet before what is missing
+    :ivar to_ns: of the packet behind it; it is part of the interval
+    :ivar connection: empty where the source does not say whose bytes are missing
+    :ivar by: whose bytes are missing, ``client`` or ``broker``; None where that is not known
+    :ivar members: member ids that used the connection
+    """
+
+    group_id: str
+    from_ns: int
+    to_ns: int
+    connection: str
+    by: str | None
+    members: list[str]
+    text: str
+
+
+@dataclass(slots=True)
 class Lag:
     """How far a group was behind the end of a partition, at one moment.
 
@@ -1087,6 +1108,7 @@ class GroupHistory:
     lag: list[Lag] = field(default_factory=list)
     partitions: list[PartitionState] = field(default_factory=list)
     resets: list[OffsetReset] = field(default_factory=list)
+    holes: list[Hole] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
 

@@ -41,7 +41,7 @@ def test_a_client_left_out_is_a_loss(tmp_path: Path) -> None:
     file = tmp_path / "made.pcap"
     file.write_bytes(capture(talk(Line().open(), [1]).packets + other.packets).read())
     (loss,) = [loss for loss in analyze([file]).losses if "left out" in loss.what]
-    assert (loss.position, loss.bytes, loss.count) == (8, 203, 1)
+    assert (loss.position, loss.bytes, loss.count) == (9, 203, 1)
     assert "left out: 10.0.0.1:40000-10.0.0.2:443, which looks like TLS" in loss.what
 
 

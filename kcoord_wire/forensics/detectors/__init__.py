@@ -42,6 +42,7 @@ from kcoord_wire.forensics.detectors import (
 )
 from kcoord_wire.forensics.detectors.found import Detector
 from kcoord_wire.forensics.detectors.known_bugs import finding_of
+from kcoord_wire.forensics.detectors.near_holes import weigh
 from kcoord_wire.forensics.detectors.outside import history_of_clients, outside_findings
 from kcoord_wire.forensics.importance import by_importance
 from kcoord_wire.forensics.model import Finding, GroupHistory, Sighting
@@ -104,4 +105,4 @@ def detect(history: GroupHistory, exchanges: pa.Table | None = None, errors: Ite
     """
     found = [finding for detector in DETECTORS for finding in findings_of(detector, history, exchanges)]
     outside = (finding_of("refused", each, history) for each in outside_findings(history, errors))
-    return by_importance([*found, *outside])
+    return by_importance([*weigh(found, history), *outside])

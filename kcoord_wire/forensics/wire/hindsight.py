@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.forensics.model import SightingKind
 from kcoord_wire.forensics.wire.failovers import Failover
 from kcoord_wire.forensics.wire.joins import Join
 from kcoord_wire.forensics.wire.moments import NS_PER_MS, Moment
@@ -96,6 +97,15 @@ class Hindsight:
             request.error == ErrorCode.UNKNOWN_MEMBER_ID and request.asked.time_ns >= after_ns
             for request in self.traffic.requests
             if request.member_id == member_id
+        )
+
+    def has_hole(self, member: MemberTrace, from_ns: int, to_ns: int) -> bool:
+        """Whether bytes of a member's connections are missing between two times: it may have sent something."""
+        names = member.connections | self.traffic.heartbeats.connections.get(member.member_id, set())
+        return any(
+            link.kind == SightingKind.HOLE and link.time_ns >= from_ns and (link.since_ns or link.time_ns) <= to_ns
+            for name in names
+            for link in self.traffic.links_of.get(name, ())
         )
 
     # ---- outages

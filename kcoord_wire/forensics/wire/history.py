@@ -42,6 +42,7 @@ from kcoord_wire.forensics.wire.deaths import End, find_ends
 from kcoord_wire.forensics.wire.draft import DRAFT_APIS, explain_draft
 from kcoord_wire.forensics.wire.facts import identity_of, removed_member
 from kcoord_wire.forensics.wire.failovers import find_failovers
+from kcoord_wire.forensics.wire.holes import Holes
 from kcoord_wire.forensics.wire.joins import Join, find_joins
 from kcoord_wire.forensics.wire.kip848 import Epochs, read_epochs
 from kcoord_wire.forensics.wire.lag import note_growth, read_lag
@@ -117,6 +118,7 @@ class _WireGroup:
                 member.why = Why.POLL_TIMEOUT
         self._lives: list[MemberTrace] = [*self._replay.traces, *self._epochs.lives]
         self._ends = find_ends(traffic, self._lives)
+        self._holes = Holes(traffic, self._lives)
         self._explained = list(self._explain(explanations))
 
     def rules(self) -> dict[int, str]:
@@ -150,6 +152,7 @@ class _WireGroup:
                 paused_ms=None if unknown else sum(rebalance.paused_ms or 0.0 for rebalance in rebalances),
                 blind=[
                     *_blind(traffic, self._replay, self._joins, epochs),
+                    *self._holes.blind(),
                     *_blind_pauses(coverage, self._protocol_type(), is_known=not unknown),
                 ],
             ),
@@ -163,6 +166,7 @@ class _WireGroup:
             lag=lag.rows,
             partitions=lag.partitions,
             resets=lag.resets,
+            holes=self._holes.rows,
             outages=list(outage_rows(traffic.group_id, self._outages, self._replay.traces, self._traces)),
         )
 
@@ -214,6 +218,7 @@ class _WireGroup:
             row.moved, row.moved_needlessly = owners.count_assigned(trace)
             row.waited_for = find_awaited(trace, self._ends, self._traffic.horizon_ns)
             row.detail += _ended_text(trace, self._ends) + awaited_text(row.waited_for)
+            self._holes.weaken(trace, row)
             yield _Explained(trace, explanation, row)
 
     # ---- generations and states

@@ -485,6 +485,8 @@ class Replay(GroupState):
         member = self.members.get(member_id)
         if member is None or not self._is_silent(member, at, start_ns):
             return
+        if self.hindsight.has_hole(member, start_ns, at.time_ns):
+            return  # it may have left, or sent a heartbeat: only what the others are answered shows that it is gone
         if start_ns < self._loaded_ns:
             self._renew_session(member, self._loaded_ns)
             return
