@@ -225,7 +225,7 @@ class RawConversation:
         frames = list(self._frames(side, direction.splitter.hole(size)))
         lost = RawFrame(time_ns, number, self._connection, "damage", lost=size, by=sender_of(side))
         if in_frame and direction.is_bulk:
-            lost.error = f"{side}: bytes of the data of Fetch or Produce were not captured"
+            lost.error = f"{side}: bytes of the data of Fetch or Produce were left out"
         else:
             lost.error = f"{side}: bytes were not captured"
             lost.since_ns = time_ns if since_ns is None else since_ns
@@ -264,7 +264,8 @@ class RawConversation:
             _, at = direction.take(SIZE_BYTES + len(body))
             found = RawFrame(*at, self._connection, side, body, size=piece.size)
             if lacking := piece.size - len(body):
-                found.error = f"{lacking} of its {piece.size} bytes were not captured"
+                what = "of data were left out" if direction.is_bulk else "were not captured"
+                found.error = f"{lacking} of its {piece.size} bytes {what}"
                 found.lost = SIZE_BYTES + len(body)
                 self._report.undecodable += 1
             yield found

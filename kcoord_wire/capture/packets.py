@@ -96,7 +96,7 @@ def read_segment(packet: Packet) -> Segment | Unread:
     :raises MissingLibraryError: the extra ``capture`` is not installed
     """
     _dpkt()  # required even if no packet needs it, so that the error does not depend on the packets
-    return _read_plain(packet) or _dissect(packet, MAX_NESTED)
+    return _read_plain(packet) or _dissect(packet)
 
 
 def _read_plain(packet: Packet) -> Segment | None:
@@ -134,7 +134,7 @@ def _address(packed: bytes) -> str:
     return inet_ntop(AF_INET, packed)
 
 
-def _dissect(packet: Packet, nested: int) -> Segment | Unread:
+def _dissect(packet: Packet, nested: int = MAX_NESTED) -> Segment | Unread:
     """Dissect a packet.
 
     :param nested: how many tunnels it may be in

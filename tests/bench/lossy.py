@@ -1,6 +1,10 @@
 """CPU time that a lossy capture of busy connections takes, next to tshark's on the same file.
 
     python -m tests.bench.lossy [--megabytes 91] [--dropped 0.68] [--keep FILE]
+    python -m tests.bench.lossy --snap 2048 [--megabytes 20]
+
+With --snap, what ``tcpdump -s`` saves on a host whose interface joins segments (64 KB a packet): the bytes of a whole
+capture and of a cut one, and whether the groups' histories are the same.
 
 The file is made here: clients produce to and fetch from a broker, 16 to 60 KB a frame, while members of a group send
 heartbeats; of all packets the share `--dropped` is left out, at random, with a fixed seed. CPU time is that of the
@@ -12,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import re
 import resource
 import shutil
 import struct
@@ -24,6 +29,8 @@ from typing import BinaryIO, Final
 
 import kcoord_wire as kw
 from kcoord_wire.capture.packets import ACK
+from kcoord_wire.forensics.analysis import analyze
+from kcoord_wire.forensics.model import GroupHistory
 from kcoord_wire.records import Record, encode_batch
 from tests.support.packets import BROKER, Line, asked
 
@@ -58,10 +65,15 @@ def _frames(rng: random.Random) -> Iterator[tuple[int, bytes]]:
             yield 1, kw.frame(response)
 
 
-def write_lossy(file: BinaryIO, size: int, dropped: float, seed: int = 1) -> int:
+def write_lossy(
+    file: BinaryIO, size: int, dropped: float, seed: int = 1, *, segment: int = _SEGMENT, snap: int = 262_144
+) -> int:
     """Write a capture of `size` bytes; return how many packets it has.
 
+    :param size: of the capture, were no packet cut
     :param dropped: share of the packets that is left out, those of the handshakes excepted
+    :param segment: payload of a packet
+    :param snap: bytes that are kept of a packet
     """
     rng = random.Random(seed)
     file.write(_FILE)
@@ -73,8 +85,9 @@ def write_lossy(file: BinaryIO, size: int, dropped: float, seed: int = 1) -> int
     def write(packet: bytes) -> None:
         nonlocal written, packets, time_us
         time_us += 20
-        file.write(struct.pack("<IIII", 1_000 + time_us // 1_000_000, time_us % 1_000_000, len(packet), len(packet)))
-        file.write(packet)
+        kept = packet[:snap]
+        file.write(struct.pack("<IIII", 1_000 + time_us // 1_000_000, time_us % 1_000_000, len(kept), len(packet)))
+        file.write(kept)
         written, packets = written + 16 + len(packet), packets + 1
 
     for packet in opening:
@@ -82,14 +95,14 @@ def write_lossy(file: BinaryIO, size: int, dropped: float, seed: int = 1) -> int
     while written < size:
         at = rng.randrange(len(lines))
         sender, data = next(talks[at])
-        for packet in _kept(lines[at], sender, data, dropped, rng):
+        for packet in _kept(lines[at], sender, data, dropped, rng, segment):
             write(packet)
     return packets
 
 
-def _kept(line: Line, sender: int, data: bytes, dropped: float, rng: random.Random) -> Iterator[bytes]:
-    for start in range(0, len(data), _SEGMENT):
-        part = data[start : start + _SEGMENT]
+def _kept(line: Line, sender: int, data: bytes, dropped: float, rng: random.Random, segment: int) -> Iterator[bytes]:
+    for start in range(0, len(data), segment):
+        part = data[start : start + segment]
         if rng.random() >= dropped:
             yield line._packet(sender, part, ACK)
         line.next[sender] += len(part)
@@ -104,13 +117,37 @@ def _cpu_s(command: Sequence[str]) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+def _compare_cut(folder: Path, size: int, snap: int) -> None:
+    analyses = []
+    for name, kept in (("whole", 262_144), ("cut", snap)):
+        path = folder / f"{name}.pcap"
+        with path.open("wb") as file:
+            write_lossy(file, size, 0.0, segment=64_000, snap=kept)
+        analyses.append((path.stat().st_size, analyze([path])))
+    (whole, complete), (cut, partial) = analyses
+    same = [_shown(history) for history in complete.histories] == [_shown(history) for history in partial.histories]
+    print(f"{whole / 1e6:.1f} MB whole, {cut / 1e6:.1f} MB with -s {snap}: {whole / cut:.1f} times less")
+    print(f"the same histories: {'yes' if same else 'no'}")
+
+
+def _shown(history: GroupHistory) -> str:
+    """What is known of a group, without the names of files."""
+    return re.sub(r"\w*\.pcap", "", repr(history))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=float, default=91)
     parser.add_argument("--dropped", type=float, default=0.68)
     parser.add_argument("--keep", type=Path, help="write the capture here, and keep it")
+    parser.add_argument(
+        "--snap", type=int, help="compare a whole capture with one that keeps so many bytes of a packet"
+    )
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
+        if args.snap:
+            _compare_cut(Path(folder), int(args.megabytes * 1e6), args.snap)
+            return
         path = args.keep or Path(folder, "lossy.pcap")
         with path.open("wb") as file:
             packets = write_lossy(file, int(args.megabytes * 1e6), args.dropped)
