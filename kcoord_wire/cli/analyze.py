@@ -248,7 +248,7 @@ def _histories(args: argparse.Namespace, sources: list[str], meter: _Meter, stop
         from kcoord_wire.spark.analysis import analyze_on_spark
 
         with _spark_errors(args.spark_master):
-            return analyze_on_spark(
+            analysis = analyze_on_spark(
                 sources,
                 kafka=args.kafka,
                 kafka_config=dict(args.kafka_config),
@@ -260,11 +260,12 @@ def _histories(args: argparse.Namespace, sources: list[str], meter: _Meter, stop
                 judge=judge,
                 timezone=args.timezone,
             )
+        _ask_for_lag(analysis, args, topic)
+        return analysis
     from kcoord_wire.forensics.analysis import analyze, analyze_records
 
     if args.kafka is not None:
-        from kcoord_wire.forensics.analysis import add_lag
-        from kcoord_wire.forensics.sources.live import read_lag, read_topic
+        from kcoord_wire.forensics.sources.live import read_topic
 
         config: Mapping[str, str] = dict(args.kafka_config)
         read = [0, 1]  # offsets: done, and those there are
@@ -275,10 +276,9 @@ def _histories(args: argparse.Namespace, sources: list[str], meter: _Meter, stop
 
         batches = read_topic(args.kafka, config, topic=topic, progress=show)
         analysis = analyze_records(takewhile(lambda _: not stop(), batches), groups=args.group, judge=judge)
-        if topic == OFFSETS_TOPIC and not stop():
-            groups = [history.group.group_id for history in analysis.histories]
-            add_lag(analysis.histories, read_lag(args.kafka, config, groups=groups))
-        if stop():
+        if not stop():
+            _ask_for_lag(analysis, args, topic)
+        else:
             analysis.stopped = read[0] / max(1, read[1])
         return analysis
     return analyze(
@@ -290,6 +290,20 @@ def _histories(args: argparse.Namespace, sources: list[str], meter: _Meter, stop
         stop=stop,
         timezone=args.timezone,
     )
+
+
+def _ask_for_lag(analysis: Analysis, args: argparse.Namespace, topic: str) -> None:
+    """Add the lag of now to what the live log of offsets showed; without an answer, say so and go on."""
+    from kcoord_wire.forensics.analysis import add_lag
+    from kcoord_wire.forensics.sources.live import OFFSETS_TOPIC, TopicError, read_lag
+
+    if args.kafka is None or topic != OFFSETS_TOPIC:
+        return
+    groups = [history.group.group_id for history in analysis.histories]
+    try:
+        add_lag(analysis.histories, read_lag(args.kafka, dict(args.kafka_config), groups=groups))
+    except TopicError as error:
+        complain(f"lag is not known: {error}")
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from kcoord_wire.forensics.exchanges.clusters import rename_groups
 from kcoord_wire.forensics.exchanges.matcher import Matcher, name_topics
 from kcoord_wire.forensics.lines.history import text_history
 from kcoord_wire.forensics.lines.witness import join_witnesses
-from kcoord_wire.forensics.log.history import group_of, log_history
+from kcoord_wire.forensics.log.history import NO_ENDS, group_of, log_history
 from kcoord_wire.forensics.marshal.history import marshal_histories
 from kcoord_wire.forensics.marshal.parts import Judge
 from kcoord_wire.forensics.marshal.recognition import coordination_sources
@@ -291,6 +291,8 @@ def add_lag(histories: Iterable[GroupHistory], rows: Iterable[Lag]) -> None:
     for history in histories:
         history.lag = of_group.get(history.group.group_id, [])
         history.partitions = [_state_of(row) for row in history.lag]
+        if history.lag:
+            history.group.blind = [sentence for sentence in history.group.blind if sentence != NO_ENDS]
 
 
 def _state_of(row: Lag) -> PartitionState:

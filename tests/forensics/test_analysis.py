@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcoord_wire import forensics
-from kcoord_wire.forensics.analysis import TABLES, analyze, analyze_records, by_group, tables_of, write_tables
-from kcoord_wire.forensics.model import GroupHistory, Loss, Rebalance, arrow_schema
+from kcoord_wire.forensics.analysis import TABLES, add_lag, analyze, analyze_records, by_group, tables_of, write_tables
+from kcoord_wire.forensics.log.history import NO_ENDS
+from kcoord_wire.forensics.model import GroupHistory, Lag, Loss, Rebalance, arrow_schema
 from kcoord_wire.forensics.sources.files import SourceError, find_sources
 from kcoord_wire.forensics.sources.frames import read_frames, read_log
 from kcoord_wire.recorder.recording import RecordingWriter
@@ -141,3 +142,17 @@ def test_what_is_no_source_is_named(wrong: str, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises((SourceError, FileNotFoundError), match=wrong.replace(".", r"\.")):
         analyze([tmp_path / wrong])
+
+
+def test_the_lag_of_a_cluster_joins_the_histories_of_its_log() -> None:
+    segment = next((DATA / "consumer_groups" / "kafka-4.1.0").rglob("*.log"))
+    histories = analyze([segment]).histories
+    chosen = next(history for history in histories if history.commits)
+    assert NO_ENDS in chosen.group.blind
+    name = chosen.group.group_id
+    rows = [Lag(name, "orders", 0, 1, 5, None, 9, 4, "m"), Lag(name, "orders", 1, 1, 9, None, 9, 0, "m")]
+    add_lag(histories, [*rows, Lag("another", "orders", 0, 1, 5, None, 9, 4, None)])
+    assert chosen.lag == rows
+    assert [(row.partition, row.status, row.lag) for row in chosen.partitions] == [(0, "UNKNOWN", 4), (1, "OK", 0)]
+    assert NO_ENDS not in chosen.group.blind
+    assert all(history.lag == [] for history in histories if history is not chosen)

@@ -53,7 +53,7 @@ from kcoord_wire.forensics.log.ledger import CommitTimes, Entry, Ledger, Place
 from kcoord_wire.forensics.model import CommitRow, GroupHistory
 from kcoord_wire.records import decode_offsets_record
 
-__all__ = ["group_of", "log_histories", "log_history"]
+__all__ = ["NO_ENDS", "group_of", "log_histories", "log_history"]
 
 _MINUTE_NS: Final = 60_000_000_000
 _COMMIT: Final = "OffsetCommit"
@@ -75,6 +75,9 @@ _CLASSIC_BLIND: Final = (
     _GONE_BLIND,
 )
 _CONSUMER_BLIND: Final = (_GONE_BLIND,)
+NO_ENDS: Final = "A log has commits and not the ends of partitions: the lag is not known."
+"""In `GroupSummary.blind` of a group that has committed."""
+
 _NO_GROUP: Final = ("Only offsets are in the log: the group has no members there, as one that assigns by hand.",)
 
 
@@ -177,7 +180,8 @@ class _LogGroup:
         both.close()
         ledger.notes.update(self.notes)
         blind = _NO_GROUP if not self.entries and self.commits else both.blind
-        return ledger.history(*self.span, self.commits, list(blind))
+        ends = [NO_ENDS] if self.commits else []
+        return ledger.history(*self.span, self.commits, [*blind, *ends])
 
 
 class _BothProtocols:
