@@ -52,6 +52,7 @@ IMPORTANCE: Final = (
     "handed_over_early",
     # members come and go
     "client_id_reuse",
+    "slow_polls",
     "frozen_member",
     "flapping_member",
     "storm",

@@ -32,3 +32,11 @@ def test_a_rolling_bounce_is_not_a_storm() -> None:
     assert of("storm", calm) == []
     again = group(rebalances=calm.rebalances[:40] + [replace(r, number=r.number + 40) for r in calm.rebalances[:40]])
     assert of("storm", again)[0].value == 40  # the same clients a second time
+
+
+def test_the_advice_fits_the_commonest_cause() -> None:
+    for cause, word in ((Cause.POLL_TIMEOUT, "max.poll.records"), (Cause.SESSION_EXPIRED, "network")):
+        (found,) = of("storm", group(rebalances=[rebalance(n, n * 3.0, cause) for n in range(1, 20)]))
+        assert word in found.advice
+    (found,) = of("storm", group(rebalances=[rebalance(n, n * 3.0, Cause.UNKNOWN) for n in range(1, 20)]))
+    assert "set off most" in found.advice
