@@ -20,7 +20,7 @@ from kcoord_wire.forensics.lines.wrapping import Message, unwrap
 
 __all__ = ["Parsed", "client_of", "parse_line"]
 
-_SHAPES: Final = (*BROKER_SHAPES, *CLIENT_SHAPES)
+_SHAPES: Final = tuple((shape.literal, shape) for shape in (*BROKER_SHAPES, *CLIENT_SHAPES))
 _NUMBERS: Final = frozenset({"generation_id", "members", "timeout_ms", "took_ms"})
 _INT32: Final = range(-(2**31), 2**31)
 _NONE: Final = frozenset({"", "None", "null", "(not-set)", "Optional.empty"})
@@ -63,7 +63,8 @@ class Parsed:
 
 def parse_line(line: str) -> tuple[Parsed, Message] | None:
     """Return what a line says, and the message in it; None for a line of no known kind."""
-    shapes = _SHAPES if "\\" in line else [shape for shape in _SHAPES if shape.literal in line]  # JSON escapes quotes
+    is_escaped = "\\" in line  # JSON escapes quotes
+    shapes = [shape for literal, shape in _SHAPES if is_escaped or literal in line]
     if not shapes:
         return None
     message = unwrap(line)
