@@ -20,7 +20,7 @@ def test_logs_with_a_capture_of_the_incident_equal_too(spark: SparkSession, tmp_
     undated = tmp_path / "undated.log"
     undated.write_text("12:00:03 Stabilized group g generation 5\n")
     incident = [DATA / "incidents" / f"outage-kill.{kind}.gz" for kind in ("pcap", "log")]
-    paths = [*map(str, [*recorded("broker", "java-3", "kafkajs"), *incident]), str(undated)]
+    paths = [*map(str, [*recorded("broker-1", "kafkajs-2.2.4-c"), *incident]), str(undated)]
     found = analyze_on_spark(paths, master="local[2]", timezone="+01:00")
     expected = analyze(paths, timezone="+01:00")
     assert found.histories == expected.histories
