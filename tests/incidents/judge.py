@@ -31,7 +31,10 @@ SILENCES: Final = frozenset({Cause.SESSION_EXPIRED, Cause.POLL_TIMEOUT, Cause.RE
 
 @dataclass(frozen=True)
 class Statement:
-    """One sentence of the report. `place` is ``headline``, ``finding``, ``outage``, ``cause`` or ``loss``."""
+    """One sentence of the report. `place` is ``headline``, ``finding``, ``outage``, ``cause`` or ``loss``.
+
+    :ivar is_open: whether it is said to last to the end of the source
+    """
 
     place: str
     kind: str
@@ -39,6 +42,7 @@ class Statement:
     text: str
     advice: str
     from_ns: int
+    is_open: bool = False
 
     def __str__(self) -> str:
         return f"{self.place} {self.severity} {self.kind}: {self.text}" + (f" [{self.advice}]" if self.advice else "")
@@ -180,7 +184,7 @@ RULES: Final[dict[str, Rule]] = {
     ),
     "broker outage": Rule(
         "which broker was away, from when until when",
-        [Says(r"outage|broker|coordinator", places=("outage",))],
+        [Says(r"not be reached|was answered|did not serve|moved|broker down", places=("outage",))],
         **_BROKER_RULE,
     ),
     "coordinator moved": Rule(
@@ -247,9 +251,13 @@ def _of_group(history: GroupHistory, run: Run) -> Iterator[Statement]:
     yield Statement("headline", "", digest.severity, text, "", history.group.first_ns)
     for finding in history.findings:
         text = f"{finding.subject or ''}: {finding.text}"
-        yield Statement("finding", finding.detector, finding.severity, text, finding.advice, finding.from_ns)
+        yield Statement(
+            "finding", finding.detector, finding.severity, text, finding.advice, finding.from_ns, finding.to_ns is None
+        )
     for outage in history.outages:
-        yield Statement("outage", outage.kind, "", f"{outage.broker}: {outage.text}", "", outage.from_ns)
+        yield Statement(
+            "outage", outage.kind, "", f"{outage.broker}: {outage.text}", "", outage.from_ns, outage.to_ns is None
+        )
     for rebalance in _affected(history.rebalances, run):
         text = f"{rebalance.client_id or rebalance.instance_id or ''}: {rebalance.detail}"
         yield Statement("cause", rebalance.cause, "", text, "", rebalance.started_ns)
@@ -281,8 +289,11 @@ def judge(analysis: Analysis, run: Run) -> Verdict:
 
 def _judge_statement(statement: Statement, rule: Rule, run: Run, verdict: Verdict) -> None:
     essential = any(needed.fits(statement, run.victims) for needed in rule.essential)
-    if statement.severity == "critical" and statement.place == "finding" and not essential:
-        verdict.false_criticals.append(str(statement))
+    if statement.severity == "critical" and statement.place == "finding":
+        # A critical finding says that somebody has to act now: not of a broker that is back.
+        known = essential or (rule.blames_broker and any(victim in statement.text for victim in run.victims))
+        if not known or (rule.blames_broker and statement.is_open and _is_over(run)):
+            verdict.false_criticals.append(str(statement))
     if statement.place == "finding" and statement.severity != "info" and not rule.warns:
         verdict.wrong.append(str(statement))
     if statement.place == "cause" and _is_wrong_cause(statement, rule, run):
@@ -303,6 +314,11 @@ def _is_within(statement: Statement, run: Run) -> bool:
     return any(
         act.at_ns <= statement.from_ns <= (act.until_ns or act.at_ns + run.session_ms * 1_000_000) for act in run.acts
     )
+
+
+def _is_over(run: Run) -> bool:
+    """Whether all that was done was over some time before the run ended."""
+    return all(act.until_ns is not None and act.until_ns + 2 * _SECOND < run.to_ns for act in run.acts)
 
 
 def _is_wrong_cause(statement: Statement, rule: Rule, run: Run) -> bool:
