@@ -7,6 +7,7 @@ members fell silent at once. All such signs between the same two answers are of 
 Laws:
 
 * No member is answered during an outage, except that a move lasts until all members have found the new coordinator.
+* A broker is no longer down once a host that had lost it can connect again, for whatever group.
 * One member alone that is not answered, while others are, is no outage. That includes a process that ended.
 * A connection that outlives an interval shows that the broker was not down in it.
 * A rebalance that waits for a member is no silence: JoinGroup and SyncGroup requests are pending then.
@@ -53,7 +54,8 @@ class OutageTrace:
     """An outage.
 
     :ivar kind: as in `model.Outage`
-    :ivar end_ns: when a member was answered again; None where the source ended first
+    :ivar end_ns: when a member was answered again, or another client of its host could connect; None where
+        the source ended first
     :ivar broker: the coordinator until then
     :ivar next_broker: the coordinator afterwards
     :ivar signs: what shows it, in words
@@ -209,7 +211,22 @@ class _Gap:
         if refusals and not self._is_known_before(refusals, begin_ns, is_down=is_down):
             kind = LOADING if after in (None, before) else MOVED
         signs, evidence = list(self._signs(is_down=is_down)), list(self._evidence(is_down=is_down))
-        return OutageTrace(kind, begin_ns, self.to_ns, before, after, signs, evidence, self.traffic.horizon_ns)
+        end_ns = self._back_ns(before) if is_down and self.to_ns is None else self.to_ns
+        return OutageTrace(kind, begin_ns, end_ns, before, after, signs, evidence, self.traffic.horizon_ns)
+
+    def _back_ns(self, broker: str | None) -> int | None:
+        """When a host that had lost the broker could connect again, though no member was answered until the end."""
+        lost = [(each.time_ns, client_address(each.connection)) for each in [*self.ends, *self.refused]]
+        last_ns, hosts = max(time_ns for time_ns, _ in lost), {host for _, host in lost}
+        return min(
+            (
+                link.time_ns
+                for link in self.traffic.links
+                if link.kind == SightingKind.OPENED and link.time_ns > last_ns
+                if broker_address(link.connection) == broker and client_address(link.connection) in hosts
+            ),
+            default=None,
+        )
 
     @property
     def _until_ns(self) -> int:

@@ -173,3 +173,15 @@ def test_a_first_coordinator_that_is_looked_for_is_no_outage() -> None:
     script.join("c1", -2_000, -1_990, error_code=15)
     script.form("c1", "c2")
     assert script.history().outages == []
+
+
+@pytest.mark.parametrize(("host", "end"), [("10.0.0.2", at(12_000)), ("10.0.0.77", None)])
+def test_a_broker_is_back_when_a_host_that_lost_it_connects(host: str, end: int | None) -> None:
+    """Neither member comes back; another client of the same host does."""
+    script = joined()
+    both_end(script, 5_000, by="broker")
+    for ms in range(5_100, 10_000, 500):
+        script.closed("c1", ms, f"10.0.0.1:{ms}-{OLD}#{ms}", kind=SightingKind.REFUSED)
+    script.closed("other", 12_000, f"{host}:6000-{OLD}#99", kind=SightingKind.OPENED)
+    script.closed("other", 15_000, f"{host}:6000-{OLD}#99")
+    assert only(script.history()).to_ns == end
