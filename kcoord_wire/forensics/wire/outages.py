@@ -216,8 +216,9 @@ class _Gap:
 
     def _back_ns(self, broker: str | None) -> int | None:
         """When a host that had lost the broker could connect again, though no member was answered until the end."""
-        lost = [(each.time_ns, client_address(each.connection)) for each in [*self.ends, *self.refused]]
-        last_ns, hosts = max(time_ns for time_ns, _ in lost), {host for _, host in lost}
+        lost = [(end.time_ns, end.connection) for end in self.ends]
+        lost += [(link.time_ns, link.connection) for link in self.refused]
+        last_ns, hosts = max(time_ns for time_ns, _ in lost), {client_address(name) for _, name in lost}
         return min(
             (
                 link.time_ns
