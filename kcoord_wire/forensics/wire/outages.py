@@ -211,11 +211,13 @@ class _Gap:
         if refusals and not self._is_known_before(refusals, begin_ns, is_down=is_down):
             kind = LOADING if after in (None, before) else MOVED
         signs, evidence = list(self._signs(is_down=is_down)), list(self._evidence(is_down=is_down))
-        end_ns = self._back_ns(before) if is_down and self.to_ns is None else self.to_ns
+        end_ns = self._end_ns(before, is_down=is_down)
         return OutageTrace(kind, begin_ns, end_ns, before, after, signs, evidence, self.traffic.horizon_ns)
 
-    def _back_ns(self, broker: str | None) -> int | None:
-        """When a host that had lost the broker could connect again, though no member was answered until the end."""
+    def _end_ns(self, broker: str | None, *, is_down: bool) -> int | None:
+        """The answer behind; else when a host that had lost the broker could connect to it again."""
+        if self.to_ns is not None or not is_down:
+            return self.to_ns
         lost = [(end.time_ns, end.connection) for end in self.ends]
         lost += [(link.time_ns, link.connection) for link in self.refused]
         last_ns, hosts = max(time_ns for time_ns, _ in lost), {client_address(name) for _, name in lost}
