@@ -19,6 +19,7 @@ from kcoord_wire.forensics.detectors import detect
 from kcoord_wire.forensics.exchanges.matcher import Matcher
 from kcoord_wire.forensics.log.history import log_histories
 from kcoord_wire.forensics.model import Exchange, Frame, GroupHistory, LogRow, Sighting, arrow_schema
+from kcoord_wire.forensics.places import place_evidence
 from kcoord_wire.forensics.sources.frames import read_frames, read_log
 from kcoord_wire.forensics.wire.history import wire_history
 from kcoord_wire.spark import explain_rebalances, group_histories, match_exchanges
@@ -99,6 +100,7 @@ def test_any_order_of_frames_has_the_same_history(seed: int, frames: pa.Table, p
     exchanges = pa.Table.from_batches(cut(mixed(exchanges, chosen), chosen), exchanges.schema)
     history = wire_history(exchanges, mixed(topics, chosen))
     history.findings = detect(history, exchanges)
+    place_evidence(history, exchanges)
     assert [history] == plain.histories
 
 
