@@ -25,7 +25,9 @@ CAPTURE = str(CAPTURES / "cooperative.pcap")
 def test_text_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", CAPTURE]) == 0
     out, err = capsys.readouterr()
-    assert out.startswith("billing: 5 rebalances in 24.2 s: 2 new member, 2 member left, 1 second round")
+    headline, summary = out.splitlines()[:2]
+    assert headline.startswith("billing: 1 commit of c1 (3 offsets) was refused")
+    assert summary.startswith("5 rebalances in 24.2 s: 2 new member, 2 member left, 1 second round")
     assert "c2 (127.0.0.1)" in out
     assert err == "", "progress is for terminals"
 
