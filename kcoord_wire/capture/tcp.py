@@ -136,7 +136,7 @@ class _Direction:
             until = offset
             if self.pending and self.pending[0][0] <= offset:
                 until, _, at = self.pending[0]
-            yield Hole(until - self.expected, self.since_ns), at
+            yield Hole(until - self.expected, min(self.since_ns, at[0])), at
             self.since_ns = at[0]
             self.expected = until
             yield from self._in_order()
