@@ -29,7 +29,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from kcoord_wire.cli.arguments import add_command, argument, parse_positive, parse_setting
+from kcoord_wire.cli.arguments import add_command, add_settings_argument, argument, parse_positive
 from kcoord_wire.cli.output import complain
 from kcoord_wire.cli.report_files import make_writable, write_report
 from kcoord_wire.extras import require
@@ -80,14 +80,7 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     )
     command.add_argument("--kafka", metavar="HOST:PORT", help="read __consumer_offsets of this cluster instead")
     command.add_argument("--topic", metavar="NAME", help="with --kafka: read this topic instead, as in __marshal")
-    command.add_argument(
-        "--kafka-config",
-        action="append",
-        default=[],
-        type=argument(parse_setting),
-        metavar="NAME=VALUE",
-        help="a setting of librdkafka for --kafka, as in sasl.username=me; may be repeated",
-    )
+    add_settings_argument(command, "--kafka-config", "for --kafka, as in sasl.username=me")
     command.add_argument("--group", action="append", metavar="ID", help="only this group; may be repeated")
     command.add_argument(
         "--port",

@@ -18,6 +18,7 @@ from kcoord_wire.net import parse_address
 __all__ = [
     "UsageError",
     "add_command",
+    "add_settings_argument",
     "argument",
     "parse_endpoint",
     "parse_plot_path",
@@ -56,6 +57,21 @@ def add_command(
     )
     command.set_defaults(run=run)
     return command
+
+
+def add_settings_argument(command: argparse.ArgumentParser, option: str, about: str) -> None:
+    """Add an option for settings of librdkafka; its value is a list of `parse_setting`.
+
+    :param about: what they are for, after "a setting of librdkafka"
+    """
+    command.add_argument(
+        option,
+        action="append",
+        default=[],
+        type=argument(parse_setting),
+        metavar="NAME=VALUE",
+        help=f"a setting of librdkafka, {about}; may be repeated",
+    )
 
 
 def argument(parse: Callable[[str], T]) -> Callable[[str], T]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from kcoord_wire.cli.arguments import UsageError, argument, parse_positive, parse_setting
+from kcoord_wire.cli.arguments import UsageError, add_settings_argument, argument, parse_positive
 
 if TYPE_CHECKING:
     from kcoord_wire.marshal.kafka_log import KafkaLog
@@ -43,14 +43,7 @@ def add_cluster_arguments(command: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="that of the members, in whole seconds; the Go library has 60 (default: %(default)s)",
     )
-    command.add_argument(
-        "--setting",
-        action="append",
-        default=[],
-        type=argument(parse_setting),
-        metavar="NAME=VALUE",
-        help="a setting of librdkafka, mainly for security; may be repeated",
-    )
+    add_settings_argument(command, "--setting", "mainly for security")
 
 
 def add_rules_argument(command: argparse.ArgumentParser, *more: str) -> None:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kcoord_wire.cli.arguments import add_command, argument, parse_seconds, parse_setting
+from kcoord_wire.cli.arguments import add_command, add_settings_argument, argument, parse_seconds
 from kcoord_wire.cli.output import complain, print_json
 from kcoord_wire.cli.process import stop_on_signals
 from kcoord_wire.cli.report_files import make_writable, write_report
@@ -55,14 +55,7 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     about = "follow the groups of a live cluster by its Admin API; joins no group, changes nothing"
     command = add_command(commands, "watch", about, _run, examples=EXAMPLES)
     command.add_argument("--kafka", metavar="HOST:PORT", required=True, help="brokers to ask first, with commas")
-    command.add_argument(
-        "--kafka-config",
-        action="append",
-        default=[],
-        type=argument(parse_setting),
-        metavar="NAME=VALUE",
-        help="a setting of librdkafka, as in sasl.username=me; may be repeated",
-    )
+    add_settings_argument(command, "--kafka-config", "as in sasl.username=me")
     command.add_argument("--group", action="append", metavar="ID", help="only this group; may be repeated")
     command.add_argument(
         "--interval",

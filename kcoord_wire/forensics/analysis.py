@@ -253,23 +253,23 @@ class Collected:
 
     def _of_log(self, records: pa.Table) -> Iterator[GroupHistory]:
         names = group_of(records["key"].combine_chunks()) if records.num_rows else pa.array([], pa.string())
-        if self._groups is not None:
-            wanted = pc.fill_null(pc.is_in(names, self._groups), False)
-            names, records = names.filter(wanted), records.filter(wanted)
-        for rows in by_group(records, names):
+        for rows in self._wanted(records, names):
             history = log_history(rows)
             history.findings = detect(history)
             yield history
 
     def _of_text(self, lines: pa.Table) -> Iterator[GroupHistory]:
-        names = lines["group_id"]
-        if self._groups is not None:
-            wanted = pc.fill_null(pc.is_in(names, self._groups), False)
-            names, lines = names.filter(wanted), lines.filter(wanted)
-        for rows in by_group(lines, names):
+        for rows in self._wanted(lines, lines["group_id"]):
             history = text_history(rows)
             history.findings = detect(history)
             yield history
+
+    def _wanted(self, rows: pa.Table, names: pa.Array | pa.ChunkedArray) -> Iterator[pa.Table]:
+        """Yield the rows of each group of the analysis; parameters as in `by_group`."""
+        if self._groups is not None:
+            wanted = pc.fill_null(pc.is_in(names, self._groups), False)
+            names, rows = names.filter(wanted), rows.filter(wanted)
+        yield from by_group(rows, names)
 
     def _of_marshal(self, records: pa.Table) -> Iterator[GroupHistory]:
         histories, losses = marshal_histories(records, self._judge)

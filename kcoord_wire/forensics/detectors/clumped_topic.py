@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from kcoord_wire.forensics.detectors.found import MAX_EVIDENCE, Found, listed
+from kcoord_wire.forensics.detectors.found import MAX_EVIDENCE, Found, client_of, listed
 from kcoord_wire.forensics.detectors.rounds import Round, assigned_rounds
 from kcoord_wire.forensics.model import GroupHistory
 
@@ -36,7 +36,7 @@ def find(history: GroupHistory, exchanges: pa.Table | None = None) -> Iterator[F
     clumped = _clumped(longest, longest.given or {})
     if len(clumped) < THRESHOLD:
         return
-    names = {life.member_id: life.client_id or life.member_id for life in history.members}
+    names = {life.member_id: client_of(life) for life in history.members}
     yield Found(
         severity="info",
         from_ns=longest.listed_ns,

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from kcoord_wire.error_codes import ErrorCode
-from kcoord_wire.forensics.detectors.found import MAX_EVIDENCE, Found
+from kcoord_wire.forensics.detectors.found import MAX_EVIDENCE, Found, client_of
 from kcoord_wire.forensics.model import Evidence, GroupHistory, Ownership
 
 __all__ = ["REFUSALS", "THRESHOLD", "find"]
@@ -51,7 +51,7 @@ def find(history: GroupHistory, exchanges: pa.Table | None = None) -> Iterator[F
     """Yield one finding per client for refused commits, and one for accepted ones."""
     if exchanges is None or not exchanges.num_rows:
         return
-    names = {life.member_id: life.client_id or life.member_id for life in history.members}
+    names = {life.member_id: client_of(life) for life in history.members}
     held = _Held(history, _joins(exchanges))
     refused: dict[str, _Commits] = defaultdict(list)
     accepted: dict[str, _Commits] = defaultdict(list)

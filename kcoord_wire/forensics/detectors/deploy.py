@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kcoord_wire.forensics.detectors.found import MAX_EVIDENCE, Found, lasting, listed, plural
+from kcoord_wire.forensics.detectors.found import MAX_EVIDENCE, Found, client_of, lasting, listed, plural
 from kcoord_wire.forensics.detectors.windows import MINUTE_NS
 from kcoord_wire.forensics.model import NS_PER_MS, Evidence, GroupHistory, MemberLife, Rebalance
 
@@ -58,7 +58,7 @@ def find(history: GroupHistory, _exchanges: pa.Table | None = None) -> Iterator[
     if history.group.origin == "text":
         return
     for pairs in _runs(_replaced(history)):
-        names = {pair.old.client_id or pair.old.member_id for pair in pairs}
+        names = {client_of(pair.old) for pair in pairs}
         before = [
             life
             for life in history.members
@@ -125,7 +125,7 @@ def _deploy(history: GroupHistory, pairs: list[_Replaced], count: int, before: i
     end_ns = max(max(pair.left_ns, pair.new.joined_ns) for pair in pairs)
     rows = [row for row in history.rebalances if start_ns - NS_PER_MS <= row.started_ns <= end_ns + NS_PER_MS]
     paused_ns = sum(row.paused_ms or 0.0 for row in rows) * NS_PER_MS
-    names = sorted({pair.old.client_id or pair.old.member_id for pair in pairs})
+    names = sorted({client_of(pair.old) for pair in pairs})
     is_rolling = not any(row.outcome == "empty" for row in rows)
     how = "a deploy, one after another" if is_rolling else "a deploy that emptied the group"
     return Found(
@@ -143,14 +143,14 @@ def _deploy(history: GroupHistory, pairs: list[_Replaced], count: int, before: i
         threshold=float(THRESHOLD),
         rebalances=[row.number for row in rows],
         evidence=[
-            Evidence(pair.left_ns, "", -1, f"{pair.old.client_id or pair.old.member_id} leaves, {_return(pair)}")
+            Evidence(pair.left_ns, "", -1, f"{client_of(pair.old)} leaves, {_return(pair)}")
             for pair in pairs[:MAX_EVIDENCE]
         ],
     )
 
 
 def _return(pair: _Replaced) -> str:
-    name = pair.new.client_id or pair.new.member_id
+    name = client_of(pair.new)
     return (
         f"{name} had joined before"
         if pair.new.joined_ns < pair.left_ns

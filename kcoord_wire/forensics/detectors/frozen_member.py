@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from kcoord_wire.forensics.detectors.found import MAX_EVIDENCE, Found, lasting, listed, only, person
+from kcoord_wire.forensics.detectors.found import MAX_EVIDENCE, Found, client_of, lasting, listed, only, person
 from kcoord_wire.forensics.detectors.windows import SECOND_NS
 from kcoord_wire.forensics.model import NS_PER_MS, Evidence, GroupHistory, MemberLife
 
@@ -116,7 +116,7 @@ def _finding(history: GroupHistory, gaps: list[_Gap], severity: str) -> Found:
         severity=severity,
         from_ns=min(gap.from_ns for gap in gaps),
         to_ns=max(gap.to_ns for gap in gaps),
-        subject=only(sorted({gap.life.client_id or gap.life.member_id for gap in gaps})),
+        subject=only(sorted({client_of(gap.life) for gap in gaps})),
         text=f"{person(worst.life.client_id, worst.life.client_host)} was silent for {lasting(worst.ns)}, with a "
         f"heartbeat every {lasting(worst.interval_ns)} before, and then went on as the same process{end}: it was "
         f"frozen, or its network carried nothing{more}",
@@ -130,7 +130,7 @@ def _finding(history: GroupHistory, gaps: list[_Gap], severity: str) -> Found:
             if any(gap.life.member_id in [gone.member_id for gone in row.removed] for gap in gaps if gap.was_removed)
         ],
         evidence=[
-            Evidence(gap.to_ns, "", -1, f"{gap.life.client_id or gap.life.member_id} goes on after {lasting(gap.ns)}")
+            Evidence(gap.to_ns, "", -1, f"{client_of(gap.life)} goes on after {lasting(gap.ns)}")
             for gap in gaps[:MAX_EVIDENCE]
         ],
     )

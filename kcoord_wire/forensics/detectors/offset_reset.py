@@ -43,7 +43,7 @@ _ADVICE: Final = {
 _WARNINGS: Final = (ResetKind.COMMIT, ResetKind.UNSEEN, ResetKind.OUT_OF_RANGE, ResetKind.ADMIN)
 
 
-def find(history: GroupHistory, exchanges: pa.Table | None = None) -> Iterator[Found]:
+def find(history: GroupHistory, _exchanges: pa.Table | None = None) -> Iterator[Found]:
     """Yield a finding for each reset of one or several partitions."""
     for resets in _together(history.resets):
         first, kind = resets[0], ResetKind(resets[0].kind)

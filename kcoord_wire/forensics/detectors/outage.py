@@ -42,15 +42,15 @@ _ADVICE: Final = MappingProxyType(
 
 def find_outages(history: GroupHistory, _exchanges: pa.Table | None = None) -> Iterator[Found]:
     """Yield one finding per outage that is no move."""
-    return (_found(history, outage) for outage in history.outages if outage.kind != _MOVED)
+    return (_found(outage) for outage in history.outages if outage.kind != _MOVED)
 
 
 def find_moves(history: GroupHistory, _exchanges: pa.Table | None = None) -> Iterator[Found]:
     """Yield one finding per move of the coordinator."""
-    return (_found(history, outage) for outage in history.outages if outage.kind == _MOVED)
+    return (_found(outage) for outage in history.outages if outage.kind == _MOVED)
 
 
-def _found(history: GroupHistory, outage: Outage) -> Found:
+def _found(outage: Outage) -> Found:
     tried_ns = max((fact.time_ns for fact in outage.evidence), default=outage.from_ns)  # members try it no longer
     ms = max(0, (tried_ns if outage.to_ns is None else outage.to_ns) - outage.from_ns) / NS_PER_MS
     lasts = outage.to_ns is None and ms >= LASTING_MS

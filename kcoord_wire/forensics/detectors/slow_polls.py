@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kcoord_wire.forensics.detectors.found import MAX_EVIDENCE, Found, lasting, listed, only, person
+from kcoord_wire.forensics.detectors.found import MAX_EVIDENCE, Found, client_of, lasting, listed, only, person
 from kcoord_wire.forensics.model import NS_PER_MS, Cause, Evidence, GroupHistory, MemberLife
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _found(history: GroupHistory, late: list[_Late]) -> Found:
         severity="warning",
         from_ns=min(lefts),
         to_ns=max(lefts),
-        subject=only(sorted({each.life.client_id or each.life.member_id for each in late})),
+        subject=only(sorted({client_of(each.life) for each in late})),
         text=f"{listed(names)} did not poll within max.poll.interval.ms{within} and left the group{times}"
         f"{_measured(longest)}",
         advice=_advice(longest),

@@ -45,7 +45,7 @@ class Stuck(NamedTuple):
         return self.last.time_ns - self.since.time_ns
 
 
-def find(history: GroupHistory, exchanges: pa.Table | None = None) -> Iterator[Found]:
+def find(history: GroupHistory, _exchanges: pa.Table | None = None) -> Iterator[Found]:
     """Yield one finding for each member with such partitions."""
     clients = {life.member_id: client_of(life) for life in history.members}
     by_member: dict[str, list[Stuck]] = defaultdict(list)

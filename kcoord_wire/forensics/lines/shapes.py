@@ -43,7 +43,6 @@ FIELDS: Final = {
 
 _TOKEN: Final = re.compile(r"<(\w+)>|(\[\[)|(\]\])|(\{)|(\})|(\|)")
 _TRIES: Final = 4
-_CLOSED: Final = ((")", "("), ("]", "["), ("}", "{"))
 
 
 @dataclass(frozen=True, slots=True)
