@@ -3,8 +3,8 @@
 Laws:
 
 * The headline is the first of these that there is: a critical finding, an outage, a warning, a rebalance that a fault
-  began (`FAULTS`; the one that cost most) or that does not end, a finding of severity info, a fault that emptied the
-  group for good; else what happened, as nothing unusual.
+  began (`FAULTS`; the one that cost most), that waited for a dead member or that does not end, a finding of severity
+  info, a fault that emptied the group for good; else what happened, as nothing unusual.
 * A first start and a final shutdown are never what a headline is about, unless nothing else happened.
 * Groups are sorted by the severity of their headlines, then by the time lost, then by name.
 * An open rebalance lasts until the last moment of its group, an interrupted one until the next begins.
@@ -16,11 +16,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
-from typing import Final, NamedTuple
+from typing import Final
 
 from kcoord_wire.forensics.importance import SEVERITIES, by_importance
 from kcoord_wire.forensics.model import Cause, GroupHistory, GroupSummary, Outage, Rebalance
-from kcoord_wire.report.formatting import ago, counted, duration, name_if_known, name_of, shown
+from kcoord_wire.report.faults import sentence_of, waited_for_dead
+from kcoord_wire.report.formatting import counted, duration, name_if_known, name_of, shown
 
 __all__ = [
     "FAULTS",
@@ -30,8 +31,6 @@ __all__ = [
     "Culprit",
     "Digest",
     "Headline",
-    "Waiting",
-    "awaited",
     "digest_of",
     "digests",
     "headline",
@@ -44,8 +43,8 @@ FAULTS: Final = frozenset(
 )
 """Causes that are no part of normal work."""
 
-_LATE: Final = 0.3  # share of a rebalance from which the last member to join is named as the reason for its length
 _COSTLY_MS: Final = 30_000  # partition time, or length, from which a rebalance by a fault is a warning
+_LONG_MS: Final = 10_000  # from which a rebalance that has not ended is unusual; first joins are held back for 3 s
 _TOGETHER_NS: Final = 60_000_000_000  # joins of one start, and leaves of one shutdown, are not further apart
 _ENDS: Final = (Cause.MEMBER_LEFT, Cause.SESSION_EXPIRED)  # of processes that are stopped in order, or killed
 NAMELESS_GROUP: Final = "(group without a name)"
@@ -262,35 +261,6 @@ def _span(history: GroupHistory) -> str:
 # ---- the headline
 
 
-class Waiting(NamedTuple):
-    """The member that the others waited for in a rebalance.
-
-    :ivar name: client id or member id, printable
-    :ivar ms: how long; None where it was the only one to join
-    :ivar how: `model.Awaited.end`; empty for the last one to join
-    """
-
-    name: str
-    host: str
-    ms: float | None
-    how: str
-
-    @property
-    def person(self) -> str:
-        return self.name + (f" ({self.host})" if self.host else "")
-
-
-def awaited(row: Rebalance) -> Waiting | None:
-    """Return the member that the others waited for longest: dead, silent or late, else the last to join."""
-    longest = max(row.waited_for, key=lambda wait: wait.ms, default=None)
-    if longest is not None and longest.ms >= (row.late_ms or 0.0):
-        name = name_of(longest.client_id, longest.member_id)
-        return Waiting(name, shown(longest.client_host, 60), longest.ms, shown(longest.end, 40))
-    if not (row.last_client_id or row.last_member_id):
-        return None
-    return Waiting(name_of(row.last_client_id, row.last_member_id), shown(row.last_client_host, 60), row.late_ms, "")
-
-
 def headline(history: GroupHistory) -> Headline:
     """What matters most in a group; the module's docstring has the order."""
     return digest_of(history).headline
@@ -318,7 +288,7 @@ def _of_fault(history: GroupHistory, rows: Iterable[Rebalance], lengths: Mapping
     if fault is None:
         return None
     is_costly = max(fault.paused_ms or 0.0, lengths[fault.number] or 0.0) >= _COSTLY_MS
-    return Headline("warning" if is_costly else "info", _of_rebalance(history, fault, lengths))
+    return Headline("warning" if is_costly else "info", sentence_of(history, fault, lengths))
 
 
 def _nothing_unusual(history: GroupHistory, middle: Sequence[Rebalance], lengths: Mapping[int, float | None]) -> str:
@@ -326,11 +296,12 @@ def _nothing_unusual(history: GroupHistory, middle: Sequence[Rebalance], lengths
         return f"no member was seen in {_span(history)}, only requests that name the group"
     text = f"nothing unusual in {_span(history)}: {_of_course(history, middle)}"
     costliest = _costliest(middle, lengths)
-    return text if costliest is None else f"{text}; {_of_rebalance(history, costliest, lengths)}"
+    return text if costliest is None else f"{text}; {sentence_of(history, costliest, lengths)}"
 
 
 def _is_fault(row: Rebalance, lengths: Mapping[int, float | None]) -> bool:
-    return row.cause in FAULTS or (row.outcome == "open" and (lengths[row.number] or 0.0) >= _COSTLY_MS)
+    is_open = row.outcome == "open" and (lengths[row.number] or 0.0) >= _LONG_MS
+    return row.cause in FAULTS or is_open or waited_for_dead(row)
 
 
 def _of_outages(history: GroupHistory) -> str:
@@ -340,32 +311,6 @@ def _of_outages(history: GroupHistory) -> str:
     longest = max(history.outages, key=length)
     more = len(history.outages) - 1
     return shown(longest.text, 400) + (f" (and {counted(more, 'shorter outage')})" if more else "")
-
-
-def _of_rebalance(history: GroupHistory, row: Rebalance, lengths: Mapping[int, float | None]) -> str:
-    """A rebalance in a sentence: why, when, how long, and what it cost."""
-    length = lengths[row.number]
-    same = sum(other.cause == row.cause for other in history.rebalances)
-    text = f"{same} x {shown(str(row.cause), 60)}, the costliest" if same > 1 else shown(str(row.cause), 60)
-    if name := name_if_known(row.client_id, row.member_id, row.instance_id):
-        text += f" of {_person(name, None, row.client_host)}"
-    text += f" at {ago(row.started_ns, history.group.first_ns)}"
-    if length is not None:
-        text += f": rebalance #{row.number} "
-        text += f"has not ended after {duration(length)}" if row.outcome == "open" else f"took {duration(length)}"
-        text += _because(row, length)
-    if row.paused_ms:
-        text += f", {duration(row.paused_ms)} of partition time without an owner"
-    return text
-
-
-def _because(row: Rebalance, length: float) -> str:
-    wait = awaited(row)
-    if wait is None or wait.ms is None or wait.ms < _LATE * length:
-        return ""
-    if wait.how in ("", "late"):
-        return f" because {wait.person} was late"
-    return f" because it waited {duration(wait.ms)} for {wait.person}, {wait.how}"
 
 
 def _of_course(history: GroupHistory, middle: Sequence[Rebalance]) -> str:
@@ -419,7 +364,3 @@ def _middle(rows: Sequence[Rebalance]) -> Sequence[Rebalance]:
 def _costliest(rows: Iterable[Rebalance], lengths: Mapping[int, float | None]) -> Rebalance | None:
     """The rebalance that cost the most partition time, then the longest."""
     return max(rows, key=lambda row: (row.paused_ms or 0.0, lengths[row.number] or 0.0, -row.number), default=None)
-
-
-def _person(client_id: str | None, member_id: str | None, host: str | None) -> str:
-    return name_of(client_id, member_id) + (f" ({shown(host, 60)})" if host else "")

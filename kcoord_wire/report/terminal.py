@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 from kcoord_wire.extras import require
 from kcoord_wire.forensics.model import GroupHistory, Loss, Rebalance
 from kcoord_wire.report.cards import Card, cards_of
-from kcoord_wire.report.digest import FAULTS, Digest, awaited, digests
+from kcoord_wire.report.digest import FAULTS, Digest, digests
+from kcoord_wire.report.faults import awaited
 from kcoord_wire.report.formatting import ago, counted, duration, name_if_known, place_text, shown
 from kcoord_wire.report.lagging import growth, lag_sentence
 

@@ -7,7 +7,8 @@
   gone; a custom assignor of the clients cannot be kept.
 
 Normal is a mixture during a bounce. Threshold: members that were present at the same time for 10 minutes and share no
-family; or at once where the coordinator refused a member (INCONSISTENT_GROUP_PROTOCOL).
+family; or at once where the coordinator refused a member (INCONSISTENT_GROUP_PROTOCOL): critical while a client stays
+outside, a warning once all that were refused have joined, or the group is empty and lets anybody in.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kcoord_wire.error_codes import ErrorCode
-from kcoord_wire.forensics.detectors.found import MAX_EVIDENCE, Found, client_of, listed, only
+from kcoord_wire.forensics.detectors.found import MAX_EVIDENCE, Found, client_of, lasting, listed, only, plural
 from kcoord_wire.forensics.detectors.windows import MINUTE_NS
 from kcoord_wire.forensics.model import Evidence, GroupHistory, MemberLife
 
@@ -29,6 +30,7 @@ __all__ = ["COOPERATIVE", "THRESHOLD_NS", "find"]
 THRESHOLD_NS: Final = 10 * MINUTE_NS
 COOPERATIVE: Final = frozenset({"cooperative-sticky"})
 
+_Client = tuple[str, str]  # client id and host
 _EAGER, _BOTH, _COOPERATIVE = "eager assignors alone", "both", "cooperative assignors alone"
 _CLASSIC, _CONSUMER = "the classic protocol", "the consumer protocol"
 _ADVICE_ON_REFUSAL: Final = (
@@ -63,8 +65,8 @@ _MIGRATIONS: Final = (
 def find(history: GroupHistory, exchanges: pa.Table | None = None) -> Iterator[Found]:
     """Yield the refusals first, then members of different families side by side."""
     refused = [] if exchanges is None else _refusals(exchanges)
-    if refused:
-        yield _refusal(refused)
+    if exchanges is not None and refused:
+        yield _refusal(refused, _admitted(exchanges, refused), _is_empty(history))
     families: dict[str, list[MemberLife]] = defaultdict(list)
     for life in history.members:
         families[_CLASSIC if life.protocol == "classic" else _CONSUMER].append(life)
@@ -127,15 +129,47 @@ def _refusals(exchanges: pa.Table) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["asked_ns"], row["source"], row["seq"]))
 
 
-def _refusal(rows: list[dict[str, Any]]) -> Found:
-    names = sorted({row["client_id"] or row["client_host"] for row in rows})
+def _client(row: dict[str, Any]) -> _Client:
+    return row["client_id"] or "", row["client_host"] or ""
+
+
+def _admitted(exchanges: pa.Table, refused: list[dict[str, Any]]) -> dict[_Client, int]:
+    """Return when a client was first let in after its last refusal, under a member id that is new to the group."""
+    good = pc.and_(pc.equal(exchanges["api"], "JoinGroup"), pc.equal(exchanges["error_code"], 0))
+    columns = ["client_id", "client_host", "asked_ns", "member_id", "given_member_id"]
+    last = {_client(row): row["asked_ns"] for row in refused}
+    inside: set[str] = set()
+    found: dict[_Client, int] = {}
+    for row in exchanges.filter(pc.fill_null(good, False)).select(columns).sort_by("asked_ns").to_pylist():
+        name, client = row["given_member_id"] or row["member_id"], _client(row)
+        if name not in inside and client in last and row["asked_ns"] > last[client]:
+            found.setdefault(client, row["asked_ns"])
+        inside.add(name)
+    return found
+
+
+def _is_empty(history: GroupHistory) -> bool:
+    """Whether the group had lost all its members by the end of the source."""
+    return bool(history.members) and all(life.left_ns is not None for life in history.members)
+
+
+def _refusal(rows: list[dict[str, Any]], admitted: dict[_Client, int], is_empty: bool) -> Found:
+    last = {_client(row): row for row in rows}
+    outside = [row for client, row in last.items() if client not in admitted]
+    names = sorted({row["client_id"] or row["client_host"] for row in (outside or rows)})
+    if outside:
+        end = "; the group was empty at the end of the source" if is_empty else ""
+        verb = "cannot join"
+    else:
+        ns = max(admitted[client] - row["asked_ns"] for client, row in last.items())
+        verb, end = "could not join", f"; {plural('it', names, 'all')} joined {lasting(ns)} after the last refusal"
     return Found(
-        severity="critical",
+        severity="critical" if outside and not is_empty else "warning",
         from_ns=rows[0]["asked_ns"],
         to_ns=rows[-1]["asked_ns"],
         subject=only(names),
-        text=f"{listed(names)} cannot join: no assignor that all members offer "
-        f"(INCONSISTENT_GROUP_PROTOCOL, {len(rows)} x)",
+        text=f"{listed(names)} {verb}: no assignor that all members offer "
+        f"(INCONSISTENT_GROUP_PROTOCOL, {len(rows)} x){end}",
         advice=_ADVICE_ON_REFUSAL,
         value=float(len(rows)),
         threshold=1.0,

@@ -17,7 +17,8 @@ from typing import Any, Final, cast
 
 from kcoord_wire.forensics.model import Evidence, GroupHistory, Loss, Rebalance
 from kcoord_wire.report.cards import Card, cards_of
-from kcoord_wire.report.digest import Digest, awaited, digests, nameless
+from kcoord_wire.report.digest import Digest, digests, nameless
+from kcoord_wire.report.faults import awaited
 from kcoord_wire.report.formatting import counted, duration, iso, name_if_known, name_of, place_text, shown, utc
 from kcoord_wire.report.lagging import lag_sentence
 from kcoord_wire.report.page.cause_styles import ABOUT, COLOURS, OTHER

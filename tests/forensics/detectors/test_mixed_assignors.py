@@ -28,3 +28,19 @@ def test_mixed_assignors_that_stay_side_by_side() -> None:
     (found,) = of("mixed_assignors", group(members=[java]), refused)
     assert (found.severity, found.subject, found.value) == ("critical", "py", 2)
     assert found.evidence[0].text == "it offers range"
+
+
+def test_a_refusal_that_is_over_is_a_warning() -> None:
+    java = life("java", assignors=["cooperative-sticky"])
+    refused = [exchange("JoinGroup", n, error_code=23, client_id="py", offered=offers("range")) for n in (5, 6)]
+    joined = exchange("JoinGroup", 9, client_id="py", member_id="", given_member_id="py-id")
+    (found,) = of("mixed_assignors", group(members=[java]), [*refused, joined])
+    assert found.severity == "warning"
+    assert "py could not join" in found.text
+    assert "it joined 3.0 s after the last refusal" in found.text
+    twin = [exchange("JoinGroup", n, client_id="py", member_id="t", given_member_id="t") for n in (1, 9)]
+    (found,) = of("mixed_assignors", group(members=[java]), [*refused, *twin])
+    assert found.severity == "critical", "the one that joins is another, which was in the group before"
+    (found,) = of("mixed_assignors", group(members=[life("java", 0, 20)]), refused)
+    assert found.severity == "warning"
+    assert found.text.endswith("; the group was empty at the end of the source")
