@@ -8,7 +8,8 @@ from pathlib import Path
 from kcoord_wire.forensics import analyze
 from kcoord_wire.forensics.model import Finding, GroupHistory
 
-CAPTURES = Path(__file__).parents[1] / "data" / "captures" / "incidents"
+DATA = Path(__file__).parents[1] / "data"
+CAPTURES = DATA / "captures" / "incidents"
 
 
 @cache
@@ -72,3 +73,12 @@ def test_a_killed_member_of_a_kip_848_group_is_dead() -> None:
     kip = histories("modern")["kip"]
     assert ("k-3", "process died") in ends(kip)
     assert sum(pause.dead_until_ns is not None for pause in kip.pauses) == 2
+
+
+def test_members_that_no_broker_answers_are_not_dead() -> None:
+    """A broker is frozen for 11 s; librdkafka closes its connections meanwhile, and lives on."""
+    for history in analyze([DATA / "incidents" / "outage-freeze-long.pcap.gz"]).histories:
+        (outage,) = history.outages
+        assert outage.to_ns is not None
+        died = [life.died_ns for life in history.members if life.died_ns is not None]
+        assert all(at > outage.to_ns for at in died), "only the end of the run killed them"

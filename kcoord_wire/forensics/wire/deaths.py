@@ -4,7 +4,7 @@ Laws:
 
 * A member that sent LeaveGroup is not dead, and neither is one that sent anything later under its id, unless the
   coordinator had removed it by then: that one was silent, and came back.
-* An end of a connection by the broker's side proves nothing about the process.
+* An end of a connection by the broker's side proves nothing about the process, nor does anything during an outage.
 * Where bytes of a connection are missing behind the member's last request, a LeaveGroup may be among them: the member
   is ``gone``, and how is not said.
 * Silence counts from the last sign of life to the removal, or to the end of the source if that is long enough; a member
@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.model import SightingKind
 from kcoord_wire.forensics.wire.moments import NS_PER_MS, NS_PER_S
+from kcoord_wire.forensics.wire.outages import OutageTrace
 from kcoord_wire.forensics.wire.service import REFUSALS
 from kcoord_wire.forensics.wire.trace import MemberTrace, Why
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Link
@@ -45,7 +46,8 @@ _STREAMS: Final = "-StreamThread-"  # in the client ids of Kafka Streams, which 
 _ENDS: Final = frozenset({SightingKind.CLOSED, SightingKind.RESET})
 _NO_SIGN: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.FENCED_MEMBER_EPOCH})
 _WAITING: Final = frozenset({"JoinGroup", "SyncGroup"})
-_BY_COORDINATOR: Final = frozenset({Why.TOO_LARGE, Why.FAILOVER})
+_BY_COORDINATOR: Final = frozenset({Why.TOO_LARGE, Why.FAILOVER, Why.OUTAGE})
+_SLACK_NS: Final = 500 * NS_PER_MS  # an outage is noticed with the next request
 
 
 class End(NamedTuple):
@@ -71,16 +73,19 @@ def clock(time_ns: int) -> str:
     return datetime.fromtimestamp(time_ns // NS_PER_S, UTC).strftime("%H:%M:%S")
 
 
-def find_ends(traffic: GroupTraffic, members: Sequence[MemberTrace]) -> dict[MemberTrace, End]:
+def find_ends(
+    traffic: GroupTraffic, members: Sequence[MemberTrace], outages: Sequence[OutageTrace] = ()
+) -> dict[MemberTrace, End]:
     """Find how the members ended; those that were there to the end, or of which it is not known, are left out."""
-    finder = _Ends(traffic, members)
+    finder = _Ends(traffic, members, outages)
     found = ((member, finder.end_of(member)) for member in members)
     return {member: end for member, end in found if end is not None}
 
 
 class _Ends:
-    def __init__(self, traffic: GroupTraffic, members: Sequence[MemberTrace]) -> None:
+    def __init__(self, traffic: GroupTraffic, members: Sequence[MemberTrace], outages: Sequence[OutageTrace]) -> None:
         self._traffic = traffic
+        self._outages = outages
         self._members = members
         self._requests: dict[str, list[GroupRequest]] = {}
         for request in traffic.requests:
@@ -98,6 +103,13 @@ class _Ends:
         if member.why in _BY_COORDINATOR:
             return None
         return self._by_connection(member) or self._by_silence(member)
+
+    def _is_out(self, from_ns: int, to_ns: int) -> bool:
+        """Whether an outage was at that time: clients then close connections and fall silent, and live on."""
+        return any(
+            outage.begin_ns <= to_ns + _SLACK_NS and (outage.end_ns is None or outage.end_ns >= from_ns)
+            for outage in self._outages
+        )
 
     # ---- its connection ended
 
@@ -123,6 +135,8 @@ class _Ends:
         if end.by == "broker" or (member.left is not None and end.time_ns > member.left.time_ns):
             return False
         own = self._requests.get(member.member_id)
+        if self._is_out(end.time_ns, end.time_ns):
+            return False
         if own and own[-1].error in REFUSALS:
             return False  # it looks for the coordinator elsewhere
         return end.by is not None or self._is_served(member, end.time_ns)
@@ -149,6 +163,8 @@ class _Ends:
         session_ms = member.session_ms or _DEFAULT_SESSION_MS
         is_long = until_ns - last_ns >= session_ms * NS_PER_MS * _SILENT_PART
         if last_ns == 0 or not (is_long or member.why == Why.SESSION) or not self._is_served(member, last_ns):
+            return None
+        if self._is_out(last_ns, until_ns):
             return None
         own = self._requests.get(member.member_id)
         if member.left is None and own and own[-1].api in _WAITING and own[-1].answered is None:

@@ -117,7 +117,7 @@ class _WireGroup:
             if member.why == Why.LEFT and finder.did_not_poll(member):
                 member.why = Why.POLL_TIMEOUT
         self._lives: list[MemberTrace] = [*self._replay.traces, *self._epochs.lives]
-        self._ends = find_ends(traffic, self._lives)
+        self._ends = find_ends(traffic, self._lives, self._outages)
         self._holes = Holes(traffic, self._lives)
         self._explained = list(self._explain(explanations))
 
@@ -172,10 +172,13 @@ class _WireGroup:
 
     def _add_ends_of_epochs(self) -> None:
         """Say what became of processes whose sessions ran out in a KIP-848 group."""
-        ends = {life.member_id: end for life, end in self._ends.items()}
+        died = sorted((end.died_ns, life.member_id, end.text) for life, end in self._ends.items() if end.died_ns)
         for rebalance in self._epochs.rebalances:
-            if rebalance.cause == Cause.SESSION_EXPIRED and rebalance.member_id in ends:
-                rebalance.detail += ends[rebalance.member_id].text
+            if rebalance.cause == Cause.SESSION_EXPIRED:
+                own = [
+                    text for at_ns, name, text in died if name == rebalance.member_id and at_ns <= rebalance.started_ns
+                ]
+                rebalance.detail += own[-1] if own else ""
 
     def _holdings(self) -> list[Holding]:
         holdings = [*find_holdings(self._replay.traces, self._traffic.requests), *self._epochs.holdings]

@@ -137,7 +137,7 @@ def test_the_partitions_of_a_dead_member_are_paused() -> None:
     assert history.rebalances[-1].paused_ms == (8_071 - 2_500) + (8_071 - 8_060)
 
 
-def test_incarnations_that_died_while_they_joined_are_members() -> None:
+def test_incarnations_that_died_joining_are_members() -> None:
     """A crash loop within one rebalance: no JoinGroup is answered before the source ends."""
     script = two_members()
     script.session_ms = script.rebalance_ms = 45_000
@@ -162,3 +162,17 @@ def test_the_end_of_a_kip_848_member_is_in_the_sentence() -> None:
     script.consumer("c1", 60_000, 2, 3, {"orders": [0, 1]})
     assert end_of(script) == ("process died", 2_000)
     assert "its process had died at" in script.last().detail
+
+
+def test_a_kip_848_member_back_under_its_id_was_silent() -> None:
+    script = Script()
+    script.consumer("c1", 0, 0, 1, {"orders": [0, 1]}, topics=["orders"])
+    script.consumer("c2", 1_000, 0, 2, {}, topics=["orders"])
+    for ms in range(2_500, 60_000, 5_000):
+        script.consumer("c1", ms, 2, 2)
+    script.consumer("c1", 60_000, 2, 3, {"orders": [0, 1]})
+    script.consumer("c2", 62_000, 2, None, error_code=25)
+    script.consumer("c2", 62_100, 0, 4, {}, topics=["orders"])
+    script.consumer("c2", 63_000, -1, -1)
+    (lost,) = [row for row in script.history().rebalances if row.cause == "session timeout"]
+    assert "silent since 22:13:21 UTC" in lost.detail
