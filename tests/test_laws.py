@@ -209,7 +209,7 @@ TESTED_IN = {
     "forensics.lines.broker_shapes": "forensics/lines/test_parsing.py",
     "forensics.lines.client_shapes": "forensics/lines/test_parsing.py",
     # What a reader of lines fills; its tests read it.
-    "forensics.lines.story": "forensics/lines/test_broker.py",
+    "forensics.lines.tables": "forensics/lines/test_broker.py",
     # Two functions over a list of times; a storm is the busiest window.
     "forensics.detectors.windows": "forensics/detectors/test_storm.py",
 }

@@ -757,9 +757,9 @@ class MemberLife:
     :ivar died_ns: since when its process did nothing for the group, although the coordinator did not know: its
         connection ended, or its last sign of life; None where that did not happen, or is not known
     :ivar end: how it ended: ``left`` (LeaveGroup), ``process died`` (the client's side ended its connections without
-        LeaveGroup, and the member id was not heard of again), ``process ended`` (the same of a client that sends no
+        LeaveGroup, and no request had the member id again), ``process ended`` (the same of a client that sends no
         LeaveGroup when it is closed: a static member, Kafka Streams), ``gone`` (the same where bytes are missing, so
-        that a LeaveGroup may be among them), ``silent`` (nothing was heard: a frozen process, or the network; where
+        that a LeaveGroup may be among them), ``silent`` (it sent nothing: a frozen process, or the network; where
         `last_seen_ns` is later than `died_ns`, it came back); None where it was there to the end, or is not known
     """
 

@@ -32,7 +32,8 @@ class Refusal:
     :ivar meaning: why the broker answers it, as the end of a sentence
     :ivar advice: what to do
     :ivar tolerated: refusals of one client within ten minutes that are normal
-    :ivar is_fatal: a retry does not help: the client stops, or is refused until somebody changes something
+    :ivar is_fatal: a retry does not help: the client stops, or is refused until a setting, permission or
+        process is changed
     """
 
     meaning: str

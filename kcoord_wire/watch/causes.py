@@ -76,7 +76,7 @@ def explain(
 ) -> Reason:
     """Return why a rebalance began between two polls; the table of the module has the rules.
 
-    :param after_outage: the coordinator has moved, or was not heard of, shortly before
+    :param after_outage: the coordinator has moved, or was not described, shortly before
     :param has_unowned: the last assignment left partitions without an owner that had one before
     """
     appeared, gone, replaced = difference.appeared, difference.gone, difference.replaced

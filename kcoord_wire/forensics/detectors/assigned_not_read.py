@@ -42,8 +42,8 @@ def find(history: GroupHistory, exchanges: pa.Table | None = None) -> Iterator[F
     """Yield one finding for all members that leave partitions out."""
     rounds = assigned_rounds(history, exchanges)
     left = list(_left(history, rounds, _reads(exchanges))) if exchanges is not None else []
-    told = {each.place for each in stuck_partitions(history)}
-    left = [item._replace(partitions=item.partitions - told) for item in left if item.partitions - told]
+    stuck = {each.place for each in stuck_partitions(history)}
+    left = [item._replace(partitions=item.partitions - stuck) for item in left if item.partitions - stuck]
     if not left:
         return
     concerned = {partition for item in left for partition in item.partitions}

@@ -1,6 +1,6 @@
 """Deploy: the members of a group are replaced, one after another or all at once.
 
-A rolling restart costs each member two rebalances, which nobody has to look into; what counts is what it cost, and what
+A rolling restart costs each member two rebalances, which need no action; what counts is what it cost, and what
 it would have cost with static members (KIP-345). A member is replaced where it left in order and another with its
 client id (or, as pods have, with the same id but for the part behind its last separator) joined within five minutes, or
 had joined within five minutes before. Members that come back again and again are `flapping_member`.

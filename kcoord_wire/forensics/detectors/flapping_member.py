@@ -39,7 +39,7 @@ _ADVICE: Final[Mapping[str, str]] = {
     f"code 137, OOMKilled), and its liveness probe; let the supervisor wait between restarts. {_STATIC}",
     "process ended": "The process is restarted again and again: look at its exit code and log, the OOM killer (exit "
     "code 137, OOMKilled), its liveness probe, and who deploys it.",
-    "silent": "The process falls silent although nobody closes it: look for long garbage collections, CPU limits that "
+    "silent": "The process falls silent although it is not closed: look for long garbage collections, CPU limits that "
     "throttle it, a frozen host, and the network between it and the broker; session.timeout.ms says how long it may.",
     "poll timeout": "Its application takes longer between two polls than max.poll.interval.ms allows: do less per poll "
     "(max.poll.records), move the work to another thread, or raise max.poll.interval.ms.",

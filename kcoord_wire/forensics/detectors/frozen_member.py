@@ -1,8 +1,8 @@
-"""Frozen member: nothing is heard from a member for much longer than its heartbeat interval, and then it goes on.
+"""Frozen member: a member sends nothing for much longer than its heartbeat interval, and then it goes on.
 
 The process stood still (garbage collection, a paused VM or container, a CPU limit) or its network carried nothing; it
-did not die, for the same member id speaks again. A gap counts from the last response on, so that a member that waits
-for its JoinGroup, or for a broker that does not answer, is not silent. Others have to be heard meanwhile: else the
+did not die, for the same member id sends again. A gap counts from the last response on, so that a member that waits
+for its JoinGroup, or for a broker that does not answer, is not silent. Others have to send meanwhile: else the
 capture paused, or the broker.
 
 Threshold: three of the member's own heartbeat intervals, and three seconds. Warning where half of the session timeout
@@ -28,7 +28,7 @@ __all__ = ["INTERVALS", "LEAST_NS", "find"]
 INTERVALS: Final = 3
 LEAST_NS: Final = 3 * SECOND_NS
 _BEATS: Final = 4  # heartbeats from which on their interval is known
-_HEARD: Final = 2  # requests of other members meanwhile
+_LEAST_OTHERS: Final = 2  # requests of other members meanwhile
 _BEATING: Final = ["Heartbeat", "ConsumerGroupHeartbeat"]
 
 
@@ -67,7 +67,7 @@ def find(history: GroupHistory, exchanges: pa.Table | None = None) -> Iterator[F
         for life in history.members
         if life.member_id in own
         for gap in _gaps(life, *own[life.member_id])
-        if _is_heard(times, gap, own[life.member_id][0])
+        if _others_sent(times, gap, own[life.member_id][0])
     ]
     for is_long in (True, False):
         if found := [gap for gap in gaps if gap.is_long is is_long]:
@@ -100,11 +100,11 @@ def _gaps(
             yield _Gap(life, from_ns, to_ns, interval)
 
 
-def _is_heard(times: NDArray[np.int64], gap: _Gap, own: NDArray[np.int64]) -> bool:
-    """Whether other members were heard in a gap."""
+def _others_sent(times: NDArray[np.int64], gap: _Gap, own: NDArray[np.int64]) -> bool:
+    """Whether other members sent requests in a gap."""
     first, last = np.searchsorted(times, [gap.from_ns, gap.to_ns], side="left")
     mine = np.searchsorted(own, [gap.from_ns, gap.to_ns], side="left")
-    return bool((last - first) - (mine[1] - mine[0]) >= _HEARD)
+    return bool((last - first) - (mine[1] - mine[0]) >= _LEAST_OTHERS)
 
 
 def _finding(history: GroupHistory, gaps: list[_Gap], severity: str) -> Found:

@@ -30,8 +30,8 @@ _DID: Final = {
     ResetKind.SEEK: "{who} reads again what was committed of {places}",
 }
 _ADVICE: Final = {
-    ResetKind.ADMIN: "If nobody meant to (kafka-consumer-groups.sh --reset-offsets), ask who uses this client. After a "
-    "step back records are read again, after a step ahead some are never read.",
+    ResetKind.ADMIN: "If this (kafka-consumer-groups.sh --reset-offsets) was not intended, find out who uses this "
+    "client. After a step back records are read again, after a step ahead some are never read.",
     ResetKind.COMMIT: "Records are read again. Look for a process that commits positions of its own, such as an old "
     "checkpoint or a retry that comes late.",
     ResetKind.UNSEEN: "Offsets expire while a group is empty (offsets.retention.minutes) and are gone with a deleted "

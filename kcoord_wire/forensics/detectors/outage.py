@@ -1,7 +1,7 @@
 """Outages: times in which no coordinator answered the members of a group (`model.Outage`).
 
 Normal is that a member is answered within milliseconds. An outage that is shorter than the members' sessions costs no
-rebalance, and yet no member committed anything, or could tell of its death, in the meantime. A move of the coordinator
+rebalance, and yet no member could commit, join or leave in the meantime. A move of the coordinator
 belongs to every rolling restart of brokers, and takes a second or two.
 
 Threshold: any. Critical if members still try to reach a coordinator at its end, which is that of the source, after

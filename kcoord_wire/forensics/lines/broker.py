@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from kcoord_wire.forensics.lines.reasons import Verdict, cause_of_client, judge_reason
-from kcoord_wire.forensics.lines.story import Story, evidence_of
+from kcoord_wire.forensics.lines.tables import GroupTables, evidence_of
 from kcoord_wire.forensics.model import NS_PER_MS, Cause, Generation, Identity, LogLine, end_rebalance
 
 __all__ = ["BrokerLines"]
@@ -37,8 +37,8 @@ class BrokerLines:
     :param left: the lines ``left`` by member id: they may stand before or behind the rebalance that follows from them
     """
 
-    def __init__(self, story: Story, left: dict[str, LogLine]) -> None:
-        self._story = story
+    def __init__(self, tables: GroupTables, left: dict[str, LogLine]) -> None:
+        self._tables = tables
         self._left = left
         self._last_gone: LogLine | None = None
 
@@ -58,16 +58,16 @@ class BrokerLines:
                 verdict = _as_left(verdict, line)
         if not row.reason and self._last_gone is not None and member_id == self._last_gone.member_id:
             evidence.append(evidence_of(self._last_gone))
-        self._story.begin(
+        self._tables.begin(
             row, verdict.cause, verdict.confidence, verdict.trigger, verdict.reason, _detail(row, verdict), evidence
         )
-        self._story.enter("PreparingRebalance", row.time_ns, row.generation_id)
-        if verdict.cause == Cause.SESSION_EXPIRED and member_id in self._story.present:
-            self._story.part(member_id or "", row, "session timeout")
+        self._tables.enter("PreparingRebalance", row.time_ns, row.generation_id)
+        if verdict.cause == Cause.SESSION_EXPIRED and member_id in self._tables.present:
+            self._tables.part(member_id or "", row, "session timeout")
 
     def _named(self, trigger: Identity, member_id: str, row: LogLine) -> Identity:
         """Return a trigger with what lines before have said of it."""
-        life = self._story.find(member_id) or self._story.meet(member_id, row)
+        life = self._tables.find(member_id) or self._tables.meet(member_id, row)
         client_id = life.client_id or trigger.client_id
         return Identity(member_id, client_id, life.client_host, life.instance_id or trigger.instance_id)
 
@@ -77,57 +77,57 @@ class BrokerLines:
         if gone is not None and row.time_ns - gone.time_ns <= _JUST_BEFORE_NS and gone.member_id is not None:
             cause = Cause.SESSION_EXPIRED if gone.kind == "failed" else Cause.MEMBER_LEFT
             return Verdict(cause, _INFERRED, Identity(gone.member_id, gone.client_id, None, gone.instance_id))
-        if row.generation_id == 0 or (self._story.states and self._story.states[-1].state == "Empty"):
+        if row.generation_id == 0 or (self._tables.states and self._tables.states[-1].state == "Empty"):
             return Verdict(Cause.NEW_MEMBER, _FROM_EMPTY, Identity())
         return Verdict(Cause.UNKNOWN, 0.0, Identity())
 
     def _stabilized(self, row: LogLine) -> None:
-        rebalance = self._story.current
+        rebalance = self._tables.current
         if row.members is not None:
-            self._story.size = row.members
+            self._tables.size = row.members
         generation = Generation(
-            self._story.group_id, row.generation_id or 0, row.time_ns, None, None, None, None, self._story.size, 0
+            self._tables.group_id, row.generation_id or 0, row.time_ns, None, None, None, None, self._tables.size, 0
         )
-        self._story.next_generation(generation)
-        self._story.enter("CompletingRebalance", row.time_ns, row.generation_id)
+        self._tables.next_generation(generation)
+        self._tables.enter("CompletingRebalance", row.time_ns, row.generation_id)
         if rebalance is None:
             return
         rebalance.generation_id, rebalance.joined_ns = row.generation_id, row.time_ns
         rebalance.joining_ms = (row.time_ns - rebalance.started_ns) / NS_PER_MS
-        rebalance.members_after = self._story.size
+        rebalance.members_after = self._tables.size
 
     def _assigned(self, row: LogLine) -> None:
-        story, rebalance = self._story, self._story.current
+        tables, rebalance = self._tables, self._tables.current
         if row.members is not None:
-            story.size = row.members
+            tables.size = row.members
         if row.member_id is not None:
-            story.meet(row.member_id, row)
-        for life in story.present.values():
+            tables.meet(row.member_id, row)
+        for life in tables.present.values():
             life.first_generation_id = (
                 row.generation_id if life.first_generation_id is None else life.first_generation_id
             )
             life.last_generation_id = row.generation_id
-        if story.generations and story.generations[-1].generation_id == row.generation_id:
-            last = story.generations[-1]
+        if tables.generations and tables.generations[-1].generation_id == row.generation_id:
+            last = tables.generations[-1]
             last.stable_ns, last.leader_id = row.time_ns, row.member_id
-            last.members = story.size or last.members
-        story.enter("Stable", row.time_ns, row.generation_id)
+            last.members = tables.size or last.members
+        tables.enter("Stable", row.time_ns, row.generation_id)
         if rebalance is not None and rebalance.generation_id == row.generation_id:
-            rebalance.leader_id, rebalance.members_after = row.member_id, story.size
+            rebalance.leader_id, rebalance.members_after = row.member_id, tables.size
             end_rebalance(rebalance, row.time_ns, "stable")
 
     def _empty(self, row: LogLine) -> None:
-        story = self._story
-        story.size = 0
-        if story.current is not None:
-            story.current.generation_id = row.generation_id
-            if story.current.cause == Cause.UNKNOWN:
-                story.current.cause, story.current.confidence = Cause.MEMBER_LEFT, _GROUP_EMPTY
-                story.current.detail += "; nobody is left in the group"
-            end_rebalance(story.current, row.time_ns, "empty")
-        if story.generations and story.generations[-1].ended_ns is None:
-            story.generations[-1].ended_ns = row.time_ns
-        story.enter("Empty", row.time_ns, row.generation_id)
+        tables = self._tables
+        tables.size = 0
+        if tables.current is not None:
+            tables.current.generation_id = row.generation_id
+            if tables.current.cause == Cause.UNKNOWN:
+                tables.current.cause, tables.current.confidence = Cause.MEMBER_LEFT, _GROUP_EMPTY
+                tables.current.detail += "; the group is empty"
+            end_rebalance(tables.current, row.time_ns, "empty")
+        if tables.generations and tables.generations[-1].ended_ns is None:
+            tables.generations[-1].ended_ns = row.time_ns
+        tables.enter("Empty", row.time_ns, row.generation_id)
 
     def _member_gone(self, row: LogLine) -> None:
         if row.member_id is None:
@@ -135,30 +135,30 @@ class BrokerLines:
         self._last_gone = row
         stated = cause_of_client(row.reason) if row.reason else None
         why = "poll timeout" if stated == Cause.POLL_TIMEOUT else _GONE[row.kind]
-        self._story.part(row.member_id, row, why)
+        self._tables.part(row.member_id, row, why)
 
     def _removed_late(self, row: LogLine) -> None:
         for member_id in _members(row.reason):
-            self._story.part(member_id, row, "rebalance timeout")
+            self._tables.part(member_id, row, "rebalance timeout")
 
     def _pending_gone(self, row: LogLine) -> None:
-        life = self._story.present.pop(row.member_id or "", None)
+        life = self._tables.present.pop(row.member_id or "", None)
         if life is not None:
-            self._story.lives.remove(life)
+            self._tables.lives.remove(life)
 
     def _met(self, row: LogLine) -> None:
         if row.member_id is not None:
-            self._story.meet(row.member_id, row)
+            self._tables.meet(row.member_id, row)
 
     def _replaced(self, row: LogLine) -> None:
-        if row.other_id in self._story.present:
-            life = self._story.present.pop(row.other_id or "")
+        if row.other_id in self._tables.present:
+            life = self._tables.present.pop(row.other_id or "")
             life.left_ns, life.why_left = row.time_ns, "replaced"
         self._met(row)
 
     def _loaded(self, row: LogLine) -> None:
         if row.members is not None:
-            self._story.size = row.members
+            self._tables.size = row.members
 
 
 def _as_left(verdict: Verdict, line: LogLine) -> Verdict:

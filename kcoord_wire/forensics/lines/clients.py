@@ -1,4 +1,4 @@
-"""A group as its clients log it: each says when it joined and what it saw; nobody says what the others did.
+"""A group as its clients log it: each says when it joined and what it saw; none says what the others did.
 
 A rebalance is what led to a generation: from the first line that says that a join is coming to the last line of a
 client that has its assignment. The first line in it that states a trigger decides the cause; where all only say that
@@ -12,7 +12,7 @@ from typing import Final
 
 from kcoord_wire.forensics.lines.parsing import client_of
 from kcoord_wire.forensics.lines.reasons import cause_of_client
-from kcoord_wire.forensics.lines.story import Story, evidence_of
+from kcoord_wire.forensics.lines.tables import GroupTables, evidence_of
 from kcoord_wire.forensics.model import NS_PER_MS, Cause, Generation, Identity, LogLine, end_rebalance
 
 __all__ = ["ENDS", "ClientLines", "trigger_of"]
@@ -40,8 +40,8 @@ _CAUSES: Final = {
 class ClientLines:
     """Reads the lines of clients about one group, in order of time."""
 
-    def __init__(self, story: Story) -> None:
-        self._story = story
+    def __init__(self, tables: GroupTables) -> None:
+        self._tables = tables
         self._begun: list[LogLine] = []
         self._joined: set[str] = set()  # clients that have joined the current generation
         self._known: set[str] = set()  # clients that have joined any
@@ -66,14 +66,14 @@ class ClientLines:
     def _gone(self, row: LogLine, name: str) -> None:
         self._known.discard(name)
         member_id = row.member_id or self._ids.get(name)
-        if member_id in self._story.present:
+        if member_id in self._tables.present:
             why = {"poll_timeout": "poll timeout", "leaving": "left"}.get(row.kind, "session timeout")
-            self._story.part(member_id or "", row, why)
+            self._tables.part(member_id or "", row, why)
 
     def _join(self, row: LogLine, name: str) -> None:
         if row.member_id is not None:
             self._ids[name] = row.member_id
-            self._story.meet(row.member_id, row).assignors = [row.assignor] if row.assignor else []
+            self._tables.meet(row.member_id, row).assignors = [row.assignor] if row.assignor else []
         if self._is_of_current(row, name):
             self._joined.add(name)
         else:
@@ -81,8 +81,8 @@ class ClientLines:
             self._joined = {name}
             self._generation, self._joined_ns = row.generation_id, row.time_ns
         self._known.add(name)
-        self._story.size = len(self._joined)
-        rebalance = self._story.rebalances[-1]
+        self._tables.size = len(self._joined)
+        rebalance = self._tables.rebalances[-1]
         rebalance.members_after = len(self._joined)
         rebalance.leader_id = rebalance.leader_id or row.other_id
         if row.program in ("kafkajs", "kafka-python", "sarama", "franz-go"):
@@ -98,36 +98,36 @@ class ClientLines:
         return is_near and name not in self._joined and not began_since
 
     def _begin(self, row: LogLine) -> None:
-        story = self._story
+        tables = self._tables
         rows, self._begun = self._begun or [row], []
         cause, confidence, line, detail = trigger_of(rows, self._known)
         trigger = Identity() if line is None else _identity(line, self._ids)
         first = rows[0]
         reason = line.reason if line is not None and line.kind in ("rejoin_requested", "leaving") else None
         evidence = [evidence_of(each) for each in (line or first, row)]
-        rebalance = story.begin(first, cause, confidence, trigger, reason, detail, evidence[:_MOST_EVIDENCE])
+        rebalance = tables.begin(first, cause, confidence, trigger, reason, detail, evidence[:_MOST_EVIDENCE])
         rebalance.generation_id, rebalance.joined_ns, rebalance.assignor = row.generation_id, row.time_ns, row.assignor
         rebalance.joining_ms = (row.time_ns - first.time_ns) / NS_PER_MS
-        story.enter("PreparingRebalance", first.time_ns, self._generation)
-        story.enter("CompletingRebalance", row.time_ns, row.generation_id)
+        tables.enter("PreparingRebalance", first.time_ns, self._generation)
+        tables.enter("CompletingRebalance", row.time_ns, row.generation_id)
         if row.generation_id is not None:
             generation = Generation(
-                story.group_id, row.generation_id, row.time_ns, None, None, row.assignor, row.other_id, 1, 0
+                tables.group_id, row.generation_id, row.time_ns, None, None, row.assignor, row.other_id, 1, 0
             )
-            story.next_generation(generation)
+            tables.next_generation(generation)
 
     def _sync(self, row: LogLine, name: str) -> None:
-        story = self._story
-        if not story.rebalances or name not in self._joined:
+        tables = self._tables
+        if not tables.rebalances or name not in self._joined:
             return
         if row.generation_id is not None and row.generation_id != self._generation:
             return
-        rebalance = story.rebalances[-1]
+        rebalance = tables.rebalances[-1]
         if rebalance.outcome in ("open", "stable"):
             end_rebalance(rebalance, row.time_ns, "stable")
-            story.enter("Stable", row.time_ns, self._generation)
-            if story.generations and story.generations[-1].generation_id == self._generation:
-                story.generations[-1].stable_ns, story.generations[-1].members = row.time_ns, len(self._joined)
+            tables.enter("Stable", row.time_ns, self._generation)
+            if tables.generations and tables.generations[-1].generation_id == self._generation:
+                tables.generations[-1].stable_ns, tables.generations[-1].members = row.time_ns, len(self._joined)
 
     def finish(self) -> None:
         """The lines are over: what began without a join has an unknown end."""
@@ -136,10 +136,10 @@ class ClientLines:
             cause, confidence, line, detail = trigger_of([row], self._known)
             if line is None:
                 continue
-            last = self._story.rebalances[-1] if self._story.rebalances else None
+            last = self._tables.rebalances[-1] if self._tables.rebalances else None
             if last is not None and last.outcome == "unseen" and row.time_ns - last.started_ns < _SAME_ROUND_NS:
                 continue
-            begun = self._story.begin(
+            begun = self._tables.begin(
                 row, cause, confidence, _identity(row, self._ids), row.reason, detail, [evidence_of(row)]
             )
             begun.outcome = "unseen"

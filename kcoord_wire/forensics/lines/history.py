@@ -3,13 +3,13 @@
     history = text_history(lines)               # a table of `LogLine`, of one group
 
 Where a broker's lines are there, they make the history, and lines of clients are witnesses: what a client states about
-the rebalance that it set off is evidence, and a poll timeout that only the client knows of is the cause. Where only
+the rebalance that it set off is evidence, and a poll timeout, which only the client logs, is the cause. Where only
 clients logged, their lines make the history.
 
 Laws:
 
 * Order and chunking of the rows do not matter; the same line in two sources (a rotated file and its copy) counts once.
-* What the lines do not say is None, and `GroupSummary.blind` names it: nobody's log says who was late.
+* What the lines do not say is None, and `GroupSummary.blind` names it: no log says which member was late.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pyarrow as pa
 from kcoord_wire.forensics.lines.broker import BrokerLines
 from kcoord_wire.forensics.lines.clients import ENDS, ClientLines, trigger_of
 from kcoord_wire.forensics.lines.kip848 import Kip848Lines
-from kcoord_wire.forensics.lines.story import Story, evidence_of
+from kcoord_wire.forensics.lines.tables import GroupTables, evidence_of
 from kcoord_wire.forensics.model import NS_PER_MS, Cause, GroupHistory, GroupSummary, LogLine, Rebalance
 
 __all__ = ["text_history"]
@@ -56,27 +56,27 @@ def text_history(lines: pa.Table) -> GroupHistory:
     clients = [row for row in rows if row.program != "broker"]
     _name_by_source(clients)
     named = {row.member_id: row.client_id for row in clients if row.member_id and row.client_id}
-    story = Story(rows[0].group_id or "")
+    tables = GroupTables(rows[0].group_id or "")
     if any(row.kind in ("preparing", "stabilized", "epoch_bumped") for row in broker):
-        blind = list(_of_brokers(story, broker))
-        story.name_clients(named)
-        for rebalance in story.rebalances:
+        blind = list(_of_brokers(tables, broker))
+        tables.name_clients(named)
+        for rebalance in tables.rebalances:
             _add_witnesses(rebalance, clients)
     else:
-        reader = ClientLines(story)
+        reader = ClientLines(tables)
         for row in clients:
             reader.read(row)
         reader.finish()
-        story.name_clients(named)
+        tables.name_clients(named)
         blind = list(_BLIND_CLIENTS)
     if not all(row.is_zoned for row in rows):
         blind.append(_BLIND_ZONE.format("UTC, or as --timezone says"))
-    return _history(story, rows, blind)
+    return _history(tables, rows, blind)
 
 
-def _of_brokers(story: Story, rows: list[LogLine]) -> Iterator[str]:
-    classic = BrokerLines(story, {row.member_id: row for row in rows if row.kind == "left" and row.member_id})
-    epochs = Kip848Lines(story)
+def _of_brokers(tables: GroupTables, rows: list[LogLine]) -> Iterator[str]:
+    classic = BrokerLines(tables, {row.member_id: row for row in rows if row.kind == "left" and row.member_id})
+    epochs = Kip848Lines(tables)
     for row in rows:
         classic.read(row)
         epochs.read(row)
@@ -86,7 +86,7 @@ def _of_brokers(story: Story, rows: list[LogLine]) -> Iterator[str]:
         yield _BLIND_EPOCHS
     bare = sum(row.kind == "preparing" and row.reason is None for row in rows)
     if bare:
-        yield _BLIND_REASON.format(bare, len(story.rebalances))
+        yield _BLIND_REASON.format(bare, len(tables.rebalances))
 
 
 def _in_order(lines: pa.Table) -> list[LogLine]:
@@ -114,8 +114,8 @@ def _add_witnesses(rebalance: Rebalance, clients: list[LogLine]) -> None:
     """Add what clients state about a rebalance that they set off."""
     near = [row for row in clients if _is_near(row, rebalance) and _may_be_of(row, rebalance)]
     cause, confidence, line, detail = trigger_of(near, _joined_before(clients, rebalance.started_ns))
-    told = [row for row in near if row is line or row.kind != "joining"]
-    rebalance.evidence += [evidence_of(row) for row in told[:_MOST_WITNESSES]]
+    stated = [row for row in near if row is line or row.kind != "joining"]
+    rebalance.evidence += [evidence_of(row) for row in stated[:_MOST_WITNESSES]]
     is_poll = rebalance.cause == Cause.MEMBER_LEFT and cause == Cause.POLL_TIMEOUT
     if line is None or not (is_poll or rebalance.confidence < confidence):
         return
@@ -155,21 +155,21 @@ def _may_be_of(row: LogLine, rebalance: Rebalance) -> bool:
     return row.client_id is not None and row.client_id == rebalance.client_id
 
 
-def _history(story: Story, rows: list[LogLine], blind: list[str]) -> GroupHistory:
-    if story.states:
-        story.states[-1].to_ns = None
+def _history(tables: GroupTables, rows: list[LogLine], blind: list[str]) -> GroupHistory:
+    if tables.states:
+        tables.states[-1].to_ns = None
     summary = GroupSummary(
-        group_id=story.group_id,
+        group_id=tables.group_id,
         origin="text",
         protocol_type=None,
         first_ns=rows[0].time_ns,
         last_ns=rows[-1].time_ns,
-        members=len(story.lives),
-        generations=len(story.generations),
-        rebalances=len(story.rebalances),
+        members=len(tables.lives),
+        generations=len(tables.generations),
+        rebalances=len(tables.rebalances),
         exchanges=0,
         commits=0,
         paused_ms=0.0,
         blind=blind,
     )
-    return GroupHistory(summary, story.rebalances, story.generations, story.states, story.lives)
+    return GroupHistory(summary, tables.rebalances, tables.generations, tables.states, tables.lives)

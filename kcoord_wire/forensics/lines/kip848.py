@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kcoord_wire.forensics.lines.story import Story, evidence_of
+from kcoord_wire.forensics.lines.tables import GroupTables, evidence_of
 from kcoord_wire.forensics.model import NS_PER_MS, Cause, Generation, Identity, LogLine, end_rebalance
 
 __all__ = ["Kip848Lines"]
@@ -29,8 +29,8 @@ _LIKELY: Final = 0.6
 class Kip848Lines:
     """Reads the lines of brokers about one group of KIP-848, in order of time."""
 
-    def __init__(self, story: Story) -> None:
-        self._story = story
+    def __init__(self, tables: GroupTables) -> None:
+        self._tables = tables
         self._before: LogLine | None = None  # what the next epoch follows from
 
     def read(self, row: LogLine) -> None:
@@ -46,22 +46,22 @@ class Kip848Lines:
             self._state(row)
 
     def _member(self, row: LogLine) -> None:
-        story = self._story
+        tables = self._tables
         if row.member_id is None:
             return
-        story.protocol = "consumer"
+        tables.protocol = "consumer"
         if row.kind in ("epoch_left", "epoch_fenced"):
             is_slow = _TRANSITION in (row.reason or "")
             why = "left" if row.kind == "epoch_left" else "rebalance timeout" if is_slow else "session timeout"
-            story.part(row.member_id, row, why)
+            tables.part(row.member_id, row, why)
         else:
-            if row.other_id in story.present:
-                story.part(row.other_id or "", row, "replaced")
-            story.meet(row.member_id, row)
-        story.size = len(story.present)
+            if row.other_id in tables.present:
+                tables.part(row.other_id or "", row, "replaced")
+            tables.meet(row.member_id, row)
+        tables.size = len(tables.present)
 
     def _bumped(self, row: LogLine) -> None:
-        story, before = self._story, self._before
+        tables, before = self._tables, self._before
         self._before = None
         if before is None:
             cause, confidence, detail = Cause.TOPICS_CHANGED, _LIKELY, "No member came or went before the new epoch"
@@ -72,9 +72,9 @@ class Kip848Lines:
             detail = f"{before.member_id} {did}{why}" if before.member_id else f"The topics are now {before.reason}"
             confidence = 1.0
         first = before or row
-        if story.current is not None:
+        if tables.current is not None:
             self._close(row)
-        rebalance = story.begin(
+        rebalance = tables.begin(
             first,
             cause,
             confidence,
@@ -83,39 +83,39 @@ class Kip848Lines:
             detail,
             [evidence_of(line) for line in (before, row) if line is not None],
         )
-        rebalance.members_after, rebalance.generation_id = story.size, row.generation_id
-        story.next_generation(
-            Generation(story.group_id, row.generation_id or 0, row.time_ns, None, None, None, None, story.size, 0)
+        rebalance.members_after, rebalance.generation_id = tables.size, row.generation_id
+        tables.next_generation(
+            Generation(tables.group_id, row.generation_id or 0, row.time_ns, None, None, None, None, tables.size, 0)
         )
-        story.enter("Assigning", row.time_ns, row.generation_id)
-        if not story.present and rebalance.removed:
+        tables.enter("Assigning", row.time_ns, row.generation_id)
+        if not tables.present and rebalance.removed:
             end_rebalance(rebalance, row.time_ns, "empty")
-            story.enter("Empty", row.time_ns, row.generation_id)
+            tables.enter("Empty", row.time_ns, row.generation_id)
 
     def _close(self, row: LogLine) -> None:
         """End a rebalance of which no line shows the end."""
-        current = self._story.current
+        current = self._tables.current
         if current is not None and current.joined_ns is None:
             end_rebalance(current, row.time_ns, "interrupted")
         elif current is not None:
             current.outcome = "unseen"
 
     def _target(self, row: LogLine) -> None:
-        story, rebalance = self._story, self._story.current
-        if story.generations and story.generations[-1].generation_id == row.generation_id:
-            story.generations[-1].assignor = row.assignor
-        story.enter("Reconciling", row.time_ns, row.generation_id)
+        tables, rebalance = self._tables, self._tables.current
+        if tables.generations and tables.generations[-1].generation_id == row.generation_id:
+            tables.generations[-1].assignor = row.assignor
+        tables.enter("Reconciling", row.time_ns, row.generation_id)
         if rebalance is not None and rebalance.generation_id == row.generation_id:
             rebalance.assignor, rebalance.joined_ns = row.assignor, row.time_ns
             rebalance.joining_ms = (row.time_ns - rebalance.started_ns) / NS_PER_MS
 
     def _state(self, row: LogLine) -> None:
-        last = self._story.rebalances[-1] if self._story.rebalances else None
+        last = self._tables.rebalances[-1] if self._tables.rebalances else None
         if last is not None and last.generation_id == row.generation_id and row.state == "STABLE":
             end_rebalance(last, row.time_ns, "stable")  # the last member that reaches it ends it
 
     def finish(self) -> None:
         """The lines are over: what has its target is under way for as long as nothing says."""
-        current = self._story.current
+        current = self._tables.current
         if current is not None and current.joined_ns is not None:
             current.outcome = "unseen"

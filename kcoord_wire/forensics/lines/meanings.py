@@ -64,7 +64,7 @@ MEANINGS: Final[Mapping[str, Meaning]] = MappingProxyType(
             "The group has no members; its offsets stay.", REPEATED, "Is that intended? If not: why did the last leave?"
         ),
         "failed": Meaning(
-            "The coordinator heard nothing of the member for its session timeout and removes it.", YES, _SESSION
+            "The coordinator received nothing from the member for its session timeout and removes it.", YES, _SESSION
         ),
         "left": Meaning(
             "The member said that it leaves; `client reason` says why, where the client knows KIP-800.",

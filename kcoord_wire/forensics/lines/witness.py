@@ -45,10 +45,10 @@ def _join(wire: GroupHistory, text: GroupHistory) -> bool:
     pairs = list(_of_one_generation(wire.rebalances, text.rebalances))
     ahead = round(median(b.started_ns - a.started_ns for a, b in pairs)) if pairs else 0
     matched: dict[int, int] = {}
-    for seen, told in pairs:
-        if abs(told.started_ns - ahead - seen.started_ns) <= NEAR_NS and told.number not in matched.values():
-            matched[seen.number] = told.number
-            _testify(seen, told, ahead)
+    for seen, stated in pairs:
+        if abs(stated.started_ns - ahead - seen.started_ns) <= NEAR_NS and stated.number not in matched.values():
+            matched[seen.number] = stated.number
+            _add_statement(seen, stated, ahead)
     if abs(ahead) > _NOTABLE_NS:
         minutes = round(ahead / _NOTABLE_NS)
         wire.group.blind.append(
@@ -59,25 +59,25 @@ def _join(wire: GroupHistory, text: GroupHistory) -> bool:
 
 
 def _of_one_generation(wire: Sequence[Rebalance], text: Sequence[Rebalance]) -> Iterable[tuple[Rebalance, Rebalance]]:
-    told: dict[int, Rebalance] = {}
+    stated: dict[int, Rebalance] = {}
     for rebalance in text:
         if rebalance.generation_id is not None:
-            told.setdefault(rebalance.generation_id, rebalance)
+            stated.setdefault(rebalance.generation_id, rebalance)
     for rebalance in wire:
-        if rebalance.generation_id in told:
-            yield rebalance, told[rebalance.generation_id]
+        if rebalance.generation_id in stated:
+            yield rebalance, stated[rebalance.generation_id]
 
 
-def _testify(seen: Rebalance, told: Rebalance, ahead: int) -> None:
+def _add_statement(seen: Rebalance, stated: Rebalance, ahead: int) -> None:
     seen.evidence += [
         Evidence(fact.time_ns - ahead, fact.source, fact.seq, f"the log has it too: {fact.text}")
-        for fact in told.evidence
+        for fact in stated.evidence
     ]
-    if told.cause in (seen.cause, Cause.UNKNOWN):
+    if stated.cause in (seen.cause, Cause.UNKNOWN):
         return
     if seen.cause == Cause.UNKNOWN:
-        seen.cause, seen.detail, seen.confidence = told.cause, told.detail, min(told.confidence, _FROM_TEXT)
-        seen.member_id, seen.client_id, seen.instance_id = told.member_id, told.client_id, told.instance_id
+        seen.cause, seen.detail, seen.confidence = stated.cause, stated.detail, min(stated.confidence, _FROM_TEXT)
+        seen.member_id, seen.client_id, seen.instance_id = stated.member_id, stated.client_id, stated.instance_id
         return
-    why = f"the broker's log names another cause: {told.cause}"
-    seen.evidence.append(Evidence(seen.started_ns, told.evidence[0].source if told.evidence else "", -1, why))
+    why = f"the broker's log names another cause: {stated.cause}"
+    seen.evidence.append(Evidence(seen.started_ns, stated.evidence[0].source if stated.evidence else "", -1, why))

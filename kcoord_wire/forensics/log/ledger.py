@@ -348,7 +348,7 @@ class Ledger:
         return True
 
     def _end_pauses_of_stopped_groups(self) -> None:
-        """End each pause where the group became empty, unless a member had failed by then: nobody wants to consume."""
+        """End each pause where the group became empty, unless a member had failed by then."""
         failed = {life.left_ns for life in self._lives if life.why_left == "session timeout"}
         stopped = [row.from_ns for row in self._states if row.state == "Empty" and row.from_ns not in failed]
         for pause in self._pauses:

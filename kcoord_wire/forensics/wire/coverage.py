@@ -5,7 +5,7 @@ Laws:
 * Others are there where the answer to JoinGroup names a leader, or the leader's list a member, that sent nothing in the
   source; where generations are missing between two that it has; in a KIP-848 group, where partitions of a subscribed
   topic are with no member that it shows.
-* A partition that goes from one shown holder to the next within one rebalance was with nobody else meanwhile.
+* A partition that goes from one shown holder to the next within one rebalance had no other owner meanwhile.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Laws:
 * Where bytes of a connection are missing behind the member's last request, a LeaveGroup may be among them: the member
   is ``gone``, and how is not said.
 * Silence counts from the last sign of life to the removal, or to the end of the source if that is long enough; a member
-  whose JoinGroup or SyncGroup waits for an answer is not silent. If nobody of the group was answered after the last
+  whose JoinGroup or SyncGroup waits for an answer is not silent. If no member of the group was answered after the last
   sign although others were there, the coordinator was silent, not the member.
 """
 
@@ -155,7 +155,7 @@ class _Ends:
         others = [other for other in self._members if other is not member and _is_present(other, after_ns)]
         return not others or any(self._answered[other.member_id] > after_ns for other in others)
 
-    # ---- it was not heard of
+    # ---- it sent nothing more
 
     def _by_silence(self, member: MemberTrace) -> End | None:
         until_ns = self._traffic.horizon_ns if member.left is None else member.left.time_ns

@@ -1,4 +1,4 @@
-"""What lines tell of one group, collected: rebalances, states, generations, members.
+"""The tables of one group while its lines are read: rebalances, states, generations, members.
 
 Laws:
 
@@ -27,7 +27,7 @@ from kcoord_wire.forensics.model import (
     new_rebalance,
 )
 
-__all__ = ["Story", "evidence_of"]
+__all__ = ["GroupTables", "evidence_of"]
 
 _SHOWN: Final = 300
 _LEAVES: Final = (Cause.MEMBER_LEFT, Cause.POLL_TIMEOUT)
@@ -41,8 +41,8 @@ def evidence_of(row: LogLine) -> Evidence:
 
 
 @dataclass(slots=True)
-class Story:
-    """The tables of one group while its lines are read in order of time.
+class GroupTables:
+    """The tables of one group, complete when its lines have been read in order of time.
 
     :ivar protocol: of its members, ``classic`` or ``consumer``
     :ivar present: the members that are there, by id
