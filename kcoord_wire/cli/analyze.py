@@ -60,7 +60,8 @@ examples:
   kcoord analyze 'captures/*.pcap' --spark-master 'local[8]' --out report
       on Spark, for sources that do not fit one process
 
-tables in DIR: groups rebalances generations states members ownership claims pauses commits findings losses
+tables in DIR: groups rebalances generations states members ownership claims pauses commits lag partitions resets
+               outages holes findings losses
 """
 
 _TLS: Final = "looks like TLS"  # in `Loss.what`
@@ -70,7 +71,7 @@ _LONGEST_INTERVAL_S: Final = 86_400
 
 def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     """Add the command to those of `kcoord`."""
-    about = "explain why consumer groups rebalanced, from captures or from __consumer_offsets"
+    about = "explain why consumer groups rebalanced, from captures, __consumer_offsets, or logs of brokers and clients"
     command = add_command(commands, "analyze", about, _run, examples=EXAMPLES)
     command.add_argument(
         "source",
@@ -78,7 +79,7 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
         help="captures (pcap, pcapng), recordings of `kcoord record`, segments of __consumer_offsets, logs of brokers "
         "and clients; files, folders or patterns; - for standard input",
     )
-    command.add_argument("--kafka", metavar="HOST:PORT", help="read __consumer_offsets of this cluster instead")
+    command.add_argument("--kafka", metavar="HOST:PORT", help="read __consumer_offsets and lag of this cluster instead")
     command.add_argument("--topic", metavar="NAME", help="with --kafka: read this topic instead, as in __marshal")
     add_settings_argument(command, "--kafka-config", "for --kafka, as in sasl.username=me")
     command.add_argument("--group", action="append", metavar="ID", help="only this group; may be repeated")

@@ -13,8 +13,9 @@ from unittest.mock import patch
 
 import pytest
 
-from kcoord_wire.cli.analyze import _Meter
+from kcoord_wire.cli.analyze import EXAMPLES, _Meter
 from kcoord_wire.cli.main import main
+from kcoord_wire.forensics.analysis import TABLES
 from tests.support.marshal_rows import generated_log, log_rows, write_segments
 from tests.support.packets import Line, capture
 
@@ -213,3 +214,8 @@ def test_progress_is_one_line_and_wiped() -> None:
     silent.show("a", 1, 2)
     silent.clear()
     assert file.getvalue() == ""
+
+
+def test_the_help_names_every_table() -> None:
+    named = EXAMPLES.rpartition("tables in DIR:")[2].split()
+    assert sorted(named) == sorted([*TABLES, "losses"])
