@@ -557,7 +557,8 @@ class _Upstream(_End):
         elif relay.fetches is not None and relay.context.recording is not None:
             walk.feed(body)
             made = relay.fetches.answer(self._correlation_id, walk, self._time_ns)
-            if made is not None:
+            # Requests are answered in order. Behind a recorded one that still waits, this one would have overtaken it.
+            if made is not None and not any(what & RECORDED for _, _, what in relay.waiting.values()):
                 record = relay.context.recording.frame
                 record(relay.number, "request", made[0], self._time_ns, len(made[0]))
                 record(relay.number, "response", made[1], self._time_ns, len(made[1]))

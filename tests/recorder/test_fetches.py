@@ -127,3 +127,26 @@ def test_a_recording_shows_lag_and_holds_no_data(tmp_path: Path) -> None:
         ("c1", 1, 7, 7),
         ("c1", 1, 2, 9),
     ]
+
+
+def test_a_fetch_leaves_requests_behind_it_their_answers(tmp_path: Path) -> None:
+    """A client that does not wait for the Fetch before it asks for something else, as librdkafka."""
+    heartbeat = kw.HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+    responses = {
+        1: answered(12, 1, {0: 15}),
+        2: kw.encode_response(kw.HeartbeatResponse(), 0, correlation_id=2),
+    }
+
+    def answer(body: bytes) -> bytes:
+        return kw.frame(responses[int.from_bytes(body[4:8], "big")])
+
+    with FakeBroker(answering(answer)) as broker, Recorder(broker.address, folder=tmp_path) as recorder:
+        with connect(recorder.address) as client:
+            beat = kw.encode_request(heartbeat, 0, correlation_id=2, client_id="c1")
+            client.sendall(kw.frame(asked(12, 1, {0: 10})) + kw.frame(beat))
+            assert receive(client, sum(len(body) + 4 for body in responses.values()))
+        soon(lambda: recorder.counters.open == 0)
+    matcher = Matcher()
+    found = [row for batch in read_frames(next(tmp_path.iterdir())) for row in matcher.feed(batch)[0].to_pylist()]
+    assert matcher.losses == []
+    assert [(row["api"], row["error_code"]) for row in found] == [("Heartbeat", 0)]
