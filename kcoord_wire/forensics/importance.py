@@ -8,7 +8,8 @@ Laws:
   in tables, JSON, terminal and page.
 
 The headline of a group (`report.digest.headline`) is the first of these that there is: a critical finding, an outage, a
-warning, a rebalance that a fault began, a finding of severity info; else what happened, as nothing unusual.
+warning, partitions that are not committed any more, a rebalance that a fault began, a finding of severity info; else
+what happened, as nothing unusual.
 """
 
 from __future__ import annotations

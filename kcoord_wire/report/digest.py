@@ -2,9 +2,10 @@
 
 Laws:
 
-* The headline is the first of these that there is: a critical finding, an outage, a warning, a rebalance that a fault
-  began (`FAULTS`; the one that cost most), that waited for a dead member or that does not end, a finding of severity
-  info, a fault that emptied the group for good; else what happened, as nothing unusual.
+* The headline is the first of these that there is: a critical finding, an outage, a warning, partitions that are
+  STOPPED or STALLED (after a fault that cost much), a rebalance that a fault began (`FAULTS`; the one that cost most),
+  that waited for a dead member or that does not end, a finding of severity info, a fault that emptied the group for
+  good; else what happened, as nothing unusual.
 * A first start and a final shutdown are never what a headline is about, unless nothing else happened.
 * Groups are sorted by the severity of their headlines, then by the time lost, then by name.
 * An open rebalance lasts until the last moment of its group, an interrupted one until the next begins.
@@ -19,9 +20,10 @@ from itertools import pairwise, zip_longest
 from typing import Final
 
 from kcoord_wire.forensics.importance import SEVERITIES, by_importance
-from kcoord_wire.forensics.model import Cause, GroupHistory, GroupSummary, Outage, Rebalance
+from kcoord_wire.forensics.model import Cause, GroupHistory, GroupSummary, LagStatus, Outage, Rebalance
 from kcoord_wire.report.faults import sentence_of, waited_for_dead
 from kcoord_wire.report.formatting import counted, duration, name_if_known, name_of, shown
+from kcoord_wire.report.lagging import lag_sentence
 
 __all__ = [
     "FAULTS",
@@ -267,11 +269,13 @@ def headline(history: GroupHistory) -> Headline:
 
 
 def _headline(history: GroupHistory, middle: Sequence[Rebalance], lengths: Mapping[int, float | None]) -> Headline:
+    fault = _of_fault(history, middle, lengths)
     return (
         _of_finding(history, "critical")
         or (Headline("warning", _of_outages(history)) if history.outages else None)
         or _of_finding(history, "warning")
-        or _of_fault(history, middle, lengths)
+        or _of_lag(history, fault)
+        or fault
         or _of_finding(history, *SEVERITIES)
         or _of_fault(history, history.rebalances, lengths)
         or Headline("quiet", _nothing_unusual(history, middle, lengths))
@@ -289,6 +293,15 @@ def _of_fault(history: GroupHistory, rows: Iterable[Rebalance], lengths: Mapping
         return None
     is_costly = max(fault.paused_ms or 0.0, lengths[fault.number] or 0.0) >= _COSTLY_MS
     return Headline("warning" if is_costly else "info", sentence_of(history, fault, lengths))
+
+
+def _of_lag(history: GroupHistory, fault: Headline | None) -> Headline | None:
+    """Partitions that are not committed any more, unless a costly fault comes first: it may be why."""
+    if fault is not None and fault.severity == "warning":
+        return None
+    if not any(row.lag and row.status in (LagStatus.STOPPED, LagStatus.STALLED) for row in history.partitions):
+        return None
+    return Headline("warning", lag_sentence(history) or "")
 
 
 def _nothing_unusual(history: GroupHistory, middle: Sequence[Rebalance], lengths: Mapping[int, float | None]) -> str:

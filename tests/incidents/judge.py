@@ -176,7 +176,7 @@ RULES: Final[dict[str, Rule]] = {
     ),
     "lag": Rule(
         "which partitions are not committed while their end moves",
-        [Says(r"lag|stall|behind|not commit|no commit", places=("finding",))],
+        [Says(r"\blag\b|stall|behind|not commit|no commit", places=("finding", "headline"))],
     ),
     "tls": Rule("that a client speaks TLS to a plain port", [Says(r"TLS|SSL", names=False)], anywhere=True),
     "versions": Rule(

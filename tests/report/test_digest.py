@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kcoord_wire.forensics.model import Cause, GroupHistory, Outage
+from kcoord_wire.forensics.model import Cause, GroupHistory, LagStatus, Outage, PartitionState
 from kcoord_wire.report.digest import digest_of, digests, headline
 from tests.support.detector_groups import SECOND, group, life, rebalance
 from tests.support.histories import START, bare, empty, incident, kip_848, typical
@@ -96,6 +96,16 @@ def test_the_order_is_critical_outage_warning_fault_info() -> None:
     assert (headline(history).severity, headline(history).text) == ("critical", "critical")
     history.outages, history.findings, history.rebalances = [], [info], []
     assert headline(history).text == "info"
+
+
+def test_partitions_that_are_not_committed_are_the_headline() -> None:
+    stopped = PartitionState("billing", "orders", 3, LagStatus.STOPPED, 41 * SECOND, 0, 1, 2, 3, 30, 35, None)
+    found = headline(started(partitions=[stopped]))
+    assert (found.severity, found.text) == ("warning", "lag 30 on 1 of 1 partition; orders-3 STOPPED since +0:41.000")
+    history = started((300, Cause.SESSION_EXPIRED, "c2"), partitions=[stopped])
+    assert headline(history).text.startswith("lag 30")
+    history.rebalances[2].paused_ms = 30_000.0
+    assert headline(history).text.startswith("session timeout"), "it may be why"
 
 
 def test_starts_and_shutdowns_are_the_worst_only_alone() -> None:

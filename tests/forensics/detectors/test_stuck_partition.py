@@ -34,10 +34,20 @@ def test_one_that_it_has_read_before_is_a_warning() -> None:
     assert (found.severity, found.to_ns) == ("warning", 19 * SECOND)
 
 
+def test_a_member_that_reads_nothing_any_more_is_a_warning() -> None:
+    rows = [row(1, s, 50 * s, 20) for s in range(1, 90)]
+    [found] = of("stuck_partition", group(90, lag=rows, members=[life("c1")]))
+    assert (found.severity, found.subject) == ("warning", "orders-1")
+    assert found.text.endswith("while it read nothing else and stayed a member.")
+    assert "thread dump" in found.advice
+
+
 def test_what_is_no_stuck_partition() -> None:
     members = [life("c1"), life("c2")]
-    still = [row(1, s, 50 * s, 20) for s in range(1, 40)]
+    still = [row(1, s, 50 * s, None) for s in range(1, 40)]
     assert of("stuck_partition", group(lag=still, members=members)) == [], "the owner is not seen to read anything"
+    batch = [row(1, s, 50 * s, 20) for s in range(1, 30)]
+    assert of("stuck_partition", group(lag=batch, members=members)) == [], "28 seconds between two fetches"
     other = ordered(reading(0, 40, "c2"), still)
     assert of("stuck_partition", group(lag=other, members=members)) == [], "another member reads"
     idle = ordered(reading(0, 40), [row(1, s, 20, 20) for s in range(40)])
