@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
+import warnings
 from typing import Any, Final
-
-from kafka import TopicPartition
-from kafka.admin import KafkaAdminClient
 
 from tests.incidents.hall import Hall, Scene
 from tests.incidents.labels import Act
@@ -84,6 +82,12 @@ def shut_down_one(hall: Hall, kills: bool) -> list[Act]:
 def reassign(hall: Hall) -> list[Act]:
     """The partition of the groups gets another replica first in its list, and that one is elected."""
     broker = hall.coordinator(hall.plans[0].name)
+    # Imported here: kafka-python reads its schemas by a function that Python calls deprecated, and warnings are errors.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from kafka import TopicPartition
+        from kafka.admin import KafkaAdminClient
+
     partition = TopicPartition("__consumer_offsets", 0)
     others = [one.node_id for one in hall.brokers if one is not broker]
     start = time.time_ns()
