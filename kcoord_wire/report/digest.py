@@ -5,7 +5,7 @@ Laws:
 * The headline is the first of these that there is: a critical finding, an outage, a warning, partitions that are
   STOPPED or STALLED (after a fault that cost much), a rebalance that a fault began (`FAULTS`; the one that cost most),
   that waited for a dead member or that does not end, a finding of severity info, a fault that emptied the group for
-  good; else what happened, as nothing unusual.
+  good; else what happened, as nothing unusual if the cause of each rebalance is known.
 * A first start and a final shutdown are never what a headline is about, unless nothing else happened.
 * Groups are sorted by the severity of their headlines, then by the time lost, then by name.
 * An open rebalance lasts until the last moment of its group, an interrupted one until the next begins.
@@ -278,7 +278,7 @@ def _headline(history: GroupHistory, middle: Sequence[Rebalance], lengths: Mappi
         or fault
         or _of_finding(history, *SEVERITIES)
         or _of_fault(history, history.rebalances, lengths)
-        or Headline("quiet", _nothing_unusual(history, middle, lengths))
+        or _of_course(history, middle, lengths)
     )
 
 
@@ -304,12 +304,18 @@ def _of_lag(history: GroupHistory, fault: Headline | None) -> Headline | None:
     return Headline("warning", lag_sentence(history) or "")
 
 
-def _nothing_unusual(history: GroupHistory, middle: Sequence[Rebalance], lengths: Mapping[int, float | None]) -> str:
+def _of_course(history: GroupHistory, middle: Sequence[Rebalance], lengths: Mapping[int, float | None]) -> Headline:
+    """What happened to a group in which nothing is known to have gone wrong."""
     if not history.rebalances and not history.members:
-        return f"no member was seen in {_span(history)}, only requests that name the group"
-    text = f"nothing unusual in {_span(history)}: {_of_course(history, middle)}"
+        named = "lines" if history.group.origin == "text" else "requests"
+        return Headline("quiet", f"no member was seen in {_span(history)}, only {named} that name the group")
+    unknown = sum(row.cause == Cause.UNKNOWN for row in middle)
+    severity, found = "quiet", "nothing unusual"
+    if unknown:
+        severity, found = "info", f"{counted(unknown, 'rebalance')} of which the source does not show the cause"
+    text = f"{found} in {_span(history)}: {_happened(history, middle)}"
     costliest = _costliest(middle, lengths)
-    return text if costliest is None else f"{text}; {sentence_of(history, costliest, lengths)}"
+    return Headline(severity, text if costliest is None else f"{text}; {sentence_of(history, costliest, lengths)}")
 
 
 def _is_fault(row: Rebalance, lengths: Mapping[int, float | None]) -> bool:
@@ -326,7 +332,7 @@ def _of_outages(history: GroupHistory) -> str:
     return shown(longest.text, 400) + (f" (and {counted(more, 'shorter outage')})" if more else "")
 
 
-def _of_course(history: GroupHistory, middle: Sequence[Rebalance]) -> str:
+def _happened(history: GroupHistory, middle: Sequence[Rebalance]) -> str:
     """What happened to a group in which nothing unusual did."""
     rows = history.rebalances
     if not rows:

@@ -15,7 +15,7 @@ from tests.support.histories import START, bare, empty, incident, kip_848, typic
 def test_groups_are_sorted_worst_first() -> None:
     histories = [empty(), kip_848(), bare(), typical(), incident()]
     order = [digest.history.group.group_id for digest in digests(histories)]
-    assert order == ["billing", "incident-84", "next-gen", "bare", "idle"]
+    assert order == ["billing", "incident-84", "bare", "next-gen", "idle"]
     assert [digest.history.group.group_id for digest in digests(histories[::-1])] == order
 
 
@@ -96,6 +96,12 @@ def test_the_order_is_critical_outage_warning_fault_info() -> None:
     assert (headline(history).severity, headline(history).text) == ("critical", "critical")
     history.outages, history.findings, history.rebalances = [], [info], []
     assert headline(history).text == "info"
+
+
+def test_an_unknown_cause_is_not_called_usual() -> None:
+    found = headline(started((300, Cause.UNKNOWN, "")))
+    assert found.severity == "info"
+    assert found.text.startswith("1 rebalance of which the source does not show the cause in 10 min 10 s: it started")
 
 
 def test_partitions_that_are_not_committed_are_the_headline() -> None:

@@ -40,7 +40,8 @@ def test_summary_of_few_facts() -> None:
     assert summary(empty()).splitlines()[0] == "idle: no member was seen in 0 ms, only requests that name the group"
     first, second = summary(bare()).splitlines()[:2]
     assert first == (
-        "bare: nothing unusual in 5.0 s: 1 unknown; unknown at +0:01.000: rebalance #1 has not ended after 4.0 s"
+        "bare: 1 rebalance of which the source does not show the cause in 5.0 s: 1 unknown; unknown at +0:01.000: "
+        "rebalance #1 has not ended after 4.0 s"
     )
     assert second == "1 rebalance in 5.0 s: 1 unknown"
 

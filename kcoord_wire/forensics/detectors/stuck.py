@@ -3,7 +3,8 @@
 PreparingRebalance: the group waits for a member that does not rejoin, and an eager group does no work meanwhile. Normal
 is about a heartbeat interval (3 s): members learn of the rebalance by heartbeat and rejoin at the end of their poll.
 The coordinator waits for the largest rebalance timeout of all members (max.poll.interval.ms, 5 minutes by default).
-Threshold: 30 s; critical when the timeout ended the wait, or when it has not ended.
+Threshold: 30 s; critical when the timeout ended the wait, or when it has not ended. A wait for a member that is dead or
+silent ends with its session, so that it is a warning.
 
 CompletingRebalance: all members have joined, and the leader does not send the assignment. Normal is the time that the
 leader's assignor needs, milliseconds to a second. With an assignor that takes longer than the timeouts the group never
@@ -17,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kcoord_wire.forensics.detectors.found import Found, client_of, first_evidence, only
+from kcoord_wire.forensics.detectors.found import Found, client_of, first_evidence, listed, only
 from kcoord_wire.forensics.model import NS_PER_MS, Cause, GroupHistory, Rebalance, StateInterval
 
 if TYPE_CHECKING:
@@ -27,6 +28,11 @@ __all__ = ["COMPLETING_MS", "PREPARING_MS", "find_completing", "find_preparing"]
 
 PREPARING_MS: Final = 30_000
 COMPLETING_MS: Final = 10_000
+_ADVICE_ON_DEAD: Final = (
+    "The coordinator learns of the end of a process only when its session is over, and all others wait until then. "
+    "Look at that process first: its exit code and log, the OOM killer, a frozen host. A restart with a "
+    "group.instance.id takes its place at once; closing the consumer on SIGTERM leaves the group in order."
+)
 _FUTILE: Final = 2  # waits that ended in another rebalance; one alone may be chance
 
 
@@ -82,6 +88,9 @@ def find_preparing(history: GroupHistory, _exchanges: pa.Table | None = None) ->
     waits = _Waits(history, "PreparingRebalance", PREPARING_MS)
     if not waits.found:
         return
+    if dead := _dead(waits.rebalances):
+        yield waits.finding("warning", only(dead), f"{listed(dead)}, dead or silent by then", "", _ADVICE_ON_DEAD)
+        return
     missed, slow = _missed(waits.rebalances), _slow(waits.rebalances)
     details = f"; {', '.join(missed)} did not rejoin" if missed else f"; {', '.join(slow)} came last" if slow else ""
     yield waits.finding(
@@ -92,6 +101,13 @@ def find_preparing(history: GroupHistory, _exchanges: pa.Table | None = None) ->
         "Find out what the late member does between two polls: it learns of a rebalance only there. A shorter "
         "max.poll.interval.ms bounds the wait of all others.",
     )
+
+
+def _dead(rebalances: list[Rebalance]) -> list[str]:
+    """Return the clients that were waited for although they were dead or silent."""
+    waits = [wait for rebalance in rebalances for wait in rebalance.waited_for]
+    long = [wait for wait in waits if wait.died_ns is not None and wait.ms >= PREPARING_MS / 2]
+    return sorted({wait.client_id or wait.member_id for wait in long})
 
 
 def _missed(rebalances: list[Rebalance]) -> list[str]:

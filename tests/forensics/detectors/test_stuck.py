@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kcoord_wire.forensics.model import (
+    Awaited,
     RemovedMember,
     StateInterval,
 )
@@ -27,6 +28,15 @@ def test_stuck_preparing_names_the_late_member() -> None:
     assert [(f.severity, f.subject) for f in of("stuck_preparing", slow)] == [("warning", "c3")]
     quick = group(states=[state("PreparingRebalance", 10, 39), state("CompletingRebalance", 39, 100)])
     assert of("stuck_preparing", quick) == []
+
+
+def test_a_long_wait_for_a_dead_member_says_so() -> None:
+    wait = Awaited("c2-id", "c2", "10.0.0.2", 10 * SECOND, 43_000.0, "process died", 9 * SECOND)
+    stuck = group(states=[state("PreparingRebalance", 10, None)], rebalances=[rebalance(1, 10, waited_for=[wait])])
+    (found,) = of("stuck_preparing", stuck)
+    assert (found.severity, found.subject) == ("warning", "c2"), "its session ends"
+    assert "waiting for c2, dead or silent by then" in found.text
+    assert "max.poll.interval.ms" not in found.advice
 
 
 def test_stuck_completing_names_the_leader_and_the_assignor() -> None:
