@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence, Sized
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kcoord_wire.error_codes import describe_error
 from kcoord_wire.forensics.detectors.windows import MINUTE_NS, SECOND_NS
 from kcoord_wire.forensics.model import NS_PER_MS, Evidence, GroupHistory, MemberLife, Rebalance
 
@@ -16,6 +17,7 @@ __all__ = [
     "Detector",
     "Found",
     "client_of",
+    "error_name",
     "first_evidence",
     "lasting",
     "listed",
@@ -58,6 +60,11 @@ Detector = Callable[["GroupHistory", "pa.Table | None"], Iterator[Found]]
 def client_of(row: MemberLife) -> str:
     """Return the name that people know a member by: its client id, else its member id."""
     return row.client_id or row.member_id
+
+
+def error_name(code: int) -> str:
+    """Return ``REBALANCE_IN_PROGRESS``, or ``unknown error code``."""
+    return describe_error(code).partition(" ")[2].strip("()")
 
 
 def listed(names: Sequence[str]) -> str:

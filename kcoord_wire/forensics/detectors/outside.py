@@ -14,8 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
-from kcoord_wire.error_codes import describe_error
-from kcoord_wire.forensics.detectors.found import MAX_EVIDENCE, Found, lasting, listed, only, person, plural
+from kcoord_wire.forensics.detectors.found import MAX_EVIDENCE, Found, error_name, lasting, listed, only, person, plural
 from kcoord_wire.forensics.detectors.known_bugs import finding_of
 from kcoord_wire.forensics.detectors.windows import SECOND_NS
 from kcoord_wire.forensics.model import Evidence, GroupHistory, GroupSummary, Sighting
@@ -83,7 +82,7 @@ def _of_error(api: str, code: int, rows: list[Sighting], last_ns: int) -> Found:
     clients = list(dict.fromkeys(_client(row) for row in rows))
     names = [person(*client) for client in clients]
     topics = sorted({row.topic for row in rows if row.topic})
-    name = describe_error(code).partition(" ")[2].strip("()")
+    name = error_name(code)
     about = f" of {plural('topic', topics)} {listed(topics)}" if topics else ""
     quiet_ns = _quiet_ns(rows, last_ns) if topics else 0
     over = f"; not again in the {lasting(quiet_ns)} after that" if quiet_ns else ""

@@ -20,9 +20,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kcoord_wire.error_codes import ErrorCode, describe_error
+from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.detectors import commit_after_revoke
-from kcoord_wire.forensics.detectors.found import MAX_EVIDENCE, Found, lasting, listed, only, person, plural
+from kcoord_wire.forensics.detectors.found import MAX_EVIDENCE, Found, error_name, lasting, listed, only, person, plural
 from kcoord_wire.forensics.detectors.windows import MINUTE_NS, SECOND_NS, busiest
 from kcoord_wire.forensics.model import Evidence, GroupHistory
 from kcoord_wire.forensics.refusal_advice import ALWAYS, refusal_of
@@ -116,12 +116,8 @@ def _answered(row: dict[str, Any]) -> int:
 
 def _evidence(row: dict[str, Any], more: str = "") -> Evidence:
     seq = row["seq"] if row["answer_seq"] is None else row["answer_seq"]
-    text = f"{row['api']} of {person(*_client(row))} is answered with {_name(row['error_code'])}{more}"
+    text = f"{row['api']} of {person(*_client(row))} is answered with {error_name(row['error_code'])}{more}"
     return Evidence(_answered(row), row["source"] or "", -1 if seq is None else seq, text)
-
-
-def _name(code: int) -> str:
-    return describe_error(code).partition(" ")[2].strip("()")
 
 
 # ---- any error
@@ -149,7 +145,7 @@ def _of_code(code: int, rows: list[dict[str, Any]], exchanges: pa.Table, history
         from_ns=_answered(shown[0]),
         to_ns=_answered(shown[-1]),
         subject=only([each.client[0] for each in refused]),
-        text=f"{listed(names)} {plural('was', names, 'were')} refused with {_name(code)}, {_times(shown)}: "
+        text=f"{listed(names)} {plural('was', names, 'were')} refused with {error_name(code)}, {_times(shown)}: "
         f"{refusal.meaning}{_asked(code, shown)}; {_outcome(refused, history)}",
         advice=refusal.advice,
         value=float(len(shown)),
