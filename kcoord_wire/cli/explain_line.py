@@ -63,7 +63,7 @@ def _as_text(line: str, explained: Explained | None) -> Iterator[str]:
     if explained is None:
         yield "  not known"
         return
-    stated = ", ".join(f"{name} {value}" for name, value in explained.stated.items())
+    stated = ", ".join(f"{name} {value}" for name, value in explained.stated.items() if value is not None)
     yield f"  what:     {explained.meaning.says} ({explained.program})"
     if stated:
         yield f"  it names: {printable(stated)}"

@@ -20,6 +20,9 @@ def test_a_line_is_explained_for_people(capsys: pytest.CaptureFixture[str]) -> N
     assert "an error: yes" in text
     assert "group_id g" in text
     assert "session.timeout.ms" in text
+    polls = "Member app-1-5f sending LeaveGroup request to coordinator b:9092 due to consumer poll timeout"
+    assert main(["explain-line", f"{polls} has expired."]) == 0
+    assert "None" not in capsys.readouterr().out, "what the line does not name is left out"
 
 
 def test_unknown_lines_are_said_to_be_unknown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,7 +59,7 @@ function findings(group) {
       finding.rebalances.length > 8 ? `and ${number(finding.rebalances.length - 8 + finding.more)} more` : ""));
   const cards = group.findings.map(card);
   listTo($("findings"),
-    cards.length ? el("ul", { class: "findings" }, cards.slice(0, FIRST)) : el("p", { class: "quiet" }, group.total ? "No detector found anything." : "There was no rebalance, and no detector found anything."),
+    cards.length ? el("ul", { class: "findings" }, cards.slice(0, FIRST)) : el("p", { class: "quiet" }, group.total ? "No detector found anything beyond what the headline says." : "There was no rebalance, and no detector found anything beyond what the headline says."),
     cards.length > FIRST ? el("details", {}, el("summary", {}, counted(cards.length - FIRST, "more finding")), el("ul", { class: "findings" }, cards.slice(FIRST))) : null);
 }
 
