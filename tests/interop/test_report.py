@@ -270,7 +270,7 @@ def test_table_finding_and_chart_open_a_rebalance(page: Page) -> None:
     page.open(typical())
     page.one('tr[data-n="5"] button').send_keys(Keys.ENTER)
     particulars = page.one("#particulars-5")
-    for words in ("max.poll" not in particulars.text, "billing-2 (10.0.0.5), 6.5 s after", "joining 7.3 s", "Evidence"):
+    for words in ("max.poll" not in particulars.text, "billing-2 (10.0.0.5): 6.5 s after", "joining 7.3 s", "Evidence"):
         assert words is True or words in particulars.text
     assert page.one('tr[data-n="5"] button').get_attribute("aria-expanded") == "true"
     assert page.js("document.activeElement === document.querySelector('tr[data-n=\"5\"] button')")
