@@ -260,7 +260,7 @@ def test_the_side_that_sends_fin_first_closes() -> None:
     )  # fmt: skip
     assert ending([theirs, segment(6, flags=FIN | ACK, ack=2, at=8)]) == ("closed", "broker", 6)
     assert ending([fin]) == ("closed", "client", 5), "the capture ends before the broker answers"
-    assert ending([]) == (None, None, 99), "nobody ended it"
+    assert ending([]) == (None, None, 99), "it did not end"
 
 
 def test_a_reset_is_by_its_sender_unless_a_fin_came_first() -> None:

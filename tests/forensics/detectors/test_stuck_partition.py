@@ -1,4 +1,4 @@
-"""Partitions that their owner leaves behind while it reads others; not those that nobody can be seen to read."""
+"""Partitions that their owner leaves behind while it reads others; not those of which no reader is seen."""
 
 from __future__ import annotations
 

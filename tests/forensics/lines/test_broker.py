@@ -8,7 +8,7 @@ from tests.support.text_logs import history_of, parse
 A, B = "a-b542b773-d427-4892-9760-92cf58a9215a", "b-b542b773-d427-4892-9760-92cf58a9215b"
 
 
-def told(*lines: str) -> GroupHistory:
+def logged(*lines: str) -> GroupHistory:
     """The history in lines that follow one another by a second."""
     text = "\n".join(f"[2026-11-22 12:00:{second:02},000] INFO {line}" for second, line in enumerate(lines))
     return history_of(row for row in parse(text) if row.group_id is not None)
@@ -33,14 +33,16 @@ def stabilized(generation: int, members: int) -> list[str]:
 
 
 def test_a_rebalance_that_the_next_cuts_off_is_interrupted() -> None:
-    history = told(preparing(0, f"Adding new member {A}"), stabilized(1, 1)[0], preparing(1, f"Adding new member {B}"))
+    history = logged(
+        preparing(0, f"Adding new member {A}"), stabilized(1, 1)[0], preparing(1, f"Adding new member {B}")
+    )
     assert [row.outcome for row in history.rebalances] == ["interrupted", "open"]
     assert history.rebalances[0].duration_ms == 2000.0
 
 
 def test_members_that_did_not_rejoin_in_time_are_removed() -> None:
     late = f"[GroupCoordinator 1]: Group g removed dynamic members who haven't joined: Set({B})"
-    history = told(preparing(1, f"Leader {A} re-joining group during Stable"), late, *stabilized(2, 1))
+    history = logged(preparing(1, f"Leader {A} re-joining group during Stable"), late, *stabilized(2, 1))
     [row] = history.rebalances
     assert [(gone.member_id, gone.why) for gone in row.removed] == [(B, "rebalance timeout")]
     assert (row.members_after, row.leader_id, row.outcome) == (1, A, "stable")
@@ -67,7 +69,7 @@ def test_two_brokers_share_a_group_after_each_other() -> None:
 
 
 def test_a_pending_member_that_never_joined_was_no_member() -> None:
-    history = told(
+    history = logged(
         "Dynamic member with unknown member id joins group g in Stable state. Created a "
         f"new member id {B} and request the "
         "member to rejoin with this id.",
@@ -78,7 +80,7 @@ def test_a_pending_member_that_never_joined_was_no_member() -> None:
 
 
 def test_a_static_member_that_is_replaced_lives_no_longer() -> None:
-    history = told(
+    history = logged(
         "Static member with groupInstanceId=pod and unknown member id joins group g in "
         "Stable state. Created a new member id "
         f"{A} for this member and added to the group.",

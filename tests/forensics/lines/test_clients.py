@@ -6,7 +6,7 @@ from kcoord_wire.forensics.model import Cause, GroupHistory
 from tests.support.text_logs import history_of, parse
 
 
-def told(*lines: tuple[str, str]) -> GroupHistory:
+def logged(*lines: tuple[str, str]) -> GroupHistory:
     """The history in lines of Java clients, each with its client's name, that follow one another by a second."""
     text = "\n".join(
         f"2026-11-22 12:00:{second:02}.000 INFO [Consumer clientId={client}, groupId=g] {line}"
@@ -34,13 +34,13 @@ def test_a_poll_timeout_alone_has_an_unknown_end() -> None:
 
 
 def test_clients_of_one_generation_share_a_rebalance() -> None:
-    history = told(("a", "(Re-)joining group"), ("b", "(Re-)joining group"), joined(1, "a"), joined(1, "b"))
+    history = logged(("a", "(Re-)joining group"), ("b", "(Re-)joining group"), joined(1, "a"), joined(1, "b"))
     [row] = history.rebalances
     assert (row.generation_id, row.members_after, row.client_id) == (1, 2, "a")
 
 
 def test_what_another_member_set_off_is_unknown() -> None:
-    history = told(
+    history = logged(
         ("a", "(Re-)joining group"), joined(1, "a"),
         ("a", "Attempt to heartbeat failed since group is rebalancing"), ("a", "(Re-)joining group"), joined(2, "a"),
     )  # fmt: skip
@@ -50,7 +50,7 @@ def test_what_another_member_set_off_is_unknown() -> None:
 
 
 def test_a_clients_reason_is_the_cause() -> None:
-    history = told(
+    history = logged(
         joined(1, "a"),
         (
             "a",
@@ -63,4 +63,4 @@ def test_a_clients_reason_is_the_cause() -> None:
 
 
 def test_only_clients_logs_are_said_to_be_there() -> None:
-    assert any("Only clients' logs" in sentence for sentence in told(joined(1, "a")).group.blind)
+    assert any("Only clients' logs" in sentence for sentence in logged(joined(1, "a")).group.blind)
