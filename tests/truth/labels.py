@@ -32,7 +32,7 @@ RULES: Final = MappingProxyType(
         "cut off": "No member was answered for a time, in which a process in the group lost its place.",
         "left": "A member sent LeaveGroup because its user or an operator wanted that.",
         "did not poll": "A member sent LeaveGroup although no user wanted that: max.poll.interval.ms was over.",
-        "refused": "The session timer fired of a member whose requests the coordinator had refused.",
+        "member refused": "The session timer fired of a member whose requests the coordinator had refused.",
         "session": "The coordinator's session timer fired.",
         "sync": "The coordinator's timer for SyncGroup fired.",
         "replaced": "A JoinGroup had no member id, and an instance id that is in the group.",

@@ -258,7 +258,7 @@ def test_every_cause_and_every_rule_occurs() -> None:
                 assert label.started_ms <= (label.joined_ms or label.started_ms) <= label.ended_ms
     assert set(causes) == set(Cause) - NOT_PLAYED
     torn = {"forgotten", "metadata"}  # they need a log that a crash has torn
-    assert set(rules) >= set(RULES) - torn - {"refused", "cut off"}
+    assert set(rules) >= set(RULES) - torn - {"member refused", "cut off"}
 
 
 def test_labels_name_the_return_of_who_had_missed_the_join() -> None:

@@ -363,7 +363,7 @@ RULES: Final[tuple[CauseRule, ...]] = (
     ),
     # Timers. A coordinator that refuses the requests of a member does not hear them.
     CauseRule(
-        "refused", _SESSION | _VANISHED,
+        "member refused", _SESSION | _VANISHED,
         "the member's requests were refused with an error that a retry does not help, up to its end",
         lambda facts: bool(facts.refused),
         Cause.REFUSED, 0.95, "{who} was refused with {refused_with}, {refused_times}, and its session ran out",
