@@ -645,7 +645,8 @@ def test_findings(explained: Explained) -> None:
         if finding.severity == "critical"
     }
     assert found == {
-        ("migration", "mixed_assignors", "outsider"),
+        ("full", "refused", "fourth"),
+        ("lost-size", "refused", "third"),
         ("late-java", "commit_after_revoke", "first"),
         ("late-confluent", "commit_after_revoke", "first"),
         ("late-kcoord", "commit_after_revoke", "first"),
