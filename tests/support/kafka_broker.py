@@ -328,8 +328,10 @@ class KafkaBroker:
                 found = wire.call(kw.FindCoordinatorRequest(key="ready"), 0)
                 if found.error_code != ErrorCode.NONE:
                     return False
-                described = wire.call(kw.DescribeGroupsRequest(groups=["ready"]), 0)
-                return described.groups[0].error_code in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR)
+                described = wire.call(kw.DescribeGroupsRequest(groups=["ready"]), 0).groups[0].error_code
+                if found.node_id == self.node_id:  # it says NOT_COORDINATOR until it begins to load the partition
+                    return described == ErrorCode.NONE
+                return described in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR)
         except (OSError, EOFError):
             return False
 
