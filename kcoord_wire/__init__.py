@@ -66,17 +66,19 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in ("explain", "Explanation"):
-        from kcoord_wire.codec import explain as module
+if not TYPE_CHECKING:  # else a name that does not exist would have the type Any
 
-        value = getattr(module, name)
-    elif name in messages.__all__:
-        value = getattr(messages, name)
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> Any:
+        if name in ("explain", "Explanation"):
+            from kcoord_wire.codec import explain as module
+
+            value = getattr(module, name)
+        elif name in messages.__all__:
+            value = getattr(messages, name)
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.codec import text
@@ -28,12 +28,20 @@ from kcoord_wire.schema.reader import load_message
 
 __all__ = ["Buffer", "MessageCodec", "Registry", "compile_schemas", "decode", "decode_text", "encode", "registry"]
 
-M = TypeVar("M")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # a default, which typing has from 3.13 on; type checkers bring the module
+
+    M = TypeVar("M", default=Any)
+else:
+    from typing import TypeVar
+
+    M = TypeVar("M")
+
 Buffer = bytes | bytearray | memoryview
 
 
-class MessageCodec:
-    """One message: what it is, and its bytes in every version.
+class MessageCodec(Generic[M]):
+    """One message of class `M`: what it is, and its bytes in every version.
 
     :ivar name: the schema's name, ``JoinGroupRequest``
     :ivar type: ``request``, ``response``, ``header``, ``data``, ``metadata`` or ``coordinator-key`` and ``-value``
@@ -83,7 +91,7 @@ class MessageCodec:
         return self._loaded[1]
 
     @cached_property
-    def cls(self) -> type:
+    def cls(self) -> type[M]:
         """The message's class."""
         return self.classes[self.name]
 
@@ -91,7 +99,7 @@ class MessageCodec:
         """The plan at `version` (ValueError where the message does not have it)."""
         return compile_plan(self.schema, version)
 
-    def encode(self, message: object, version: int) -> bytes:
+    def encode(self, message: M, version: int) -> bytes:
         """The bytes of `message` at `version`, without size or header.
 
         :raises EncodeError: the message has no such version, or the value cannot be written in it
@@ -99,7 +107,7 @@ class MessageCodec:
         program = self._programs.get(version) or self.program(version, reading=False)
         return program.encode(message)
 
-    def decode(self, data: Buffer, version: int, *, strict: bool = True) -> Any:
+    def decode(self, data: Buffer, version: int, *, strict: bool = True) -> M:
         """The message that `data` holds, a body without size or header.
 
         :param strict: reject trailing bytes, text that is not UTF-8, varints that are not canonical, tags out of order
@@ -108,9 +116,10 @@ class MessageCodec:
         :raises DecodeError: the message has no such version (kind ``version``), or the bytes are not such a message
         """
         program = self._programs.get(version) or self.program(version)
-        return program.decode(data, strict)
+        message: M = program.decode(data, strict)
+        return message
 
-    def decode_prefix(self, data: Buffer, version: int, *, offset: int = 0, strict: bool = True) -> tuple[Any, int]:
+    def decode_prefix(self, data: Buffer, version: int, *, offset: int = 0, strict: bool = True) -> tuple[M, int]:
         """The message that starts at `offset`, and the offset of the byte after it: `decode` where more may follow."""
         program = self._programs.get(version) or self.program(version)
         return program.decode_prefix(data, offset, strict)
@@ -213,7 +222,7 @@ class Registry(Mapping[str, MessageCodec]):
     def __len__(self) -> int:
         return len(self._codecs)
 
-    def by_class(self, cls: type) -> MessageCodec:
+    def by_class(self, cls: type[M]) -> MessageCodec[M]:
         """The codec of a message class.
 
         :raises TypeError: `cls` is not the class of a message of this registry (structs within a message do not count)
