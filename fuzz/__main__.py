@@ -21,7 +21,7 @@ BUILD = HERE.parent / "build" / "fuzz"
 # and counting its branches here as well halves the number of inputs per second.
 CAPTURES = ["kcoord_wire.capture", "kcoord_wire.recorder", "kcoord_wire.forensics"]
 GUIDED_BY = {"analyze": [*CAPTURES, "kcoord_wire.records"], "capture": CAPTURES}
-MAX_LENGTH = {"analyze": 8192, "capture": 8192, "framing": 512}  # of an input; others: 4096
+MAX_LENGTH = {"analyze": 8192, "capture": 8192, "connection": 1024, "framing": 512}  # of an input; others: 4096
 
 
 def main() -> int:

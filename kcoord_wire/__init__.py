@@ -10,7 +10,8 @@ Message classes are imported when they are first named. `backend` says which cod
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from kcoord_wire import messages
 from kcoord_wire.codec.backend import backend
@@ -25,23 +26,32 @@ from kcoord_wire.codec.headers import (
     encode_request,
     encode_response,
     peek_request,
+    peek_response,
 )
 from kcoord_wire.codec.registry import MessageCodec, Registry, compile_schemas, decode, decode_text, encode, registry
-from kcoord_wire.errors import DecodeError, EncodeError, SchemaError, WireError
+from kcoord_wire.errors import DecodeError, EncodeError, ProtocolError, SchemaError, WireError
 
 if TYPE_CHECKING:
+    from kcoord_wire.codec.connection import Closed, Connection, Event, Opaque, Request, Response
     from kcoord_wire.codec.explain import Explanation, explain
     from kcoord_wire.messages import *  # noqa: F403
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Closed",
+    "Connection",
     "DecodeError",
     "EncodeError",
+    "Event",
     "Explanation",
     "Framer",
     "MessageCodec",
+    "Opaque",
+    "ProtocolError",
     "Registry",
+    "Request",
+    "Response",
     "SchemaError",
     "TypeIdHeader",
     "WireError",
@@ -60,19 +70,24 @@ __all__ = [
     "frame",
     "from_dict",
     "peek_request",
+    "peek_response",
     "registry",
     "to_dict",
     *messages.__all__,
 ]
 
 
+_LAZY: Final = {
+    **dict.fromkeys(("explain", "Explanation"), "kcoord_wire.codec.explain"),
+    **dict.fromkeys(("Closed", "Connection", "Event", "Opaque", "Request", "Response"), "kcoord_wire.codec.connection"),
+}
+
+
 if not TYPE_CHECKING:  # else a name that does not exist would have the type Any
 
     def __getattr__(name: str) -> Any:
-        if name in ("explain", "Explanation"):
-            from kcoord_wire.codec import explain as module
-
-            value = getattr(module, name)
+        if name in _LAZY:
+            value = getattr(import_module(_LAZY[name]), name)
         elif name in messages.__all__:
             value = getattr(messages, name)
         else:

@@ -2,7 +2,8 @@
 
 Laws:
 
-* `EncodeError` is about a value the caller handed in, `DecodeError` about bytes a peer sent; both are `WireError`.
+* `EncodeError` is about a value the caller handed in, `DecodeError` about bytes a peer sent, `ProtocolError` about a
+  frame or a call at the wrong point of a conversation; all are `WireError`.
 * Each carries `.kind`, one word of a closed list, so that a program can tell the cases apart without reading prose, and
   `.path`, the field it happened in (``JoinGroupResponse.members[3].metadata``). A decode error also carries `.offset`,
   the byte at which the offending primitive starts, counted from the start of the buffer that was handed in.
@@ -16,8 +17,10 @@ from typing import Final, Literal, get_args
 __all__ = [
     "DECODE_KINDS",
     "ENCODE_KINDS",
+    "PROTOCOL_KINDS",
     "DecodeError",
     "EncodeError",
+    "ProtocolError",
     "SchemaError",
     "WireError",
     "decode_detail",
@@ -49,14 +52,22 @@ EncodeKind = Literal[
     "version",  # a version that the schema does not have, or a value that this version cannot carry
     "tag",  # unknown tags that are unsorted, defined by the schema, or not allowed in this version
 ]
+ProtocolKind = Literal[
+    "correlation",  # a response whose correlation id is not that of the oldest pending request
+    "pending",  # more unanswered requests than the connection allows
+    "order",  # a response to what is not an unanswered request
+    "version",  # an api or version that both sides do not have in common, or whose versions are not known yet
+    "closed",  # the connection has ended
+]
 DECODE_KINDS: Final[tuple[str, ...]] = get_args(DecodeKind)
 ENCODE_KINDS: Final[tuple[str, ...]] = get_args(EncodeKind)
+PROTOCOL_KINDS: Final[tuple[str, ...]] = get_args(ProtocolKind)
 
 
 class WireError(ValueError):
-    """A value or a byte string that does not follow the protocol.
+    """A value, a byte string or a step that does not follow the protocol.
 
-    :ivar kind: one word of `DECODE_KINDS` or `ENCODE_KINDS`
+    :ivar kind: one word of `DECODE_KINDS`, `ENCODE_KINDS` or `PROTOCOL_KINDS`
     :ivar path: the field, from the message's name down: ``JoinGroupResponse.members[3].metadata``
     :ivar detail: what was wrong with it, in words
     """
@@ -104,6 +115,32 @@ class DecodeError(WireError):
 
     def __str__(self) -> str:
         return f"{self.path}: {self.detail} at byte {self.offset} [{self.kind}]"
+
+
+class ProtocolError(WireError):
+    """A step that a conversation does not allow: the peer's where `Connection.events` raises it, else the caller's.
+
+    :param kind: one of `PROTOCOL_KINDS`
+    :param detail: what is wrong with it
+    :param expected: kind ``correlation``: the id of the oldest pending request, None where none is pending
+    :param found: kind ``correlation``: the id of the response
+    :param body: kind ``correlation``: the response, without its size
+    """
+
+    path = "Connection"
+
+    def __init__(
+        self, kind: str, detail: str, *, expected: int | None = None, found: int | None = None, body: bytes = b""
+    ) -> None:
+        super().__init__(kind, detail)
+        self.kind = kind
+        self.detail = detail
+        self.expected = expected
+        self.found = found
+        self.body = body
+
+    def __str__(self) -> str:
+        return f"{self.detail} [{self.kind}]"
 
 
 class SchemaError(ValueError):

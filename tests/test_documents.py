@@ -23,6 +23,11 @@ SCRIPTS = {
         "{'small': {'orders': [3]}, 'large': {'orders': [0, 1, 2]}}",
     ),
     "docs/central.md": ("partitions ['1-0', '1-1'] epoch 1",),
+    "docs/connection.md": (
+        "c1 billing",
+        "27 for Heartbeat v4 mine",
+        "ApiVersions v5: error 35\nApiVersions v2: error 0\n3",
+    ),
     "docs/consumer.md": ("a gets", "b gets", "member left", "failed for 1 partitions because the disk is full"),
     "docs/coordinator.md": ("127.0.0.1:",),
     "docs/marshal.md": ("orders 2 2 order 8", "committed [3, 3, 3]", "holds True"),

@@ -26,10 +26,16 @@ from typing import Final, Literal
 from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.capture.central import assess_central, is_central
 from kcoord_wire.capture.packets import At
-from kcoord_wire.capture.pending import PendingRequests, RequestHead
-from kcoord_wire.capture.plausible import assess_request, assess_response, likely_response, request_splitter
+from kcoord_wire.capture.plausible import (
+    RequestHead,
+    assess_request,
+    assess_response,
+    likely_response,
+    request_splitter,
+)
 from kcoord_wire.capture.splitter import FrameSplitter, Plausibility, Skipped, SplitFrame
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE, SIZE_BYTES
+from kcoord_wire.codec.pending import PendingRequests
 
 __all__ = ["CaptureReport", "Party", "RawConversation", "RawFrame", "Side", "sender_of"]
 

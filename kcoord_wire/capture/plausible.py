@@ -14,19 +14,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from kcoord_wire.api_keys import API_NAMES
-from kcoord_wire.capture.pending import PendingRequests, RequestHead
 from kcoord_wire.capture.splitter import ASSESSED_BYTES, Assess, FrameSplitter, Likely, Plausibility
 from kcoord_wire.codec.framing import SIZE_BYTES, frame
 from kcoord_wire.codec.headers import decode_request, decode_response
+from kcoord_wire.codec.pending import PendingRequests
 from kcoord_wire.codec.registry import registry
 from kcoord_wire.errors import DecodeError
 
 __all__ = [
     "LIKELY_REQUEST",
     "LIKELY_RESPONSE",
+    "RequestHead",
     "assess_request",
     "assess_request_header",
     "assess_response",
@@ -52,6 +53,18 @@ _MAX_PREFIXES: Final = 16
 _SMALLEST_REQUEST: Final = 10  # api key, version, correlation id, length of the client id
 _SMALLEST_RESPONSE: Final = 4
 _LARGEST_VERSION: Final = 31  # the highest so far is 18
+
+
+class RequestHead(NamedTuple):
+    """The fields of a request that its response needs to be decoded.
+
+    :ivar family: ``rewrite`` of the consumer rewrite's JoinGroup
+    """
+
+    api_key: int
+    api_version: int
+    client_id: str | None
+    family: str = "kafka"
 
 
 def is_known(api_key: int) -> bool:

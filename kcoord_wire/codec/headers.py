@@ -30,6 +30,7 @@ __all__ = [
     "encode_request",
     "encode_response",
     "peek_request",
+    "peek_response",
 ]
 
 _REQUEST_HEADER: Final = registry["RequestHeader"]
@@ -55,6 +56,15 @@ def peek_request(body: Buffer, *, strict: bool = True) -> RequestHeader:
     body = _as_bytes(body)
     version = 0 if _int16(body, 0) == ApiKey.CONTROLLED_SHUTDOWN and _int16(body, 2) == 0 else 1
     header: RequestHeader = _REQUEST_HEADER.decode_prefix(body, version, strict=strict)[0]
+    return header
+
+
+def peek_response(body: Buffer) -> ResponseHeader:
+    """The header of a Kafka response, without its tagged fields: which request it answers.
+
+    :raises DecodeError: the bytes end inside it
+    """
+    header: ResponseHeader = _RESPONSE_HEADER.decode_prefix(_as_bytes(body), 0)[0]
     return header
 
 

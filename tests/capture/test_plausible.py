@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 import kcoord_wire as kw
 from kcoord_wire.api_keys import API_NAMES
-from kcoord_wire.capture.pending import PendingRequests, RequestHead
 from kcoord_wire.capture.plausible import (
     LIKELY_REQUEST,
     LIKELY_RESPONSE,
+    RequestHead,
     assess_request,
     assess_request_header,
     assess_response,
@@ -22,6 +22,7 @@ from kcoord_wire.capture.plausible import (
     likely_response,
 )
 from kcoord_wire.capture.splitter import Plausibility
+from kcoord_wire.codec.pending import PendingRequests
 
 LIMIT = 1 << 20
 YES, NO, MORE = Plausibility.YES, Plausibility.NO, Plausibility.MORE

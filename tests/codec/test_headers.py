@@ -62,6 +62,19 @@ def test_a_null_client_id_and_the_header_without_one() -> None:
     assert kw.peek_request(bytes.fromhex("0007 0000 00000005 00000001")).correlation_id == 5
 
 
+def test_the_header_of_a_response_is_there_without_its_version() -> None:
+    body = kw.encode_response(kw.HeartbeatResponse(), 4, correlation_id=-7)
+    assert kw.peek_response(body) == kw.ResponseHeader(correlation_id=-7)
+    assert kw.peek_response(memoryview(body)[:4]).correlation_id == -7
+    with pytest.raises(kw.DecodeError) as caught:
+        kw.peek_response(body[:3])
+    assert (caught.value.kind, caught.value.offset, caught.value.path) == (
+        "truncated",
+        0,
+        "ResponseHeader.correlation_id",
+    )
+
+
 @pytest.mark.parametrize(
     ("body", "kind", "offset", "path"),
     [

@@ -19,6 +19,7 @@ GENERATED = {
     "analyze": 60,
     "capture": 300,
     "columns": 800,
+    "connection": 4_000,
     "coordinator": 4_000,
     "decode": 10_000,
     "framing": 20_000,

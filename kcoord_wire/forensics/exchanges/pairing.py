@@ -1,7 +1,7 @@
 """Which response answers which request, for a batch of frames of many connections at once.
 
 Nearly every connection is a plain conversation: its n-th response answers its n-th request. Those are paired all
-together by array operations, the fast path of the rule in `kcoord_wire.capture.pending`; only the others are walked
+together by array operations, the fast path of the rule in `kcoord_wire.codec.pending`; only the others are walked
 frame by frame, with `PendingRequests` itself.
 
 Laws:
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kcoord_wire.capture.pending import PendingRequests
+from kcoord_wire.codec.pending import PendingRequests
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kcoord_wire.capture.pending import PendingRequests
+from kcoord_wire.codec.pending import PendingRequests
 from kcoord_wire.forensics.exchanges.pairing import CLOSED, DAMAGE, OPENED, REQUEST, RESPONSE, pair
 
 CONNECTIONS = 3

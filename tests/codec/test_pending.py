@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcoord_wire.capture.pending import PendingRequests
+from kcoord_wire.codec.pending import PendingRequests
 
 
 def test_a_response_answers_the_request_with_its_id() -> None:
@@ -44,6 +44,16 @@ def test_clear_returns_all_oldest_first() -> None:
     assert pending.clear() == ["a", "b", "c"]
     assert pending.clear() == []
     assert pending.answer(0) is None
+
+
+def test_the_next_response_belongs_to_the_first() -> None:
+    pending: PendingRequests[str] = PendingRequests()
+    assert pending.first is None
+    pending.add(5, "a")
+    pending.add(4, "b")
+    assert (pending.first, list(pending)) == (5, ["a", "b"])
+    pending.answer(5)
+    assert (pending.first, list(pending)) == (4, ["b"])
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 3))), st.integers(1, 4))

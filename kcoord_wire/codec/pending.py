@@ -1,10 +1,12 @@
 """Which response answers which request.
 
 A response names neither its api nor its version: both are those of the request with its correlation id on the same
-connection. The rule, which everything that reads traffic follows:
+connection. The rule, which all that reads traffic follows, whether it takes part in a connection (`Connection`) or has
+seen some of its bytes (captures, the recorder):
 
 * A broker answers the requests of a connection in the order they came (Kafka protocol guide, "Network"). So a response
   answers the oldest pending request with its correlation id, and the requests before that one stay unanswered.
+  On a connection of one's own that is an error, as no request can have been missed (`PendingRequests.first`).
 * The number and size of pending requests are bounded; the oldest are given up first.
 
 `kcoord_wire.forensics.exchanges.pairing` has a fast path of this rule, by array operations, for the connections where
@@ -14,25 +16,14 @@ the n-th response answers the n-th request.
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, Generic, NamedTuple, TypeVar
+from collections.abc import Iterator
+from typing import Final, Generic, TypeVar
 
-__all__ = ["MAX_PENDING_REQUESTS", "PendingRequests", "RequestHead"]
+__all__ = ["MAX_PENDING_REQUESTS", "PendingRequests"]
 
 MAX_PENDING_REQUESTS: Final = 65536
 
 T = TypeVar("T")
-
-
-class RequestHead(NamedTuple):
-    """The fields of a request that its response needs to be decoded.
-
-    :ivar family: ``rewrite`` of the consumer rewrite's JoinGroup
-    """
-
-    api_key: int
-    api_version: int
-    client_id: str | None
-    family: str = "kafka"
 
 
 class PendingRequests(Generic[T]):
@@ -59,6 +50,15 @@ class PendingRequests(Generic[T]):
         """The request that a response with this correlation id answers; None if none is pending."""
         found = self._by_id.get(correlation_id)
         return found[0] if found else None
+
+    def __iter__(self) -> Iterator[T]:
+        """The requests, oldest first."""
+        return (request for _, request, _ in self._queue)
+
+    @property
+    def first(self) -> int | None:
+        """The correlation id of the oldest request, to which the next response belongs; None if none is pending."""
+        return self._queue[0][0] if self._queue else None
 
     @property
     def prefixes(self) -> frozenset[int]:
