@@ -4,8 +4,9 @@
     data = kcoord_wire.encode(msg, version=7)
     kcoord_wire.decode(kcoord_wire.JoinGroupRequest, data, version=7) == msg
 
-Message classes are imported when they are first named. `backend` says which codec runs; the environment variable
-``KCOORD_WIRE_BACKEND`` chooses it.
+Message classes are imported when they are first named. Those of Marshal and of designs that Kafka never released: see
+`kcoord_wire.messages.central`, `.proposal`, `.rewrite` and `.marshal`. `backend` says which codec runs; the environment
+variable ``KCOORD_WIRE_BACKEND`` chooses it.
 """
 
 from __future__ import annotations
@@ -91,9 +92,17 @@ if not TYPE_CHECKING:  # else a name that does not exist would have the type Any
         elif name in messages.__all__:
             value = getattr(messages, name)
         else:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_hint(name)}")
         globals()[name] = value
         return value
+
+
+def _hint(name: str) -> str:
+    """Where a class is that somebody looked for here: Heartbeat is Marshal's, Kafka has a HeartbeatRequest."""
+    kinds = [each for each in (f"{name}Request", f"{name}Response") if each in messages.__all__]
+    designs = [p for p in messages.PACKAGES if name in getattr(messages, p).__all__]
+    found = [*kinds, *(f"messages.{p}.{name}" for p in designs)]
+    return f" (there is {' and '.join(found)})" if found else ""
 
 
 def __dir__() -> list[str]:

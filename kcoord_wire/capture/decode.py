@@ -25,7 +25,7 @@ from kcoord_wire.codec.pending import PendingRequests
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.messages.request_header import RequestHeader
 from kcoord_wire.messages.response_header import ResponseHeader
-from kcoord_wire.messages.rewrite_join_group import RewriteJoinGroupResponse
+from kcoord_wire.messages.rewrite.rewrite_join_group import RewriteJoinGroupResponse
 
 __all__ = ["CapturedFrame", "FrameDecoder"]
 

@@ -28,7 +28,6 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
-from kcoord_wire import messages as m
 from kcoord_wire.central.connection import Connection, Limits
 from kcoord_wire.central.draft import events
 from kcoord_wire.central.draft.consumer import DraftConsumer
@@ -40,6 +39,7 @@ from kcoord_wire.central.wire import decode_to_consumer, draft_frame
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.hosts import log_note, monotonic_ms
 from kcoord_wire.machines import Tick
+from kcoord_wire.messages import central as m
 from kcoord_wire.net import LogLimiter, address_text
 
 __all__ = ["LARGEST_FRAME", "YIELD_SECONDS", "CentralConsumer"]

@@ -23,12 +23,12 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import kcoord_wire as kw
-from kcoord_wire import messages as m
 from kcoord_wire.central.draft.events import BrokerAddress, CentralError, Fence, Partition, StartFetchers
 from kcoord_wire.central.inbox import Inbox
 from kcoord_wire.central.wire import draft_frame
 from kcoord_wire.codec.framing import SIZE_BYTES
 from kcoord_wire.fields import printable
+from kcoord_wire.messages import central as m
 from kcoord_wire.net import LogLimiter, address_text
 
 __all__ = ["BrokerFetcher", "FetchSettings", "Fetcher", "parse_partition"]

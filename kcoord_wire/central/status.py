@@ -19,13 +19,13 @@ from itertools import count
 from typing import Any, Final
 
 import kcoord_wire as kw
-from kcoord_wire import messages as m
 from kcoord_wire.central.draft.coordinator import DraftCoordinator
 from kcoord_wire.central.draft.description import MemberDescription
 from kcoord_wire.central.draft.events import CentralError, Partition
 from kcoord_wire.central.wire import draft_frame
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.machines import BrokerAddress
+from kcoord_wire.messages import central as m
 from kcoord_wire.net import address_text
 from kcoord_wire.zookeeper.layout import (
     BROKER_IDS,

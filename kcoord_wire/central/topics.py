@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from kcoord_wire import messages as m
 from kcoord_wire.central.draft.events import CentralError, Fence
+from kcoord_wire.messages import central as m
 
 __all__ = ["LARGEST_FETCH", "GeneratedTopics"]
 

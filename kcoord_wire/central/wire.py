@@ -15,9 +15,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 import kcoord_wire as kw
-from kcoord_wire import messages as m
 from kcoord_wire.central.connection import Connection
 from kcoord_wire.central.draft.events import CentralError
+from kcoord_wire.messages import central as m
 
 __all__ = [
     "ASKED_BY_COORDINATOR",

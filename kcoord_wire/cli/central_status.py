@@ -19,8 +19,8 @@ from kcoord_wire.cli.output import print_json, print_table, styled, table
 from kcoord_wire.net import address_text
 
 if TYPE_CHECKING:
-    from kcoord_wire import messages as m
     from kcoord_wire.central.status import ClusterStatus, GroupStatus
+    from kcoord_wire.messages import central as m
 
 __all__ = ["add_parser", "status_to_json"]
 

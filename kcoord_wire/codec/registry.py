@@ -266,11 +266,11 @@ class Registry(Mapping[str, MessageCodec]):
 
 
 def _built_in() -> Iterator[MessageCodec]:
-    for name, file, type_, api_key, family, header, valid, flexible in INDEX:
+    for name, file, module_name, type_, api_key, family, header, valid, flexible in INDEX:
 
-        def load(file: str = file, name: str = name) -> tuple[Message, Mapping[str, type]]:
+        def load(file: str = file, module_name: str = module_name) -> tuple[Message, Mapping[str, type]]:
             message = load_message(schema_root() / file)
-            module = import_module(getattr(import_module("kcoord_wire.messages"), name).__module__)
+            module = import_module(f"kcoord_wire.messages.{module_name}")
             return message, {cls: getattr(module, cls) for cls in module.__all__}
 
         yield MessageCodec(name, type_, api_key, family, header, _range(*valid), _range(*flexible), load)

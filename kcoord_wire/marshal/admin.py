@@ -30,7 +30,7 @@ from kcoord_wire.marshal.events import (
 )
 from kcoord_wire.marshal.log import Appended, AppendFailed
 from kcoord_wire.marshal.machine import Entry, Outcome, Rules
-from kcoord_wire.messages import ReleaseGroup
+from kcoord_wire.messages.marshal import ReleaseGroup
 from kcoord_wire.procedures import Procedure, Sleep
 
 __all__ = [

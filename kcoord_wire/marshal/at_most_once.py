@@ -29,7 +29,7 @@ from typing import Any, Final, Protocol
 from kcoord_wire.marshal.events import Append, Fetched, ReadToEnd, Tenure
 from kcoord_wire.marshal.log import Appended, AppendFailed
 from kcoord_wire.marshal.machine import Claim
-from kcoord_wire.messages import ClaimingMessages
+from kcoord_wire.messages.marshal import ClaimingMessages
 from kcoord_wire.procedures import Procedure, Sleep
 
 __all__ = ["RETRY_MS", "AtMostOnce", "Held"]

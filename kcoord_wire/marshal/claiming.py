@@ -23,7 +23,7 @@ from kcoord_wire.marshal.events import Append, ReadToEnd, Tenure, Why
 from kcoord_wire.marshal.holding import Holding
 from kcoord_wire.marshal.log import AppendFailed
 from kcoord_wire.marshal.machine import Claim, Freshness
-from kcoord_wire.messages import ClaimingPartition, Heartbeat, ReleasingPartition
+from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat, ReleasingPartition
 from kcoord_wire.procedures import Procedure, Sleep
 
 __all__ = ["Claiming"]

@@ -19,7 +19,7 @@ from kcoord_wire.marshal.clocks import Clocks
 from kcoord_wire.marshal.events import MemberSettings
 from kcoord_wire.marshal.log import coordination_partition
 from kcoord_wire.marshal.machine import Certainty, Claim, Place, Rules, WorldState
-from kcoord_wire.messages import Presence
+from kcoord_wire.messages.marshal import Presence
 from kcoord_wire.procedures import Procedures
 from kcoord_wire.timers import Timers
 

@@ -31,7 +31,7 @@ from kcoord_wire.marshal.context import Context, TopicPartition
 from kcoord_wire.marshal.events import Append, Balance, ReadToEnd, Why
 from kcoord_wire.marshal.holding import Holding, Phase
 from kcoord_wire.marshal.log import AppendFailed
-from kcoord_wire.messages import HandingOver
+from kcoord_wire.messages.marshal import HandingOver
 from kcoord_wire.procedures import Procedure, Sleep
 
 __all__ = ["Handoffs"]

@@ -41,7 +41,7 @@ from kcoord_wire.marshal.events import (
 from kcoord_wire.marshal.log import Appended, AppendFailed
 from kcoord_wire.marshal.machine import Claim
 from kcoord_wire.marshal.prefix import Prefix, PrefixError
-from kcoord_wire.messages import Heartbeat, ReleasingPartition
+from kcoord_wire.messages.marshal import Heartbeat, ReleasingPartition
 from kcoord_wire.procedures import Gate, Opened, Procedure, Sleep
 
 __all__ = ["Holding", "Phase"]

@@ -66,7 +66,7 @@ from kcoord_wire.marshal.state import (
     Place,
     Rules,
 )
-from kcoord_wire.messages import (
+from kcoord_wire.messages.marshal import (
     ClaimingMessages,
     ClaimingPartition,
     HandingOver,

@@ -23,7 +23,7 @@ from kcoord_wire.marshal.events import Append, MemberSettings, ReadToEnd
 from kcoord_wire.marshal.log import Appended, AppendFailed
 from kcoord_wire.marshal.machine import Place
 from kcoord_wire.marshal.ranges import Range, RangeState
-from kcoord_wire.messages import ClaimingRange, RangeHeartbeat, ReleasingRange
+from kcoord_wire.messages.marshal import ClaimingRange, RangeHeartbeat, ReleasingRange
 from kcoord_wire.procedures import Procedure, Sleep, Until
 
 __all__ = ["RangeClaimer", "RangeHeld", "RangeLost", "RangeProcessed"]

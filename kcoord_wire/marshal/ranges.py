@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kcoord_wire.marshal.machine import Entry, Place, WorldState
-from kcoord_wire.messages import ClaimingRange, RangeHeartbeat, ReleasingRange
+from kcoord_wire.messages.marshal import ClaimingRange, RangeHeartbeat, ReleasingRange
 
 __all__ = ["UNKNOWN_END", "Range", "RangeOutcome", "RangeState", "Ranges"]
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kcoord_wire.messages import Presence, ReleaseGroup, ReleasingPartition
+from kcoord_wire.messages.marshal import Presence, ReleaseGroup, ReleasingPartition
 
 __all__ = ["ClientIdReuse"]
 

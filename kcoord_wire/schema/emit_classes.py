@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import textwrap
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -42,23 +42,31 @@ def module_name(message: Message) -> str:
         stem = re.sub(r"(Request|Response)$", "", stem)
     elif message.type.startswith("coordinator-"):
         stem = re.sub(r"(Key|Value)$", "Record", stem)
-    name = attribute_name(stem)
-    prefix = "" if message.family == "kafka" else message.family.replace("-", "_")
-    return name if name.startswith(prefix) else f"{prefix}_{name}"
+    return attribute_name(stem)
+
+
+def _package_name(message: Message, root: Path) -> str:
+    """The package of a message's class below kcoord_wire.messages: "" for Kafka's, else its schema file's folder."""
+    folder = Path(message.file).relative_to(root).parent
+    return "" if message.family == "kafka" else "_".join(folder.parts)
 
 
 def emit_modules(messages: Mapping[str, Message], root: Path) -> dict[str, str]:
-    """Return the text of each file of the package, by file name, __init__ and _index included.
+    """Return the text of each file of the package, by its path in it, __init__ and _index included.
 
     :param messages: all messages, by name
     :param root: the folder that contains their schema files
     """
-    groups: dict[str, list[Message]] = {}
+    packages: dict[str, dict[str, list[Message]]] = {"": {}}
     for message in sorted(messages.values(), key=lambda m: (m.family, m.api_key is None, m.api_key or 0, m.file)):
+        groups = packages.setdefault(_package_name(message, root), {})
         groups.setdefault(module_name(message), []).append(message)
-    files = {f"{name}.py": "\n".join(_module(group, root)) + "\n" for name, group in groups.items()}
-    files["__init__.py"] = "\n".join(_package(groups)) + "\n"
-    files["_index.py"] = "\n".join(_index(groups, root)) + "\n"
+    files = {"_index.py": "\n".join(_index(packages, root)) + "\n"}
+    inner = sorted(package for package in packages if package)
+    for package, groups in packages.items():
+        folder = f"{package}/" if package else ""
+        files |= {f"{folder}{name}.py": "\n".join(_module(group, root)) + "\n" for name, group in groups.items()}
+        files[f"{folder}__init__.py"] = "\n".join(_package(package, groups, () if package else inner)) + "\n"
     return files
 
 
@@ -227,32 +235,40 @@ def _default(message: Message, field: Field) -> str:
     return repr(field.default)
 
 
-def _package(groups: Mapping[str, list[Message]]) -> Iterator[str]:
+def _package(package: str, groups: Mapping[str, list[Message]], inner: Sequence[str]) -> Iterator[str]:
     names = {name: module for module, group in groups.items() for message in group for name, _ in _classes(message)}
-    yield '"""Every message and struct class, by name; a module is imported when one of its classes is first asked for.'
+    where = f"kcoord_wire.messages.{package}".rstrip(".")
+    about = f"{package}'s messages" if package else "Kafka's messages; each design has a package of its own"
+    yield f'"""The classes of {about}.'
     yield ""
+    yield "A module is imported when one of its classes is first asked for."
     yield _MARK.format(sources="the schema files")
     yield '"""'
     yield ""
     yield "from __future__ import annotations"
     yield ""
     yield "from importlib import import_module"
-    yield "from typing import TYPE_CHECKING"
+    yield "from typing import TYPE_CHECKING, Any"
     yield ""
     yield "if TYPE_CHECKING:"
+    yield from (f"    from {where} import {name} as {name}" for name in inner)
     for module in sorted(groups):
-        yield f"    from kcoord_wire.messages.{module} import ("
+        yield f"    from {where}.{module} import ("
         yield from (f"        {name}," for name in sorted(names) if names[name] == module)
         yield "    )"
     yield ""
     yield from _all(names)
+    yield ""
+    yield f"PACKAGES: tuple[str, ...] = {_tuple(inner)}"
     yield ""
     yield "_MODULES = {"
     yield from (f'    "{name}": "{names[name]}",' for name in sorted(names))
     yield "}"
     yield ""
     yield ""
-    yield "def __getattr__(name: str) -> type:"
+    yield "def __getattr__(name: str) -> Any:"
+    yield "    if name in PACKAGES:"
+    yield '        return import_module(f"{__name__}.{name}")'
     yield "    module = _MODULES.get(name)"
     yield "    if module is None:"
     yield '        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")'
@@ -262,11 +278,15 @@ def _package(groups: Mapping[str, list[Message]]) -> Iterator[str]:
     yield ""
     yield ""
     yield "def __dir__() -> list[str]:"
-    yield "    return sorted({*globals(), *__all__})"
+    yield "    return sorted({*globals(), *__all__, *PACKAGES})"
 
 
-def _index(groups: Mapping[str, list[Message]], root: Path) -> Iterator[str]:
-    yield '"""The messages as data: name, schema file, kind, api key, family, header, valid and flexible versions.'
+def _tuple(names: Iterable[str]) -> str:
+    return repr(tuple(names)).replace("'", '"')
+
+
+def _index(packages: Mapping[str, Mapping[str, list[Message]]], root: Path) -> Iterator[str]:
+    yield '"""Each message: name, schema file, module, kind, api key, family, header, valid and flexible versions.'
     yield ""
     yield _MARK.format(sources="the schema files")
     yield '"""'
@@ -275,12 +295,13 @@ def _index(groups: Mapping[str, list[Message]], root: Path) -> Iterator[str]:
     yield ""
     yield '__all__ = ["INDEX"]'
     yield ""
-    yield "INDEX: tuple[tuple[str, str, str, int | None, str, str, tuple[int, int], tuple[int, int]], ...] = ("
-    for group in groups.values():
-        for m in group:
-            file = Path(m.file).relative_to(root).as_posix()
-            key = (m.name, file, m.type, m.api_key, m.family, m.header)
-            yield f"    {(*key, (m.versions.low, m.versions.high), (m.flexible.low, m.flexible.high))!r},".replace(
-                "'", '"'
-            )
+    yield "INDEX: tuple[tuple[str, str, str, str, int | None, str, str, tuple[int, int], tuple[int, int]], ...] = ("
+    for package, groups in packages.items():
+        for module, group in groups.items():
+            for m in group:
+                file = Path(m.file).relative_to(root).as_posix()
+                key = (m.name, file, f"{package}.{module}".lstrip("."), m.type, m.api_key, m.family, m.header)
+                yield f"    {(*key, (m.versions.low, m.versions.high), (m.flexible.low, m.flexible.high))!r},".replace(
+                    "'", '"'
+                )
     yield ")"

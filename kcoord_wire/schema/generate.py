@@ -26,7 +26,7 @@ def stale_files(root: Path, target: Path) -> dict[Path, str | None]:
     stale: dict[Path, str | None] = {
         path: text for path, text in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != text
     }
-    stale.update({path: None for path in target.glob("*.py") if path not in wanted})
+    stale.update({path: None for path in target.rglob("*.py") if path not in wanted})
     return stale
 
 
@@ -44,12 +44,13 @@ def main(argv: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 1
     for path, text in sorted(stale.items()):
-        print(f"{'stale' if args.check else 'removed' if text is None else 'written'}: {path.name}")
+        print(f"{'stale' if args.check else 'removed' if text is None else 'written'}: {path.relative_to(MESSAGES)}")
         if args.check:
             continue
         if text is None:
             path.unlink()
         else:
+            path.parent.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")
     if args.check and stale:
         print("run `make regen`", file=sys.stderr)

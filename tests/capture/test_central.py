@@ -20,12 +20,13 @@ from kcoord_wire.capture.central import (
 from kcoord_wire.capture.plausible import is_known
 from kcoord_wire.capture.splitter import Plausibility
 from kcoord_wire.errors import DecodeError
+from kcoord_wire.messages import central as m
 from tests.support.central_script import CentralScript
 from tests.support.packets import asked
 from tests.support.wire_samples import Talk
 
 REGISTER = kw.encode_request(
-    kw.RegisterConsumerRequest(group_id="g", consumer_id="c-1", topic_count="{}", session_timeout_ms=6000), 0
+    m.RegisterConsumerRequest(group_id="g", consumer_id="c-1", topic_count="{}", session_timeout_ms=6000), 0
 )
 
 
@@ -134,28 +135,28 @@ def test_both_protocols_in_one_capture_are_read_each_as_its_own() -> None:
 
 def test_a_response_answers_the_oldest_request_of_its_consumer() -> None:
     pending: CentralPending[int] = CentralPending()
-    ping = kw.PingRequest(consumer_id="c-1")
+    ping = m.PingRequest(consumer_id="c-1")
     for number in range(3):
         pending.ask(7, ping, number)
-    pending.ask(8, kw.StopFetcherRequest(consumer_id="c-1"), 3)
-    assert pending.answer(7, kw.PingResponse(consumer_id="c-2")) is None
-    assert pending.answer(8, kw.StopFetcherResponse(consumer_id="c-1")) == (3, [])
-    assert pending.answer(7, kw.PingResponse(consumer_id="c-1")) == (0, [])
+    pending.ask(8, m.StopFetcherRequest(consumer_id="c-1"), 3)
+    assert pending.answer(7, m.PingResponse(consumer_id="c-2")) is None
+    assert pending.answer(8, m.StopFetcherResponse(consumer_id="c-1")) == (3, [])
+    assert pending.answer(7, m.PingResponse(consumer_id="c-1")) == (0, [])
     assert pending.clear() == [1, 2]
 
 
 def test_an_answer_to_start_ends_the_stops_before_it() -> None:
     pending: CentralPending[str] = CentralPending()
     for name, type_id in (("stop 1", 8), ("ping", 7), ("stop 2", 8), ("start", 9), ("stop 3", 8)):
-        pending.ask(type_id, kw.PingRequest(consumer_id="c-1"), name)
-    assert pending.answer(8, kw.StopFetcherResponse(consumer_id="c-1")) == ("stop 1", [])
-    assert pending.answer(9, kw.StartFetcherResponse(consumer_id="c-1")) == ("start", ["stop 2"])
+        pending.ask(type_id, m.PingRequest(consumer_id="c-1"), name)
+    assert pending.answer(8, m.StopFetcherResponse(consumer_id="c-1")) == ("stop 1", [])
+    assert pending.answer(9, m.StartFetcherResponse(consumer_id="c-1")) == ("start", ["stop 2"])
     assert pending.clear() == ["ping", "stop 3"]
 
 
 def test_pending_requests_are_bounded_and_the_oldest_given_up() -> None:
     pending: CentralPending[int] = CentralPending()
-    given_up = [old for number in range(MAX_PENDING + 5) for old in pending.ask(7, kw.PingRequest(), number)]
+    given_up = [old for number in range(MAX_PENDING + 5) for old in pending.ask(7, m.PingRequest(), number)]
     assert given_up == [0, 1, 2, 3, 4]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import kcoord_wire as kw
 from kcoord_wire.capture.rewrite import is_rewrite_join
-from kcoord_wire.messages.rewrite_join_group import RewriteJoinGroupRequest, RewriteJoinGroupResponse
+from kcoord_wire.messages.rewrite.rewrite_join_group import RewriteJoinGroupRequest, RewriteJoinGroupResponse
 from tests.support.packets import Line, frames_of, talk
 
 # kafka-clients 0.8.2.2 wrote the body: JoinGroupRequest("billing", 6000, ["orders", "payments"], "", "range").

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import kcoord_wire as kw
-from kcoord_wire import messages as m
 from kcoord_wire.central.client import CentralConsumer
 from kcoord_wire.central.draft.consumer import ConsumerState
 from kcoord_wire.central.draft.events import BrokerAddress, Partition
 from kcoord_wire.central.inbox import Record
+from kcoord_wire.messages import central as m
 from tests.support.scripted_coordinator import (
     ScriptedCoordinator,
     consumer_settings,

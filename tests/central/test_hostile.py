@@ -14,11 +14,11 @@ from contextlib import suppress
 
 import pytest
 
-from kcoord_wire import messages as m
 from kcoord_wire.central.broker import CentralBroker
 from kcoord_wire.central.connection import Limits
 from kcoord_wire.central.draft.events import CentralError, CoordinatorSettings
 from kcoord_wire.central.wire import draft_frame
+from kcoord_wire.messages import central as m
 from tests.support.draft_wire import DraftWire
 from tests.support.group_client import until
 

@@ -29,12 +29,12 @@ COMMIT = [
 ]
 
 
-def join(consumer_id: str = "", group: str = "g", **fields: object) -> m.RewriteJoinGroupRequest:
+def join(consumer_id: str = "", group: str = "g", **fields: object) -> m.rewrite.RewriteJoinGroupRequest:
     values = {"session_timeout_ms": SESSION_MS, "topics": ["orders"], "strategy": "range"} | fields
-    return m.RewriteJoinGroupRequest(group_id=group, consumer_id=consumer_id, **values)  # type: ignore[arg-type]
+    return m.rewrite.RewriteJoinGroupRequest(group_id=group, consumer_id=consumer_id, **values)  # type: ignore[arg-type]
 
 
-def beat(joined: m.RewriteJoinGroupResponse) -> m.HeartbeatRequest:
+def beat(joined: m.rewrite.RewriteJoinGroupResponse) -> m.HeartbeatRequest:
     return m.HeartbeatRequest(group_id="g", generation_id=joined.generation_id, member_id=joined.consumer_id)
 
 

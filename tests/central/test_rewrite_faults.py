@@ -29,7 +29,7 @@ class Member:
         self._stack = stack
         self.wire: RewriteWire
         self.coordinator = 0
-        self.place = m.RewriteJoinGroupResponse()
+        self.place = m.rewrite.RewriteJoinGroupResponse()
 
     def find(self, by: int) -> int:
         """Ask a broker for the coordinator; 0 if it does not know."""
@@ -42,7 +42,7 @@ class Member:
 
     def join(self) -> None:
         self.place = self.wire.ask(
-            m.RewriteJoinGroupRequest(
+            m.rewrite.RewriteJoinGroupRequest(
                 group_id="g",
                 session_timeout_ms=30_000,
                 topics=["orders"],

@@ -9,7 +9,7 @@ from kcoord_wire import messages as m
 from kcoord_wire.central.connection import Connection
 from kcoord_wire.central.rewrite_wire import VERSIONS, RewriteDialect, decode_to_broker, kafka_frame
 
-JOIN = m.RewriteJoinGroupRequest(group_id="g", session_timeout_ms=6_000, topics=["t"], strategy="range")
+JOIN = m.rewrite.RewriteJoinGroupRequest(group_id="g", session_timeout_ms=6_000, topics=["t"], strategy="range")
 
 
 @pytest.mark.parametrize("cls", VERSIONS)
@@ -41,9 +41,9 @@ def test_an_answer_has_the_correlation_id_of_its_request() -> None:
     connection = Connection(None, 1)  # type: ignore[arg-type]  # an owner is not needed here
     assert dialect.read(connection, kw.encode_request(JOIN, 0, correlation_id=9)) == JOIN
     assert connection.in_hand.correlation_id == 9
-    frame = dialect.frame(connection, m.RewriteJoinGroupResponse(generation_id=1))
+    frame = dialect.frame(connection, m.rewrite.RewriteJoinGroupResponse(generation_id=1))
     assert connection.in_hand is None
-    assert frame == kafka_frame(m.RewriteJoinGroupResponse(generation_id=1), 9)
+    assert frame == kafka_frame(m.rewrite.RewriteJoinGroupResponse(generation_id=1), 9)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
-    header, response = kw.decode_response(frame[4:], m.RewriteJoinGroupResponse, 0)
+    header, response = kw.decode_response(frame[4:], m.rewrite.RewriteJoinGroupResponse, 0)
     assert (header.correlation_id, response.generation_id) == (9, 1)

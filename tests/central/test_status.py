@@ -8,10 +8,10 @@ import socket
 import pytest
 from kazoo.client import KazooClient
 
-from kcoord_wire import messages as m
 from kcoord_wire.central.broker import CentralBroker
 from kcoord_wire.central.draft.events import Partition
 from kcoord_wire.central.status import ClusterStatus, StatusReader
+from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.client import ZooKeeperRegistry
 from kcoord_wire.zookeeper.ensemble import Ensemble
 from tests.support.draft_wire import DraftWire

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import kcoord_wire as kw
-from kcoord_wire import messages as m
 from kcoord_wire.central.draft.events import CentralError
 from kcoord_wire.central.topics import LARGEST_FETCH, GeneratedTopics
+from kcoord_wire.messages import central as m
 
 SINCE = 1_000_000
 

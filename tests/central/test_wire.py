@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import kcoord_wire as kw
-from kcoord_wire import messages as m
 from kcoord_wire.central.wire import TO_BROKER, decode_to_broker, draft_frame
+from kcoord_wire.messages import central as m
 
 SAMPLES = [
     m.CentralFetchRequest(topic="orders", partition=3, offset=17, max_size=1024),

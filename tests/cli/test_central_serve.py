@@ -14,9 +14,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from kcoord_wire import messages as m
 from kcoord_wire.cli.central_serve import EXAMPLES
 from kcoord_wire.cli.main import build_parser, main
+from kcoord_wire.messages import rewrite as m
 from kcoord_wire.zookeeper.ensemble import Ensemble
 from tests.support.central_processes import BrokerProcess
 from tests.support.rewrite_wire import RewriteWire

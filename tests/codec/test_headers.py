@@ -218,7 +218,7 @@ def test_malformed_frames_of_the_draft_are_refused() -> None:
             kw.decode_request(body, family="central")
         assert (caught.value.kind, caught.value.path) == (kind, "TypeIdHeader.request_type_id")
     with pytest.raises(kw.DecodeError, match="type id 1 is not that of PingResponse"):
-        kw.decode_response(b"\0\1\0\0\0\0", kw.PingResponse, 0)
+        kw.decode_response(b"\0\1\0\0\0\0", kw.messages.central.PingResponse, 0)
 
 
 @pytest.mark.parametrize("version", range(4))

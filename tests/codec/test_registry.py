@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -17,12 +19,20 @@ GOLDEN = Path(__file__).resolve().parents[1] / "data" / "golden" / "kafka.jsonl"
 CODECS = list(kw.registry.values())
 
 
+def package_of(codec: MessageCodec) -> ModuleType:
+    """Where the classes of a message are: Kafka's beside each other, those of a design in a package of its folder."""
+    folder = Path(codec.schema.file).parent.name
+    return messages if codec.family == "kafka" else import_module(f"kcoord_wire.messages.{folder}")
+
+
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
 def test_every_message_is_found_and_imported(codec: MessageCodec) -> None:
-    assert getattr(kw, codec.name) is getattr(messages, codec.name) is codec.cls
+    place = package_of(codec)
+    assert getattr(place, codec.name) is codec.cls
     assert kw.registry.by_class(codec.cls) is codec is kw.registry[codec.name]
     for name, cls in codec.classes.items():
-        assert getattr(kw, name) is cls
+        assert getattr(place, name) is cls
+        assert (name in kw.__all__) == (place is messages)
     if codec.type in ("request", "response"):
         assert getattr(kw.registry, codec.type)(codec.api_key, codec.family) is codec
     schema = codec.schema
@@ -44,6 +54,18 @@ def test_the_registry_holds_the_schema_files() -> None:
     assert kw.registry.record_value(2).name == "GroupMetadataValue"
     with pytest.raises(KeyError):
         kw.registry.request(999)
+
+
+def test_classes_of_the_designs_are_in_packages_of_their_own() -> None:
+    assert kw.messages.marshal.Heartbeat().version == 1
+    assert set(messages.PACKAGES) == {"central", "marshal", "proposal", "rewrite"} <= set(dir(messages))
+    with pytest.raises(AttributeError) as missing:
+        _ = kw.Heartbeat
+    assert str(missing.value).endswith(
+        "'Heartbeat' (there is HeartbeatRequest and HeartbeatResponse and messages.marshal.Heartbeat)"
+    )
+    with pytest.raises(AttributeError, match="no attribute 'HeartbeatRequest'"):
+        _ = messages.marshal.HeartbeatRequest
 
 
 def test_other_classes_are_refused() -> None:
@@ -104,7 +126,7 @@ def test_a_text_message_is_found_by_its_token() -> None:
     """Marshal's own examples ("Marshal PROTOCOL.md"; the log of its Go library)."""
     value = b"ReleasingPartition/1/1795224460/3879dfdf/cl-one/gr.live/test1/0/3"
     message = kw.decode_text(value)
-    assert message == kw.ReleasingPartition(
+    assert message == kw.messages.marshal.ReleasingPartition(
         time=1795224460,
         instance_id="3879dfdf",
         client_id="cl-one",

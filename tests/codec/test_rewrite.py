@@ -20,6 +20,8 @@ from kcoord_wire.messages import (
     HeartbeatResponse,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
+)
+from kcoord_wire.messages.rewrite import (
     RewriteJoinGroupRequest,
     RewriteJoinGroupResponse,
     RewriteJoinGroupResponseAssignedTopic,

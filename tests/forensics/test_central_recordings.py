@@ -20,6 +20,8 @@ from kcoord_wire.cli.main import main
 from kcoord_wire.forensics.analysis import analyze
 from kcoord_wire.forensics.model import Cause, GroupHistory
 from kcoord_wire.machines import BrokerAddress
+from kcoord_wire.messages.central import RegisterConsumerRequest, RegisterConsumerResponse
+from kcoord_wire.messages.rewrite import RewriteJoinGroupRequest
 from kcoord_wire.recorder.proxy import Recorder
 from kcoord_wire.zookeeper.ensemble import Ensemble
 from tests.support.draft_wire import DraftWire
@@ -122,7 +124,10 @@ def silent_consumer(recorder: Recorder) -> None:
     """Register, and answer nothing, until the coordinator closes the connection."""
     fields = {"topic_count": '{"orders": 1}', "auto_offset_rest": "smallest", "session_timeout_ms": SESSION_MS}
     with DraftWire(int(recorder.address.rpartition(":")[2])) as wire:
-        wire.ask(m.RegisterConsumerRequest(group_id="g", consumer_id="mute", **fields), m.RegisterConsumerResponse)
+        wire.ask(
+            RegisterConsumerRequest(group_id="g", consumer_id="mute", **fields),
+            RegisterConsumerResponse,
+        )
         while True:
             try:
                 wire.request()
@@ -157,12 +162,12 @@ def test_a_takeover_on_a_real_zookeeper_is_explained(tmp_path: Path) -> None:
 def test_a_recording_of_the_rewrite_is_explained(tmp_path: Path) -> None:
     members = rewrite.CoordinatorSettings(shards=4, min_session_timeout_ms=1_000)
 
-    def join(consumer_id: str = "") -> m.RewriteJoinGroupRequest:
-        request = m.RewriteJoinGroupRequest(group_id="g", session_timeout_ms=SESSION_MS, consumer_id=consumer_id)
+    def join(consumer_id: str = "") -> RewriteJoinGroupRequest:
+        request = RewriteJoinGroupRequest(group_id="g", session_timeout_ms=SESSION_MS, consumer_id=consumer_id)
         request.topics, request.strategy = ["orders"], "range"
         return request
 
-    def is_rejected(wire: RewriteWire, joined: m.RewriteJoinGroupResponse) -> bool:
+    def is_rejected(wire: RewriteWire, joined: m.rewrite.RewriteJoinGroupResponse) -> bool:
         beat = m.HeartbeatRequest(group_id="g", generation_id=joined.generation_id, member_id=joined.consumer_id)
         return bool(wire.ask(beat).error_code == rewrite.RewriteError.ILLEGAL_GENERATION)
 

@@ -6,7 +6,7 @@ import pytest
 
 from kcoord_wire.marshal.admin import AdminSettings, Finished, GroupPauser
 from kcoord_wire.marshal.machine import Rules
-from kcoord_wire.messages import ReleaseGroup
+from kcoord_wire.messages.marshal import ReleaseGroup
 from tests.support.marshal_admin import LANDS, LOST, WALL_MS, AdminBench, Peer
 
 BOTH = pytest.mark.parametrize("rules", list(Rules))

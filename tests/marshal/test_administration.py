@@ -19,7 +19,7 @@ from kcoord_wire.marshal.memory_log import MemoryLog
 from kcoord_wire.marshal.observer import Observer
 from kcoord_wire.marshal.set_position import PositionSetter
 from kcoord_wire.marshal.topics import TopicsError
-from kcoord_wire.messages import ClaimingPartition, Heartbeat
+from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat
 
 PLACE = TopicPartition("t", 0)
 SETTINGS = AdminSettings("g", "a0", 1, heartbeat_interval_ms=1_000)

@@ -28,7 +28,7 @@ from kcoord_wire.marshal.events import (
 )
 from kcoord_wire.marshal.log import Appended, AppendFailed
 from kcoord_wire.marshal.machine import Claim, Entry, Place, Rules, WorldState
-from kcoord_wire.messages import ClaimingMessages, ClaimingPartition, Heartbeat, ReleasingPartition
+from kcoord_wire.messages.marshal import ClaimingMessages, ClaimingPartition, Heartbeat, ReleasingPartition
 from kcoord_wire.procedures import Procedures
 from tests.support.marshal_script import LOST, Fate, MarshalScript, ScriptedMember
 

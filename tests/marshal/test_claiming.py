@@ -9,7 +9,7 @@ import pytest
 
 from kcoord_wire.marshal import events
 from kcoord_wire.marshal.log import coordination_partition
-from kcoord_wire.messages import ClaimingPartition, HandingOver, Heartbeat, ReleasingPartition
+from kcoord_wire.messages.marshal import ClaimingPartition, HandingOver, Heartbeat, ReleasingPartition
 from tests.support.marshal_script import LOST, Fate, MarshalScript, ScriptedMember
 
 INTERVAL = 10_000

@@ -8,7 +8,7 @@ from kcoord_wire.marshal.complaints import MISPLACED, Complaints
 from kcoord_wire.marshal.log import RawEntry, coordination_partition
 from kcoord_wire.marshal.machine import Entry, Outcome, Rules, WorldState
 from kcoord_wire.marshal.values import read_entry, read_value
-from kcoord_wire.messages import ClaimingPartition
+from kcoord_wire.messages.marshal import ClaimingPartition
 from tests.support.marshal_garbage import GARBAGE
 from tests.support.marshal_script import MarshalScript
 from tests.support.marshal_world import TOPIC, claim

@@ -21,7 +21,7 @@ from kcoord_wire.marshal.events import (
     Why,
 )
 from kcoord_wire.marshal.machine import Rules
-from kcoord_wire.messages import ClaimingPartition, HandingOver, Heartbeat, Presence, ReleasingPartition
+from kcoord_wire.messages.marshal import ClaimingPartition, HandingOver, Heartbeat, Presence, ReleasingPartition
 from tests.support.marshal_script import LOST, Fate, MarshalScript, ScriptedMember
 
 INTERVAL = 10_000

@@ -9,7 +9,7 @@ import pytest
 
 from kcoord_wire.marshal import events
 from kcoord_wire.marshal.events import Delivered, FetchFailed, Processed, StopFetching, Why
-from kcoord_wire.messages import ClaimingPartition, Heartbeat, ReleasingPartition
+from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat, ReleasingPartition
 from tests.support.marshal_script import EPOCH_MS, LOST, Fate, MarshalScript, ScriptedMember
 
 INTERVAL = 10_000

@@ -11,7 +11,7 @@ from kcoord_wire.marshal.hosting import LogHost
 from kcoord_wire.marshal.log import Appended, AppendFailed
 from kcoord_wire.marshal.memory_broker import MemoryBroker
 from kcoord_wire.marshal.memory_log import MemoryLog
-from kcoord_wire.messages import Heartbeat
+from kcoord_wire.messages.marshal import Heartbeat
 
 HEARTBEAT = Heartbeat(time=1, instance_id="i", client_id="c", group_id="g", topic="t", current_offset=3)
 

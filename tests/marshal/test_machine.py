@@ -11,7 +11,6 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from kcoord_wire import messages as m
 from kcoord_wire.marshal.log import coordination_partition
 from kcoord_wire.marshal.machine import (
     FORGET_MS,
@@ -25,6 +24,7 @@ from kcoord_wire.marshal.machine import (
     Rules,
     WorldState,
 )
+from kcoord_wire.messages import marshal as m
 from tests.support.marshal_golden import check_world
 from tests.support.marshal_world import (
     GROUP,

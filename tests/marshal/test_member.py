@@ -13,7 +13,7 @@ from kcoord_wire.marshal import events
 from kcoord_wire.marshal.events import StopFetching, Why
 from kcoord_wire.marshal.log import coordination_partition
 from kcoord_wire.marshal.values import read_value
-from kcoord_wire.messages import ClaimingPartition, Heartbeat, ReleaseGroup, ReleasingPartition
+from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat, ReleaseGroup, ReleasingPartition
 from tests.support.marshal_script import LOST, Fate, MarshalScript, ScriptedMember
 
 INTERVAL = 10_000

@@ -15,7 +15,7 @@ from kcoord_wire.marshal.context import TopicPartition
 from kcoord_wire.marshal.log import Appended, AppendFailed
 from kcoord_wire.marshal.machine import Entry
 from kcoord_wire.marshal.range_claimer import RangeClaimer, RangeHeld, RangeLost, RangeProcessed
-from kcoord_wire.messages import ClaimingRange, RangeHeartbeat, ReleasingRange
+from kcoord_wire.messages.marshal import ClaimingRange, RangeHeartbeat, ReleasingRange
 
 INTERVAL = 6_000
 EPOCH = 1_795_000_000_000

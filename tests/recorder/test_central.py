@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import kcoord_wire as kw
+from kcoord_wire.messages import central as m
 from kcoord_wire.recorder.central import CentralTraffic
 from tests.support.wire_samples import Talk
 
-REGISTER = kw.encode_request(kw.RegisterConsumerRequest(group_id="g", consumer_id="c"), 0)
+REGISTER = kw.encode_request(m.RegisterConsumerRequest(group_id="g", consumer_id="c"), 0)
 
 
 def test_the_first_frame_of_a_client_decides() -> None:

@@ -120,20 +120,20 @@ def test_however_bytes_are_cut(draw: st.DataObject) -> None:
 @given(st.data())
 def test_frames_of_the_draft_are_recorded_and_rewritten(draw: st.DataObject) -> None:
     pair, notes, client, broker = unconnected(rewrite=draw.draw(st.booleans()))
-    brokers = [kw.ClusterMetadataResponseBroker(id=1, host="kafka-1", port=9092)]
-    metadata = kw.ClusterMetadataResponse(coordinator_id=1, brokers_info=brokers)
-    start = kw.StartFetcherRequest(
-        consumer_id="c", brokers_info=[kw.StartFetcherRequestBroker(host="kafka-2", port=9092)]
+    brokers = [kw.messages.central.ClusterMetadataResponseBroker(id=1, host="kafka-1", port=9092)]
+    metadata = kw.messages.central.ClusterMetadataResponse(coordinator_id=1, brokers_info=brokers)
+    start = kw.messages.central.StartFetcherRequest(
+        consumer_id="c", brokers_info=[kw.messages.central.StartFetcherRequestBroker(host="kafka-2", port=9092)]
     )
     sent = [
-        ("request", kw.ClusterMetadataRequest()),
+        ("request", kw.messages.central.ClusterMetadataRequest()),
         ("response", metadata),
-        ("request", kw.RegisterConsumerRequest(group_id="g", consumer_id="c")),
-        ("response", kw.RegisterConsumerResponse()),
-        ("response", kw.PingRequest(consumer_id="c")),
+        ("request", kw.messages.central.RegisterConsumerRequest(group_id="g", consumer_id="c")),
+        ("response", kw.messages.central.RegisterConsumerResponse()),
+        ("response", kw.messages.central.PingRequest(consumer_id="c")),
         ("response", start),
-        ("request", kw.PingResponse(consumer_id="c")),
-        ("request", kw.StartFetcherResponse(consumer_id="c")),
+        ("request", kw.messages.central.PingResponse(consumer_id="c")),
+        ("request", kw.messages.central.StartFetcherResponse(consumer_id="c")),
     ]
     bodies = []
     for side, message in sent:

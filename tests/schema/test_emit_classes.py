@@ -24,7 +24,7 @@ PARITY = Path(__file__).resolve().parents[1] / "data" / "parity"
         ("RequestHeader", "request_header"),
         ("GroupMetadataKey", "group_metadata_record"),
         ("GroupMetadataValue", "group_metadata_record"),
-        ("PingRequest", "central_ping"),
+        ("PingRequest", "ping"),
         ("ProposalJoinGroupRequest", "proposal_join_group"),
     ],
 )

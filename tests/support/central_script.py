@@ -14,9 +14,7 @@ import kcoord_wire as kw
 from kcoord_wire.central.draft.events import CentralError
 from kcoord_wire.forensics.analysis import Analysis, analyze_frames
 from kcoord_wire.forensics.model import NS_PER_MS, Frame
-from kcoord_wire.messages import central_register_consumer, central_start_fetcher
-from kcoord_wire.messages.central_ping import PingRequestFence, PingResponseOffset
-from kcoord_wire.messages.central_stop_fetcher import StopFetcherRequestFence, StopFetcherResponseOffset
+from kcoord_wire.messages import central as m
 from tests.support.packets import Line
 from tests.support.wire_samples import batch, exchange_tables
 
@@ -87,10 +85,10 @@ class CentralScript:
         self._connections += 1
         consumer.connection = f"{consumer.host}:{40000 + self._connections}-{self.coordinator}#{self._connections}"
         self._say(consumer, "opened")
-        self._ask(consumer, kw.ClusterMetadataRequest())
-        self._answer(consumer, kw.ClusterMetadataResponse(coordinator_id=1))
-        fence = central_register_consumer.RegisterConsumerRequestFence(epoch=self.epoch - 1)
-        request = kw.RegisterConsumerRequest(
+        self._ask(consumer, m.ClusterMetadataRequest())
+        self._answer(consumer, m.ClusterMetadataResponse(coordinator_id=1))
+        fence = m.RegisterConsumerRequestFence(epoch=self.epoch - 1)
+        request = m.RegisterConsumerRequest(
             group_id=consumer.group,
             consumer_id=consumer.consumer_id,
             topic_count=consumer.topic_count,
@@ -103,10 +101,10 @@ class CentralScript:
 
     def assign(self, owners: Sequence[tuple[ScriptedConsumer, Parts | None]], *, error: int = 0) -> None:
         """The coordinator answers registrations, in the older passage with partitions."""
-        part = central_register_consumer.RegisterConsumerResponsePartition
-        thread = central_register_consumer.RegisterConsumerResponseOwnership
+        part = m.RegisterConsumerResponsePartition
+        thread = m.RegisterConsumerResponseOwnership
         for consumer, owns in owners:
-            response = kw.RegisterConsumerResponse(error_code=error)
+            response = m.RegisterConsumerResponse(error_code=error)
             if owns is not None:
                 parts = [part(topic=topic, partition=name, offset=0) for topic, name in owns]
                 name = f"{consumer.consumer_id}-0"
@@ -114,12 +112,14 @@ class CentralScript:
             self._answer(consumer, response)
 
     def ping(self, consumer: ScriptedConsumer, *, answered: bool = True, retries: int = 0) -> None:
-        request = kw.PingRequest(consumer_id=consumer.consumer_id, num_retries=retries)
-        request.fence = self._fence(PingRequestFence)
+        request = m.PingRequest(consumer_id=consumer.consumer_id, num_retries=retries)
+        request.fence = self._fence(m.PingRequestFence)
         self._answer(consumer, request)
         if answered:
-            offsets = [PingResponseOffset(topic=t, partition=p, offset=at) for (t, p), at in consumer.positions.items()]
-            self._ask(consumer, kw.PingResponse(consumer_id=consumer.consumer_id, offset_info=offsets))
+            offsets = [
+                m.PingResponseOffset(topic=t, partition=p, offset=at) for (t, p), at in consumer.positions.items()
+            ]
+            self._ask(consumer, m.PingResponse(consumer_id=consumer.consumer_id, offset_info=offsets))
 
     def stop(
         self,
@@ -131,15 +131,15 @@ class CentralScript:
         """StopFetcher to all, then the answers of those that are not silent, of those that refuse with an error."""
         self.generation += 1
         for consumer in consumers:
-            request = kw.StopFetcherRequest(consumer_id=consumer.consumer_id)
-            request.fence = self._fence(StopFetcherRequestFence)
+            request = m.StopFetcherRequest(consumer_id=consumer.consumer_id)
+            request.fence = self._fence(m.StopFetcherRequestFence)
             self._answer(consumer, request)
         for consumer in consumers:
             if consumer not in silent:
                 held = consumer.positions.items()
-                offsets = [StopFetcherResponseOffset(topic=t, partition=p, offset=at) for (t, p), at in held]
+                offsets = [m.StopFetcherResponseOffset(topic=t, partition=p, offset=at) for (t, p), at in held]
                 error = CentralError.STALE_EPOCH if consumer in refused else 0
-                response = kw.StopFetcherResponse(consumer_id=consumer.consumer_id, offset_info=offsets)
+                response = m.StopFetcherResponse(consumer_id=consumer.consumer_id, offset_info=offsets)
                 response.error_code = int(error)
                 self._ask(consumer, response)
                 consumer.positions = {}
@@ -148,19 +148,18 @@ class CentralScript:
         self, owners: Sequence[tuple[ScriptedConsumer, Parts]], *, silent: Collection[ScriptedConsumer] = ()
     ) -> None:
         """StartFetcher to all, then the answers of those that are not silent."""
-        made = central_start_fetcher
         for consumer, parts in owners:
-            given = [made.StartFetcherRequestPartition(topic=t, partition=p, offset=0) for t, p in parts]
-            thread = made.StartFetcherRequestOwnership(
+            given = [m.StartFetcherRequestPartition(topic=t, partition=p, offset=0) for t, p in parts]
+            thread = m.StartFetcherRequestOwnership(
                 consumer_thread_id=f"{consumer.consumer_id}-0", assigned_parts=given
             )
-            request = kw.StartFetcherRequest(consumer_id=consumer.consumer_id, ownership_info=[thread] if parts else [])
-            request.fence = self._fence(made.StartFetcherRequestFence)
+            request = m.StartFetcherRequest(consumer_id=consumer.consumer_id, ownership_info=[thread] if parts else [])
+            request.fence = self._fence(m.StartFetcherRequestFence)
             self._answer(consumer, request)
         for consumer, parts in owners:
             if consumer not in silent:
                 consumer.positions = dict.fromkeys(parts, 5)
-                self._ask(consumer, kw.StartFetcherResponse(consumer_id=consumer.consumer_id))
+                self._ask(consumer, m.StartFetcherResponse(consumer_id=consumer.consumer_id))
 
     def rebalance(self, owners: Mapping[str, Parts], consumers: Sequence[ScriptedConsumer]) -> None:
         """A whole rebalance of these consumers."""

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kcoord_wire import messages as m
 from kcoord_wire.central.draft.coordinator import DraftCoordinator
 from kcoord_wire.central.draft.events import (
     BrokerAddress,
@@ -20,6 +19,7 @@ from kcoord_wire.central.draft.events import (
     Tick,
 )
 from kcoord_wire.central.draft.topic_count import format_topics
+from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.layout import BROKER_TOPICS, offset_path, owner_path
 from kcoord_wire.zookeeper.memory import MemoryZooKeeper
 from kcoord_wire.zookeeper.memory_registry import MemoryLink

@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Any, Self
 
 import kcoord_wire as kw
-from kcoord_wire import messages as m
 from kcoord_wire.central.wire import draft_frame
+from kcoord_wire.messages import central as m
 
 __all__ = ["DraftWire"]
 

@@ -16,7 +16,7 @@ from kcoord_wire.marshal.events import Append, CaughtUp, Entries, ReadToEnd, Wal
 from kcoord_wire.marshal.log import Appended, AppendFailed, RawEntry
 from kcoord_wire.marshal.machine import Claim, Entry, Place, Rules, WorldState
 from kcoord_wire.marshal.values import read_entry
-from kcoord_wire.messages import ClaimingPartition, Heartbeat, ReleaseGroup, ReleasingPartition
+from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat, ReleaseGroup, ReleasingPartition
 
 __all__ = ["LANDS", "LATE", "LOST", "UNANSWERED", "WALL_MS", "AdminBench", "Peer"]
 

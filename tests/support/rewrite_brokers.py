@@ -188,7 +188,7 @@ class Consumer:
         """Return the answer that has come, None for none."""
         answers = self.broker.sent.get(self.connection)
         answer = answers.pop(0) if answers else None
-        if isinstance(answer, m.RewriteJoinGroupResponse) and answer.error_code == 0:
+        if isinstance(answer, m.rewrite.RewriteJoinGroupResponse) and answer.error_code == 0:
             self.consumer_id, self.generation = answer.consumer_id, answer.generation_id
         return answer
 
@@ -201,7 +201,7 @@ class Consumer:
     ) -> Any:
         """Send JoinGroup and return the answer, None while it is parked."""
         return self.ask(
-            m.RewriteJoinGroupRequest(
+            m.rewrite.RewriteJoinGroupRequest(
                 group_id=GROUP,
                 session_timeout_ms=session_ms,
                 topics=list(topics or ("orders",)),

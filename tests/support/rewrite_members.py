@@ -22,9 +22,8 @@ from kcoord_wire.messages import (
     OffsetFetchResponse,
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
-    RewriteJoinGroupResponse,
-    RewriteJoinGroupResponseAssignedTopic,
 )
+from kcoord_wire.messages.rewrite import RewriteJoinGroupResponse, RewriteJoinGroupResponseAssignedTopic
 
 __all__ = ["BOOTSTRAP", "COORDINATOR", "P0", "P1", "Driven"]
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import kcoord_wire as kw
 from kcoord_wire.forensics.analysis import Analysis, analyze_frames
 from kcoord_wire.forensics.model import NS_PER_MS, Frame
-from kcoord_wire.messages.rewrite_join_group import (
+from kcoord_wire.messages.rewrite.rewrite_join_group import (
     RewriteJoinGroupRequest,
     RewriteJoinGroupResponse,
     RewriteJoinGroupResponseAssignedTopic,

@@ -22,7 +22,7 @@ class RewriteWire(Wire):
         """Give the response to a request that was sent, which must be the next one to come."""
         header, response = kw.decode_response(
             self.receive_body(),
-            getattr(kw.messages, type(request).__name__.replace("Request", "Response")),
+            kw.registry[type(request).__name__.replace("Request", "Response")].cls,
             version_of(type(request)),
         )
         assert header.correlation_id == correlation_id

@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from kcoord_wire import messages as m
 from kcoord_wire.central.draft.events import BrokerAddress, ConsumerSettings, Partition
 from kcoord_wire.central.server import Server
 from kcoord_wire.central.topics import GeneratedTopics
 from kcoord_wire.machines import Close, Disconnected, Received, Send, Tick
+from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.model import Ask
 
 __all__ = ["ScriptedCoordinator", "consumer_settings", "eventually", "running_broker", "start_request"]

@@ -21,7 +21,6 @@ import logging
 from itertools import count
 from typing import Any
 
-from kcoord_wire import messages as m
 from kcoord_wire.central.draft.context import Context
 from kcoord_wire.central.draft.description import CoordinatorDescription, describe_group
 from kcoord_wire.central.draft.events import (
@@ -37,6 +36,7 @@ from kcoord_wire.central.draft.events import (
     Send,
 )
 from kcoord_wire.central.draft.term import Term
+from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.brokers import Brokers
 from kcoord_wire.zookeeper.layout import COORDINATOR, COORDINATOR_EPOCH
 from kcoord_wire.zookeeper.leadership import Leadership

@@ -17,7 +17,7 @@ from functools import partial
 from kcoord_wire.central.draft.context import Context
 from kcoord_wire.central.draft.groups import Member
 from kcoord_wire.central.draft.purgatory import Answer, Purgatory
-from kcoord_wire.messages import PingRequest, PingRequestFence
+from kcoord_wire.messages.central import PingRequest, PingRequestFence
 
 __all__ = ["PingSchedule"]
 

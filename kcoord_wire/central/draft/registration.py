@@ -14,7 +14,7 @@ from typing import Final
 from kcoord_wire.central.draft.events import CentralError, CoordinatorSettings
 from kcoord_wire.central.draft.groups import Group, Member
 from kcoord_wire.central.draft.topic_count import parse_topic_count
-from kcoord_wire.messages import RegisterConsumerRequest
+from kcoord_wire.messages.central import RegisterConsumerRequest
 from kcoord_wire.zookeeper.layout import is_node_name
 
 __all__ = ["RegistrationError", "check_registration", "new_member"]

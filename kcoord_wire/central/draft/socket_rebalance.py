@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 from kcoord_wire.central.draft.groups import Attempt, AttemptFailedError, Group, Member
 from kcoord_wire.central.draft.rebalance import Owned, Rebalancer, Stopping, start_offset
-from kcoord_wire.messages import (
+from kcoord_wire.messages.central import (
     RegisterConsumerResponse,
     RegisterConsumerResponseOwnership,
     RegisterConsumerResponsePartition,

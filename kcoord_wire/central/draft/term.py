@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from kcoord_wire import messages as m
 from kcoord_wire.central.draft.committer import Committer
 from kcoord_wire.central.draft.context import Context
 from kcoord_wire.central.draft.events import CentralError, Close, Disconnected, Partition, RebalanceBy, Received, Send
@@ -32,6 +31,7 @@ from kcoord_wire.central.draft.registration import RegistrationError, check_regi
 from kcoord_wire.central.draft.restoration import came_back, restore
 from kcoord_wire.central.draft.socket_rebalance import SocketRebalancer
 from kcoord_wire.central.draft.watches import TopicWatches
+from kcoord_wire.messages import central as m
 from kcoord_wire.procedures import Procedure, Sleep
 from kcoord_wire.zookeeper.model import Fired, Replied
 

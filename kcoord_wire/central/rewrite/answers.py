@@ -15,7 +15,7 @@ from kcoord_wire.central.rewrite.events import RewriteError
 __all__ = ["SERVED", "Request", "committed", "group_of", "joined", "refusal"]
 
 Request: TypeAlias = (
-    m.RewriteJoinGroupRequest
+    m.rewrite.RewriteJoinGroupRequest
     | m.HeartbeatRequest
     | m.FindCoordinatorRequest
     | m.OffsetCommitRequest
@@ -27,7 +27,7 @@ SERVED: Final = {
     m.OffsetCommitRequest: 1,
     m.OffsetFetchRequest: 1,
     m.FindCoordinatorRequest: 0,
-    m.RewriteJoinGroupRequest: 0,
+    m.rewrite.RewriteJoinGroupRequest: 0,
     m.HeartbeatRequest: 0,
 }
 """The requests that a broker answers, each with its version."""
@@ -40,13 +40,13 @@ def group_of(request: Request) -> str:
     return "" if isinstance(request, m.MetadataRequest) else request.group_id
 
 
-def joined(generation: int, consumer_id: str, partitions: Partitions) -> m.RewriteJoinGroupResponse:
+def joined(generation: int, consumer_id: str, partitions: Partitions) -> m.rewrite.RewriteJoinGroupResponse:
     """Return a member's place in a generation."""
-    return m.RewriteJoinGroupResponse(
+    return m.rewrite.RewriteJoinGroupResponse(
         generation_id=generation,
         consumer_id=consumer_id,
         assigned_partitions=[
-            m.RewriteJoinGroupResponseAssignedTopic(topic=topic, partitions=list(partitions[topic]))
+            m.rewrite.RewriteJoinGroupResponseAssignedTopic(topic=topic, partitions=list(partitions[topic]))
             for topic in sorted(partitions)
         ],
     )
@@ -71,7 +71,7 @@ def committed(request: m.OffsetCommitRequest, error: RewriteError) -> m.OffsetCo
 def refusal(
     request: Request, error: RewriteError
 ) -> (
-    m.RewriteJoinGroupResponse
+    m.rewrite.RewriteJoinGroupResponse
     | m.HeartbeatResponse
     | m.FindCoordinatorResponse
     | m.OffsetCommitResponse
@@ -80,8 +80,8 @@ def refusal(
 ):
     """Return the response to a request that is refused."""
     match request:
-        case m.RewriteJoinGroupRequest():
-            return m.RewriteJoinGroupResponse(error_code=error, generation_id=-1)
+        case m.rewrite.RewriteJoinGroupRequest():
+            return m.rewrite.RewriteJoinGroupResponse(error_code=error, generation_id=-1)
         case m.HeartbeatRequest():
             return m.HeartbeatResponse(error_code=error)
         case m.FindCoordinatorRequest():

@@ -30,7 +30,7 @@ def fault_of(request: Request, settings: CoordinatorSettings) -> tuple[RewriteEr
         return (RewriteError.INVALID_REQUEST, f"{topics} topics") if topics > MOST_NAMES else None
     if not is_legal_name(group_of(request)):
         return RewriteError.INVALID_REQUEST, "a group id that is not allowed"
-    if isinstance(request, m.RewriteJoinGroupRequest):
+    if isinstance(request, m.rewrite.RewriteJoinGroupRequest):
         return _names(request.topics) or _join(request, settings)
     if isinstance(request, m.OffsetCommitRequest | m.OffsetFetchRequest):
         return _names(topic.name for topic in request.topics or ()) or _numbers(_numbers_of(request))
@@ -48,7 +48,7 @@ def _numbers_of(request: m.OffsetCommitRequest | m.OffsetFetchRequest) -> Iterat
                 yield partition.committed_offset
 
 
-def _join(request: m.RewriteJoinGroupRequest, settings: CoordinatorSettings) -> tuple[RewriteError, str] | None:
+def _join(request: m.rewrite.RewriteJoinGroupRequest, settings: CoordinatorSettings) -> tuple[RewriteError, str] | None:
     if request.strategy not in STRATEGIES:
         return RewriteError.UNKNOWN_STRATEGY, f"strategy {request.strategy[:100]!r}"
     if not settings.min_session_timeout_ms <= request.session_timeout_ms <= settings.max_session_timeout_ms:

@@ -161,7 +161,7 @@ class RewriteCoordinator:
         shard = self.shards.find(request.group_id)
         if shard is None:
             self._outbox.refuse(connection, RewriteError.NOT_COORDINATOR_FOR_GROUP)
-        elif isinstance(request, m.RewriteJoinGroupRequest):
+        elif isinstance(request, m.rewrite.RewriteJoinGroupRequest):
             if shard.is_loaded:
                 self._membership.join(shard, connection, request)
             else:

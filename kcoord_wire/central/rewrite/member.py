@@ -44,9 +44,8 @@ from kcoord_wire.messages import (
     OffsetFetchRequest,
     OffsetFetchRequestTopic,
     OffsetFetchResponse,
-    RewriteJoinGroupRequest,
-    RewriteJoinGroupResponse,
 )
+from kcoord_wire.messages.rewrite import RewriteJoinGroupRequest, RewriteJoinGroupResponse
 
 __all__ = ["MemberPhase", "RewriteMember"]
 

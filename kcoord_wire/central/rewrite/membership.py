@@ -109,7 +109,7 @@ class Membership:
         self._restart_timer(group, member)
         self._outbox.answer(connection, m.HeartbeatResponse())
 
-    def join(self, shard: Shard, connection: int, request: m.RewriteJoinGroupRequest) -> None:
+    def join(self, shard: Shard, connection: int, request: m.rewrite.RewriteJoinGroupRequest) -> None:
         """Park a JoinGroup, whose fields are valid, until its group has a new generation; or answer it."""
         group = shard.groups.get(request.group_id)
         if group is None and not request.consumer_id:

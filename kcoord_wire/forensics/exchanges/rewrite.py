@@ -16,7 +16,7 @@ from kcoord_wire.errors import DecodeError
 from kcoord_wire.forensics.exchanges.arrow import only_batch
 from kcoord_wire.forensics.exchanges.memory import BatchMemory, client_host
 from kcoord_wire.forensics.model import Exchange, TopicPartitions, table_of
-from kcoord_wire.messages.rewrite_join_group import RewriteJoinGroupResponse
+from kcoord_wire.messages.rewrite.rewrite_join_group import RewriteJoinGroupResponse
 
 if TYPE_CHECKING:
     import numpy as np

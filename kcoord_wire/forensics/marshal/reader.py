@@ -30,7 +30,7 @@ from kcoord_wire.forensics.model import NS_PER_MS, ClaimRow, CommitRow, Loss, re
 from kcoord_wire.marshal.log import RawEntry
 from kcoord_wire.marshal.machine import Claim, Outcome, Place, Rules, WorldState
 from kcoord_wire.marshal.values import read_entry
-from kcoord_wire.messages import ClaimingRange, RangeHeartbeat, ReleaseGroup, ReleasingRange
+from kcoord_wire.messages.marshal import ClaimingRange, RangeHeartbeat, ReleaseGroup, ReleasingRange
 
 __all__ = ["COLUMNS", "PartitionReader"]
 

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from kcoord_wire import messages as m
 from kcoord_wire.central.draft.coordinator import DraftCoordinator
 from kcoord_wire.central.draft.events import CentralError
 from kcoord_wire.central.topics import GeneratedTopics
 from kcoord_wire.machines import Close, Noted, Received, Send
+from kcoord_wire.messages import central as m
 from kcoord_wire.simulation.processes import Process
 from kcoord_wire.zookeeper.layout import COORDINATOR
 from kcoord_wire.zookeeper.model import Ask, RegistryEvent

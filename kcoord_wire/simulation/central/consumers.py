@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from kcoord_wire import messages as m
 from kcoord_wire.central.draft import events
 from kcoord_wire.central.draft.consumer import ConsumerState, DraftConsumer
 from kcoord_wire.central.draft.events import CentralError, Fence, Partition
 from kcoord_wire.machines import Close, Connect, Connected, Disconnected, Noted, Received, Send
+from kcoord_wire.messages import central as m
 from kcoord_wire.simulation.central.wire import Link, Wire
 from kcoord_wire.simulation.clock import VirtualClock
 from kcoord_wire.simulation.processes import Process

@@ -21,9 +21,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kcoord_wire import messages as m
 from kcoord_wire.central.draft.events import Partition
 from kcoord_wire.central.wire import ASKED_BY_COORDINATOR
+from kcoord_wire.messages import central as m
 from kcoord_wire.simulation.clock import VirtualClock
 from kcoord_wire.simulation.violation import ViolationError
 from kcoord_wire.zookeeper.layout import CONSUMERS, COORDINATOR, COORDINATOR_EPOCH, offset_path

@@ -13,7 +13,6 @@ from random import Random
 from typing import Any, Final
 
 import kcoord_wire as kw
-from kcoord_wire import messages
 from kcoord_wire.machines import Shutdown
 from kcoord_wire.marshal.admin import Admin, AdminSettings, GroupPauser
 from kcoord_wire.marshal.context import TopicPartition
@@ -22,6 +21,7 @@ from kcoord_wire.marshal.log import coordination_partition
 from kcoord_wire.marshal.machine import Entry, Rules, WorldState
 from kcoord_wire.marshal.member import MarshalMember
 from kcoord_wire.marshal.set_position import PositionSetter
+from kcoord_wire.messages import marshal as messages
 from kcoord_wire.simulation.clock import VirtualSystem
 from kcoord_wire.simulation.marshal.admins import AdminProcess
 from kcoord_wire.simulation.marshal.anomalies import Anomalies, Anomaly

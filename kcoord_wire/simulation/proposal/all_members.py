@@ -27,7 +27,7 @@ from typing import Any
 
 from kcoord_wire.assignors import Assignment, MemberSubscription, TopicPartition
 from kcoord_wire.error_codes import ErrorCode
-from kcoord_wire.messages import (
+from kcoord_wire.messages.proposal import (
     AllMembersJoinGroupRequest,
     AllMembersJoinGroupRequestGroupProtocol,
     AllMembersJoinGroupResponse,

@@ -25,7 +25,7 @@ from typing import Any
 
 from kcoord_wire.assignors import MemberSubscription, TopicPartition
 from kcoord_wire.error_codes import ErrorCode
-from kcoord_wire.messages import (
+from kcoord_wire.messages.proposal import (
     SingleAssignorAssignment,
     SingleAssignorAssignmentTopicPartition,
     SingleAssignorJoinGroupRequest,

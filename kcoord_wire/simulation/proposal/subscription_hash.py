@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kcoord_wire.assignors import MemberSubscription
-from kcoord_wire.messages import AllMembersJoinGroupResponse, ProposalSubscriptionHash
+from kcoord_wire.messages.proposal import AllMembersJoinGroupResponse, ProposalSubscriptionHash
 from kcoord_wire.simulation.proposal.all_members import AllMembersMember, hash_topics, topics_of
 from kcoord_wire.simulation.proposal.events import Subscription
 

@@ -24,7 +24,7 @@ from kcoord_wire.central.rewrite.events import (
 )
 from kcoord_wire.central.rewrite.member import MemberPhase, RewriteMember
 from kcoord_wire.machines import Close, Connect, Connected, Disconnected, Noted, Received, Send
-from kcoord_wire.messages import RewriteJoinGroupRequest
+from kcoord_wire.messages.rewrite import RewriteJoinGroupRequest
 from kcoord_wire.simulation.central.wire import Link, VirtualBroker, Wire
 from kcoord_wire.simulation.clock import VirtualClock
 from kcoord_wire.simulation.processes import Process

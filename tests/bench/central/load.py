@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import kcoord_wire as kw
-from kcoord_wire import messages as m
 from kcoord_wire.central.wire import draft_frame
+from kcoord_wire.messages import central as m
 
 __all__ = ["Load", "Pings"]
 

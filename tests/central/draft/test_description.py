@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kcoord_wire import messages as m
 from kcoord_wire.central.draft.description import CoordinatorDescription
 from kcoord_wire.central.draft.events import Partition
+from kcoord_wire.messages import central as m
 from tests.support.draft_cluster import DraftCluster
 
 

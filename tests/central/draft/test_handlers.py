@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kcoord_wire import messages as m
+from kcoord_wire.messages import central as m
 from tests.support.draft_cluster import Consumer, DraftCluster
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kcoord_wire import messages as m
 from kcoord_wire.central.draft.events import Partition
+from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.layout import GroupRecord, format_group
 from kcoord_wire.zookeeper.model import Create, SetData
 from tests.support.draft_cluster import DraftCluster

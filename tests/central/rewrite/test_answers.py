@@ -19,7 +19,7 @@ REQUESTS = (
     FETCH,
     m.HeartbeatRequest(group_id="g"),
     m.FindCoordinatorRequest(key="g"),
-    m.RewriteJoinGroupRequest(group_id="g"),
+    m.rewrite.RewriteJoinGroupRequest(group_id="g"),
     m.MetadataRequest(topics=[m.MetadataRequestTopic(name="t")]),
 )
 

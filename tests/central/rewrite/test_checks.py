@@ -32,7 +32,7 @@ def test_a_joingroup_with_wrong_values_is_refused_and_noted(request_: dict[str, 
     (member,) = stable_group(world, 1)
     right = {"group_id": GROUP, "session_timeout_ms": 6_000, "topics": ["orders"], "strategy": "range"}
     hostile = Consumer(world)
-    assert hostile.ask(m.RewriteJoinGroupRequest(**(right | request_))).error_code == error  # type: ignore[arg-type]
+    assert hostile.ask(m.rewrite.RewriteJoinGroupRequest(**(right | request_))).error_code == error  # type: ignore[arg-type]
     assert world.coordinator.noted("request refused")[-1]["error"] == error.name
     assert member.heartbeat() == 0
 

@@ -15,9 +15,8 @@ from kcoord_wire.messages import (
     MetadataRequest,
     OffsetCommitRequest,
     OffsetFetchRequest,
-    RewriteJoinGroupRequest,
-    RewriteJoinGroupResponse,
 )
+from kcoord_wire.messages.rewrite import RewriteJoinGroupRequest, RewriteJoinGroupResponse
 from tests.support.rewrite_members import BOOTSTRAP, COORDINATOR, P0, P1, Driven
 
 SESSION = 6_000

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-import kcoord_wire as kw
 from kcoord_wire.forensics.exchanges.central import place_of, topics_of
+from kcoord_wire.messages import central as m
 from tests.support.central_script import CentralScript
 from tests.support.conversations import heartbeat
 from tests.support.wire_samples import Talk, batch, canonical, cut_anywhere, match_all
@@ -89,7 +89,7 @@ def test_an_answer_with_anothers_id_is_a_loss() -> None:
     consumer = script.consumer("c-1")
     script.register(consumer)
     script.ping(consumer, answered=False)
-    script._ask(consumer, kw.PingResponse(consumer_id="someone else"))
+    script._ask(consumer, m.PingResponse(consumer_id="someone else"))
     rows, _, matcher = match_all([batch(script.frames)])
     assert [loss.what for loss in matcher.losses] == ["its request was not seen"]
     assert rows[-1]["answered_ns"] is None

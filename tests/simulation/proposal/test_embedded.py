@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kcoord_wire import messages as m
 from kcoord_wire.codec.registry import registry
+from kcoord_wire.messages import proposal as m
 from kcoord_wire.simulation.proposal import embedded
 from kcoord_wire.simulation.proposal.embedded import MemberCodec
 

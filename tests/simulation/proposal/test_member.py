@@ -8,13 +8,8 @@ import pytest
 
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.machines import Tick
-from kcoord_wire.messages import (
-    AllMembersJoinGroupResponse,
-    AllMembersJoinGroupResponseMember,
-    HeartbeatRequest,
-    HeartbeatResponse,
-    LeaveGroupRequest,
-)
+from kcoord_wire.messages import HeartbeatRequest, HeartbeatResponse, LeaveGroupRequest
+from kcoord_wire.messages.proposal import AllMembersJoinGroupResponse, AllMembersJoinGroupResponseMember
 from kcoord_wire.simulation.proposal import events
 from kcoord_wire.simulation.proposal.all_members import AllMembersMember
 from kcoord_wire.simulation.proposal.embedded import MemberCodec

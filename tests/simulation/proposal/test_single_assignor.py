@@ -8,7 +8,7 @@ import pytest
 
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.machines import Tick
-from kcoord_wire.messages import (
+from kcoord_wire.messages.proposal import (
     SingleAssignorJoinGroupRequest,
     SingleAssignorJoinGroupRequestJoin,
     SingleAssignorJoinGroupRequestSyncedMember,

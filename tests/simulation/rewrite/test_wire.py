@@ -15,9 +15,8 @@ from kcoord_wire.messages import (
     HeartbeatResponse,
     JoinGroupRequest,
     OffsetCommitRequest,
-    RewriteJoinGroupRequest,
-    RewriteJoinGroupResponse,
 )
+from kcoord_wire.messages.rewrite import RewriteJoinGroupRequest, RewriteJoinGroupResponse
 from kcoord_wire.simulation.central.wire import Link, VirtualBroker
 from kcoord_wire.simulation.clock import VirtualClock
 from kcoord_wire.simulation.processes import Process
