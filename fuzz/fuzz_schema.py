@@ -1,4 +1,5 @@
-"""Whatever the text, reading a schema ends in a SchemaError or in a message that all codecs read and write alike."""
+"""Whatever the text, or the archive of texts, reading a schema ends in a SchemaError or in a message that all codecs
+read and write alike."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ from kcoord_wire.codec.classes import make_classes
 from kcoord_wire.codec.python import Program
 from kcoord_wire.codec.text import TextProgram
 from kcoord_wire.errors import DecodeError, EncodeError, SchemaError
+from kcoord_wire.schema.archives import schema_files
+from kcoord_wire.schema.model import Message
 from kcoord_wire.schema.plan import compile_plan
 from kcoord_wire.schema.reader import read_message
 
@@ -15,11 +18,19 @@ PROBES = (b"", b"\0" * 40, b"\1" * 40, b"\xff" * 40)
 
 
 def check(data: bytes) -> None:
-    """`data`: the text of a schema file."""
+    """`data`: the text of a schema file, or a zip archive."""
     try:
-        message = read_message(data.decode("utf-8", "replace"))
+        texts = [text for _, text in schema_files(data, "fuzz.zip")] if data.startswith(b"PK") else [data]
     except SchemaError:
         return
+    for text in texts:
+        try:
+            check_message(read_message(text))
+        except SchemaError:
+            continue
+
+
+def check_message(message: Message) -> None:
     classes = make_classes(message)
     first, last = message.versions.low, message.versions.high
     for version in sorted({*range(first, min(last, first + MAX_VERSIONS) + 1), last} if first <= last else ()):

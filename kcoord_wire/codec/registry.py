@@ -21,7 +21,7 @@ from kcoord_wire.codec.backend import Program, ProgramClass, dispatch_class, pla
 from kcoord_wire.codec.classes import make_classes
 from kcoord_wire.errors import DecodeError, EncodeError, SchemaError
 from kcoord_wire.messages._index import INDEX
-from kcoord_wire.schema.files import load_messages, schema_root
+from kcoord_wire.schema.files import collect_messages, schema_root
 from kcoord_wire.schema.model import Message
 from kcoord_wire.schema.plan import StructPlan, compile_plan
 from kcoord_wire.schema.reader import load_message
@@ -180,7 +180,8 @@ class MessageCodec(Generic[M]):
 class Registry(Mapping[str, MessageCodec]):
     """Codecs by message name; also by class and, for requests and responses, by family and api key."""
 
-    def __init__(self, codecs: Iterable[MessageCodec]) -> None:
+    def __init__(self, codecs: Iterable[MessageCodec], refused: Mapping[str, SchemaError] | None = None) -> None:
+        self.refused: Mapping[str, SchemaError] = refused or {}
         self._codecs = {codec.name: codec for codec in codecs}
         self._by_key: dict[tuple[str, str, int], MessageCodec] = {}
         self._ambiguous: set[tuple[str, str, int]] = set()
@@ -214,7 +215,20 @@ class Registry(Mapping[str, MessageCodec]):
         return self._request_headers.get(family, "kafka")
 
     def __getitem__(self, name: str) -> MessageCodec:
-        return self._codecs[name]
+        """The codec of a message.
+
+        :raises SchemaError: the schema file of that name is `refused`
+        :raises KeyError: there is no such message
+        """
+        try:
+            return self._codecs[name]
+        except KeyError:
+            if name in self.refused:
+                raise self.refused[name] from None
+            raise
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._codecs
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._codecs)
@@ -283,16 +297,22 @@ def _range(low: int, high: int) -> range:
 registry = Registry(_built_in())
 
 
-def compile_schemas(path: str | Path) -> Registry:
-    """A registry of a user's own schema files, or of Kafka's: one file, or every .json file below a folder.
+def compile_schemas(path: str | Path, *more: str | Path) -> Registry:
+    """A registry of a user's own schema files, or of Kafka's: each path is a .json file, a folder (every .json file
+    below it) or a jar or zip archive (every .json file below its common/message/, as in kafka-clients, or else in it).
 
-    Classes are made on the spot, with the names, attributes and defaults that generated ones would have. Codecs are
-    native where the native core is built. Their instances cannot be pickled: the classes are no module's.
+    Classes are made when they are first used, with the names, attributes, defaults, annotations and docstrings that
+    generated ones would have; `kcoord_wire.codec.classes` says how they are pickled. Codecs are native where the native
+    core is built. A file of a folder or archive that breaks a rule is left out: `Registry.refused` has it, and asking
+    for its message raises its SchemaError.
 
-    :raises SchemaError: a file breaks a rule of the schema language
-    :raises FileNotFoundError: `path` does not exist
+    :raises SchemaError: a path that is a file breaks a rule of the schema language, every file of a path does, an
+        archive is not one or above its bounds (`kcoord_wire.schema.archives`), or two files contradict each other: they
+        define one message, or one api key
+    :raises FileNotFoundError: a path does not exist
     """
-    return Registry(_compiled(message) for message in load_messages(Path(path)).values())
+    messages, refused = collect_messages(Path(each) for each in (path, *more))
+    return Registry(map(_compiled, messages.values()), refused)
 
 
 def _compiled(m: Message) -> MessageCodec:

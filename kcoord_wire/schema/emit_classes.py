@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from kcoord_wire.schema.describe import class_doc, field_doc
 from kcoord_wire.schema.model import Field, Message, Struct
 from kcoord_wire.schema.plan import attribute_name, class_name
-from kcoord_wire.schema.versions import Versions
 
 __all__ = ["emit_modules", "module_name"]
 
@@ -135,7 +135,7 @@ def _class(message: Message, name: str, struct: Struct) -> Iterator[str]:
     yield ""
     yield "@dataclass(slots=True, kw_only=True)"
     yield f"class {name}:"
-    yield from _docstring(_class_doc(message, struct), 4)
+    yield from _docstring(class_doc(message, struct), 4)
     for field in struct.fields:
         yield ""
         annotation = _annotation(message, field)
@@ -144,49 +144,11 @@ def _class(message: Message, name: str, struct: Struct) -> Iterator[str]:
         if len(line) > _WIDTH:  # split where the formatter would split it
             line = line.replace("field(", "field(\n        ", 1)[:-1] + "\n    )"
         yield line
-        yield from _docstring(_field_doc(message, field), 4)
+        yield from _docstring(field_doc(message, field), 4)
     if message.flexible:
         yield ""
         yield "    unknown_tags: tuple[tuple[int, bytes], ...] = ()"
         yield f'    """{_UNKNOWN_TAGS}"""'
-
-
-def _class_doc(message: Message, struct: Struct) -> str:
-    if struct is not message.root:
-        about = struct.about or next(
-            (
-                f.about
-                for s in (message.root, *message.structs.values())
-                for f in s.fields
-                if f.type.base == struct.name
-            ),
-            "",
-        )
-        return f"{_sentence(about)}\n\nVersions {message.versions & struct.versions} of {message.name}."
-    flexible = f", flexible {_open(message.flexible, message.versions)}" if message.flexible else ""
-    return f"{message.about or message.name}\n\nVersions {message.versions}{flexible}."
-
-
-def _field_doc(message: Message, field: Field) -> str:
-    notes = []
-    if not field.versions.covers(message.versions):
-        notes.append(f"Versions {_open(field.versions & message.versions, message.versions)}.")
-    if field.nullable & message.versions and not field.nullable.covers(field.versions & message.versions):
-        notes.append(f"Null in versions {_open(field.nullable & message.versions, message.versions)}.")
-    if field.tagged:
-        notes.append(f"Tagged field {field.tag}.")
-    return " ".join([_sentence(field.about), *notes]).strip()
-
-
-def _open(versions: Versions, valid: Versions) -> str:
-    return f"{versions.low}+" if versions.high == valid.high and versions.low != versions.high else str(versions)
-
-
-def _sentence(text: str) -> str:
-    text = text.strip()
-    if not text:
-        return ""
-    return text if text[-1] in ".!?:" else text + "."
 
 
 def _docstring(text: str, indent: int) -> Iterator[str]:

@@ -92,7 +92,8 @@ class Struct:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One schema file. `structs` holds every struct in it, inline and common, by name; `root` is the message itself."""
+    """One schema file. `structs` holds every struct in it, inline and common, by name; `root` is the message itself,
+    `source` the file's text."""
 
     name: str
     type: str
@@ -112,6 +113,7 @@ class Message:
     text_type: str | None = None
     about: str = ""
     file: str = "<schema>"
+    source: str = ""
 
     @property
     def fields(self) -> tuple[Field, ...]:

@@ -62,15 +62,20 @@ _STRUCT_NAME: Final = re.compile(r"[A-Z][A-Za-z0-9]*")
 _INT: Final = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,32}|[0-9]{1,32})")
 
 
-def read_message(text: str, file: str = "<schema>") -> Message:
+def read_message(text: str | bytes, file: str = "<schema>") -> Message:
     """The message that the text of a schema file defines.
 
-    :param text: JSON with comments, one message
+    :param text: JSON with comments, one message; bytes are UTF-8
     :param file: the file's name, for errors
     :raises SchemaError: the text breaks a rule of the language
     """
+    if isinstance(text, bytes):
+        try:
+            text = text.decode()
+        except UnicodeDecodeError as error:
+            raise SchemaError(f"a schema file is UTF-8 text: {error}", file=file) from None
     root, comments = parse_text(text, file)
-    return _Reader(file, comments).message(root)
+    return _Reader(text, file, comments).message(root)
 
 
 def load_message(path: Path) -> Message:
@@ -79,15 +84,12 @@ def load_message(path: Path) -> Message:
     :raises SchemaError: the file is not one, or breaks a rule
     :raises OSError: it cannot be read
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise SchemaError(f"a schema file is UTF-8 text: {error}", file=str(path)) from None
-    return read_message(text, str(path))
+    return read_message(path.read_bytes(), str(path))
 
 
 class _Reader:
-    def __init__(self, file: str, comments: str) -> None:
+    def __init__(self, text: str, file: str, comments: str) -> None:
+        self.source = text
         self.file = file
         self.comments = comments
         self.structs: dict[str, Struct] = {}
@@ -217,6 +219,7 @@ class _Reader:
             text_type=text_type,
             about=self.text_of(members, "about") or self.comments,
             file=self.file,
+            source=self.source,
         )
         self.check_classes(message, node)
         return message
@@ -232,8 +235,6 @@ class _Reader:
         """The valid and the flexible versions."""
         self.required(node, members, "validVersions", "message")
         versions = self.versions(members, "validVersions", NONE)
-        if versions and "flexibleVersions" not in members:
-            self.fail(node, "a message with valid versions must give its flexibleVersions")
         flexible = self.versions(members, "flexibleVersions", NONE)
         if flexible and not flexible.open_ended:
             self.fail(members["flexibleVersions"], "flexibleVersions must be none or open-ended, like 3+")

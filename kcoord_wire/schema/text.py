@@ -6,7 +6,10 @@ plus ``//`` and ``/* */`` comments. Laws:
 * A value and its line travel together, so that an error in the value can be reported with its line.
 * Anything that is not this dialect is a `SchemaError` with file and line. A key may occur twice in one object if both
   values are the same (two of Kafka's own files do that); two different values are an error.
-* The comment lines before the first ``{`` are kept: they are the message's description.
+* Closing braces too many at the end are ignored: Kafka's generator read one value and no further until 2.8, which has
+  such a file.
+* The comment lines directly above the first ``{`` are kept: they are the message's description. A licence that a blank
+  line separates from it, as in Kafka's files, is not.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final, NoReturn
 
 from kcoord_wire.errors import SchemaError
@@ -41,7 +45,7 @@ Value = dict[str, Node] | list[Node] | str | int | float | bool | None
 
 
 def parse_text(text: str, file: str = "<schema>") -> tuple[Node, str]:
-    """The root value of a schema file and the comment lines before it.
+    """The root value of a schema file and the comment lines directly above it.
 
     :param text: the file's whole text
     :param file: the name to use in errors
@@ -51,10 +55,13 @@ def parse_text(text: str, file: str = "<schema>") -> tuple[Node, str]:
     start = parser.skip(0)
     node, end = parser.value(start, "$", 0)
     end = parser.skip(end)
+    while text.startswith("}", end):
+        end = parser.skip(end + 1)
     if end != len(text):
         parser.fail("nothing may follow the value", end, "$")
-    lines = [match.group(1) for line in text[:start].splitlines() if (match := _COMMENT_LINE.match(line))]
-    return node, "\n".join(lines).strip()
+    above = [_COMMENT_LINE.match(line) for line in text[:start].splitlines()]
+    lines = [match.group(1) for match in takewhile(bool, reversed(above)) if match]
+    return node, "\n".join(reversed(lines)).strip()
 
 
 class _Parser:

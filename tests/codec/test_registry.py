@@ -7,6 +7,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 
@@ -162,6 +163,40 @@ def test_schemas_compiled_at_run_time(tmp_path: Path) -> None:
     (tmp_path / "Twice.json").write_text((tmp_path / "Own.json").read_text())
     with pytest.raises(kw.SchemaError, match=r"Twice\.json.*is defined by .*Own\.json too"):
         kw.compile_schemas(tmp_path)
+
+
+def test_a_refused_file_refuses_its_message_alone(tmp_path: Path) -> None:
+    (tmp_path / "Own.json").write_text('{ "type": "data", "name": "Own", "validVersions": "0", "fields": [] }')
+    broken = tmp_path / "Broken.json"
+    broken.write_text('{ "type": "data" }')
+    own = kw.compile_schemas(tmp_path)
+    assert (list(own), list(own.refused), "Broken" in own) == (["Own"], ["Broken"], False)
+    assert own.refused["Broken"].file == str(broken)
+    with pytest.raises(kw.SchemaError, match='needs the key "name"'):
+        own["Broken"]
+    with pytest.raises(KeyError):
+        own["Other"]
+    with pytest.raises(kw.SchemaError, match='needs the key "name"'):
+        kw.compile_schemas(broken)
+    with pytest.raises(kw.SchemaError, match='needs the key "name"'):
+        kw.compile_schemas(tmp_path / "Own.json", broken)
+    assert not kw.registry.refused
+
+
+def test_a_jar_and_a_folder_make_one_registry(tmp_path: Path) -> None:
+    jar, folder = tmp_path / "clients.jar", tmp_path / "schemas"
+    folder.mkdir()
+    (folder / "Own.json").write_text('{ "type": "data", "name": "Own", "validVersions": "0", "fields": [] }')
+    heartbeat = (schema_root() / "kafka" / "HeartbeatRequest.json").read_text()
+    with ZipFile(jar, "w", ZIP_DEFLATED) as archive:
+        archive.writestr("common/message/HeartbeatRequest.json", heartbeat)
+        archive.writestr("common/message/Broken.json", "{}")
+        archive.writestr("META-INF/other.json", "[]")
+    both = kw.compile_schemas(jar, str(folder))
+    assert (list(both), list(both.refused)) == (["HeartbeatRequest", "Own"], ["Broken"])
+    assert both.refused["Broken"].file == f"{jar}/common/message/Broken.json"
+    message = both["HeartbeatRequest"].cls(group_id="g")
+    assert both["HeartbeatRequest"].encode(message, 4) == kw.encode(kw.HeartbeatRequest(group_id="g"), 4)
 
 
 def test_the_packages_own_schemas_compile_to_the_same_codecs() -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from kcoord_wire.errors import SchemaError
-from kcoord_wire.schema.files import load_messages, schema_root
+from kcoord_wire.schema.archives import MAX_ARCHIVE
+from kcoord_wire.schema.files import collect_messages, load_messages, schema_root
 
 
 def schema(name: str) -> str:
@@ -32,6 +33,28 @@ def test_two_files_that_define_one_message_are_refused(tmp_path: Path) -> None:
     assert caught.value.file == str(tmp_path / "z.json")
 
 
+def test_files_that_break_a_rule_are_collected_apart(tmp_path: Path) -> None:
+    (tmp_path / "B.json").write_text("{}")
+    (tmp_path / "M.json").write_text(schema("M"))
+    messages, refused = collect_messages([tmp_path])
+    assert (list(messages), list(refused)) == (["M"], ["B"])
+    with pytest.raises(SchemaError) as caught:
+        load_messages(tmp_path)
+    assert caught.value.file == str(tmp_path / "B.json")
+    (tmp_path / "M.json").unlink()
+    with pytest.raises(SchemaError):
+        collect_messages([tmp_path])
+
+
+def test_an_archive_above_the_limit_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "large.zip"
+    with path.open("wb") as target:
+        target.write(b"PK\3\4")
+        target.truncate(MAX_ARCHIVE + 1)  # a hole: it takes no space on the disk
+    with pytest.raises(SchemaError, match="has at most"):
+        load_messages(path)
+
+
 def test_a_folder_without_files_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match=r"at least one \.json file"):
         load_messages(tmp_path)
@@ -41,3 +64,8 @@ def test_a_folder_without_files_is_refused(tmp_path: Path) -> None:
 
 def test_the_package_has_its_schema_files() -> None:
     assert (schema_root() / "kafka" / "JoinGroupRequest.json").is_file()
+
+
+def test_every_own_file_gives_its_flexible_versions() -> None:
+    for file in schema_root().rglob("*.json"):
+        assert '"flexibleVersions": ' in file.read_text(), file

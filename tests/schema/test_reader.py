@@ -102,7 +102,6 @@ RULES: list[tuple[str, Schema, Schema, str, str]] = [
     ("versions-ascend", message(validVersions="2-4"), message(validVersions="4-2"), "$.validVersions", "must ascend"),
     ("versions-limit", message(validVersions="0-32767"), message(validVersions="0-32768"), "$.validVersions", "32767"),
     ("versions-text", message(validVersions=4), message(validVersions=True), "$.validVersions", "a version range"),
-    ("flexible", message(), message(flexibleVersions=...), "$", "must give its flexibleVersions"),
     ("flexible-open", message(), message(flexibleVersions="3-4"), "$.flexibleVersions", "none or open-ended"),
     ("api-key", message(apiKey=7), message(apiKey="seven"), "$.apiKey", '"apiKey" must be an integer'),
     ("api-key-bool", message(apiKey="0x7"), message(apiKey=True), "$.apiKey", '"apiKey" must be an integer'),
@@ -855,6 +854,12 @@ def test_empty_values_mean_the_default() -> None:
 
 
 # ---- files
+
+
+def test_without_flexible_versions_no_version_is_flexible() -> None:
+    text = json.dumps(message(flexibleVersions=...))
+    assert not read_message(text).flexible
+    assert read_message(text.encode()).source == text
 
 
 def test_file_that_is_not_utf8(tmp_path: Path) -> None:

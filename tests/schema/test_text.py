@@ -56,13 +56,19 @@ def test_each_value_has_its_line_and_path() -> None:
     ("text", "comments"),
     [
         ("{}", ""),
-        ("// One.\n//\n//   indented\n\n{}", "One.\n\n  indented"),
+        ("// One.\n//\n//   indented\n{}", "One.\n\n  indented"),
         ("// Before.\n{ // within\n} // after", "Before."),
         ("/* a licence */\n// Text.\n{}", "Text."),
+        ("// A licence.\n\n// Text,\n//\n// and more.\n{}", "Text,\n\nand more."),
+        ("// A licence.\n\n{}", ""),
     ],
 )
 def test_comments_before_the_message_are_kept(text: str, comments: str) -> None:
     assert parse_text(text)[1] == comments
+
+
+def test_closing_braces_too_many_are_ignored() -> None:
+    assert parse_text("// Text.\n{}\n}\n} // end\n") == parse_text("// Text.\n{}")
 
 
 @pytest.mark.parametrize(
@@ -72,6 +78,7 @@ def test_comments_before_the_message_are_kept(text: str, comments: str) -> None:
         ("\n\n// only a comment", 3, "$", "a JSON value is expected here"),
         ("{} {}", 1, "$", "nothing may follow the value"),
         ("{}\n\nx", 3, "$", "nothing may follow the value"),
+        ("{}}{}", 1, "$", "nothing may follow the value"),
         ("{}/", 1, "$", "nothing may follow the value"),
         ("/* not closed {}", 1, "$", "a JSON value is expected here"),
         ('{"a": 1', 1, "$", '"," is expected here'),
