@@ -2,8 +2,8 @@
 
 Laws:
 
-* Kafka answers the requests of a connection in their order, so the next response is that to the oldest request; any
-  other ends the connection. A request whose caller has gone keeps its place.
+* A response that `codec.connection` cannot match, and one that does not decode, end the connection. A request whose
+  caller has gone keeps its place.
 * A connection ends once, for one reason (`Connection.lost`), and each request that waits then fails with it. Silence
   ends it too: no request waits longer than its timeout.
 * Memory is bounded by `ConnectionSettings.max_response_bytes`: a larger size ends the connection before any byte of
@@ -18,10 +18,9 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections import deque
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple, Self, cast
+from typing import Any, Final, Self, cast
 
 import kcoord_wire as kw
 from kcoord_wire import messages as m
@@ -40,7 +39,6 @@ SOFTWARE_NAME: Final = "kcoord-wire"
 _API_VERSIONS: Final = 3
 """The first version with the client's name. Later ones only add what a consumer does not use, and brokers before them
 would need a second round."""
-_LARGEST_ID: Final = 0x7FFFFFFF
 _LIFETIME_USED: Final = 0.85  # of a session, before it is renewed; Java's clients take 0.85 to 0.95
 _SHORTEST_SESSION: Final = 1.0  # seconds; brokers refuse to renew sooner (KIP-368)
 _CLOSE_SECONDS: Final = 2.0  # for the bytes still to be written to a broker that does not read
@@ -65,18 +63,16 @@ class ConnectionSettings:
     max_response_bytes: int = DEFAULT_MAX_FRAME_SIZE
 
 
-class _Pending(NamedTuple):
-    """A request that waits for its response."""
+@dataclass(slots=True)
+class _Waiting:
+    """Who waits for a response, and when the connection is given up for lack of it."""
 
-    api_key: int
-    version: int
-    correlation_id: int
-    frame: bytes
     future: asyncio.Future[Any]
-    timer: asyncio.TimerHandle
+    timer: asyncio.TimerHandle | None = None
 
-    def __str__(self) -> str:
-        return f"{api_name(self.api_key)} v{self.version}"
+    def end(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
 
 
 class Connection(asyncio.Protocol):
@@ -90,13 +86,10 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._settings = settings
         self._transport: asyncio.Transport | None = None
-        self._framer = kw.Framer(settings.max_response_bytes)
-        self._pending: deque[_Pending] = deque()
-        self._held: list[_Pending] | None = None  # while the session is renewed
+        self._wire = kw.Connection("client", client_id=settings.client_id, max_frame_size=settings.max_response_bytes)
+        self._held: list[tuple[bytes, _Waiting]] | None = None  # requests, while the session is renewed
         self._renewal: asyncio.TimerHandle | None = None
         self._renewing: asyncio.Task[None] | None = None
-        self._broker_versions: dict[int, range] = {}
-        self._last_id = 0
         self._gone: asyncio.Future[None] = self._loop.create_future()  # the transport has ended
         self.address = address
         self.lost: asyncio.Future[errors.BrokerError] = self._loop.create_future()
@@ -153,11 +146,10 @@ class Connection(asyncio.Protocol):
         if self.lost.done():
             return
         self.lost.set_result(error)
-        for pending in (*self._pending, *(self._held or ())):
-            pending.timer.cancel()
-            if not pending.future.done():
-                pending.future.set_exception(error)
-        self._pending.clear()
+        for waiting in (*self._waiting(), *(waiting for _, waiting in self._held or ())):
+            waiting.end()
+            if not waiting.future.done():
+                waiting.future.set_exception(error)
         self._held = None
         if self._renewal is not None:
             self._renewal.cancel()
@@ -172,16 +164,10 @@ class Connection(asyncio.Protocol):
         :param newest: no version above this one
         :raises UnsupportedVersionError: there is none
         """
-        ours = kw.registry.request(api_key).valid_versions
-        theirs = self._broker_versions.get(api_key, range(0))
-        last = min(ours.stop, theirs.stop, ours.stop if newest is None else newest + 1) - 1
-        if last < max(ours.start, theirs.start):
-            name = api_name(api_key)
-            has = f"versions {theirs.start} to {theirs.stop - 1}" if theirs else "no version"
-            raise errors.UnsupportedVersionError(
-                self.address, f"the broker has {has} of {name}, this client {ours.start} to {ours.stop - 1}"
-            )
-        return last
+        try:
+            return self._wire.version_of(api_key, newest)
+        except kw.ProtocolError as error:
+            raise errors.UnsupportedVersionError(self.address, error.detail) from None
 
     def request(
         self, message: Any, version: int | None = None, *, timeout_ms: int | None = None
@@ -202,35 +188,33 @@ class Connection(asyncio.Protocol):
         if version is not None and highest != version:
             detail = f"the broker has no version {version} of {api_name(api_key)}, but {highest}"
             raise errors.UnsupportedVersionError(self.address, detail)
-        pending = self._prepare(api_key, message, highest, timeout_ms)
-        if self._held is None:
-            self._send(pending)
-        else:
-            self._held.append(pending)
-        return pending.future
+        return self._ask(message, highest, timeout_ms)
 
-    def _prepare(self, api_key: int, message: Any, version: int, timeout_ms: int | None) -> _Pending:
+    def _ask(
+        self, message: Any, version: int, timeout_ms: int | None = None, *, at_once: bool = False
+    ) -> asyncio.Future[Any]:
+        """Send a request, or hold it back while the session is renewed unless it goes out `at_once`."""
         if self.lost.done():
             raise self.lost.result()
-        timeout_ms = self._settings.request_timeout_ms if timeout_ms is None else timeout_ms
-        correlation_id = self._last_id = self._last_id % _LARGEST_ID + 1
-        body = kw.encode_request(message, version, correlation_id=correlation_id, client_id=self._settings.client_id)
-        silence = f"no response to {api_name(api_key)} v{version} within {timeout_ms} ms"
-        timer = self._loop.call_later(
+        settings = self._settings
+        waiting = _Waiting(self._loop.create_future())
+        if self._held is None or at_once:
+            self._write(self._wire.send(message, version, context=waiting))
+        else:
+            self._held.append((kw.encode_request(message, version, client_id=settings.client_id), waiting))
+        timeout_ms = settings.request_timeout_ms if timeout_ms is None else timeout_ms
+        name = type(message).__name__.removesuffix("Request")
+        silence = f"no response to {name} v{version} within {timeout_ms} ms"
+        waiting.timer = self._loop.call_later(
             timeout_ms / 1000, partial(self._end, errors.RequestTimeoutError(self.address, silence))
         )
-        return _Pending(api_key, version, correlation_id, kw.frame(body), self._loop.create_future(), timer)
+        return waiting.future
 
-    def _send(self, pending: _Pending) -> None:
-        self._pending.append(pending)
-        cast(asyncio.Transport, self._transport).write(pending.frame)
+    def _write(self, data: bytes) -> None:
+        cast(asyncio.Transport, self._transport).write(data)
 
-    async def _call(self, message: Any, version: int) -> Any:
-        """Return the response to a request that comes before all that are held."""
-        api_key = cast(int, kw.registry.by_class(type(message)).api_key)
-        pending = self._prepare(api_key, message, version, None)
-        self._send(pending)
-        return await pending.future
+    def _waiting(self) -> list[_Waiting]:
+        return [request.context for request in self._wire.pending]
 
     # ---- what the loop calls
 
@@ -243,13 +227,12 @@ class Connection(asyncio.Protocol):
         if self.lost.done():
             return
         try:
-            for body in self._framer.feed(data):
-                self._take(body)
+            for event in self._wire.receive_data(data):
+                self._take(event)
                 if self.lost.done():
                     return
-        except kw.DecodeError as error:
-            hint = "" if self._broker_versions else looks_like(data)
-            self._end(errors.ForeignBytesError(self.address, f"{error}{hint}"))
+        except kw.WireError as error:
+            self._end(self._foreign(error, "" if self._wire.versions else looks_like(data)))
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._gone.done():
@@ -257,38 +240,35 @@ class Connection(asyncio.Protocol):
         if exc is not None:
             self._end(self._network_error(exc))
             return
-        begun = self._framer.buffered
+        begun = len(self._wire.rest)
         within = f", {begun} bytes into a response" if begun else ""
         self._end(errors.ConnectionLostError(self.address, f"closed by the broker{within}"))
 
-    def _take(self, body: bytes) -> None:
-        """Hand the response to the oldest request.
+    def _take(self, event: kw.Event) -> None:
+        """Hand a response to the request that it answers."""
+        if isinstance(event, kw.Response | kw.Opaque) and event.error is not None:
+            self._end(self._foreign(event.error))
+        if isinstance(event, kw.Response):
+            waiting: _Waiting = event.request.context
+            waiting.end()
+            if not waiting.future.done():
+                if event.error is None:
+                    waiting.future.set_result(event.message)
+                else:
+                    waiting.future.set_exception(self.lost.result())
 
-        :raises DecodeError: it is not that response
-        """
-        if not self._pending:
-            raise kw.DecodeError("frame", 0, "Frame", f"a response of {len(body)} bytes where no request waits")
-        oldest = self._pending[0]
-        correlation_id = int.from_bytes(body[:4], "big", signed=True)
-        if correlation_id != oldest.correlation_id:
-            detail = f"{correlation_id} where {oldest.correlation_id}, of {oldest}, is next"
-            raise kw.DecodeError("value", 0, "ResponseHeader.correlation_id", detail)
-        message = kw.decode_response(body, oldest.api_key, oldest.version)[1]
-        self._pending.popleft()
-        oldest.timer.cancel()
-        if not oldest.future.done():
-            oldest.future.set_result(message)
+    def _foreign(self, error: kw.WireError, hint: str = "") -> errors.ForeignBytesError:
+        return errors.ForeignBytesError(self.address, f"{error}{hint}")
 
     # ---- versions and authentication
 
     async def _negotiate(self) -> None:
         asked = m.ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=kw.__version__)
-        answer = await self._call(asked, _API_VERSIONS)
+        answer = await self._ask(asked, self.highest_version(ApiKey.API_VERSIONS, _API_VERSIONS), at_once=True)
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            answer = await self._call(m.ApiVersionsRequest(), 0)
+            answer = await self._ask(asked, self.highest_version(ApiKey.API_VERSIONS, _API_VERSIONS), at_once=True)
         if answer.error_code:
             raise errors.UnsupportedVersionError(self.address, f"ApiVersions: {describe_error(answer.error_code)}")
-        self._broker_versions = {api.api_key: range(api.min_version, api.max_version + 1) for api in answer.api_keys}
 
     async def _authenticate(self, sasl: Sasl) -> None:
         try:
@@ -301,7 +281,7 @@ class Connection(asyncio.Protocol):
     async def _exchange(self, sasl: Sasl) -> None:
         """KIP-152: SaslHandshake, then the tokens in SaslAuthenticate."""
         self.highest_version(ApiKey.SASL_AUTHENTICATE)  # before the handshake, after which nothing else is answered
-        chosen = await self._call(m.SaslHandshakeRequest(mechanism=sasl.mechanism), 1)
+        chosen = await self._ask(m.SaslHandshakeRequest(mechanism=sasl.mechanism), 1, at_once=True)
         if chosen.error_code:
             offered = ", ".join(chosen.mechanisms) or "none"
             raise SaslError(f"{sasl.mechanism}: {describe_error(chosen.error_code)}; offered: {offered}")
@@ -310,7 +290,7 @@ class Connection(asyncio.Protocol):
         lifetime_ms = 0
         while token is not None:
             request = m.SaslAuthenticateRequest(auth_bytes=token)
-            answer = await self._call(request, self.highest_version(ApiKey.SASL_AUTHENTICATE))
+            answer = await self._ask(request, self.highest_version(ApiKey.SASL_AUTHENTICATE), at_once=True)
             if answer.error_code:
                 raise SaslError(answer.error_message or describe_error(answer.error_code))
             lifetime_ms = answer.session_lifetime_ms
@@ -329,12 +309,12 @@ class Connection(asyncio.Protocol):
     async def _renew(self, sasl: Sasl) -> None:
         """Authenticate again (KIP-368). New requests wait, because brokers serve none meanwhile; older ones come first,
         because the timeout of the exchange must not count a JoinGroup that the broker has parked."""
-        if self._pending:
-            await asyncio.wait([pending.future for pending in self._pending])
+        if waiting := self._waiting():
+            await asyncio.wait([each.future for each in waiting])
         try:
             await self._authenticate(sasl)
         except errors.BrokerError:
             return  # it has ended the connection, and what was held has failed
         held, self._held = self._held or [], None
-        for pending in held:
-            self._send(pending)
+        for body, each in held:
+            self._write(self._wire.send_raw(body, context=each))
