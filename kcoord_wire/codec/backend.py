@@ -1,7 +1,11 @@
 """Which codec runs: the native core where it is built, else the pure-Python one. Decided here and nowhere else.
 
 ``KCOORD_WIRE_BACKEND`` is ``auto`` (the default), ``native`` or ``python``. `auto` falls back only where the extension
-is absent; an extension that exists but does not load, or was built for another plan format, is an error.
+is absent, and in a subinterpreter; an extension that exists but does not load, or was built for another plan format, is
+an error.
+
+The extensions belong to the process's main interpreter: they keep objects in C variables, of which a process has one
+set. A subinterpreter never tries to load them, for the first interpreter that did would keep the others from it.
 """
 
 from __future__ import annotations
@@ -82,13 +86,17 @@ class DispatchClass(Protocol):
 def load_native(name: str) -> Any | None:
     """The extension of that name where it is built and `KCOORD_WIRE_BACKEND` allows it; else None.
 
-    :raises ImportError: the variable is wrong; or the extension is required and not built, does not load, or was built
-        for another plan format
+    :raises ImportError: the variable is wrong; or the extension is required and not built, or this is a subinterpreter;
+        or it does not load, or was built for another plan format
     """
     wanted = os.environ.get("KCOORD_WIRE_BACKEND", "auto")
     if wanted not in ("auto", "native", "python"):
         raise ImportError(f"KCOORD_WIRE_BACKEND is auto, native or python, not {wanted!r}")
     if wanted == "python":
+        return None
+    if not _main_interpreter():
+        if wanted == "native":
+            raise ImportError(f"KCOORD_WIRE_BACKEND=native, but {name} does not load in a subinterpreter")
         return None
     try:
         native: Any = import_module(name)
@@ -98,13 +106,24 @@ def load_native(name: str) -> Any | None:
         if wanted == "native":
             raise ImportError(f"KCOORD_WIRE_BACKEND=native, but {name} is not built: {REBUILD}") from None
         return None
-    except ImportError as error:  # it exists and does not load: built for another Python, or in a subinterpreter
+    except ImportError as error:  # it exists and does not load: built for another Python
         error.add_note("KCOORD_WIRE_BACKEND=python does without it")
         raise
     ours = {kind.__name__: {member.name: member.value for member in kind} for kind in (Op, Length, Presence)}
     if ours != native.PLAN_FORMAT:
         raise ImportError(f"{name} was built for another plan format: rebuild it with {REBUILD}")
     return native
+
+
+def _main_interpreter() -> bool:
+    """Whether this is the process's first interpreter; yes where Python cannot say, because it has no others."""
+    for name in ("_interpreters", "_xxsubinterpreters"):  # since 3.13, and before
+        try:
+            interpreters = import_module(name)
+        except ModuleNotFoundError:
+            continue
+        return bool(interpreters.get_current() == interpreters.get_main())
+    return True
 
 
 def _native_plain_text(plan: StructPlan, classes: Mapping[str, type]) -> PlainText:

@@ -48,6 +48,29 @@ class Broken:
             raise ImportError("undefined symbol: PyLong_Gone")
 sys.meta_path.insert(0, Broken())
 """
+# The process ends without ending its interpreters: CPython 3.12.1 aborts at the end of one that imported hashlib.
+SUBINTERPRETER = """
+import os, sys
+try:
+    import _interpreters as interpreters
+except ModuleNotFoundError:
+    import _xxsubinterpreters as interpreters
+made = interpreters.create()
+def run(code):
+    try:
+        failure = interpreters.run_string(made, "import sys; sys.path[:0] = " + repr(sys.path) + chr(10) + code)
+    except interpreters.RunFailedError as error:
+        failure = error  # since 3.13 it is returned
+    if failure is not None:
+        print(getattr(failure, "formatted", failure), file=sys.stderr, flush=True)
+        os._exit(1)
+"""
+USE = """
+import kcoord_wire as kw
+request = kw.HeartbeatRequest(group_id="g", member_id="m")
+assert kw.decode(kw.HeartbeatRequest, kw.encode(request, 4), 4) == request
+print(kw.backend, flush=True)
+"""
 
 
 @pytest.mark.parametrize(
@@ -82,6 +105,21 @@ def test_an_unusable_backend_is_refused(wanted: str, before: str, complaint: str
     assert done.returncode != 0
     assert complaint in done.stderr
     assert "ImportError" in done.stderr
+
+
+@pytest.mark.parametrize("first", ["main", "sub"])
+def test_a_subinterpreter_takes_the_pure_codec(first: str) -> None:
+    in_sub, in_main = f"run({USE!r})", f"exec({USE!r})"
+    order = [in_main, in_sub] if first == "main" else [in_sub, in_main]
+    done = run("auto", "\n".join([SUBINTERPRETER, *order, "os._exit(0)"]))
+    expected = ["native", "python"] if first == "main" else ["python", "native"]
+    assert (done.returncode, done.stdout.split()) == (0, expected), done.stderr
+
+
+def test_a_subinterpreter_refuses_a_required_native_core() -> None:
+    done = run("native", f"{SUBINTERPRETER}\nrun({USE!r})")
+    assert done.returncode != 0
+    assert "kcoord_wire._native does not load in a subinterpreter" in done.stderr
 
 
 def test_the_native_core_has_the_numbers_of_the_plan() -> None:
