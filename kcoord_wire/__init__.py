@@ -14,7 +14,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from kcoord_wire import messages
+from kcoord_wire import error_codes, messages
 from kcoord_wire.codec.backend import backend
 from kcoord_wire.codec.convert import from_dict, to_dict
 from kcoord_wire.codec.framing import Framer, frame
@@ -67,9 +67,11 @@ __all__ = [
     "encode_prefixed",
     "encode_request",
     "encode_response",
+    "error_codes",
     "explain",
     "frame",
     "from_dict",
+    "messages",
     "peek_request",
     "peek_response",
     "registry",

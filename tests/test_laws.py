@@ -30,9 +30,9 @@ DATA = {"errors", "extras", "api_keys", "error_codes", "client_bugs"}
 PROTOCOL = {"", "messages", "codec", "assignors"} | DATA
 FRAMES = {"", "messages", "codec", "codec.columns", "records", "capture", "recorder"} | DATA
 MAY_IMPORT = {
-    "messages": set(),
+    "messages": {"short_repr"},
     "schema": DATA,
-    "codec": {"messages", "schema", "_native", "_columns"} | DATA,
+    "codec": {"messages", "schema", "short_repr", "_native", "_columns"} | DATA,
     "codec.columns": {"messages", "schema", "codec", "_columns"} | DATA,
     "records": {"", "messages", "codec"} | DATA,
     "assignors": {"messages", "codec"} | DATA,

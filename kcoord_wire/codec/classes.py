@@ -24,6 +24,7 @@ from kcoord_wire.schema.describe import class_doc
 from kcoord_wire.schema.model import INTEGERS, Field, Message, Struct
 from kcoord_wire.schema.plan import attribute_name, class_name
 from kcoord_wire.schema.reader import read_message
+from kcoord_wire.short_repr import short_repr
 
 __all__ = ["make_classes"]
 
@@ -73,7 +74,8 @@ def _make(message: Message) -> _Classes:
             fields = [_field(message, f, make) for f in struct.fields]
             if message.flexible:
                 fields.append(("unknown_tags", tuple[tuple[int, bytes], ...], field(default=())))
-            namespace = {"__doc__": class_doc(message, struct), "__module__": __name__, "__reduce_ex__": reduced}
+            namespace: dict[str, Any] = {"__doc__": class_doc(message, struct), "__module__": __name__}
+            namespace |= {"__repr__": short_repr, "__reduce_ex__": reduced}
             classes[name] = make_dataclass(name, fields, slots=True, kw_only=True, namespace=namespace)
         return classes[name]
 

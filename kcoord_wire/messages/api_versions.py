@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "ApiVersionsRequest",
     "ApiVersionsResponse",
@@ -28,6 +30,8 @@ class ApiVersionsRequest:
 
     Versions 0-5, flexible 3+.
     """
+
+    __repr__ = short_repr
 
     client_software_name: str = ""
     """The name of the client library. Versions 3+."""
@@ -52,6 +56,8 @@ class ApiVersionsResponseApiVersion:
     Versions 0-5 of ApiVersionsResponse.
     """
 
+    __repr__ = short_repr
+
     api_key: int = 0
     """The request's API key."""
 
@@ -72,6 +78,8 @@ class ApiVersionsResponseSupportedFeatureKey:
     Versions 3-5 of ApiVersionsResponse.
     """
 
+    __repr__ = short_repr
+
     name: str = ""
     """The feature's name. Versions 3+."""
 
@@ -91,6 +99,8 @@ class ApiVersionsResponseFinalizedFeatureKey:
 
     Versions 3-5 of ApiVersionsResponse.
     """
+
+    __repr__ = short_repr
 
     name: str = ""
     """The feature's name. Versions 3+."""
@@ -116,6 +126,8 @@ class ApiVersionsResponse:
 
     Versions 0-5, flexible 3+.
     """
+
+    __repr__ = short_repr
 
     error_code: int = 0
     """The outcome; with UNSUPPORTED_VERSION the list may hold one entry only."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "ConsumerGroupCurrentMemberAssignmentKey",
     "ConsumerGroupCurrentMemberAssignmentValue",
@@ -26,6 +28,8 @@ class ConsumerGroupCurrentMemberAssignmentKey:
     Versions 0.
     """
 
+    __repr__ = short_repr
+
     group_id: str = ""
     """The group's id."""
 
@@ -39,6 +43,8 @@ class ConsumerGroupCurrentMemberAssignmentValueTopicPartitions:
 
     Versions 0 of ConsumerGroupCurrentMemberAssignmentValue.
     """
+
+    __repr__ = short_repr
 
     topic_id: uuid.UUID = _ZERO_UUID
     """The topic's id."""
@@ -62,6 +68,8 @@ class ConsumerGroupCurrentMemberAssignmentValue:
 
     Versions 0, flexible 0.
     """
+
+    __repr__ = short_repr
 
     member_epoch: int = 0
     """The epoch the member has reached."""

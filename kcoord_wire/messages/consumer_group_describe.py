@@ -9,6 +9,8 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "ConsumerGroupDescribeRequest",
     "ConsumerGroupDescribeResponse",
@@ -30,6 +32,8 @@ class ConsumerGroupDescribeRequest:
     Versions 0-1, flexible 0+.
     """
 
+    __repr__ = short_repr
+
     group_ids: list[str] = field(default_factory=list)
     """The ids of the groups to describe."""
 
@@ -46,6 +50,8 @@ class ConsumerGroupDescribeResponseTopicPartitions:
 
     Versions 0-1 of ConsumerGroupDescribeResponse.
     """
+
+    __repr__ = short_repr
 
     topic_id: uuid.UUID = _ZERO_UUID
     """The topic's id."""
@@ -67,6 +73,8 @@ class ConsumerGroupDescribeResponseAssignment:
     Versions 0-1 of ConsumerGroupDescribeResponse.
     """
 
+    __repr__ = short_repr
+
     topic_partitions: list[ConsumerGroupDescribeResponseTopicPartitions] = field(default_factory=list)
     """The partitions, each topic once."""
 
@@ -80,6 +88,8 @@ class ConsumerGroupDescribeResponseMember:
 
     Versions 0-1 of ConsumerGroupDescribeResponse.
     """
+
+    __repr__ = short_repr
 
     member_id: str = ""
     """The member's id."""
@@ -127,6 +137,8 @@ class ConsumerGroupDescribeResponseDescribedGroup:
     Versions 0-1 of ConsumerGroupDescribeResponse.
     """
 
+    __repr__ = short_repr
+
     error_code: int = 0
     """The outcome for this group."""
 
@@ -168,6 +180,8 @@ class ConsumerGroupDescribeResponse:
 
     Versions 0-1, flexible 0+.
     """
+
+    __repr__ = short_repr
 
     throttle_time_ms: int = 0
     """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not."""

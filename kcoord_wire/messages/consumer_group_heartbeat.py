@@ -9,6 +9,8 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "ConsumerGroupHeartbeatRequest",
     "ConsumerGroupHeartbeatRequestTopicPartitions",
@@ -26,6 +28,8 @@ class ConsumerGroupHeartbeatRequestTopicPartitions:
 
     Versions 0-1 of ConsumerGroupHeartbeatRequest.
     """
+
+    __repr__ = short_repr
 
     topic_id: uuid.UUID = _ZERO_UUID
     """The topic's id."""
@@ -47,6 +51,8 @@ class ConsumerGroupHeartbeatRequest:
 
     Versions 0-1, flexible 0+.
     """
+
+    __repr__ = short_repr
 
     group_id: str = ""
     """The group. Must not be empty."""
@@ -89,6 +95,8 @@ class ConsumerGroupHeartbeatResponseTopicPartitions:
     Versions 0-1 of ConsumerGroupHeartbeatResponse.
     """
 
+    __repr__ = short_repr
+
     topic_id: uuid.UUID = _ZERO_UUID
     """The topic's id."""
 
@@ -105,6 +113,8 @@ class ConsumerGroupHeartbeatResponseAssignment:
 
     Versions 0-1 of ConsumerGroupHeartbeatResponse.
     """
+
+    __repr__ = short_repr
 
     topic_partitions: list[ConsumerGroupHeartbeatResponseTopicPartitions] = field(default_factory=list)
     """The partitions the member may use, each topic once."""
@@ -125,6 +135,8 @@ class ConsumerGroupHeartbeatResponse:
 
     Versions 0-1, flexible 0+.
     """
+
+    __repr__ = short_repr
 
     throttle_time_ms: int = 0
     """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not."""

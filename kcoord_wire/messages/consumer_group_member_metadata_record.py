@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "ConsumerGroupMemberMetadataKey",
     "ConsumerGroupMemberMetadataValue",
@@ -25,6 +27,8 @@ class ConsumerGroupMemberMetadataKey:
     Versions 0.
     """
 
+    __repr__ = short_repr
+
     group_id: str = ""
     """The group's id."""
 
@@ -38,6 +42,8 @@ class ConsumerGroupMemberMetadataValueClassicProtocol:
 
     Versions 0 of ConsumerGroupMemberMetadataValue.
     """
+
+    __repr__ = short_repr
 
     name: str = ""
     """The strategy's name."""
@@ -55,6 +61,8 @@ class ConsumerGroupMemberMetadataValueClassicMemberMetadata:
 
     Versions 0 of ConsumerGroupMemberMetadataValue.
     """
+
+    __repr__ = short_repr
 
     session_timeout_ms: int = 0
     """Milliseconds without a heartbeat after which the member is removed."""
@@ -75,6 +83,8 @@ class ConsumerGroupMemberMetadataValue:
 
     Versions 0, flexible 0.
     """
+
+    __repr__ = short_repr
 
     instance_id: str | None = ""
     """The name of a static member; null for a dynamic member."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "ConsumerGroupMetadataKey",
     "ConsumerGroupMetadataValue",
@@ -23,6 +25,8 @@ class ConsumerGroupMetadataKey:
     Versions 0.
     """
 
+    __repr__ = short_repr
+
     group_id: str = ""
     """The group's id."""
 
@@ -35,6 +39,8 @@ class ConsumerGroupMetadataValue:
 
     Versions 0, flexible 0.
     """
+
+    __repr__ = short_repr
 
     epoch: int = 0
     """The group epoch; it grows with each change of subscriptions or topics."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "ConsumerGroupPartitionMetadataKey",
     "ConsumerGroupPartitionMetadataValue",
@@ -28,6 +30,8 @@ class ConsumerGroupPartitionMetadataKey:
     Versions 0.
     """
 
+    __repr__ = short_repr
+
     group_id: str = ""
     """The group's id."""
 
@@ -38,6 +42,8 @@ class ConsumerGroupPartitionMetadataValuePartitionMetadata:
 
     Versions 0 of ConsumerGroupPartitionMetadataValue.
     """
+
+    __repr__ = short_repr
 
     partition: int = 0
     """The partition's number."""
@@ -55,6 +61,8 @@ class ConsumerGroupPartitionMetadataValueTopicMetadata:
 
     Versions 0 of ConsumerGroupPartitionMetadataValue.
     """
+
+    __repr__ = short_repr
 
     topic_id: uuid.UUID = _ZERO_UUID
     """The topic's id."""
@@ -80,6 +88,8 @@ class ConsumerGroupPartitionMetadataValue:
 
     Versions 0, flexible 0.
     """
+
+    __repr__ = short_repr
 
     topics: list[ConsumerGroupPartitionMetadataValueTopicMetadata] = field(default_factory=list)
     """The topics the group subscribes to."""

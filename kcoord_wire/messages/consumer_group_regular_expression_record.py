@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "ConsumerGroupRegularExpressionKey",
     "ConsumerGroupRegularExpressionValue",
@@ -21,6 +23,8 @@ class ConsumerGroupRegularExpressionKey:
 
     Versions 0.
     """
+
+    __repr__ = short_repr
 
     group_id: str = ""
     """The group's id."""
@@ -37,6 +41,8 @@ class ConsumerGroupRegularExpressionValue:
 
     Versions 0, flexible 0.
     """
+
+    __repr__ = short_repr
 
     topics: list[str] = field(default_factory=list)
     """The names of the topics that match."""

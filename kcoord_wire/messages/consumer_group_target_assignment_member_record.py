@@ -9,6 +9,8 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "ConsumerGroupTargetAssignmentMemberKey",
     "ConsumerGroupTargetAssignmentMemberValue",
@@ -26,6 +28,8 @@ class ConsumerGroupTargetAssignmentMemberKey:
     Versions 0.
     """
 
+    __repr__ = short_repr
+
     group_id: str = ""
     """The group's id."""
 
@@ -39,6 +43,8 @@ class ConsumerGroupTargetAssignmentMemberValueTopicPartition:
 
     Versions 0 of ConsumerGroupTargetAssignmentMemberValue.
     """
+
+    __repr__ = short_repr
 
     topic_id: uuid.UUID = _ZERO_UUID
     """The topic's id."""
@@ -57,6 +63,8 @@ class ConsumerGroupTargetAssignmentMemberValue:
 
     Versions 0, flexible 0.
     """
+
+    __repr__ = short_repr
 
     topic_partitions: list[ConsumerGroupTargetAssignmentMemberValueTopicPartition] = field(default_factory=list)
     """The partitions that the member is to own."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "ConsumerGroupTargetAssignmentMetadataKey",
     "ConsumerGroupTargetAssignmentMetadataValue",
@@ -22,6 +24,8 @@ class ConsumerGroupTargetAssignmentMetadataKey:
     Versions 0.
     """
 
+    __repr__ = short_repr
+
     group_id: str = ""
     """The group's id."""
 
@@ -34,6 +38,8 @@ class ConsumerGroupTargetAssignmentMetadataValue:
 
     Versions 0, flexible 0.
     """
+
+    __repr__ = short_repr
 
     assignment_epoch: int = 0
     """The group epoch for which the target assignment was computed."""

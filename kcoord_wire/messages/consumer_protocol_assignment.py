@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "ConsumerProtocolAssignment",
     "ConsumerProtocolAssignmentTopicPartition",
@@ -19,6 +21,8 @@ class ConsumerProtocolAssignmentTopicPartition:
 
     Versions 0-3 of ConsumerProtocolAssignment.
     """
+
+    __repr__ = short_repr
 
     topic: str = ""
     """The topic's name."""
@@ -36,6 +40,8 @@ class ConsumerProtocolAssignment:
 
     Versions 0-3.
     """
+
+    __repr__ = short_repr
 
     assigned_partitions: list[ConsumerProtocolAssignmentTopicPartition] = field(default_factory=list)
     """The partitions the consumer is to read, one entry for each topic."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "ConsumerProtocolSubscription",
     "ConsumerProtocolSubscriptionTopicPartition",
@@ -20,6 +22,8 @@ class ConsumerProtocolSubscriptionTopicPartition:
 
     Versions 1-3 of ConsumerProtocolSubscription.
     """
+
+    __repr__ = short_repr
 
     topic: str = ""
     """The topic's name. Versions 1+."""
@@ -38,6 +42,8 @@ class ConsumerProtocolSubscription:
 
     Versions 0-3.
     """
+
+    __repr__ = short_repr
 
     topics: list[str] = field(default_factory=list)
     """The topics the consumer subscribes to."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "DeleteGroupsRequest",
     "DeleteGroupsResponse",
@@ -24,6 +26,8 @@ class DeleteGroupsRequest:
     Versions 0-3, flexible 2+.
     """
 
+    __repr__ = short_repr
+
     groups_names: list[str] = field(default_factory=list)
     """The ids of the groups to delete."""
 
@@ -37,6 +41,8 @@ class DeleteGroupsResponseDeletableGroupResult:
 
     Versions 0-3 of DeleteGroupsResponse.
     """
+
+    __repr__ = short_repr
 
     group_id: str = ""
     """The group's id."""
@@ -60,6 +66,8 @@ class DeleteGroupsResponse:
 
     Versions 0-3, flexible 2+.
     """
+
+    __repr__ = short_repr
 
     throttle_time_ms: int = 0
     """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "DescribeGroupsRequest",
     "DescribeGroupsResponse",
@@ -26,6 +28,8 @@ class DescribeGroupsRequest:
     Versions 0-6, flexible 5+.
     """
 
+    __repr__ = short_repr
+
     groups: list[str] = field(default_factory=list)
     """The ids of the groups to describe."""
 
@@ -42,6 +46,8 @@ class DescribeGroupsResponseDescribedGroupMember:
 
     Versions 0-6 of DescribeGroupsResponse.
     """
+
+    __repr__ = short_repr
 
     member_id: str = ""
     """The member's id."""
@@ -71,6 +77,8 @@ class DescribeGroupsResponseDescribedGroup:
 
     Versions 0-6 of DescribeGroupsResponse.
     """
+
+    __repr__ = short_repr
 
     error_code: int = 0
     """The outcome for this group."""
@@ -111,6 +119,8 @@ class DescribeGroupsResponse:
 
     Versions 0-6, flexible 5+.
     """
+
+    __repr__ = short_repr
 
     throttle_time_ms: int = 0
     """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not. Versions 1+."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "FetchRequest",
     "FetchRequestFetchPartition",
@@ -35,6 +37,8 @@ class FetchRequestReplicaState:
     Versions 15-18 of FetchRequest.
     """
 
+    __repr__ = short_repr
+
     replica_id: int = -1
     """The follower that reads; -1 for a consumer. Versions 15+."""
 
@@ -51,6 +55,8 @@ class FetchRequestFetchPartition:
 
     Versions 0-18 of FetchRequest.
     """
+
+    __repr__ = short_repr
 
     partition: int = 0
     """The partition's number."""
@@ -87,6 +93,8 @@ class FetchRequestFetchTopic:
     Versions 0-18 of FetchRequest.
     """
 
+    __repr__ = short_repr
+
     topic: str = ""
     """The topic's name. Versions 0-12."""
 
@@ -106,6 +114,8 @@ class FetchRequestForgottenTopic:
 
     Versions 7-18 of FetchRequest.
     """
+
+    __repr__ = short_repr
 
     topic: str = ""
     """The topic's name. Versions 7-12."""
@@ -132,6 +142,8 @@ class FetchRequest:
 
     Versions 0-18, flexible 12+.
     """
+
+    __repr__ = short_repr
 
     cluster_id: str | None = None
     """The cluster the follower belongs to, checked if given; null for consumers. Versions 12+. Tagged field 0."""
@@ -180,6 +192,8 @@ class FetchResponseEpochEndOffset:
     Versions 12-18 of FetchResponse.
     """
 
+    __repr__ = short_repr
+
     epoch: int = -1
     """The largest epoch both logs have; -1 if none. Versions 12+."""
 
@@ -196,6 +210,8 @@ class FetchResponseLeaderIdAndEpoch:
 
     Versions 12-18 of FetchResponse.
     """
+
+    __repr__ = short_repr
 
     leader_id: int = -1
     """The broker that leads; -1 if unknown. Versions 12+."""
@@ -214,6 +230,8 @@ class FetchResponseSnapshotId:
     Versions 12-18 of FetchResponse.
     """
 
+    __repr__ = short_repr
+
     end_offset: int = -1
     """The offset after the last record the snapshot covers; -1 if none."""
 
@@ -231,6 +249,8 @@ class FetchResponseAbortedTransaction:
     Versions 4-18 of FetchResponse.
     """
 
+    __repr__ = short_repr
+
     producer_id: int = 0
     """The producer whose transaction was aborted. Versions 4+."""
 
@@ -247,6 +267,8 @@ class FetchResponsePartitionData:
 
     Versions 0-18 of FetchResponse.
     """
+
+    __repr__ = short_repr
 
     partition_index: int = 0
     """The partition's number."""
@@ -294,6 +316,8 @@ class FetchResponseFetchableTopicResponse:
     Versions 0-18 of FetchResponse.
     """
 
+    __repr__ = short_repr
+
     topic: str = ""
     """The topic's name. Versions 0-12."""
 
@@ -313,6 +337,8 @@ class FetchResponseNodeEndpoint:
 
     Versions 16-18 of FetchResponse.
     """
+
+    __repr__ = short_repr
 
     node_id: int = 0
     """The broker's id. Versions 16+."""
@@ -343,6 +369,8 @@ class FetchResponse:
 
     Versions 0-18, flexible 12+.
     """
+
+    __repr__ = short_repr
 
     throttle_time_ms: int = 0
     """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not. Versions 1+."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "FindCoordinatorRequest",
     "FindCoordinatorResponse",
@@ -24,6 +26,8 @@ class FindCoordinatorRequest:
 
     Versions 0-6, flexible 3+.
     """
+
+    __repr__ = short_repr
 
     key: str = ""
     """The group id or transactional id to look up. Versions 0-3."""
@@ -44,6 +48,8 @@ class FindCoordinatorResponseCoordinator:
 
     Versions 4-6 of FindCoordinatorResponse.
     """
+
+    __repr__ = short_repr
 
     key: str = ""
     """The key that was looked up. Versions 4+."""
@@ -79,6 +85,8 @@ class FindCoordinatorResponse:
 
     Versions 0-6, flexible 3+.
     """
+
+    __repr__ = short_repr
 
     throttle_time_ms: int = 0
     """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not. Versions 1+."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "GroupMetadataKey",
     "GroupMetadataValue",
@@ -23,6 +25,8 @@ class GroupMetadataKey:
     Versions 0.
     """
 
+    __repr__ = short_repr
+
     group: str = ""
     """The group's id."""
 
@@ -33,6 +37,8 @@ class GroupMetadataValueMemberMetadata:
 
     Versions 0-4 of GroupMetadataValue.
     """
+
+    __repr__ = short_repr
 
     member_id: str = ""
     """The member's id."""
@@ -72,6 +78,8 @@ class GroupMetadataValue:
 
     Versions 0-4, flexible 4.
     """
+
+    __repr__ = short_repr
 
     protocol_type: str = ""
     """The kind of group, "consumer" for consumers; empty for one that only stores offsets."""

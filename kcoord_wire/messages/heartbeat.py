@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "HeartbeatRequest",
     "HeartbeatResponse",
@@ -23,6 +25,8 @@ class HeartbeatRequest:
 
     Versions 0-4, flexible 4.
     """
+
+    __repr__ = short_repr
 
     group_id: str = ""
     """The group. Must not be empty."""
@@ -51,6 +55,8 @@ class HeartbeatResponse:
 
     Versions 0-4, flexible 4.
     """
+
+    __repr__ = short_repr
 
     throttle_time_ms: int = 0
     """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not. Versions 1+."""

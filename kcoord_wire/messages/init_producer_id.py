@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "InitProducerIdRequest",
     "InitProducerIdResponse",
@@ -25,6 +27,8 @@ class InitProducerIdRequest:
 
     Versions 0-6, flexible 2+.
     """
+
+    __repr__ = short_repr
 
     transactional_id: str | None = ""
     """The transaction's id; null for a producer that is only idempotent."""
@@ -60,6 +64,8 @@ class InitProducerIdResponse:
 
     Versions 0-6, flexible 2+.
     """
+
+    __repr__ = short_repr
 
     throttle_time_ms: int = 0
     """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "JoinGroupRequest",
     "JoinGroupRequestProtocol",
@@ -22,6 +24,8 @@ class JoinGroupRequestProtocol:
 
     Versions 0-9 of JoinGroupRequest.
     """
+
+    __repr__ = short_repr
 
     name: str = ""
     """The strategy's name, such as "range" or "cooperative-sticky"."""
@@ -45,6 +49,8 @@ class JoinGroupRequest:
 
     Versions 0-9, flexible 6+.
     """
+
+    __repr__ = short_repr
 
     group_id: str = ""
     """The group to join. Must not be empty."""
@@ -81,6 +87,8 @@ class JoinGroupResponseMember:
     Versions 0-9 of JoinGroupResponse.
     """
 
+    __repr__ = short_repr
+
     member_id: str = ""
     """The member's id."""
 
@@ -107,6 +115,8 @@ class JoinGroupResponse:
 
     Versions 0-9, flexible 6+.
     """
+
+    __repr__ = short_repr
 
     throttle_time_ms: int = 0
     """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not. Versions 2+."""

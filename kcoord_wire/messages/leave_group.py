@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "LeaveGroupRequest",
     "LeaveGroupRequestMemberIdentity",
@@ -22,6 +24,8 @@ class LeaveGroupRequestMemberIdentity:
 
     Versions 3-5 of LeaveGroupRequest.
     """
+
+    __repr__ = short_repr
 
     member_id: str = ""
     """The member's id; empty removes a static member by its instance id alone. Versions 3+."""
@@ -47,6 +51,8 @@ class LeaveGroupRequest:
     Versions 0-5, flexible 4+.
     """
 
+    __repr__ = short_repr
+
     group_id: str = ""
     """The group to leave. Must not be empty."""
 
@@ -66,6 +72,8 @@ class LeaveGroupResponseMemberResponse:
 
     Versions 3-5 of LeaveGroupResponse.
     """
+
+    __repr__ = short_repr
 
     member_id: str = ""
     """The member's id as the request gave it. Versions 3+."""
@@ -91,6 +99,8 @@ class LeaveGroupResponse:
 
     Versions 0-5, flexible 4+.
     """
+
+    __repr__ = short_repr
 
     throttle_time_ms: int = 0
     """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not. Versions 1+."""

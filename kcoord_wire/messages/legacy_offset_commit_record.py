@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "LegacyOffsetCommitKey",
     "LegacyOffsetCommitValue",
@@ -22,6 +24,8 @@ class LegacyOffsetCommitKey:
 
     Versions 0.
     """
+
+    __repr__ = short_repr
 
     group: str = ""
     """The group's id."""
@@ -40,6 +44,8 @@ class LegacyOffsetCommitValue:
 
     Versions 0.
     """
+
+    __repr__ = short_repr
 
     offset: int = 0
     """The offset of the next record to read."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "ListGroupsRequest",
     "ListGroupsResponse",
@@ -23,6 +25,8 @@ class ListGroupsRequest:
 
     Versions 0-5, flexible 3+.
     """
+
+    __repr__ = short_repr
 
     states_filter: list[str] = field(default_factory=list)
     """States to select, such as "Stable"; empty selects all. Versions 4+."""
@@ -40,6 +44,8 @@ class ListGroupsResponseListedGroup:
 
     Versions 0-5 of ListGroupsResponse.
     """
+
+    __repr__ = short_repr
 
     group_id: str = ""
     """The group's id."""
@@ -66,6 +72,8 @@ class ListGroupsResponse:
 
     Versions 0-5, flexible 3+.
     """
+
+    __repr__ = short_repr
 
     throttle_time_ms: int = 0
     """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not. Versions 1+."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "ListOffsetsRequest",
     "ListOffsetsRequestListOffsetsPartition",
@@ -24,6 +26,8 @@ class ListOffsetsRequestListOffsetsPartition:
 
     Versions 0-11 of ListOffsetsRequest.
     """
+
+    __repr__ = short_repr
 
     partition_index: int = 0
     """The partition's number."""
@@ -48,6 +52,8 @@ class ListOffsetsRequestListOffsetsTopic:
     Versions 0-11 of ListOffsetsRequest.
     """
 
+    __repr__ = short_repr
+
     name: str = ""
     """The topic's name."""
 
@@ -69,6 +75,8 @@ class ListOffsetsRequest:
 
     Versions 0-11, flexible 6+.
     """
+
+    __repr__ = short_repr
 
     replica_id: int = 0
     """The broker that asks; -1 if it is a consumer, -2 for a debugging tool."""
@@ -92,6 +100,8 @@ class ListOffsetsResponseListOffsetsPartitionResponse:
 
     Versions 0-11 of ListOffsetsResponse.
     """
+
+    __repr__ = short_repr
 
     partition_index: int = 0
     """The partition's number."""
@@ -122,6 +132,8 @@ class ListOffsetsResponseListOffsetsTopicResponse:
     Versions 0-11 of ListOffsetsResponse.
     """
 
+    __repr__ = short_repr
+
     name: str = ""
     """The topic's name."""
 
@@ -143,6 +155,8 @@ class ListOffsetsResponse:
 
     Versions 0-11, flexible 6+.
     """
+
+    __repr__ = short_repr
 
     throttle_time_ms: int = 0
     """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not. Versions 2+."""

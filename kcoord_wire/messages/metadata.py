@@ -9,6 +9,8 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "MetadataRequest",
     "MetadataRequestTopic",
@@ -27,6 +29,8 @@ class MetadataRequestTopic:
 
     Versions 0-13 of MetadataRequest.
     """
+
+    __repr__ = short_repr
 
     topic_id: uuid.UUID = _ZERO_UUID
     """The topic's id; all zero if asked for by name. Versions 10+."""
@@ -48,6 +52,8 @@ class MetadataRequest:
 
     Versions 0-13, flexible 9+.
     """
+
+    __repr__ = short_repr
 
     topics: list[MetadataRequestTopic] | None = field(default_factory=list)
     """The topics to describe; null (v1+) or empty in v0 means all, empty in v1+ means none. Null in versions 1+."""
@@ -72,6 +78,8 @@ class MetadataResponseBroker:
     Versions 0-13 of MetadataResponse.
     """
 
+    __repr__ = short_repr
+
     node_id: int = 0
     """The broker's id."""
 
@@ -94,6 +102,8 @@ class MetadataResponsePartition:
 
     Versions 0-13 of MetadataResponse.
     """
+
+    __repr__ = short_repr
 
     error_code: int = 0
     """The outcome for this partition."""
@@ -126,6 +136,8 @@ class MetadataResponseTopic:
 
     Versions 0-13 of MetadataResponse.
     """
+
+    __repr__ = short_repr
 
     error_code: int = 0
     """The outcome for this topic."""
@@ -161,6 +173,8 @@ class MetadataResponse:
 
     Versions 0-13, flexible 9+.
     """
+
+    __repr__ = short_repr
 
     throttle_time_ms: int = 0
     """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not. Versions 3+."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "OffsetCommitRequest",
     "OffsetCommitRequestPartition",
@@ -27,6 +29,8 @@ class OffsetCommitRequestPartition:
 
     Versions 0-10 of OffsetCommitRequest.
     """
+
+    __repr__ = short_repr
 
     partition_index: int = 0
     """The partition's number."""
@@ -54,6 +58,8 @@ class OffsetCommitRequestTopic:
     Versions 0-10 of OffsetCommitRequest.
     """
 
+    __repr__ = short_repr
+
     name: str = ""
     """The topic's name. Versions 0-9."""
 
@@ -78,6 +84,8 @@ class OffsetCommitRequest:
 
     Versions 0-10, flexible 8+.
     """
+
+    __repr__ = short_repr
 
     group_id: str = ""
     """The group whose offsets are stored."""
@@ -108,6 +116,8 @@ class OffsetCommitResponsePartition:
     Versions 0-10 of OffsetCommitResponse.
     """
 
+    __repr__ = short_repr
+
     partition_index: int = 0
     """The partition's number."""
 
@@ -124,6 +134,8 @@ class OffsetCommitResponseTopic:
 
     Versions 0-10 of OffsetCommitResponse.
     """
+
+    __repr__ = short_repr
 
     name: str = ""
     """The topic's name. Versions 0-9."""
@@ -151,6 +163,8 @@ class OffsetCommitResponse:
 
     Versions 0-10, flexible 8+.
     """
+
+    __repr__ = short_repr
 
     throttle_time_ms: int = 0
     """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not. Versions 3+."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "OffsetCommitKey",
     "OffsetCommitValue",
@@ -25,6 +27,8 @@ class OffsetCommitKey:
 
     Versions 0.
     """
+
+    __repr__ = short_repr
 
     group: str = ""
     """The group's id."""
@@ -46,6 +50,8 @@ class OffsetCommitValue:
 
     Versions 0-4, flexible 4.
     """
+
+    __repr__ = short_repr
 
     offset: int = 0
     """The offset of the next record to read."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "OffsetDeleteRequest",
     "OffsetDeleteRequestPartition",
@@ -25,6 +27,8 @@ class OffsetDeleteRequestPartition:
     Versions 0 of OffsetDeleteRequest.
     """
 
+    __repr__ = short_repr
+
     partition_index: int = 0
     """The partition's number."""
 
@@ -35,6 +39,8 @@ class OffsetDeleteRequestTopic:
 
     Versions 0 of OffsetDeleteRequest.
     """
+
+    __repr__ = short_repr
 
     name: str = ""
     """The topic's name."""
@@ -51,6 +57,8 @@ class OffsetDeleteRequest:
     Versions 0.
     """
 
+    __repr__ = short_repr
+
     group_id: str = ""
     """The group whose offsets are removed."""
 
@@ -65,6 +73,8 @@ class OffsetDeleteResponsePartition:
     Versions 0 of OffsetDeleteResponse.
     """
 
+    __repr__ = short_repr
+
     partition_index: int = 0
     """The partition's number."""
 
@@ -78,6 +88,8 @@ class OffsetDeleteResponseTopic:
 
     Versions 0 of OffsetDeleteResponse.
     """
+
+    __repr__ = short_repr
 
     name: str = ""
     """The topic's name."""
@@ -96,6 +108,8 @@ class OffsetDeleteResponse:
 
     Versions 0.
     """
+
+    __repr__ = short_repr
 
     error_code: int = 0
     """The outcome for the group; 0 means that each partition has its own outcome."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "OffsetFetchRequest",
     "OffsetFetchRequestGroup",
@@ -32,6 +34,8 @@ class OffsetFetchRequestTopic:
     Versions 0-7 of OffsetFetchRequest.
     """
 
+    __repr__ = short_repr
+
     name: str = ""
     """The topic's name. Versions 0-7."""
 
@@ -48,6 +52,8 @@ class OffsetFetchRequestTopics:
 
     Versions 8-10 of OffsetFetchRequest.
     """
+
+    __repr__ = short_repr
 
     name: str = ""
     """The topic's name. Versions 8-9."""
@@ -68,6 +74,8 @@ class OffsetFetchRequestGroup:
 
     Versions 8-10 of OffsetFetchRequest.
     """
+
+    __repr__ = short_repr
 
     group_id: str = ""
     """The group's id. Versions 8+."""
@@ -96,6 +104,8 @@ class OffsetFetchRequest:
     Versions 0-10, flexible 6+.
     """
 
+    __repr__ = short_repr
+
     group_id: str = ""
     """The group whose offsets are asked for. Versions 0-7."""
 
@@ -118,6 +128,8 @@ class OffsetFetchResponsePartition:
 
     Versions 0-7 of OffsetFetchResponse.
     """
+
+    __repr__ = short_repr
 
     partition_index: int = 0
     """The partition's number. Versions 0-7."""
@@ -145,6 +157,8 @@ class OffsetFetchResponseTopic:
     Versions 0-7 of OffsetFetchResponse.
     """
 
+    __repr__ = short_repr
+
     name: str = ""
     """The topic's name. Versions 0-7."""
 
@@ -161,6 +175,8 @@ class OffsetFetchResponsePartitions:
 
     Versions 8-10 of OffsetFetchResponse.
     """
+
+    __repr__ = short_repr
 
     partition_index: int = 0
     """The partition's number. Versions 8+."""
@@ -188,6 +204,8 @@ class OffsetFetchResponseTopics:
     Versions 8-10 of OffsetFetchResponse.
     """
 
+    __repr__ = short_repr
+
     name: str = ""
     """The topic's name. Versions 8-9."""
 
@@ -207,6 +225,8 @@ class OffsetFetchResponseGroup:
 
     Versions 8-10 of OffsetFetchResponse.
     """
+
+    __repr__ = short_repr
 
     group_id: str = ""
     """The group's id. Versions 8+."""
@@ -233,6 +253,8 @@ class OffsetFetchResponse:
 
     Versions 0-10, flexible 6+.
     """
+
+    __repr__ = short_repr
 
     throttle_time_ms: int = 0
     """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not. Versions 3+."""

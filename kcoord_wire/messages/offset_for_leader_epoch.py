@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "OffsetForLeaderEpochRequest",
     "OffsetForLeaderEpochRequestOffsetForLeaderPartition",
@@ -24,6 +26,8 @@ class OffsetForLeaderEpochRequestOffsetForLeaderPartition:
 
     Versions 0-4 of OffsetForLeaderEpochRequest.
     """
+
+    __repr__ = short_repr
 
     partition: int = 0
     """The partition's number."""
@@ -45,6 +49,8 @@ class OffsetForLeaderEpochRequestOffsetForLeaderTopic:
     Versions 0-4 of OffsetForLeaderEpochRequest.
     """
 
+    __repr__ = short_repr
+
     topic: str = ""
     """The topic's name."""
 
@@ -65,6 +71,8 @@ class OffsetForLeaderEpochRequest:
     Versions 0-4, flexible 4.
     """
 
+    __repr__ = short_repr
+
     replica_id: int = -2
     """The follower that asks; -1 for a consumer, -2 if not given, as in older versions. Versions 3+."""
 
@@ -81,6 +89,8 @@ class OffsetForLeaderEpochResponseEpochEndOffset:
 
     Versions 0-4 of OffsetForLeaderEpochResponse.
     """
+
+    __repr__ = short_repr
 
     error_code: int = 0
     """The outcome for this partition."""
@@ -105,6 +115,8 @@ class OffsetForLeaderEpochResponseOffsetForLeaderTopicResult:
     Versions 0-4 of OffsetForLeaderEpochResponse.
     """
 
+    __repr__ = short_repr
+
     topic: str = ""
     """The topic's name."""
 
@@ -124,6 +136,8 @@ class OffsetForLeaderEpochResponse:
 
     Versions 0-4, flexible 4.
     """
+
+    __repr__ = short_repr
 
     throttle_time_ms: int = 0
     """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not. Versions 2+."""

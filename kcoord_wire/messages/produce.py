@@ -9,6 +9,8 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "ProduceRequest",
     "ProduceRequestPartitionProduceData",
@@ -31,6 +33,8 @@ class ProduceRequestPartitionProduceData:
     Versions 0-13 of ProduceRequest.
     """
 
+    __repr__ = short_repr
+
     index: int = 0
     """The partition's number."""
 
@@ -47,6 +51,8 @@ class ProduceRequestTopicProduceData:
 
     Versions 0-13 of ProduceRequest.
     """
+
+    __repr__ = short_repr
 
     name: str = ""
     """The topic's name. Versions 0-12."""
@@ -72,6 +78,8 @@ class ProduceRequest:
     Versions 0-13, flexible 9+.
     """
 
+    __repr__ = short_repr
+
     transactional_id: str | None = None
     """The transaction's id; null outside transactions. Versions 3+."""
 
@@ -95,6 +103,8 @@ class ProduceResponseBatchIndexAndErrorMessage:
     Versions 8-13 of ProduceResponse.
     """
 
+    __repr__ = short_repr
+
     batch_index: int = 0
     """The record's place in the batch, from 0. Versions 8+."""
 
@@ -112,6 +122,8 @@ class ProduceResponseLeaderIdAndEpoch:
     Versions 10-13 of ProduceResponse.
     """
 
+    __repr__ = short_repr
+
     leader_id: int = -1
     """The broker that leads; -1 if unknown. Versions 10+."""
 
@@ -128,6 +140,8 @@ class ProduceResponsePartitionProduceResponse:
 
     Versions 0-13 of ProduceResponse.
     """
+
+    __repr__ = short_repr
 
     index: int = 0
     """The partition's number."""
@@ -164,6 +178,8 @@ class ProduceResponseTopicProduceResponse:
     Versions 0-13 of ProduceResponse.
     """
 
+    __repr__ = short_repr
+
     name: str = ""
     """The topic's name. Versions 0-12."""
 
@@ -183,6 +199,8 @@ class ProduceResponseNodeEndpoint:
 
     Versions 10-13 of ProduceResponse.
     """
+
+    __repr__ = short_repr
 
     node_id: int = 0
     """The broker's id. Versions 10+."""
@@ -212,6 +230,8 @@ class ProduceResponse:
 
     Versions 0-13, flexible 9+.
     """
+
+    __repr__ = short_repr
 
     responses: list[ProduceResponseTopicProduceResponse] = field(default_factory=list)
     """The outcome for each topic."""

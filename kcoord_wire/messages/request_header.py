@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "RequestHeader",
 ]
@@ -21,6 +23,8 @@ class RequestHeader:
 
     Versions 0-2, flexible 2.
     """
+
+    __repr__ = short_repr
 
     request_api_key: int = 0
     """The API key of the request."""

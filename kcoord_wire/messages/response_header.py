@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "ResponseHeader",
 ]
@@ -20,6 +22,8 @@ class ResponseHeader:
 
     Versions 0-1, flexible 1.
     """
+
+    __repr__ = short_repr
 
     correlation_id: int = 0
     """The number the client gave in the request."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "SaslAuthenticateRequest",
     "SaslAuthenticateResponse",
@@ -21,6 +23,8 @@ class SaslAuthenticateRequest:
 
     Versions 0-2, flexible 2.
     """
+
+    __repr__ = short_repr
 
     auth_bytes: bytes = b""
     """The token, in the form the mechanism defines."""
@@ -37,6 +41,8 @@ class SaslAuthenticateResponse:
 
     Versions 0-2, flexible 2.
     """
+
+    __repr__ = short_repr
 
     error_code: int = 0
     """The outcome of this round."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "SaslHandshakeRequest",
     "SaslHandshakeResponse",
@@ -23,6 +25,8 @@ class SaslHandshakeRequest:
     Versions 0-1.
     """
 
+    __repr__ = short_repr
+
     mechanism: str = ""
     """The mechanism's name, such as "PLAIN" or "SCRAM-SHA-512"."""
 
@@ -34,6 +38,8 @@ class SaslHandshakeResponse:
 
     Versions 0-1.
     """
+
+    __repr__ = short_repr
 
     error_code: int = 0
     """The outcome; 0 means that the mechanism is accepted."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "SyncGroupRequest",
     "SyncGroupRequestAssignment",
@@ -21,6 +23,8 @@ class SyncGroupRequestAssignment:
 
     Versions 0-5 of SyncGroupRequest.
     """
+
+    __repr__ = short_repr
 
     member_id: str = ""
     """The member that receives the assignment; members without an entry receive empty bytes."""
@@ -42,6 +46,8 @@ class SyncGroupRequest:
 
     Versions 0-5, flexible 4+.
     """
+
+    __repr__ = short_repr
 
     group_id: str = ""
     """The group. Must not be empty."""
@@ -80,6 +86,8 @@ class SyncGroupResponse:
 
     Versions 0-5, flexible 4+.
     """
+
+    __repr__ = short_repr
 
     throttle_time_ms: int = 0
     """Milliseconds for which the client is throttled because it exceeded a quota; 0 if it did not. Versions 1+."""

@@ -1,8 +1,8 @@
 """Write the message classes of kcoord_wire/messages as Python source, one module for each API, and their index.
 
 The classes are plain keyword-only dataclasses with slots: every field has its schema default, and there are no methods
-and no base class. They import nothing from this package. The text is deterministic, so that a test can compare the
-committed files with the schemas.
+and no base class. They import their `__repr__` and nothing else of this package. The text is deterministic, so that a
+test can compare the committed files with the schemas.
 """
 
 from __future__ import annotations
@@ -102,6 +102,8 @@ def _module(group: list[Message], root: Path) -> Iterator[str]:
         yield "import uuid"
     yield f"from dataclasses import dataclass{', field' if 'field(' in text else ''}"
     yield ""
+    yield "from kcoord_wire.short_repr import short_repr"
+    yield ""
     yield from _all(names)
     if "_ZERO_UUID" in text:
         yield ""
@@ -136,6 +138,8 @@ def _class(message: Message, name: str, struct: Struct) -> Iterator[str]:
     yield "@dataclass(slots=True, kw_only=True)"
     yield f"class {name}:"
     yield from _docstring(class_doc(message, struct), 4)
+    yield ""
+    yield "    __repr__ = short_repr"
     for field in struct.fields:
         yield ""
         annotation = _annotation(message, field)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "CentralFetchRequest",
     "CentralFetchRequestFence",
@@ -22,6 +24,8 @@ class CentralFetchRequestFence:
 
     Versions 0 of CentralFetchRequest.
     """
+
+    __repr__ = short_repr
 
     group_id: str = ""
     """The group."""
@@ -52,6 +56,8 @@ class CentralFetchRequest:
     Versions 0.
     """
 
+    __repr__ = short_repr
+
     topic: str = ""
     """The topic."""
 
@@ -75,6 +81,8 @@ class CentralFetchResponseRecord:
     Versions 0 of CentralFetchResponse.
     """
 
+    __repr__ = short_repr
+
     offset: int = 0
     """The offset."""
 
@@ -93,6 +101,8 @@ class CentralFetchResponse:
 
     Versions 0.
     """
+
+    __repr__ = short_repr
 
     error_code: int = 0
     """The error of the whole request, 0 for none."""

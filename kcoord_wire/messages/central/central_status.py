@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "CentralStatusRequest",
     "CentralStatusResponse",
@@ -28,6 +30,8 @@ class CentralStatusRequest:
     Versions 0.
     """
 
+    __repr__ = short_repr
+
 
 @dataclass(slots=True, kw_only=True)
 class CentralStatusResponseConsumer:
@@ -35,6 +39,8 @@ class CentralStatusResponseConsumer:
 
     Versions 0 of CentralStatusResponse.
     """
+
+    __repr__ = short_repr
 
     consumer_id: str = ""
     """The consumer."""
@@ -62,6 +68,8 @@ class CentralStatusResponseGroup:
     Versions 0 of CentralStatusResponse.
     """
 
+    __repr__ = short_repr
+
     group_id: str = ""
     """The group."""
 
@@ -88,6 +96,8 @@ class CentralStatusResponse:
 
     Versions 0.
     """
+
+    __repr__ = short_repr
 
     error_code: int = 0
     """The error of the whole request, 0 for none."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "ClusterMetadataRequest",
     "ClusterMetadataResponse",
@@ -31,6 +33,8 @@ class ClusterMetadataRequest:
     Versions 0.
     """
 
+    __repr__ = short_repr
+
 
 @dataclass(slots=True, kw_only=True)
 class ClusterMetadataResponseBroker:
@@ -38,6 +42,8 @@ class ClusterMetadataResponseBroker:
 
     Versions 0 of ClusterMetadataResponse.
     """
+
+    __repr__ = short_repr
 
     id: int = 0
     """The broker id."""
@@ -61,6 +67,8 @@ class ClusterMetadataResponse:
 
     Versions 0.
     """
+
+    __repr__ = short_repr
 
     error_code: int = 0
     """The error of the whole request, 0 for none. The draft gives neither conditions nor numbers for it."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "PingRequest",
     "PingRequestFence",
@@ -23,6 +25,8 @@ class PingRequestFence:
 
     Versions 0 of PingRequest.
     """
+
+    __repr__ = short_repr
 
     epoch: int = 0
     """The number of the election that made the coordinator."""
@@ -45,6 +49,8 @@ class PingRequest:
     Versions 0.
     """
 
+    __repr__ = short_repr
+
     consumer_id: str = ""
     """The consumer that is asked."""
 
@@ -63,6 +69,8 @@ class PingResponseOffset:
 
     Versions 0 of PingResponse.
     """
+
+    __repr__ = short_repr
 
     topic: str = ""
     """The topic."""
@@ -87,6 +95,8 @@ class PingResponse:
 
     Versions 0.
     """
+
+    __repr__ = short_repr
 
     error_code: int = 0
     """The error of the whole request, 0 for none. The draft gives neither conditions nor numbers for it."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "RegisterConsumerRequest",
     "RegisterConsumerRequestFence",
@@ -24,6 +26,8 @@ class RegisterConsumerRequestFence:
 
     Versions 0 of RegisterConsumerRequest.
     """
+
+    __repr__ = short_repr
 
     epoch: int = 0
     """The number of the election that made the coordinator."""
@@ -45,6 +49,8 @@ class RegisterConsumerRequest:
 
     Versions 0.
     """
+
+    __repr__ = short_repr
 
     group_id: str = ""
     """The group to join."""
@@ -83,6 +89,8 @@ class RegisterConsumerResponsePartition:
     Versions 0 of RegisterConsumerResponse.
     """
 
+    __repr__ = short_repr
+
     topic: str = ""
     """The topic."""
 
@@ -100,6 +108,8 @@ class RegisterConsumerResponseOwnership:
 
     Versions 0 of RegisterConsumerResponse.
     """
+
+    __repr__ = short_repr
 
     consumer_thread_id: str = ""
     """The consumer thread."""
@@ -126,6 +136,8 @@ class RegisterConsumerResponse:
 
     Versions 0.
     """
+
+    __repr__ = short_repr
 
     error_code: int = 0
     """0 if the consumer is registered; otherwise its id is a duplicate within the group or its session timeout is

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "StartFetcherRequest",
     "StartFetcherRequestBroker",
@@ -24,6 +26,8 @@ class StartFetcherRequestPartition:
 
     Versions 0 of StartFetcherRequest.
     """
+
+    __repr__ = short_repr
 
     topic: str = ""
     """The topic."""
@@ -42,6 +46,8 @@ class StartFetcherRequestOwnership:
     Versions 0 of StartFetcherRequest.
     """
 
+    __repr__ = short_repr
+
     consumer_thread_id: str = ""
     """The consumer thread."""
 
@@ -55,6 +61,8 @@ class StartFetcherRequestBroker:
 
     Versions 0 of StartFetcherRequest.
     """
+
+    __repr__ = short_repr
 
     id: int = 0
     """The broker id."""
@@ -73,6 +81,8 @@ class StartFetcherRequestFence:
 
     Versions 0 of StartFetcherRequest.
     """
+
+    __repr__ = short_repr
 
     epoch: int = 0
     """The number of the election that made the coordinator."""
@@ -94,6 +104,8 @@ class StartFetcherRequest:
 
     Versions 0.
     """
+
+    __repr__ = short_repr
 
     consumer_id: str = ""
     """The consumer that has to start."""
@@ -121,6 +133,8 @@ class StartFetcherResponse:
 
     Versions 0.
     """
+
+    __repr__ = short_repr
 
     error_code: int = 0
     """The error of the whole request, 0 for none. The draft gives neither conditions nor numbers for it."""

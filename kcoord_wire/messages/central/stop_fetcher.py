@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "StopFetcherRequest",
     "StopFetcherRequestFence",
@@ -23,6 +25,8 @@ class StopFetcherRequestFence:
 
     Versions 0 of StopFetcherRequest.
     """
+
+    __repr__ = short_repr
 
     epoch: int = 0
     """The number of the election that made the coordinator."""
@@ -45,6 +49,8 @@ class StopFetcherRequest:
     Versions 0.
     """
 
+    __repr__ = short_repr
+
     consumer_id: str = ""
     """The consumer that has to stop."""
 
@@ -60,6 +66,8 @@ class StopFetcherResponseOffset:
 
     Versions 0 of StopFetcherResponse.
     """
+
+    __repr__ = short_repr
 
     topic: str = ""
     """The topic."""
@@ -84,6 +92,8 @@ class StopFetcherResponse:
 
     Versions 0.
     """
+
+    __repr__ = short_repr
 
     error_code: int = 0
     """The error of the whole request, 0 for none. The draft gives neither conditions nor numbers for it."""

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "ClaimingMessages",
 ]
@@ -27,6 +29,8 @@ class ClaimingMessages:
 
     Versions 0.
     """
+
+    __repr__ = short_repr
 
     version: int = 1
     """The format's version."""

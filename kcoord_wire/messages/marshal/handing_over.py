@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "HandingOver",
 ]
@@ -28,6 +30,8 @@ class HandingOver:
 
     Versions 0.
     """
+
+    __repr__ = short_repr
 
     version: int = 1
     """The format's version."""

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "ReleaseGroup",
 ]
@@ -26,6 +28,8 @@ class ReleaseGroup:
 
     Versions 0.
     """
+
+    __repr__ = short_repr
 
     version: int = 0
     """The format's version."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "AllMembersJoinGroupRequest",
     "AllMembersJoinGroupRequestGroupProtocol",
@@ -22,6 +24,8 @@ class AllMembersJoinGroupRequestGroupProtocol:
 
     Versions 0 of AllMembersJoinGroupRequest.
     """
+
+    __repr__ = short_repr
 
     protocol: str = ""
     """The protocol's name; for consumers an assignment strategy."""
@@ -49,6 +53,8 @@ class AllMembersJoinGroupRequest:
     Versions 0.
     """
 
+    __repr__ = short_repr
+
     group_id: str = ""
     """The group to join."""
 
@@ -72,6 +78,8 @@ class AllMembersJoinGroupResponseMember:
     Versions 0 of AllMembersJoinGroupResponse.
     """
 
+    __repr__ = short_repr
+
     member_id: str = ""
     """The member."""
 
@@ -92,6 +100,8 @@ class AllMembersJoinGroupResponse:
 
     Versions 0.
     """
+
+    __repr__ = short_repr
 
     error_code: int = 0
     """The error, 0 for none."""

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "ProposalConsumerMetadata",
 ]
@@ -22,6 +24,8 @@ class ProposalConsumerMetadata:
 
     Versions 0.
     """
+
+    __repr__ = short_repr
 
     version: int = 0
     """The version of this format."""

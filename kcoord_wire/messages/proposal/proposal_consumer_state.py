@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "ProposalConsumerState",
     "ProposalConsumerStateTopicPartition",
@@ -19,6 +21,8 @@ class ProposalConsumerStateTopicPartition:
 
     Versions 0 of ProposalConsumerState.
     """
+
+    __repr__ = short_repr
 
     topic: str = ""
     """The topic."""
@@ -35,6 +39,8 @@ class ProposalConsumerState:
 
     Versions 0.
     """
+
+    __repr__ = short_repr
 
     version: int = 0
     """The version of this format."""

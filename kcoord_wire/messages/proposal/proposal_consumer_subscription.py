@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "ProposalConsumerSubscription",
 ]
@@ -23,6 +25,8 @@ class ProposalConsumerSubscription:
 
     Versions 0.
     """
+
+    __repr__ = short_repr
 
     topics: list[str] = field(default_factory=list)
     """The topics subscribed to by name."""

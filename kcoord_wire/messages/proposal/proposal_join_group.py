@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "ProposalJoinGroupRequest",
     "ProposalJoinGroupRequestGroupProtocol",
@@ -22,6 +24,8 @@ class ProposalJoinGroupRequestGroupProtocol:
 
     Versions 0 of ProposalJoinGroupRequest.
     """
+
+    __repr__ = short_repr
 
     protocol: str = ""
     """The protocol's name; for consumers an assignment strategy."""
@@ -39,6 +43,8 @@ class ProposalJoinGroupRequest:
 
     Versions 0.
     """
+
+    __repr__ = short_repr
 
     group_id: str = ""
     """The group to join."""
@@ -65,6 +71,8 @@ class ProposalJoinGroupResponseMember:
     Versions 0 of ProposalJoinGroupResponse.
     """
 
+    __repr__ = short_repr
+
     member_id: str = ""
     """The member."""
 
@@ -86,6 +94,8 @@ class ProposalJoinGroupResponse:
 
     Versions 0.
     """
+
+    __repr__ = short_repr
 
     error_code: int = 0
     """The error, 0 for none."""

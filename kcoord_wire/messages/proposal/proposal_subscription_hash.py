@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "ProposalSubscriptionHash",
 ]
@@ -22,6 +24,8 @@ class ProposalSubscriptionHash:
 
     Versions 0.
     """
+
+    __repr__ = short_repr
 
     subscription_hash: bytes = b""
     """A hash over the topic list and the topic pattern. The proposal names no hash function."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "ProposalSyncGroupRequest",
     "ProposalSyncGroupRequestMemberState",
@@ -21,6 +23,8 @@ class ProposalSyncGroupRequestMemberState:
 
     Versions 0 of ProposalSyncGroupRequest.
     """
+
+    __repr__ = short_repr
 
     member_id: str = ""
     """The member."""
@@ -41,6 +45,8 @@ class ProposalSyncGroupRequest:
 
     Versions 0.
     """
+
+    __repr__ = short_repr
 
     group_id: str = ""
     """The group."""
@@ -66,6 +72,8 @@ class ProposalSyncGroupResponse:
 
     Versions 0.
     """
+
+    __repr__ = short_repr
 
     error_code: int = 0
     """The error, 0 for none."""

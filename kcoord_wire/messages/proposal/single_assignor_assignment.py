@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "SingleAssignorAssignment",
     "SingleAssignorAssignmentTopicPartition",
@@ -19,6 +21,8 @@ class SingleAssignorAssignmentTopicPartition:
 
     Versions 0 of SingleAssignorAssignment.
     """
+
+    __repr__ = short_repr
 
     topic: str = ""
     """The topic."""
@@ -38,6 +42,8 @@ class SingleAssignorAssignment:
 
     Versions 0.
     """
+
+    __repr__ = short_repr
 
     assignment: list[SingleAssignorAssignmentTopicPartition] = field(default_factory=list)
     """What the member owns."""

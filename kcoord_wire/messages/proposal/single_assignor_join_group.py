@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "SingleAssignorJoinGroupRequest",
     "SingleAssignorJoinGroupRequestJoin",
@@ -27,6 +29,8 @@ class SingleAssignorJoinGroupRequestJoin:
     Versions 0 of SingleAssignorJoinGroupRequest.
     """
 
+    __repr__ = short_repr
+
     session_timeout: int = 0
     """How long the member may stay silent. The proposal names no unit; released Kafka uses milliseconds."""
 
@@ -44,6 +48,8 @@ class SingleAssignorJoinGroupRequestSyncedMember:
     Versions 0 of SingleAssignorJoinGroupRequest.
     """
 
+    __repr__ = short_repr
+
     member_id: str = ""
     """The member."""
 
@@ -57,6 +63,8 @@ class SingleAssignorJoinGroupRequestSynchronized:
 
     Versions 0 of SingleAssignorJoinGroupRequest.
     """
+
+    __repr__ = short_repr
 
     error_code: int = 0
     """0, or the reason why the assignor could not assign; the coordinator passes it on to all members."""
@@ -75,6 +83,8 @@ class SingleAssignorJoinGroupRequest:
 
     Versions 0.
     """
+
+    __repr__ = short_repr
 
     group_id: str = ""
     """The group to join."""
@@ -95,6 +105,8 @@ class SingleAssignorJoinGroupResponseMember:
     Versions 0 of SingleAssignorJoinGroupResponse.
     """
 
+    __repr__ = short_repr
+
     member_id: str = ""
     """The member."""
 
@@ -109,6 +121,8 @@ class SingleAssignorJoinGroupResponseSynchronize:
     Versions 0 of SingleAssignorJoinGroupResponse.
     """
 
+    __repr__ = short_repr
+
     members: list[SingleAssignorJoinGroupResponseMember] = field(default_factory=list)
     """All members."""
 
@@ -119,6 +133,8 @@ class SingleAssignorJoinGroupResponseJoined:
 
     Versions 0 of SingleAssignorJoinGroupResponse.
     """
+
+    __repr__ = short_repr
 
     synced_member_state: bytes = b""
     """What was decided for the receiver; for consumers a SingleAssignorAssignment."""
@@ -140,6 +156,8 @@ class SingleAssignorJoinGroupResponse:
 
     Versions 0.
     """
+
+    __repr__ = short_repr
 
     error_code: int = 0
     """The error, 0 for none."""

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "SingleAssignorMetadata",
 ]
@@ -21,6 +23,8 @@ class SingleAssignorMetadata:
 
     Versions 0.
     """
+
+    __repr__ = short_repr
 
     metadata_version: str = ""
     """The content of Metadata; default, for the strategies shipped with Kafka."""

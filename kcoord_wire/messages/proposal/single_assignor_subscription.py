@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "SingleAssignorSubscription",
 ]
@@ -21,6 +23,8 @@ class SingleAssignorSubscription:
 
     Versions 0.
     """
+
+    __repr__ = short_repr
 
     topics: list[str] = field(default_factory=list)
     """The topics subscribed to by name."""

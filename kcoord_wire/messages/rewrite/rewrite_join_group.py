@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kcoord_wire.short_repr import short_repr
+
 __all__ = [
     "RewriteJoinGroupRequest",
     "RewriteJoinGroupResponse",
@@ -26,6 +28,8 @@ class RewriteJoinGroupRequest:
 
     Versions 0.
     """
+
+    __repr__ = short_repr
 
     group_id: str = ""
     """The group to join."""
@@ -49,6 +53,8 @@ class RewriteJoinGroupResponseAssignedTopic:
 
     Versions 0 of RewriteJoinGroupResponse.
     """
+
+    __repr__ = short_repr
 
     topic: str = ""
     """The topic."""
@@ -74,6 +80,8 @@ class RewriteJoinGroupResponse:
 
     Versions 0.
     """
+
+    __repr__ = short_repr
 
     error_code: int = 0
     """The error, 0 for none."""
