@@ -28,7 +28,7 @@ SLOW += tests/cli/test_marshal_export.py tests/cli/test_marshal_pause.py tests/c
 SLOW += tests/marshal/test_file_log.py tests/marshal/test_kafka_log.py tests/marshal/test_log_contract.py tests/marshal/test_topics_contract.py
 SLOW += tests/cli/test_central_serve.py tests/cli/test_central_consume.py tests/cli/test_serve.py
 SLOW += tests/assignors/test_assignors.py tests/assignors/test_check.py tests/assignors/test_sticky.py tests/codec/test_columns_parity.py
-SLOW += tests/codec/test_hostile.py tests/codec/test_parity.py tests/consumer/test_client.py tests/consumer/test_membership.py
+SLOW += tests/codec/test_frames.py tests/codec/test_hostile.py tests/codec/test_parity.py tests/consumer/test_client.py tests/consumer/test_membership.py
 SLOW += tests/consumer/test_faults.py tests/consumer/test_virtual_time.py tests/consumer/test_hostile.py
 SLOW += tests/coordinator/test_clients.py tests/coordinator/test_crash.py tests/coordinator/test_security_clients.py
 SLOW += tests/coordinator/test_socket_hostile.py tests/forensics/test_incidents.py tests/forensics/log/test_scenarios.py
@@ -42,7 +42,7 @@ SLOW += tests/recorder/test_proxy.py tests/codec/test_columns_hostile.py tests/f
 # What runs once more with the pure codec. `kw.encode`, `kw.decode` and the registry use one codec per process, so their
 # tests do, and one file of each room that calls them. The other tests of the codec (`program_class`, parity, golden
 # bytes) have both codecs in one process; everything else sees messages, never bytes, and cannot tell the codecs apart.
-PURE := tests/codec/test_backend.py tests/codec/test_columns.py tests/codec/test_explain.py tests/codec/test_headers.py
+PURE := tests/codec/test_backend.py tests/codec/test_columns.py tests/codec/test_explain.py tests/codec/test_frames.py tests/codec/test_headers.py
 PURE += tests/codec/test_registry.py tests/codec/test_text.py tests/records/test_offsets.py tests/capture/test_captures.py
 PURE += tests/recorder/test_recording.py tests/coordinator/test_api_codec.py tests/coordinator/test_connection.py tests/coordinator/test_store.py
 PURE += tests/consumer/test_client.py tests/consumer/test_connection.py tests/forensics/test_analysis.py tests/cli/test_decode.py

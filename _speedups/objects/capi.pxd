@@ -85,6 +85,18 @@ cdef extern from *:
     static inline int kcoord_inert(PyObject *value) {
         return PyUnicode_CheckExact(value) || PyLong_CheckExact(value) || PyBytes_CheckExact(value) || value == Py_None;
     }
+    /* A pointer that threads read while another one replaces it: with a GIL, like any other. */
+    #ifdef Py_GIL_DISABLED
+    #define kcoord_load_pointer(at) _Py_atomic_load_ptr_acquire(at)
+    #define kcoord_store_pointer(at, value) _Py_atomic_store_ptr_release(at, value)
+    #define kcoord_load_size(at) _Py_atomic_load_ssize_relaxed(at)
+    #define kcoord_store_size(at, value) _Py_atomic_store_ssize_relaxed(at, value)
+    #else
+    #define kcoord_load_pointer(at) (*(at))
+    #define kcoord_store_pointer(at, value) (*(at) = (value))
+    #define kcoord_load_size(at) (*(at))
+    #define kcoord_store_size(at, value) (*(at) = (value))
+    #endif
     static PyObject *kcoord_long_from_16(const unsigned char *p) { return _PyLong_FromByteArray(p, 16, 0, 0); }
     """
     Py_ssize_t kcoord_member_offset(PyObject*) noexcept
@@ -93,6 +105,10 @@ cdef extern from *:
     PyObject* kcoord_long_from_16(const uint8_t*) noexcept
     bint small_int "kcoord_small"(PyObject*, long long*) noexcept
     bint is_inert "kcoord_inert"(PyObject*) noexcept
+    PyObject* load_pointer "kcoord_load_pointer"(PyObject**) noexcept
+    void store_pointer "kcoord_store_pointer"(PyObject**, PyObject*) noexcept
+    Py_ssize_t load_size "kcoord_load_size"(Py_ssize_t*) noexcept
+    void store_size "kcoord_store_size"(Py_ssize_t*, Py_ssize_t) noexcept
     PyObject* NO_TAGS "kcoord_no_tags"  # the empty tuple
     PyObject* TAGS_ATTR "kcoord_tags_attr"  # "unknown_tags"
     PyObject* ZERO_UUID "kcoord_zero_uuid"

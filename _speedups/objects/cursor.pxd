@@ -51,6 +51,16 @@ cdef struct Cursor:
     Failure failure
 
 
+cdef inline void open_cursor(Cursor* c, const uint8_t* data, Py_ssize_t size, bint strict, bint shared) noexcept nogil:
+    c.base = data
+    c.p = data
+    c.end = data + size
+    c.strict = strict
+    c.shared = shared
+    c.failure.kind = PYTHON
+    c.failure.depth = 0
+
+
 cdef inline void push_attr(Failure* f, PyObject* attr) noexcept nogil:
     if f.depth < MAX_PATH:
         f.path[f.depth].attr = attr

@@ -21,10 +21,10 @@ from kcoord_wire.errors import DecodeError, EncodeError, decode_detail, encode_d
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.dict cimport PyDict_GetItemWithError
-from cpython.exc cimport PyErr_Occurred
+from cpython.exc cimport PyErr_Clear, PyErr_Occurred
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.object cimport PyObject, PyTypeObject
-from libc.stdint cimport uint8_t
+from libc.stdint cimport int16_t, uint8_t, uintptr_t
 
 from capi cimport *
 from cursor cimport *
@@ -33,9 +33,9 @@ from reading cimport read_struct
 from sink cimport *
 from slots cimport *
 from text cimport read_plain_text
-from writing cimport write_struct
+from writing cimport write_struct, write_values
 
-__all__ = ["PLAN_FORMAT", "Dispatch", "Program"]
+__all__ = ["PLAN_FORMAT", "Dispatch", "Frames", "Program"]
 
 PLAN_FORMAT = plan_format()
 
@@ -99,6 +99,21 @@ cdef int open_buffer(data, Py_buffer* view) except -1:
     except BufferError as error:
         raise TypeError(f"the bytes must be contiguous: {error}") from None
     return 0
+
+
+cdef int raise_python() except -1:
+    """Raise the exception that is set; where an allocation failed without one, MemoryError."""
+    if PyErr_Occurred() == NULL:
+        raise MemoryError
+    raise_current()
+
+
+cdef PyObject* read_root(Struct* s, Cursor* c):
+    """A new reference to the message at the cursor, tracked by the garbage collector; NULL with the failure recorded."""
+    cdef PyObject* raw = read_struct(s, c)
+    if raw != NULL and not s.tracked and PyType_IS_GC(s.cls):
+        PyObject_GC_Track(raw)
+    return raw
 
 
 cdef bint holds_structs(step):
@@ -252,20 +267,13 @@ cdef class Program:
         cdef Cursor c
         cdef PyObject* raw
         cdef object message
-        c.base = data
-        c.p = data + offset
-        c.end = data + size
-        c.strict = strict
-        c.shared = shared
-        c.failure.kind = PYTHON
-        c.failure.depth = 0
-        raw = read_struct(self.root, &c)
+        open_cursor(&c, data, size, strict, shared)
+        c.p += offset
+        raw = read_root(self.root, &c)
         if raw == NULL:
             self.raise_decode(&c)
         message = <object>raw
         decref(raw)
-        if not self.root.tracked and PyType_IS_GC(self.root.cls):
-            PyObject_GC_Track(raw)
         if end != NULL:
             end[0] = c.p - c.base
         elif strict and c.p != c.end:
@@ -276,9 +284,7 @@ cdef class Program:
     cdef int raise_decode(self, Cursor* c) except -1:
         cdef Failure* f = &c.failure
         if f.kind == PYTHON:
-            if PyErr_Occurred() == NULL:
-                raise MemoryError
-            raise_current()
+            raise_python()
         kind = KINDS[f.kind]
         raise DecodeError(kind, c.at - c.base, path_text(f, self.name), decode_detail(kind, f.a, f.b))
 
@@ -301,7 +307,7 @@ cdef class Program:
         """The bytes of `message`."""
         cdef Sink out
         cdef bytes data
-        open_sink(&out, self.expected)
+        open_sink(&out, load_size(&self.expected))
         try:
             out.failure.kind = PYTHON
             if write_struct(self.root, <PyObject*>message, &out) < 0:
@@ -311,15 +317,13 @@ cdef class Program:
             close_sink(&out)
         # The last size and no more than the last field's slack: a block that is asked for much larger than it is kept has
         # malloc map fresh pages for every large message (JoinGroupResponse with 1,000 members: 67 us against 25, tests/bench).
-        self.expected = len(data) + 2 * MAX_UVARINT
+        store_size(&self.expected, len(data) + 2 * MAX_UVARINT)
         return data
 
     cdef int raise_encode(self, Sink* out, message) except -1:
         cdef Failure* f = &out.failure
         if f.kind == PYTHON:
-            if PyErr_Occurred() == NULL:
-                raise MemoryError
-            raise_current()
+            raise_python()
         kind = KINDS[f.kind]
         path = path_text(f, self.name)
         # The Python walk has a better message. If it does not find the same error (a value may change during the check),
@@ -332,7 +336,54 @@ cdef class Program:
         raise EncodeError(kind, path, encode_detail(kind, f.a, f.b))
 
 
+cdef enum:
+    RECENT = 128  # a power of two: entries that are found without the dicts
+    UNSUPPORTED_VERSION = 35  # ErrorCode.UNSUPPORTED_VERSION; in a response to ApiVersions it follows the correlation id
+
+
 @cython.final
+@cython.no_gc_clear  # `recent` points to what `rows` holds, until the very end
+cdef class Table:
+    """What was found for a key and a version, for good: entries are added and never changed or removed.
+
+    Threads need no lock to read it, with a GIL or without: `recent` holds pointers that are replaced whole, to entries that live
+    as long as the table, and a dict locks itself where another thread may be adding to it.
+    """
+
+    cdef dict rows  # by key, then by version: a tuple (key, version, value), an entry
+    cdef PyObject* recent[RECENT]  # entries or NULL, in the place that the identities of key and version give
+
+    def __cinit__(self):
+        cdef int i
+        self.rows = {}
+        for i in range(RECENT):
+            self.recent[i] = NULL
+
+    cdef PyObject* get(self, PyObject* key, PyObject* version) except? NULL:
+        """The value, borrowed from the table; NULL where there is none."""
+        cdef PyObject** place = &self.recent[(<uintptr_t>key // 16 + <uintptr_t>version // 32) % RECENT]
+        cdef PyObject* entry = load_pointer(place)
+        cdef PyObject* versions
+        if entry != NULL and TupleGet(entry, 0) == key and TupleGet(entry, 1) == version:
+            return TupleGet(entry, 2)
+        versions = PyDict_GetItemWithError(self.rows, <object>key)
+        if versions == NULL:
+            return NULL
+        entry = PyDict_GetItemWithError(<object>versions, <object>version)
+        if entry == NULL:
+            return NULL
+        if TupleGet(entry, 0) == key and TupleGet(entry, 1) == version:
+            store_pointer(place, entry)
+        return TupleGet(entry, 2)
+
+    cdef PyObject* add(self, key, version, value) except NULL:
+        """The value that was added first, by this thread or another one, borrowed from the table."""
+        entry = (<dict>self.rows.setdefault(key, {})).setdefault(version, (key, version, value))
+        return TupleGet(<PyObject*>entry, 2)
+
+
+@cython.final
+@cython.no_gc_clear
 cdef class Dispatch:
     """Implements `codec.backend.Dispatch` without a Python frame between caller and codec.
 
@@ -340,52 +391,232 @@ cdef class Dispatch:
     """
 
     cdef object find
-    cdef dict programs  # by class, then by version
-    # (class, version, program) of the last call: in a loop it is the next one too. One immutable object, replaced whole:
-    # what a caller reads always belongs together, even if dropping the previous entry runs code that decodes.
-    cdef tuple last
+    cdef Table programs  # by class
 
     def __init__(self, find):
         self.find = find
-        self.programs = {}
-        self.last = (object(), None, None)  # a class that no message has
+        self.programs = Table()
 
     def decode(self, cls, data, version, *, bint strict=True):
         """The message of class `cls` that `data`, a body without header, holds at `version`; errors as `MessageCodec.decode`."""
-        program = self.program(cls, version, True)
-        if type(program) is Program:
+        cdef PyObject* program = self.program(cls, version, True)
+        if Py_TYPE(program) == <PyTypeObject*>Program:
             return (<Program>program).decode(data, strict)
-        return program.decode(data, strict)
+        return (<object>program).decode(data, strict)
 
     def encode(self, message, version):
         """The bytes of `message` at `version`, without size or header; errors as `MessageCodec.encode`."""
-        program = self.program(type(message), version, False)
-        if type(program) is Program:
+        cdef PyObject* program = self.program(type(message), version, False)
+        if Py_TYPE(program) == <PyTypeObject*>Program:
             return (<Program>program).encode(message)
-        return program.encode(message)
+        return (<object>program).encode(message)
 
-    cdef program(self, cls, version, bint reading):
-        # Another thread may replace `last` where there is no GIL: it is read and held in one critical section.
-        with cython.critical_section(self):
-            last = self.last
-        if last[0] is cls and last[1] is version:
-            return last[2]
-        program = self.known(cls, version)
-        if program is None:
-            program = self.find(cls, version, reading)
-            with cython.critical_section(self):
-                self.programs.setdefault(cls, {})[version] = program
-        entry = (cls, version, program)
-        with cython.critical_section(self):
-            last = self.last  # held, so that it is dropped on return, after the new one is in its place
-            self.last = entry
-        return program
+    cdef PyObject* program(self, cls, version, bint reading) except NULL:
+        cdef PyObject* found = self.programs.get(<PyObject*>cls, <PyObject*>version)
+        if found == NULL:
+            found = self.programs.add(cls, version, self.find(cls, version, reading))
+        return found
 
-    cdef known(self, cls, version):
-        """The program of a pair that was asked for before, None where there is none."""
-        cdef PyObject* versions
+
+@cython.final
+@cython.no_gc_clear  # `header` and `body` point to what the programs hold
+cdef class Form:
+    """`codec.frames.Form` in C: how the frames of a message at one version are read and written."""
+
+    cdef object programs
+    cdef Struct* header
+    cdef Struct* body  # NULL: by the twin alone
+    cdef object api_key
+    cdef bint falls_back
+    cdef Py_ssize_t expected  # as `Program.expected`
+
+    def __cinit__(self, header, body, api_key, falls_back):
+        self.programs = (header, body)
+        self.header = (<Program?>header).root
+        self.body = (<Program>body).root if type(body) is Program else NULL
+        self.api_key = api_key
+        self.falls_back = falls_back
+        self.expected = 0
+
+
+cdef read_frame(Form form, const uint8_t* data, Py_ssize_t size, bint strict, bint shared):
+    """Header and message; None where the bytes are not such a frame: the twin says why."""
+    cdef Cursor c
+    cdef PyObject* raw
+    open_cursor(&c, data, size, strict, shared)
+    raw = read_root(form.header, &c)
+    if raw != NULL:
+        header = <object>raw
+        decref(raw)
+        raw = read_root(form.body, &c)
+        if raw != NULL:
+            message = <object>raw
+            decref(raw)
+            return None if strict and c.p != c.end else (header, message)
+    if c.failure.kind == PYTHON:
+        raise_python()
+    return None
+
+
+cdef write_frame(Form form, PyObject* header, PyObject** values, message):
+    """The bytes of a header, given or of `values`, and of `message`; None where they cannot be written: the twin says why."""
+    cdef Sink out
+    open_sink(&out, load_size(&form.expected))
+    try:
+        out.failure.kind = PYTHON
+        if (
+            (write_values(form.header, values, &out) if header == NULL else write_struct(form.header, header, &out)) < 0
+            or write_struct(form.body, <PyObject*>message, &out) < 0
+        ):
+            if out.failure.kind == PYTHON:
+                raise_python()
+            return None
+        data = take_bytes(&out)
+    finally:
+        close_sink(&out)
+    store_size(&form.expected, len(data) + 2 * MAX_UVARINT)
+    return data
+
+
+@cython.final
+@cython.no_gc_clear
+cdef class Frames:
+    """Implements `codec.backend.Frames`: header and message in one walk, without Python code between caller and codec.
+
+    What is no good frame, has another header than Kafka's or is the answer of a broker that does not know the version is
+    left to the twin: the same call, with the same arguments.
+
+    :param twin: `codec.frames.Frames`
+    """
+
+    cdef object twin
+    cdef dict read  # by family: the forms of its requests by api key; None where its requests have another header
+    cdef Table written  # the forms of requests, by class
+    cdef Table responses  # the forms of responses, by class and by api key
+
+    def __init__(self, twin):
+        self.twin = twin
+        self.read = {}
+        self.written = Table()
+        self.responses = Table()
+
+    def decode_request(self, body, *, family="kafka", bint strict=True, registry=None):
+        """Header and request of a frame body; see `codec.backend.Frames`."""
+        cdef Py_buffer view
+        result = None
+        if registry is not None:
+            return registry.frames.decode_request(body, family=family, strict=strict)
+        if type(body) is bytes:
+            result = self.read_request(
+                <const uint8_t*>BytesData(<PyObject*>body), BytesSize(<PyObject*>body), family, strict, False
+            )
+        elif opened(body, &view):
+            try:
+                result = self.read_request(<const uint8_t*>view.buf, view.len, family, strict, True)
+            finally:
+                PyBuffer_Release(&view)
+        return self.twin.decode_request(body, family=family, strict=strict) if result is None else result
+
+    def decode_response(self, body, api, version, *, bint strict=True, registry=None):
+        """Header and response of a frame body; see `codec.backend.Frames`."""
+        cdef Py_buffer view
+        result = None
+        if registry is not None:
+            return registry.frames.decode_response(body, api, version, strict=strict)
+        if type(body) is bytes:
+            result = self.read_response(
+                <const uint8_t*>BytesData(<PyObject*>body), BytesSize(<PyObject*>body), api, version, strict, False
+            )
+        elif opened(body, &view):
+            try:
+                result = self.read_response(<const uint8_t*>view.buf, view.len, api, version, strict, True)
+            finally:
+                PyBuffer_Release(&view)
+        return self.twin.decode_response(body, api, version, strict=strict) if result is None else result
+
+    def encode_request(self, request, version, *, correlation_id=0, client_id=None, header=None, registry=None):
+        """The frame body of a request; see `codec.backend.Frames`."""
         cdef PyObject* found
-        with cython.critical_section(self):
-            versions = PyDict_GetItemWithError(self.programs, cls)
-            found = NULL if versions == NULL else PyDict_GetItemWithError(<object>versions, version)
-            return None if found == NULL else <object>found
+        cdef PyObject** values = [NULL, <PyObject*>version, <PyObject*>correlation_id, <PyObject*>client_id]
+        if registry is not None:
+            return registry.frames.encode_request(
+                request, version, correlation_id=correlation_id, client_id=client_id, header=header
+            )
+        found = self.form(self.written, "request", type(request), version, "kafka")
+        if found != NULL and (<Form>found).body != NULL:
+            values[0] = <PyObject*>(<Form>found).api_key
+            data = None
+            if header is None:
+                data = write_frame(<Form>found, NULL, values, request)
+            elif correlation_id is 0 and client_id is None and is_of(<Form>found, <PyObject*>header, values, 2):
+                data = write_frame(<Form>found, <PyObject*>header, NULL, request)
+            if data is not None:
+                return data
+        return self.twin.encode_request(
+            request, version, correlation_id=correlation_id, client_id=client_id, header=header
+        )
+
+    def encode_response(self, response, version, *, correlation_id=0, header=None, registry=None):
+        """The frame body of a response; see `codec.backend.Frames`."""
+        cdef PyObject* found
+        cdef PyObject** values = [<PyObject*>correlation_id]
+        if registry is not None:
+            return registry.frames.encode_response(response, version, correlation_id=correlation_id, header=header)
+        found = self.form(self.responses, "response", type(response), version, "kafka")
+        if found != NULL and (<Form>found).body != NULL:
+            data = None
+            if header is None:
+                data = write_frame(<Form>found, NULL, values, response)
+            elif correlation_id is 0 and is_of(<Form>found, <PyObject*>header, values, 0):
+                data = write_frame(<Form>found, <PyObject*>header, NULL, response)
+            if data is not None:
+                return data
+        return self.twin.encode_response(response, version, correlation_id=correlation_id, header=header)
+
+    cdef PyObject* form(self, Table table, str kind, api, version, family) except? NULL:
+        """The Form of a message at a version, borrowed from the table; NULL where only the twin can say what that is."""
+        cdef PyObject* found = table.get(<PyObject*>api, <PyObject*>version)
+        if found == NULL:
+            form = self.twin.form(kind, api, version, family)
+            if form is not None:
+                found = table.add(api, version, Form(*form))
+        return found
+
+    cdef read_request(self, const uint8_t* data, Py_ssize_t size, family, bint strict, bint shared):
+        cdef PyObject* found = PyDict_GetItemWithError(self.read, family)
+        if found == NULL:
+            table = self.read.setdefault(family, Table() if self.twin.has_kafka_header(family) else None)
+            found = <PyObject*>table
+        if found == Py_None or size < 4:
+            return None
+        found = self.form(<Table>found, "request", <int16_t>load16(data), <int16_t>load16(data + 2), family)
+        if found == NULL or (<Form>found).body == NULL:
+            return None
+        return read_frame(<Form>found, data, size, strict, shared)
+
+    cdef read_response(self, const uint8_t* data, Py_ssize_t size, api, version, bint strict, bint shared):
+        cdef PyObject* found = self.form(self.responses, "response", api, version, "kafka")
+        if found == NULL or (<Form>found).body == NULL:
+            return None
+        if (<Form>found).falls_back and (size < 6 or load16(data + 4) == UNSUPPORTED_VERSION):
+            return None
+        return read_frame(<Form>found, data, size, strict, shared)
+
+
+cdef bint opened(body, Py_buffer* view) noexcept:
+    """Whether `body` has its bytes in one piece; the caller releases the view."""
+    if GetBuffer(<PyObject*>body, view, PyBUF_SIMPLE) == 0:
+        return True
+    PyErr_Clear()
+    return False
+
+
+cdef bint is_of(Form form, PyObject* header, PyObject** values, int n) noexcept:
+    """Whether a header is of the form's class, and its first `n` fields are these objects: small numbers, one object each."""
+    cdef int i
+    if Py_TYPE(header) != form.header.cls:
+        return False
+    for i in range(n):
+        if slot_of(header, form.header.steps[i].slot)[0] != values[i]:
+            return False
+    return True

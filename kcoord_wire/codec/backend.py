@@ -13,18 +13,26 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kcoord_wire.schema.plan import Length, Op, Presence, StructPlan
+
+if TYPE_CHECKING:
+    from kcoord_wire.codec.frames import Form, Header
+    from kcoord_wire.codec.registry import Registry
 
 __all__ = [
     "Dispatch",
     "DispatchClass",
+    "Frames",
+    "FramesClass",
     "PlainText",
     "Program",
     "ProgramClass",
+    "Twin",
     "backend",
     "dispatch_class",
+    "frames_class",
     "load_native",
     "plain_text",
     "program_class",
@@ -83,6 +91,101 @@ class DispatchClass(Protocol):
     def __call__(self, find: Find) -> Dispatch: ...
 
 
+class Frames(Protocol):
+    """The frame bodies of a registry: header and message, without the four bytes of size.
+
+    With `registry`, each method is that of the other registry's frames.
+    """
+
+    def decode_request(
+        self,
+        body: bytes | bytearray | memoryview,
+        *,
+        family: str = "kafka",
+        strict: bool = True,
+        registry: Registry | None = None,
+    ) -> tuple[Any, Any]:
+        """Header and request of a frame body.
+
+        :param family: whose frames these are: ``kafka``, or ``central`` for the draft's. All requests of a family have
+            the same kind of header
+        :param strict: see `MessageCodec.decode`
+        :param registry: where to look the api key up; the package's own by default
+        :raises DecodeError: kind ``api`` for an api key and ``version`` for a version that the registry does not have;
+            else as `MessageCodec.decode`, with offsets from the start of `body`
+        """
+
+    def decode_response(
+        self,
+        body: bytes | bytearray | memoryview,
+        api: type | int,
+        version: int,
+        *,
+        strict: bool = True,
+        registry: Registry | None = None,
+    ) -> tuple[Any, Any]:
+        """Header and response of a frame body. What it answers, the caller knows by its correlation id.
+
+        :param api: the response's class, or its api key (family ``kafka``)
+        :param version: the version of the request that it answers. A broker that does not know that version of
+            ApiVersions answers in version 0 with error 35; such an answer is read as that (KIP-511), or, where that
+            fails, in the version asked for: some brokers write error 35 in that version
+        :raises DecodeError: as `decode_request`
+        :raises TypeError: `api` is not the class of a response
+        """
+
+    def encode_request(
+        self,
+        request: object,
+        version: int,
+        *,
+        correlation_id: int = 0,
+        client_id: str | None = None,
+        header: Header = None,
+        registry: Registry | None = None,
+    ) -> bytes:
+        """The frame body of a request: header and message; `frame` puts the size before it.
+
+        :param correlation_id: int32, comes back in the response; the draft's frames have none
+        :param client_id: at most 32767 bytes of UTF-8, None for null
+        :param header: the whole header instead of these two, as `decode_request` returned it: its unknown tags are
+            written, too
+        :raises EncodeError: the value cannot be written in that version
+        :raises TypeError: `request` is not a request of the registry; or `header` is not one of its api key and
+            `version`, or is given besides a correlation id or client id
+        """
+
+    def encode_response(
+        self,
+        response: object,
+        version: int,
+        *,
+        correlation_id: int = 0,
+        header: Header = None,
+        registry: Registry | None = None,
+    ) -> bytes:
+        """The frame body of a response: header and message; `frame` puts the size before it.
+
+        :param header: the whole header instead of the correlation id, as `decode_response` returned it
+        :raises EncodeError: the value cannot be written in that version
+        :raises TypeError: `response` is not a response of the registry; or `header` is not that of a response, or is
+            given besides a correlation id
+        """
+
+
+class Twin(Frames, Protocol):
+    """The frames that the native ones pass on what they do not read or write themselves, and take their forms from."""
+
+    def form(self, kind: str, api: int | type, version: int, family: str = "kafka") -> Form | None:
+        """See `codec.frames.Frames.form`."""
+
+    def has_kafka_header(self, family: str) -> bool:
+        """Whether Kafka's header precedes the requests of a family."""
+
+
+FramesClass = Callable[[Twin], Frames]
+
+
 def load_native(name: str) -> Any | None:
     """The extension of that name where it is built and `KCOORD_WIRE_BACKEND` allows it; else None.
 
@@ -135,15 +238,19 @@ def _no_plain_text(plan: StructPlan, classes: Mapping[str, type]) -> PlainText:
     return lambda data, offset: None
 
 
-def _choose() -> tuple[str, ProgramClass, DispatchClass]:
+def _same(twin: Twin) -> Frames:
+    return twin
+
+
+def _choose() -> tuple[str, ProgramClass, DispatchClass, FramesClass]:
     native = load_native("kcoord_wire._native")
     if native is not None:
-        return "native", native.Program, native.Dispatch
+        return "native", native.Program, native.Dispatch, native.Frames
     from kcoord_wire.codec.dispatch import Dispatch as PythonDispatch
     from kcoord_wire.codec.python import Program as PythonProgram
 
-    return "python", PythonProgram, PythonDispatch
+    return "python", PythonProgram, PythonDispatch, _same
 
 
-backend, program_class, dispatch_class = _choose()
+backend, program_class, dispatch_class, frames_class = _choose()
 plain_text = _native_plain_text if backend == "native" else _no_plain_text

@@ -17,8 +17,17 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.codec import text
-from kcoord_wire.codec.backend import Program, ProgramClass, dispatch_class, plain_text, program_class
+from kcoord_wire.codec.backend import (
+    Frames,
+    Program,
+    ProgramClass,
+    dispatch_class,
+    frames_class,
+    plain_text,
+    program_class,
+)
 from kcoord_wire.codec.classes import make_classes
+from kcoord_wire.codec.frames import Frames as PythonFrames
 from kcoord_wire.errors import DecodeError, EncodeError, SchemaError
 from kcoord_wire.messages._index import INDEX
 from kcoord_wire.schema.files import collect_messages, schema_root
@@ -209,6 +218,11 @@ class Registry(Mapping[str, MessageCodec]):
         if codec.type == "request" and self._request_headers.setdefault(codec.family, codec.header) != codec.header:
             rule = f"all requests of the family {codec.family} have the same kind of header"
             raise SchemaError(rule, file=codec.schema.file, where="$.header")
+
+    @cached_property
+    def frames(self) -> Frames:
+        """What reads and writes whole frames of these messages: `kcoord_wire.decode_request` with ``registry=``."""
+        return frames_class(PythonFrames(self, registry))
 
     def request_header(self, family: str) -> str:
         """What precedes a family's requests: ``kafka`` (also where it has none), ``typeId`` or ``none``."""
