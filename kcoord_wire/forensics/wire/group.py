@@ -107,6 +107,15 @@ class GroupState:
 
     # ---- members
 
+    def outage_behind(self, member: MemberTrace, at: Moment) -> OutageTrace | None:
+        """The outage that cost a member its session. One that alone does not come back from it was gone by itself."""
+        outage = self.hindsight.outage_of(member, at.time_ns)
+        if outage is None or outage.end_ns is None or self.hindsight.returns(member, outage.begin_ns):
+            return outage
+        others = [other for other in self.members.values() if other is not member]
+        is_alone = others and all(self.hindsight.returns(other, outage.begin_ns) for other in others)
+        return None if is_alone else outage
+
     def admit(self, member: MemberTrace) -> MemberTrace:
         self.members[member.member_id] = member
         self.lives.setdefault(member.member_id, []).append(member)

@@ -99,6 +99,20 @@ class Hindsight:
             if request.member_id == member_id
         )
 
+    def returns(self, member: MemberTrace, after_ns: int) -> bool:
+        """Whether anything was sent after a time under a member's id or instance id, or its client joined as new."""
+        beat_ns = self.traffic.heartbeats.last(member.member_id)
+        if beat_ns is not None and beat_ns > after_ns:
+            return True
+        client = (member.client_id, member.host)
+        return any(
+            member.member_id in request.named
+            or (request.instance_id is not None and request.instance_id == member.instance_id)
+            or (request.api == "JoinGroup" and not request.member_id and request.client == client)
+            for request in self.traffic.requests
+            if request.asked.time_ns > after_ns
+        )
+
     def has_hole(self, member: MemberTrace, from_ns: int, to_ns: int) -> bool:
         """Whether bytes of a member's connections are missing between two times: it may have sent something."""
         names = member.connections | self.traffic.heartbeats.connections.get(member.member_id, set())
@@ -116,7 +130,7 @@ class Hindsight:
 
     def outage_of(self, member: MemberTrace, at_ns: int) -> OutageTrace | None:
         """The outage behind the silence of a member until now: before it, the member was not late with a heartbeat."""
-        last_ns = max(self.alive_before(member.member_id, at_ns), member.alive_ns)
+        last_ns = self.alive_before(member.member_id, at_ns) or member.alive_ns
         outage = self.outage_between(last_ns, at_ns)
         if outage is None or not outage.costs_session(member.session_ms, rejected=True):
             return None

@@ -409,7 +409,7 @@ class Replay(GroupState):
         is_over = bool(member.session_ms) and last + (member.session_ms or 0) * NS_PER_MS <= at.time_ns
         if not is_over or member.parked is not None:
             return Why.REBALANCE
-        return Why.SESSION if self.hindsight.outage_of(member, at.time_ns) is None else Why.OUTAGE
+        return Why.SESSION if self.outage_behind(member, at) is None else Why.OUTAGE
 
     # ---- SyncGroup
 
@@ -500,7 +500,7 @@ class Replay(GroupState):
             self._plan_timer(end_ns if end_ns > at.time_ns else calm_ns, self._expire_session, member_id, start_ns)
             return
         leads = member_id == self.leader
-        cut_off = self.hindsight.outage_of(member, at.time_ns)
+        cut_off = self.outage_behind(member, at)
         self.remove(member, at, Why.SESSION if cut_off is None else Why.OUTAGE)
         self._lose_members(Start(StartKind.SESSION, at, member, leads=leads, outage=cut_off, inferred=True), at)
 

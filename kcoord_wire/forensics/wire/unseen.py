@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from kcoord_wire.forensics.wire.failovers import Failover
 from kcoord_wire.forensics.wire.group import GroupState
 from kcoord_wire.forensics.wire.hindsight import CALM_NS
 from kcoord_wire.forensics.wire.joins import Join
@@ -48,7 +49,8 @@ class UnseenStarts:
     def find(self, at: Moment, fallback: Start | None) -> Start:
         """Find what may have started a rebalance that shows at a moment; else the fallback, else a hidden start."""
         found = self._expired_session(at) or self._missing_sync(at) or self._unanswered_request(at)
-        return found or fallback or self._vanished_member(at) or self._hidden(at)
+        found = found or fallback or self._vanished_member(at)
+        return found or self._expired_session(at, self._last_failover()) or self._hidden(at)
 
     def late_for_sync(self, join: Join, at: Moment) -> list[MemberTrace]:
         """The members that have not sent SyncGroup by then and are not part of the next join."""
@@ -58,20 +60,27 @@ class UnseenStarts:
             if not self._hindsight.is_listed_later(member.member_id, at)
         ]
 
-    def _expired_session(self, at: Moment) -> Start | None:
+    def _expired_session(self, at: Moment, failover: Failover | None = None) -> Start | None:
+        """A member whose session is over.
+
+        :param failover: count from the loss of the coordinator, not from the first answer of the next one. It counts
+            sessions from when it has loaded the group, which no frame shows: Kafka's listener may open many seconds
+            later (KRaft: the broker waits to be unfenced), so that sessions end while no member can be answered
+        """
         for member in self._group.members.values():
-            if self._has_expired(member, at):
-                outage = self._hindsight.outage_of(member, at.time_ns)
+            if self._has_expired(member, at, failover):
+                outage = self._group.outage_behind(member, at)
                 self._group.remove(member, at, Why.SESSION if outage is None else Why.OUTAGE)
                 leads = member.member_id == self._group.leader
                 return Start(StartKind.SESSION, at, member, leads=leads, outage=outage, inferred=True)
         return None
 
-    def _has_expired(self, member: MemberTrace, at: Moment) -> bool:
+    def _has_expired(self, member: MemberTrace, at: Moment, failover: Failover | None) -> bool:
         session_ms, name = member.session_ms, member.member_id
         if not session_ms or member.parked is not None or self._hindsight.last_alive(name) > at.time_ns:
             return False
-        last = max(member.alive_ns, self._hindsight.alive_before(name, at.time_ns))
+        renewed_ns = member.alive_ns if failover is None else failover.begin.time_ns
+        last = max(renewed_ns, self._hindsight.alive_before(name, at.time_ns))
         is_over = bool(last) and last + session_ms * NS_PER_MS <= at.time_ns + TOLERANCE_NS
         return is_over and not self._hindsight.is_listed_later(name, at)
 
@@ -128,9 +137,10 @@ class UnseenStarts:
                 return Start(StartKind.VANISHED, at, member, inferred=True)
         return None
 
-    def _hidden(self, at: Moment) -> Start:
-        start = Start(StartKind.HIDDEN, at, inferred=True)
+    def _last_failover(self) -> Failover | None:
+        """The last loss of the coordinator, if no join has been completed since."""
         failover, join = self._group.failover, self._group.join
-        if failover is not None and (join is None or join.at < failover.begin):
-            start.failover = failover
-        return start
+        return failover if failover is not None and (join is None or join.at < failover.begin) else None
+
+    def _hidden(self, at: Moment) -> Start:
+        return Start(StartKind.HIDDEN, at, failover=self._last_failover(), inferred=True)

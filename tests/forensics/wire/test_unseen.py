@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from kcoord_wire.forensics.model import Cause
+import pytest
+
+from kcoord_wire.forensics.model import Cause, SightingKind
 from tests.support.exchange_script import Script, at, both_join, two_members
 
 
@@ -41,3 +43,32 @@ def test_a_member_vanishes_whose_timeout_is_not_known() -> None:
     script.join("c1", 20_100, 20_100, 8, members=["c1"])
     last = script.last()
     assert (last.cause, last.client_id, last.confidence) == (Cause.SESSION_EXPIRED, "c2", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("session_ms", "returns", "cause", "why"),
+    [
+        (6_000, False, Cause.SESSION_EXPIRED, "session timeout"),
+        (6_000, True, Cause.OUTAGE, "outage"),
+        (60_000, False, Cause.GROUP_TOO_LARGE, "rebalance timeout"),
+    ],
+)
+def test_a_session_ends_while_the_broker_is_unreachable(session_ms: int, returns: bool, cause: Cause, why: str) -> None:
+    """The first answer of the coordinator that is back shows a rebalance; c2 died with it, or was only cut off."""
+    script = Script()
+    script.session_ms = session_ms
+    script.form("c1", "c2")
+    for client in ("c1", "c2"):
+        script.beats(client, 1_000, 4_000, 1)
+    script.closed("c2", 3_990, by="client")
+    script.closed("c1", 4_000, by="broker")
+    for ms in range(4_100, 17_000, 500):
+        script.closed("c1", ms, f"10.0.0.1:{ms}-10.0.9.9:9092#{ms}", kind=SightingKind.REFUSED)
+    again = "10.0.0.1:5000-10.0.9.9:9092#again"
+    script.beat("c1", 17_000, 1, error=27, connection=again)
+    script.join("c1", 17_010, 17_020, 2, members=["c1"], connection=again)
+    script.sync("c1", 17_030, 17_040, 2, {}, {"c1": {}}, connection=again)
+    if returns:
+        script.beat("c2", 17_100, 1, error=25, connection="10.0.0.2:5000-10.0.9.9:9092#again")
+    (rebalance,) = script.history().rebalances[1:]
+    assert (rebalance.cause, [each.why for each in rebalance.removed]) == (cause, [why])
