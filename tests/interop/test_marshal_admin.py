@@ -38,8 +38,8 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def kcoord(kafka: str, capsys: pytest.CaptureFixture[str]) -> Kcoord:
     """Run a command of `kcoord marshal` on the broker."""
 
-    def run(*argv: str) -> tuple[int, str, str]:
-        status = main(["marshal", *argv, "--brokers", kafka, "--heartbeat-interval", str(INTERVAL)])
+    def run(*argv: str, interval: int = INTERVAL) -> tuple[int, str, str]:
+        status = main(["marshal", *argv, "--brokers", kafka, "--heartbeat-interval", str(interval)])
         captured = capsys.readouterr()
         return status, captured.out, captured.err
 
@@ -86,11 +86,14 @@ class Group:
         for record in consumer:
             self.read.append((record.partition, record.offset))
 
-    def wait_for(self, count: int) -> None:
-        """Wait until so many records were read."""
+    def wait_for(self, count: int, *, behind: int = 0) -> None:
+        """Wait until so many records were read, not counting those that were read again.
+
+        :param behind: how many records that were read before do not count
+        """
         until = time.monotonic() + 60
-        while len(self.read) < count:
-            assert time.monotonic() < until, f"{len(self.read)} of {count} records were read"
+        while (found := len(set(self.read[behind:]))) < count:
+            assert time.monotonic() < until, f"{found} of {count} records were read"
             time.sleep(0.05)
 
     def stop(self) -> None:
@@ -121,12 +124,30 @@ def test_a_running_group_goes_on_from_the_new_positions(
     topic = filled(kafka, f"reset-{rules}")
     group = start(f"g-{rules}", topic, rules=rules)
     group.wait_for(PARTITIONS * RECORDS)
-    status, out, err = kcoord("set-position", f"g-{rules}", "--topic", topic, "--to", "40", "--rules", rules, "--json")
-    assert (status, json.loads(out)["failure"]) == (0, None), err
-    assert {each["result"] for each in json.loads(out)["positions"]} == {"set"}
-    group.wait_for(PARTITIONS * (RECORDS + 10))
-    again = sorted(group.read[PARTITIONS * RECORDS :])
-    assert again == [(partition, offset) for partition in range(PARTITIONS) for offset in range(40, 50)]
+    wait_for_positions(kcoord, f"g-{rules}", rules)
+    before = len(group.read)
+    command = ("set-position", f"g-{rules}", "--topic", topic, "--to", "40", "--rules", rules, "--json", "--wait", "30")
+    for _ in range(5):
+        status, out, err = kcoord(*command)
+        results = {each["result"] for each in json.loads(out)["positions"]}
+        if status == 0:
+            break
+        assert results == {"kept"}, "an admin that stood still for a heartbeat interval has set nothing"
+    assert (status, json.loads(out)["failure"], results) == (0, None, {"set"}), err
+    group.wait_for(PARTITIONS * 10, behind=before)
+    again = set(group.read[before:])
+    assert again == {(partition, offset) for partition in range(PARTITIONS) for offset in range(40, 50)}
+
+
+def wait_for_positions(kcoord: Kcoord, group_id: str, rules: Rules) -> None:
+    """Wait until the group's positions in the log are behind the last records: then no record is read again."""
+    until = time.monotonic() + 60
+    while True:
+        _, out, _ = kcoord("status", "--group", group_id, "--rules", rules, "--json")
+        rows = json.loads(out)[rules]["partitions"]
+        if [row["position"] for row in rows] == [RECORDS] * PARTITIONS:
+            return
+        assert time.monotonic() < until, rows
 
 
 def test_a_pause_stops_and_a_resumption_starts_a_group(kafka: str, kcoord: Kcoord, start: Callable[..., Group]) -> None:
@@ -144,22 +165,25 @@ def test_a_pause_stops_and_a_resumption_starts_a_group(kafka: str, kcoord: Kcoor
 def test_members_that_ignore_the_pause_keep_their_positions(kafka: str, kcoord: Kcoord) -> None:
     """What a Go client of 2018 writes: it skips ReleaseGroup as an invalid message, and its heartbeats go on."""
     topic = filled(kafka, "ignored")
+    interval = 6  # no machine stands still for twice as long, after which the claim would be stale
     stopping = threading.Event()
     append_lines(kafka, 8, int(time.time()), f"0 ClaimingPartition 3879dfdf/go-1/g-ignored/{topic}/2")
 
     def beat() -> None:
-        while not stopping.wait(INTERVAL / 4):
+        while not stopping.wait(0.5):
             append_lines(kafka, 8, int(time.time()), f"0 Heartbeat 3879dfdf/go-1/g-ignored/{topic}/2/17")
 
     thread = threading.Thread(target=beat)
     thread.start()
-    status, out, err = kcoord("set-position", "g-ignored", "--topic", topic, "--to", "latest", "--json")
+    status, out, err = kcoord(
+        "set-position", "g-ignored", "--topic", topic, "--to", "latest", "--json", interval=interval
+    )
     stopping.set()
     thread.join()
     assert status == 1
     assert "go-1 goes on although the group is paused: it ignores ReleaseGroup" in err
     assert {each["result"] for each in json.loads(out)["positions"]} == {"kept"}
-    _, out, _ = kcoord("status", "--group", "g-ignored", "--json")
+    _, out, _ = kcoord("status", "--group", "g-ignored", "--json", interval=interval)
     row = json.loads(out)["document"]["partitions"][2]
     assert (row["client_id"], row["position"]) == ("go-1", 17)
     assert json.loads(out)["document"]["paused_until_ms"] == {}

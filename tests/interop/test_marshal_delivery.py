@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -82,14 +81,14 @@ def test_eight_processes_keep_their_promise(brokers: str, delivery: Delivery, tm
             clients -= {"c0", "c1"}
             group.wait_until_all_are_held(clients)
             with group.stopped("c2"):
-                group.members["c3"].end(signal.SIGTERM)  # a clean handoff
+                released = group.end_in_order("c3")
                 time.sleep(2.6 * INTERVAL_S)
             group.start("c8")
             group.wait_until_all_are_held(clients - {"c3"} | {"c8"})
         judge = group.verdict()
         print(delivery, judge.summary())
         group.check(judge)
-        assert sum(takeover.repeated for takeover in judge.takeovers if takeover.before.client == "c3") == 0
+        assert judge.repeated_of(released) == dict.fromkeys(released, 0)
         if delivery is Delivery.AT_LEAST_ONCE:
             pause_and_rewind(group, tmp_path)
 
@@ -101,21 +100,38 @@ def pause_and_rewind(group: ConsumerGroup, folder: Path) -> None:
     positions.write_text(json.dumps({group.topic: {str(partition): REWOUND_TO for partition in REWOUND}}))
     with feeding(group.brokers, group.topic, PARTITIONS, RATE):
         group.wait_until_all_are_held(set(group.members))
-        began_ms = monotonic_ms()
-        assert main(["marshal", "pause", *common, "--for", "9s"]) == 0
+        pause(group, common)
         group.wait_until_all_are_held(set(group.members))
         before = {row.partition: row.token for row in group.rows()}
-        assert main(["marshal", "set-position", *common, "--file", str(positions)]) == 0
+        rewind(common, positions)
         group.wait_until_all_are_held(set(group.members))
     judge = group.verdict()
-    in_pause = [row for row in group.rows() if began_ms + 5_000 < row.handed_ms < began_ms + 8_000]
-    assert in_pause == []
-    after = {}
+    again: dict[int, int] = {}
     for row in group.rows():
         if row.token > before[row.partition]:
-            after.setdefault(row.partition, row.offset)
-    assert {partition: after.get(partition) for partition in REWOUND} == dict.fromkeys(REWOUND, REWOUND_TO)
-    assert [
-        after[partition] for partition in after if partition not in REWOUND and after[partition] <= REWOUND_TO
-    ] == []
+            again[row.partition] = min(again.get(row.partition, row.offset), row.offset)
+    assert {partition: again.get(partition) for partition in REWOUND} == dict.fromkeys(REWOUND, REWOUND_TO)
+    assert [partition for partition, first in again.items() if partition not in REWOUND and first <= REWOUND_TO] == []
     assert judge.missing == [], group.logs()
+
+
+def pause(group: ConsumerGroup, common: Sequence[str]) -> None:
+    """Pause the group: in the last half of the pause, but for the second to which it is rounded, nothing is handed out.
+
+    A machine that stands still has members release late, so there are longer pauses for it.
+    """
+    for seconds in (9, 20, 40):
+        began_ms = monotonic_ms()
+        assert main(["marshal", "pause", *common, "--for", f"{seconds}s"]) == 0
+        time.sleep(max(began_ms + seconds * 1000 - monotonic_ms(), 0) / 1000)
+        group.wait_until_all_are_held(set(group.members))
+        window = range(began_ms + seconds * 500, began_ms + (seconds - 1) * 1000)
+        if not any(row.handed_ms in window for row in group.rows()):
+            return
+    raise AssertionError(f"records are handed out in each pause\n{group.logs()}")
+
+
+def rewind(common: Sequence[str], positions: Path) -> None:
+    """Set the positions. An admin that stood still for a heartbeat interval has set none, and may try again."""
+    command = ["marshal", "set-position", *common, "--file", str(positions), "--wait", "30"]
+    assert any(main(command) == 0 for _ in range(5))

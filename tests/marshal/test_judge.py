@@ -27,8 +27,18 @@ def test_repeats_of_one_interval_are_lawful_at_least_once() -> None:
 def test_repeats_of_more_than_an_interval_are_found() -> None:
     [found] = unlawful(rows("a", 1, range(20), 0) + rows("b", 9, range(7, 30), 5_000), 30)
     assert found == (
-        "partition 0: b repeats 13 records of a, handed out over 1100 ms, more than one heartbeat interval"
+        "partition 0: b repeats 13 records of a, or of one before, handed out over 1100 ms,"
+        " more than one heartbeat interval"
     )
+
+
+def test_a_tenure_without_a_heartbeat_is_repeated_whole() -> None:
+    first, second = rows("a", 1, range(20), 0), rows("b", 9, range(12, 16), 5_000)
+    output = first + second + rows("c", 20, range(12, 30), 10_000)
+    assert unlawful(output, 30) == []
+    assert [(each.repeated, each.span_ms) for each in Judge(output, [30]).takeovers] == [(4, 200), (4, 600)]
+    late = first + second + rows("c", 20, range(7, 30), 10_000)
+    assert len(unlawful(late, 30)) == 1, "c repeats more of a than one interval"
 
 
 def test_a_lost_record_is_found() -> None:

@@ -16,7 +16,6 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from kcoord_wire.hosts import monotonic_ms
 from kcoord_wire.marshal.client import MarshalConsumer
 from kcoord_wire.marshal.events import Delivery
 from kcoord_wire.marshal.kafka_log import KafkaLog
@@ -34,7 +33,8 @@ def main(settings: dict[str, Any]) -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: consumer.stop())
     with consumer:
         for record in consumer:
-            row = (settings["client_id"], record.token, record.partition, record.offset, monotonic_ms())
+            handed_ms = consumer._host.polled_at  # the clock's reading with which it was handed out
+            row = (settings["client_id"], record.token, record.partition, record.offset, handed_ms)
             producer.produce(output, value=json.dumps(row), partition=0)
             producer.flush()
 

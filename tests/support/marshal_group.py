@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import threading
 import time
@@ -21,6 +22,7 @@ from tests.support.marshal_judge import Judge, Output, Processed
 __all__ = ["ConsumerGroup", "feeding"]
 
 SECONDS = 90.0
+_RELEASED = re.compile(r"tenure ended .* partition=(\d+) token=(\d+) why=released")
 
 
 class ConsumerGroup:
@@ -85,6 +87,24 @@ class ConsumerGroup:
             yield
         finally:
             self.members[client].send(signal.SIGCONT)
+
+    def end_in_order(self, client: str) -> set[tuple[int, int]]:
+        """End a consumer by SIGTERM; return partition and token of the tenures that it released then.
+
+        If the machine has stood still so long that they ran out before that, start it again, and end it once more.
+        """
+        until = time.monotonic() + SECONDS
+        while True:
+            begun = len(self.members[client].log)
+            assert self.members[client].end(signal.SIGTERM) == 0, self.members[client].log
+            released = _RELEASED.findall(self.members[client].log, begun)
+            if released:
+                return {(int(partition), int(token)) for partition, token in released}
+            assert time.monotonic() < until, f"{client} released nothing\n{self.logs()}"
+            seen = len(self.rows())
+            self.start(client)
+            while not any(row.client == client for row in self.rows()[seen:]) and time.monotonic() < until:
+                time.sleep(0.05)
 
     def rows(self) -> list[Processed]:
         """Return the output so far."""

@@ -3,8 +3,9 @@
 Laws that it checks, with the heartbeat interval of the group:
 
 * At least once: every record of the input is in the output.
-* A new tenure repeats records of at most one heartbeat interval: those that the former one was handed after its last
-  heartbeat. The record that it had in hand then may be older, so one per takeover does not count.
+* A new tenure repeats records of at most one heartbeat interval of each former one: those that were handed to it after
+  its last heartbeat. The record that it had in hand then may be older, so one of each does not count. A tenure that
+  ends before its first heartbeat leaves what it repeated to be repeated once more.
 * At most once: no record is in the output twice.
 * No two tenures of a partition overlap: nothing is handed out with a token after a larger one was used.
 """
@@ -29,7 +30,8 @@ _SECONDS = 30.0
 class Processed(NamedTuple):
     """A record of the output.
 
-    :ivar handed_ms: when the consumer got it, by the clock that all processes of a machine share
+    :ivar handed_ms: when it was handed out, by the clock that all processes of a machine share: as the consumer read it
+        when it decided, for the process may be stopped behind that
     """
 
     client: str
@@ -44,8 +46,9 @@ class Takeover:
     """A partition went from one tenure to the next.
 
     :ivar gap_ms: from the last record of the former one to the first of the next
-    :ivar repeated: records of former tenures that the next one was handed, too
-    :ivar span_ms: between the first and the last of them, as they were handed out at first; without the very first
+    :ivar repeated: records of the former one that the next one was handed, too
+    :ivar span_ms: from the second to the last record that one and the same former tenure was handed, and the next one,
+        too; the longest such span
     """
 
     partition: int
@@ -90,11 +93,22 @@ class Judge:
     def takeovers(self) -> list[Takeover]:
         """In the order of partitions and tokens."""
         return [
-            _takeover([row for token in tokens[: index + 1] for row in tenures[token]], tenures[tokens[index + 1]])
+            _takeover([tenures[token] for token in tokens[: index + 1]], tenures[tokens[index + 1]])
             for _, tenures in sorted(self._tenures.items())
             for tokens in [sorted(tenures)]
             for index in range(len(tokens) - 1)
         ]
+
+    def repeated_of(self, tenures: Iterable[tuple[int, int]]) -> dict[tuple[int, int], int]:
+        """Return how many records of each of these tenures, by partition and token, the next one was handed, too."""
+        repeated = {}
+        for partition, token in tenures:
+            offsets = {row.offset for row in self._tenures[partition][token]}
+            later = min(each for each in self._tenures[partition] if each > token)
+            repeated[partition, token] = len(
+                offsets.intersection(row.offset for row in self._tenures[partition][later])
+            )
+        return repeated
 
     def unlawful(self, interval_ms: int, *, at_most_once: bool) -> list[str]:
         """Return what breaks a law, in words."""
@@ -111,7 +125,7 @@ class Judge:
         found += [f"partition {p}: offset {o} was never processed" for p, o in self.missing]
         return found + [
             f"partition {t.partition}: {t.after.client} repeats {t.repeated} records of {t.before.client},"
-            f" handed out over {t.span_ms} ms, more than one heartbeat interval"
+            f" or of one before, handed out over {t.span_ms} ms, more than one heartbeat interval"
             for t in self.takeovers
             if t.span_ms > interval_ms
         ]
@@ -127,13 +141,13 @@ class Judge:
         )
 
 
-def _takeover(former: list[Processed], tenure: list[Processed]) -> Takeover:
+def _takeover(formers: Sequence[Sequence[Processed]], tenure: Sequence[Processed]) -> Takeover:
     offsets = {row.offset for row in tenure}
-    handed = sorted(row.handed_ms for row in former if row.offset in offsets)
-    before = max(former, key=lambda row: row.handed_ms)
+    again = [sorted(row.handed_ms for row in former if row.offset in offsets) for former in formers]
+    before = max((row for former in formers for row in former), key=lambda row: row.handed_ms)
     after = min(tenure, key=lambda row: row.handed_ms)
-    span_ms = handed[-1] - handed[1] if len(handed) > 1 else 0
-    return Takeover(after.partition, before, after, after.handed_ms - before.handed_ms, len(handed), span_ms)
+    span_ms = max(handed[-1] - handed[1] if len(handed) > 1 else 0 for handed in again)
+    return Takeover(after.partition, before, after, after.handed_ms - before.handed_ms, len(again[-1]), span_ms)
 
 
 class Output:

@@ -42,4 +42,4 @@ def append_lines(address: str, partitions: int, now: int, *lines: str) -> None:
         value = f"{kind}/1/{now + int(second)}/{fields}"
         partition = coordination_partition(fields.split("/")[3], partitions)
         producer.produce("__marshal", value=value.encode(), partition=partition)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
