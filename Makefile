@@ -13,7 +13,7 @@ ROWS ?= 50000000
 # command:packages of Debian
 PEERS := tshark:tshark javac:default-jdk-headless mvn:maven node:nodejs npm:npm go:golang-go chromium:chromium+fonts-dejavu-core chromedriver:chromium-driver
 
-SPEEDUPS := $(wildcard _speedups/*.h _speedups/*/*.pyx _speedups/*/*.pxd _speedups/*/*.h)
+SPEEDUPS := $(wildcard _speedups/*.h _speedups/*/*.pyx _speedups/*/*.pxd _speedups/*/*.pxi _speedups/*/*.h)
 INSTALLED := $(VENV)/.installed
 NATIVE := $(VENV)/.native
 PYTEST := $(PY) -m pytest -n $(JOBS) --dist loadgroup
@@ -43,7 +43,7 @@ SLOW += tests/recorder/test_proxy.py tests/codec/test_columns_hostile.py tests/f
 # tests do, and one file of each room that calls them. The other tests of the codec (`program_class`, parity, golden
 # bytes) have both codecs in one process; everything else sees messages, never bytes, and cannot tell the codecs apart.
 PURE := tests/codec/test_backend.py tests/codec/test_columns.py tests/codec/test_explain.py tests/codec/test_frames.py tests/codec/test_headers.py
-PURE += tests/codec/test_registry.py tests/codec/test_text.py tests/records/test_offsets.py tests/capture/test_captures.py
+PURE += tests/codec/test_registry.py tests/codec/test_text.py tests/codec/test_view.py tests/records/test_offsets.py tests/capture/test_captures.py
 PURE += tests/recorder/test_recording.py tests/coordinator/test_api_codec.py tests/coordinator/test_connection.py tests/coordinator/test_store.py
 PURE += tests/consumer/test_client.py tests/consumer/test_connection.py tests/forensics/test_analysis.py tests/cli/test_decode.py
 

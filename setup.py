@@ -52,7 +52,9 @@ def native_modules() -> list[Extension]:
     if not flags.exists() or flags.read_text() != text:
         flags.parent.mkdir(exist_ok=True)
         flags.write_text(text)
-    written_by_hand = sorted(str(path) for path in SOURCES.rglob("*.*") if path.suffix in {".pyx", ".pxd", ".h"})
+    written_by_hand = sorted(
+        str(path) for path in SOURCES.rglob("*.*") if path.suffix in {".pyx", ".pxd", ".pxi", ".h"}
+    )
     return [
         Extension(
             f"kcoord_wire._{name}",

@@ -29,7 +29,17 @@ from kcoord_wire.codec.headers import (
     peek_request,
     peek_response,
 )
-from kcoord_wire.codec.registry import MessageCodec, Registry, compile_schemas, decode, decode_text, encode, registry
+from kcoord_wire.codec.registry import (
+    MessageCodec,
+    Registry,
+    compile_schemas,
+    decode,
+    decode_text,
+    encode,
+    registry,
+    view,
+)
+from kcoord_wire.codec.view import message_of
 from kcoord_wire.errors import DecodeError, EncodeError, ProtocolError, SchemaError, WireError
 
 if TYPE_CHECKING:
@@ -71,11 +81,13 @@ __all__ = [
     "explain",
     "frame",
     "from_dict",
+    "message_of",
     "messages",
     "peek_request",
     "peek_response",
     "registry",
     "to_dict",
+    "view",
     *messages.__all__,
 ]
 

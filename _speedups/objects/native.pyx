@@ -11,11 +11,14 @@ Laws:
 * Instances come from the allocator without a call of their class; `check_layout` refuses classes for which that is not safe.
 """
 
+from collections.abc import Sequence
+from copy import copy
 from types import MemberDescriptorType
 from uuid import UUID as PyUUID
 from uuid import SafeUUID
 
 from kcoord_wire.codec.diagnose import explain_value
+from kcoord_wire.codec.view import READ_ONLY, message_of, shown
 from kcoord_wire.errors import DecodeError, EncodeError, decode_detail, encode_detail
 
 cimport cython
@@ -23,13 +26,17 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.exc cimport PyErr_Clear, PyErr_Occurred
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
-from cpython.object cimport PyObject, PyTypeObject
+from cpython.number cimport PyNumber_AsSsize_t
+from cpython.object cimport PyObject, PyObject_GenericGetAttr, PyTypeObject
+from cpython.slice cimport PySlice_AdjustIndices, PySlice_Unpack
 from libc.stdint cimport int16_t, uint8_t, uintptr_t
 
 from capi cimport *
 from cursor cimport *
 from plan cimport *
-from reading cimport read_struct
+from defaults cimport make_default
+from reading cimport read_marker, read_struct, read_value, read_variant
+from scanning cimport STRIDE, Marks, read_unknown_tags, scan_root, scan_value
 from sink cimport *
 from slots cimport *
 from text cimport read_plain_text
@@ -116,6 +123,15 @@ cdef PyObject* read_root(Struct* s, Cursor* c):
     return raw
 
 
+cdef bytes copy_of(data):
+    cdef Py_buffer view
+    open_buffer(data, &view)
+    try:
+        return (<const char*>view.buf)[:view.len]
+    finally:
+        PyBuffer_Release(&view)
+
+
 cdef bint holds_structs(step):
     return bool(step.struct or step.variants or (step.item and holds_structs(step.item)))
 
@@ -177,6 +193,8 @@ cdef class Program:
         self.built[id(plan)] = <size_t>s
         cls = classes[plan.name]
         check_layout(cls, len(plan.steps) + plan.holds_tags)
+        attributes = [step.attr for step in plan.steps] + ["unknown_tags"] * plan.holds_tags
+        s.positions = self.hold({attr: i for i, attr in enumerate(attributes)})
         s.cls = <PyTypeObject*>self.hold(cls)
         s.flexible = plan.flexible
         s.holds_tags = plan.holds_tags
@@ -210,6 +228,7 @@ cdef class Program:
         target.bounded = step.bounded
         target.tag = step.tag
         target.min_size = max(1, step.min_size)
+        target.size = step.fixed_size
         target.low = step.low
         target.high = step.high
         target.attr = self.hold(step.attr)
@@ -260,6 +279,20 @@ cdef class Program:
             return message, end
         finally:
             PyBuffer_Release(&view)
+
+    cpdef view(self, data, Py_ssize_t offset=0, bint strict=True):
+        """A view of the message from `offset` to the end of `data`, which is copied where it is not `bytes`."""
+        cdef Cursor c
+        cdef bytes held = data if type(data) is bytes else copy_of(data)
+        if offset < 0:
+            raise ValueError(f"offset {offset} is negative")
+        offset = min(offset, BytesSize(<PyObject*>held))
+        open_at(&c, held, offset, strict)
+        found = view_of(self, self.root, held, &c)
+        if found is None or (strict and c.p != c.end):
+            self.read_whole(c.base, c.end - c.base, offset, strict, False, NULL)
+            raise AssertionError(f"{self.name}: refused without a fault")
+        return found
 
     cdef read_whole(
         self, const uint8_t* data, Py_ssize_t size, Py_ssize_t offset, bint strict, bint shared, Py_ssize_t* end
@@ -336,6 +369,9 @@ cdef class Program:
         raise EncodeError(kind, path, encode_detail(kind, f.a, f.b))
 
 
+include "views.pxi"
+
+
 cdef enum:
     RECENT = 128  # a power of two: entries that are found without the dicts
     UNSUPPORTED_VERSION = 35  # ErrorCode.UNSUPPORTED_VERSION; in a response to ApiVersions it follows the correlation id
@@ -410,6 +446,13 @@ cdef class Dispatch:
         if Py_TYPE(program) == <PyTypeObject*>Program:
             return (<Program>program).encode(message)
         return (<object>program).encode(message)
+
+    def view(self, cls, data, version, *, Py_ssize_t offset=0, bint strict=True):
+        """A view of the message of class `cls` that `data` holds from `offset` on; errors as `MessageCodec.decode`."""
+        cdef PyObject* program = self.program(cls, version, True)
+        if Py_TYPE(program) == <PyTypeObject*>Program:
+            return (<Program>program).view(data, offset, strict)
+        return (<object>program).view(data, offset, strict)
 
     cdef PyObject* program(self, cls, version, bint reading) except NULL:
         cdef PyObject* found = self.programs.get(<PyObject*>cls, <PyObject*>version)

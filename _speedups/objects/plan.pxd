@@ -82,6 +82,7 @@ cdef struct Step:
     int tag
     Py_ssize_t slot  # offset of the attribute in the instance; unused in an array's element
     Py_ssize_t min_size  # at least 1
+    Py_ssize_t size  # on the wire, where every value takes the same number of bytes; else 0
     int64_t low
     int64_t high
     PyObject* default_
@@ -94,6 +95,7 @@ cdef struct Step:
 
 cdef struct Struct:
     PyTypeObject* cls
+    PyObject* positions  # a dict: attribute -> its step's index, the number of steps for unknown_tags
     bint flexible
     bint holds_tags
     bint tracked  # by the garbage collector: it holds structs, or lists of them

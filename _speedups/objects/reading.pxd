@@ -274,31 +274,45 @@ cdef inline PyObject* read_array(Step* step, Cursor* c) noexcept:
 
 
 cdef inline PyObject* read_nullable_struct(Step* step, Cursor* c) noexcept:
+    cdef bint present
+    if not read_marker(step, c, &present):
+        return NULL
+    return read_struct(step.struct_, c) if present else none()
+
+
+cdef inline bint read_marker(Step* step, Cursor* c, bint* present) noexcept:
+    """Whether a nullable struct follows. False with the failure recorded."""
     cdef const uint8_t* at = c.p
     cdef int64_t marker
     cdef uint32_t raw
     if step.length == LENGTH_COMPACT:
         if not read_uvarint(c, &raw):
-            return NULL
+            return False
         marker = <int64_t>raw
         if marker > 1 and c.strict:
-            return fail(c, VALUE, at, marker, 0)
+            fail(c, VALUE, at, marker, 0)
+            return False
         # Kafka reads null from any marker that is not positive as a Java int.
-        if marker == 0 or (marker > 0x7FFFFFFF and not c.strict):
-            return none()
-    else:
-        if not need(c, 1):
-            return NULL
-        marker = <int8_t>c.p[0]
-        c.p += 1
-        if marker != 1 and marker != -1 and c.strict:
-            return fail(c, VALUE, at, marker, 0)
-        if marker < 0:
-            return none()
-    return read_struct(step.struct_, c)
+        present[0] = not (marker == 0 or (marker > 0x7FFFFFFF and not c.strict))
+        return True
+    if not need(c, 1):
+        return False
+    marker = <int8_t>c.p[0]
+    c.p += 1
+    if marker != 1 and marker != -1 and c.strict:
+        fail(c, VALUE, at, marker, 0)
+        return False
+    present[0] = marker >= 0
+    return True
 
 
 cdef inline PyObject* read_union(Step* step, Cursor* c) noexcept:
+    cdef Struct* s = read_variant(step, c)
+    return read_struct(s, c) if s != NULL else NULL
+
+
+cdef inline Struct* read_variant(Step* step, Cursor* c) noexcept:
+    """Which struct of a union follows. NULL with the failure recorded."""
     cdef const uint8_t* at = c.p
     cdef int tag
     cdef int i
@@ -308,8 +322,9 @@ cdef inline PyObject* read_union(Step* step, Cursor* c) noexcept:
     c.p += 1
     for i in range(step.n_variants):
         if step.variants[i].tag == tag:
-            return read_struct(step.variants[i].struct_, c)
-    return fail(c, VALUE, at, tag, 0)
+            return step.variants[i].struct_
+    fail(c, VALUE, at, tag, 0)
+    return NULL
 
 
 cdef inline PyObject* read_uuid(Cursor* c) noexcept:

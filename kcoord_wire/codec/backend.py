@@ -50,6 +50,9 @@ class Program(Protocol):
     def decode_prefix(self, data: bytes | bytearray | memoryview, offset: int, strict: bool) -> tuple[Any, int]:
         """The message that starts at `offset`, and the offset of the byte after it."""
 
+    def view(self, data: bytes | bytearray | memoryview, offset: int = 0, strict: bool = True) -> Any:
+        """A view of the message from `offset` to the end of `data`, which is copied where it is not `bytes`."""
+
     def encode(self, message: Any) -> bytes:
         """The bytes of `message`."""
 
@@ -75,6 +78,29 @@ class Dispatch(Protocol):
         :param strict: see `MessageCodec.decode`
         :raises DecodeError: the bytes are not such a message, or it has no such version
         :raises TypeError: `cls` is not a message class of this package, or `data` not contiguous bytes
+        """
+
+    def view(
+        self,
+        cls: type,
+        data: bytes | bytearray | memoryview,
+        version: int,
+        *,
+        offset: int = 0,
+        strict: bool = True,
+    ) -> Any:
+        """A view of the message of class `cls` that `data` holds at `version`: its fields are read when asked for.
+
+        The bytes are checked first, as a whole: no access to a view fails. A view cannot be changed, and `data` other
+        than `bytes` is copied. Arrays are sequences, not lists, and structs are views; strings and bytes are made
+        anew at each access. `message_of` decodes a view. docs/codec.md ("Views") has the costs.
+
+        :param offset: of the message's first byte in `data`, whose end is its end; that of an error counts from the
+            start of `data`
+        :param strict: see `MessageCodec.decode`
+        :raises DecodeError: as `decode`, for the same bytes
+        :raises TypeError: as `decode`
+        :raises ValueError: `offset` is negative; one past the end is the end
         """
 
     def encode(self, message: object, version: int) -> bytes:

@@ -26,8 +26,21 @@ class Dispatch:
         program = self._programs.get((cls, version)) or self._add(cls, version, False)
         return program.encode(message)
 
+    def view(
+        self,
+        cls: type,
+        data: bytes | bytearray | memoryview,
+        version: int,
+        *,
+        offset: int = 0,
+        strict: bool = True,
+    ) -> Any:
+        program = self._programs.get((cls, version)) or self._add(cls, version, True)
+        return program.view(data, offset, strict)
+
     decode.__doc__ = backend.Dispatch.decode.__doc__
     encode.__doc__ = backend.Dispatch.encode.__doc__
+    view.__doc__ = backend.Dispatch.view.__doc__
 
     def _add(self, cls: type, version: int, reading: bool) -> Program:
         program = self._programs[cls, version] = self._find(cls, version, reading)

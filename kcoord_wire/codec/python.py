@@ -29,6 +29,7 @@ from typing import Any, Final
 
 from kcoord_wire.codec.diagnose import MAX_BYTES, MAX_TAG, explain_bytes, explain_value, java_int
 from kcoord_wire.codec.stored import stored_bytes, stored_int, stored_items, stored_message
+from kcoord_wire.codec.view import View
 from kcoord_wire.schema.plan import MAX_STRING, Length, Op, Presence, Step, StructPlan
 from kcoord_wire.schema.utf8 import decode_like_java
 
@@ -79,6 +80,10 @@ class Program:
         :raises ValueError: `offset` is negative; one past the end is the end
         """
         return self._read(data, offset, strict, False)
+
+    def view(self, data: bytes | bytearray | memoryview, offset: int = 0, strict: bool = True) -> View:
+        """A view of the message from `offset` to the end of `data`; errors as `decode`."""
+        return View(self._read(data, offset, strict, True)[0])
 
     def encode(self, message: Any) -> bytes:
         """The bytes of `message`.

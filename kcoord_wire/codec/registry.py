@@ -35,7 +35,17 @@ from kcoord_wire.schema.model import Message
 from kcoord_wire.schema.plan import StructPlan, compile_plan
 from kcoord_wire.schema.reader import load_message
 
-__all__ = ["Buffer", "MessageCodec", "Registry", "compile_schemas", "decode", "decode_text", "encode", "registry"]
+__all__ = [
+    "Buffer",
+    "MessageCodec",
+    "Registry",
+    "compile_schemas",
+    "decode",
+    "decode_text",
+    "encode",
+    "registry",
+    "view",
+]
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # a default, which typing has from 3.13 on; type checkers bring the module
@@ -132,6 +142,15 @@ class MessageCodec(Generic[M]):
         """The message that starts at `offset`, and the offset of the byte after it: `decode` where more may follow."""
         program = self._programs.get(version) or self.program(version)
         return program.decode_prefix(data, offset, strict)
+
+    def view(self, data: Buffer, version: int, *, offset: int = 0, strict: bool = True) -> M:
+        """A view of the message that `data` holds from `offset` on: `kcoord_wire.view`.
+
+        :raises DecodeError: as `decode`
+        """
+        program = self._programs.get(version) or self.program(version)
+        message: M = program.view(data, offset, strict)
+        return message
 
     def program(self, version: int, reading: bool = True) -> Program:
         """What reads and writes this message at `version`, made on first use: for loops that know their version.
@@ -338,9 +357,14 @@ class _Decode(Protocol):  # `Dispatch.decode`, whose result has the type of the 
     def __call__(self, cls: type[M], data: Buffer, version: int, *, strict: bool = True) -> M: ...
 
 
+class _View(Protocol):  # `Dispatch.view`, typed as what it shows, so that an editor completes its fields
+    def __call__(self, cls: type[M], data: Buffer, version: int, *, offset: int = 0, strict: bool = True) -> M: ...
+
+
 _dispatch = dispatch_class(lambda cls, version, reading: registry.by_class(cls).program(version, reading))
 encode = _dispatch.encode
 decode: _Decode = _dispatch.decode
+view: _View = _dispatch.view
 
 
 def decode_text(value: Buffer, *, family: str = "marshal", registry: Registry = registry) -> Any:

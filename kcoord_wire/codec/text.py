@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol
 
 from kcoord_wire.codec.backend import PlainText
 from kcoord_wire.codec.diagnose import is_default
+from kcoord_wire.codec.view import View
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.schema.model import Message
 from kcoord_wire.schema.plan import MAX_STRING, Op, Presence, Step, StructPlan
@@ -94,6 +95,10 @@ class TextProgram:
             values[step.attr] = parse(step, token, pos, path)
             pos += len(token) + 1
         return self.cls(**values), pos - 1
+
+    def view(self, data: bytes | bytearray | memoryview, offset: int = 0, strict: bool = True) -> View:
+        """A view of the message from `offset` to the end of `data`; errors as `decode`. Text is read as a whole."""
+        return View(self.decode_prefix(data, offset, strict)[0])
 
     def encode(self, message: Any) -> bytes:
         """The text of `message`, UTF-8.
