@@ -22,6 +22,7 @@ GENERATED = {
     "connection": 4_000,
     "coordinator": 4_000,
     "decode": 10_000,
+    "frames": 3_000,
     "framing": 20_000,
     "log": 10_000,
     "parity": 20_000,
