@@ -21,7 +21,7 @@ def call(broker: socket.socket, connection: kw.Connection, request: object) -> A
                     return event.message
                 case kw.Closed():
                     raise ConnectionError("the broker has closed the connection")
-                case kw.Response() | kw.Opaque():
+                case kw.Request() | kw.Response() | kw.Opaque():
                     raise event.error or ConnectionError("the broker has sent what no request asked for")
 
 

@@ -13,13 +13,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, overload
 
 from kcoord_wire.schema.plan import Length, Op, Presence, StructPlan
 
 if TYPE_CHECKING:
     from kcoord_wire.codec.frames import Form, Header
     from kcoord_wire.codec.registry import Registry
+    from kcoord_wire.messages.request_header import RequestHeader
+    from kcoord_wire.messages.response_header import ResponseHeader
 
 __all__ = [
     "Dispatch",
@@ -37,6 +39,8 @@ __all__ = [
     "plain_text",
     "program_class",
 ]
+
+M = TypeVar("M")
 
 REBUILD: Final = "make native (in a checkout) or pip install --force-reinstall kcoord_wire"
 
@@ -123,6 +127,25 @@ class Frames(Protocol):
     With `registry`, each method is that of the other registry's frames.
     """
 
+    @overload
+    def decode_request(
+        self,
+        body: bytes | bytearray | memoryview,
+        *,
+        strict: bool = True,
+        registry: Registry | None = None,
+    ) -> tuple[RequestHeader, Any]: ...
+
+    @overload
+    def decode_request(
+        self,
+        body: bytes | bytearray | memoryview,
+        *,
+        family: str,
+        strict: bool = True,
+        registry: Registry | None = None,
+    ) -> tuple[Any, Any]: ...
+
     def decode_request(
         self,
         body: bytes | bytearray | memoryview,
@@ -140,6 +163,40 @@ class Frames(Protocol):
         :raises DecodeError: kind ``api`` for an api key and ``version`` for a version that the registry does not have;
             else as `MessageCodec.decode`, with offsets from the start of `body`
         """
+
+    # The class of a draft's response has another header or none: hence Any, beside which editors still complete.
+    @overload
+    def decode_response(
+        self,
+        body: bytes | bytearray | memoryview,
+        api: type[M],
+        version: int,
+        *,
+        strict: bool = True,
+        registry: Registry | None = None,
+    ) -> tuple[ResponseHeader | Any, M]: ...
+
+    @overload
+    def decode_response(
+        self,
+        body: bytes | bytearray | memoryview,
+        api: int,
+        version: int,
+        *,
+        strict: bool = True,
+        registry: Registry | None = None,
+    ) -> tuple[ResponseHeader, Any]: ...
+
+    @overload
+    def decode_response(
+        self,
+        body: bytes | bytearray | memoryview,
+        api: type[M] | int,
+        version: int,
+        *,
+        strict: bool = True,
+        registry: Registry | None = None,
+    ) -> tuple[Any, Any]: ...
 
     def decode_response(
         self,

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.codec import backend
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from kcoord_wire.codec.registry import Buffer, MessageCodec, Registry
 
 __all__ = ["Form", "Frames", "Header", "TypeIdHeader", "as_bytes", "check_version", "int16", "int16_bytes", "whole"]
+
+M = TypeVar("M")
 
 _TYPE_ID: Final = "TypeIdHeader.request_type_id"
 
@@ -216,7 +218,7 @@ def as_bytes(data: Buffer) -> Buffer:
     return data if isinstance(data, bytes | bytearray) else memoryview(data).cast("B")
 
 
-def whole(codec: MessageCodec, body: Buffer, offset: int, version: int, strict: bool) -> Any:
+def whole(codec: MessageCodec[M], body: Buffer, offset: int, version: int, strict: bool) -> M:
     """The message that starts at `offset` and goes to the end."""
     message, end = codec.decode_prefix(body, version, offset=offset, strict=strict)
     if strict and end != len(body):

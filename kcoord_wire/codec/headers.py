@@ -6,7 +6,7 @@ What frames are, `codec.frames` says. These functions are the frames of the pack
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeVar
 
 from kcoord_wire.codec.frames import Frames, Header, TypeIdHeader, as_bytes, check_version, int16, int16_bytes, whole
 from kcoord_wire.codec.registry import Buffer, Registry, registry
@@ -26,6 +26,8 @@ __all__ = [
     "peek_request",
     "peek_response",
 ]
+
+M = TypeVar("M")
 
 decode_request = registry.frames.decode_request
 decode_response = registry.frames.decode_response
@@ -51,7 +53,7 @@ def peek_response(body: Buffer) -> ResponseHeader:
     return header
 
 
-def decode_prefixed(cls: type, blob: Buffer, *, strict: bool = True, registry: Registry = registry) -> tuple[int, Any]:
+def decode_prefixed(cls: type[M], blob: Buffer, *, strict: bool = True, registry: Registry = registry) -> tuple[int, M]:
     """Version and message of a blob that starts with its version as int16, as subscriptions and assignments do.
 
     A version above our newest is read as our newest, and what follows it is left unread: newer versions may only append

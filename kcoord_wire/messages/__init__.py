@@ -525,15 +525,17 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name in PACKAGES:
-        return import_module(f"{__name__}.{name}")
-    module = _MODULES.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    cls: type = getattr(import_module(f"{__name__}.{module}"), name)
-    globals()[name] = cls
-    return cls
+if not TYPE_CHECKING:  # else a name that does not exist would have the type Any
+
+    def __getattr__(name: str) -> Any:
+        if name in PACKAGES:
+            return import_module(f"{__name__}.{name}")
+        module = _MODULES.get(name)
+        if module is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        cls: type = getattr(import_module(f"{__name__}.{module}"), name)
+        globals()[name] = cls
+        return cls
 
 
 def __dir__() -> list[str]:

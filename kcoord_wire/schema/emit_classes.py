@@ -232,15 +232,17 @@ def _package(package: str, groups: Mapping[str, list[Message]], inner: Sequence[
     yield "}"
     yield ""
     yield ""
-    yield "def __getattr__(name: str) -> Any:"
-    yield "    if name in PACKAGES:"
-    yield '        return import_module(f"{__name__}.{name}")'
-    yield "    module = _MODULES.get(name)"
-    yield "    if module is None:"
-    yield '        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")'
-    yield '    cls: type = getattr(import_module(f"{__name__}.{module}"), name)'
-    yield "    globals()[name] = cls"
-    yield "    return cls"
+    yield "if not TYPE_CHECKING:  # else a name that does not exist would have the type Any"
+    yield ""
+    yield "    def __getattr__(name: str) -> Any:"
+    yield "        if name in PACKAGES:"
+    yield '            return import_module(f"{__name__}.{name}")'
+    yield "        module = _MODULES.get(name)"
+    yield "        if module is None:"
+    yield '            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")'
+    yield '        cls: type = getattr(import_module(f"{__name__}.{module}"), name)'
+    yield "        globals()[name] = cls"
+    yield "        return cls"
     yield ""
     yield ""
     yield "def __dir__() -> list[str]:"
