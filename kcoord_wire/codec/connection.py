@@ -257,61 +257,59 @@ class Connection:
             raise
 
     def _take_request(self, body: bytes) -> Request | Opaque:
-        if len(body) < _HEAD.size:
-            return Opaque(body, DecodeError("truncated", 0, "RequestHeader", f"{_HEAD.size} bytes are needed"))
-        api_key, version, correlation_id = _HEAD.unpack_from(body)
-        request = Request(_header(api_key, version, correlation_id, None), body=body)
         try:
-            self._read_request(request)
+            request = self._read_request(body)
         except DecodeError as error:
-            request.error = error
+            if len(body) < _HEAD.size:
+                return Opaque(body, error)
+            request = Request(self._peeked(body), None, body, error)
         if request.is_answered:
             self._received.append(request)
         return request
 
-    def _read_request(self, request: Request) -> None:
-        body, api_key = request.body, request.api_key
-        if self._serves is not None and request.version not in self._serves.get(api_key, ()):
-            request.header = peek_request(body, strict=self._strict)
-            raise DecodeError("version", 2, "RequestHeader", f"{request} is not served")
-        if self._decoded is not None and api_key not in self._decoded:
-            request.header = peek_request(body, strict=self._strict)
-            return
-        try:
-            request.header, request.message = decode_request(body, strict=self._strict, registry=self._registry)
-        except DecodeError:
-            request.header = peek_request(body, strict=self._strict)
-            raise
-        request.is_answered = _is_answered(request)
+    def _read_request(self, body: bytes) -> Request:
+        if self._serves is not None or self._decoded is not None:
+            header = peek_request(body, strict=self._strict)
+            api_key, version = header.request_api_key, header.request_api_version
+            if self._serves is not None and version not in self._serves.get(api_key, ()):
+                raise DecodeError("version", 2, "RequestHeader", f"{api_name(api_key)} v{version} is not served")
+            if self._decoded is not None and api_key not in self._decoded:
+                return Request(header, None, body)
+        header, message = decode_request(body, strict=self._strict, registry=self._registry)
+        return Request(header, message, body, is_answered=_is_answered(header.request_api_key, message))
+
+    def _peeked(self, body: bytes) -> RequestHeader:
+        """What can be read of a header."""
+        with suppress(DecodeError):
+            return peek_request(body, strict=self._strict)
+        api_key, version, correlation_id = _HEAD.unpack_from(body)
+        return _header(api_key, version, correlation_id, None)
 
     def _take_response(self, body: bytes) -> Response | Opaque:
-        try:
-            header = peek_response(body)
-        except DecodeError as error:
-            return Opaque(body, error)
-        due = self._sent.first
-        found = header.correlation_id
+        if len(body) < _ID.size:
+            error = f"{_ID.size} bytes are needed, {len(body)} are left"
+            return Opaque(body, DecodeError("truncated", 0, "ResponseHeader.correlation_id", error))
+        due, (found,) = self._sent.first, _ID.unpack_from(body)
         answered = self._sent.answer(found) if found == due else None
         if answered is None:
             oldest = "no request is pending" if due is None else f"{due} is next, of {next(iter(self._sent))}"
             detail = f"a response has correlation id {found}, {oldest}"
             raise ProtocolError("correlation", detail, expected=due, found=found, body=body)
-        response = Response(header, None, answered[0], body)
-        if self._decoded is None or answered[0].api_key in self._decoded:
-            self._read_response(response)
-        return response
+        return self._read_response(answered[0], body)
 
-    def _read_response(self, response: Response) -> None:
-        request = response.request
-        try:
-            response.header, response.message = decode_response(
-                response.body, request.api_key, request.version, strict=self._strict, registry=self._registry
-            )
-        except DecodeError as error:
-            response.error = error
-            return
-        if request.api_key == _API_VERSIONS:
-            self._learn(response.message)
+    def _read_response(self, request: Request, body: bytes) -> Response:
+        api_key = request.header.request_api_key
+        error = None
+        if self._decoded is None or api_key in self._decoded:
+            version = request.header.request_api_version
+            try:
+                header, message = decode_response(body, api_key, version, strict=self._strict, registry=self._registry)
+                if api_key == _API_VERSIONS:
+                    self._learn(message)
+                return Response(header, message, request, body)
+            except DecodeError as caught:
+                error = caught
+        return Response(peek_response(body), None, request, body, error)
 
     def _learn(self, answer: Any) -> None:
         announced = {each.api_key: range(each.min_version, each.max_version + 1) for each in answer.api_keys}
@@ -349,7 +347,7 @@ class Connection:
             version = self.version_of(type(message))
         name = self._client_id if client_id is ... else client_id
         sent = Request(_header(codec.api_key or 0, version, self._next_id, name), message, context=context)
-        sent.is_answered = _is_answered(sent)
+        sent.is_answered = _is_answered(sent.header.request_api_key, message)
         body = encode_request(message, version, correlation_id=self._next_id, client_id=name, registry=self._registry)
         return self._sending(sent, frame(body))
 
@@ -367,7 +365,7 @@ class Connection:
         if sent.api_key == _PRODUCE:
             with suppress(DecodeError):  # then it is taken for one that is answered
                 sent.message = decode_request(body, strict=False, registry=self._registry)[1]
-            sent.is_answered = _is_answered(sent)
+            sent.is_answered = _is_answered(_PRODUCE, sent.message)
         sent.header.correlation_id = self._next_id
         head, end = body[:4] + _ID.pack(self._next_id), _HEAD.size
         if client_id is not ... and (sent.api_key, sent.version) != _NAMELESS:
@@ -462,8 +460,8 @@ def _header(api_key: int, version: int, correlation_id: int, client_id: str | No
     )
 
 
-def _is_answered(request: Request) -> bool:
-    return request.api_key != _PRODUCE or request.message is None or request.message.acks != 0
+def _is_answered(api_key: int, message: Any) -> bool:
+    return api_key != _PRODUCE or message is None or bool(message.acks != 0)
 
 
 def _end_of_client_id(body: bytes) -> int:

@@ -12,6 +12,7 @@ Laws:
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from typing import Final
 
@@ -23,6 +24,7 @@ SIZE_BYTES: Final = 4
 DEFAULT_MAX_FRAME_SIZE: Final = 100 * 1024 * 1024
 """A Kafka broker's default limit (broker setting ``socket.request.max.bytes``)."""
 
+_SIZE: Final = struct.Struct(">i")
 _INT32_MAX: Final = 0x7FFFFFFF
 
 
@@ -39,7 +41,7 @@ class Framer:
         if not 0 <= max_frame_size <= _INT32_MAX:
             raise ValueError(f"max_frame_size must be in 0..{_INT32_MAX}, not {max_frame_size}")
         self._max_frame_size = max_frame_size
-        self._buffer = bytearray()
+        self._buffer: bytes | bytearray = b""  # a chunk as it came, or what was put together of several
         self._start = 0  # first byte of the buffer that no frame was made of
         self._stream_offset = 0  # where in the stream the buffer begins
         self._failure: DecodeError | None = None
@@ -75,7 +77,12 @@ class Framer:
         """
         self._refuse_if_dead()
         self._drop_taken()
-        self._buffer += chunk
+        if not self._buffer:
+            self._buffer = bytes(chunk)
+        else:
+            if isinstance(self._buffer, bytes):
+                self._buffer = bytearray(self._buffer)
+            self._buffer += chunk
         return self._bodies()
 
     def close(self) -> None:
@@ -88,7 +95,7 @@ class Framer:
         offset = self._stream_offset + self._start
         left = self.buffered
         missing = self.missing
-        self._buffer.clear()
+        self._buffer = b""
         self._start = 0
         self._failure = DecodeError("frame", offset, "Frame", "the stream has been closed")
         if left:
@@ -96,26 +103,38 @@ class Framer:
             raise DecodeError("truncated", offset, "Frame", f"the stream ends {left} bytes into it, {needs} to come")
 
     def _bodies(self) -> Iterator[bytes]:
-        while self.buffered >= SIZE_BYTES:
+        while len(self._buffer) - self._start >= SIZE_BYTES:
             self._refuse_if_dead()
             size = self._size_at(self._start)
             if not 0 <= size <= self._max_frame_size:
                 self._die(size)
-            end = self._start + SIZE_BYTES + size
+            begin = self._start + SIZE_BYTES
+            end = begin + size
             if end > len(self._buffer):
                 break
-            with memoryview(self._buffer) as view, view[self._start + SIZE_BYTES : end] as body:
-                taken = bytes(body)
             self._start = end
-            yield taken
+            yield self._cut(begin, end)
         self._drop_taken()
 
+    def _cut(self, begin: int, end: int) -> bytes:
+        buffer = self._buffer
+        if isinstance(buffer, bytes):
+            return buffer[begin:end]
+        with memoryview(buffer) as view, view[begin:end] as body:
+            return bytes(body)
+
     def _size_at(self, start: int) -> int:
-        return int.from_bytes(self._buffer[start : start + SIZE_BYTES], "big", signed=True)
+        size: int = _SIZE.unpack_from(self._buffer, start)[0]
+        return size
 
     def _drop_taken(self) -> None:
         # Only between chunks: dropping after every body would move the rest of a large chunk once per body.
-        del self._buffer[: self._start]
+        if self._start == len(self._buffer):
+            self._buffer = b""
+        elif isinstance(self._buffer, bytes):
+            self._buffer = bytearray(memoryview(self._buffer)[self._start :])
+        else:
+            del self._buffer[: self._start]  # takes no time: a bytearray keeps where it starts
         self._stream_offset += self._start
         self._start = 0
 
@@ -124,7 +143,7 @@ class Framer:
         what = "negative" if size < 0 else f"above the limit of {self._max_frame_size}"
         failure = DecodeError("frame", offset, "Frame.size", f"frame size {size} is {what}")
         self._failure = DecodeError("frame", offset, "Frame.size", f"no frames can follow: {failure.detail}")
-        self._buffer.clear()
+        self._buffer = b""
         self._start = 0
         raise failure
 

@@ -37,7 +37,8 @@ class PendingRequests(Generic[T]):
 
     def __init__(self, max_requests: int = MAX_PENDING_REQUESTS, max_bytes: int | None = None) -> None:
         self._queue: deque[tuple[int, T, int]] = deque()  # correlation id, request, size: oldest first
-        self._by_id: dict[int, list[T]] = {}  # the same, by correlation id; lists, as nearly all have one request
+        # The same by correlation id: made where a response is not that to the oldest request, and kept from then on.
+        self._by_id: dict[int, list[T]] | None = None
         self._prefixes: dict[int, int] = {}  # the upper 24 bits of the correlation ids, and how many have them
         self._bytes = 0
         self._max_requests = max_requests
@@ -48,7 +49,7 @@ class PendingRequests(Generic[T]):
 
     def oldest(self, correlation_id: int) -> T | None:
         """The request that a response with this correlation id answers; None if none is pending."""
-        found = self._by_id.get(correlation_id)
+        found = self._index().get(correlation_id)
         return found[0] if found else None
 
     def __iter__(self) -> Iterator[T]:
@@ -63,17 +64,14 @@ class PendingRequests(Generic[T]):
     @property
     def prefixes(self) -> frozenset[int]:
         """The upper 24 bits of the pending correlation ids; few, because clients count their requests."""
+        self._index()
         return frozenset(self._prefixes)
 
     def add(self, correlation_id: int, request: T, size: int = 0) -> list[T]:
         """Add a request, and return those that are given up because too much is pending."""
         self._queue.append((correlation_id, request, size))
-        same = self._by_id.get(correlation_id)
-        if same is None:
-            self._by_id[correlation_id] = [request]
-            self._prefixes[correlation_id >> 8] = self._prefixes.get(correlation_id >> 8, 0) + 1
-        else:
-            same.append(request)
+        if self._by_id is not None:
+            self._enter(self._by_id, correlation_id, request)
         self._bytes += size
         given_up = []
         while len(self._queue) > self._max_requests or (self._max_bytes is not None and self._bytes > self._max_bytes):
@@ -82,7 +80,9 @@ class PendingRequests(Generic[T]):
 
     def answer(self, correlation_id: int) -> tuple[T, list[T]] | None:
         """Remove and return the request that a response answers, and those before it, which stay unanswered."""
-        if correlation_id not in self._by_id:
+        if self._queue and self._queue[0][0] == correlation_id:
+            return self._pop()[1], []
+        if correlation_id not in self._index():
             return None
         unanswered = []
         while (oldest := self._pop())[0] != correlation_id:
@@ -95,14 +95,33 @@ class PendingRequests(Generic[T]):
 
     def _pop(self) -> tuple[int, T, int]:
         oldest = self._queue.popleft()
-        same = self._by_id[oldest[0]]
-        if len(same) == 1:
-            del self._by_id[oldest[0]]
-            prefix = oldest[0] >> 8
-            self._prefixes[prefix] -= 1
-            if not self._prefixes[prefix]:
-                del self._prefixes[prefix]
-        else:
-            del same[0]
         self._bytes -= oldest[2]
+        if self._by_id is not None:
+            self._leave(self._by_id, oldest[0])
         return oldest
+
+    def _index(self) -> dict[int, list[T]]:
+        if self._by_id is None:
+            self._by_id = {}
+            for correlation_id, request, _ in self._queue:
+                self._enter(self._by_id, correlation_id, request)
+        return self._by_id
+
+    def _enter(self, by_id: dict[int, list[T]], correlation_id: int, request: T) -> None:
+        same = by_id.get(correlation_id)
+        if same is None:
+            by_id[correlation_id] = [request]
+            self._prefixes[correlation_id >> 8] = self._prefixes.get(correlation_id >> 8, 0) + 1
+        else:
+            same.append(request)
+
+    def _leave(self, by_id: dict[int, list[T]], correlation_id: int) -> None:
+        same = by_id[correlation_id]
+        if len(same) > 1:
+            del same[0]
+            return
+        del by_id[correlation_id]
+        prefix = correlation_id >> 8
+        self._prefixes[prefix] -= 1
+        if not self._prefixes[prefix]:
+            del self._prefixes[prefix]
