@@ -30,14 +30,7 @@ from typing import Any, Final, Literal
 
 from kcoord_wire.api_keys import ApiKey, api_name
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE, Framer, frame
-from kcoord_wire.codec.headers import (
-    decode_request,
-    decode_response,
-    encode_request,
-    encode_response,
-    peek_request,
-    peek_response,
-)
+from kcoord_wire.codec.headers import peek_request, peek_response
 from kcoord_wire.codec.pending import PendingRequests
 from kcoord_wire.codec.registry import MessageCodec, Registry, registry
 from kcoord_wire.error_codes import ErrorCode
@@ -170,6 +163,7 @@ class Connection:
         self._strict = strict
         self._next_id = correlation_id
         self._registry = registry
+        self._frames = registry.frames
         self._sent: PendingRequests[Request] = PendingRequests(max_pending)
         self._received: deque[Request] = deque()  # not answered yet, or an older one is not
         self._early: dict[int, bytes] = {}  # responses that wait for older ones, by the id() of requests in `_received`
@@ -275,7 +269,7 @@ class Connection:
                 raise DecodeError("version", 2, "RequestHeader", f"{api_name(api_key)} v{version} is not served")
             if self._decoded is not None and api_key not in self._decoded:
                 return Request(header, None, body)
-        header, message = decode_request(body, strict=self._strict, registry=self._registry)
+        header, message = self._frames.decode_request(body, strict=self._strict)
         return Request(header, message, body, is_answered=_is_answered(header.request_api_key, message))
 
     def _peeked(self, body: bytes) -> RequestHeader:
@@ -303,7 +297,7 @@ class Connection:
         if self._decoded is None or api_key in self._decoded:
             version = request.header.request_api_version
             try:
-                header, message = decode_response(body, api_key, version, strict=self._strict, registry=self._registry)
+                header, message = self._frames.decode_response(body, api_key, version, strict=self._strict)
                 if api_key == _API_VERSIONS:
                     self._learn(message)
                 return Response(header, message, request, body)
@@ -348,7 +342,7 @@ class Connection:
         name = self._client_id if client_id is ... else client_id
         sent = Request(_header(codec.api_key or 0, version, self._next_id, name), message, context=context)
         sent.is_answered = _is_answered(sent.header.request_api_key, message)
-        body = encode_request(message, version, correlation_id=self._next_id, client_id=name, registry=self._registry)
+        body = self._frames.encode_request(message, version, header=sent.header)
         return self._sending(sent, frame(body))
 
     def send_raw(self, body: bytes, *, client_id: str | EllipsisType | None = ..., context: Any = None) -> bytes:
@@ -364,7 +358,7 @@ class Connection:
         sent = Request(peek_request(body, strict=False), context=context)
         if sent.api_key == _PRODUCE:
             with suppress(DecodeError):  # then it is taken for one that is answered
-                sent.message = decode_request(body, strict=False, registry=self._registry)[1]
+                sent.message = self._frames.decode_request(body, strict=False)[1]
             sent.is_answered = _is_answered(_PRODUCE, sent.message)
         sent.header.correlation_id = self._next_id
         head, end = body[:4] + _ID.pack(self._next_id), _HEAD.size
@@ -406,7 +400,7 @@ class Connection:
         if request.api_key == _API_VERSIONS and request.error is not None and request.error.kind == "version":
             version = 0
         correlation_id = request.header.correlation_id
-        body = encode_response(message, version, correlation_id=correlation_id, registry=self._registry)
+        body = self._frames.encode_response(message, version, correlation_id=correlation_id)
         return self._answer(request, frame(body))
 
     def respond_raw(self, request: Request, body: bytes) -> bytes:

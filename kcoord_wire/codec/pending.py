@@ -37,7 +37,7 @@ class PendingRequests(Generic[T]):
 
     def __init__(self, max_requests: int = MAX_PENDING_REQUESTS, max_bytes: int | None = None) -> None:
         self._queue: deque[tuple[int, T, int]] = deque()  # correlation id, request, size: oldest first
-        # The same by correlation id: made where a response is not that to the oldest request, and kept from then on.
+        # The same by correlation id: made where a response is not that to the oldest, and kept until none is pending.
         self._by_id: dict[int, list[T]] | None = None
         self._prefixes: dict[int, int] = {}  # the upper 24 bits of the correlation ids, and how many have them
         self._bytes = 0
@@ -73,15 +73,19 @@ class PendingRequests(Generic[T]):
         if self._by_id is not None:
             self._enter(self._by_id, correlation_id, request)
         self._bytes += size
-        given_up = []
+        given_up: list[T] = []
         while len(self._queue) > self._max_requests or (self._max_bytes is not None and self._bytes > self._max_bytes):
             given_up.append(self._pop()[1])
         return given_up
 
     def answer(self, correlation_id: int) -> tuple[T, list[T]] | None:
         """Remove and return the request that a response answers, and those before it, which stay unanswered."""
-        if self._queue and self._queue[0][0] == correlation_id:
-            return self._pop()[1], []
+        if not self._queue:
+            return None
+        if self._queue[0][0] == correlation_id and self._by_id is None:  # the common case
+            _, request, size = self._queue.popleft()
+            self._bytes -= size
+            return request, []
         if correlation_id not in self._index():
             return None
         unanswered = []
@@ -96,7 +100,10 @@ class PendingRequests(Generic[T]):
     def _pop(self) -> tuple[int, T, int]:
         oldest = self._queue.popleft()
         self._bytes -= oldest[2]
-        if self._by_id is not None:
+        if not self._queue:
+            self._by_id = None
+            self._prefixes.clear()
+        elif self._by_id is not None:
             self._leave(self._by_id, oldest[0])
         return oldest
 

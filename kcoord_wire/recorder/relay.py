@@ -24,6 +24,7 @@ from typing import Any, Final, Literal, cast
 from kcoord_wire.api_keys import API_NAMES, ApiKey, api_name
 from kcoord_wire.capture.fetches import FetchWalk
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE, frame
+from kcoord_wire.codec.pending import PendingRequests
 from kcoord_wire.codec.registry import MessageCodec
 from kcoord_wire.net import address_text, looks_like
 from kcoord_wire.recorder.addresses import AddressError, rewrite_addresses, rewrite_message
@@ -55,8 +56,7 @@ class Relay:
     :ivar number: of the connection, for the recording; 0 until the broker is connected
     :ivar name: of the connection, as it is recorded
     :ivar host: the address of the proxy that the client has connected to
-    :ivar waiting: api key, version and plan of the requests without a response, by correlation id. A relay follows some
-        apis only, so it cannot know which requests are passed over, as a reader of the recording does
+    :ivar waiting: api key, version and plan of the requests without a response, of the apis that a relay follows
     :ivar raw: bare SASL tokens may follow
     :ivar fetches: of a connection on which a client fetches
     :ivar central: of a connection of the 0.8 draft; None until the first frame of the client, False on one of Kafka
@@ -77,7 +77,7 @@ class Relay:
         self.client = _Client(self)
         self.upstream = _Upstream(self)
         self.client.other, self.upstream.other = self.upstream, self.client
-        self.waiting: dict[int, tuple[int, int, int]] = {}
+        self.waiting: PendingRequests[tuple[int, int, int]] = PendingRequests(MAX_WAITING)
         self.raw = False
         self.fetches: FetchNumbers | None = None
         self.central: CentralTraffic | Literal[False] | None = None
@@ -450,10 +450,7 @@ class _Client(_End):
             relay.raw = True
         what = context.plan(api_key)
         if what & TRACKED:
-            waiting = relay.waiting
-            waiting[correlation_id] = api_key, version, what
-            if len(waiting) > MAX_WAITING:
-                del waiting[next(iter(waiting))]
+            relay.waiting.add(correlation_id, (api_key, version, what))
         self._fetches = what & NUMBERS != 0
         return (min(size, context.limits.max_frame) if what & (RECORDED | NUMBERS) else 0), False
 
@@ -525,7 +522,8 @@ class _Upstream(_End):
         if size < 4:
             return 0, False
         self._correlation_id = _RESPONSE_HEAD.unpack_from(data, at)[1]
-        answered = self._answered = relay.waiting.pop(self._correlation_id, None)
+        found = relay.waiting.answer(self._correlation_id)
+        answered = self._answered = None if found is None else found[0]
         stray = RECORDED if context.records_all and not relay.raw else 0
         what = stray if answered is None else answered[2]
         if what & REWRITTEN:
@@ -558,7 +556,7 @@ class _Upstream(_End):
             walk.feed(body)
             made = relay.fetches.answer(self._correlation_id, walk, self._time_ns)
             # Requests are answered in order. Behind a recorded one that still waits, this one would have overtaken it.
-            if made is not None and not any(what & RECORDED for _, _, what in relay.waiting.values()):
+            if made is not None and not any(what & RECORDED for _, _, what in relay.waiting):
                 record = relay.context.recording.frame
                 record(relay.number, "request", made[0], self._time_ns, len(made[0]))
                 record(relay.number, "response", made[1], self._time_ns, len(made[1]))
