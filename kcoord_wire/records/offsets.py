@@ -105,11 +105,14 @@ class OffsetsLogEntry(NamedTuple):
     content: OffsetsRecord | ControlRecord
 
 
-def read_offsets(batches: Iterable[Batch], *, strict: bool = True) -> Iterator[OffsetsLogEntry]:
+def read_offsets(
+    batches: Iterable[Batch], *, strict: bool = True, registry: kw.Registry = kw.registry
+) -> Iterator[OffsetsLogEntry]:
     """Yield the records of `batches`, decoded, in log order.
 
     :param batches: from `read_records` or a `SegmentReader`
     :param strict: as for `kcoord_wire.decode`
+    :param registry: as for `decode_offsets_record`
     :raises DecodeError: while iterating; offset that of the batch, path
         ``RecordBatch.records[3].OffsetCommitValue.metadata``
     """
@@ -121,34 +124,37 @@ def read_offsets(batches: Iterable[Batch], *, strict: bool = True) -> Iterator[O
                 if is_control:
                     content = decode_control_record(record)
                 else:
-                    content = decode_offsets_record(record.key, record.value, strict=strict)
+                    content = decode_offsets_record(record.key, record.value, strict=strict, registry=registry)
             except DecodeError as error:
                 inner = DecodeError(error.kind, batch.position, error.path, error.detail)
                 raise below(f"{type(batch).__name__}.records[{index}]", inner) from None
             yield OffsetsLogEntry(batch, record, content)
 
 
-def decode_offsets_record(key: bytes | None, value: bytes | None, *, strict: bool = True) -> OffsetsRecord:
+def decode_offsets_record(
+    key: bytes | None, value: bytes | None, *, strict: bool = True, registry: kw.Registry = kw.registry
+) -> OffsetsRecord:
     """Return the decoded record of `key` and `value`.
 
     :param strict: as for `kcoord_wire.decode`
+    :param registry: whose schemas to read it with, as `compile_schemas` makes one of a newer Kafka's; record types that
+        it lacks are read with the package's own
     :raises DecodeError: ``null`` for a record without key, else as for `kcoord_wire.decode`
     """
     if key is None:
         raise DecodeError("null", 0, "key", "a record of __consumer_offsets has a key")
     record_type = _read_int16(key, "key")
-    try:
-        key_codec = kw.registry.record_key(record_type)
-        value_codec = kw.registry.record_value(record_type)
-    except KeyError:
+    codecs = _codecs(registry, record_type) or _codecs(kw.registry, record_type)
+    if codecs is None:
         return OffsetsRecord(UNKNOWN, record_type, None, None, None, (), key, value)
+    key_codec, value_codec = codecs
     key_message = _decode_rest(key_codec, key, 0, strict)
     version = message = None
     members: tuple[ConsumerMember, ...] = ()
     if value is not None:
         version = _read_int16(value, "value")
         message = _decode_rest(value_codec, value, version, strict)
-        if isinstance(message, kw.GroupMetadataValue) and message.protocol_type == "consumer":
+        if value_codec.name == "GroupMetadataValue" and message.protocol_type == "consumer":
             members = tuple(_consumer_member(member, strict) for member in message.members)
     kind = key_codec.name.removesuffix("Key")
     return OffsetsRecord(kind, record_type, key_message, message, version, members, key, value)
@@ -193,6 +199,14 @@ def _written_as(key_class: type, value_class: type | None) -> tuple[bytes, int]:
         raise EncodeError("type", "value", f"{value_class.__name__} does not belong to {key_class.__name__}")
     newest = min(value_codec.valid_versions[-1], _NEWEST_WRITTEN)
     return key_codec.api_key.to_bytes(_VERSION_SIZE, "big"), newest
+
+
+def _codecs(registry: kw.Registry, record_type: int) -> tuple[kw.MessageCodec, kw.MessageCodec] | None:
+    """How the type's key and value are read; None where the registry lacks the type."""
+    try:
+        return registry.record_key(record_type), registry.record_value(record_type)
+    except KeyError:
+        return None
 
 
 def _read_int16(data: bytes, path: str) -> int:

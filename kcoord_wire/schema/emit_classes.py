@@ -220,7 +220,7 @@ def _package(package: str, groups: Mapping[str, list[Message]], inner: Sequence[
     yield from (f"    from {where} import {name} as {name}" for name in inner)
     for module in sorted(groups):
         yield f"    from {where}.{module} import ("
-        yield from (f"        {name}," for name in sorted(names) if names[name] == module)
+        yield from (f"        {name}," for name in sorted(names, key=str.lower) if names[name] == module)
         yield "    )"
     yield ""
     yield from _all(names)

@@ -6,6 +6,7 @@ The bytes are put together here field by field, from Kafka's schema files, witho
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from kcoord_wire.records import (
     read_offsets,
     read_records,
 )
+from kcoord_wire.schema.files import schema_root
 
 
 def text(value: str | None) -> bytes:
@@ -145,9 +147,36 @@ def test_unknown_type(number: int, value: bytes | None) -> None:
     assert record == OffsetsRecord("Unknown", number, None, None, None, (), key, value)
 
 
+def test_a_registry_of_ones_own_reads_newer_record_types(tmp_path: Path) -> None:
+    field = '{ "name": "Note", "type": "string", "versions": "0+" }'
+    for part, flexible in (("Key", "none"), ("Value", "0+")):
+        (tmp_path / f"NewGroup{part}.json").write_text(
+            f'{{ "apiKey": 99, "type": "coordinator-{part.lower()}", "name": "NewGroup{part}", "validVersions": "0",'
+            f' "flexibleVersions": "{flexible}", "fields": [{field}] }}'
+        )
+    registry = kw.compile_schemas(tmp_path)
+    new = Record(i16(99) + b"\0\1k", i16(0) + b"\3no\0")
+    batch = encode_batch([new, Record(COMMIT_KEY, COMMITS[3])])
+    first, second = (entry.content for entry in read_offsets(read_records(batch), registry=registry))
+    assert isinstance(first, OffsetsRecord)
+    assert (first.kind, first.key.note, first.value.note, first.value_version) == ("NewGroup", "k", "no", 0)
+    assert second == decode_offsets_record(COMMIT_KEY, COMMITS[3]), "of the package's own registry"
+    unknown = next(read_offsets(read_records(batch))).content
+    assert isinstance(unknown, OffsetsRecord)
+    assert unknown.kind == "Unknown"
+
+
+def test_groups_of_another_registry_have_their_members() -> None:
+    registry = kw.compile_schemas(schema_root() / "storage")
+    value = group(3, "consumer", ("m1", SUBSCRIPTION, ASSIGNMENT))
+    record = decode_offsets_record(GROUP_KEY, value, registry=registry)
+    assert record.members == decode_offsets_record(GROUP_KEY, value).members
+    assert type(record.value) is registry["GroupMetadataValue"].cls is not kw.GroupMetadataValue
+
+
 def test_every_record_type_of_the_schemas_has_a_kind() -> None:
     types = {codec.api_key for codec in kw.registry.values() if codec.type == "coordinator-key"}
-    assert {0, 1, 2, 3, 4, 5, 6, 7, 8, 16} <= types
+    assert types == {*range(9), *range(10, 18), *range(19, 24)}, "the types of Kafka 4.4.0"
     for number in types:
         codec = kw.registry.record_key(number)
         record = decode_offsets_record(i16(number) + codec.encode(codec.cls(), 0), None)
