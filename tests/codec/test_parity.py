@@ -15,20 +15,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from functools import cache
-from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kcoord_wire.codec.python import Program
 from kcoord_wire.codec.registry import MessageCodec, compile_schemas, registry
-from kcoord_wire.codec.text import TextProgram
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.schema.construct_model import construct_model
 from kcoord_wire.schema.constructs import Leaf
+from tests.support.codecs import codecs
 from tests.support.strategies import filled, messages
 
 DATA = Path(__file__).parent.parent / "data"
@@ -39,29 +37,6 @@ SAMPLE = 12  # prefixes, and changed bytes, of every golden vector, which constr
 DAMAGES = 80  # of a filled message, at each version
 REPLACEMENTS = (0x00, 0x01, 0x02, 0x7F, 0x80, 0xFE, 0xFF)
 JUNK = b"\x00\xff\x80"
-
-
-class Codec(NamedTuple):
-    """One of the three, at one version."""
-
-    name: str
-    decode: Callable[[bytes, bool], Any]
-    encode: Callable[[Any], bytes]
-
-
-@cache
-def codecs(codec: MessageCodec, version: int) -> list[Codec]:
-    """The three codecs of a message."""
-    plan, classes = codec.plan(version), codec.classes
-    native = import_module("kcoord_wire._native").Program(plan, classes)
-    model = construct_model(codec.schema, version, classes)
-    construct = Codec("construct", lambda data, strict: model.parse(data, strict=strict), model.build)
-    if codec.schema.encoding == "text":
-        plain = TextProgram(codec.schema, plan, classes, native.decode_plain_text)
-        text = TextProgram(codec.schema, plan, classes)
-        return [Codec("native", plain.decode, plain.encode), Codec("python", text.decode, text.encode), construct]
-    pure = Program(plan, classes)
-    return [Codec("native", native.decode, native.encode), Codec("python", pure.decode, pure.encode), construct]
 
 
 def outcome(call: Callable[..., Any], *arguments: Any) -> tuple[Any, ...]:
