@@ -67,7 +67,7 @@ def explained(tmp_path_factory: pytest.TempPathFactory) -> Explained:
     with KafkaBroker(folder / "explained-broker", PROPERTIES) as broker:
         create_topics(broker.address, [f"orders-{name}" for name in PLAYED])
         with Recorder(upstream=broker.address, folder=folder / "recording") as recorder:
-            places = {name: Place(recorder.address, f"orders-{name}", name, session_timeout_ms=4000) for name in PLAYED}
+            places = {name: Place(recorder.address, f"orders-{name}", name) for name in PLAYED}
             at_once({name: partial(live, places[name], clients[PLAYED[name][0]], PLAYED[name][1]) for name in PLAYED})
         wire = analyze([folder / "recording"])
     log = analyze([folder / "explained-broker" / "__consumer_offsets-0"])

@@ -7,12 +7,11 @@ import time
 from pathlib import Path
 
 import confluent_kafka
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from kcoord_wire.forensics.analysis import analyze
 from kcoord_wire.forensics.sources.live import read_lag
 from kcoord_wire.recorder.proxy import Recorder
-from tests.support.kafka_broker import KafkaBroker, class_path, run_java
+from tests.support.kafka_broker import KafkaBroker, class_path, make_topics, run_java
 
 GROUP, TOPIC, RECORDS = "slow", "orders", 300
 Offsets = dict[int, tuple[int, int, int]]
@@ -38,9 +37,7 @@ def produce(address: str) -> None:
 
 def test_recording_cluster_and_tool_agree_on_lag(tmp_path: Path) -> None:
     with KafkaBroker(tmp_path / "broker") as broker:
-        admin = AdminClient({"bootstrap.servers": broker.address})
-        [made] = admin.create_topics([NewTopic(TOPIC, 2, 1)]).values()
-        made.result(30)
+        make_topics(broker.address, {TOPIC: 2})
         produce(broker.address)
         with Recorder(broker.address, folder=tmp_path / "recording") as recorder:
             consumer = confluent_kafka.Consumer(

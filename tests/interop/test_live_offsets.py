@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import confluent_kafka
 import pyarrow as pa
@@ -13,7 +14,6 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
-    NewTopic,
     ResourcePatternType,
     ResourceType,
 )
@@ -21,9 +21,9 @@ from confluent_kafka.admin import (
 from kcoord_wire.forensics.log.history import log_histories
 from kcoord_wire.forensics.model import Cause, GroupHistory
 from kcoord_wire.forensics.sources.live import TopicError, read_topic
-from tests.data.consumer_groups.generate import CLASSIC, PROPERTIES, Stage
+from tests.data.consumer_groups.generate import PROPERTIES, Stage
 from tests.data.consumer_groups.lives import Consumer
-from tests.support.kafka_broker import KafkaBroker
+from tests.support.kafka_broker import KafkaBroker, make_topics
 
 PARTITIONS = 4
 ASSIGNORS = {"eager": "range", "cooperative": "cooperative-sticky"}
@@ -86,13 +86,13 @@ def commit_in_transactions(address: str) -> None:
 def test_a_live_broker(tmp_path: Path) -> None:
     with KafkaBroker(tmp_path / "live-offsets", SETTINGS) as broker, ExitStack() as stack:
         admin = AdminClient({"bootstrap.servers": broker.address})
-        for future in admin.create_topics([NewTopic("orders", PARTITIONS, 1)]).values():
-            future.result(30)
+        make_topics(broker.address, {"orders": PARTITIONS})
         stages = {name: Stage(broker.address, name, [], stack) for name in ASSIGNORS}
         members: dict[str, list[Consumer]] = {name: [] for name in ASSIGNORS}
         for number in ("1", "2"):
             for name, stage in stages.items():
-                options = {**CLASSIC, "partition_assignment_strategy": ASSIGNORS[name]}
+                options: dict[str, Any] = {"session_timeout_ms": 10_000, "heartbeat_interval_ms": 500}
+                options["partition_assignment_strategy"] = ASSIGNORS[name]
                 members[name].append(stage.start(number, ["orders"], **options))
             for name, stage in stages.items():
                 stage.settle(members[name], PARTITIONS)

@@ -10,7 +10,6 @@ from contextlib import ExitStack
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from kcoord_wire.cli.main import main
 from kcoord_wire.marshal.client import MarshalConsumer
@@ -18,7 +17,7 @@ from kcoord_wire.marshal.coordination_topic import create_topic
 from kcoord_wire.marshal.kafka_log import KafkaLog
 from kcoord_wire.marshal.kafka_topics import KafkaTopics
 from kcoord_wire.marshal.machine import Rules
-from tests.support.kafka_broker import KafkaBroker, class_path, run_java
+from tests.support.kafka_broker import KafkaBroker, class_path, make_topics, run_java
 from tests.support.marshal_log import append_lines
 
 PARTITIONS = 4
@@ -48,9 +47,7 @@ def kcoord(kafka: str, capsys: pytest.CaptureFixture[str]) -> Kcoord:
 
 def filled(kafka: str, topic: str) -> str:
     """Create a topic whose records say where they are."""
-    new = NewTopic(topic, num_partitions=PARTITIONS, replication_factor=1)
-    admin = AdminClient({"bootstrap.servers": kafka})  # a handle that is dropped ends its requests
-    admin.create_topics([new])[topic].result(30)
+    make_topics(kafka, {topic: PARTITIONS})
     producer = Producer({"bootstrap.servers": kafka})
     for number in range(RECORDS):
         for partition in range(PARTITIONS):

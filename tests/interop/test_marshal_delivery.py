@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from kcoord_wire.cli.main import main
 from kcoord_wire.hosts import monotonic_ms
 from kcoord_wire.marshal.coordination_topic import create_topic
 from kcoord_wire.marshal.events import Delivery
-from tests.support.kafka_broker import KafkaBroker, wait_for_producer_ids
+from tests.support.kafka_broker import KafkaBroker, make_topics, wait_for_producer_ids
 from tests.support.marshal_group import ConsumerGroup, feeding
 
 PARTITIONS = 64
@@ -31,28 +29,9 @@ REWOUND_TO = 5
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with KafkaBroker(tmp_path_factory.mktemp("marshal") / "delivery") as broker:
         assert create_topic(broker.address, "__marshal", 8, heartbeat_interval_ms=INTERVAL_S * 1000)
-        wanted = [NewTopic(f"{kind}.{delivery}", count) for delivery in Delivery for kind, count in COUNTS.items()]
-        admin = AdminClient({"bootstrap.servers": broker.address})
-        for created in admin.create_topics(wanted).values():
-            created.result(60)
+        make_topics(broker.address, {f"{kind}.{each}": count for each in Delivery for kind, count in COUNTS.items()})
         wait_for_producer_ids(broker.address)
-        wait_for_leaders(broker.address, {new.topic: new.num_partitions for new in wanted})
         yield broker.address
-
-
-def wait_for_leaders(brokers: str, topics: Mapping[str, int]) -> None:
-    """A topic that was created is not at once served."""
-    consumer = Consumer({"bootstrap.servers": brokers, "group.id": "leaders"})
-    until = time.monotonic() + 60
-    for place in [TopicPartition(topic, each) for topic, count in topics.items() for each in range(count)]:
-        while True:
-            try:
-                consumer.get_watermark_offsets(place, timeout=10)
-                break
-            except KafkaException:
-                assert time.monotonic() < until, place
-                time.sleep(0.1)
-    consumer.close()
 
 
 def group_of(brokers: str, folder: Path, delivery: Delivery) -> ConsumerGroup:
@@ -75,16 +54,16 @@ def test_eight_processes_keep_their_promise(brokers: str, delivery: Delivery, tm
         with feeding(brokers, group.topic, PARTITIONS, RATE):
             for client in sorted(clients):
                 group.start(client)
-            group.wait_until_all_are_held(clients)
-            for client in ("c0", "c1"):
+            killed = group.wait_until_all_are_held(clients)[:2]
+            for client in killed:
                 group.members[client].kill()
-            clients -= {"c0", "c1"}
-            group.wait_until_all_are_held(clients)
-            with group.stopped("c2"):
-                released = group.end_in_order("c3")
+            clients -= set(killed)
+            stopped = group.wait_until_all_are_held(clients)[0]
+            with group.stopped(stopped):
+                ended, released = group.end_in_order(clients - {stopped})
                 time.sleep(2.6 * INTERVAL_S)
             group.start("c8")
-            group.wait_until_all_are_held(clients - {"c3"} | {"c8"})
+            group.wait_until_all_are_held(clients - {ended} | {"c8"})
         judge = group.verdict()
         print(delivery, judge.summary())
         group.check(judge)

@@ -7,23 +7,26 @@ caused would be one too many.
 from __future__ import annotations
 
 import json
+import re
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
+from urllib.request import urlopen
 
 import pyarrow.parquet as pq
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import ConsumerGroupState
+from confluent_kafka.admin import AdminClient
 
 from kcoord_wire.forensics import analyze
 from kcoord_wire.forensics.model import Cause
 from tests.data.consumer_groups.generate import PROPERTIES
 from tests.support.central_processes import Process
 from tests.support.clients.members import CONFLUENT, Member
-from tests.support.kafka_broker import KAFKA, KafkaBroker
+from tests.support.kafka_broker import KAFKA, KafkaBroker, make_topics
 
 PARTITIONS: Final = 6
 CLASSIC: Final[dict[str, str | None]] = {}
@@ -36,8 +39,10 @@ MODERN: Final = {
 GROUPS: Final = {"range": CLASSIC, "cooperative-sticky": CLASSIC, "kip-848": MODERN}
 PLAYED: Final = {KAFKA: ["range", "cooperative-sticky"], "4.1.0": list(GROUPS)}  # librdkafka needs 4.0 for KIP-848
 INTERVAL_S: Final = 0.3
-SECONDS: Final = 60.0  # for a machine that is busy with other things
-
+SECONDS: Final = 90.0  # for a machine that is busy with other things
+SESSION_MS: Final = 10_000  # no machine stands still for so long: only the member that is killed is put out
+SETTINGS: Final = {**PROPERTIES, "group.consumer.session.timeout.ms": str(SESSION_MS)}
+ANSWERED: Final = re.compile(r'^kcoord_watch_polls_total\{outcome="answered"\} (\S+)$', re.MULTILINE)
 
 TABLES: Final = ("rebalances", "outages")
 MEMBERS: Final = [
@@ -79,7 +84,7 @@ class Group:
             client_id=client_id,
             assignor=self.name,
             instance_id=None,
-            session_timeout_ms=2_000,
+            session_timeout_ms=SESSION_MS,
             heartbeat_interval_ms=300,
             rebalance_timeout_ms=20_000,
             options=GROUPS[self.name],
@@ -96,23 +101,68 @@ class Group:
         return all(member.owned and len(member.now_owned) == share for member in self.members)
 
 
-def play(groups: list[Group], watch: Process) -> None:
-    """Two members, three, one is killed, one leaves; each time all groups settle, and rest for some polls."""
+class Watch(Process):
+    """`kcoord watch` of a broker, and what it has printed so far."""
+
+    def __init__(self, address: str, report: Path) -> None:
+        options = ("--interval", str(INTERVAL_S), "--format", "json", "--out", str(report), "--prometheus", "0")
+        super().__init__("watch", "--kafka", address, *options)
+
+    def __enter__(self) -> Self:
+        self._metrics = self.wait_for(r"metrics at (\S+)\n")[1]
+        return self
+
+    def changes(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.out.splitlines() if line.endswith("}")]
+
+    def wait_for_change(self, group_id: str | None, kind: str, since_ns: int = 0) -> dict[str, Any]:
+        """Wait for a change that a poll has shown at this time or later."""
+
+        def found() -> Iterator[dict[str, Any]]:
+            for change in self.changes():
+                if (change["group_id"], change["kind"]) == (group_id, kind) and change["time_ns"] >= since_ns:
+                    yield change
+
+        until(lambda: any(True for _ in found()), lambda: f"no {kind} of {group_id} in {self.out}{self.log}")
+        return next(found())
+
+    def wait_for_polls(self) -> None:
+        """Wait until a poll was answered that has begun from now on."""
+        end = self._polls() + 2  # one may be under way
+        until(lambda: self._polls() >= end, lambda: f"{end} polls were not answered: {self.out}{self.log}")
+
+    def _polls(self) -> float:
+        with urlopen(self._metrics, timeout=SECONDS) as response:  # of this process's own server
+            found = ANSWERED.search(response.read().decode())
+        return 0.0 if found is None else float(found[1])
+
+
+def until(condition: Callable[[], bool], otherwise: Callable[[], object]) -> None:
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end, otherwise()
+        time.sleep(0.05)
+
+
+def play(groups: list[Group], admin: AdminClient, watch: Watch) -> None:
+    """Two members, three, one is killed, one leaves; each time all groups settle, and the watch has seen it."""
+
+    def are_settled() -> bool:
+        if not all(group.is_settled for group in groups):
+            return False
+        described = admin.describe_consumer_groups([group.name for group in groups], request_timeout=SECONDS)
+        return all(future.result().state is ConsumerGroupState.STABLE for future in described.values())
 
     def settle() -> None:
-        until = time.monotonic() + SECONDS
-        while not all(group.is_settled for group in groups):
-            owned = {group.name: [(each.owned, each.complaints) for each in group.members] for group in groups}
-            assert time.monotonic() < until, owned
-            time.sleep(0.05)
-        time.sleep(4 * INTERVAL_S)
+        until(are_settled, lambda: {g.name: [(each.owned, each.complaints) for each in g.members] for g in groups})
+        watch.wait_for_polls()
 
     for client_id in ("c-1", "c-2", "c-3"):
         for group in groups:
             group.join(client_id)
         settle()
         for group in groups:
-            watch.wait_for(f'"group_id": "{group.name}", "kind": "group seen"')
+            watch.wait_for_change(group.name, "group seen")
     for group in groups:
         group.members[1].kill()
         group.remove(group.members[1])
@@ -123,12 +173,6 @@ def play(groups: list[Group], watch: Process) -> None:
     settle()
 
 
-def changes_of(process: Process) -> Iterator[dict[str, Any]]:
-    for line in process.out.splitlines():
-        if line.endswith("}"):
-            yield json.loads(line)
-
-
 def essence(rows: Iterable[Any]) -> list[tuple[str, str | None]]:
     """Cause and client of rebalances, without second cooperative rounds: a watch may see both rounds as one."""
     return [(str(row.cause), row.client_id) for row in rows if row.cause != Cause.COOPERATIVE_FOLLOW_UP]
@@ -136,25 +180,23 @@ def essence(rows: Iterable[Any]) -> list[tuple[str, str | None]]:
 
 @pytest.mark.parametrize("version", PLAYED)
 def test_a_watch_beside_groups(version: str, tmp_path: Path) -> None:
-    with KafkaBroker(tmp_path / f"watch-{version}", PROPERTIES, version) as broker, ExitStack() as stack:
+    with KafkaBroker(tmp_path / f"watch-{version}", SETTINGS, version) as broker, ExitStack() as stack:
         admin = AdminClient({"bootstrap.servers": broker.address})
-        for future in admin.create_topics([NewTopic("orders", PARTITIONS, 1)]).values():
-            future.result(30)
-        options = ("--interval", str(INTERVAL_S), "--format", "json", "--out", str(tmp_path / "report"))
-        watch = stack.enter_context(Process("watch", "--kafka", broker.address, *options))
+        make_topics(broker.address, {"orders": PARTITIONS})
+        watch = stack.enter_context(Watch(broker.address, tmp_path / "report"))
         groups = [Group(stack, broker.address, name) for name in PLAYED[version]]
-        play(groups, watch)
+        play(groups, admin, watch)
         recorded = {each.group.group_id: each for each in analyze(broker.offsets_log).histories}
         port = int(broker.address.rpartition(":")[2])
+        stopped_ns = time.time_ns()
         broker.stop()
-        watch.wait_for('"kind": "unanswered"')
+        outage_ns = watch.wait_for_change(None, "unanswered", stopped_ns)["time_ns"]
         broker.start(port=port)
         for group in groups:
-            watch.wait_for(f'"group_id": "{group.name}", "kind": "answered"')
+            watch.wait_for_change(group.name, "answered", outage_ns)
         assert watch.end(signal.SIGINT) == 0
-        changes = list(changes_of(watch))
+        changes = watch.changes()
     tables = {name: pq.read_table(tmp_path / "report" / f"{name}.parquet").to_pylist() for name in TABLES}
-    outage_ns = next(change["time_ns"] for change in changes if change["kind"] == "unanswered")
     for name in PLAYED[version]:
         assert essence(recorded[name].rebalances) == HAPPENED, "no rebalance but those of the members"
         mine = [change for change in changes if change["group_id"] == name]

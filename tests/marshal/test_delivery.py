@@ -32,18 +32,21 @@ def test_faults_lose_and_repeat_no_more_than_promised(delivery: Delivery, tmp_pa
         )
         with group:
             with feeding(coordinator.address, "orders", PARTITIONS, rate=120):
-                for client in "abc":
+                clients = {"a", "b", "c"}
+                for client in clients:
                     group.start(client)
-                group.wait_until_all_are_held({"a", "b", "c"})
-                group.members["a"].kill()
-                group.wait_until_all_are_held({"b", "c"})
+                killed = group.wait_until_all_are_held(clients)[0]
+                group.members[killed].kill()
+                clients -= {killed}
+                group.wait_until_all_are_held(clients)
                 group.start("d")
-                released = group.end_in_order("c")
-                group.wait_until_all_are_held({"b", "d"})
+                ended, released = group.end_in_order(clients)
+                clients = clients - {ended} | {"d"}
+                stopped = group.wait_until_all_are_held(clients)[0]
                 group.start("e")
-                with group.stopped("b"):
+                with group.stopped(stopped):
                     time.sleep(3.5 * INTERVAL_MS / 1000)
-                group.wait_until_all_are_held({"b", "d", "e"})
+                group.wait_until_all_are_held(clients | {"e"})
             judge = group.verdict()
             print(delivery, judge.summary())
             group.check(judge)

@@ -14,7 +14,6 @@ import fcntl
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -25,10 +24,12 @@ from types import TracebackType
 from typing import Final, Self
 
 import trustme
+from confluent_kafka.admin import AdminClient, NewTopic
 from cryptography.hazmat.primitives import serialization
 
 import kcoord_wire as kw
 from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.zookeeper.ensemble import free_ports
 from tests.support.wire import Wire
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "compile_java",
     "create_topics",
     "java",
+    "make_topics",
     "pem",
     "run_java",
     "tool",
@@ -136,15 +138,6 @@ def pem(issued: trustme.LeafCert) -> bytes:
     key = serialization.load_pem_private_key(issued.private_key_pem.bytes(), None)
     form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     return key.private_bytes(*form) + b"".join(part.bytes() for part in issued.cert_chain_pems)
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of the loopback that are free at the moment."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
 
 
 class KafkaBroker:
@@ -344,6 +337,26 @@ def create_topics(address: str, names: Sequence[str], *, seconds: float = 30) ->
         while True:
             topics = wire.call(request, 4).topics
             if all(t.error_code == ErrorCode.NONE and t.partitions for t in topics):
+                return
+            assert time.monotonic() < end, topics
+            time.sleep(0.05)
+
+
+def make_topics(address: str, counts: Mapping[str, int], *, seconds: float = 60) -> None:
+    """Create topics with so many partitions on a cluster of one broker, and wait until it serves all of them."""
+    end = time.monotonic() + seconds
+    admin = AdminClient({"bootstrap.servers": address})
+    for future in admin.create_topics([NewTopic(name, count, 1) for name, count in counts.items()]).values():
+        future.result(seconds)
+    partition, topic = kw.ListOffsetsRequestListOffsetsPartition, kw.ListOffsetsRequestListOffsetsTopic
+    asked = [
+        topic(name=name, partitions=[partition(partition_index=each) for each in range(count)])
+        for name, count in counts.items()
+    ]
+    with Wire(address) as wire:
+        while True:
+            topics = wire.call(kw.ListOffsetsRequest(replica_id=-1, topics=asked), 1).topics
+            if all(each.error_code == ErrorCode.NONE for topic in topics for each in topic.partitions):
                 return
             assert time.monotonic() < end, topics
             time.sleep(0.05)

@@ -88,36 +88,36 @@ class ConsumerGroup:
         finally:
             self.members[client].send(signal.SIGCONT)
 
-    def end_in_order(self, client: str) -> set[tuple[int, int]]:
-        """End a consumer by SIGTERM; return partition and token of the tenures that it released then.
+    def end_in_order(self, clients: set[str]) -> tuple[str, set[tuple[int, int]]]:
+        """End the one of these consumers that has processed last by SIGTERM; return it, with partition and token of the
+        tenures that it released then.
 
-        If the machine has stood still so long that they ran out before that, start it again, and end it once more.
+        If a machine that stood still has ended all its tenures before, start it again, and end another one.
         """
         until = time.monotonic() + SECONDS
         while True:
+            client = next(row.client for row in reversed(self.rows()) if row.client in clients)
             begun = len(self.members[client].log)
             assert self.members[client].end(signal.SIGTERM) == 0, self.members[client].log
             released = _RELEASED.findall(self.members[client].log, begun)
             if released:
-                return {(int(partition), int(token)) for partition, token in released}
+                return client, {(int(partition), int(token)) for partition, token in released}
             assert time.monotonic() < until, f"{client} released nothing\n{self.logs()}"
-            seen = len(self.rows())
             self.start(client)
-            while not any(row.client == client for row in self.rows()[seen:]) and time.monotonic() < until:
-                time.sleep(0.05)
 
     def rows(self) -> list[Processed]:
         """Return the output so far."""
         return self._output.read()
 
-    def wait_until_all_are_held(self, clients: set[str]) -> None:
-        """Wait until these consumers have processed records of all partitions since now, and no others did."""
+    def wait_until_all_are_held(self, clients: set[str]) -> list[str]:
+        """Wait until these consumers have processed records of all partitions since now, and no others did; return
+        those that have."""
         seen = len(self._output.read())
         until = time.monotonic() + SECONDS
         while True:
             held = {row.partition: row.client for row in self._output.read()[seen:]}
             if len(held) == self.partitions and set(held.values()) <= clients:
-                return
+                return sorted(set(held.values()))
             assert time.monotonic() < until, f"{len(held)} partitions of {self.topic} are consumed\n{self.logs()}"
             self._check()
             time.sleep(0.05)

@@ -52,6 +52,7 @@ class Place:
     """Where a script plays.
 
     :ivar topic: with this many `partitions` and no record
+    :ivar session_timeout_ms: no machine stands still for so long, or members would be put out without a fault
     :ivar margin: seconds that a takeover may last beyond the session timeout: the other member learns of the rebalance
         by its next heartbeat, joins again, and its program reports it; most of it is for a busy machine
     """
@@ -60,8 +61,8 @@ class Place:
     topic: str
     group: str
     partitions: int = 6
-    session_timeout_ms: int = 3000
-    margin: float = 8.0
+    session_timeout_ms: int = 6000
+    margin: float = 30.0
 
     @classmethod
     def on(cls, coordinator: Coordinator, name: str) -> Self:
@@ -87,7 +88,7 @@ class Place:
             instance_id=name if static else None,
             session_timeout_ms=self.session_timeout_ms,
             heartbeat_interval_ms=HEARTBEAT_MS,
-            rebalance_timeout_ms=max(10_000, self.session_timeout_ms),
+            rebalance_timeout_ms=max(20_000, self.session_timeout_ms),
         ) as member:
             yield member
         member.expect_no_more()
@@ -247,7 +248,7 @@ def static(place: Place, client: Client, assignor: str, *, leads: bool) -> Figur
         place.share_out([first])
         needed = time.monotonic() - began
         first.leave()
-    place = replace(place, session_timeout_ms=max(2 * place.session_timeout_ms, int(4000 * needed)))
+    place = replace(place, session_timeout_ms=max(place.session_timeout_ms, int(4000 * needed)))
     with ExitStack() as stack:
         other = stack.enter_context(place.member(client, "other", assignor, static=True))
         one, again, last = (
