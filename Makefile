@@ -54,7 +54,7 @@ CROWDED := tests/interop/test_explain_situations.py tests/interop/test_incidents
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native run check test proof lint simulate truth incidents bench bench-assignors bench-scale bench-size bench-central run-central fuzz interop peers sanitize regen clean
+.PHONY: help setup native run check test proof lint simulate truth incidents bench bench-assignors bench-peers bench-scale bench-size bench-central run-central fuzz interop peers sanitize regen clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -114,6 +114,10 @@ bench: setup $(RIVALS)/.installed ## the codec next to other libraries, the colu
 	$(RIVALS)/bin/python -m tests.bench
 	$(PY) -m tests.bench.columns
 	$(PY) -m tests.bench.record
+	$(PY) -m tests.bench.page
+
+bench-peers: setup peers ## the codec next to kafka-clients and franz-go, processor time
+	$(PY) -m tests.bench.compiled
 	$(PY) -m tests.bench.page
 
 bench-size: setup ## ROWS frames (50 million) through Spark to Parquet, next to counting their bytes; needs 20 GB of disk

@@ -67,13 +67,18 @@ def version_of(message: Any, version: int) -> Any:
 
 
 def ours(row: Row, message: Any) -> Case:
-    data = kw.encode(message, row.version)
+    return case_of(message, row.version)
+
+
+def case_of(message: Any, version: int) -> Case:
+    """A message in our codec."""
+    data = kw.encode(message, version)
     names = {
-        "decode": kw.decode, "encode": kw.encode, "cls": type(message), "version": row.version,
+        "decode": kw.decode, "encode": kw.encode, "cls": type(message), "version": version,
         "data": data, "message": message,
     }  # fmt: skip
     statements = {"decode": "decode(cls, data, version)", "encode": "encode(message, version)"}
-    return Case(row.version, data, statements, names)
+    return Case(version, data, statements, names)
 
 
 def native(row: Row, message: Any) -> Case:

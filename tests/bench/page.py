@@ -14,6 +14,7 @@ from typing import Any
 from . import report
 from .assignors import report as assignors
 from .columns import report as columns
+from .compiled import report as compiled
 from .record import __main__ as record
 from .scale import report as scale
 from .spark import report as spark
@@ -51,6 +52,13 @@ class Section:
 SECTIONS = (
     Section(
         "The codec", "make bench", "encoding and decoding next to other libraries.", report.RESULTS, report.summary
+    ),
+    Section(
+        "The codec and compiled peers",
+        "make bench-peers",
+        "the same bodies in kafka-clients on the JVM and in franz-go's kmsg.",
+        compiled.RESULTS,
+        compiled.summary,
     ),
     Section(
         "Frames to Arrow columns",
