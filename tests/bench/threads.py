@@ -1,7 +1,7 @@
-"""The codec in several threads of one process: `python -m tests.bench.threads`, on a free-threaded Python for a real figure.
+"""The codec in several threads of one process: `python -m tests.bench.threads`, on a free-threaded Python.
 
-Each thread decodes and encodes messages of its own. Printed for each number of threads: calls a second, and how much processor
-time a call takes next to one thread alone, which shows what threads wait for or take from each other on a busy machine too.
+Each thread decodes and encodes messages of its own. Printed for each number of threads: calls a second, and how much
+processor time a call takes next to one thread alone: above 1, threads take it from each other, on a busy machine too.
 """
 
 from __future__ import annotations

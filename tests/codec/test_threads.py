@@ -1,7 +1,7 @@
 """Eight threads in the codec at once: each gets what one thread alone would get.
 
-With a GIL the threads take turns as often as Python lets them. On a free-threaded Python the same tests run without one.
-Counts are fixed, no time is asserted; KCOORD_WIRE_ROUNDS sets another one.
+With a GIL the threads take turns as often as Python lets them; on a free-threaded Python the same tests run without
+one. Counts are fixed, no time is asserted; KCOORD_WIRE_ROUNDS sets another count.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Runs the codec next to compiled peers: `python -m tests.bench.compiled`. Each row of each program in its own process.
 
 Writes latest.json (what was measured) and latest.md (what `report` makes of it) into tests/bench/compiled/results or
-`--out`. `--quick` measures tiny messages, to see that everything runs. Needs Java, Maven and Go, as `make interop` does.
+`--out`. `--quick` measures tiny messages, to see that everything runs. Needs Java, Maven and Go, like `make interop`.
 """
 
 from __future__ import annotations

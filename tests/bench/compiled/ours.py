@@ -1,4 +1,4 @@
-"""Measures our codec: the question and the answer are those of tests/support/java/Codec.java, with this thread's time."""
+"""Measures our codec: the question and the answer are those of tests/support/java/Codec.java; this thread's time."""
 
 from __future__ import annotations
 

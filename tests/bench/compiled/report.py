@@ -11,11 +11,11 @@ from ..report import DIRECTIONS, TITLES, conditions, digits, line, shown
 RESULTS = Path(__file__).parent / "results"
 PEERS = ("kafka-clients", "franz-go")
 HOW = """\
-Processor time of one call, and how many times our time the others take: above 1, ours is faster. Each gets the same body
-and writes the same bytes again. Every row has a process of its own, which runs it unmeasured first; the programs take turns,
-and the medians are of all turns. kafka-clients: the calling thread alone, without the JVM's compilers and garbage collector.
-franz-go (kmsg): the whole process, collector included; its byte slices point into the input, its strings are copies. Ours:
-the thread, with Python's collector on."""
+Processor time of one call, and how many times our time the others take: above 1, ours is faster. Each gets the same
+body and writes the same bytes again. Every row has a process of its own, which runs it unmeasured first; the programs
+take turns, and the medians are of all turns. kafka-clients: the calling thread alone, without the JVM's compilers and
+garbage collector. franz-go (kmsg): the whole process, collector included; its byte slices point into the input, its
+strings are copies. Ours: the thread, with Python's collector on."""
 
 
 def ratio(made: dict[str, Any], peer: str, row: str, direction: str) -> float:

@@ -1,4 +1,4 @@
-"""The report on compiled peers: every row in both directions, and what was missed is said. Our side is measured for real."""
+"""The report on compiled peers: every row in both directions, and what was missed. Our side is measured for real."""
 
 from __future__ import annotations
 
