@@ -257,6 +257,7 @@ class Connection:
             if len(body) < _HEAD.size:
                 return Opaque(body, error)
             request = Request(self._peeked(body), None, body, error)
+            request.is_answered = self._is_raw_answered(request.api_key, body)
         if request.is_answered:
             self._received.append(request)
         return request
@@ -356,10 +357,7 @@ class Connection:
         """
         self._check_role("client")
         sent = Request(peek_request(body, strict=False), context=context)
-        if sent.api_key == _PRODUCE:
-            with suppress(DecodeError):  # then it is taken for one that is answered
-                sent.message = self._frames.decode_request(body, strict=False)[1]
-            sent.is_answered = _is_answered(_PRODUCE, sent.message)
+        sent.is_answered = self._is_raw_answered(sent.api_key, body)
         sent.header.correlation_id = self._next_id
         head, end = body[:4] + _ID.pack(self._next_id), _HEAD.size
         if client_id is not ... and (sent.api_key, sent.version) != _NAMELESS:
@@ -441,6 +439,13 @@ class Connection:
         if self._is_client != (role == "client"):
             raise TypeError(f"only a {role} does this")
 
+    def _is_raw_answered(self, api_key: int, body: bytes) -> bool:
+        """Whether a request that is not decoded is answered; a Produce that cannot be read is taken for one that is."""
+        if api_key == _PRODUCE:
+            with suppress(DecodeError):
+                return _is_answered(_PRODUCE, self._frames.decode_request(body, strict=False)[1])
+        return True
+
     def _request_codec(self, cls: type) -> MessageCodec:
         codec = self._registry.by_class(cls)
         if codec.type != "request" or codec.family != "kafka":
@@ -455,7 +460,7 @@ def _header(api_key: int, version: int, correlation_id: int, client_id: str | No
 
 
 def _is_answered(api_key: int, message: Any) -> bool:
-    return api_key != _PRODUCE or message is None or bool(message.acks != 0)
+    return api_key != _PRODUCE or bool(message.acks != 0)
 
 
 def _end_of_client_id(body: bytes) -> int:

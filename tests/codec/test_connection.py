@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 import kcoord_wire as kw
 from kcoord_wire.api_keys import ApiKey
+from kcoord_wire.schema.files import schema_root
 
+SCHEMAS = schema_root() / "kafka"
 UNSUPPORTED_VERSION = 35
 BEAT = kw.HeartbeatRequest(group_id="g", generation_id=3, member_id="m")
 UNKNOWN = (999).to_bytes(2, "big") + (4).to_bytes(2, "big") + (77).to_bytes(4, "big") + b"\0\x02me" + b"whatever"
@@ -156,6 +158,26 @@ def test_produce_with_acks_0_has_no_response() -> None:
     between = client()
     between.send_raw(produce.body)
     assert between.pending == ()
+
+
+def test_produce_with_acks_0_has_no_response_even_where_strict_decoding_refuses_it() -> None:
+    body = kw.encode_request(kw.ProduceRequest(acks=0), 9) + b"more"
+    there, between = server(), client()
+    produce = one(there.receive_data(kw.frame(body)))
+    between.send_raw(body)
+    assert (produce.error.kind, produce.is_answered, there.pending, between.pending) == ("trailing", False, (), ())
+
+
+def test_a_registry_of_ones_own_is_used() -> None:
+    own = kw.compile_schemas(SCHEMAS / "HeartbeatRequest.json", SCHEMAS / "HeartbeatResponse.json")
+    here, there = client(registry=own), server(registry=own)
+    beat = own["HeartbeatRequest"].cls(group_id="g")
+    request = one(there.receive_data(here.send(beat, 4)))
+    assert (request.message, request.header.client_id) == (beat, "me")
+    response = one(here.receive_data(there.respond(request, own["HeartbeatResponse"].cls(error_code=27))))
+    assert response.message == own["HeartbeatResponse"].cls(error_code=27)
+    with pytest.raises(TypeError, match="not a message class of this registry"):
+        here.send(BEAT, 4)
 
 
 def test_an_unknown_api_is_matched_and_passed_on() -> None:

@@ -61,6 +61,8 @@ def test_every_request_leaves_once_in_order(events: list[tuple[bool, int]], most
     pending: PendingRequests[int] = PendingRequests(most)
     left: list[int] = []
     for at, (asked, correlation_id) in enumerate(events):
+        of_id = [each for each in pending if events[each][1] == correlation_id]
+        assert at % 3 or pending.oldest(correlation_id) == (of_id[0] if of_id else None)
         if asked:
             left += pending.add(correlation_id, at)
         elif answered := pending.answer(correlation_id):
