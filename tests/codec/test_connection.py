@@ -160,7 +160,7 @@ def test_produce_with_acks_0_has_no_response() -> None:
     assert between.pending == ()
 
 
-def test_produce_with_acks_0_has_no_response_even_where_strict_decoding_refuses_it() -> None:
+def test_a_refused_produce_with_acks_0_has_no_response() -> None:
     body = kw.encode_request(kw.ProduceRequest(acks=0), 9) + b"more"
     there, between = server(), client()
     produce = one(there.receive_data(kw.frame(body)))
