@@ -62,9 +62,6 @@ class ShareFetchRequestFetchPartition:
     partition_index: int = 0
     """The partition's number."""
 
-    partition_max_bytes: int = 0
-    """The most bytes of this partition. Versions none."""
-
     acknowledgement_batches: list[ShareFetchRequestAcknowledgementBatch] = field(default_factory=list)
     """Records of earlier fetches and what became of them, by range."""
 
