@@ -184,16 +184,17 @@ cdef class Elements:
     def __next__(self):
         cdef Cursor c
         cdef ArrayView array = self.array
-        if self.left == 0:
-            raise StopIteration
-        open_at(&c, array.holder.data, self.at, array.holder.strict)
-        element = show(array.item, &c, array.holder)
-        self.left -= 1
-        if self.left:
-            if array.step == 1:
-                self.at = c.p - c.base
-            else:
-                self.at = array.locate(array.start + (array.size - self.left) * array.step)
+        with cython.critical_section(self):  # each element goes to one thread
+            if self.left == 0:
+                raise StopIteration
+            open_at(&c, array.holder.data, self.at, array.holder.strict)
+            element = show(array.item, &c, array.holder)
+            self.left -= 1
+            if self.left:
+                if array.step == 1:
+                    self.at = c.p - c.base
+                else:
+                    self.at = array.locate(array.start + (array.size - self.left) * array.step)
         return element
 
 

@@ -13,6 +13,7 @@ import gc
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from .frames import FRAMED, FRAMES
 from .libraries import LIBRARIES, Case
 from .rows import ROWS, Row
 
@@ -20,16 +21,11 @@ BATCH = 100_000  # bytes that one measured call works through, so that calling i
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the other libraries' own
 
 
-@pytest.fixture(scope="module", params=ROWS, ids=lambda row: row.key)
-def row(request: pytest.FixtureRequest) -> Row:
-    chosen: Row = request.param
-    return chosen
-
-
 @pytest.fixture(scope="module")
 def case(request: pytest.FixtureRequest, row: Row) -> Case:
     options = request.config.option
-    made = LIBRARIES[options.library].case(row, row.message(options.quick))
+    make = FRAMED[options.library] if options.frames else LIBRARIES[options.library].case
+    made = make(row, row.message(options.quick))
     made.check()
     # The collector stays on, but must not walk pytest's own objects: a library that allocates much would pay for them,
     # up to twice the time (kio, 5,000 members).
@@ -39,7 +35,9 @@ def case(request: pytest.FixtureRequest, row: Row) -> Case:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    floor = ["floor"] if metafunc.config.option.library == "native" else []
+    options = metafunc.config.option
+    floor = ["floor"] if options.library == "native" and not options.frames else []
+    metafunc.parametrize("row", FRAMES if options.frames else ROWS, ids=lambda row: row.key, scope="module")
     metafunc.parametrize("operation", ["decode", "encode", *floor])
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import report
+from . import frames, report
 from .assignors import report as assignors
 from .columns import report as columns
 from .compiled import report as compiled
@@ -52,6 +52,9 @@ class Section:
 SECTIONS = (
     Section(
         "The codec", "make bench", "encoding and decoding next to other libraries.", report.RESULTS, report.summary
+    ),
+    Section(
+        "Whole frames", "make bench", "header and message next to other libraries.", frames.RESULTS, frames.summary
     ),
     Section(
         "The codec and compiled peers",

@@ -17,6 +17,7 @@ import pytest
 
 import kcoord_wire as kw
 
+from . import frames
 from .floor import load_floor
 from .report import Report, markdown, shown, summary
 from .rows import ROWS, Row
@@ -70,15 +71,19 @@ def test_the_floor_refuses_what_it_cannot_build(message: object, twin: object, e
         floor.Recipe(message, twin)
 
 
+def quick_run(out: Path, *options: str) -> None:
+    command = [sys.executable, "-m", "tests.bench", "--quick", "--libraries", "native", "python", "--out", str(out)]
+    # With this variable pytest-benchmark takes itself for a worker of ours, and measures nothing.
+    environment = {key: value for key, value in os.environ.items() if key != "PYTEST_XDIST_WORKER"}
+    done = subprocess.run([*command, *options], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What a quick run of our two codecs wrote."""
     out = tmp_path_factory.mktemp("bench")
-    command = [sys.executable, "-m", "tests.bench", "--quick", "--libraries", "native", "python", "--out", str(out)]
-    # With this variable pytest-benchmark takes itself for a worker of ours, and measures nothing.
-    environment = {key: value for key, value in os.environ.items() if key != "PYTEST_XDIST_WORKER"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    quick_run(out)
     written: dict[str, Any] = json.loads((out / "latest.json").read_text("utf-8"))
     assert (out / "latest.md").read_text("utf-8") == markdown(written)
     return written
@@ -96,6 +101,19 @@ def test_a_quick_run_measures_every_row(report: dict[str, Any], row: Row) -> Non
     assert made.time("native", row.key, "floor") > 0
     assert row.title in markdown(report)
     assert row.title in summary(report)
+
+
+def test_a_quick_run_measures_whole_frames(tmp_path: Path) -> None:
+    quick_run(tmp_path, "--frames")
+    written = json.loads((tmp_path / "frames" / "latest.json").read_text("utf-8"))
+    text = (tmp_path / "frames" / "latest.md").read_text("utf-8")
+    assert text == frames.markdown(written)
+    for row in frames.FRAMES:
+        assert text.count(f"| {row.title} (v{row.version}) | ") == 2
+        assert all(Report(written).time("python", row.key, operation) > 0 for operation in ("decode", "encode"))
+    # A row that is slower than its target is named.
+    written["libraries"]["kio"] = written["libraries"]["native"]
+    assert "Missed: decode at least 2x kio, in Heartbeat request: 1x;" in frames.summary(written)
 
 
 def test_a_target_names_its_worst_row(report: dict[str, Any]) -> None:
