@@ -13,6 +13,8 @@
 | nothing, after an outage             | coordinator failover                           | 0.6        |
 | nothing; cooperative-sticky had left | second round of a cooperative rebalance        | 0.8        |
 | partitions without an owner          |                                                |            |
+| nothing; cooperative-sticky was      | second round of a cooperative rebalance: its   | 0.6        |
+| assigning in the poll before         | first one ended between two polls, or failed   |            |
 | nothing, then a known topic has new  | topic metadata changed                         | 0.6        |
 | partitions                           |                                                |            |
 | anything else                        | unknown                                        | 0          |
@@ -72,10 +74,17 @@ class Difference:
 
 
 def explain(
-    before: SeenGroup | None, after: SeenGroup, difference: Difference, *, after_outage: bool, has_unowned: bool
+    before: SeenGroup | None,
+    after: SeenGroup,
+    difference: Difference,
+    *,
+    assignor: str | None,
+    after_outage: bool,
+    has_unowned: bool,
 ) -> Reason:
     """Return why a rebalance began between two polls; the table of the module has the rules.
 
+    :param assignor: of the last assignment; while a group rebalances, none is shown
     :param after_outage: the coordinator has moved, or was not described, shortly before
     :param has_unowned: the last assignment left partitions without an owner that had one before
     """
@@ -84,10 +93,10 @@ def explain(
         return _of_members(appeared, gone, replaced, was_empty=before is None or not before.members)
     if after_outage:
         return Reason(Cause.COORDINATOR_FAILOVER, 0.6, "the same members rebalance after the coordinator was away")
-    if has_unowned and before is not None and before.assignor == _COOPERATIVE:
-        return Reason(
-            Cause.COOPERATIVE_FOLLOW_UP, 0.8, "the first round had taken partitions that this one assigns (KIP-429)"
-        )
+    is_assigned = before is not None and before.state == "CompletingRebalance"
+    if assignor == _COOPERATIVE and (has_unowned or is_assigned):
+        text = "the first round had taken partitions that this one assigns (KIP-429)"
+        return Reason(Cause.COOPERATIVE_FOLLOW_UP, 0.8 if has_unowned else 0.6, text)
     return Reason(
         Cause.UNKNOWN, 0.0, "the members are the same; the Admin API shows no reason, the broker's log has it"
     )

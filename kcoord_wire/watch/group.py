@@ -74,6 +74,7 @@ class GroupWatch:
         self.rebalancing_ns = 0
         self.outages: list[Outage] = []
         self._source = source
+        self._assignor: str | None = None  # of the last assignment
         self._first_ns = self._last_ns = self._described_ns = now
         self._number = self._generation = 0
         self._before: dict[Place, str] = {}
@@ -102,6 +103,7 @@ class GroupWatch:
         if self.seen is None or self.seen.state != seen.state:
             self.since_ns = now
         self.seen = seen
+        self._assignor = seen.assignor or self._assignor
         return changes
 
     def take_offsets(self, now: int, committed: Mapping[Place, int], ends: Mapping[Place, int]) -> list[Change]:
@@ -178,7 +180,14 @@ class GroupWatch:
 
     def _reason(self, now: int, before: SeenGroup, seen: SeenGroup, difference: Difference) -> Reason:
         has_unowned = any(pause.rebalance == self._number for pause in self._ledger.paused.values())
-        return explain(before, seen, difference, after_outage=self._is_after_outage(now), has_unowned=has_unowned)
+        return explain(
+            before,
+            seen,
+            difference,
+            assignor=self._assignor,
+            after_outage=self._is_after_outage(now),
+            has_unowned=has_unowned,
+        )
 
     def _topics_with_new_places(self, seen: SeenGroup) -> list[str]:
         """Return the topics that the group had before, of which partitions are assigned for the first time."""

@@ -205,5 +205,5 @@ def test_a_watch_beside_groups(version: str, tmp_path: Path) -> None:
         members = [(change["kind"], change["client_id"]) for change in before if change["kind"].startswith("member ")]
         assert members[-4:] == MEMBERS, "the one before is c-1, if the watch was there first"
         seen = [row for row in tables["rebalances"] if row["group_id"] == name and row["started_ns"] < outage_ns]
-        assert essence(Seen(row["cause"], row["client_id"]) for row in seen)[-4:] == HAPPENED[1:]
+        assert essence(Seen(row["cause"], row["client_id"]) for row in seen)[-4:] == HAPPENED[1:], mine
         assert "broker down" in {row["kind"] for row in tables["outages"] if row["group_id"] == name}

@@ -12,9 +12,13 @@ from tests.support.watching import group, member
 ONE, TWO, STATIC = member("c-1", 0), member("c-2", 1), member("c-3", 2, instance="i-3")
 
 
-def reason(before: SeenGroup, after: SeenGroup, *, outage: bool = False, unowned: bool = False) -> Reason:
+def reason(
+    before: SeenGroup, after: SeenGroup, *, outage: bool = False, unowned: bool = False, assignor: str | None = None
+) -> Reason:
     difference = Difference.between(before, after)
-    return explain(before, after, difference, after_outage=outage, has_unowned=unowned)
+    return explain(
+        before, after, difference, assignor=before.assignor or assignor, after_outage=outage, has_unowned=unowned
+    )
 
 
 def stable(*members: SeenMember, assignor: str | None = "range") -> SeenGroup:
@@ -56,6 +60,10 @@ def test_a_second_round_needs_a_cooperative_assignor() -> None:
     assert reason(cooperative, preparing, unowned=True).cause == Cause.COOPERATIVE_FOLLOW_UP
     assert reason(cooperative, preparing).cause == Cause.UNKNOWN
     assert reason(stable(ONE), preparing, unowned=True).cause == Cause.UNKNOWN
+    completing = group("CompletingRebalance", ONE, assignor=None)
+    follows = reason(completing, preparing, assignor="cooperative-sticky")
+    assert (follows.cause, follows.confidence) == (Cause.COOPERATIVE_FOLLOW_UP, 0.6)
+    assert reason(completing, preparing, assignor="range").cause == Cause.UNKNOWN
 
 
 def test_no_cause_is_certain() -> None:

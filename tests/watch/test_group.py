@@ -135,6 +135,17 @@ def test_a_second_cooperative_round_is_known() -> None:
     assert [(pause.partition, pause.rebalance) for pause in script.history().pauses] == [(1, 1)]
 
 
+def test_a_second_round_whose_first_one_was_not_seen_to_end() -> None:
+    script = Script()
+    script.poll(group("Stable", member("c-1", 0, 1), assignor="cooperative-sticky"))
+    for state in ("CompletingRebalance", "PreparingRebalance"):
+        script.poll(group(state, member("c-1"), member("c-2"), assignor=None))
+    script.poll(group("Stable", member("c-1", 0), member("c-2", 1), assignor="cooperative-sticky"))
+    rebalances = script.history().rebalances
+    assert [each.cause for each in rebalances] == [Cause.NEW_MEMBER, Cause.COOPERATIVE_FOLLOW_UP]
+    assert [each.outcome for each in rebalances] == ["interrupted", "stable"]
+
+
 def test_new_partitions_are_a_cause() -> None:
     script = Script()
     script.poll(TWO)
