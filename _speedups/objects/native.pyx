@@ -13,6 +13,7 @@ Laws:
 
 from collections.abc import Sequence
 from copy import copy
+from sys import intern
 from types import MemberDescriptorType
 from uuid import UUID as PyUUID
 from uuid import SafeUUID
@@ -194,7 +195,7 @@ cdef class Program:
         cls = classes[plan.name]
         check_layout(cls, len(plan.steps) + plan.holds_tags)
         attributes = [step.attr for step in plan.steps] + ["unknown_tags"] * plan.holds_tags
-        s.positions = self.hold({attr: i for i, attr in enumerate(attributes)})
+        s.positions = self.hold({intern(attr): i for i, attr in enumerate(attributes)})  # as names in code are
         s.cls = <PyTypeObject*>self.hold(cls)
         s.flexible = plan.flexible
         s.holds_tags = plan.holds_tags

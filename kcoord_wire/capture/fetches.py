@@ -20,6 +20,10 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
+from kcoord_wire.codec.headers import decode_request
+from kcoord_wire.errors import WireError
+from kcoord_wire.messages.fetch import FetchRequest, FetchRequestFetchTopic, FetchRequestForgottenTopic
+
 __all__ = [
     "MAX_HEAD",
     "MAX_PARTITIONS",
@@ -55,8 +59,6 @@ _MOST: Final = 1_000_000  # topics, partitions or tagged fields in one message
 _FLEXIBLE, _BY_ID, _WITH_SESSION = 12, 13, 7
 _ID: Final = 16
 _ABORTED: Final = 16  # producer id and first offset
-_REPLICA_STATE: Final = 1  # a tag
-_CLIENT_ID: Final = 8  # where its length is in the header
 _INT: Final = struct.Struct(">i")
 _SHORT: Final = struct.Struct(">h")
 _PARTITION: Final = struct.Struct(">ihq")  # number, error code, high watermark
@@ -99,82 +101,21 @@ def read_fetch_request(frame: Bytes) -> FetchAsked | None:
     :param frame: header and message, without the four bytes of size
     """
     try:
-        (version,) = _SHORT.unpack_from(frame, 2)
-        return _Request(frame, version).read() if 0 <= version <= NEWEST else None
-    except (*_INCOMPLETE, ValueError):
+        header, request = decode_request(frame, strict=False)
+    except WireError:
         return None
+    if not isinstance(request, FetchRequest) or request.replica_id >= 0 or request.replica_state.replica_id >= 0:
+        return None
+    by_id = header.request_api_version >= _BY_ID
+    offsets = {
+        (_key(topic, by_id), each.partition): each.fetch_offset for topic in request.topics for each in topic.partitions
+    }
+    forgotten = [(_key(topic, by_id), each) for topic in request.forgotten_topics_data for each in topic.partitions]
+    return FetchAsked(request.session_epoch <= 0, offsets, forgotten)
 
 
-class _Request:
-    """Reads one request, front to back."""
-
-    def __init__(self, data: Bytes, version: int) -> None:
-        self._data, self._version = data, version
-        self._flexible = version >= _FLEXIBLE
-        (size,) = _SHORT.unpack_from(data, _CLIENT_ID)
-        self._at = _CLIENT_ID + 2 + max(size, 0)
-        self._pass_tags()
-
-    def read(self) -> FetchAsked | None:
-        version = self._version
-        if version < 15 and self._int() >= 0:  # the replica id; from 15 on it is in a tagged field at the end
-            return None
-        self._at += 8 + 4 * (version >= 3) + (version >= 4)  # max wait, min bytes, max bytes, isolation level
-        epoch = -1
-        if version >= _WITH_SESSION:
-            self._at += 4
-            epoch = self._int()
-        offsets: dict[Place, int] = {}
-        before = 4 * (version >= 9)  # the leader epoch
-        behind = 4 * (version >= 12) + 8 * (version >= 5) + 4  # last epoch, log start offset, max bytes
-        for topic in self._topics():
-            for _ in range(self._count()):
-                partition = self._int()
-                self._at += before
-                (offsets[topic, partition],) = _LONG.unpack_from(self._data, self._at)
-                self._at += 8 + behind
-                self._pass_tags()
-            self._pass_tags()
-        forgotten = list(self._forgotten()) if version >= _WITH_SESSION else []
-        if version >= 15 and self._is_of_follower():
-            return None
-        return FetchAsked(epoch <= 0, offsets, forgotten)
-
-    def _forgotten(self) -> Iterable[Place]:
-        for topic in self._topics():
-            for _ in range(self._count()):
-                yield topic, self._int()
-            self._pass_tags()
-
-    def _is_of_follower(self) -> bool:
-        size, self._at = _size(self._data, self._at, True)
-        self._at += size  # the rack
-        count, self._at = _varint(self._data, self._at)
-        tag = 0
-        if count:
-            tag, at = _varint(self._data, self._at)
-            if tag < _REPLICA_STATE and count > 1:  # the cluster id precedes it
-                size, at = _varint(self._data, at)
-                tag, _ = _varint(self._data, at + size)
-        return tag == _REPLICA_STATE
-
-    def _topics(self) -> Iterable[str | bytes]:
-        for _ in range(self._count()):
-            topic, self._at = _topic(self._data, self._at, self._version)
-            yield topic
-
-    def _int(self) -> int:
-        (found,) = _INT.unpack_from(self._data, self._at)
-        self._at += 4
-        return int(found)
-
-    def _count(self) -> int:
-        found, self._at = _count(self._data, self._at, self._flexible)
-        return found
-
-    def _pass_tags(self) -> None:
-        if self._flexible:
-            self._at = _behind_tags(self._data, self._at)
+def _key(topic: FetchRequestFetchTopic | FetchRequestForgottenTopic, by_id: bool) -> str | bytes:
+    return topic.topic_id.bytes if by_id else topic.topic
 
 
 # ---- responses

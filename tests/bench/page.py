@@ -18,6 +18,7 @@ from .compiled import report as compiled
 from .record import __main__ as record
 from .scale import report as scale
 from .spark import report as spark
+from .views import __main__ as views
 
 PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 HEAD = """\
@@ -62,6 +63,13 @@ SECTIONS = (
         "the same bodies in kafka-clients on the JVM and in franz-go's kmsg.",
         compiled.RESULTS,
         compiled.summary,
+    ),
+    Section(
+        "Views",
+        "make bench",
+        "messages whose fields are read when they are asked for, next to decoding them.",
+        views.RESULTS,
+        views.markdown,
     ),
     Section(
         "Frames to Arrow columns",
