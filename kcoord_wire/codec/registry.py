@@ -43,6 +43,7 @@ __all__ = [
     "decode",
     "decode_text",
     "encode",
+    "packaged",
     "registry",
     "view",
 ]
@@ -57,6 +58,7 @@ else:
     M = TypeVar("M")
 
 Buffer = bytes | bytearray | memoryview
+_Row = tuple[str, str, str, str, int | None, str, str, tuple[int, int], tuple[int, int]]  # of a package's INDEX
 
 
 class MessageCodec(Generic[M]):
@@ -312,22 +314,31 @@ class Registry(Mapping[str, MessageCodec]):
         return self._by_key["coordinator-value", "kafka", record_type]
 
 
-def _built_in() -> Iterator[MessageCodec]:
-    for name, file, module_name, type_, api_key, family, header, valid, flexible in INDEX:
+def packaged(index: Iterable[_Row], package: str, root: Callable[[], Path]) -> Registry:
+    """The registry of a package of generated classes, which are imported, and their files read, when first needed.
 
-        def load(file: str = file, module_name: str = module_name) -> tuple[Message, Mapping[str, type]]:
-            message = load_message(schema_root() / file)
-            module = import_module(f"kcoord_wire.messages.{module_name}")
-            return message, {cls: getattr(module, cls) for cls in module.__all__}
+    :param index: `INDEX` of the package
+    :param package: its name
+    :param root: gives the folder of its schema files
+    """
 
-        yield MessageCodec(name, type_, api_key, family, header, _range(*valid), _range(*flexible), load)
+    def load(file: str, module: str) -> tuple[Message, Mapping[str, type]]:
+        classes = import_module(f"{package}.{module}")
+        return load_message(root() / file), {name: getattr(classes, name) for name in classes.__all__}
+
+    def codec(row: _Row) -> MessageCodec:
+        name, file, module, type_, api_key, family, header, valid, flexible = row
+        ranges = _range(*valid), _range(*flexible)
+        return MessageCodec(name, type_, api_key, family, header, *ranges, lambda: load(file, module))
+
+    return Registry(map(codec, index))
 
 
 def _range(low: int, high: int) -> range:
     return range(low, high + 1) if low <= high else range(0)
 
 
-registry = Registry(_built_in())
+registry = packaged(INDEX, "kcoord_wire.messages", schema_root)
 
 
 def compile_schemas(path: str | Path, *more: str | Path) -> Registry:

@@ -1,32 +1,49 @@
-"""`python -m kcoord_wire.schema.generate [--check]`: write kcoord_wire/messages from schemas/, or list stale files.
+"""`python -m kcoord_wire.schema.generate [--check] [SCHEMAS ... OUT]`: write message classes, or list stale files.
 
-Exit status 0 if all files are up to date (or were written), 1 if --check found a file that is stale, missing or not
-generated from a schema.
+Without paths: kcoord_wire/messages from schemas/. With paths: the package OUT, of the messages of schema files,
+folders, jars and archives (those that `compile_schemas` takes), with the schema files and a `registry` of the codecs;
+its name and place are the user's.
+
+Laws:
+
+* A file of OUT that this command did not write is neither replaced nor removed.
+* Exit status 0 if all files are up to date (or were written), 1 if --check found a file that is stale, missing or not
+  generated from a schema, or if a schema file is refused; the others are written all the same.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from kcoord_wire.errors import SchemaError
-from kcoord_wire.schema.emit_classes import emit_modules
-from kcoord_wire.schema.files import load_messages, schema_root
+from kcoord_wire.schema.emit_classes import MARK, SCHEMAS, emit_modules
+from kcoord_wire.schema.files import collect_messages, load_messages, schema_root
 
 __all__ = ["main", "stale_files"]
 
 MESSAGES: Final = Path(__file__).resolve().parent.parent / "messages"
 
 
-def stale_files(root: Path, target: Path) -> dict[Path, str | None]:
-    """The files that differ from the schemas, with the text that each should have (None: it should not exist)."""
-    wanted = {target / name: text for name, text in emit_modules(load_messages(root), root).items()}
-    stale: dict[Path, str | None] = {
-        path: text for path, text in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != text
-    }
-    stale.update({path: None for path in target.rglob("*.py") if path not in wanted})
+def stale_files(wanted: Mapping[Path, str], target: Path) -> dict[Path, str | None]:
+    """The files that differ from those wanted, with the text that each should have (None: it should not exist).
+
+    :raises FileExistsError: a file that was not generated is in the place of one
+    """
+    stale: dict[Path, str | None] = {}
+    for path, text in wanted.items():
+        old = path.read_text(encoding="utf-8") if path.exists() else None
+        if old is not None and path.suffix == ".py" and MARK not in old.replace("\n", " "):
+            raise FileExistsError(f"{path} is not a generated file")
+        if old != text:
+            stale[path] = text
+    for path in target.rglob("*.py"):
+        if path not in wanted and MARK in path.read_text(encoding="utf-8").replace("\n", " "):
+            stale[path] = None
     return stale
 
 
@@ -37,25 +54,53 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--check", action="store_true", help="change nothing; list stale files and exit 1 if there are any"
     )
+    parser.add_argument(
+        "paths", nargs="*", type=Path, metavar="SCHEMAS ... OUT", help="schema files, folders or archives; a package"
+    )
     args = parser.parse_args(argv)
+    *schemas, target = args.paths or [MESSAGES]
+    if args.paths and not schemas:
+        parser.error("the last path is the package to write: name the schemas before it")
     try:
-        stale = stale_files(schema_root(), MESSAGES)
-    except SchemaError as error:
+        wanted, refused = _own_package(schemas, target) if schemas else (_messages(), {})
+        stale = stale_files(wanted, target)
+    except (SchemaError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
+    for refusal in refused.values():
+        print(refusal, file=sys.stderr)
+    _bring_up_to_date(stale, target, args.check)
+    return 1 if refused or (args.check and stale) else 0
+
+
+def _messages() -> dict[Path, str]:
+    root = schema_root()
+    modules = emit_modules(load_messages(root), root, "kcoord_wire.messages")
+    return {MESSAGES / name: text for name, text in modules.items()}
+
+
+def _own_package(schemas: list[Path], target: Path) -> tuple[dict[Path, str], Mapping[str, SchemaError]]:
+    """The files of a user's package, its schema files among them, and the schema files that are refused."""
+    messages, refused = collect_messages(schemas)
+    root = target / SCHEMAS
+    copies = {name: replace(message, file=str(root / f"{name}.json")) for name, message in messages.items()}
+    wanted = {target / name: text for name, text in emit_modules(copies, root).items()}
+    return wanted | {Path(message.file): message.source for message in copies.values()}, refused
+
+
+def _bring_up_to_date(stale: Mapping[Path, str | None], target: Path, check: bool) -> None:
+    """Name the stale files, and write or remove them unless `check`."""
     for path, text in sorted(stale.items()):
-        print(f"{'stale' if args.check else 'removed' if text is None else 'written'}: {path.relative_to(MESSAGES)}")
-        if args.check:
+        print(f"{'stale' if check else 'removed' if text is None else 'written'}: {path.relative_to(target)}")
+        if check:
             continue
         if text is None:
             path.unlink()
         else:
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-    if args.check and stale:
+    if check and stale and target == MESSAGES:
         print("run `make regen`", file=sys.stderr)
-        return 1
-    return 0
 
 
 if __name__ == "__main__":

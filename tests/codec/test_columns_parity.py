@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import kcoord_wire as kw
 from kcoord_wire.codec.columns.shape import shape_of
 from kcoord_wire.codec.registry import MessageCodec, Registry, compile_schemas
+from tests.support.apis import spoken
 from tests.support.backends import BACKENDS
 from tests.support.column_rows import (
     KAFKA,
@@ -45,7 +46,7 @@ def has_columns(codec: MessageCodec) -> bool:
     return True
 
 
-CODECS = [(codec, kw.registry) for codec in kw.registry.values() if has_columns(codec)]
+CODECS = [(codec, kw.registry) for codec in kw.registry.values() if has_columns(codec) and spoken(codec)]
 CODECS += [(codec, everything()) for codec in everything().values()]
 
 

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+import pickle
+from importlib import import_module
 from pathlib import Path
+from typing import Any
+from uuid import UUID
+from zipfile import ZipFile
 
 import pytest
 
+import kcoord_wire as kw
 from kcoord_wire.schema import generate
+from kcoord_wire.schema.emit_classes import MARK
 
 SCHEMA = {"type": "data", "name": "Note", "validVersions": "0", "flexibleVersions": "none", "fields": []}
 
@@ -31,7 +38,7 @@ def test_check_lists_stale_files_and_writes_nothing(target: Path, capsys: pytest
 
 
 def test_stale_files_are_written_and_others_removed(target: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (target / "gone.py").write_text("")
+    (target / "gone.py").write_text(f'"""{MARK} from a file that is no more."""\n')
     assert generate.main([]) == 0
     assert "removed: gone.py\nwritten: note.py\n" in capsys.readouterr().out
     assert {path.name for path in target.iterdir()} == {"__init__.py", "_index.py", "note.py"}
@@ -43,3 +50,54 @@ def test_a_broken_schema_is_reported(target: Path, capsys: pytest.CaptureFixture
     assert generate.main([]) == 1
     assert "Note.json" in capsys.readouterr().err
     assert list(target.iterdir()) == []
+
+
+# ---- a package of one's own
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A jar with one message and a file that is refused, from which `own_messages` was written beside it."""
+    monkeypatch.syspath_prepend(tmp_path)
+    jar = tmp_path / "clients.jar"
+    cells = [{"name": "Id", "type": "uuid", "versions": "0+"}]
+    rows = {"name": "Rows", "type": "[]Row", "versions": "0+", "fields": cells}
+    with ZipFile(jar, "w") as archive:
+        archive.writestr("common/message/Note.json", json.dumps(SCHEMA | {"fields": [rows]}))
+        archive.writestr("common/message/Broken.json", "{}")
+    assert generate.main([str(jar), str(tmp_path / "own_messages")]) == 1  # one file is refused
+    return jar
+
+
+def test_a_package_of_ones_own(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    package = import_module("own_messages")
+    message = package.Note(rows=[package.NoteRow(id=UUID(int=1))])
+    codec = package.registry.by_class(package.Note)
+    assert codec.decode(codec.encode(message, 0), 0) == message
+    assert pickle.loads(pickle.dumps(message)) == message
+    assert codec.encode(message, 0) == kw.compile_schemas(own)["Note"].encode(message_like(own), 0)
+    assert generate.main(["--check", str(own), str(own.parent / "own_messages")]) == 1
+    out, err = capsys.readouterr()
+    assert "Broken.json" in err
+    assert "stale" not in out
+
+
+def message_like(jar: Path) -> Any:
+    classes = kw.compile_schemas(jar)["Note"].classes
+    return classes["Note"](rows=[classes["NoteRow"](id=UUID(int=1))])
+
+
+def test_files_that_were_not_generated_are_kept(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    package = own.parent / "own_messages"
+    (package / "by_hand.py").write_text("")
+    generate.main([str(own), str(package)])
+    assert (package / "by_hand.py").exists()
+    (package / "note.py").write_text("# mine\n")
+    assert generate.main([str(own), str(package)]) == 1
+    assert "note.py is not a generated file" in capsys.readouterr().err
+    assert (package / "note.py").read_text() == "# mine\n"
+
+
+def test_a_package_needs_schemas() -> None:
+    with pytest.raises(SystemExit):
+        generate.main(["alone"])

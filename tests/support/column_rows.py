@@ -23,6 +23,7 @@ import kcoord_wire as kw
 from kcoord_wire.codec.columns import ColumnDecoder
 from kcoord_wire.codec.registry import MessageCodec, Registry, compile_schemas
 from kcoord_wire.errors import DecodeError
+from tests.support.apis import spoken
 from tests.support.strategies import filled
 
 __all__ = [
@@ -57,7 +58,7 @@ KAFKA = {
     form: [
         name
         for name, codec in kw.registry.items()
-        if codec.type == form and codec.family == "kafka" and codec.header == "kafka"
+        if codec.type == form and codec.family == "kafka" and codec.header == "kafka" and spoken(codec)
     ]
     for form in ("request", "response")
 }
