@@ -157,7 +157,7 @@ peers: # installs what is missing of them
 	@missing=; for pair in $(PEERS); do command -v $${pair%%:*} >/dev/null || missing="$$missing $$(echo $${pair##*:} | tr + " ")"; done; \
 	if [ -n "$$missing" ]; then \
 		sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
-		$$sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -qq -y --no-install-recommends $$missing; fi
+		$$sudo apt-get -o Acquire::Retries=3 update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get -o Acquire::Retries=3 install -qq -y --no-install-recommends $$missing; fi
 
 sanitize: setup ## the codec's tests on a native module built with the address and undefined-behaviour sanitizers
 	KCOORD_WIRE_REQUIRE_NATIVE=1 KCOORD_WIRE_SANITIZE=address $(PY) setup.py --quiet build --build-base build/sanitize --build-lib build/sanitize/lib

@@ -23,6 +23,7 @@ __all__ = ["build_go_programs", "run"]
 _ROOT: Final = Path(__file__).resolve().parents[2]
 SOURCES: Final = _ROOT / "tests" / "interop" / "go"
 BUILD: Final = _ROOT / "build" / "interop"
+_ATTEMPTS: Final = 3  # of a build tool: what it downloads may fail for a while
 
 
 def build_go_programs() -> Path:
@@ -38,15 +39,18 @@ def build_go_programs() -> Path:
 
 def run(command: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None) -> str:
     """Run a build tool to its end and give its standard output."""
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env={**os.environ, **(environment or {})},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    for _ in range(_ATTEMPTS):
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env={**os.environ, **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        if done.returncode == 0:
+            break
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
     return done.stdout
 

@@ -5,7 +5,7 @@ Laws:
 * Needs ``java``, ``javac`` and ``mvn`` (Debian: default-jdk-headless, maven); one that is missing is named.
 * The jars are fetched once and lie under build/; what a broker writes lies in the folder that the caller gives, its
   own log in build/interop/logs.
-* A broker has started within a minute or its start fails with the end of its log; it is stopped by its process id.
+* A broker has started within three minutes or its start fails with the end of its log; it is stopped by its process id.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ KAFKA: Final = "3.9.2"
 _BUILD: Final = Path(__file__).resolve().parents[2] / "build" / "interop"
 LOGS: Final = _BUILD / "logs"
 _POM: Final = Path(__file__).with_name("java") / "pom.xml"
-_START_SECONDS: Final = 60
+_START_SECONDS: Final = 180
 _STOP_SECONDS: Final = 30
 _CLUSTER_ID: Final = "MkU3OEVBNTcwNTJENDM2Qg"
 _SMALL_JVM: Final = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8")
@@ -107,13 +107,13 @@ def _fetch(artifact: str, version: str, folder: Path) -> None:
         command = [tool("mvn", "maven"), "--quiet", "--batch-mode", "--file", str(_POM)]
         command += ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
         command += [f"-Dkafka.artifact={artifact}", f"-Dkafka.version={version}"]
-        _run(command, seconds=300)
+        _run(command, seconds=300, attempts=3)
         jars.rename(folder)  # all of it or nothing, whatever breaks off before
 
 
 def compile_java(source: Path, classes: Path, path: str) -> str:
     """Compile one source file against a class path; gives the class path with its classes."""
-    _run([tool("javac", "default-jdk-headless"), "-cp", path, "-d", str(classes), str(source)], seconds=120)
+    _run([tool("javac", "default-jdk-headless"), "-cp", path, "-d", str(classes), str(source)], seconds=300)
     return f"{classes}{os.pathsep}{path}"
 
 
@@ -122,13 +122,16 @@ def java(path: str, *arguments: str) -> list[str]:
     return [tool("java", "default-jdk-headless"), *_SMALL_JVM, "-cp", path, *arguments]
 
 
-def run_java(path: str, *arguments: str, seconds: int = 60) -> str:
+def run_java(path: str, *arguments: str, seconds: int = 180) -> str:
     """Run a main class to its end and give its standard output."""
     return _run(java(path, *arguments), seconds)
 
 
-def _run(command: Sequence[str], seconds: int) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, stdin=subprocess.DEVNULL)
+def _run(command: Sequence[str], seconds: int, attempts: int = 1) -> str:
+    for _ in range(attempts):  # a download may fail for a while
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, stdin=subprocess.DEVNULL)
+        if done.returncode == 0:
+            break
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
     return done.stdout
 
@@ -304,7 +307,7 @@ class KafkaBroker:
     def wait_until_ready(self) -> None:
         """Wait until it serves groups, as their coordinator or as one that says who is.
 
-        :raises RuntimeError: it has ended, or a minute is over
+        :raises RuntimeError: it has ended, or its time is over
         """
         assert self._process is not None
         end = time.monotonic() + _START_SECONDS
