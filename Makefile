@@ -113,6 +113,7 @@ incidents: setup peers ## incidents on real brokers with real clients and faults
 bench: setup $(RIVALS)/.installed ## the codec next to other libraries, the column decoder, the recorder
 	$(RIVALS)/bin/python -m tests.bench
 	$(RIVALS)/bin/python -m tests.bench --frames
+	$(PY) -m tests.bench.views
 	$(PY) -m tests.bench.columns
 	$(PY) -m tests.bench.record
 	$(PY) -m tests.bench.page
