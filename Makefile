@@ -9,6 +9,7 @@ FUZZ_SECONDS ?= 60
 SEEDS ?= 0:1000
 DEMO := build/demo
 ROWS ?= 50000000
+FREE_THREADED ?= python3.14t
 
 # command:packages of Debian
 PEERS := tshark:tshark javac:default-jdk-headless mvn:maven node:nodejs npm:npm go:golang-go chromium:chromium+fonts-dejavu-core chromedriver:chromium-driver
@@ -54,7 +55,7 @@ CROWDED := tests/interop/test_explain_situations.py tests/interop/test_incidents
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native run check test proof lint simulate truth incidents bench bench-assignors bench-peers bench-scale bench-size bench-central run-central fuzz interop peers sanitize regen clean
+.PHONY: help setup native run check test proof lint simulate truth incidents bench bench-assignors bench-peers bench-scale bench-size bench-central run-central fuzz interop peers sanitize free-threaded regen clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -165,6 +166,15 @@ sanitize: setup ## the codec's tests on a native module built with the address a
 	LD_PRELOAD="$$(cc -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
 	PYTHONPATH=build/sanitize/lib:. KCOORD_WIRE_BACKEND=native \
 	$(PY) -P -m pytest tests/codec tests/fuzz
+
+free-threaded: ## the codec in threads on a Python without a GIL (FREE_THREADED=python3.14t): a hammer for races, and how it scales
+	$(FREE_THREADED) -c 'import sys; sys.exit(sys._is_gil_enabled() and "this Python has a GIL; name one: make free-threaded FREE_THREADED=...")'
+	$(FREE_THREADED) -m venv build/free-threaded
+	build/free-threaded/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: 'cython>=3.1,<4' 'setuptools>=77,<90' pytest pyarrow
+	KCOORD_WIRE_REQUIRE_NATIVE=1 build/free-threaded/bin/python setup.py --quiet build --build-base build/free-threaded/build --build-lib build/free-threaded/lib
+	PYTHONPATH=build/free-threaded/lib:. KCOORD_WIRE_BACKEND=native KCOORD_WIRE_ROUNDS=1000 \
+	build/free-threaded/bin/python -P -m pytest --confcutdir=tests/codec tests/codec/test_threads.py
+	PYTHONPATH=build/free-threaded/lib:. build/free-threaded/bin/python -P -m tests.bench.threads
 
 regen: setup ## write the generated files anew from schemas/
 	$(PY) -m kcoord_wire.schema.generate

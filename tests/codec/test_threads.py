@@ -1,7 +1,7 @@
 """Eight threads in the codec at once: each gets what one thread alone would get.
 
-With a GIL the threads take turns as often as Python lets them; on a free-threaded Python the same tests run without
-one. Counts are fixed, no time is asserted; KCOORD_WIRE_ROUNDS sets another count.
+With a GIL the threads take turns as often as Python lets them; `make free-threaded` runs the same tests
+without one. Counts are fixed, no time is asserted; KCOORD_WIRE_ROUNDS sets another count.
 """
 
 from __future__ import annotations
@@ -156,6 +156,20 @@ def test_one_buffer_and_one_message_serve_all_threads() -> None:
     shared.append(0)  # BufferError if a thread still held it
 
 
+def test_threads_read_one_view() -> None:
+    message = next(m for m, v in samples() if type(m) is kw.JoinGroupResponse)
+    shared = kw.view(kw.JoinGroupResponse, kw.encode(message, 9), 9)
+
+    def work(i: int) -> None:
+        for turn in range(ROUNDS):
+            at = (i + turn) % len(message.members)
+            assert shared.members[at].member_id == message.members[at].member_id
+            assert shared.members[at].group_instance_id == message.members[at].group_instance_id
+            assert shared.generation_id == message.generation_id
+
+    at_once(work)
+
+
 def test_the_first_use_of_a_compiled_registry_gives_one_class() -> None:
     for _ in range(2):
         compiled = kw.compile_schemas(schema_root() / "kafka")
@@ -211,5 +225,5 @@ if failures:
 
 
 def test_eight_threads_may_be_the_first_to_use_the_package() -> None:
-    done = subprocess.run([sys.executable, "-c", FIRST], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-P", "-c", FIRST], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
