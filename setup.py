@@ -8,10 +8,13 @@ Switches, all from the environment:
 * ``KCOORD_WIRE_SANITIZE=address``: the compiler's sanitizer of that name, together with ``undefined``.
 
 The native modules know the layout of CPython's objects. PyPy and others get the pure package, without trying.
+
+A digest of their sources is compiled in: beside other sources they refuse to load (`kcoord_wire/codec/backend.py`).
 """
 
 import os
 import platform
+import runpy
 import shutil
 import sys
 import tempfile
@@ -35,7 +38,7 @@ NO_COMPILER = (CCompilerError, CompileError, ExecError, LinkError, PlatformError
 def native_modules() -> list[Extension]:
     """The extensions: messages to objects, frames to columns; with flags for this platform and these switches.
 
-    The flags are kept in a file that the modules depend on, so that another choice of switches is another build.
+    The flags and the digest are kept in a file that the modules depend on: another of either is another build.
     Python's own flags have -g: without symbols a module is 0.2 MB instead of 1.5, and its code the same.
     """
     if platform.python_implementation() != "CPython":
@@ -47,20 +50,20 @@ def native_modules() -> list[Extension]:
     if SANITIZE:
         link_args = [f"-fsanitize={SANITIZE},undefined"]
         compile_args += ["-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=undefined", *link_args]
+    sources = runpy.run_path("kcoord_wire/codec/sources.py")
+    digest = str(sources["digest"](SOURCES))
     flags = Path("build", "native.flags")
-    text = " ".join([*compile_args, *link_args])
+    text = " ".join([*compile_args, *link_args, digest])
     if not flags.exists() or flags.read_text() != text:
         flags.parent.mkdir(exist_ok=True)
         flags.write_text(text)
-    written_by_hand = sorted(
-        str(path) for path in SOURCES.rglob("*.*") if path.suffix in {".pyx", ".pxd", ".pxi", ".h"}
-    )
     return [
         Extension(
             f"kcoord_wire._{name}",
             [str(SOURCES / source)],
             include_dirs=INCLUDED,
-            depends=[*written_by_hand, str(flags), "setup.py"],
+            define_macros=[("KCOORD_WIRE_SOURCES", f"{digest}u")],
+            depends=[*map(str, sources["files"](SOURCES)), str(flags), "setup.py"],
             extra_compile_args=compile_args,
             extra_link_args=link_args,
         )

@@ -27,15 +27,16 @@ from rows cimport *
 from cursor cimport LENGTH, NULL_VALUE, RANGE, TAG, TRAILING, TRUNCATED, UTF8, VALUE, VARINT, VERSION, load16, load32
 from plan cimport (
     ABSENT, ARRAY, BOOL, BYTES, FLOAT64, INT8, INT16, INT32, INT64, LENGTH_NONE, PLAIN, REMAINING, STRING, STRUCT, TAGGED,
-    UINT16, UINT32, UNION, UUID, plan_format,
+    KCOORD_WIRE_SOURCES, UINT16, UINT32, UNION, UUID, plan_format,
 )
 from libc.stdint cimport INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-__all__ = ["PLAN_FORMAT", "Decoder"]
+__all__ = ["PLAN_FORMAT", "SOURCES", "Decoder"]
 
 PLAN_FORMAT = plan_format()
+SOURCES = KCOORD_WIRE_SOURCES
 
 cdef dict KINDS = {
     <int>TRUNCATED: b"truncated", <int>LENGTH: b"length", <int>NULL_VALUE: b"null", <int>UTF8: b"utf8",

@@ -43,9 +43,10 @@ from slots cimport *
 from text cimport read_plain_text
 from writing cimport write_struct, write_values
 
-__all__ = ["PLAN_FORMAT", "Dispatch", "Frames", "Program"]
+__all__ = ["PLAN_FORMAT", "SOURCES", "Dispatch", "Frames", "Program"]
 
 PLAN_FORMAT = plan_format()
+SOURCES = KCOORD_WIRE_SOURCES
 
 cdef tuple KINDS = (
     "", "truncated", "length", "null", "utf8", "varint", "tag", "value", "range", "trailing", "type", "version",

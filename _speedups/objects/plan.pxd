@@ -6,7 +6,10 @@ The numbers of the enums are those of the Python enums (codec.backend compares t
 """
 
 from cpython.object cimport PyObject, PyTypeObject
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint32_t
+
+cdef extern from *:
+    const uint32_t KCOORD_WIRE_SOURCES  # the digest of the sources, from setup.py
 
 
 cdef enum Op:

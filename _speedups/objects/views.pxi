@@ -48,6 +48,9 @@ cdef class View:
             return PyObject_GenericGetAttr(self, name)
         return self.field(<Py_ssize_t><object>found)
 
+    def __getattr__(self, name):
+        raise AttributeError(f"{(<object><PyObject*>self.s.cls).__name__} has no field {name!r}")
+
     def __setattr__(self, name, value):
         raise AttributeError(READ_ONLY)
 

@@ -1,8 +1,8 @@
 """Which codec runs: the native core where it is built, else the pure-Python one. Decided here and nowhere else.
 
 ``KCOORD_WIRE_BACKEND`` is ``auto`` (the default), ``native`` or ``python``. `auto` falls back only where the extension
-is absent, and in a subinterpreter; an extension that exists but does not load, or was built for another plan format, is
-an error.
+is absent, and in a subinterpreter; an extension that exists but does not load, or was built for another plan format or
+from other sources than those beside the package, is an error.
 
 The extensions belong to the process's main interpreter: they keep objects in C variables, of which a process has one
 set. A subinterpreter never tries to load them, for the first interpreter that did would keep the others from it.
@@ -13,8 +13,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, overload
 
+from kcoord_wire.codec.sources import digest
 from kcoord_wire.schema.plan import Length, Op, Presence, StructPlan
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ __all__ = [
 
 M = TypeVar("M")
 
+SOURCES: Final = Path(__file__).parents[2] / "_speedups"
 REBUILD: Final = "make native (in a checkout) or pip install --force-reinstall kcoord_wire"
 
 
@@ -273,7 +276,7 @@ def load_native(name: str) -> Any | None:
     """The extension of that name where it is built and `KCOORD_WIRE_BACKEND` allows it; else None.
 
     :raises ImportError: the variable is wrong; or the extension is required and not built, or this is a subinterpreter;
-        or it does not load, or was built for another plan format
+        or it does not load, or was built for another plan format or from other sources than those beside the package
     """
     wanted = os.environ.get("KCOORD_WIRE_BACKEND", "auto")
     if wanted not in ("auto", "native", "python"):
@@ -292,13 +295,21 @@ def load_native(name: str) -> Any | None:
         if wanted == "native":
             raise ImportError(f"KCOORD_WIRE_BACKEND=native, but {name} is not built: {REBUILD}") from None
         return None
-    except ImportError as error:  # it exists and does not load: built for another Python
-        error.add_note("KCOORD_WIRE_BACKEND=python does without it")
+    except ImportError as error:  # it exists and does not load: built for another Python, or for another package
+        error.add_note(f"rebuild {name} with {REBUILD}; KCOORD_WIRE_BACKEND=python does without it")
         raise
+    _check_build(name, native)
+    return native
+
+
+def _check_build(name: str, native: Any) -> None:
+    """ImportError where the extension was built for other numbers of the plan, or from other sources."""
     ours = {kind.__name__: {member.name: member.value for member in kind} for kind in (Op, Length, Presence)}
     if ours != native.PLAN_FORMAT:
         raise ImportError(f"{name} was built for another plan format: rebuild it with {REBUILD}")
-    return native
+    beside = digest(SOURCES)
+    if beside and beside != getattr(native, "SOURCES", None):
+        raise ImportError(f"{name} was not built from the sources in {SOURCES}: rebuild it with {REBUILD}")
 
 
 def _main_interpreter() -> bool:

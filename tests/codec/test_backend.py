@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kcoord_wire.codec import backend
+from kcoord_wire.codec.sources import digest
 from kcoord_wire.schema.plan import Length, Op, Presence
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,6 +39,15 @@ STALE = """
 import sys, types
 stale = types.ModuleType("kcoord_wire._native")
 stale.PLAN_FORMAT = {"Op": {"BOOL": 0}}
+sys.modules["kcoord_wire._native"] = stale
+"""
+OF_OTHER_SOURCES = """
+import sys, types
+import kcoord_wire._native as native
+stale = types.ModuleType("kcoord_wire._native")
+stale.PLAN_FORMAT = native.PLAN_FORMAT
+for name in [name for name in sys.modules if name.startswith("kcoord_wire")]:
+    del sys.modules[name]
 sys.modules["kcoord_wire._native"] = stale
 """
 BROKEN = """
@@ -96,9 +106,12 @@ def test_the_environment_chooses_the_backend(wanted: str | None, before: str, ex
         ("cython", "", "KCOORD_WIRE_BACKEND is auto, native or python, not 'cython'"),
         ("native", ABSENT, "is not built: make native"),
         ("auto", STALE, "built for another plan format: rebuild it with make native"),
+        ("auto", OF_OTHER_SOURCES, "_speedups: rebuild it with make native"),
+        ("auto", OF_OTHER_SOURCES + "stale.SOURCES = 1\n", "was not built from the sources in"),
         ("auto", BROKEN, "undefined symbol: PyLong_Gone"),
+        ("auto", BROKEN, "rebuild kcoord_wire._native with make native"),
     ],
-    ids=["unknown", "native-without-native", "stale", "broken"],
+    ids=["unknown", "native-without-native", "stale", "no-digest", "other-digest", "broken", "broken-hint"],
 )
 def test_an_unusable_backend_is_refused(wanted: str, before: str, complaint: str) -> None:
     done = run(wanted, before + TELL)
@@ -127,6 +140,11 @@ def test_the_native_core_has_the_numbers_of_the_plan() -> None:
     assert {
         kind.__name__: {member.name: member.value for member in kind} for kind in (Op, Length, Presence)
     } == native.PLAN_FORMAT
+
+
+@pytest.mark.parametrize("name", ["_native", "_columns"])
+def test_a_native_module_has_the_digest_of_its_sources(name: str) -> None:
+    assert import_module(f"kcoord_wire.{name}").SOURCES == digest(backend.SOURCES) != 0
 
 
 def test_these_tests_run_the_chosen_backend() -> None:

@@ -258,7 +258,7 @@ def test_nothing_in_a_view_can_be_changed(joined: Any) -> None:
         joined.members[0] = joined.members[1]
     with pytest.raises(AttributeError):
         joined.members.append(joined.members[0])
-    with pytest.raises(AttributeError):
+    with pytest.raises(AttributeError, match="JoinGroupResponse has no field 'no_such_field'"):
         _ = joined.no_such_field
 
 
