@@ -45,7 +45,7 @@ class _Classes(dict[str, type]):
     __slots__ = ("__weakref__",)
 
 
-_lock: Final = threading.Lock()
+_lock: Final = threading.RLock()  # making a class may collect garbage, whose finalizers may come here again
 _made: Final[WeakValueDictionary[str, _Classes]] = WeakValueDictionary()
 
 
@@ -54,7 +54,7 @@ def make_classes(message: Message) -> Mapping[str, type]:
     with _lock:
         classes = _made.get(message.source)
         if classes is None:
-            classes = _made[message.source] = _make(message)
+            classes = _made.setdefault(message.source, _make(message))
         return classes
 
 
@@ -85,7 +85,10 @@ def _make(message: Message) -> _Classes:
 
 def _empty(source: str, name: str) -> object:
     """An instance without values of a class of the schema file with the text `source`."""
-    return object.__new__(make_classes(read_message(source))[name])
+    classes: Mapping[str, type] | None = _made.get(source)
+    if classes is None:  # reading the text takes a thousand times as long, and a pickle has many instances
+        classes = make_classes(read_message(source))
+    return object.__new__(classes[name])
 
 
 def _field(message: Message, f: Field, make: Callable[[Struct], type]) -> tuple[str, Any, Any]:

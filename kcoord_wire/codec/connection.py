@@ -240,7 +240,7 @@ class Connection:
     def _events(self, bodies: Iterator[bytes]) -> Iterator[Event]:
         take = self._take_response if self._is_client else self._take_request
         try:
-            while not self.paused and (body := next(bodies, None)) is not None:
+            while not (self.paused or self.failure) and (body := next(bodies, None)) is not None:
                 yield Opaque(body) if self.expects_tokens else take(body)
             if self._is_over and not (self.paused or self._has_closed or self.failure):
                 self._has_closed = True
@@ -307,7 +307,13 @@ class Connection:
         return Response(peek_response(body), None, request, body, error)
 
     def _learn(self, answer: Any) -> None:
-        announced = {each.api_key: range(each.min_version, each.max_version + 1) for each in answer.api_keys}
+        if type(answer).__name__ != "ApiVersionsResponse":  # the registry's api of that key is not Kafka's
+            return
+        # Kafka's files call the key `Index` up to 2.3.
+        announced = {
+            each.api_key if hasattr(each, "api_key") else each.index: range(each.min_version, each.max_version + 1)
+            for each in answer.api_keys
+        }
         if not answer.error_code:
             self.versions = announced
         elif answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
@@ -460,7 +466,8 @@ def _header(api_key: int, version: int, correlation_id: int, client_id: str | No
 
 
 def _is_answered(api_key: int, message: Any) -> bool:
-    return api_key != _PRODUCE or bool(message.acks != 0)
+    # A registry of one's own may have another message with that api key.
+    return api_key != _PRODUCE or bool(getattr(message, "acks", None) != 0)
 
 
 def _end_of_client_id(body: bytes) -> int:

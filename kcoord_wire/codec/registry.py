@@ -170,8 +170,7 @@ class MessageCodec(Generic[M]):
             program: Program = text.TextProgram(self.schema, plan, self.classes, plain_text(plan, self.classes))
         else:
             program = self._program_class(plan, self.classes)
-        self._programs[version] = program
-        return program
+        return self._programs.setdefault(version, program)  # that of another thread, where it was first
 
     def header_version(self, version: int) -> int:
         """Return the version of the request or response header that precedes this message at `version`.

@@ -30,7 +30,14 @@ MAX_ALL: Final = 16 << 20
 _KAFKA: Final = "common/message/"  # of kafka-clients, kafka-group-coordinator and others
 _END: Final = struct.Struct("<4s4H2LH")  # the end of the central directory; at most 65,535 bytes of comment follow it
 _END_MAGIC: Final = b"PK\5\6"
-_BROKEN: Final = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError, ValueError)
+_ZIP64_MAGIC: Final = (
+    b"PK\6\7"  # 20 bytes before that: another end of the directory follows, with sizes that count instead
+)
+_ZIP64_SIZE: Final = 20
+_BROKEN: Final = (
+    *(zipfile.BadZipFile, zlib.error, struct.error, EOFError),
+    *(NotImplementedError, RuntimeError, ValueError, OverflowError),
+)
 
 
 def schema_files(data: bytes, file: str) -> list[tuple[str, bytes]]:
@@ -56,6 +63,8 @@ def _check_directory(data: bytes, file: str) -> None:
     at = data.rfind(_END_MAGIC, max(0, len(data) - _END.size - 0xFFFF))
     if at < 0:
         raise SchemaError("a zip archive is expected: it has no directory", file=file)
+    if data.startswith(_ZIP64_MAGIC, max(0, at - _ZIP64_SIZE)):
+        raise SchemaError("an archive of schemas has no zip64 directory", file=file)
     size = _END.unpack_from(data, at)[5]
     if size > MAX_DIRECTORY:
         raise SchemaError(f"the directory of an archive has at most {MAX_DIRECTORY} bytes", file=file)

@@ -13,6 +13,7 @@ from typing import Any, get_type_hints
 import pytest
 
 import kcoord_wire as kw
+from kcoord_wire.codec import classes
 from kcoord_wire.codec.classes import make_classes
 from kcoord_wire.codec.registry import MessageCodec
 from kcoord_wire.schema.reader import read_message
@@ -63,6 +64,34 @@ def test_instances_are_pickled_with_their_schema(protocol: int) -> None:
     assert type(pickle.loads(data)[0]) is type(message)
     assert len(data) < 100 * len(pickle.dumps(message, protocol)) / 10
     assert copy.deepcopy(message) == message
+
+
+def test_a_copy_does_not_read_the_schema_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = make_classes(kw.registry["JoinGroupRequest"].schema)
+    message = made["JoinGroupRequest"](protocols=[made["JoinGroupRequestProtocol"]() for _ in range(3)])
+    data = pickle.dumps(message)
+    monkeypatch.delattr(classes, "read_message")
+    assert pickle.loads(data) == copy.deepcopy(message) == message
+
+
+def test_making_a_class_may_make_another_one() -> None:
+    schema = kw.registry["JoinGroupRequest"].schema
+    renamed = read_message(schema.source.replace("JoinGroupRequest", "AnotherRequest"))
+    made = []
+
+    class Finalized:
+        def __del__(self) -> None:
+            made.append(make_classes(renamed))
+
+    def collected(*_: object) -> str:
+        held.clear()
+        return ""
+
+    held = [Finalized()]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(classes, "class_doc", collected)
+        outer = make_classes(renamed)
+    assert made == [outer]
 
 
 def test_a_process_that_did_not_compile_the_schema_unpickles() -> None:

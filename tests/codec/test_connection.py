@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -178,6 +180,43 @@ def test_a_registry_of_ones_own_is_used() -> None:
     assert response.message == own["HeartbeatResponse"].cls(error_code=27)
     with pytest.raises(TypeError, match="not a message class of this registry"):
         here.send(BEAT, 4)
+
+
+def test_the_api_keys_of_ones_own_registry_may_mean_other_things(tmp_path: Path) -> None:
+    for api_key in (ApiKey.PRODUCE, ApiKey.API_VERSIONS):
+        for kind in ("request", "response"):
+            name = f"Ping{api_key.value}{kind.title()}"
+            ping = {"apiKey": api_key, "type": kind, "name": name, "validVersions": "0", "flexibleVersions": "none"}
+            (tmp_path / f"{name}.json").write_text(json.dumps(ping | {"fields": []}))
+    own = kw.compile_schemas(tmp_path)
+    here, there = client(registry=own), server(registry=own)
+    for api_key in (ApiKey.PRODUCE, ApiKey.API_VERSIONS):
+        request = one(there.receive_data(here.send(own[f"Ping{api_key.value}Request"].cls(), 0)))
+        answer = own[f"Ping{api_key.value}Response"].cls()
+        assert one(here.receive_data(there.respond(request, answer))).message == answer
+    assert here.versions is None
+
+
+def test_the_versions_are_read_by_the_files_of_kafka_2_3(tmp_path: Path) -> None:
+    for file in ("ApiVersionsRequest.json", "ApiVersionsResponse.json"):
+        text = (SCHEMAS / file).read_text()
+        (tmp_path / file).write_text(text.replace('"ApiKey"', '"Index"'))
+    own = kw.compile_schemas(tmp_path)
+    here, there = client(registry=own), server()
+    request = one(there.receive_data(here.send(own["ApiVersionsRequest"].cls(), 2)))
+    here.receive_data(there.respond(request, versions(HEARTBEAT=(0, 4)))).__next__()
+    assert here.versions == {ApiKey.HEARTBEAT: range(5)}
+
+
+def test_no_iterator_goes_on_after_a_failure() -> None:
+    here = client()
+    here.send(BEAT, 4)
+    answer, other = (kw.frame(kw.encode_response(kw.HeartbeatResponse(), 4, correlation_id=n)) for n in (1, 2))
+    first = here.receive_data(other)
+    second = here.receive_data(answer)
+    with pytest.raises(kw.ProtocolError):
+        next(first)
+    assert (list(second), here.rest, len(here.pending)) == ([], answer, 1)
 
 
 def test_an_unknown_api_is_matched_and_passed_on() -> None:

@@ -56,6 +56,26 @@ def a_directory_too_large() -> bytes:
     return bytes(data)
 
 
+def a_directory_whose_size_counts_nothing() -> bytes:
+    """Behind the directory is another end of it, for archives of 4 GB: zipfile reads as much as that says."""
+    data = archive(("A.json", b"{}"))
+    at = data.rindex(b"PK\5\6")
+    size, start = struct.unpack_from("<LL", data, at + 12)
+    large = struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, 1, 1, size, start)
+    return data[:at] + large + struct.pack("<4sLQL", b"PK\6\7", 0, at, 1) + data[at:]
+
+
+def a_file_that_starts_nowhere() -> bytes:
+    """At the byte 2^63 + 5, by the field of its directory entry for archives of 4 GB."""
+    data = bytearray(archive(("A.json", b"{}")))
+    entry, end = data.rindex(b"PK\1\2"), data.rindex(b"PK\5\6")
+    extra = struct.pack("<HHQ", 1, 8, 2**63 + 5)
+    struct.pack_into("<H", data, entry + 30, len(extra))
+    struct.pack_into("<L", data, entry + 42, 0xFFFFFFFF)
+    struct.pack_into("<L", data, end + 12, end - entry + len(extra))
+    return bytes(data[:end] + extra + data[end:])
+
+
 def a_size_that_is_not_true() -> bytes:
     """Stated to have two bytes; a megabyte and more when it is inflated."""
     data = bytearray(too_many_bytes())
@@ -70,6 +90,8 @@ def a_size_that_is_not_true() -> bytes:
         (too_many_bytes_together(), "has at most"),
         (too_many_files(), "holds at most"),
         (a_directory_too_large(), "directory of an archive has at most"),
+        (a_directory_whose_size_counts_nothing(), "no zip64 directory"),
+        (a_file_that_starts_nowhere(), "a zip archive is expected"),
         (a_size_that_is_not_true(), "a zip archive is expected"),
         (archive(("A.json", b"a"), ("A.json", b"b")), "two files of one name"),
         (archive(("A\n.json", b"a")), "are printable"),
