@@ -97,6 +97,14 @@ cdef extern from *:
     #define kcoord_load_size(at) (*(at))
     #define kcoord_store_size(at, value) (*(at) = (value))
     #endif
+    static PyObject *kcoord_refuse(PyTypeObject *cls, PyObject *args, PyObject *kwargs) {
+        (void)args, (void)kwargs;
+        return PyErr_Format(PyExc_TypeError, "%s: only kcoord_wire.view makes views", cls->tp_name);
+    }
+    static void kcoord_refuse_new(PyTypeObject *cls) {
+        cls->tp_new = kcoord_refuse;
+        cls->tp_vectorcall = NULL;  /* Cython fills it, to call tp_new without a tuple */
+    }
     static PyObject *kcoord_long_from_16(const unsigned char *p) { return _PyLong_FromByteArray(p, 16, 0, 0); }
     """
     Py_ssize_t kcoord_member_offset(PyObject*) noexcept
@@ -105,6 +113,7 @@ cdef extern from *:
     PyObject* kcoord_long_from_16(const uint8_t*) noexcept
     bint small_int "kcoord_small"(PyObject*, long long*) noexcept
     bint is_inert "kcoord_inert"(PyObject*) noexcept
+    void refuse_new "kcoord_refuse_new"(PyTypeObject*) noexcept  # when Python code calls the class or its __new__
     PyObject* load_pointer "kcoord_load_pointer"(PyObject**) noexcept
     void store_pointer "kcoord_store_pointer"(PyObject**, PyObject*) noexcept
     Py_ssize_t load_size "kcoord_load_size"(Py_ssize_t*) noexcept

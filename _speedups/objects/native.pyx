@@ -431,7 +431,7 @@ cdef class Dispatch:
     cdef object find
     cdef Table programs  # by class
 
-    def __init__(self, find):
+    def __cinit__(self, find):
         self.find = find
         self.programs = Table()
 
@@ -475,9 +475,9 @@ cdef class Form:
     cdef bint falls_back
     cdef Py_ssize_t expected  # as `Program.expected`
 
-    def __cinit__(self, header, body, api_key, falls_back):
+    def __cinit__(self, Program header not None, body, api_key, falls_back):
         self.programs = (header, body)
-        self.header = (<Program?>header).root
+        self.header = header.root
         self.body = (<Program>body).root if type(body) is Program else NULL
         self.api_key = api_key
         self.falls_back = falls_back
@@ -539,7 +539,7 @@ cdef class Frames:
     cdef Table written  # the forms of requests, by class
     cdef Table responses  # the forms of responses, by class and by api key
 
-    def __init__(self, twin):
+    def __cinit__(self, twin):
         self.twin = twin
         self.read = {}
         self.written = Table()

@@ -216,9 +216,9 @@ cdef inline bint read_tag_count(Cursor* c, uint32_t* count) noexcept:
 
 cdef inline list read_unknown_tags(Struct* s, Cursor* c):
     """The unknown fields of the tag section that starts at the cursor, which was scanned."""
-    cdef uint32_t count
-    cdef uint32_t tag
-    cdef uint32_t size
+    cdef uint32_t count = 0
+    cdef uint32_t tag = 0
+    cdef uint32_t size = 0
     cdef uint32_t n
     cdef Step* step
     cdef list unknown = []

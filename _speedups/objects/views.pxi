@@ -5,6 +5,7 @@
 
 
 @cython.final
+@cython.no_gc_clear  # `s` points to what the program holds, until the very end
 @cython.freelist(32)
 cdef class View:
     """A struct in bytes that were scanned: `codec.view.View`, in C."""
@@ -18,9 +19,6 @@ cdef class View:
 
     def __cinit__(self):
         self.marks.at = NULL
-
-    def __init__(self):
-        raise TypeError("kcoord_wire.view makes views")
 
     def __dealloc__(self):
         PyMem_Free(self.marks.at)
@@ -86,6 +84,7 @@ cdef class View:
 
 
 @cython.final
+@cython.no_gc_clear
 @cython.freelist(32)
 @cython.collection_type("sequence")
 cdef class ArrayView:
@@ -100,9 +99,6 @@ cdef class ArrayView:
 
     index = Sequence.index
     count = Sequence.count
-
-    def __init__(self):
-        raise TypeError("kcoord_wire.view makes views")
 
     cdef Py_ssize_t locate(self, Py_ssize_t index):
         """The offset of an element of the whole array."""
@@ -174,6 +170,7 @@ cdef class ArrayView:
 
 
 @cython.final
+@cython.no_gc_clear
 cdef class Elements:
     """The elements of an `ArrayView`, one after the other."""
 
@@ -187,17 +184,20 @@ cdef class Elements:
     def __next__(self):
         cdef Cursor c
         cdef ArrayView array = self.array
+        cdef Py_ssize_t left
         with cython.critical_section(self):  # each element goes to one thread
-            if self.left == 0:
+            # Held, because garbage may be collected while the element is made, and a finalizer may use this iterator.
+            left = self.left
+            if left == 0:
                 raise StopIteration
             open_at(&c, array.holder.data, self.at, array.holder.strict)
             element = show(array.item, &c, array.holder)
-            self.left -= 1
-            if self.left:
-                if array.step == 1:
-                    self.at = c.p - c.base
-                else:
-                    self.at = array.locate(array.start + (array.size - self.left) * array.step)
+            left -= 1
+            if left and array.step == 1:
+                self.at = c.p - c.base
+            elif left:
+                self.at = array.locate(array.start + (array.size - left) * array.step)
+            self.left = left
         return element
 
 
@@ -267,3 +267,7 @@ cdef object default_of(Step* step):
 
 
 Sequence.register(ArrayView)
+# Python code cannot make them: an empty one would have no plan.
+refuse_new(<PyTypeObject*>View)
+refuse_new(<PyTypeObject*>ArrayView)
+refuse_new(<PyTypeObject*>Elements)

@@ -34,7 +34,7 @@ cdef inline int python_failure(Sink* out, error) noexcept:
 
 cdef inline int write_value(Step* step, PyObject* value, Sink* out) noexcept:
     cdef Op op = step.op
-    cdef int64_t number
+    cdef int64_t number = 0
     if op == STRING:
         return write_string(step, value, out)
     if op == BYTES:
@@ -312,7 +312,7 @@ cdef inline int write_union(Step* step, PyObject* value, Sink* out) noexcept:
 cdef inline int write_struct(Struct* s, PyObject* self, Sink* out) noexcept:
     cdef Step* step
     cdef PyObject* value
-    cdef long long number
+    cdef long long number = 0
     cdef int i
     cdef int result
     if Py_TYPE(self) != s.cls and not PyObject_TypeCheck(self, s.cls):

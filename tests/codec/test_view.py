@@ -6,10 +6,12 @@ Each test runs with both codecs. `fuzz.shown.check_view` compares a view with th
 from __future__ import annotations
 
 import copy
+import gc
 import json
 import pickle
 import random
 import tracemalloc
+import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,10 @@ import pytest
 import kcoord_wire as kw
 from fuzz.shown import check_view, rebuilt, same
 from kcoord_wire.codec.backend import Program, ProgramClass
+from kcoord_wire.codec.classes import make_classes
 from kcoord_wire.codec.registry import MessageCodec, compile_schemas, registry
+from kcoord_wire.schema.plan import compile_plan
+from kcoord_wire.schema.reader import read_message
 from tests.support.hostile_bytes import HOSTILE, bombs
 from tests.support.strategies import filled
 
@@ -302,9 +307,45 @@ def test_copies_and_pickles_are_messages(joined: Any) -> None:
 
 def test_views_are_made_by_programs_alone(program_class: ProgramClass, joined: Any) -> None:
     if is_native(program_class):
-        for cls in (type(joined), type(joined.members)):
-            with pytest.raises(TypeError):
-                cls()
+        for cls in (type(joined), type(joined.members), type(iter(joined.members))):
+            for make in (cls, lambda cls=cls: cls.__new__(cls), lambda cls=cls: object.__new__(cls)):
+                with pytest.raises(TypeError):
+                    make()
+
+
+@pytest.mark.parametrize("part", [slice(None), slice(None, None, 2)])
+def test_an_iterator_may_be_used_while_it_makes_an_element(joined: Any, part: slice) -> None:
+    array = joined.members[part]
+    elements = iter(array)
+    for _ in range(len(array) - 1):
+        next(elements)
+    taken: list[Any] = []
+
+    def collecting(phase: str, info: object) -> None:  # on Python 3.11 that is when the element is allocated
+        taken.extend(elements)
+
+    before = gc.get_threshold()
+    gc.callbacks.append(collecting)
+    try:
+        gc.set_threshold(1)
+        taken.append(next(elements, array[-1]))
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(collecting)
+    assert {each.member_id for each in taken} == {array[-1].member_id}
+    assert list(elements) == []
+
+
+def test_a_view_in_a_cycle_with_its_class_is_collected(program_class: ProgramClass) -> None:
+    source = registry["HeartbeatRequest"].schema.source.replace("HeartbeatRequest", "KeptRequest")
+    message = read_message(source)
+    classes = make_classes(message)
+    reads = program_class(compile_plan(message, 4), classes)
+    classes["KeptRequest"].kept = reads.view(reads.encode(classes["KeptRequest"]()))  # type: ignore[attr-defined]
+    gone = weakref.ref(classes["KeptRequest"])
+    del classes, reads
+    gc.collect()
+    assert gone() is None
 
 
 def test_an_element_outlives_the_view_and_the_bytes(program_class: ProgramClass) -> None:
