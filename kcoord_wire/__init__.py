@@ -12,9 +12,10 @@ variable ``KCOORD_WIRE_BACKEND`` chooses it.
 from __future__ import annotations
 
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from kcoord_wire import error_codes, messages
+from kcoord_wire import api_keys, error_codes, messages
 from kcoord_wire.codec.backend import backend
 from kcoord_wire.codec.convert import from_dict, to_dict
 from kcoord_wire.codec.framing import Framer, frame
@@ -106,18 +107,30 @@ if not TYPE_CHECKING:  # else a name that does not exist would have the type Any
         elif name in messages.__all__:
             value = getattr(messages, name)
         else:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_hint(name)}")
+            what = f"module {__name__!r} has no attribute {name!r}{_hint(name)}"
+            raise AttributeError(what, name=name, obj=import_module(__name__))
         globals()[name] = value
         return value
 
 
 def _hint(name: str) -> str:
-    """Where a class is that somebody looked for here: Heartbeat is Marshal's, Kafka has a HeartbeatRequest."""
-    kinds = [each for each in (f"{name}Request", f"{name}Response") if each in messages.__all__]
-    designs = [p for p in messages.PACKAGES if name in getattr(messages, p).__all__]
-    found = [*kinds, *(f"messages.{p}.{name}" for p in designs)]
+    """Where a class is that is looked for here: Heartbeat is Marshal's, Kafka has a HeartbeatRequest."""
+    names = name, f"{name}Request", f"{name}Response"
+    found = [each for each in names if each in messages.__all__]
+    found += [
+        f"messages.{p}.{each}" for p in messages.PACKAGES for each in names if each in getattr(messages, p).__all__
+    ]
+    found += [
+        f"{module.__name__.removeprefix('kcoord_wire.')}.{name}"
+        for module in (error_codes, api_keys)
+        if name in module.__all__
+    ]
     return f" (there is {' and '.join(found)})" if found else ""
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *(name for name, value in globals().items() if name[:2] == "__" or _is_ours(value))})
+
+
+def _is_ours(value: object) -> bool:
+    return isinstance(value, ModuleType) and value.__name__.startswith(__name__)

@@ -12,6 +12,8 @@ Laws:
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Final, Literal, get_args
 
 __all__ = [
@@ -158,6 +160,9 @@ class SchemaError(ValueError):
         self.file = file
         self.where = where
         self.line = line
+
+    def __reduce__(self) -> tuple[Callable[[], SchemaError], tuple[()]]:
+        return partial(type(self), self.rule, file=self.file, where=self.where, line=self.line), ()
 
     def __str__(self) -> str:
         place = self.file if self.line is None else f"{self.file}:{self.line}"

@@ -336,9 +336,18 @@ def _same(twin: Twin) -> Frames:
     return twin
 
 
+def _document(cls: type, protocol: type) -> None:
+    """Give the methods of a native class the docstrings of its protocol, for `help` and editors."""
+    for name, method in vars(protocol).items():
+        if not name.startswith("_"):
+            getattr(cls, name).__doc__ = method.__doc__
+
+
 def _choose() -> tuple[str, ProgramClass, DispatchClass, FramesClass]:
     native = load_native("kcoord_wire._native")
     if native is not None:
+        for ours, theirs in ((Dispatch, native.Dispatch), (Frames, native.Frames)):
+            _document(theirs, ours)
         return "native", native.Program, native.Dispatch, native.Frames
     from kcoord_wire.codec.dispatch import Dispatch as PythonDispatch
     from kcoord_wire.codec.python import Program as PythonProgram

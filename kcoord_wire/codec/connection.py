@@ -127,8 +127,8 @@ class Connection:
     :param client_id: of the requests that are sent; null if None
     :param max_frame_size: as for `Framer`
     :param max_pending: unanswered requests at a time
-    :param decode: the apis whose messages are decoded; None for all. Produce and ApiVersions always are: what follows
-        on the connection depends on them
+    :param decode: the apis whose messages are decoded, by the request's class or api key; None for all. Produce and
+        ApiVersions always are: what follows on the connection depends on them
     :param serves: the versions of each api that a server has; a request for another one comes with an error. None for
         what the registry has
     :param strict: see `MessageCodec.decode`
@@ -146,23 +146,25 @@ class Connection:
         client_id: str | None = None,
         max_frame_size: int = DEFAULT_MAX_FRAME_SIZE,
         max_pending: int = MAX_PENDING,
-        decode: Collection[int] | None = None,
+        decode: Collection[type | int] | None = None,
         serves: Mapping[int, range] | None = None,
         strict: bool = True,
         correlation_id: int = 1,
         registry: Registry = registry,
     ) -> None:
+        if role not in ("client", "server"):
+            raise ValueError(f"a connection's role is client or server, not {role!r}")
         if max_pending < 1:
             raise ValueError(f"max_pending must be positive, not {max_pending}")
         self._is_client = role == "client"
         self._client_id = client_id
         self._framer = Framer(max_frame_size)
         self._max_pending = max_pending
-        self._decoded = None if decode is None else frozenset(decode) | {_PRODUCE, _API_VERSIONS}
+        self._registry = registry
+        self._decoded = None if decode is None else {_PRODUCE, _API_VERSIONS, *map(self._api_key, decode)}
         self._serves = serves
         self._strict = strict
         self._next_id = correlation_id
-        self._registry = registry
         self._frames = registry.frames
         self._sent: PendingRequests[Request] = PendingRequests(max_pending)
         self._received: deque[Request] = deque()  # not answered yet, or an older one is not
@@ -172,6 +174,10 @@ class Connection:
         self.versions: dict[int, range] | None = None
         self.expects_tokens = False
         self.failure: WireError | None = None
+
+    def __repr__(self) -> str:
+        state = f"failed: {self.failure}" if self.failure else "closed" if self._is_over else "open"
+        return f"<Connection {'client' if self._is_client else 'server'}, {state}, {len(self.pending)} pending>"
 
     # ---- state
 
@@ -211,6 +217,9 @@ class Connection:
         theirs = ours if self.versions is None and key == _API_VERSIONS else (self.versions or {}).get(key, range(0))
         last = min(ours.stop, theirs.stop, ours.stop if newest is None else newest + 1) - 1
         if last < max(ours.start, theirs.start):
+            if self.versions is None:
+                detail = "the broker's versions are not known yet: send an ApiVersionsRequest first, or say which"
+                raise ProtocolError("version", f"{detail} of {api_name(key)}")
             has = f"versions {theirs.start} to {theirs.stop - 1}" if theirs else "no version"
             detail = f"the broker has announced {has} of {api_name(key)}, we have {ours.start} to {ours.stop - 1}"
             raise ProtocolError("version", detail)
@@ -451,6 +460,9 @@ class Connection:
             with suppress(DecodeError):
                 return _is_answered(_PRODUCE, self._frames.decode_request(body, strict=False)[1])
         return True
+
+    def _api_key(self, api: type | int) -> int:
+        return api if isinstance(api, int) else self._request_codec(api).api_key or 0
 
     def _request_codec(self, cls: type) -> MessageCodec:
         codec = self._registry.by_class(cls)

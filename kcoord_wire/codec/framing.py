@@ -74,11 +74,12 @@ class Framer:
 
         :raises DecodeError: kind ``frame``, by the call if the framer is dead, by the iterator at a size that is
             negative or above the limit, after all bodies before it. The offset counts from the first byte ever fed.
+        :raises TypeError: `chunk` is not bytes
         """
         self._refuse_if_dead()
         self._drop_taken()
         if not self._buffer:
-            self._buffer = bytes(chunk)
+            self._buffer = chunk if type(chunk) is bytes else bytes(memoryview(chunk))
         else:
             if isinstance(self._buffer, bytes):
                 self._buffer = bytearray(self._buffer)

@@ -9,6 +9,7 @@ Laws:
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from importlib import import_module
@@ -270,6 +271,10 @@ class Registry(Mapping[str, MessageCodec]):
     def __len__(self) -> int:
         return len(self._codecs)
 
+    def __repr__(self) -> str:
+        refused = f", {len(self.refused)} files refused" if self.refused else ""
+        return f"<Registry of {len(self)} messages{refused}>"
+
     def by_class(self, cls: type[M]) -> MessageCodec[M]:
         """The codec of a message class.
 
@@ -283,18 +288,34 @@ class Registry(Mapping[str, MessageCodec]):
                 if codec is not None and codec.cls is base:
                     self._by_class[cls] = codec
                     return codec
-            raise TypeError(
-                f"{cls!r} is not a message class of this registry (compile_schemas returns a registry for its classes)"
-            )
+            raise TypeError(self._no_message(cls))
         return codec
+
+    def _no_message(self, cls: object) -> str:
+        """What errors say of something that is not a message class of this registry."""
+        if not isinstance(cls, type):
+            by_name = f" (registry[{cls!r}].cls has that name)" if isinstance(cls, str) and cls in self else ""
+            return f"{reprlib.repr(cls)} is not a message class{by_name}"
+        if hasattr(cls, "_message"):  # a view
+            return "a view is not a message: kcoord_wire.message_of(view) returns the one that it shows"
+        for codec in self._codecs.values():
+            if cls.__name__.startswith(codec.name) and codec.classes.get(cls.__name__) is cls:
+                return f"{cls.__name__} is not a message class, but a struct within {codec.name}"
+        return f"{cls!r} is not a message class of this registry (compile_schemas returns a registry for its classes)"
 
     def request(self, api_key: int, family: str = "kafka") -> MessageCodec:
         """The request with that api key (or type id). Raises KeyError if there is none."""
-        return self._by_key["request", family, api_key]
+        return self._keyed("request", family, api_key)
 
     def response(self, api_key: int, family: str = "kafka") -> MessageCodec:
         """The response with that api key (or type id). Raises KeyError if there is none."""
-        return self._by_key["response", family, api_key]
+        return self._keyed("response", family, api_key)
+
+    def _keyed(self, type_: str, family: str, api_key: int) -> MessageCodec:
+        try:
+            return self._by_key[type_, family, api_key]
+        except KeyError:
+            raise KeyError(f"no {type_} of family {family} has number {api_key}") from None
 
     def text_programs(self, family: str) -> Mapping[str, Program]:
         """The programs of a family's text-encoded messages, at their newest version, by the token they start with."""
@@ -306,11 +327,11 @@ class Registry(Mapping[str, MessageCodec]):
 
     def record_key(self, record_type: int) -> MessageCodec:
         """The `__consumer_offsets` key of that record type. Raises KeyError if there is none."""
-        return self._by_key["coordinator-key", "kafka", record_type]
+        return self._keyed("coordinator-key", "kafka", record_type)
 
     def record_value(self, record_type: int) -> MessageCodec:
         """The `__consumer_offsets` value of that record type. Raises KeyError if there is none."""
-        return self._by_key["coordinator-value", "kafka", record_type]
+        return self._keyed("coordinator-value", "kafka", record_type)
 
 
 def packaged(index: Iterable[_Row], package: str, root: Callable[[], Path]) -> Registry:

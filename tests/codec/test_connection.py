@@ -366,7 +366,9 @@ def test_the_newest_common_version_is_sent() -> None:
     with pytest.raises(kw.ProtocolError, match="no version of SyncGroup, we have 0 to 5") as missing:
         here.send(kw.SyncGroupRequest())
     assert missing.value.kind == "version"
-    with pytest.raises(kw.ProtocolError, match="no version of Heartbeat"):
+    with pytest.raises(
+        kw.ProtocolError, match="not known yet: send an ApiVersionsRequest first, or say which of Heart"
+    ):
         client().send(BEAT)
 
 
@@ -392,6 +394,28 @@ def test_each_side_refuses_the_calls_of_the_other() -> None:
         server().send(BEAT, 4)
     with pytest.raises(TypeError, match="not a request of family kafka"):
         client().send(kw.HeartbeatResponse(), 4)
+
+
+def test_a_connection_says_what_it_is() -> None:
+    with pytest.raises(ValueError, match="client or server, not 'clinet'"):
+        kw.Connection("clinet")  # type: ignore[arg-type]  # what callers without a type checker pass
+    here = client()
+    here.send(BEAT, 4)
+    assert repr(here) == "<Connection client, open, 1 pending>"
+    assert [type(event) for event in here.receive_data(b"")] == [kw.Closed]
+    assert repr(here) == "<Connection client, closed, 1 pending>"
+    there = server()
+    with pytest.raises(kw.DecodeError):
+        list(there.receive_data(b"\xff" * 4))
+    assert repr(there).startswith("<Connection server, failed: ")
+
+
+def test_apis_to_decode_are_classes_or_keys() -> None:
+    for api in (kw.HeartbeatRequest, 12):
+        there = kw.Connection("server", decode=[api])
+        assert one(there.receive_data(client().send(BEAT, 4))).message == BEAT
+    with pytest.raises(TypeError, match="'Heartbeat' is not a message class"):
+        kw.Connection("server", decode=["Heartbeat"])  # type: ignore[list-item]  # likewise
 
 
 def test_what_cannot_be_sent_changes_nothing() -> None:

@@ -142,3 +142,12 @@ def test_time_is_linear(chunks: list[bytes], frames: int) -> None:
 def test_a_limit_that_no_size_can_have_is_refused(limit: int) -> None:
     with pytest.raises(ValueError, match="max_frame_size"):
         Framer(max_frame_size=limit)
+
+
+@pytest.mark.parametrize("chunk", [5, "text", None, [1, 2]])
+def test_a_chunk_that_is_not_bytes_is_refused(chunk: object) -> None:
+    framer = Framer()
+    for _ in range(2):
+        with pytest.raises(TypeError):
+            framer.feed(chunk)  # type: ignore[arg-type]  # an int would be that many zeros to bytes()
+    assert framer.rest == b""

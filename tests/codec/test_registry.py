@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from importlib import import_module
@@ -77,7 +78,58 @@ def test_other_classes_are_refused() -> None:
         kw.encode(kw.JoinGroupRequestProtocol(), 0)
     with pytest.raises(AttributeError, match="no attribute 'JoinGrupRequest'"):
         _ = kw.JoinGrupRequest
-    assert {"JoinGroupRequest", "decode", "explain"} <= set(dir(kw))
+    assert {"JoinGroupRequest", "decode", "explain", "messages", "__version__"} <= set(dir(kw))
+    assert not {"Any", "import_module", "annotations"} & set(dir(kw))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("JoinGroupRequest", "'JoinGroupRequest' is not a message class (registry['JoinGroupRequest'].cls"),
+        ("JoinGroup", "'JoinGroup' is not a message class"),
+        (None, "None is not a message class"),
+        (11, "11 is not a message class"),
+        (
+            kw.JoinGroupRequestProtocol,
+            "JoinGroupRequestProtocol is not a message class, but a struct within JoinGroupRe",
+        ),
+        (type(kw.view(kw.ResponseHeader, bytes(4), 0)), "kcoord_wire.message_of(view) returns the one that it shows"),
+        (int, "<class 'int'> is not a message class of this registry (compile_schemas returns"),
+    ],
+)
+def test_what_is_no_message_class_is_named(given: object, words: str) -> None:
+    with pytest.raises(TypeError) as refused:
+        kw.registry.by_class(given)  # type: ignore[arg-type]  # what callers without a type checker pass
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("ErrorCode", "(there is error_codes.ErrorCode)"),
+        ("ApiKey", "(there is api_keys.ApiKey)"),
+        ("Ping", "(there is messages.central.PingRequest and messages.central.PingResponse)"),
+        ("Nothing", "has no attribute 'Nothing'"),
+    ],
+)
+def test_a_missing_name_comes_with_its_place(name: str, hint: str) -> None:
+    with pytest.raises(AttributeError) as missing:
+        getattr(kw, name)
+    assert str(missing.value).endswith(hint)
+    assert (missing.value.name, missing.value.obj) == (name, kw)
+
+
+def test_a_registry_and_its_errors_are_readable() -> None:
+    assert repr(kw.registry) == f"<Registry of {len(kw.registry)} messages>"
+    with pytest.raises(KeyError, match="no request of family kafka has number 999"):
+        kw.registry.request(999)
+
+
+def test_functions_of_either_codec_are_documented() -> None:
+    for function in (kw.decode, kw.view, kw.decode_request, kw.decode_response):
+        assert ":raises DecodeError:" in (function.__doc__ or "")
+    for function in (kw.encode, kw.encode_request, kw.encode_response):
+        assert ":raises EncodeError:" in (function.__doc__ or "")
 
 
 @pytest.mark.parametrize("version", [-1, 10, 32768])
@@ -176,6 +228,8 @@ def test_a_refused_file_refuses_its_message_alone(tmp_path: Path) -> None:
         own["Broken"]
     with pytest.raises(KeyError):
         own["Other"]
+    elsewhere = pickle.loads(pickle.dumps(own.refused["Broken"]))
+    assert (str(elsewhere), vars(elsewhere)) == (str(own.refused["Broken"]), vars(own.refused["Broken"]))
     with pytest.raises(kw.SchemaError, match='needs the key "name"'):
         kw.compile_schemas(broken)
     with pytest.raises(kw.SchemaError, match='needs the key "name"'):
