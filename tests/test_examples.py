@@ -59,6 +59,19 @@ def test_the_mini_client_awaits_each_call_by_itself(coordinator: StartCoordinato
     asyncio.run(run())
 
 
+def test_the_mini_client_refuses_calls_on_a_broken_connection(coordinator: StartCoordinator) -> None:
+    client_class = load("mini_client")["Client"]
+
+    async def run() -> None:
+        client = await client_class.open(coordinator().address)
+        client.reader.set_exception(ConnectionResetError("by the peer"))
+        await client.reading
+        with pytest.raises(ConnectionResetError):
+            await client.call(kw.ListGroupsRequest())
+
+    asyncio.run(run())
+
+
 def test_the_watcher_yields_a_line_for_each_change(coordinator: StartCoordinator) -> None:
     address = coordinator().address
     lines = load("watch_group")["watch"](address, "billing", 0)

@@ -26,6 +26,7 @@ class Client:
     async def call(self, request: object, version: int | None = None) -> Any:
         waiting = asyncio.get_running_loop().create_future()
         self.writer.write(self.connection.send(request, version, context=waiting))
+        await self.writer.drain()  # raises where the connection is broken
         return await waiting
 
     async def read(self) -> None:
