@@ -7,6 +7,7 @@ test can compare the committed files with the schemas.
 
 from __future__ import annotations
 
+import math
 import re
 import textwrap
 import uuid
@@ -161,6 +162,7 @@ def _class(message: Message, name: str, struct: Struct) -> Iterator[str]:
 
 def _docstring(text: str, indent: int) -> Iterator[str]:
     pad = " " * indent
+    text = "".join(each if each.isprintable() or each == "\n" else " " for each in text)
     text = text.replace("\\", "\\\\").replace('"""', "'''")
     lines: list[str] = []
     for paragraph in re.split(r"\n(?=\n|\s*[*-] )", text):
@@ -202,8 +204,10 @@ def _default(message: Message, field: Field) -> str:
         return "_ZERO_UUID" if field.default == uuid.UUID(int=0) else f'uuid.UUID("{field.default}")'
     if field.default == b"":
         return 'b""'
-    if isinstance(field.default, str):
+    if isinstance(field.default, str) and field.default.isprintable():
         return '"' + field.default.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(field.default, float) and math.isinf(field.default):
+        return f'float("{field.default}")'
     return repr(field.default)
 
 

@@ -58,6 +58,7 @@ _FIELD_KEYS: Final = frozenset({
     "presentIfRemaining", "variants",
 })  # fmt: skip
 _FIELD_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*")
+_FAMILY: Final = re.compile(r"[A-Za-z0-9-]+")
 _STRUCT_NAME: Final = re.compile(r"[A-Z][A-Za-z0-9]*")
 _INT: Final = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,32}|[0-9]{1,32})")
 
@@ -211,7 +212,7 @@ class _Reader:
             deprecated=self.versions(members, "deprecatedVersions", NONE),
             listeners=listeners,
             latest_unstable=unstable,
-            family=self.text_of(members, "family", "kafka"),
+            family=self.family(members),
             header=self.choice(members, "header", ("kafka", "typeId", "none"), "kafka"),
             array_length=self.choice(members, "arrayLengthType", ("int16", "int32"), "int32"),
             string_length=self.choice(members, "stringLengthType", ("int16", "int32"), "int16"),
@@ -261,6 +262,12 @@ class _Reader:
         if not may_listen:
             self.fail(node, "only a request has listeners")
         return name
+
+    def family(self, members: dict[str, Node]) -> str:
+        family = self.text_of(members, "family", "kafka")
+        if not _FAMILY.fullmatch(family):  # it becomes a part of generated source
+            self.fail(members["family"], '"family" must be letters, digits and hyphens')
+        return family
 
     def text_type(self, node: Node, members: dict[str, Node], encoding: str) -> str | None:
         if encoding == "text":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,20 @@ def test_emitted_classes_equal_those_made_at_run_time() -> None:
         for name, cls in make_classes(message).items():
             assert defaults(namespace[name]) == defaults(cls), name
             assert namespace[name].__slots__ == cls.__slots__  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("text", ['"', '""""', "\\", '\\"""', "a\nb", "\r\t\0", "\ud800", "\u2028", "{x}", "'\"'"])
+def test_texts_of_a_schema_stay_texts(text: str, tmp_path: Path) -> None:
+    fields = [
+        {"name": "A", "type": "string", "versions": "0+", "default": text, "about": text},
+        {"name": "B", "type": "float64", "versions": "0+", "default": "-inf", "about": f"{text} {text}"},
+    ]
+    schema = {"type": "data", "name": "Note", "validVersions": "0", "about": text, "fields": fields}
+    (tmp_path / "Note.json").write_text(json.dumps(schema))
+    modules = emit_modules(load_messages(tmp_path), tmp_path)
+    held: dict[str, Any] = {"__name__": __name__}
+    exec(modules["note.py"].encode(), held)  # as it is written to its file
+    assert (held["Note"]().a, held["Note"]().b) == (text, -math.inf)
 
 
 def test_lines_fit_and_the_text_is_deterministic() -> None:

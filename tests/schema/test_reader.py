@@ -611,6 +611,13 @@ RULES: list[tuple[str, Schema, Schema, str, str]] = [
         "$.fields[0].default",
         "must be nullable in all its versions",
     ),
+    (
+        "family",
+        message(family="all-members"),
+        message(family='kafka"""'),
+        "$.family",
+        "must be letters, digits and hyphens",
+    ),
 ]
 
 
