@@ -148,7 +148,9 @@ def _codec_of(body: bytes, args: argparse.Namespace) -> tuple[kw.MessageCodec, i
 
 def _named_codec(args: argparse.Namespace) -> tuple[kw.MessageCodec, int]:
     if args.api is None:
-        raise UsageError("give --api (see kcoord decode --help)")
+        raise UsageError(
+            "give --api, or --body or --frame where a header precedes the message (see kcoord decode --help)"
+        )
     found = find_messages(args.api, args.direction)
     if len(found) > 1:
         names = ", ".join(f"{codec.family}/{codec.name}" for codec in found)

@@ -5,8 +5,8 @@ Laws:
 * The leaf rows cover every byte exactly once, in byte order, whether the bytes decode or not: what was not read is a
   row of its own at the end.
 * Bytes that do not decode are explained as far as they go; the error is part of the explanation, not raised.
-* Bytes fields that hold a message of their own (`embeds` in the schema) are looked into; where they turn out to hold
-  something else they stay bytes, and a note says why.
+* Bytes fields that hold a message of their own (`embeds` in the schema) are looked into: for a consumer's, then for
+  that of a worker of Kafka Connect. Where they hold something else they stay bytes, and a note says why.
 """
 
 from __future__ import annotations
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 __all__ = ["Explanation", "Row", "explain"]
 
 UNREAD: Final = "not read"
+OF_CONNECT: Final = {
+    "ConsumerProtocolSubscription": "ConnectProtocolMetadata",
+    "ConsumerProtocolAssignment": "ConnectProtocolAssignment",
+}
 _MAX_HEX: Final = 8
 _MAX_VALUE: Final = 48
 
@@ -187,6 +191,9 @@ class _Rows:
         within: list[Row] = []
         if leaf.embeds is not None and isinstance(leaf.value, bytes):
             within, note = self.embedded(row, leaf.value, leaf.embeds)
+            if not within and leaf.embeds in OF_CONNECT:
+                within, instead = self.embedded(row, leaf.value, OF_CONNECT[leaf.embeds])
+                note = instead if within else note
             row = replace(row, note=note, leaf=not within)
         self.rows += [row, *within]
         self.position = row.end

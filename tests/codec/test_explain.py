@@ -184,6 +184,21 @@ def test_embedded_version_above_ours_is_read_as_our_newest() -> None:
     assert (explanation.rows[-1].type, explanation.data[explanation.rows[-1].start :]) == (UNREAD, b"new")
 
 
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_what_connect_embeds_is_opened(version: int) -> None:
+    metadata = kw.encode_prefixed(kw.ConnectProtocolMetadata(url="http://a/", config_offset=3), version)
+    joined = kw.JoinGroupResponse(members=[kw.JoinGroupResponseMember(metadata=metadata)])
+    assignment = kw.encode_prefixed(kw.ConnectProtocolAssignment(leader="w-1"), version)
+    synced = kw.SyncGroupResponse(assignment=assignment)
+    for message, path, value in (
+        (joined, "JoinGroupResponse.members[0].metadata:ConnectProtocolMetadata.config_offset", 3),
+        (synced, "SyncGroupResponse.assignment:ConnectProtocolAssignment.leader", "w-1"),
+    ):
+        found = kw.explain(kw.encode(message, 3), type(message), 3)
+        assert found.error is None
+        assert value in [row.value for row in found.rows if row.path == path]
+
+
 def test_embedded_message_whose_schema_is_missing() -> None:
     codec = kw.registry["JoinGroupRequest"]
     alone = kw.Registry([codec])
