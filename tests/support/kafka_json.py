@@ -65,5 +65,5 @@ def bytes_of_kafka(cases: Iterable[tuple[str, int, dict[str, Any]]], classes: Pa
     path = compile_java(_SOURCE, classes, class_path(*_ARTIFACT))
     lines = "".join(f"{name}\t{version}\t{json.dumps(value)}\n" for name, version, value in cases)
     command = java(path, _SOURCE.stem)
-    done = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=900, check=True)
     return done.stdout.splitlines()
