@@ -1,9 +1,8 @@
-"""Golden values in the JSON of Kafka's own classes, and the bytes that those classes write for it."""
+"""Messages as Kafka's own classes write them, and golden values in the JSON of those classes."""
 
 from __future__ import annotations
 
 import base64
-import json
 import subprocess
 import uuid
 from collections.abc import Iterable
@@ -11,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from kcoord_wire.schema.model import Field, Message, Struct
-from tests.support.kafka_broker import class_path, compile_java, java
+from tests.support.kafka_broker import compile_java, java
 
-__all__ = ["bytes_of_kafka", "class_of", "to_kafka_json"]
+__all__ = ["class_of", "to_kafka_json", "written_by_kafka"]
 
-_SOURCE = Path(__file__).with_name("java") / "MessageBytes.java"
-_ARTIFACT = ("kafka-group-coordinator", "4.4.0")
+_SOURCE = Path(__file__).with_name("java") / "Rewrite.java"
 
 
 def class_of(message: Message) -> str:
@@ -55,15 +53,17 @@ def _item(message: Message, field: Field, value: Any, version: int) -> Any:
     return value
 
 
-def bytes_of_kafka(cases: Iterable[tuple[str, int, dict[str, Any]]], classes: Path) -> list[str]:
-    """The bodies in hex that Kafka 4.4.0 writes for class, version and JSON.
+def written_by_kafka(cases: Iterable[tuple[Message, int, str]], path: str, classes: Path) -> list[tuple[str, str]]:
+    """The body in hex that Kafka writes for each message and version, and the message in Kafka's JSON.
 
-    ``none`` where the class lacks the version; ``error`` and the reason for a message that it refuses.
+    ``none`` and "" where Kafka's class lacks the version; ``error`` and the reason for a message that it refuses.
 
+    :param cases: the message's schema, its version, and the message: the body in hex, or Kafka's JSON
+    :param path: the class path of Kafka's classes
     :param classes: a folder for the compiled program
     """
-    path = compile_java(_SOURCE, classes, class_path(*_ARTIFACT))
-    lines = "".join(f"{name}\t{version}\t{json.dumps(value)}\n" for name, version, value in cases)
-    command = java(path, _SOURCE.stem)
-    done = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=900, check=True)
-    return done.stdout.splitlines()
+    lines = "".join(f"{class_of(schema)}\t{version}\t{given}\n" for schema, version, given in cases)
+    command = java(compile_java(_SOURCE, classes, path), _SOURCE.stem)
+    done = subprocess.run(command, input=lines, capture_output=True, encoding="utf-8", timeout=900, check=True)
+    answers = [line.partition("\t") for line in done.stdout.splitlines()]
+    return [(first, second) for first, _, second in answers]

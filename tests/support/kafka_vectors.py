@@ -19,12 +19,12 @@ from typing import Any
 import kcoord_wire as kw
 from kcoord_wire.schema.model import Field, Message, Struct
 from tests.support.apis import spoken
-from tests.support.kafka_broker import class_path, compile_java, run_java
+from tests.support.kafka_broker import class_path
+from tests.support.kafka_json import written_by_kafka
 from tests.support.strategies import filled
 
 VECTORS = Path(__file__).parent.parent / "data" / "golden" / "apis.jsonl.gz"
 RELEASES = ("4.4.0", "3.9.2")
-SOURCE = Path(__file__).parent / "java" / "Rewrite.java"
 
 
 def main() -> None:
@@ -49,17 +49,15 @@ def main() -> None:
 
 def rewritten(path: str, messages: list[tuple[str, int]]) -> Iterator[dict[str, Any]]:
     """What Kafka makes of the filled messages, by the classes of a class path."""
+    codecs = [(kw.registry[name], version) for name, version in messages]
+    cases = [
+        (codec.schema, version, codec.encode(without_unknown_tags(filled(codec, version)), version).hex())
+        for codec, version in codecs
+    ]
     with tempfile.TemporaryDirectory() as scratch:
-        asked = Path(scratch, "asked")
-        with asked.open("w") as lines:
-            for name, version in messages:
-                codec = kw.registry[name]
-                message = without_unknown_tags(filled(codec, version))
-                lines.write(f"{name} {version} {codec.encode(message, version).hex()}\n")
-        answers = run_java(compile_java(SOURCE, Path(scratch), path), "Rewrite", str(asked)).splitlines()
-    for (name, version), answer in zip(messages, answers, strict=True):
+        answers = written_by_kafka(cases, path, Path(scratch))
+    for (name, version), (raw, values) in zip(messages, answers, strict=True):
         schema = kw.registry[name].schema
-        raw, _, values = answer.partition(" ")
         value = struct_values(schema, schema.root, json.loads(values), version)
         yield {"message": name, "version": version, "value": value, "hex": raw}
 
