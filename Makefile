@@ -38,7 +38,7 @@ SLOW += tests/forensics/exchanges tests/forensics/log tests/forensics/wire/test_
 SLOW += tests/records/test_properties.py tests/recorder/test_recording.py tests/report/test_charts.py
 SLOW += tests/report/test_data.py tests/report/test_document.py tests/report/test_json_form.py
 SLOW += tests/central/test_ensemble.py tests/zookeeper/test_client.py tests/zookeeper/test_contract.py tests/zookeeper/test_elections.py
-SLOW += tests/recorder/test_proxy.py tests/codec/test_columns_hostile.py tests/forensics/sources/test_corrupt.py
+SLOW += tests/recorder/test_proxy.py tests/codec/test_columns_hostile.py tests/codec/test_view.py tests/forensics/sources/test_corrupt.py
 
 # What runs once more with the pure codec. `kw.encode`, `kw.decode` and the registry use one codec per process, so their
 # tests do, and one file of each room that calls them. The other tests of the codec (`program_class`, parity, golden

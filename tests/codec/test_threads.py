@@ -192,6 +192,7 @@ def test_the_first_use_of_a_compiled_registry_gives_one_class() -> None:
             assert other == first, "a thread has a class of its own"
 
 
+@pytest.mark.slow
 def test_threads_compile_schemas_at_once() -> None:
     def work(i: int) -> list[str]:
         return list(kw.compile_schemas(schema_root() / "kafka"))
