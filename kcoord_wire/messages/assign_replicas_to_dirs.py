@@ -81,7 +81,7 @@ class AssignReplicasToDirsRequestDirectoryData:
 
 @dataclass(slots=True, kw_only=True)
 class AssignReplicasToDirsRequest:
-    """Tells the controller which log directories of a broker hold which replicas (KIP-858).
+    """Reports to the controller which log directories of a broker hold which replicas (KIP-858).
 
     Versions 0, flexible 0.
     """

@@ -18,8 +18,8 @@ __all__ = [
 
 @dataclass(slots=True, kw_only=True)
 class ShareGroupMemberMetadataKey:
-    """Key of what a member of a share group has told of itself, in __consumer_offsets: an int16 10, then these
-    fields (KIP-932).
+    """Key of the data that a member of a share group sent about itself, in __consumer_offsets: an int16 10, then
+    these fields (KIP-932).
 
     Versions 0.
     """
@@ -35,8 +35,8 @@ class ShareGroupMemberMetadataKey:
 
 @dataclass(slots=True, kw_only=True)
 class ShareGroupMemberMetadataValue:
-    """What a member of a share group has told of itself, under a key of type 10 (KIP-932). An int16 version precedes
-    it; an absent value (a tombstone) says that the member has left.
+    """The data that a member of a share group sent about itself, under a key of type 10 (KIP-932). An int16 version
+    precedes it; an absent value (a tombstone) says that the member has left.
 
     Versions 0, flexible 0.
     """

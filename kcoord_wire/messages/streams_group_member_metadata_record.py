@@ -20,8 +20,8 @@ __all__ = [
 
 @dataclass(slots=True, kw_only=True)
 class StreamsGroupMemberMetadataKey:
-    """Key of what a member of a streams group has told of itself, in __consumer_offsets: an int16 19, then these
-    fields (KIP-1071).
+    """Key of the data that a member of a streams group sent about itself, in __consumer_offsets: an int16 19, then
+    these fields (KIP-1071).
 
     Versions 0.
     """
@@ -75,8 +75,8 @@ class StreamsGroupMemberMetadataValueKeyValue:
 
 @dataclass(slots=True, kw_only=True)
 class StreamsGroupMemberMetadataValue:
-    """What a member of a streams group has told of itself, under a key of type 19 (KIP-1071). An int16 version
-    precedes it; an absent value (a tombstone) says that the member has left.
+    """The data that a member of a streams group sent about itself, under a key of type 19 (KIP-1071). An int16
+    version precedes it; an absent value (a tombstone) says that the member has left.
 
     Versions 0, flexible 0.
     """

@@ -30,14 +30,11 @@ MAX_ALL: Final = 16 << 20
 _KAFKA: Final = "common/message/"  # of kafka-clients, kafka-group-coordinator and others
 _END: Final = struct.Struct("<4s4H2LH")  # the end of the central directory; at most 65,535 bytes of comment follow it
 _END_MAGIC: Final = b"PK\5\6"
-_ZIP64_MAGIC: Final = (
-    b"PK\6\7"  # 20 bytes before that: another end of the directory follows, with sizes that count instead
-)
+# 20 bytes before that: there is another end of the directory, whose sizes count instead.
+_ZIP64_MAGIC: Final = b"PK\6\7"
 _ZIP64_SIZE: Final = 20
-_BROKEN: Final = (
-    *(zipfile.BadZipFile, zlib.error, struct.error, EOFError),
-    *(NotImplementedError, RuntimeError, ValueError, OverflowError),
-)
+# What zipfile raises, besides its own error, for bytes that are not an archive.
+_BROKEN: Final = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError, ValueError, OverflowError)
 
 
 def schema_files(data: bytes, file: str) -> list[tuple[str, bytes]]:

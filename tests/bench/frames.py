@@ -1,7 +1,8 @@
 """Whole frames: the rows, and the calls by which the users of each library decode and encode header and message.
 
 Laws as in `libraries`. kio's users choose reader, header and version themselves; that choice is not part of its time,
-while ours follows api key and version. The correlation id is another number in each frame, so nobody keeps headers.
+while ours follows api key and version. The correlation id is another number in each frame, so that no
+library can keep a header.
 """
 
 from __future__ import annotations
