@@ -208,7 +208,10 @@ class MessageCodec(Generic[M]):
 
 
 class Registry(Mapping[str, MessageCodec]):
-    """Codecs by message name; also by class and, for requests and responses, by family and api key."""
+    """Codecs by message name; also by class and, for requests and responses, by family and api key.
+
+    :ivar refused: why a schema file of a folder or archive was left out, by its name without .json (`compile_schemas`)
+    """
 
     def __init__(self, codecs: Iterable[MessageCodec], refused: Mapping[str, SchemaError] | None = None) -> None:
         self.refused: Mapping[str, SchemaError] = refused or {}
