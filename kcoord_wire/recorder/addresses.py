@@ -37,12 +37,9 @@ def rewrite_addresses(
     :param api_key: of the request that it answers
     :param version: of the request that it answers
     :param replace: takes host and port, and returns those in their place; None leaves them
-    :raises AddressError: it does not decode, cannot be written with the new ones, or is of an api without a schema
+    :raises AddressError: it does not decode, or cannot be written with the new ones
     """
-    try:
-        codec = registry.response(api_key)
-    except KeyError:
-        raise AddressError("its layout is not known") from None
+    codec = registry.response(api_key)
     if version not in codec.valid_versions:
         raise AddressError(f"version {version} is not known")
     try:

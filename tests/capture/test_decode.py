@@ -8,11 +8,11 @@ from tests.support.packets import Line, asked, expected, frames_of, summary, tal
 
 def test_unknown_api_and_unknown_version() -> None:
     header = b"\x00\x00\x00\x07\x00\x02me"
-    unknown_api, unknown_version = b"\x00\x47\x00\x00" + header, b"\x00\x0c\x00\x63" + header
+    unknown_api, unknown_version = b"\x00\x06\x00\x00" + header, b"\x00\x0c\x00\x63" + header
     line = talk(Line().open(), [3]).send(0, kw.frame(unknown_api)).send(1, kw.frame(b"\x00\x00\x00\x07body"))
     frames, report = frames_of(line.send(0, kw.frame(unknown_version)).packets)
     _, _, request, response, versioned = frames
-    assert (request.api, request.message, request.error) == ("GetTelemetrySubscriptions", None, None)
+    assert (request.api, request.message, request.error) == ("UpdateMetadata", None, None)
     assert (response.api, response.api_version, response.message, response.error) == (request.api, 0, None, None)
     assert request.header.client_id == "me"
     assert response.header.correlation_id == 7

@@ -53,7 +53,7 @@ def test_bad_usage_is_one_line_and_status_2(kcoord, arguments: tuple[str, ...]) 
         (("decode", "00", "--api", "11", "--request", "--version", "99"), "no version 99"),
         (("decode", "00", "--api", "JoinGruop"), "JoinGroupRequest"),
         (("decode", "0000", "--frame"), "the stream ends"),
-        (("decode", "0047000000000000ffff", "--body"), "GetTelemetrySubscriptions"),
+        (("decode", "0006000000000000ffff", "--body"), "UpdateMetadata"),
         (("schemas", "Nothing"), "there is no message 'Nothing'"),
         (("capture", "there/is/none.pcap"), "No such file"),
         (("capture", str(ROOT / "pyproject.toml")), "pyproject.toml: neither pcap"),

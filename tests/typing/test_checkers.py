@@ -40,7 +40,17 @@ def pyright(folder: Path, files: list[Path]) -> list[Complaint]:
 
 
 def mypy(folder: Path, files: list[Path]) -> list[Complaint]:
-    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--cache-dir", str(folder / "cache")]
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--no-error-summary",
+        "--follow-imports",
+        "silent",
+        "--cache-dir",
+        str(folder / "cache"),
+    ]
     done = subprocess.run(
         [*command, "--config-file", "", *map(str, files)], capture_output=True, text=True, timeout=300, cwd=ROOT
     )
