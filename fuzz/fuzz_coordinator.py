@@ -10,7 +10,9 @@ from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.core.error_responses import can_refuse
 from kcoord_wire.coordinator.core.events import Append, Event, Load, LogRecord, Reply, Request, Resign, Tick
 from kcoord_wire.coordinator.core.machine import GroupMachine
-from kcoord_wire.coordinator.topics.topics import SERVED, TopicLimits, Topics
+from kcoord_wire.coordinator.topics.limits import TopicLimits
+from kcoord_wire.coordinator.topics.served import SERVED
+from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.records import encode_offsets_record
 
 ENDPOINT = Endpoint(0, "localhost", 9092)

@@ -151,6 +151,12 @@ MOST_COMPLEX = 15
 TESTED_IN = {
     # Plain data: these tests construct and compare the instances.
     "coordinator.core.events": "coordinator/test_machine.py",
+    "coordinator.topics.limits": "coordinator/test_topics.py",
+    "coordinator.topics.served": "coordinator/test_topics.py",
+    # Parts of the topics, whose tests send every request through the whole.
+    "coordinator.topics.fetching": "coordinator/test_topics.py",
+    "coordinator.topics.lookups": "coordinator/test_topics.py",
+    "coordinator.topics.metadata": "coordinator/test_topics.py",
     "forensics.detectors.found": "forensics/detectors/test_registry.py",
     "forensics.importance": "forensics/detectors/test_registry.py",
     "forensics.model": "forensics/test_analysis.py",

@@ -178,14 +178,14 @@ class Coordinator:
 
         :raises ValueError: the name is not allowed or taken, or the number of partitions is not from 1 to 100,000
         """
-        self._call(lambda server: server.requests.topics.create(name, partitions))
+        self._call(lambda server: server.requests.topics.catalog.create(name, partitions))
 
     def add_partitions(self, name: str, count: int) -> int:
         """Give a topic `count` more partitions, and return how many it has then.
 
         :raises KeyError: the topic does not exist
         """
-        return self._call(lambda server: server.requests.topics.add_partitions(name, count))
+        return self._call(lambda server: server.requests.topics.catalog.add_partitions(name, count))
 
     def add_fault(self, *faults: Fault) -> None:
         """Add faults, which apply from now on."""
@@ -234,7 +234,7 @@ class Coordinator:
                 socket.gethostname() if self.host in WILDCARD_HOSTS else self.host,
                 self.port,
             )
-            self._machine.endpoint = self._topics.endpoint = Endpoint(0, host, port)
+            self._machine.endpoint = self._topics.cluster.endpoint = Endpoint(0, host, port)
             if not await _done_before(stopping, server.load()):
                 return
             if self.metrics_port is not None:

@@ -31,7 +31,8 @@ from kcoord_wire.coordinator.rebalance_log import RebalanceLog
 from kcoord_wire.coordinator.runtime import Runtime
 from kcoord_wire.coordinator.scheduler import Clock
 from kcoord_wire.coordinator.security import FAILURE_DELAY_MS, Admission, Session
-from kcoord_wire.coordinator.topics.topics import SERVED, Topics
+from kcoord_wire.coordinator.topics.served import SERVED
+from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.messages.produce import ProduceRequest
@@ -101,7 +102,7 @@ class Requests:
         if codec is self._fallback:
             if admission is Admission.REFUSE:
                 raise DecodeError("version", start, "RequestHeader", f"ApiVersions {version} during authentication")
-            connection.answer(self.topics.api_versions_fallback())
+            connection.answer(self.topics.cluster.api_versions_fallback())
             return
         client_id, at = read_client_id(body, start, length, codec.flexible_head)
         message, _ = codec.decode(body, at, False)

@@ -17,7 +17,9 @@ import kcoord_wire
 from kcoord_wire import messages as m
 from kcoord_wire.codec.registry import registry
 from kcoord_wire.coordinator.core.events import Load, Request, Resign
-from kcoord_wire.coordinator.topics.topics import SERVED, TopicLimits, Topics
+from kcoord_wire.coordinator.topics.limits import TopicLimits
+from kcoord_wire.coordinator.topics.served import SERVED
+from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.records import (
     Compression,
@@ -116,7 +118,7 @@ def test_the_broker_that_a_client_means(broker: Broker, cluster_id: str | None, 
 
 
 def test_the_answer_to_an_unknown_version_of_api_versions() -> None:
-    body = kcoord_wire.encode(Broker().topics.api_versions_fallback(), 0)
+    body = kcoord_wire.encode(Broker().topics.cluster.api_versions_fallback(), 0)
     assert body.hex() == "0023" + "00000001" + "0012" + "0000" + "0005"
 
 
@@ -201,10 +203,10 @@ def test_topics_by_name_and_id(broker: Broker) -> None:
     assert known != Topics(ENDPOINT, {"orders": 2}, cluster_id="d").id_of("orders")
     assert (topics.partitions("orders"), topics.name_of(known)) == (2, "orders")
     assert (topics.partitions("x"), topics.id_of("x"), topics.name_of(NO_ID)) == (None, None, None)
-    assert topics.add_partitions("orders", 3) == topics.partitions("orders") == 5
+    assert topics.catalog.add_partitions("orders", 3) == topics.partitions("orders") == 5
     assert len(broker.metadata(1, "orders").topics[0].partitions) == 5
     assert broker.produce(batch(b"v"), partition=4).error_code == 0
-    topics.create("payments", 1)
+    topics.catalog.create("payments", 1)
     assert topics.partitions("payments") == 1
 
 
@@ -214,15 +216,15 @@ def test_topics_by_name_and_id(broker: Broker) -> None:
 )
 def test_invalid_topics_are_rejected(broker: Broker, name: str, partitions: int) -> None:
     with pytest.raises(ValueError, match=r"topic"):
-        broker.topics.create(name, partitions)
+        broker.topics.catalog.create(name, partitions)
     with pytest.raises(ValueError, match=r"cannot be added"):
-        broker.topics.add_partitions("orders", 0)
+        broker.topics.catalog.add_partitions("orders", 0)
     with pytest.raises(ValueError, match=r"may have 100,000 partitions"):
-        broker.topics.add_partitions("orders", 100_000)
+        broker.topics.catalog.add_partitions("orders", 100_000)
     with pytest.raises(KeyError):
-        broker.topics.add_partitions("missing", 1)
-    broker.topics.create("a" * 249, 1)
-    broker.topics.create("...", 1)
+        broker.topics.catalog.add_partitions("missing", 1)
+    broker.topics.catalog.create("a" * 249, 1)
+    broker.topics.catalog.create("...", 1)
 
 
 # ---- InitProducerId
@@ -473,9 +475,9 @@ def test_fetches_that_were_answered_early_leave_nothing_behind(broker: Broker) -
     for offset in range(0, 6_000, 2):
         broker.send(broker.fetch_request(offset, 11, max_wait_ms=60_000), 11)
         broker.send(broker.produce_request(GOOD, 9), 9)
-    assert len(broker.topics._due) <= 1_010
-    assert not broker.topics._parked
-    assert not broker.topics._waiting
+    assert len(broker.topics._fetches._due) <= 1_010
+    assert not broker.topics._fetches._parked
+    assert not broker.topics._fetches._waiting
 
 
 # ---- ListOffsets, OffsetForLeaderEpoch

@@ -12,7 +12,8 @@ from kcoord_wire import messages as m
 from kcoord_wire.codec.registry import registry
 from kcoord_wire.coordinator.core.config import Endpoint
 from kcoord_wire.coordinator.core.events import Reply, Request, Tick
-from kcoord_wire.coordinator.topics.topics import SERVED, Topics
+from kcoord_wire.coordinator.topics.served import SERVED
+from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.records import (
     Record,
     encode_batch,

@@ -1,0 +1,24 @@
+"""What topics may cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["TopicLimits"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicLimits:
+    """What topics may cost, in bytes.
+
+    :ivar max_message_bytes: of one batch (``max.message.bytes``)
+    :ivar retention_bytes: of all partitions together, the objects around each batch included
+    :ivar max_fetch_bytes: of one answer (``fetch.max.bytes``), apart from a first batch. Less than Kafka's 55 MiB,
+        because a client that does not read its answers can hold that much
+    :ivar max_partitions: of all topics together, where clients create topics
+    """
+
+    max_message_bytes: int = 1_048_588
+    retention_bytes: int = 64 << 20
+    max_fetch_bytes: int = 4 << 20
+    max_partitions: int = 100_000

@@ -1,0 +1,96 @@
+"""Offsets by time and by leader epoch: ListOffsets and OffsetForLeaderEpoch.
+
+Source: kafka `KafkaApis.scala`, `UnifiedLog`; KIP-79, KIP-101, KIP-320, KIP-405, KIP-734.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from kcoord_wire import messages as m
+from kcoord_wire.coordinator.core.events import Request
+from kcoord_wire.coordinator.core.versions import LEADER_EPOCH_FROM
+from kcoord_wire.coordinator.topics.catalog import NO_ID, Catalog
+from kcoord_wire.coordinator.topics.partition_log import LEADER_EPOCH, PartitionLog, Refused
+from kcoord_wire.error_codes import ErrorCode
+
+__all__ = ["list_offsets", "offset_for_leader_epoch"]
+
+# Special timestamps of ListOffsets, each with its first version.
+_LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
+_SPECIAL_TIMES = {_LATEST: 0, _EARLIEST: 0, _MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9}
+_SPECIAL_TIMES[_EARLIEST_PENDING] = 11
+
+
+def list_offsets(catalog: Catalog, request: Request) -> m.ListOffsetsResponse:
+    """Answer ListOffsets."""
+    asked: m.ListOffsetsRequest = request.message
+    times = Counter((part.name, wanted.partition_index) for part in asked.topics for wanted in part.partitions)
+    response = m.ListOffsetsResponse()
+    for part in asked.topics:
+        topic = catalog.find(part.name, NO_ID, False)
+        answers = []
+        for wanted in part.partitions:
+            answer = m.ListOffsetsResponseListOffsetsPartitionResponse(partition_index=wanted.partition_index)
+            answers.append(answer)
+            try:
+                if times[part.name, wanted.partition_index] > 1:
+                    raise Refused(ErrorCode.INVALID_REQUEST)
+                if wanted.timestamp < 0 and request.version < _SPECIAL_TIMES.get(wanted.timestamp, 1 << 15):
+                    raise Refused(ErrorCode.UNSUPPORTED_VERSION)
+                log = catalog.log(topic, wanted.partition_index, wanted.current_leader_epoch)
+            except Refused as refused:
+                answer.error_code = refused.error
+                continue
+            if request.version == 0:
+                answer.old_style_offsets = _offsets_before(log, wanted.timestamp)[: max(wanted.max_num_offsets, 0)]
+            else:
+                answer.offset, answer.timestamp = _offset_at(log, wanted.timestamp)
+                if answer.offset >= 0 and request.version >= LEADER_EPOCH_FROM:
+                    answer.leader_epoch = LEADER_EPOCH
+        response.topics.append(m.ListOffsetsResponseListOffsetsTopicResponse(name=part.name, partitions=answers))
+    return response
+
+
+def offset_for_leader_epoch(catalog: Catalog, request: Request) -> m.OffsetForLeaderEpochResponse:
+    """Answer OffsetForLeaderEpoch (KIP-101, KIP-320)."""
+    asked: m.OffsetForLeaderEpochRequest = request.message
+    response = m.OffsetForLeaderEpochResponse()
+    for part in asked.topics:
+        topic = catalog.find(part.topic, NO_ID, False)
+        answers = []
+        for wanted in part.partitions:
+            answer = m.OffsetForLeaderEpochResponseEpochEndOffset(partition=wanted.partition)
+            answers.append(answer)
+            try:
+                log = catalog.log(topic, wanted.partition, wanted.current_leader_epoch)
+            except Refused as refused:
+                answer.error_code = refused.error
+                continue
+            if wanted.leader_epoch == LEADER_EPOCH:
+                answer.leader_epoch, answer.end_offset = LEADER_EPOCH, log.end_offset
+        result = m.OffsetForLeaderEpochResponseOffsetForLeaderTopicResult(topic=part.topic, partitions=answers)
+        response.topics.append(result)
+    return response
+
+
+def _offset_at(log: PartitionLog, timestamp: int) -> tuple[int, int]:
+    """Return the offset for a time, special or not, and the time of its record; -1 for each that does not exist."""
+    if timestamp == _LATEST:
+        return log.end_offset, -1
+    if timestamp in (_EARLIEST, _EARLIEST_LOCAL):
+        return log.start_offset, -1
+    if timestamp in (_LATEST_TIERED, _EARLIEST_PENDING):
+        return -1, -1
+    return (log.latest() if timestamp == _MAX_TIMESTAMP else log.first_since(timestamp)) or (-1, -1)
+
+
+def _offsets_before(log: PartitionLog, timestamp: int) -> list[int]:
+    """Return the answer of v0: the starts of segments older than the time, and the log's end, latest first.
+
+    There is one segment, as old as its greatest timestamp.
+    """
+    latest = log.latest()
+    if timestamp == _EARLIEST or latest is None:
+        return [log.start_offset]
+    return [log.end_offset, log.start_offset] if timestamp == _LATEST or timestamp >= latest.timestamp else []

@@ -1,0 +1,145 @@
+"""What a broker says of itself, its cluster and the topics: ApiVersions and Metadata.
+
+Source: kafka `KafkaApis.scala`, `ApiVersionsResponse.java`; KIP-430, KIP-511, KIP-516, KIP-1242.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+
+from kcoord_wire import messages as m
+from kcoord_wire.api_keys import ApiKey
+from kcoord_wire.coordinator.core.config import Endpoint
+from kcoord_wire.coordinator.core.error_responses import refusal
+from kcoord_wire.coordinator.core.events import Request
+from kcoord_wire.coordinator.core.versions import NULLABLE_TOPIC_NAME_FROM, SOFTWARE_NAMED_FROM
+from kcoord_wire.coordinator.topics.catalog import NO_ID, Catalog, Topic, check_partition_count, is_topic_name
+from kcoord_wire.coordinator.topics.limits import TopicLimits
+from kcoord_wire.coordinator.topics.partition_log import LEADER_EPOCH
+from kcoord_wire.coordinator.topics.served import SERVED
+from kcoord_wire.error_codes import ErrorCode
+
+__all__ = ["ClusterMetadata"]
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
+_MAX_NODE_ID = (1 << 31) - 1
+# Bit sets of AclOperation codes: a broker without ACLs answers all that exist for the resource.
+_TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
+_CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
+
+
+class ClusterMetadata:
+    """Answers ApiVersions and Metadata.
+
+    :param endpoint: the one broker; it is the controller and leads every partition
+    :param catalog: the topics
+    :param sasl: whether ApiVersions offers SASL
+    :param auto_create_partitions: partitions of a topic that a Metadata request creates; None creates none
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        catalog: Catalog,
+        *,
+        sasl: bool,
+        auto_create_partitions: int | None,
+        limits: TopicLimits,
+    ) -> None:
+        if auto_create_partitions is not None:
+            check_partition_count("a topic that is created", auto_create_partitions)
+        self.endpoint = endpoint
+        self.catalog = catalog
+        self._auto_create = auto_create_partitions
+        self._limits = limits
+        self._api_keys = [
+            m.ApiVersionsResponseApiVersion(
+                api_key=key, min_version=0 if key == ApiKey.PRODUCE else versions[0], max_version=versions[-1]
+            )
+            for key, versions in SERVED.items()
+            if sasl or key not in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
+        ]
+
+    def api_versions_fallback(self) -> m.ApiVersionsResponse:
+        """Return the answer, in version 0, to an ApiVersions request of a version that is not served (KIP-511)."""
+        own = [entry for entry in self._api_keys if entry.api_key == ApiKey.API_VERSIONS]
+        return m.ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=own)
+
+    def api_versions(self, request: Request) -> m.ApiVersionsResponse:
+        """Answer ApiVersions."""
+        asked: m.ApiVersionsRequest = request.message
+        error = self._wrong_api_versions(asked, request.version)
+        # No features are listed: there are none, and v3 must not have those that begin at 0 (KAFKA-17011).
+        return m.ApiVersionsResponse(error_code=error, api_keys=[] if error else [*self._api_keys])
+
+    def _wrong_api_versions(self, asked: m.ApiVersionsRequest, version: int) -> ErrorCode:
+        named = _SOFTWARE.match(asked.client_software_name) and _SOFTWARE.match(asked.client_software_version)
+        if (version >= SOFTWARE_NAMED_FROM and not named) or (asked.cluster_id is None) != (asked.node_id == -1):
+            return ErrorCode.INVALID_REQUEST
+        if asked.cluster_id is None:
+            return ErrorCode.NONE
+        # Java consumers give the connection to their coordinator an id of its own, counted down from the greatest.
+        ours = (self.endpoint.node_id, _MAX_NODE_ID - self.endpoint.node_id)
+        is_ours = asked.cluster_id == self.catalog.cluster_id and asked.node_id in ours
+        return ErrorCode.NONE if is_ours else ErrorCode.REBOOTSTRAP_REQUIRED
+
+    def metadata(self, request: Request) -> m.MetadataResponse:
+        """Answer Metadata."""
+        asked: m.MetadataRequest = request.message
+        found = self._find(asked, request.version)
+        if found is None:
+            refused: m.MetadataResponse = refusal(asked, request.version, ErrorCode.INVALID_REQUEST)
+            return refused
+        if asked.include_topic_authorized_operations:
+            for topic in found:
+                if topic.name is not None:
+                    topic.topic_authorized_operations = _TOPIC_OPERATIONS
+        response = m.MetadataResponse(
+            brokers=[m.MetadataResponseBroker(**self.endpoint._asdict())],
+            cluster_id=self.catalog.cluster_id,
+            controller_id=self.endpoint.node_id,
+            topics=found,
+        )
+        if asked.include_cluster_authorized_operations:
+            response.cluster_authorized_operations = _CLUSTER_OPERATIONS
+        return response
+
+    def _find(self, asked: m.MetadataRequest, version: int) -> list[m.MetadataResponseTopic] | None:
+        """Describe the topics that are asked for; None if the version has no such request."""
+        if asked.topics is None or (version == 0 and not asked.topics):
+            return [self._describe(topic) for topic in self.catalog]
+        ids = dict.fromkeys(topic.topic_id for topic in asked.topics if topic.topic_id != NO_ID)
+        names = dict.fromkeys(topic.name for topic in asked.topics)
+        if version < NULLABLE_TOPIC_NAME_FROM and (ids or None in names):
+            return None
+        if ids:  # names beside them are ignored, as by Kafka
+            return [self._describe_id(topic_id) for topic_id in ids]
+        return [self._describe_name(name, asked.allow_auto_topic_creation) for name in names]
+
+    def _describe(self, topic: Topic) -> m.MetadataResponseTopic:
+        node = self.endpoint.node_id
+        partitions = [
+            m.MetadataResponsePartition(
+                partition_index=index, leader_id=node, leader_epoch=LEADER_EPOCH, replica_nodes=[node], isr_nodes=[node]
+            )
+            for index in range(len(topic.logs))
+        ]
+        return m.MetadataResponseTopic(name=topic.name, topic_id=topic.id, partitions=partitions)
+
+    def _describe_id(self, topic_id: uuid.UUID) -> m.MetadataResponseTopic:
+        topic = self.catalog.with_id(topic_id)
+        if topic is None:
+            return m.MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+        return self._describe(topic)
+
+    def _describe_name(self, name: str | None, may_create: bool) -> m.MetadataResponseTopic:
+        topic = self.catalog.named(name or "")
+        if topic is not None:
+            return self._describe(topic)
+        if not name or not is_topic_name(name):
+            return m.MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=name or "")
+        count = self._auto_create if may_create else None
+        if count is not None and self.catalog.partitions + count <= self._limits.max_partitions:
+            return self._describe(self.catalog.create(name, count))
+        return m.MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name)

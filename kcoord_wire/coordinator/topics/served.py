@@ -1,0 +1,41 @@
+"""Which apis and versions the coordinator answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from kcoord_wire.api_keys import ApiKey
+
+__all__ = ["SERVED"]
+
+SERVED: Final[Mapping[int, range]] = MappingProxyType(
+    {
+        ApiKey.PRODUCE: range(3, 14),
+        ApiKey.FETCH: range(4, 19),
+        ApiKey.LIST_OFFSETS: range(12),
+        ApiKey.METADATA: range(14),
+        ApiKey.OFFSET_COMMIT: range(11),
+        ApiKey.OFFSET_FETCH: range(11),
+        ApiKey.FIND_COORDINATOR: range(7),
+        ApiKey.JOIN_GROUP: range(10),
+        ApiKey.HEARTBEAT: range(5),
+        ApiKey.LEAVE_GROUP: range(6),
+        ApiKey.SYNC_GROUP: range(6),
+        ApiKey.DESCRIBE_GROUPS: range(7),
+        ApiKey.LIST_GROUPS: range(6),
+        ApiKey.SASL_HANDSHAKE: range(2),
+        ApiKey.API_VERSIONS: range(6),
+        ApiKey.INIT_PRODUCER_ID: range(6),  # v6 is in no release yet
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: range(5),
+        ApiKey.SASL_AUTHENTICATE: range(3),
+        ApiKey.DELETE_GROUPS: range(4),
+        ApiKey.OFFSET_DELETE: range(1),
+    }
+)
+"""Api key to the versions that are answered, including group apis and SASL.
+
+These are advertised, except that Produce is advertised from 0 on, as by Kafka 4: older librdkafka does not work with a
+broker otherwise (KAFKA-18659). A request of such a version closes the connection.
+"""
