@@ -11,19 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from selenium.webdriver import ActionChains, Chrome, ChromeOptions, Keys
-from selenium.webdriver.chrome.service import Service
+from selenium.webdriver import ActionChains, Chrome, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select
 
 from kcoord_wire.forensics.model import GroupHistory
 from kcoord_wire.report import write_html
+from tests.support.browser import start_browser
 from tests.support.histories import HOSTILE, bare, empty, hostile, incident, kip_848, losses, storm, typical
 
-FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-         "--disable-background-networking", "--disable-component-update", "--force-color-profile=srgb")  # fmt: skip
-PATIENCE = 30.0
+PATIENCE = 90.0
 NARROWEST = "Math.min(...[...document.querySelectorAll('#rebalances td')].map((cell) => cell.offsetWidth || 1000))"
 CHECKS = {path.stem: path.read_text("utf-8") for path in (Path(__file__).parent / "browser").glob("*.js")}
 
@@ -114,12 +112,7 @@ class Page:
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
     """A browser for all tests of this file."""
-    options = ChromeOptions()
-    options.binary_location = "/usr/bin/chromium"
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = Chrome(options=options, service=Service("/usr/bin/chromedriver"))
+    driver = start_browser(tmp_path_factory.mktemp("profile"))
     yield driver
     driver.quit()
 

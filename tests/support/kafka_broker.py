@@ -34,12 +34,12 @@ from tests.support.wire import Wire
 
 __all__ = [
     "KAFKA",
-    "LOGS",
     "KafkaBroker",
     "class_path",
     "compile_java",
     "create_topics",
     "java",
+    "log_file",
     "make_topics",
     "pem",
     "run_java",
@@ -109,6 +109,12 @@ def _fetch(artifact: str, version: str, folder: Path) -> None:
         command += [f"-Dkafka.artifact={artifact}", f"-Dkafka.version={version}"]
         _run(command, seconds=300, attempts=3)
         jars.rename(folder)  # all of it or nothing, whatever breaks off before
+
+
+def log_file(name: str) -> Path:
+    """Where a process that tests start writes its log: two test processes may give theirs the same name."""
+    LOGS.mkdir(parents=True, exist_ok=True)
+    return LOGS / f"{name}-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}.log"
 
 
 def compile_java(source: Path, classes: Path, path: str) -> str:
@@ -187,7 +193,7 @@ class KafkaBroker:
         self._secured = secured
         self._users = users or {}
         self._process: subprocess.Popen[bytes] | None = None
-        self.log = LOGS / f"{folder.name}.log"
+        self.log = log_file(folder.name)
         self.log.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
@@ -217,7 +223,6 @@ class KafkaBroker:
 
     def launch(self, *, port: int = 0) -> None:
         """Start it without waiting: the nodes of a cluster are ready together."""
-        LOGS.mkdir(parents=True, exist_ok=True)
         free, controller, secured, inside, proxied = free_ports(5)
         port = port or free
         self.address = f"127.0.0.1:{port}"
@@ -305,7 +310,7 @@ class KafkaBroker:
             process.wait()
 
     def wait_until_ready(self) -> None:
-        """Wait until it serves groups, as their coordinator or as one that says who is.
+        """Wait until it serves every group, as its coordinator or as one that says who is.
 
         :raises RuntimeError: it has ended, or its time is over
         """
@@ -318,18 +323,23 @@ class KafkaBroker:
             time.sleep(0.05)
 
     def _serves_groups(self) -> bool:
-        """Whether there is a coordinator that has loaded its partition; the first question makes Kafka create it."""
+        """Whether every partition of offsets has a coordinator that has loaded it; the first question creates them."""
+        count = int(self._properties["offsets.topic.num.partitions"])
+        groups = [chr(ord("0") + number) for number in range(count)]  # Java's hash of one character is its code
         try:
             with Wire(self.inside_address or self.address, timeout=5) as wire:
-                found = wire.call(kw.FindCoordinatorRequest(key="ready"), 0)
-                if found.error_code != ErrorCode.NONE:
-                    return False
-                described = wire.call(kw.DescribeGroupsRequest(groups=["ready"]), 0).groups[0].error_code
-                if found.node_id == self.node_id:  # it says NOT_COORDINATOR until it begins to load the partition
-                    return described == ErrorCode.NONE
-                return described in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR)
+                return all(self._serves(wire, group) for group in groups)
         except (OSError, EOFError):
             return False
+
+    def _serves(self, wire: Wire, group: str) -> bool:
+        found = wire.call(kw.FindCoordinatorRequest(key=group), 0)
+        if found.error_code != ErrorCode.NONE:
+            return False
+        described = wire.call(kw.DescribeGroupsRequest(groups=[group]), 0).groups[0].error_code
+        if found.node_id == self.node_id:  # it says NOT_COORDINATOR until it begins to load the partition
+            return described == ErrorCode.NONE
+        return described in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR)
 
 
 def create_topics(address: str, names: Sequence[str], *, seconds: float = 30) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.support.kafka_broker import LOGS, class_path, java
+from tests.support.kafka_broker import class_path, java, log_file
 
 __all__ = ["ConnectWorker"]
 
@@ -40,9 +40,8 @@ class ConnectWorker:
             settings[f"{kind}.storage.replication.factor"] = "1"
         path = folder / f"{group}-{name}.properties"
         path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        LOGS.mkdir(parents=True, exist_ok=True)
         main = "org.apache.kafka.connect.cli.ConnectDistributed"
-        with (LOGS / f"{group}-{name}.log").open("wb") as log:
+        with log_file(f"{group}-{name}").open("wb") as log:
             command = java(class_path("connect-runtime"), main, str(path))
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
