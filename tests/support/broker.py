@@ -19,8 +19,23 @@ from kcoord_wire.records import (
     encode_batch,
     read_records,
 )
+from kcoord_wire.records.batch import crc32c
 
-__all__ = ["EACH", "ENDPOINT", "GOOD", "NO_ID", "OURS", "Broker", "T", "batch", "values", "versions"]
+__all__ = [
+    "EACH",
+    "ENDPOINT",
+    "GOOD",
+    "NO_ID",
+    "OURS",
+    "Broker",
+    "T",
+    "batch",
+    "changed",
+    "resealed",
+    "sequenced",
+    "values",
+    "versions",
+]
 
 ENDPOINT = Endpoint(3, "127.0.0.1", 9092)
 
@@ -139,6 +154,20 @@ def batch(*values: bytes, at: int = 100, **options: Any) -> bytes:
 
 def values(data: bytes | None) -> list[tuple[int, bytes | None]]:
     return [(record.offset, record.value) for read in read_records(data or b"") for record in read.records]
+
+
+def changed(data: bytes, at: int, new: bytes) -> bytes:
+    return data[:at] + new + data[at + len(new) :]
+
+
+def resealed(data: bytes, at: int, new: bytes) -> bytes:
+    """`data` changed, with the checksum that belongs to it."""
+    data = changed(data, at, new)
+    return changed(data, 17, crc32c(data[21:]).to_bytes(4, "big"))
+
+
+def sequenced(sequence: int, epoch: int = 0, count: int = 2, producer_id: int = 5) -> bytes:
+    return batch(*[b"v"] * count, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
 
 
 GOOD = batch(b"a", b"b")

@@ -13,7 +13,8 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from kcoord_wire.coordinator.topics.partition_log import LEADER_EPOCH, PartitionLog, Refused
+from kcoord_wire.coordinator.topics.batch_header import Refused
+from kcoord_wire.coordinator.topics.partition_log import LEADER_EPOCH, PartitionLog
 from kcoord_wire.error_codes import ErrorCode
 
 __all__ = ["NO_ID", "Catalog", "Topic", "check_partition_count", "is_topic_name"]

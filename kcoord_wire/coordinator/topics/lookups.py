@@ -10,8 +10,9 @@ from collections import Counter
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.core.versions import LEADER_EPOCH_FROM
+from kcoord_wire.coordinator.topics.batch_header import Refused
 from kcoord_wire.coordinator.topics.catalog import NO_ID, Catalog
-from kcoord_wire.coordinator.topics.partition_log import LEADER_EPOCH, PartitionLog, Refused
+from kcoord_wire.coordinator.topics.partition_log import LEADER_EPOCH, PartitionLog
 from kcoord_wire.error_codes import ErrorCode
 
 __all__ = ["list_offsets", "offset_for_leader_epoch"]

@@ -32,12 +32,13 @@ from kcoord_wire.coordinator.core.config import Endpoint
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import Effect, Event, Reply, Request, Tick
 from kcoord_wire.coordinator.core.versions import TOPIC_UUIDS_FROM, ZSTD_FROM
+from kcoord_wire.coordinator.topics.batch_header import Refused, check_batch
 from kcoord_wire.coordinator.topics.catalog import Catalog, Topic
 from kcoord_wire.coordinator.topics.fetching import Fetches
 from kcoord_wire.coordinator.topics.limits import TopicLimits
 from kcoord_wire.coordinator.topics.lookups import list_offsets, offset_for_leader_epoch
 from kcoord_wire.coordinator.topics.metadata import ClusterMetadata
-from kcoord_wire.coordinator.topics.partition_log import BATCH_OVERHEAD, PartitionLog, Refused, check_batch
+from kcoord_wire.coordinator.topics.partition_log import BATCH_OVERHEAD, PartitionLog
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.extras import require
 from kcoord_wire.records import Compression

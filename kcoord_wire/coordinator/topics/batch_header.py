@@ -1,0 +1,115 @@
+"""The header of a record batch that a producer has sent: what is checked before a log takes the batch.
+
+Law: size, checksum and number of records are checked before anything is stored; the records themselves are not read,
+because a few compressed bytes may hold millions.
+
+Source: kafka `ProduceRequest.java` (validateRecords), `LogValidator.java`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.records import Compression
+from kcoord_wire.records.batch import AT_CHECKED, AT_MAGIC, CHECKED, HEADER_SIZE, LENGTH_FROM, UNCHECKED, crc32c
+from kcoord_wire.records.model import COMPRESSION_MASK, CONTROL_BIT, TRANSACTIONAL_BIT
+from kcoord_wire.records.record import MIN_RECORD_SIZE
+
+__all__ = ["MAX_SEQUENCE", "Header", "Refused", "check_batch", "read_header"]
+
+MAX_SEQUENCE: Final = (1 << 31) - 1
+"""Sequence numbers of idempotent producers go on at 0 after this one."""
+
+_MAGIC: Final = 2
+
+
+class Refused(Exception):
+    """A part of a request fails with its own error code.
+
+    :ivar error: the code
+    :ivar detail: what is wrong, for versions that have a text
+    """
+
+    def __init__(self, error: ErrorCode, detail: str = "") -> None:
+        super().__init__(error, detail)
+        self.error = error
+        self.detail = detail or error.meaning
+
+
+class Header(NamedTuple):
+    """The header fields of a batch that a log needs."""
+
+    attributes: int
+    last_offset_delta: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def compression(self) -> int:
+        """A `Compression`."""
+        return self.attributes & COMPRESSION_MASK
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence number of the last record. After the greatest int32 they continue at 0."""
+        return (self.base_sequence + self.last_offset_delta) & MAX_SEQUENCE
+
+
+def read_header(data: bytes) -> Header:
+    """Return the header of the batch at the start of `data`, which has at least a header."""
+    attributes, last_offset_delta, _, *rest = CHECKED.unpack_from(data, AT_CHECKED)
+    return Header(attributes, last_offset_delta, *rest)
+
+
+def check_batch(data: bytes | None, max_size: int) -> Header:
+    """Return the header of a producer's records, which must be one batch.
+
+    :param max_size: bytes (``max.message.bytes``)
+    :raises Refused: CORRUPT_MESSAGE (2) if the size or the checksum is wrong, MESSAGE_TOO_LARGE (10),
+        TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53) for a batch of a transaction, else INVALID_RECORD (87)
+    """
+    size = _check_frame(data, max_size)
+    header = read_header(data or b"")
+    _check_header(header, size)
+    return header
+
+
+def _check_frame(data: bytes | None, max_size: int) -> int:
+    """Return the size of a batch whose size and checksum are right."""
+    if not data:
+        raise Refused(ErrorCode.INVALID_RECORD, "one record batch is needed, none was sent")
+    if len(data) > AT_MAGIC and data[AT_MAGIC] != _MAGIC:
+        raise Refused(ErrorCode.INVALID_RECORD, f"magic {data[AT_MAGIC]} where {_MAGIC} is needed")
+    if len(data) > max_size:
+        raise Refused(ErrorCode.MESSAGE_TOO_LARGE, f"{len(data)} bytes, at most {max_size} are taken")
+    if len(data) < HEADER_SIZE:
+        raise Refused(ErrorCode.CORRUPT_MESSAGE, f"{len(data)} bytes are less than a header")
+    _, length, _, _, crc = UNCHECKED.unpack_from(data)
+    size: int = length + LENGTH_FROM
+    if not HEADER_SIZE <= size <= len(data):
+        raise Refused(ErrorCode.CORRUPT_MESSAGE, f"a batch of {size} bytes in {len(data)}")
+    if size < len(data):
+        raise Refused(ErrorCode.INVALID_RECORD, "more than one record batch for a partition")
+    if crc32c(memoryview(data)[AT_CHECKED:]) != crc:
+        raise Refused(ErrorCode.CORRUPT_MESSAGE, "the checksum is wrong")
+    return size
+
+
+def _check_header(header: Header, size: int) -> None:
+    if header.attributes & TRANSACTIONAL_BIT:
+        raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not served")
+    if header.attributes & CONTROL_BIT:
+        raise Refused(ErrorCode.INVALID_RECORD, "control batches are the broker's own")
+    if header.compression > Compression.ZSTD:
+        raise Refused(ErrorCode.INVALID_RECORD, f"no codec has number {header.compression}")
+    if header.record_count < 1 or header.record_count != header.last_offset_delta + 1:
+        detail = f"{header.record_count} records with a last offset delta of {header.last_offset_delta}"
+        raise Refused(ErrorCode.INVALID_RECORD, detail)
+    if not header.compression and header.record_count > (size - HEADER_SIZE) // MIN_RECORD_SIZE:
+        raise Refused(ErrorCode.INVALID_RECORD, f"{header.record_count} records in {size} bytes")
+    if header.producer_id >= 0 and header.base_sequence < 0:
+        raise Refused(ErrorCode.INVALID_RECORD, f"an idempotent producer's base sequence is {header.base_sequence}")

@@ -1,0 +1,83 @@
+"""What a partition knows of its idempotent producers, by which it recognises a batch that was sent twice (KIP-98).
+
+Laws:
+
+* It is a function of the headers of the batches in the log, in their order: `Producers.update` is called for each batch
+  when it is appended, and again for each when the log is read after a restart.
+* A batch that is sent again is found if it is among its producer's last five. The least recent producers are forgotten.
+
+Source: kafka/storage `ProducerAppendInfo.java`, `ProducerStateEntry.java`, `ProducerStateManager.java`.
+"""
+
+from __future__ import annotations
+
+from kcoord_wire.coordinator.topics.batch_header import MAX_SEQUENCE, Header, Refused
+from kcoord_wire.error_codes import ErrorCode
+
+__all__ = ["Producers"]
+
+_MOST_REMEMBERED = 256  # producers, about 250 KB
+_BATCHES_REMEMBERED = 5  # max.in.flight.requests.per.connection of an idempotent producer
+
+
+class Producers:
+    """The idempotent producers of a partition."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[int, _Producer] = {}  # by id, in the order of their last writes
+
+    def find(self, batch: Header) -> int | None:
+        """Return the offset of this batch if it was stored before; None if it is to be stored.
+
+        :raises Refused: OUT_OF_ORDER_SEQUENCE_NUMBER (45), INVALID_PRODUCER_EPOCH (47)
+        """
+        producer = self._known.get(batch.producer_id)
+        return None if producer is None else producer.find(batch)
+
+    def update(self, batch: Header, base_offset: int) -> None:
+        """Note that the log has this batch at this offset."""
+        if batch.producer_id < 0:
+            return
+        producer = self._known.pop(batch.producer_id, None)
+        if producer is None or producer.epoch != batch.producer_epoch:
+            producer = _Producer(batch.producer_epoch)
+        producer.batches = (*producer.batches, (batch.base_sequence, batch.last_sequence, base_offset))
+        producer.batches = producer.batches[-_BATCHES_REMEMBERED:]
+        self._known[batch.producer_id] = producer
+        if len(self._known) > _MOST_REMEMBERED:
+            del self._known[next(iter(self._known))]
+
+
+class _Producer:
+    """A producer.
+
+    :ivar epoch: its epoch
+    :ivar batches: first and last sequence number and offset of its last batches
+    """
+
+    __slots__ = ("batches", "epoch")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.batches: tuple[tuple[int, int, int], ...] = ()
+
+    def find(self, batch: Header) -> int | None:
+        """Return the offset of this batch if it was stored before; None if it is the expected next one.
+
+        :raises Refused: it is neither
+        """
+        if batch.producer_epoch < self.epoch:
+            detail = f"epoch {batch.producer_epoch} of producer {batch.producer_id}, which is at {self.epoch}"
+            raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, detail)
+        due = 0
+        if batch.producer_epoch == self.epoch:
+            for first, last, offset in self.batches:
+                if (first, last) == (batch.base_sequence, batch.last_sequence):
+                    return offset
+            due = (self.batches[-1][1] + 1) & MAX_SEQUENCE
+        if batch.base_sequence != due:
+            detail = f"sequence {batch.base_sequence} of producer {batch.producer_id}, where {due} is due"
+            raise Refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, detail)
+        return None
