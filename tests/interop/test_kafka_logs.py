@@ -22,7 +22,7 @@ from kcoord_wire.coordinator.core.events import LogRecord
 from kcoord_wire.coordinator.log.disk import FileDisk
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.records import OffsetsRecord, SegmentReader, read_offsets
-from tests.interop.exchanges import SETTINGS, TOPICS
+from tests.interop.exchanges import SETTINGS, TOPICS, VERSION_OF
 from tests.interop.exchanges.played import Played
 from tests.support.kafka_broker import KafkaBroker, class_path, create_topics, run_java
 from tests.support.wire import Wire
@@ -41,7 +41,7 @@ PRESENT_CLIENT = re.compile(r"static_.*|the_empty_instance")
 Dumped = tuple[int, dict[str, Any], dict[str, Any] | None]
 """Offset, key and value of a record."""
 
-settings_of_both = pytest.mark.parametrize("settings", SETTINGS)
+settings_of_both = pytest.mark.parametrize("settings", [name for name in SETTINGS if name not in VERSION_OF])
 
 
 def segments(folder: Path) -> list[Path]:

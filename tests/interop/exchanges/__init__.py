@@ -5,15 +5,17 @@ from __future__ import annotations
 from tests.interop.exchanges import (  # noqa: F401 - imported for their scripts
     admin,
     commits,
+    consumer_groups,
     finding,
     joining,
     leaving,
     life_cycle,
+    migration,
     static,
     syncing,
     timing,
 )
-from tests.interop.exchanges.script import SCRIPTS, SETTINGS, TOPICS, Script
+from tests.interop.exchanges.script import SCRIPTS, SETTINGS, TOPICS, VERSION_OF, Script
 from tests.interop.exchanges.stage import Exchange, Stage
 
-__all__ = ["SCRIPTS", "SETTINGS", "TOPICS", "Exchange", "Script", "Stage"]
+__all__ = ["SCRIPTS", "SETTINGS", "TOPICS", "VERSION_OF", "Exchange", "Script", "Stage"]

@@ -12,8 +12,14 @@ from typing import Final
 
 from tests.interop.exchanges.stage import Exchange, Stage
 
-__all__ = ["SCRIPTS", "SETTINGS", "TOPICS", "Script", "script"]
+__all__ = ["SCRIPTS", "SETTINGS", "TOPICS", "VERSION_OF", "Script", "script"]
 
+_CONSUMER: Final = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "200",
+    "group.consumer.assignment.interval.ms": "0",
+    "group.consumer.assignor.offload.enable": "false",
+}
 SETTINGS: Final = {
     "plain": {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "200"},
     "small": {
@@ -21,7 +27,18 @@ SETTINGS: Final = {
         "group.min.session.timeout.ms": "200",
         "group.max.size": "2",
     },
+    "consumer": _CONSUMER,
+    "consumer-small": {
+        **_CONSUMER,
+        "group.consumer.min.session.timeout.ms": "500",
+        "group.consumer.session.timeout.ms": "1000",
+        "group.consumer.min.heartbeat.interval.ms": "200",
+        "group.consumer.heartbeat.interval.ms": "300",
+        "group.consumer.max.size": "2",
+    },
 }
+VERSION_OF: Final = {"consumer": "4.4.0", "consumer-small": "4.4.0"}
+"""The Kafka that the coordinator of these settings is compared with, where it is not `KAFKA`."""
 TOPICS: Final = {"orders": 3, "payments": 3}
 
 

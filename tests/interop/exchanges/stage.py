@@ -3,7 +3,9 @@
 The same script runs against Kafka and against us; what it records is compared afterwards. So a record holds no id, port
 or host that differs from run to run:
 
-* A UUID in a text (member ids end in one) becomes ``<1>``, ``<2>`` ... in the order of appearance in this script.
+* A UUID in a text (member ids end in one) becomes ``<1>``, ``<2>`` ... in the order of appearance in this script; so
+  does a member id that Kafka's coordinator chose for a consumer group, 22 characters of base64. The id of a topic
+  becomes its name.
 * Lists whose order Kafka leaves to a hash map are sorted, first by the text before the UUIDs.
 * The coordinator's own address becomes ``<host>``, ``<port>``, ``<node>``.
 * Groups of other scripts are left out of ListGroups.
@@ -20,7 +22,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
+from uuid import UUID
 
 import kcoord_wire as kw
 from kcoord_wire.error_codes import ErrorCode
@@ -33,9 +37,18 @@ _SILENCE: Final = 0.1
 """Seconds without an answer after which a request counts as parked."""
 
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_CHOSEN_ID: Final = re.compile(r"(?<![\w-])[\w-]{22}(?![\w-])")
+"""A member id that Kafka's coordinator chose for ConsumerGroupHeartbeat v0."""
+
 _OWN_ADDRESS: Final = {"NodeId": "<node>", "Host": "<host>", "Port": "<port>"}
 _NO_ADDRESS: Final = {-1, ""}
-_UNORDERED: Final = {"Members": ("JoinGroup", "DescribeGroups"), "Groups": ("ListGroups",)}
+_UNORDERED: Final = {
+    "Members": ("JoinGroup", "DescribeGroups", "ConsumerGroupDescribe"),
+    "Groups": ("ListGroups",),
+    "TopicPartitions": ("ConsumerGroupHeartbeat", "ConsumerGroupDescribe"),
+    "Partitions": ("ConsumerGroupHeartbeat", "ConsumerGroupDescribe"),
+}
+"""Lists by name, with the apis in which Kafka leaves their order to a hash map."""
 
 
 def subscription(*topics: str, user_data: bytes | None = None, version: int = 3) -> bytes:
@@ -132,6 +145,13 @@ class Stage:
         request = kw.DescribeGroupsRequest(groups=[group or self.group])
         return self.eventually(lambda: watcher.call(request, 5), lambda a: a.groups[0].group_state == state)
 
+    @cached_property
+    def topic_ids(self) -> dict[str, UUID]:
+        """The ids of the coordinator's topics, by name."""
+        with Wire(self.address) as wire:
+            topics = wire.call(kw.MetadataRequest(topics=None), 12).topics
+        return {topic.name: topic.topic_id for topic in topics}
+
     def close(self) -> None:
         for wire in self._wires:
             wire.close()
@@ -162,11 +182,22 @@ class Stage:
         elif api == "FindCoordinator":
             for holder in [value, *value.get("Coordinators", [])]:
                 holder |= {k: t for k, t in _OWN_ADDRESS.items() if k in holder and holder[k] not in _NO_ADDRESS}
+        return self._sorted(api, value)
+
+    def _sorted(self, api: str, value: Any) -> Any:
+        """The value with topics by name instead of id, and with the lists sorted that have no order."""
+        if isinstance(value, list):
+            return [self._sorted(api, item) for item in value]
+        if not isinstance(value, dict):
+            return f"<{self._topic_names().get(value, value)}>" if isinstance(value, UUID) else value
+        result = {name: self._sorted(api, inner) for name, inner in value.items()}
         for name, apis in _UNORDERED.items():
-            for holder in [value, *value.get("Groups", [])]:
-                if api in apis and name in holder:
-                    holder[name] = sorted(holder[name], key=lambda item: _UUID.sub("", repr(item)))
-        return value
+            if api in apis and result.get(name):
+                result[name] = sorted(result[name], key=lambda item: _CHOSEN_ID.sub("", _UUID.sub("", repr(item))))
+        return result
+
+    def _topic_names(self) -> dict[UUID, str]:
+        return {number: name for name, number in self.topic_ids.items()}
 
     def _flat(self, path: str, value: Any) -> Iterable[tuple[str, Any]]:
         if isinstance(value, dict):
@@ -177,7 +208,12 @@ class Stage:
             for index, inner in enumerate(value):
                 yield from self._flat(f"{path}[{index}]", inner)
         else:
-            yield path, _UUID.sub(self._symbol, value) if isinstance(value, str) else value
+            yield path, self._without_ids(path, value) if isinstance(value, str) else value
+
+    def _without_ids(self, path: str, text: str) -> str:
+        if path.endswith(("MemberId", "Leader", "ErrorMessage")):
+            text = _CHOSEN_ID.sub(self._symbol, text)
+        return _UUID.sub(self._symbol, text)
 
     def _symbol(self, found: re.Match[str]) -> str:
         return self._names.setdefault(found[0], f"<{len(self._names) + 1}>")
