@@ -26,11 +26,11 @@ GENERATORS = re.compile(r"kcoord_wire\.schema\.(emit_\w+|generate)(\.|$)")
 
 # What a room may import of this package besides itself; "" means the package's own public names. A room without a row
 # belongs to the room around it.
-DATA = {"errors", "extras", "api_keys", "error_codes", "client_bugs"}
+DATA = {"errors", "extras", "api_keys", "error_codes", "client_bugs", "lazy_names"}
 PROTOCOL = {"", "messages", "codec", "assignors"} | DATA
 FRAMES = {"", "messages", "codec", "codec.columns", "records", "capture", "recorder"} | DATA
 MAY_IMPORT = {
-    "messages": {"short_repr"},
+    "messages": {"short_repr", "lazy_names"},
     "schema": DATA,
     "codec": {"messages", "schema", "short_repr", "_native", "_columns"} | DATA,
     "codec.columns": {"messages", "schema", "codec", "_columns"} | DATA,

@@ -5,8 +5,9 @@ Names are imported when they are first used: the machine needs Python alone, the
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from kcoord_wire.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from kcoord_wire.consumer.client import Consumer
@@ -16,21 +17,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Consumer", "ConsumerRecord", "ConsumerSettings", "RebalanceListener"]
 
-_HOME = {
-    "Consumer": "client",
-    "ConsumerRecord": "fetched",
-    "ConsumerSettings": "settings",
-    "RebalanceListener": "listener",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "client": ("Consumer",),
+        "fetched": ("ConsumerRecord",),
+        "listener": ("RebalanceListener",),
+        "settings": ("ConsumerSettings",),
+    },
+)

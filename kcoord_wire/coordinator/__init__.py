@@ -10,8 +10,9 @@ Names are imported when they are first used: the machine needs Python alone, the
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from kcoord_wire.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from kcoord_wire.coordinator.connection import PeerLimits
@@ -40,27 +41,17 @@ __all__ = [
     "Users",
 ]
 
-_MODULES = {
-    "core.config": ("Endpoint", "GroupConfig", "SettingsError"),
-    "coordinator": ("Coordinator",),
-    "core.events": ("RebalanceAccount", "Trigger"),
-    "fault_injection": ("Fault", "Faults"),
-    "core.machine": ("GroupMachine",),
-    "permissions": ("Permissions",),
-    "security": ("Users",),
-    "connection": ("PeerLimits",),
-    "log.store": ("CorruptLogError",),
-}
-_HOME = {name: module for module, names in _MODULES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "core.config": ("Endpoint", "GroupConfig", "SettingsError"),
+        "coordinator": ("Coordinator",),
+        "core.events": ("RebalanceAccount", "Trigger"),
+        "fault_injection": ("Fault", "Faults"),
+        "core.machine": ("GroupMachine",),
+        "permissions": ("Permissions",),
+        "security": ("Users",),
+        "connection": ("PeerLimits",),
+        "log.store": ("CorruptLogError",),
+    },
+)

@@ -12,8 +12,9 @@ Names are imported when they are first used: the machines need Python alone, `Ka
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from kcoord_wire.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from kcoord_wire.marshal.client import MarshalConsumer
@@ -44,31 +45,26 @@ __all__ = [
     "Why",
 ]
 
-_HOME = {
-    "Balance": "events",
-    "DataRecord": "topics",
-    "Delivery": "events",
-    "KafkaLog": "kafka_log",
-    "KafkaTopics": "kafka_topics",
-    "LogError": "log",
-    "MarshalConsumer": "client",
-    "MemoryBroker": "memory_broker",
-    "MemoryLog": "memory_log",
-    "MemoryTopics": "memory_topics",
-    "Rules": "machine",
-    "Tenure": "events",
-    "TopicsError": "topics",
-    "Why": "events",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "client": ("MarshalConsumer",),
+        "events": (
+            "Balance",
+            "Delivery",
+            "Tenure",
+            "Why",
+        ),
+        "kafka_log": ("KafkaLog",),
+        "kafka_topics": ("KafkaTopics",),
+        "log": ("LogError",),
+        "machine": ("Rules",),
+        "memory_broker": ("MemoryBroker",),
+        "memory_log": ("MemoryLog",),
+        "memory_topics": ("MemoryTopics",),
+        "topics": (
+            "DataRecord",
+            "TopicsError",
+        ),
+    },
+)

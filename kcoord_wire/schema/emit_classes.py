@@ -224,50 +224,58 @@ def _package(where: str, inside: str, groups: Mapping[str, list[Message]], inner
     yield ""
     yield "from __future__ import annotations"
     yield ""
-    yield "from importlib import import_module"
     if not where:
         yield "from pathlib import Path"
-    yield "from typing import TYPE_CHECKING, Any"
+    yield "from typing import TYPE_CHECKING"
+    yield ""
     if not where:
-        yield ""
         yield "from kcoord_wire.codec.registry import packaged"
+    yield "from kcoord_wire.lazy_names import lazy_names"
+    if not where:
         yield ""
         yield "from ._index import INDEX"
     yield ""
-    yield "if TYPE_CHECKING:"
-    yield from (f"    from {where} import {name} as {name}" for name in inner)
-    for module in sorted(groups):
-        yield f"    from {where}.{module} import ("
-        yield from (f"        {name}," for name in sorted(names, key=str.lower) if names[name] == module)
-        yield "    )"
+    yield from _typed_names(where, names, inner)
     yield ""
     yield from _all(names if where else [*names, "registry"])
     if not where:
         yield ""
         yield f'registry = packaged(INDEX, __name__, lambda: Path(__file__).with_name("{SCHEMAS}"))'
+    if not inside:
+        yield ""
+        yield f"PACKAGES: tuple[str, ...] = {_tuple(inner)}"
     yield ""
-    yield f"PACKAGES: tuple[str, ...] = {_tuple(inner)}"
-    yield ""
-    yield "_MODULES = {"
-    yield from (f'    "{name}": "{names[name]}",' for name in sorted(names))
-    yield "}"
-    yield ""
-    yield ""
+    yield from _lazy_names(names, is_root=not inside)
+
+
+def _typed_names(where: str, names: Mapping[str, str], inner: Sequence[str]) -> Iterator[str]:
+    """The imports of a package that type checkers see: of `names` (class to module), and of the packages in it."""
+    yield "if TYPE_CHECKING:"
+    yield from (f"    from {where} import {name} as {name}" for name in inner)
+    for module in sorted(set(names.values())):
+        yield f"    from {where}.{module} import ("
+        yield from (f"        {name}," for name in sorted(names, key=str.lower) if names[name] == module)
+        yield "    )"
+
+
+def _lazy_names(names: Mapping[str, str], *, is_root: bool) -> Iterator[str]:
+    """The end of a package: `names` (class to module) are imported on first use."""
     yield "if not TYPE_CHECKING:  # else a name that does not exist would have the type Any"
-    yield ""
-    yield "    def __getattr__(name: str) -> Any:"
-    yield "        if name in PACKAGES:"
-    yield '            return import_module(f"{__name__}.{name}")'
-    yield "        module = _MODULES.get(name)"
-    yield "        if module is None:"
-    yield '            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")'
-    yield '        cls: type = getattr(import_module(f"{__name__}.{module}"), name)'
-    yield "        globals()[name] = cls"
-    yield "        return cls"
-    yield ""
-    yield ""
-    yield "def __dir__() -> list[str]:"
-    yield "    return sorted({*globals(), *__all__, *PACKAGES})"
+    yield "    __getattr__, __dir__ = lazy_names("
+    yield "        __name__,"
+    yield "        {"
+    for module in sorted(set(names.values())):
+        own = [name for name in sorted(names) if names[name] == module]
+        if len(own) == 1:
+            yield f'            "{module}": ("{own[0]}",),'
+        else:
+            yield f'            "{module}": ('
+            yield from (f'                "{name}",' for name in own)
+            yield "            ),"
+    yield "        },"
+    if is_root:
+        yield "        PACKAGES,"
+    yield "    )"
 
 
 def _tuple(names: Iterable[str]) -> str:

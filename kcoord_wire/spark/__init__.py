@@ -15,10 +15,10 @@ Names are imported on first use.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 from kcoord_wire.extras import require
+from kcoord_wire.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from kcoord_wire.spark.archive import package_archive, submit_conf
@@ -54,22 +54,16 @@ __all__ = [
 require("pyspark", "spark", "kcoord_wire.spark")
 require("pandas", "spark", "kcoord_wire.spark")
 
-_MODULES: Final = {
-    "archive": ("package_archive", "submit_conf"),
-    "decode": ("BadFrameError", "decode_frames", "from_kafka_wire"),
-    "files": ("convert_parquet", "decode_parquet"),
-    "histories": ("Histories", "Matched", "explain_rebalances", "group_histories", "match_exchanges"),
-    "marshal": ("coordination_claims", "kafka_records"),
-    "marshal_stream": ("coordination_stream",),
-    "sessions": ("session", "spark_conf"),
-    "sources": ("register",),
-}
-_MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "archive": ("package_archive", "submit_conf"),
+        "decode": ("BadFrameError", "decode_frames", "from_kafka_wire"),
+        "files": ("convert_parquet", "decode_parquet"),
+        "histories": ("Histories", "Matched", "explain_rebalances", "group_histories", "match_exchanges"),
+        "marshal": ("coordination_claims", "kafka_records"),
+        "marshal_stream": ("coordination_stream",),
+        "sessions": ("session", "spark_conf"),
+        "sources": ("register",),
+    },
+)
